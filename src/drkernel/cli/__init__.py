@@ -1,0 +1,54 @@
+"""The command line: thin, and quick to start.
+
+Each command lives in a module of its own here (parse, call, print) and is imported only when it is used, so that
+``drkernel --help`` does not load torch. A command module defines ``app``, a typer application; one with a single
+command is mounted as that command, one with several as a group.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+# command -> (module in this package, one-line help); the order is the order of --help
+COMMANDS: dict[str, tuple[str, str]] = {
+    "eval": ("eval", "grade one candidate kernel against a reference module"),
+    "tasks": ("tasks", "list, show and check tasks"),
+    "sim": ("sim", "run a script that launches Triton kernels on a simulated GPU"),
+    "coldstart": ("coldstart", "write verified multi-turn trajectories for supervised fine-tuning"),
+    "train": ("train", "train a policy from a recipe, or resume a run"),
+    "report": ("report", "make a self-contained HTML page of a run"),
+    "doctor": ("doctor", "what this machine can do, and what is missing"),
+}
+
+
+def _help() -> str:
+    from drkernel import __version__
+
+    width = max(map(len, COMMANDS))
+    lines = [
+        f"drkernel {__version__}: teach language models to write fast GPU kernels",
+        "",
+        "usage: drkernel COMMAND ...",
+    ]
+    lines += ["", "commands:"] + [f"  {name:<{width}}  {text}" for name, (_, text) in COMMANDS.items()]
+    lines += ["", "'drkernel COMMAND --help' explains a command, with examples."]
+    return "\n".join(lines)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Entry point of ``drkernel``: exits with 0 on success, 2 on wrong usage, else as the command documents."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    if not args or args[0] in ("-h", "--help", "help"):
+        print(_help())
+        raise SystemExit(0)
+    if args[0] == "--version":
+        from drkernel import __version__
+
+        print(__version__)
+        raise SystemExit(0)
+    if args[0] not in COMMANDS:
+        print(f"drkernel: no command {args[0]!r}; there are: {', '.join(COMMANDS)}", file=sys.stderr)
+        raise SystemExit(2)
+    module = importlib.import_module(f"drkernel.cli.{COMMANDS[args[0]][0]}")
+    module.app(args=args[1:], prog_name=f"drkernel {args[0]}")

@@ -1,0 +1,64 @@
+"""What is asked of a judge: one task, one candidate, the terms. And the protocol that every pool keeps."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Literal, Protocol
+
+from pydantic import Field
+
+from drkernel.config import Config
+from drkernel.task import Task
+from drkernel.verdict import Verdict
+
+
+class EvalSettings(Config):
+    """The terms of an evaluation. Two requests with equal task, candidate and settings are the same request."""
+
+    device: str = Field("sim:h200", description="'sim:GPU' (modelled time, no GPU needed) or 'cuda:N' (measured)")
+    profile: str | None = Field("tiny", description="size profile of the task; None takes the source as it is")
+    baseline: Literal["eager", "compile"] = Field("eager", description="what speedup is measured against")
+    checks: int = Field(3, ge=1, le=100, description="calls compared with the oracle, each on fresh inputs")
+    trials: int = Field(30, ge=1, le=10_000, description="timed calls on a measuring device")
+    deadline_s: float = Field(60.0, gt=0, description="wall seconds after which the candidate is killed")
+    memory_bytes: int = Field(4 << 30, gt=0, description="memory a candidate's process may take")
+    max_output_bytes: int = Field(64 << 10, ge=0, description="captured stdout and stderr kept")
+    knock_out: bool = Field(True, description="rerun with the candidate's own kernels suppressed")
+    timing: bool = Field(True, description="time (or model) reference and candidate; False checks correctness only")
+    unsafe_no_checks: bool = Field(
+        False, description="research only: accept what a naive grader would; every verdict says so"
+    )
+
+
+class EvalRequest(Config):
+    """One evaluation to be made."""
+
+    task: Task
+    candidate: str = Field(description="Python source of the answer: defines ModelNew")
+    settings: EvalSettings = EvalSettings()
+
+    @property
+    def key(self) -> str:
+        """Content hash (task, candidate, settings): equal keys may share one verdict."""
+        digest = hashlib.sha256()
+        for part in (self.task.content_hash, self.candidate, self.settings.model_dump_json()):
+            encoded = part.encode("utf-8", "surrogatepass")
+            digest.update(len(encoded).to_bytes(8, "little"))
+            digest.update(encoded)
+        return digest.hexdigest()
+
+
+class Pool(Protocol):
+    """Something that evaluates candidates: a local machine, a Ray cluster, a server."""
+
+    async def evaluate(self, request: EvalRequest) -> Verdict:
+        """Evaluate once. Never raises for what a candidate does; infra trouble is a verdict of that status."""
+        ...
+
+    def health(self) -> dict[str, Any]:
+        """Slots, busy slots, queue length, counts by status: for people and for metrics."""
+        ...
+
+    async def close(self) -> None:
+        """Stop and leave no process behind."""
+        ...

@@ -1,0 +1,1 @@
+"""Reinforcement learning: the maths (pure, torch only), the policy, rollouts, supervised fine-tuning, the trainer."""

@@ -1,0 +1,1 @@
+"""The grading service: HTTP server, client, durable store."""

@@ -1,0 +1,1 @@
+"""Inference: chat clients, the refinement loop, sequential test-time scaling, benchmarks and their metrics."""

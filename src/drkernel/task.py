@@ -1,0 +1,102 @@
+"""The Task record: what a candidate is asked to speed up.
+
+A task is a reference PyTorch module in KernelBench's format, as source text: a class ``Model``, a function
+``get_inputs()`` and a function ``get_init_inputs()``. The answer to it is a source with a class ``ModelNew`` of the
+same constructor and ``forward``. Sizes are module-level constants; a *size profile* overrides them by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from drkernel.config import Config
+
+Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16"]
+
+
+class Tolerance(Config):
+    """How far an output may be from the fp64 oracle. ``None`` means: the rule of the declared precision."""
+
+    rtol: float | None = Field(None, ge=0, description="relative part; None takes the precision's default")
+    atol_scale: float | None = Field(
+        None, ge=0, description="absolute part in units of the reference output's spread; None takes the default"
+    )
+
+
+class Provenance(Config):
+    """Where a task came from."""
+
+    source: str = Field(description="'builtin', 'kernelbench', 'parquet', 'jsonl', 'file' or 'generated'")
+    path: str | None = Field(None, description="file, row or generator the text came from")
+    license: str | None = Field(None, description="licence of the text where known")
+    scaled: dict[str, tuple[int, int]] = Field(
+        default_factory=dict, description="constants shrunk to fit the machine: name -> (original, used)"
+    )
+
+
+class Task(Config):
+    """One problem: a reference module and the terms on which an answer is judged."""
+
+    schema_version: Literal[1] = 1
+    id: str = Field(min_length=1, description="unique name, e.g. 'builtin/level1/softmax'")
+    level: int = Field(1, ge=0, description="1 single operators, 2 fusions, 3 blocks; 0 unknown")
+    reference: str = Field(min_length=1, description="Python source with Model, get_inputs, get_init_inputs")
+    precision: Precision = Field("fp32", description="declared precision: sets the tolerance and what a downgrade is")
+    tolerance: Tolerance = Tolerance()
+    profiles: dict[str, dict[str, int]] = Field(
+        default_factory=dict, description="size profiles (tiny, small, full): module constants overridden by name"
+    )
+    family: str | None = Field(None, description="family of generated tasks, used to split train from held-out")
+    tags: tuple[str, ...] = ()
+    provenance: Provenance = Provenance(source="file")
+
+    @field_validator("reference")
+    @classmethod
+    def _no_nul(cls, text: str) -> str:
+        if "\0" in text:
+            raise ValueError("the reference source contains NUL bytes")
+        return text
+
+    @property
+    def content_hash(self) -> str:
+        """SHA-256 of everything that can change a verdict."""
+        return hashlib.sha256(self.model_dump_json(exclude={"provenance", "tags", "family"}).encode()).hexdigest()
+
+
+def sized_reference(task: Task, profile: str | None) -> str:
+    """The reference source with the profile's constants written over the module's own.
+
+    ``None`` leaves the source alone. Raises ``KeyError`` naming the profiles there are, and ``ValueError`` when a
+    profile names a constant that the source does not define at module level as a plain number.
+    """
+    if profile is None:
+        return task.reference
+    if profile not in task.profiles:
+        known = ", ".join(sorted(task.profiles)) or "none"
+        raise KeyError(f"task {task.id} has no size profile {profile!r}; it has: {known}")
+    return override_constants(task.reference, task.profiles[profile])
+
+
+def override_constants(source: str, constants: dict[str, int]) -> str:
+    """``source`` with module-level ``NAME = <literal>`` assignments replaced, every line kept in its place."""
+    import ast
+
+    lines = source.splitlines(keepends=True)
+    found: set[str] = set()
+    for node in ast.parse(source).body:
+        if not (isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)):
+            continue
+        name = node.targets[0].id
+        if name not in constants:
+            continue
+        if node.end_lineno != node.lineno:
+            raise ValueError(f"constant {name} spans several lines; it must be one plain assignment")
+        lines[node.lineno - 1] = f"{name} = {constants[name]!r}\n"
+        found.add(name)
+    missing = set(constants) - found
+    if missing:
+        raise ValueError(f"the source defines no module-level constant named {', '.join(sorted(missing))}")
+    return "".join(lines)

@@ -1,0 +1,157 @@
+"""The Verdict record: everything the judge found out about one candidate.
+
+These records are what the gym returns, the store keeps, rewards read and reports show. They import nothing heavy, are
+frozen, refuse unknown fields, and read back from the JSON they write.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from drkernel.config import Config
+
+
+Status = Literal[
+    "correct", "incorrect", "compile_error", "runtime_error", "timeout", "out_of_memory", "hack", "infra_error"
+]
+"""``infra_error`` is never the candidate's fault: it is retried, then masked out of training, never scored as 0."""
+
+TimingKind = Literal["measured", "modelled"]
+Owner = Literal["custom", "library", "copy"]
+Bound = Literal["memory", "compute", "latency"]
+
+
+class Timing(Config):
+    """The device time of one call of a module. A modelled time is never called measured."""
+
+    kind: TimingKind = Field(description="'measured' on a GPU, 'modelled' by the simulator")
+    device: str = Field(description="what was timed or modelled, e.g. 'sim:h200' or 'cuda:0 NVIDIA H200'")
+    seconds: float = Field(ge=0, description="median seconds of one call")
+    samples: tuple[float, ...] = Field((), description="seconds of every timed call, in order; empty when modelled")
+
+
+class Speedup(Config):
+    """Reference time over candidate time."""
+
+    value: float = Field(ge=0, description="ratio of medians, > 1 is faster than the reference")
+    low: float = Field(ge=0, description="lower end of the interval")
+    high: float = Field(ge=0, description="upper end of the interval")
+    confidence: float = Field(0.95, gt=0, lt=1, description="coverage of the bootstrap interval")
+    kind: TimingKind = Field(description="kind of both timings; kinds are never mixed")
+
+
+class ProfileRow(Config):
+    """Device time of one kernel or operator in one call of a module."""
+
+    name: str = Field(description="kernel function name or ATen operator, e.g. 'softmax_kernel', 'aten.mm'")
+    owner: Owner = Field(
+        description="'custom': a kernel of the candidate's own; 'library': PyTorch; 'copy': host<->device"
+    )
+    calls: int = Field(ge=1, description="launches in one call of the module")
+    seconds: float = Field(ge=0, description="device seconds of all its calls")
+    share: float = Field(ge=0, le=1.0001, description="fraction of the profile's total")
+    bound: Bound | None = Field(None, description="what limits it, where known")
+    roofline: float | None = Field(None, ge=0, description="fraction of the roofline reached, where known")
+    bytes: float | None = Field(None, ge=0, description="bytes moved to and from device memory")
+    flops: float | None = Field(None, ge=0, description="floating-point operations")
+
+
+class Profile(Config):
+    """Where the device time of one call goes."""
+
+    kind: TimingKind
+    device: str
+    rows: tuple[ProfileRow, ...] = ()
+    total_seconds: float = Field(ge=0, description="sum of the rows: device-busy seconds")
+    elapsed_seconds: float = Field(ge=0, description="first launch to last completion, gaps included")
+
+    @property
+    def coverage(self) -> float:
+        """T_custom / T_total (PR): share of device time in kernels that the candidate itself defined."""
+        custom = sum(row.seconds for row in self.rows if row.owner == "custom")
+        return custom / self.total_seconds if self.total_seconds > 0 else 0.0
+
+
+class Finding(Config):
+    """One named piece of evidence. ``cheat`` condemns the candidate; ``bug`` and ``note`` only inform."""
+
+    kind: str = Field(description="name, e.g. 'no_custom_kernel', 'decoy_kernel', 'stale_output', 'out_of_bounds'")
+    severity: Literal["cheat", "bug", "note"] = Field(description="'cheat' makes the verdict a hack")
+    message: str = Field(description="one sentence a person understands")
+    evidence: dict[str, str | int | float | bool | list[str]] = Field(
+        default_factory=dict, description="the figures and names that show it"
+    )
+
+
+class Mismatch(Config):
+    """The worst difference between a candidate's output and the oracle."""
+
+    output: int = Field(ge=0, description="index of the output in the returned tuple")
+    index: tuple[int, ...] = Field(description="position of the worst element")
+    expected: float
+    actual: float
+    tolerance: float = Field(description="largest |difference| that would have passed at that element")
+    wrong_fraction: float = Field(ge=0, le=1, description="share of elements out of tolerance")
+
+
+class Correctness(Config):
+    """What the comparison with the oracle gave."""
+
+    checked_calls: int = Field(ge=0, description="calls whose outputs were compared, each on fresh inputs")
+    passed_calls: int = Field(ge=0)
+    max_error: float | None = Field(None, description="worst |difference| over tolerance; <= 1 passes")
+    mismatch: Mismatch | None = None
+    message: str | None = Field(None, description="shape, dtype or count disagreement, in words")
+
+
+class CandidateError(Config):
+    """The exception or signal that ended a candidate."""
+
+    type: str = Field(description="exception class or signal name")
+    message: str
+    traceback: str | None = Field(None, description="the candidate's own frames only")
+    line: int | None = Field(None, ge=1, description="line of the candidate's source, where known")
+
+
+class SandboxReport(Config):
+    """Which isolation layers were active for the run."""
+
+    layers: tuple[str, ...] = Field((), description="e.g. 'seccomp', 'landlock', 'rlimits', 'network namespace'")
+    missing: dict[str, str] = Field(default_factory=dict, description="layer -> why it was not available")
+
+
+class Verdict(Config):
+    """The one result record of an evaluation."""
+
+    schema_version: Literal[1] = 1
+    status: Status
+    task_id: str
+    candidate_sha256: str = Field(description="SHA-256 of the candidate's source")
+    device: str = Field(description="'sim:h200', 'cuda:0', ...")
+    baseline: Literal["eager", "compile"] = "eager"
+    correctness: Correctness | None = None
+    timing: Timing | None = Field(None, description="the candidate's time")
+    reference_timing: Timing | None = Field(None, description="the reference's time, of the same kind")
+    speedup: Speedup | None = None
+    profile: Profile | None = Field(None, description="the candidate's profile")
+    reference_profile: Profile | None = None
+    coverage: float | None = Field(None, ge=0, le=1.0001, description="T_custom / T_total of the candidate")
+    findings: tuple[Finding, ...] = ()
+    error: CandidateError | None = None
+    sandbox: SandboxReport = SandboxReport()
+    stdout: str = Field("", description="what the candidate printed, truncated")
+    seconds: float = Field(0.0, ge=0, description="wall seconds that the evaluation took")
+    phases: dict[str, float] = Field(default_factory=dict, description="wall seconds by phase of the evaluation")
+    attempts: int = Field(1, ge=1, description="tries made, infra retries counted")
+
+    @property
+    def is_correct(self) -> bool:
+        """Right answer, honestly made."""
+        return self.status == "correct"
+
+    @property
+    def is_hack(self) -> bool:
+        """Condemned by at least one finding."""
+        return self.status == "hack"

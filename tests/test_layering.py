@@ -1,0 +1,75 @@
+"""Imports go downward only: cli -> report, solve, serve -> rl -> gym -> sim, tasks -> records."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "src" / "drkernel"
+RECORDS = {"task", "verdict", "config"}
+# room -> rooms it may import from (itself and the records always)
+MAY_IMPORT = {
+    "sim": set(),
+    "tasks": {"sim"},
+    "gym": {"sim", "tasks"},
+    "rl": {"gym", "sim", "tasks"},
+    "serve": {"gym", "sim", "tasks", "rl"},
+    "solve": {"gym", "sim", "tasks", "rl", "serve"},
+    "report": {"gym", "sim", "tasks", "rl", "serve", "solve"},
+    "cli": {"gym", "sim", "tasks", "rl", "serve", "solve", "report"},
+}
+RL_MATHS = ("advantages", "otb", "mismatch", "rejection", "losses", "schedules", "vocabulary", "logprobs")
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def imports_of(path: Path) -> set[str]:
+    """Absolute names of every drkernel module that a file imports, inside functions too."""
+    names = set()
+    package = ("drkernel", *path.relative_to(PACKAGE).parent.parts)
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                base = package[: len(package) - node.level + 1]
+                names.add(".".join((*base, *filter(None, [node.module]))))
+            elif node.module == "drkernel":
+                names |= {f"drkernel.{alias.name}" for alias in node.names}
+            elif node.module:
+                names.add(node.module)
+    return {name for name in names if name == "drkernel" or name.startswith("drkernel.")}
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_go_downward(path):
+    room = room_of(path)
+    for name in imports_of(path):
+        target = (name.split(".") + ["__init__"])[1]
+        if target in RECORDS | {"__init__", "__version__"} or target == room:
+            continue
+        assert room not in RECORDS | {"__init__"}, f"{path.name} is a record and imports {name}"
+        assert target in MAY_IMPORT[room], f"{room} may not import {name}"
+
+
+@pytest.mark.parametrize("name", RL_MATHS)
+def test_rl_maths_import_nothing_of_drkernel(name):
+    path = PACKAGE / "rl" / f"{name}.py"
+    allowed = {f"drkernel.rl.{other}" for other in RL_MATHS}
+    assert imports_of(path) <= allowed, f"{path.name} must be usable by any engine on its own"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_files_stay_readable_in_one_sitting(path):
+    assert len(path.read_text().splitlines()) <= 520, "split this file: about 500 lines is the limit"
+
+
+def test_import_is_fast_and_pulls_in_no_torch():
+    code = "import sys, time; t = time.perf_counter(); import drkernel; print(time.perf_counter() - t, 'torch' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert out[1] == "False"
