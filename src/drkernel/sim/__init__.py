@@ -1,0 +1,21 @@
+"""Triton without a GPU: launch capture, an executor of Triton's IR, a sanitizer and a cost model.
+
+``with sim.device("h200") as dev:`` is the way in; see ``context.py``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from drkernel.sim.context import SimDevice, device
+
+__all__ = ["SimDevice", "device"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        import importlib
+
+        return getattr(importlib.import_module("drkernel.sim.context"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,127 @@
+"""``with device("h200") as dev:`` makes host code written for a GPU run on a simulated one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from drkernel.sim.cuda_api import cuda_api_on
+from drkernel.sim.driver import SimDriver, triton_on
+from drkernel.sim.engine import DeviceEngine
+from drkernel.sim.protocol import Channel, LaunchCommand, Ref, TensorSpec
+from drkernel.sim.spec import GPUSpec, get_spec
+from drkernel.sim.tensor import DeviceArgumentMode, DeviceLink, OperatorMode
+from drkernel.verdict import Profile
+
+_active = threading.Lock()
+
+
+class LocalChannel:
+    """The device in the same process: commands are calls."""
+
+    def __init__(self, engine: DeviceEngine):
+        self.engine = engine
+
+    def op(self, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
+        with below_modes():
+            return self.engine.op(name, args, kwargs)
+
+    def launch(self, command: LaunchCommand) -> None:
+        with below_modes():
+            self.engine.launch(command)
+
+    def upload(self, tensor: torch.Tensor) -> TensorSpec:
+        with below_modes():
+            return self.engine.upload(tensor)
+
+    def download(self, ref: Ref) -> torch.Tensor:
+        with below_modes():
+            return self.engine.download(ref)
+
+    def free(self, handle: int) -> None:
+        with below_modes():
+            self.engine.free(handle)
+
+    def query(self, what: str) -> Any:
+        return self.engine.query(what)
+
+
+@contextmanager
+def below_modes() -> Iterator[None]:
+    """Device-side work must not be caught by the host's modes."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with torch._C.DisableTorchFunction(), _disable_current_modes():
+        yield
+
+
+class SimDevice:
+    """A simulated GPU as the person debugging a kernel sees it."""
+
+    def __init__(self, spec: GPUSpec, engine: DeviceEngine, link: DeviceLink):
+        self.spec = spec
+        self.engine = engine
+        self.link = link
+
+    @property
+    def launches(self) -> list:
+        """Kernel launches since the last reset."""
+        return self.engine.counters.launches
+
+    @property
+    def operators(self) -> dict[str, int]:
+        """ATen operators with device work since the last reset."""
+        return dict(self.engine.counters.operators)
+
+    @property
+    def copies(self) -> dict[str, int]:
+        """Copies between host and device since the last reset."""
+        return dict(self.engine.counters.copies)
+
+    @property
+    def findings(self) -> list:
+        """What the sanitizer found since the last reset."""
+        return self.engine.counters.findings
+
+    def profile(self) -> Profile:
+        """Modelled time since the last reset."""
+        return self.engine.profile()
+
+    def reset_counters(self) -> None:
+        """Start counting anew."""
+        self.engine.reset_counters()
+
+    def suppress_launches(self, on: bool) -> None:
+        """Record launches without executing them."""
+        self.engine.suppress = on
+
+
+@contextmanager
+def host_side(spec: GPUSpec, channel: Channel) -> Iterator[DeviceLink]:
+    """Everything that makes host code see a GPU, over any channel. One device at a time in a process."""
+    if not _active.acquire(blocking=False):
+        raise RuntimeError("a simulated device is already active in this process; leave its 'with' block first")
+    link = DeviceLink(channel)
+    try:
+        with cuda_api_on(spec, link), triton_on(SimDriver(spec, link)), OperatorMode(link), DeviceArgumentMode():
+            yield link
+    finally:
+        link.close()
+        _active.release()
+
+
+@contextmanager
+def device(name: str = "h200", *, checks: str = "auto", memory_bytes: int | None = None) -> Iterator[SimDevice]:
+    """Run host code on a simulated GPU in this process.
+
+    ``checks``: "auto" (sanitize small launches), "full" or "off". ``memory_bytes`` caps device memory.
+    Raises ``ValueError`` for an unknown GPU.
+    """
+    spec = get_spec(name)
+    engine = DeviceEngine(spec, checks=checks, memory_bytes=memory_bytes)
+    with host_side(spec, LocalChannel(engine)) as link:
+        yield SimDevice(spec, engine, link)

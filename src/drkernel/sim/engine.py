@@ -1,0 +1,320 @@
+"""The device side: owns memory, runs operators and kernels, counts, and models time.
+
+A :class:`DeviceEngine` receives commands (``protocol.py``) and nothing else; host code holds handles. It is used
+directly in-process and, behind a socket, in a process of its own. Whatever arrives is checked here: operators against
+a list, launches by the executor's memory map.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from drkernel.sim.cost.launch import launch_cost
+from drkernel.sim.cost.operators import TensorMeta, operator_cost
+from drkernel.sim.cost.timeline import L2State, Timeline
+from drkernel.sim.executor import Checks, LaunchResult, SimFinding, compile_ttir
+from drkernel.sim.memory import MemoryMap
+from drkernel.sim.operator_rules import FREE_OPERATORS, check_allowed
+from drkernel.sim.protocol import LaunchCommand, ProtocolError, Ref, TensorSpec
+from drkernel.sim.spec import GPUSpec
+from drkernel.verdict import Profile
+
+SMALL_LAUNCH_PROGRAMS = 4096
+"""launches up to this many programs get every check when checks are "auto" """
+
+_ALLOCATORS = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "empty_permuted")
+
+
+class DeviceFault(RuntimeError):
+    """An illegal memory access by a kernel; as on a GPU, the device is unusable afterwards."""
+
+
+@dataclass(frozen=True)
+class LaunchRecord:
+    """One launch that happened."""
+
+    name: str
+    identity: str
+    grid: tuple[int, int, int]
+    num_warps: int
+    num_stages: int
+    constexprs: dict[str, str]
+    seconds: float
+    suppressed: bool
+    written: tuple[int, ...] = ()
+    """storage ids that the kernel wrote"""
+
+
+@dataclass
+class Counters:
+    """What happened since the last reset."""
+
+    launches: list[LaunchRecord] = field(default_factory=list)
+    operators: Counter[str] = field(default_factory=Counter)
+    copies: Counter[str] = field(default_factory=Counter)
+    findings: list[SimFinding] = field(default_factory=list)
+    prints: list[str] = field(default_factory=list)
+
+
+class DeviceEngine:
+    """One simulated GPU. Not thread-safe: one command at a time."""
+
+    def __init__(self, spec: GPUSpec, *, checks: str = "auto", memory_bytes: int | None = None):
+        if checks not in ("auto", "full", "off"):
+            raise ValueError(f"checks must be 'auto', 'full' or 'off', not {checks!r}")
+        self.spec = spec
+        self.checks = checks
+        self.memory_bytes = memory_bytes or spec.hbm_bytes
+        self.memory = MemoryMap()
+        self.counters = Counters()
+        self.l2 = L2State(spec)
+        self.timeline = Timeline(spec)
+        self.suppress = False
+        self.fault: str | None = None
+        self._tensors: dict[int, torch.Tensor] = {}
+        self._handles: dict[int, int] = {}  # id(tensor object) -> handle
+        self._storages: dict[int, int] = {}  # address -> live handles
+        self._next = itertools.count(1)
+        self.used_bytes = 0
+        self.peak_bytes = 0
+
+    # ---- tensors
+
+    def tensor(self, ref: Ref | int) -> torch.Tensor:
+        """The tensor behind a handle."""
+        handle = ref.handle if isinstance(ref, Ref) else ref
+        try:
+            return self._tensors[handle]
+        except KeyError:
+            raise ProtocolError(f"no tensor with handle {handle} on the device") from None
+
+    def register(self, tensor: torch.Tensor, *, initialized: bool = True) -> TensorSpec:
+        """Give a tensor a handle (its old one, when it has one) and put its storage on the memory map."""
+        handle = self._handles.get(id(tensor))
+        if handle is None:
+            handle = next(self._next)
+            self._tensors[handle] = tensor
+            self._handles[id(tensor)] = handle
+            self._retain(tensor, initialized)
+        elif initialized:
+            self.memory.mark_initialized(*_extent(tensor))
+        return TensorSpec(
+            handle, tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset(), tensor.dtype, tensor.data_ptr()
+        )
+
+    def _retain(self, tensor: torch.Tensor, initialized: bool) -> None:
+        storage = tensor.untyped_storage()
+        address, size = storage.data_ptr(), storage.nbytes()
+        if size == 0:
+            return
+        if address in self._storages:
+            self._storages[address] += 1
+            return
+        if self.used_bytes + size > self.memory_bytes:
+            free = self.memory_bytes - self.used_bytes
+            raise torch.OutOfMemoryError(
+                f"CUDA out of memory. Tried to allocate {size} bytes. GPU 0 has a total capacity of "
+                f"{self.memory_bytes} bytes of which {free} bytes is free."
+            )
+        self._storages[address] = 1
+        self.used_bytes += size
+        self.peak_bytes = max(self.peak_bytes, self.used_bytes)
+        self.memory.add(address, size, initialized=initialized)
+
+    def free(self, handle: int) -> None:
+        """Drop a handle; memory goes when the last tensor over it does."""
+        tensor = self._tensors.pop(handle, None)
+        if tensor is None:
+            return
+        self._handles.pop(id(tensor), None)
+        storage = tensor.untyped_storage()
+        address, size = storage.data_ptr(), storage.nbytes()
+        if size == 0 or address not in self._storages:
+            return
+        self._storages[address] -= 1
+        if self._storages[address] == 0:
+            del self._storages[address]
+            self.used_bytes -= size
+            self.memory.remove(address)
+            self.l2.forget(address)
+
+    # ---- commands
+
+    def op(self, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Run one ATen operator; results are :class:`TensorSpec` where they are tensors."""
+        self._refuse_after_fault()
+        overload = check_allowed(name)
+        base = name.partition(".")[0]
+        inputs: list[torch.Tensor] = []
+
+        def resolve(value: Any) -> Any:
+            if isinstance(value, Ref):
+                inputs.append(self.tensor(value))
+                return inputs[-1]
+            return value
+
+        real_args, real_kwargs = tree_map(resolve, list(args)), tree_map(resolve, kwargs)
+        result = overload(*real_args, **real_kwargs)
+        outputs = [value for value in _leaves(result) if isinstance(value, torch.Tensor)]
+        fresh = base in _ALLOCATORS
+        if fresh:
+            for value in outputs:
+                poison(value)
+        self._account(name, base, inputs, outputs, real_args)
+        return tree_map(
+            lambda value: self.register(value, initialized=not fresh) if isinstance(value, torch.Tensor) else value, result
+        )
+
+    def _account(self, name: str, base: str, inputs: list, outputs: list, args: Any) -> None:
+        if base in FREE_OPERATORS or _is_view(inputs, outputs):
+            self.timeline.add_host()
+            return
+        if base == "_local_scalar_dense":
+            self.counters.copies["device to host"] += 1
+            self.timeline.add_copy("memcpy device to host", inputs[0].element_size(), synchronizes=True)
+            return
+        self.counters.operators[f"aten.{base}"] += 1
+        metas_in, metas_out = [meta_of(t) for t in inputs], [meta_of(t) for t in outputs]
+        self.timeline.add("library", f"aten.{base}", operator_cost(name, metas_in, metas_out, args, self.spec, self.l2))
+
+    def launch(self, command: LaunchCommand) -> None:
+        """Execute (or, under the knock-out test, skip) one kernel launch and add its modelled time."""
+        self._refuse_after_fault()
+        kernel = compile_ttir(command.ttir, name=command.name)
+        programs = command.grid[0] * command.grid[1] * command.grid[2]
+        if programs <= 0 or min(command.grid) < 1:
+            raise RuntimeError(f"Triton Error [CUDA]: invalid argument (grid {command.grid})")
+        if self.suppress:
+            self._record(command, 0.0, suppressed=True)
+            return
+        on = self.checks == "full" or (self.checks == "auto" and programs <= SMALL_LAUNCH_PROGRAMS)
+        result = kernel.run(
+            command.grid, self._addresses(command.args), self.memory, checks=Checks(uninitialized=on, race=on), count=True
+        )
+        self._finish_launch(command, result)
+
+    def _addresses(self, args: Iterable[Any]) -> list[int | float]:
+        return [self.tensor(value).data_ptr() if isinstance(value, Ref) else value for value in args]
+
+    def _finish_launch(self, command: LaunchCommand, result: LaunchResult) -> None:
+        self.counters.findings += result.findings
+        self.counters.prints += result.prints
+        assert result.stats is not None
+        cost = launch_cost(result.stats, command.num_warps, self.spec, self.l2)
+        self.timeline.add("custom", command.name, cost)
+        self._record(command, cost.seconds, suppressed=False, written=result.written)
+        illegal = [f for f in result.findings if f.kind in ("out_of_bounds", "misaligned") and f.severity == "error"]
+        if illegal:
+            self.fault = illegal[0].message
+            raise DeviceFault(f"CUDA error: an illegal memory access was encountered\n{illegal[0].message}")
+
+    def _record(self, command: LaunchCommand, seconds: float, suppressed: bool, written: tuple[int, ...] = ()) -> None:
+        self.counters.launches.append(
+            LaunchRecord(
+                command.name, command.identity, command.grid, command.num_warps, command.num_stages,
+                command.constexprs, seconds, suppressed, written,
+            )
+        )  # fmt: skip
+
+    def upload(self, tensor: torch.Tensor) -> TensorSpec:
+        """Copy a host tensor in."""
+        self._refuse_after_fault()
+        self._count_copy("host to device", tensor)
+        return self.register(tensor.clone(memory_format=torch.preserve_format))
+
+    def download(self, ref: Ref) -> torch.Tensor:
+        """Copy a device tensor out."""
+        self._refuse_after_fault()
+        tensor = self.tensor(ref)
+        self._count_copy("device to host", tensor)
+        return tensor.clone(memory_format=torch.preserve_format)
+
+    def _count_copy(self, direction: str, tensor: torch.Tensor) -> None:
+        self.counters.copies[direction] += 1
+        self.timeline.add_copy(f"memcpy {direction}", tensor.numel() * tensor.element_size(), synchronizes=True)
+
+    def query(self, what: str) -> Any:
+        """Facts for host code."""
+        facts: dict[str, Callable[[], Any]] = {
+            "used_bytes": lambda: self.used_bytes,
+            "peak_bytes": lambda: self.peak_bytes,
+            "memory_bytes": lambda: self.memory_bytes,
+            "elapsed_seconds": lambda: self.timeline.elapsed_seconds,
+            "device_seconds": lambda: self.timeline.device_seconds,
+            "synchronize": lambda: self._refuse_after_fault(),
+        }
+        if what not in facts:
+            raise ProtocolError(f"no device fact named {what!r}")
+        return facts[what]()
+
+    def _refuse_after_fault(self) -> None:
+        if self.fault is not None:
+            raise DeviceFault(f"CUDA error: an illegal memory access was encountered\n{self.fault}")
+
+    # ---- the judge's side
+
+    def reset_counters(self) -> None:
+        """Start counting and timing anew; the L2 state is that of a flushed cache."""
+        self.counters = Counters()
+        self.l2 = L2State(self.spec)
+        self.timeline = Timeline(self.spec)
+
+    def profile(self) -> Profile:
+        """Modelled time since the last reset, by kernel and operator."""
+        return self.timeline.profile(f"sim:{self.spec.name}")
+
+
+def poison(tensor: torch.Tensor) -> None:
+    """Fill fresh memory with what a kernel must not rely on: NaN, or a pattern for integers."""
+    if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
+        if tensor.element_size() == 1:
+            tensor.view(torch.uint8).fill_(0x7F)
+        else:
+            tensor.fill_(float("nan"))
+    elif tensor.dtype == torch.bool:
+        tensor.fill_(True)
+    else:
+        tensor.view(torch.uint8).fill_(0x7D) if tensor.is_contiguous() and tensor.dim() else tensor.fill_(0x7D)
+
+
+def meta_of(tensor: torch.Tensor) -> TensorMeta:
+    """What the cost model needs to know of a tensor."""
+    return TensorMeta(
+        tuple(tensor.shape),
+        tuple(tensor.stride()),
+        str(tensor.dtype).removeprefix("torch."),
+        tensor.untyped_storage().data_ptr() if tensor.device.type != "meta" else id(tensor.untyped_storage()),
+    )
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """Address and byte count of the region a tensor spans."""
+    if tensor.numel() == 0:
+        return tensor.data_ptr(), 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), (last + 1) * tensor.element_size()
+
+
+def _leaves(value: Any) -> Iterable[Any]:
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _leaves(item)
+    else:
+        yield value
+
+
+def _is_view(inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> bool:
+    """A new tensor over an input's storage: no device work."""
+    if not inputs or not outputs:
+        return False
+    storages = {t.untyped_storage().data_ptr() for t in inputs}
+    return all(
+        out.untyped_storage().data_ptr() in storages and not any(out is inp for inp in inputs) for out in outputs
+    )

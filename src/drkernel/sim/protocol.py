@@ -1,0 +1,151 @@
+"""The command protocol between host code and the simulated device.
+
+Host code speaks to a device only through a :class:`Channel`; the device may live in the same process or in another one.
+Values cross as plain data: tensors as :class:`Ref` (an integer handle), torch's enumerations by name. Nothing is ever
+unpickled, so the device side can be trusted while the host side is hostile.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+DTYPES = {
+    str(value).removeprefix("torch."): value
+    for value in (
+        torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2,
+        torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.uint64,
+        torch.bool, torch.complex64, torch.complex128,
+    )
+}  # fmt: skip
+_MEMORY_FORMATS = {
+    str(value).removeprefix("torch."): value
+    for value in (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
+}
+
+
+class ProtocolError(RuntimeError):
+    """A message that is not of the protocol's form."""
+
+
+class UnsupportedOp(RuntimeError):
+    """An operator, a kernel operation or a call that the simulated device does not offer; the message names it."""
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A tensor on the device, by handle."""
+
+    handle: int
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """What the host knows of a device tensor."""
+
+    handle: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+    address: int
+
+
+@dataclass(frozen=True)
+class LaunchCommand:
+    """One kernel launch. ``ttir`` is the kernel after Triton's front end; ``args`` fit its parameters in order."""
+
+    name: str
+    identity: str
+    """module, qualified name and source hash of the jitted function"""
+    ttir: str
+    grid: tuple[int, int, int]
+    args: tuple[Any, ...]
+    num_warps: int = 4
+    num_stages: int = 3
+    constexprs: dict[str, str] = field(default_factory=dict)
+
+
+class Channel(Protocol):
+    """How host code reaches a device."""
+
+    def op(self, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Run one ATen operator (``"add.Tensor"``); tensors are :class:`Ref`, results :class:`TensorSpec`."""
+
+    def launch(self, command: LaunchCommand) -> None:
+        """Launch a kernel."""
+
+    def upload(self, tensor: torch.Tensor) -> TensorSpec:
+        """Copy a host tensor to the device."""
+
+    def download(self, ref: Ref) -> torch.Tensor:
+        """Copy a device tensor to the host."""
+
+    def free(self, handle: int) -> None:
+        """Drop a handle."""
+
+    def query(self, what: str) -> Any:
+        """Device facts for host code: memory in use, modelled time."""
+
+
+def encode(value: Any) -> Any:
+    """A value as JSON-able data; raises :class:`ProtocolError` for what cannot cross."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"f": repr(value)}
+    if isinstance(value, complex):
+        return {"c": [value.real, value.imag]}
+    if isinstance(value, Ref):
+        return {"t": value.handle}
+    if isinstance(value, TensorSpec):
+        name = str(value.dtype).removeprefix("torch.")
+        return {"s": [value.handle, list(value.shape), list(value.stride), value.offset, name, value.address]}
+    if isinstance(value, torch.dtype):
+        return {"d": str(value).removeprefix("torch.")}
+    if isinstance(value, torch.memory_format):
+        return {"m": str(value).removeprefix("torch.")}
+    if isinstance(value, torch.layout):
+        return {"l": str(value).removeprefix("torch.")}
+    if isinstance(value, (tuple, list, torch.Size)):
+        return [encode(item) for item in value]
+    if isinstance(value, dict):
+        return {"o": {str(key): encode(item) for key, item in value.items()}}
+    raise ProtocolError(f"a value of type {type(value).__name__} cannot cross to the device")
+
+
+def decode(data: Any, depth: int = 0) -> Any:
+    """The value that :func:`encode` wrote; raises :class:`ProtocolError` on anything else."""
+    if depth > 32:
+        raise ProtocolError("message nested too deeply")
+    if data is None or isinstance(data, (bool, int, float, str)):
+        return data
+    if isinstance(data, list):
+        return [decode(item, depth + 1) for item in data]
+    if not isinstance(data, dict) or len(data) != 1:
+        raise ProtocolError("malformed value in message")
+    (tag, body), = data.items()
+    try:
+        return _DECODERS[tag](body, depth)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ProtocolError(f"malformed {tag!r} value in message") from error
+
+
+def _decode_spec(body: Any, depth: int) -> TensorSpec:
+    handle, shape, stride, offset, dtype, address = body
+    return TensorSpec(int(handle), tuple(shape), tuple(stride), int(offset), DTYPES[dtype], int(address))
+
+
+_DECODERS = {
+    "f": lambda body, depth: float(body),
+    "c": lambda body, depth: complex(*body),
+    "t": lambda body, depth: Ref(int(body)),
+    "s": _decode_spec,
+    "d": lambda body, depth: DTYPES[body],
+    "m": lambda body, depth: _MEMORY_FORMATS[body],
+    "l": lambda body, depth: {"strided": torch.strided}[body],
+    "o": lambda body, depth: {key: decode(item, depth + 1) for key, item in body.items()},
+}
