@@ -106,7 +106,12 @@ class DeviceEngine:
         elif initialized:
             self.memory.mark_initialized(*_extent(tensor))
         return TensorSpec(
-            handle, tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset(), tensor.dtype, tensor.data_ptr()
+            handle,
+            tuple(tensor.shape),
+            tuple(tensor.stride()),
+            tensor.storage_offset(),
+            tensor.dtype,
+            tensor.data_ptr(),
         )
 
     def _retain(self, tensor: torch.Tensor, initialized: bool) -> None:
@@ -169,7 +174,8 @@ class DeviceEngine:
                 poison(value)
         self._account(name, base, inputs, outputs, real_args)
         return tree_map(
-            lambda value: self.register(value, initialized=not fresh) if isinstance(value, torch.Tensor) else value, result
+            lambda value: self.register(value, initialized=not fresh) if isinstance(value, torch.Tensor) else value,
+            result,
         )
 
     def _account(self, name: str, base: str, inputs: list, outputs: list, args: Any) -> None:
@@ -196,7 +202,11 @@ class DeviceEngine:
             return
         on = self.checks == "full" or (self.checks == "auto" and programs <= SMALL_LAUNCH_PROGRAMS)
         result = kernel.run(
-            command.grid, self._addresses(command.args), self.memory, checks=Checks(uninitialized=on, race=on), count=True
+            command.grid,
+            self._addresses(command.args),
+            self.memory,
+            checks=Checks(uninitialized=on, race=on),
+            count=True,
         )
         self._finish_launch(command, result)
 

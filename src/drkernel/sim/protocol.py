@@ -127,7 +127,7 @@ def decode(data: Any, depth: int = 0) -> Any:
         return [decode(item, depth + 1) for item in data]
     if not isinstance(data, dict) or len(data) != 1:
         raise ProtocolError("malformed value in message")
-    (tag, body), = data.items()
+    ((tag, body),) = data.items()
     try:
         return _DECODERS[tag](body, depth)
     except (KeyError, TypeError, ValueError) as error:

@@ -27,7 +27,22 @@ TENSOR_UNIT = {
 GEMM_TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (32, 64), (64, 32), (32, 32))
 GEMM_EFFICIENCY = 0.80
 CONV_EFFICIENCY = 0.60
-SPECIAL = ("exp", "log", "sigmoid", "tanh", "gelu", "silu", "softmax", "erf", "sin", "cos", "pow", "mish", "softplus", "elu")
+SPECIAL = (
+    "exp",
+    "log",
+    "sigmoid",
+    "tanh",
+    "gelu",
+    "silu",
+    "softmax",
+    "erf",
+    "sin",
+    "cos",
+    "pow",
+    "mish",
+    "softplus",
+    "elu",
+)
 """operators with about one special function an element"""
 PASSES = {
     # reads of the input beyond the first, by operators that need a statistic before they can write
@@ -90,7 +105,9 @@ def _unit(dtype: str, tf32: bool) -> str:
     return TENSOR_UNIT.get(dtype, "tensor_tf32" if tf32 else "fp32")
 
 
-def _gemm(base: str, inputs: Sequence[TensorMeta], outputs: Sequence[TensorMeta], dram: float, spec: GPUSpec) -> CostEstimate:
+def _gemm(
+    base: str, inputs: Sequence[TensorMeta], outputs: Sequence[TensorMeta], dram: float, spec: GPUSpec
+) -> CostEstimate:
     matrices = [meta for meta in inputs if len(meta.shape) >= 2] or list(inputs)
     left = matrices[-2] if len(matrices) >= 2 else matrices[0]
     depth = left.shape[-1]
