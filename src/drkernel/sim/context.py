@@ -20,34 +20,37 @@ from drkernel.verdict import Profile
 _active = threading.Lock()
 
 
-class LocalChannel:
-    """The device in the same process: commands are calls."""
+class BelowModes:
+    """Any channel, reached with the host's modes switched off: the way to the device must not be caught by them.
 
-    def __init__(self, engine: DeviceEngine):
-        self.engine = engine
+    An engine (in-process) and a socket's end have the same methods, so both are used as they are.
+    """
+
+    def __init__(self, inner: Any):
+        self.inner = inner
 
     def op(self, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
         with below_modes():
-            return self.engine.op(name, args, kwargs)
+            return self.inner.op(name, args, kwargs)
 
     def launch(self, command: LaunchCommand) -> None:
         with below_modes():
-            self.engine.launch(command)
+            self.inner.launch(command)
 
     def upload(self, tensor: torch.Tensor) -> TensorSpec:
         with below_modes():
-            return self.engine.upload(tensor)
+            return self.inner.upload(tensor)
 
     def download(self, ref: Ref) -> torch.Tensor:
         with below_modes():
-            return self.engine.download(ref)
+            return self.inner.download(ref)
 
     def free(self, handle: int) -> None:
         with below_modes():
-            self.engine.free(handle)
+            self.inner.free(handle)
 
     def query(self, what: str) -> Any:
-        return self.engine.query(what)
+        return self.inner.query(what)
 
 
 @contextmanager
@@ -123,5 +126,5 @@ def device(name: str = "h200", *, checks: str = "auto", memory_bytes: int | None
     """
     spec = get_spec(name)
     engine = DeviceEngine(spec, checks=checks, memory_bytes=memory_bytes)
-    with host_side(spec, LocalChannel(engine)) as link:
+    with host_side(spec, BelowModes(engine)) as link:
         yield SimDevice(spec, engine, link)
