@@ -25,6 +25,11 @@ class EvalSettings(Config):
     max_output_bytes: int = Field(64 << 10, ge=0, description="captured stdout and stderr kept")
     knock_out: bool = Field(True, description="rerun with the candidate's own kernels suppressed")
     timing: bool = Field(True, description="time (or model) reference and candidate; False checks correctness only")
+    seed: int | None = Field(
+        None,
+        description="None draws every secret seed from the system; a number makes the verdict repeatable (each seed is "
+        "then a keyed hash of it and of the request, still out of the candidate's reach)",
+    )
     unsafe_no_checks: bool = Field(
         False, description="research only: accept what a naive grader would; every verdict says so"
     )

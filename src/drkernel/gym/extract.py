@@ -1,0 +1,68 @@
+"""Takes the candidate's source out of what a model wrote: the last fenced Python block."""
+
+from __future__ import annotations
+
+import re
+
+_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+.-]*)[^\n]*$", re.MULTILINE)
+_PYTHON = ("python", "py", "python3", "triton", "")
+MAX_SOURCE_BYTES = 1 << 20
+
+
+class ExtractError(ValueError):
+    """There is no usable code in the text; the message says what was expected and can be shown to the model."""
+
+
+def extract_code(text: str) -> str:
+    """The last fenced Python block of ``text`` that names ``ModelNew``, else the last one, without its fences.
+
+    Only what follows a closing ``</think>`` counts. A block without a language counts as Python. A last block without
+    its closing fence is taken when it is a whole module; a text that was cut off in the middle of the code, or that has
+    no block at all, raises :class:`ExtractError`.
+    """
+    if "\0" in text:
+        raise ExtractError("The answer contains NUL bytes.")
+    text = text.rpartition("</think>")[2]
+    blocks, open_block = _blocks(text)
+    if open_block is not None:
+        if not _parses(open_block):
+            raise ExtractError("The answer was cut off inside its code block: the closing ``` is missing.")
+        blocks.append(("python", open_block))
+    python = [body for language, body in blocks if language.lower() in _PYTHON and body.strip()]
+    if not python:
+        if blocks:
+            languages = ", ".join(sorted({language or "none" for language, _ in blocks}))
+            raise ExtractError(f"There is no ```python block in the answer, only blocks of language: {languages}.")
+        raise ExtractError("There is no ```python code block in the answer. Put the whole module in one such block.")
+    named = [body for body in python if "ModelNew" in body]
+    source = named[-1] if named else python[-1]
+    if len(source.encode("utf-8", "surrogatepass")) > MAX_SOURCE_BYTES:
+        raise ExtractError(f"The code block is larger than {MAX_SOURCE_BYTES} bytes.")
+    return source
+
+
+def _blocks(text: str) -> tuple[list[tuple[str, str]], str | None]:
+    """Closed blocks as (language, body), and the body of a block that never closes."""
+    blocks: list[tuple[str, str]] = []
+    opening: re.Match[str] | None = None
+    for fence in _FENCE.finditer(text):
+        if opening is None:
+            opening = fence
+        elif fence[1][0] == opening[1][0] and len(fence[1]) >= len(opening[1]) and not fence[2]:
+            blocks.append((opening[2], text[opening.end() + 1 : fence.start()]))
+            opening = None
+        elif fence[2]:
+            opening = fence  # a new block opens though the last was not closed: the later one counts
+    rest = text[opening.end() + 1 :] if opening is not None else None
+    return blocks, rest if rest is None or opening is None or opening[2].lower() in _PYTHON else None
+
+
+def _parses(source: str) -> bool:
+    """Whether a block without its closing fence is nevertheless a whole module."""
+    import ast
+
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return any(isinstance(node, ast.ClassDef) and node.name == "ModelNew" for node in tree.body)

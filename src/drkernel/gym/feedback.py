@@ -1,0 +1,250 @@
+"""The text a model reads after its answer was graded: a pure function of the verdict.
+
+The decisive fact comes first: the compiler's message with the source line, the index and values of the worst mismatch,
+the finding that condemns, or the time per kernel and the operators that still run in PyTorch. Texts are bounded in
+characters. One expected value (the worst element's) is all that a text ever tells of an expected output, and seeds are
+in no verdict to begin with.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Literal
+
+from drkernel.verdict import CandidateError, Correctness, Finding, Profile, ProfileRow, Verdict
+
+Style = Literal["full", "compact"]
+MAX_ROWS = 8
+MIN_BUDGET = 40
+_HEAD: dict[str, str] = {
+    "correct": "Correct.",
+    "incorrect": "Wrong result.",
+    "compile_error": "It does not compile.",
+    "runtime_error": "It failed while running.",
+    "timeout": "It ran out of time and was stopped.",
+    "out_of_memory": "It ran out of memory.",
+    "hack": "Rejected: it does not do the work it claims to do.",
+    "infra_error": "The grader failed; this says nothing about the answer.",
+}
+
+
+def feedback(verdict: Verdict, budget: int = 3000, *, style: Style = "full", source: str | None = None) -> str:
+    """What to tell the model about ``verdict`` in at most ``budget`` characters.
+
+    ``source`` is the graded candidate: with it, an error's line is quoted. ``compact`` gives one or two short lines for
+    a model with little context. Raises ``ValueError`` for a budget under 40 characters.
+    """
+    if budget < MIN_BUDGET:
+        raise ValueError(f"a feedback budget of {budget} characters is too small; the least is {MIN_BUDGET}")
+    if style == "compact":
+        return shorten(_compact(verdict, source), budget)
+    return join_within(_full(verdict, source), budget)
+
+
+def shorten(text: str, budget: int) -> str:
+    """``text`` cut to ``budget`` characters, the cut marked."""
+    return text if len(text) <= budget else text[: budget - 3].rstrip() + "..."
+
+
+def join_within(parts: Iterable[str], budget: int) -> str:
+    """Paragraphs in order of importance, joined while they fit; the first one that does not fit is shortened."""
+    text = ""
+    for part in filter(None, parts):
+        separator = "\n" if text else ""
+        room = budget - len(text) - len(separator)
+        if len(part) <= room:
+            text += separator + part
+            continue
+        if room >= MIN_BUDGET:
+            text += separator + shorten(part, room)
+        break
+    return text
+
+
+# ---- full
+
+
+def _full(verdict: Verdict, source: str | None) -> list[str]:
+    """Paragraphs, the decisive one first."""
+    parts = [_HEAD[verdict.status]]
+    if verdict.status == "hack":
+        parts += [_finding_text(finding) for finding in verdict.findings if finding.severity == "cheat"]
+    elif verdict.error is not None:
+        parts += _error_text(verdict.error, source)
+    elif verdict.status == "incorrect" and verdict.correctness is not None:
+        parts += _mismatch_text(verdict.correctness)
+    if verdict.status == "correct":
+        parts += _speed_text(verdict)
+    parts += [_finding_text(finding) for finding in verdict.findings if finding.severity == "bug"]
+    parts += [_finding_text(finding) for finding in verdict.findings if finding.severity == "note"]
+    if verdict.status != "correct" and verdict.error is None and verdict.profile is not None:
+        parts.append(profile_table(verdict.profile))
+    if verdict.stdout.strip() and verdict.status != "correct":
+        parts.append("It printed (end):\n" + verdict.stdout.strip()[-400:])
+    return parts
+
+
+def _finding_text(finding: Finding) -> str:
+    label = {"cheat": "Evidence", "bug": "Bug", "note": "Note"}[finding.severity]
+    return f"{label} ({finding.kind}): {finding.message}"
+
+
+def _error_text(error: CandidateError, source: str | None) -> list[str]:
+    where = f" at line {error.line}" if error.line else ""
+    parts = [f"{error.type}{where}: {error.message.strip()}"]
+    quoted = quote_line(source, error.line)
+    if quoted:
+        parts.append(quoted)
+    if error.traceback and error.traceback.strip() not in parts[0]:
+        parts.append(error.traceback.strip())
+    return parts
+
+
+def quote_line(source: str | None, line: int | None, around: int = 2) -> str:
+    """The lines of ``source`` around ``line``, numbered, the line itself marked; empty when not known."""
+    if source is None or line is None:
+        return ""
+    lines = source.splitlines()
+    if not 1 <= line <= len(lines):
+        return ""
+    first, last = max(1, line - around), min(len(lines), line + around)
+    return "\n".join(f"{'>' if n == line else ' '} {n:4d} | {lines[n - 1][:200]}" for n in range(first, last + 1))
+
+
+def _mismatch_text(correctness: Correctness) -> list[str]:
+    parts = []
+    if correctness.message:
+        parts.append(correctness.message)
+    worst = correctness.mismatch
+    if worst is not None:
+        parts.append(
+            f"Worst element: output {worst.output} at index {list(worst.index)} is {number(worst.actual)}, expected "
+            f"{number(worst.expected)} (allowed difference {number(worst.tolerance)}). "
+            f"{percent(worst.wrong_fraction)} of the elements are out of tolerance."
+        )
+    parts.append(f"{correctness.passed_calls} of {correctness.checked_calls} checked calls passed.")
+    return parts
+
+
+def _speed_text(verdict: Verdict) -> list[str]:
+    parts = []
+    if verdict.speedup is not None and verdict.timing is not None and verdict.reference_timing is not None:
+        speedup = verdict.speedup
+        interval = f" (95% interval {speedup.low:.2f} to {speedup.high:.2f})" if speedup.kind == "measured" else ""
+        parts.append(
+            f"Speedup {speedup.value:.2f}x{interval}: {duration(verdict.timing.seconds)} against "
+            f"{duration(verdict.reference_timing.seconds)} for PyTorch ({verdict.baseline}, {speedup.kind})."
+        )
+    if verdict.coverage is not None:
+        parts.append(f"Your own kernels take {percent(verdict.coverage)} of the device time.")
+    if verdict.profile is not None:
+        parts.append(profile_table(verdict.profile))
+        left = still_library(verdict.profile)
+        if left:
+            parts.append(f"Still done by PyTorch: {', '.join(left)}. Move this work into your kernels.")
+    return parts
+
+
+def profile_table(profile: Profile, rows: int = MAX_ROWS) -> str:
+    """Where the time goes, the largest first, in fixed columns."""
+    if not profile.rows:
+        return "No device work was seen."
+    ordered = sorted(profile.rows, key=lambda row: -row.seconds)
+    width = min(40, max(len(row.name) for row in ordered[:rows]))
+    lines = [f"Device time ({profile.kind}):"]
+    lines += [_row_text(row, width) for row in ordered[:rows]]
+    if len(ordered) > rows:
+        rest = sum(row.seconds for row in ordered[rows:])
+        lines.append(f"  {len(ordered) - rows} more: {duration(rest)}")
+    return "\n".join(lines)
+
+
+def _row_text(row: ProfileRow, width: int) -> str:
+    owner = {"custom": "yours", "library": "PyTorch", "copy": "copy"}[row.owner]
+    text = f"  {row.name[:width]:<{width}}  {owner:<7}  {row.calls:3d}x"
+    text += f"  {duration(row.seconds):>9}  {percent(row.share):>5}"
+    if row.roofline is not None:
+        text += f"  {percent(row.roofline)} of roofline"
+    return text + (f", {row.bound}-bound" if row.bound else "")
+
+
+def still_library(profile: Profile) -> list[str]:
+    """Names of PyTorch's operators in the profile, the most expensive first."""
+    rows = [row for row in profile.rows if row.owner == "library"]
+    return [row.name for row in sorted(rows, key=lambda row: -row.seconds)][:MAX_ROWS]
+
+
+# ---- compact
+
+
+def _compact(verdict: Verdict, source: str | None) -> str:
+    if verdict.status == "hack":
+        kinds = [finding.kind for finding in verdict.findings if finding.severity == "cheat"]
+        return f"hack: {', '.join(dict.fromkeys(kinds))}"
+    if verdict.error is not None:
+        return f"{verdict.status}: {_compact_error(verdict.error, source)}"
+    if verdict.status == "incorrect" and verdict.correctness is not None:
+        return f"wrong: {_compact_mismatch(verdict.correctness)}"
+    if verdict.status == "correct":
+        return f"correct {_compact_speed(verdict)}".rstrip()
+    return verdict.status
+
+
+def _compact_error(error: CandidateError, source: str | None) -> str:
+    message = " ".join(error.message.split())[:120]
+    text = f"{error.type}: {message}" if message else error.type
+    if source is not None and error.line is not None:
+        lines = source.splitlines()
+        if 1 <= error.line <= len(lines):
+            text += f"\nline {error.line}: {lines[error.line - 1].strip()[:80]}"
+    return text
+
+
+def _compact_mismatch(correctness: Correctness) -> str:
+    worst = correctness.mismatch
+    if worst is None:
+        return correctness.message or "output"
+    index = ",".join(map(str, worst.index))
+    return f"[{index}] {number(worst.actual)} not {number(worst.expected)}, {percent(worst.wrong_fraction)} wrong"
+
+
+def _compact_speed(verdict: Verdict) -> str:
+    parts = []
+    if verdict.speedup is not None:
+        parts.append(f"{verdict.speedup.value:.2f}x")
+    if verdict.coverage is not None:
+        parts.append(f"cover {percent(verdict.coverage)}")
+    left = still_library(verdict.profile) if verdict.profile is not None else []
+    text = " ".join(parts)
+    if left:
+        text += "\ntorch: " + " ".join(name.removeprefix("aten.") for name in left[:4])
+    bugs = [finding.kind for finding in verdict.findings if finding.severity == "bug"]
+    return text + ("\nbug: " + ", ".join(dict.fromkeys(bugs)) if bugs else "")
+
+
+# ---- figures in words
+
+
+def number(value: float) -> str:
+    """A number with four significant digits."""
+    return f"{value:.4g}"
+
+
+def percent(share: float) -> str:
+    """A fraction as a percentage that is 0% or 100% only when it truly is."""
+    if math.isnan(share):
+        return "?%"
+    if 0 < share < 0.01:
+        return "<1%"
+    if 0.99 < share < 1:
+        return ">99%"
+    return f"{100 * share:.0f}%"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in a readable unit."""
+    for factor, unit in ((1e-6, "us"), (1e-3, "ms")):
+        if seconds < 1000 * factor:
+            return f"{seconds / factor:.2f} {unit}"
+    return f"{seconds:.3f} s"

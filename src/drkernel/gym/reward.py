@@ -1,0 +1,73 @@
+"""The reward of one turn: a pure function of the verdict.
+
+R = w_c + w_s * clip(speedup) + w_p * coverage when the verdict is ``correct``, else a penalty. The clip counts a ratio
+above ``speedup_max`` as ``speedup_max`` and one below ``speedup_min`` as 0. The terms and the defaults are those of the
+released code of *Dr. Kernel* (arXiv 2602.05885). ``infra_error`` has no reward: it is masked, never scored.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from drkernel.config import Config
+from drkernel.verdict import Verdict
+
+
+class RewardConfig(Config):
+    """Weights and bounds of the reward's terms."""
+
+    correct_weight: float = Field(0.5, ge=0, description="w_c: for a correct answer")
+    speedup_weight: float = Field(0.5, ge=0, description="w_s: times the clipped speedup")
+    coverage_weight: float = Field(0.5, ge=0, description="w_p: times T_custom / T_total (PR)")
+    speedup_min: float = Field(1.0, ge=0, description="a speedup below this counts as 0 (the full recipe uses 0.0)")
+    speedup_max: float = Field(3.0, gt=0, description="a speedup above this counts as this")
+    speedup_from: Literal["value", "low"] = Field(
+        "value", description="'low' takes the lower end of the interval: noise cannot earn reward"
+    )
+    penalty: float = Field(0.0, le=0, description="reward of an answer that is wrong or does not run")
+    hack_penalty: float | None = Field(None, le=0, description="reward of a condemned answer; None means `penalty`")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> RewardConfig:
+        if self.speedup_min > self.speedup_max:
+            raise ValueError(f"speedup_min {self.speedup_min} is above speedup_max {self.speedup_max}")
+        return self
+
+
+class Reward(Config):
+    """One turn's reward and its parts: ``total`` is their sum, or None when the turn must be masked."""
+
+    total: float | None = Field(description="the reward; None for an infra error, which trains nothing")
+    correctness: float = Field(0.0, description="w_c for a correct answer")
+    speedup: float = Field(0.0, description="w_s * clipped speedup")
+    coverage: float = Field(0.0, description="w_p * coverage")
+    penalty: float = Field(0.0, description="what a wrong or condemned answer costs")
+
+    @property
+    def masked(self) -> bool:
+        """Whether this turn must leave the loss and every baseline."""
+        return self.total is None
+
+
+def clip_speedup(speedup: float, config: RewardConfig) -> float:
+    """The speedup that counts: 0 below ``speedup_min``, ``speedup_max`` above it."""
+    if speedup < config.speedup_min:
+        return 0.0
+    return min(speedup, config.speedup_max)
+
+
+def reward(verdict: Verdict, config: RewardConfig = RewardConfig()) -> Reward:
+    """The reward of ``verdict`` under ``config``. A speedup or coverage that is not known earns 0."""
+    if verdict.status == "infra_error":
+        return Reward(total=None)
+    if verdict.status != "correct":
+        hack = verdict.status == "hack" and config.hack_penalty is not None
+        penalty = config.hack_penalty if hack and config.hack_penalty is not None else config.penalty
+        return Reward(total=penalty, penalty=penalty)
+    ratio = 0.0 if verdict.speedup is None else getattr(verdict.speedup, config.speedup_from)
+    speedup = config.speedup_weight * clip_speedup(ratio, config)
+    coverage = config.coverage_weight * min(1.0, verdict.coverage or 0.0)
+    total = config.correct_weight + speedup + coverage
+    return Reward(total=total, correctness=config.correct_weight, speedup=speedup, coverage=coverage)

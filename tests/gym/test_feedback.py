@@ -1,0 +1,130 @@
+"""What a model is told: the decisive fact first, bounded, and nothing it must not know."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drkernel.gym.feedback import feedback
+from drkernel.verdict import (
+    CandidateError,
+    Correctness,
+    Finding,
+    Mismatch,
+    Profile,
+    ProfileRow,
+    Speedup,
+    Timing,
+    Verdict,
+)
+
+SOURCE = "import triton\n\n@triton.jit\ndef k(p):\n    tl.store(p, 0)\n"
+PROFILE = Profile(
+    kind="modelled",
+    device="sim:h200",
+    rows=(
+        ProfileRow(name="aten.mm", owner="library", calls=1, seconds=3e-6, share=0.3, bound="compute", roofline=0.6),
+        ProfileRow(name="gelu_kernel", owner="custom", calls=2, seconds=7e-6, share=0.7, bound="memory", roofline=0.4),
+    ),
+    total_seconds=1e-5,
+    elapsed_seconds=1.2e-5,
+)
+
+
+def verdict(status, **parts) -> Verdict:
+    return Verdict(status=status, task_id="t", candidate_sha256="0" * 64, device="sim:h200", **parts)
+
+
+def correct() -> Verdict:
+    return verdict(
+        "correct",
+        speedup=Speedup(value=1.44, low=1.44, high=1.44, kind="modelled"),
+        timing=Timing(kind="modelled", device="sim:h200", seconds=1e-5),
+        reference_timing=Timing(kind="modelled", device="sim:h200", seconds=1.44e-5),
+        coverage=0.7,
+        profile=PROFILE,
+    )
+
+
+WRONG = verdict(
+    "incorrect",
+    correctness=Correctness(
+        checked_calls=3,
+        passed_calls=1,
+        max_error=50.0,
+        mismatch=Mismatch(output=0, index=(3, 17), expected=0.25, actual=0.5, tolerance=1e-5, wrong_fraction=0.002),
+    ),
+)
+BROKEN = verdict("compile_error", error=CandidateError(type="NameError", message="name 'tl' is not defined", line=5))
+HACK = verdict(
+    "hack",
+    findings=(Finding(kind="decoy_kernel", severity="cheat", message="The answer is right without your kernels."),),
+)
+
+
+def test_correct_answers_read_speed_then_profile_then_what_is_left():
+    text = feedback(correct())
+    assert text.startswith("Correct.\nSpeedup 1.44x: 10.00 us against 14.40 us for PyTorch (eager, modelled).")
+    assert "Your own kernels take 70% of the device time." in text
+    assert text.index("gelu_kernel") < text.index("aten.mm"), "largest first"
+    assert "40% of roofline, memory-bound" in text
+    assert "Still done by PyTorch: aten.mm." in text
+
+
+def test_a_modelled_time_is_never_called_measured_and_has_no_interval():
+    text = feedback(correct())
+    assert "measured" not in text and "interval" not in text
+
+
+def test_wrong_answers_read_the_worst_element():
+    text = feedback(WRONG)
+    assert "output 0 at index [3, 17] is 0.5, expected 0.25" in text
+    assert "<1% of the elements" in text and "1 of 3 checked calls passed" in text
+
+
+def test_errors_quote_the_line():
+    text = feedback(BROKEN, source=SOURCE)
+    assert text.startswith("It does not compile.\nNameError at line 5: name 'tl' is not defined")
+    assert ">    5 |     tl.store(p, 0)" in text
+
+
+def test_hacks_say_why():
+    assert "Evidence (decoy_kernel): The answer is right without your kernels." in feedback(HACK)
+
+
+def test_bugs_are_shown_beside_a_result():
+    bug = Finding(kind="race", severity="bug", message="Two programs wrote the same bytes.")
+    assert "Bug (race)" in feedback(correct().model_copy(update={"findings": (bug,)}))
+
+
+def test_compact_texts_are_one_or_two_short_lines():
+    assert feedback(correct(), 240, style="compact") == "correct 1.44x cover 70%\ntorch: mm"
+    assert feedback(WRONG, 240, style="compact") == "wrong: [3,17] 0.5 not 0.25, <1% wrong"
+    assert feedback(HACK, 240, style="compact") == "hack: decoy_kernel"
+    broken = feedback(BROKEN, 240, style="compact", source=SOURCE)
+    assert broken == "compile_error: NameError: name 'tl' is not defined\nline 5: tl.store(p, 0)"
+    assert feedback(verdict("timeout"), 240, style="compact") == "timeout"
+
+
+@pytest.mark.parametrize("style", ["full", "compact"])
+@given(budget=st.integers(40, 600), which=st.sampled_from(["correct", "wrong", "broken", "hack"]))
+def test_no_text_exceeds_its_budget(style, budget, which):
+    chosen = {"correct": correct(), "wrong": WRONG, "broken": BROKEN, "hack": HACK}[which]
+    text = feedback(chosen, budget, style=style, source=SOURCE * 40)
+    assert 0 < len(text) <= budget
+
+
+def test_long_candidate_text_cannot_push_out_the_decisive_fact():
+    noisy = BROKEN.model_copy(
+        update={"stdout": "x" * 9000, "error": CandidateError(type="E", message="the cause", traceback="t" * 9000)}
+    )
+    assert "the cause" in feedback(noisy, 200)
+
+
+def test_a_budget_too_small_to_say_anything_is_refused():
+    with pytest.raises(ValueError, match="too small"):
+        feedback(correct(), 10)
+
+
+def test_outputs_do_not_leak_in_bulk():
+    values = [token for token in feedback(WRONG).replace(",", " ").split() if token in ("0.25", "0.25.")]
+    assert len(values) == 1

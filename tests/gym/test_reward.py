@@ -1,0 +1,79 @@
+"""The reward's terms against figures worked out by hand."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from drkernel.gym.reward import RewardConfig, clip_speedup, reward
+from drkernel.verdict import Speedup, Verdict
+
+
+def verdict(status="correct", speedup=None, low=None, coverage=None) -> Verdict:
+    interval = None
+    if speedup is not None:
+        interval = Speedup(value=speedup, low=low if low is not None else speedup, high=speedup, kind="modelled")
+    return Verdict(
+        status=status, task_id="t", candidate_sha256="0" * 64, device="sim:h200", speedup=interval, coverage=coverage
+    )
+
+
+def test_terms_of_a_correct_answer():
+    got = reward(verdict(speedup=2.0, coverage=0.5))
+    assert (got.correctness, got.speedup, got.coverage, got.penalty) == (0.5, 1.0, 0.25, 0.0)
+    assert got.total == pytest.approx(1.75)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "counted"), [(0.5, 0.0), (0.999, 0.0), (1.0, 1.0), (2.5, 2.5), (3.0, 3.0), (900.0, 3.0)]
+)
+def test_default_clip(ratio, counted):
+    assert clip_speedup(ratio, RewardConfig()) == counted
+
+
+def test_full_recipe_counts_slow_answers_in_proportion():
+    got = reward(verdict(speedup=0.4), RewardConfig(speedup_min=0.0))
+    assert got.total == pytest.approx(0.5 + 0.5 * 0.4)
+
+
+def test_lower_end_of_the_interval():
+    config = RewardConfig(speedup_from="low")
+    assert reward(verdict(speedup=1.5, low=0.9), config).speedup == 0.0
+    assert reward(verdict(speedup=1.5, low=1.2), config).speedup == pytest.approx(0.6)
+
+
+def test_unknown_speedup_and_coverage_earn_nothing():
+    assert reward(verdict()).total == 0.5
+
+
+@pytest.mark.parametrize("status", ["incorrect", "compile_error", "runtime_error", "timeout", "out_of_memory", "hack"])
+def test_everything_else_costs_the_penalty(status):
+    fast = verdict(status, speedup=3.0, coverage=1.0)
+    assert reward(fast).total == 0.0
+    got = reward(fast, RewardConfig(penalty=-0.3))
+    assert got.total == got.penalty == -0.3
+
+
+def test_hacks_can_cost_more():
+    config = RewardConfig(penalty=-0.1, hack_penalty=-1.0)
+    assert reward(verdict("hack"), config).total == -1.0
+    assert reward(verdict("incorrect"), config).total == -0.1
+
+
+def test_infra_errors_are_masked_not_scored():
+    got = reward(verdict("infra_error", speedup=3.0), RewardConfig(penalty=-1.0))
+    assert got.total is None and got.masked
+
+
+def test_bounds_that_cross_are_refused():
+    with pytest.raises(ValidationError, match="speedup_min"):
+        RewardConfig(speedup_min=4.0)
+
+
+@given(st.floats(0, 1e6), st.floats(0, 1), st.floats(0, 2), st.floats(0, 2), st.floats(0, 2), st.floats(0, 3))
+def test_total_is_the_sum_of_parts_and_grows_with_speed(ratio, coverage, w_c, w_s, w_p, low):
+    config = RewardConfig(correct_weight=w_c, speedup_weight=w_s, coverage_weight=w_p, speedup_min=low)
+    got = reward(verdict(speedup=ratio, coverage=coverage), config)
+    assert got.total == pytest.approx(got.correctness + got.speedup + got.coverage + got.penalty)
+    faster = reward(verdict(speedup=ratio * 1.1, coverage=coverage), config)
+    assert faster.total >= got.total - 1e-9
