@@ -1,0 +1,247 @@
+"""OTB, the optimal token baseline: a baseline per token, weighted by gradient energy that forward passes already know.
+
+This file needs torch and nothing else; any training engine can take it as it is.
+
+Shape legend: B rows (one turn of one trajectory each, or one whole trajectory), T tokens, V vocabulary. ``mask_BT`` is
+1 on tokens the policy sampled and 0 on padding and on tokens of the environment; only the former have energy or
+advantage.
+
+For logits z and a sampled token y, the gradient of log π(y) by z is onehot(y) − π; its squared norm is the *energy*
+w = 1 − 2π(y) + Σ_v π(v)², known from the forward pass alone (arXiv 2602.07078, "logit-gradient proxy"; verl
+docs/algo/otb.md). The baseline at token j is the mean of the group's returns weighted by energy. Two choices of energy
+exist:
+
+- ``cumulative`` (the paper's): W_j = Σ_{k<=j} w_k, the squared norm of the running sum S_j of token gradients when
+  tokens do not share parameters. It minimises E‖S_j (G_j − b)‖², the spread of what has accumulated up to j.
+- ``token``: w_j alone. It minimises the variance of the whole gradient estimate, exactly so when tokens at different
+  positions do not share parameters (proved by enumeration in tests/rl/test_enumeration.py).
+
+The paper's baseline contains the sample itself, which biases the gradient. ``leave_one_out=True``, our default,
+weights the *other* members only: unbiased, because given the tokens before it a token is independent of other
+trajectories.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+Energy = Literal["cumulative", "token"]
+"""Which energy weights the returns at a token: all of the trajectory up to it (the paper's), or its own."""
+
+_COLUMNS = 512  # tokens per block: bounds the float64 temporaries to B x 512
+
+
+@torch.no_grad()
+def sum_pi_squared(logits: Tensor, *, temperature: float = 1.0, chunk: int = 8192) -> Tensor:
+    """Σ_v softmax(logits / temperature)_v², float32, for logits [..., V] of any float type -> [...].
+
+    Walks over the vocabulary in pieces of ``chunk`` and keeps three numbers per position, so that no second tensor of
+    the logits' size is made. Equals exp(logsumexp(2z) − 2 logsumexp(z)).
+    """
+    if not temperature > 0:
+        raise ValueError(f"temperature must be > 0, got {temperature}")
+    top = logits.amax(dim=-1, keepdim=True).float()
+    mass, square = torch.zeros_like(top[..., 0]), torch.zeros_like(top[..., 0])
+    for piece in logits.split(chunk, dim=-1):
+        share = torch.sub(piece, top).div_(temperature).exp_()
+        mass += share.sum(dim=-1)
+        square += torch.linalg.vecdot(share, share)
+    return square / mass.square()
+
+
+def token_energy(logprobs: Tensor, sum_pi_squared: Tensor) -> Tensor:
+    """w = 1 − 2π(y) + Σπ² (any shape): the squared norm of d log π(y) / d logits; in [0, 2]."""
+    return (1 - 2 * logprobs.exp() + sum_pi_squared).clamp_min(0)
+
+
+def realized_energy(
+    energy_BT: Tensor,
+    mask_BT: Tensor,
+    *,
+    ratios_BT: Tensor | None = None,
+    trajectory_B: Tensor | None = None,
+    turn_B: Tensor | None = None,
+    kind: Energy = "cumulative",
+) -> Tensor:
+    """The weights of :func:`optimal_token_baseline`: energy up to each token (or of each), 0 where masked; [B, T].
+
+    With ``ratios_BT``, rollout importance weights ρ (truncated as the loss truncates them), energy is multiplied by
+    ρ². With ``trajectory_B`` and ``turn_B`` the rows are turns and energy accumulates over the trajectory's earlier
+    turns too.
+    """
+    energy_BT = torch.where(mask_BT.bool(), energy_BT, torch.zeros_like(energy_BT))
+    if ratios_BT is not None:
+        energy_BT = energy_BT * torch.where(mask_BT.bool(), ratios_BT, torch.zeros_like(ratios_BT)).square()
+    if kind == "token":
+        return energy_BT
+    if kind != "cumulative":
+        raise ValueError(f"unknown energy {kind!r}; choose cumulative or token")
+    running_BT = energy_BT.cumsum(dim=1)
+    if (trajectory_B is None) != (turn_B is None):
+        raise ValueError("give both trajectory_B and turn_B, or neither")
+    if trajectory_B is not None and turn_B is not None and running_BT.shape[1]:
+        running_BT = running_BT + _earlier_turns(running_BT[:, -1], trajectory_B, turn_B)[:, None]
+    return running_BT * mask_BT.to(running_BT.dtype)
+
+
+def optimal_token_baseline(
+    returns_BT: Tensor,
+    weights_BT: Tensor,
+    group_B: Tensor,
+    mask_BT: Tensor,
+    *,
+    leave_one_out: bool = True,
+    epsilon: float = 1e-6,
+) -> Tensor:
+    """B*_j = Σ_i G_ij W_ij / Σ_i W_ij over the group's members that have token j: baselines [B, T], 0 where masked.
+
+    ``leave_one_out`` leaves row i out of its own sums (ours, unbiased); False is the paper's form. ``epsilon`` is
+    added to the weight of every member that has the token, so that tokens without energy compare with the plain mean;
+    the paper adds it to the denominator, which sends such baselines to 0. Where no other member reaches token j, the
+    last baseline the row had carries on, still made of other trajectories only; a row alone in its group gets baseline
+    0.
+    """
+    _check(returns_BT, weights_BT, group_B, mask_BT)
+    index_B = torch.unique(group_B, return_inverse=True)[1]
+    baseline_BT = torch.zeros_like(returns_BT)
+    carry_B = returns_BT.new_zeros(returns_BT.shape[0], dtype=torch.float64)
+    for start in range(0, returns_BT.shape[1], _COLUMNS):
+        span = slice(start, start + _COLUMNS)
+        block, defined = _block(
+            returns_BT[:, span], weights_BT[:, span], index_B, mask_BT[:, span], leave_one_out, epsilon
+        )
+        filled = _carry_forward(block, defined, carry_B)
+        carry_B = filled[:, -1]
+        baseline_BT[:, span] = filled.masked_fill_(~mask_BT[:, span].bool(), 0.0).to(baseline_BT.dtype)
+    return baseline_BT
+
+
+def otb(
+    returns_BT: Tensor,
+    weights_BT: Tensor,
+    group_B: Tensor,
+    mask_BT: Tensor,
+    *,
+    leave_one_out: bool = True,
+    epsilon: float = 1e-6,
+) -> Tensor:
+    """Advantages A = (G − B*) · mask [B, T] with the baseline of :func:`optimal_token_baseline`."""
+    baseline_BT = optimal_token_baseline(
+        returns_BT, weights_BT, group_B, mask_BT, leave_one_out=leave_one_out, epsilon=epsilon
+    )
+    return torch.where(mask_BT.bool(), returns_BT - baseline_BT, torch.zeros_like(returns_BT))
+
+
+def otb_turns(
+    returns_B: Tensor,
+    logprobs_BT: Tensor,
+    sum_pi_squared_BT: Tensor,
+    mask_BT: Tensor,
+    group_B: Tensor,
+    trajectory_B: Tensor,
+    turn_B: Tensor,
+    *,
+    ratios_BT: Tensor | None = None,
+    kind: Energy = "cumulative",
+    leave_one_out: bool = True,
+    epsilon: float = 1e-6,
+) -> Tensor:
+    """OTB on top of TRLOO's reward-to-go: rows are turns, ``group_B`` is (task, turn), energy runs over the trajectory.
+
+    ``returns_B`` is the reward-to-go of the turn, the same for all its tokens. Rows to leave out have an all-zero mask.
+    """
+    weights_BT = realized_energy(
+        token_energy(logprobs_BT, sum_pi_squared_BT),
+        mask_BT,
+        ratios_BT=ratios_BT,
+        trajectory_B=trajectory_B,
+        turn_B=turn_B,
+        kind=kind,
+    )
+    returns_BT = returns_B[:, None].to(weights_BT.dtype).expand_as(weights_BT)
+    return otb(returns_BT, weights_BT, group_B, mask_BT, leave_one_out=leave_one_out, epsilon=epsilon)
+
+
+class VarianceProxy(NamedTuple):
+    """How noisy a batch's gradient is, in units of squared logit-gradient; from forward passes alone."""
+
+    power: Tensor
+    """P = mean over rows of Σ_j w_j A_j²: signal and noise of one row together."""
+    signal: Tensor
+    """S = ‖mean gradient‖², as given."""
+    noise: Tensor
+    """(P − S)/(B − 1): the estimated variance of the batch's mean gradient; NaN for a batch of one."""
+
+
+def variance_proxy(
+    energy_BT: Tensor, advantages_BT: Tensor, mask_BT: Tensor, gradient_norm: Tensor | float = 0.0
+) -> VarianceProxy:
+    """Diagnostics of *The Optimal Token Baseline* (verl ``compute_variance_proxy_metrics``), with advantages per token.
+
+    ``energy_BT`` is :func:`token_energy`, not cumulated. ``gradient_norm`` is the norm of the batch's mean gradient in
+    the same (logit) space; 0 leaves the signal out, which overstates the noise. Rows without any trained token do not
+    count.
+    """
+    kept_BT = mask_BT.bool()
+    row_B = torch.where(kept_BT, energy_BT * advantages_BT.square(), torch.zeros_like(energy_BT)).sum(dim=1)
+    rows = kept_BT.any(dim=1).sum()
+    power = row_B.sum() / rows
+    signal = torch.as_tensor(gradient_norm, dtype=power.dtype, device=power.device).square()
+    noise = torch.where(rows > 1, (power - signal) / (rows - 1), torch.full_like(power, torch.nan))
+    return VarianceProxy(power, signal, noise)
+
+
+def _block(
+    returns_BC: Tensor, weights_BC: Tensor, index_B: Tensor, mask_BC: Tensor, leave_one_out: bool, epsilon: float
+) -> tuple[Tensor, Tensor]:
+    """Weighted means of a block of columns in float64, and where they are defined (some member weighs in).
+
+    Float64 because own weight is taken off a sum: in float32 a heavy row would drown its light companions.
+    """
+    mask_BC = mask_BC.bool()
+    weights_BC = (weights_BC.double() + epsilon).masked_fill_(~mask_BC, 0.0)
+    parts = (weights_BC * returns_BC.double().masked_fill(~mask_BC, 0.0), weights_BC, mask_BC.double())
+    groups = int(index_B.max()) + 1 if index_B.numel() else 0
+    product_BC, weight_BC, count_BC = (
+        part.new_zeros(groups, part.shape[1]).index_add_(0, index_B, part)[index_B] for part in parts
+    )
+    if leave_one_out:
+        product_BC, weight_BC, count_BC = product_BC - parts[0], weight_BC - parts[1], count_BC - parts[2]
+    # Without epsilon all weights of a column may be 0: then there is nothing to average.
+    defined_BC = (count_BC > 0.5) & (weight_BC > 0)
+    return torch.where(defined_BC, product_BC / weight_BC.where(defined_BC, 1.0), 0.0), defined_BC
+
+
+def _carry_forward(values_BC: Tensor, defined_BC: Tensor, carry_B: Tensor) -> Tensor:
+    """Fill undefined entries with the last defined one to their left, or with the carry from the block before."""
+    columns = torch.arange(values_BC.shape[1], device=values_BC.device)
+    last_BC = torch.where(defined_BC, columns, -1).cummax(dim=1).values
+    filled_BC = values_BC.gather(1, last_BC.clamp_min(0))
+    return torch.where(last_BC >= 0, filled_BC, carry_B[:, None])
+
+
+def _earlier_turns(total_B: Tensor, trajectory_B: Tensor, turn_B: Tensor) -> Tensor:
+    """For every row the sum of ``total_B`` over earlier turns of the same trajectory, [B]."""
+    owner_B = torch.unique(trajectory_B, return_inverse=True)[1]
+    order_B = torch.argsort(owner_B * (int(turn_B.max()) + 1) + turn_B, stable=True)
+    sorted_B, owner_sorted_B = total_B[order_B].double(), owner_B[order_B]
+    before_B = sorted_B.cumsum(0) - sorted_B
+    first_B = torch.searchsorted(owner_sorted_B, owner_sorted_B)
+    out_B = torch.empty_like(before_B)
+    out_B[order_B] = before_B - before_B[first_B]
+    return out_B.to(total_B.dtype)
+
+
+def _check(returns_BT: Tensor, weights_BT: Tensor, group_B: Tensor, mask_BT: Tensor) -> None:
+    """Refuse shapes that would broadcast into nonsense, and weights that are not weights."""
+    shape = returns_BT.shape
+    if returns_BT.dim() != 2 or weights_BT.shape != shape or mask_BT.shape != shape or group_B.shape != shape[:1]:
+        raise ValueError(
+            f"returns {tuple(shape)}, weights {tuple(weights_BT.shape)} and mask {tuple(mask_BT.shape)} "
+            f"must all be [B, T], group {tuple(group_B.shape)} must be [B]"
+        )
+    if bool((weights_BT < 0).any()):
+        raise ValueError("weights must be >= 0; they are energies, see token_energy")

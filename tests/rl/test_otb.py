@@ -1,0 +1,219 @@
+"""The optimal token baseline against loops, autograd and the symmetries it must have."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drkernel.rl import otb
+from drkernel.rl.advantages import group_ids, trloo
+
+torch.set_num_threads(1)
+
+
+def batch(seed, rows=9, tokens=7, groups=3, whole=False):
+    """Returns, weights, group and a ragged mask (prefixes, so that rows end at different tokens)."""
+    g = torch.Generator().manual_seed(seed)
+    returns = torch.randn(rows, tokens, generator=g, dtype=torch.float64)
+    weights = torch.rand(rows, tokens, generator=g, dtype=torch.float64) + 0.01
+    length = torch.full((rows,), tokens) if whole else torch.randint(0, tokens + 1, (rows,), generator=g)
+    return returns, weights, torch.randint(groups, (rows,), generator=g), torch.arange(tokens) < length[:, None]
+
+
+def loop_baseline(returns, weights, group, mask, leave_one_out, epsilon):
+    """The definition token by token, with the carry of the last defined baseline."""
+    out = torch.zeros_like(returns)
+    for i in range(returns.shape[0]):
+        last = 0.0
+        for j in range(returns.shape[1]):
+            members = [
+                k
+                for k in range(returns.shape[0])
+                if group[k] == group[i] and mask[k, j] and not (leave_one_out and k == i)
+            ]
+            total = sum(float(weights[k, j]) + epsilon for k in members)
+            if members:
+                last = sum(float(returns[k, j]) * (float(weights[k, j]) + epsilon) for k in members) / total
+            out[i, j] = last if mask[i, j] else 0.0
+    return out
+
+
+@pytest.mark.parametrize("leave_one_out", [True, False])
+@given(st.integers(0, 2**16))
+@settings(max_examples=30, deadline=None)
+def test_the_baseline_is_the_weighted_mean_of_its_definition(leave_one_out, seed):
+    parts = batch(seed)
+    got = otb.optimal_token_baseline(*parts, leave_one_out=leave_one_out)
+    assert torch.allclose(got, loop_baseline(*parts, leave_one_out, 1e-6), atol=1e-12)
+
+
+def test_blocks_of_columns_do_not_show(monkeypatch):
+    parts = batch(3, tokens=40)
+    whole = otb.optimal_token_baseline(*parts)
+    monkeypatch.setattr(otb, "_COLUMNS", 3)
+    assert torch.equal(otb.optimal_token_baseline(*parts), whole)
+
+
+@given(st.integers(0, 2**16), st.randoms(use_true_random=False))
+@settings(max_examples=30, deadline=None)
+def test_order_and_names_of_rows_do_not_matter(seed, random):
+    returns, weights, group, mask = batch(seed)
+    order = list(range(9))
+    random.shuffle(order)
+    expected = otb.otb(returns, weights, group, mask)[order]
+    got = otb.otb(returns[order], weights[order], 11 - 5 * group[order], mask[order])
+    assert torch.allclose(got, expected, atol=1e-12)
+
+
+@given(st.integers(0, 2**16), st.floats(-3, 3), st.floats(0.1, 10))
+@settings(max_examples=30, deadline=None)
+def test_a_constant_return_cancels_and_the_scale_of_weights_does_not_matter(seed, constant, scale):
+    returns, weights, group, mask = batch(seed, whole=True)
+    expected = otb.otb(returns, weights, group, mask, epsilon=0.0)
+    shifted = otb.otb(returns + constant, weights * scale, group, mask, epsilon=0.0)
+    shared = torch.tensor([int((group == g).sum()) > 1 for g in group])
+    assert torch.allclose(shifted[shared], expected[shared], atol=1e-9)
+    assert torch.allclose(shifted[~shared], expected[~shared] + constant, atol=1e-12)
+
+
+@given(st.integers(0, 2**16), st.integers(1, 4), st.integers(1, 4))
+@settings(max_examples=30, deadline=None)
+def test_padding_in_either_direction_changes_nothing_even_as_nan(seed, rows, tokens):
+    returns, weights, group, mask = batch(seed)
+    pad = lambda x, value: torch.nn.functional.pad(x, (0, tokens, 0, rows), value=value)  # noqa: E731
+    got = otb.otb(
+        pad(returns, math.nan),
+        pad(weights, math.nan),
+        torch.cat([group, torch.zeros(rows, dtype=group.dtype)]),
+        pad(mask.long(), 0),
+    )
+    assert torch.allclose(got[:9, :7], otb.otb(returns, weights, group, mask), atol=1e-12)
+    assert got[9:].abs().sum() == 0 and got[:, 7:].abs().sum() == 0
+
+
+def test_splitting_a_batch_between_groups_changes_nothing():
+    left, right = batch(1), batch(2)
+    joined = otb.otb(*(torch.cat(pair) for pair in zip(left, (*right[:2], right[2] + 3, right[3]), strict=True)))
+    assert torch.allclose(joined, torch.cat([otb.otb(*left), otb.otb(*right)]), atol=1e-12)
+
+
+def test_equal_weights_give_trloo():
+    g = torch.Generator().manual_seed(0)
+    returns = torch.randn(8, generator=g, dtype=torch.float64)
+    group = torch.tensor([0, 0, 0, 1, 1, 1, 1, 2])
+    mask = torch.ones(8, 5)
+    got = otb.otb(returns[:, None].expand(8, 5), torch.ones(8, 5, dtype=torch.float64), group, mask)
+    assert torch.allclose(got, trloo(returns, group, torch.ones(8))[:, None].expand(8, 5), atol=1e-12)
+
+
+def test_light_companions_of_a_heavy_row_keep_their_say_in_float32():
+    returns = torch.tensor([[5.0], [1.0], [2.0]])
+    weights = torch.tensor([[1e6], [1e-3], [3e-3]])
+    got = otb.optimal_token_baseline(returns, weights, torch.zeros(3), torch.ones(3, 1), epsilon=0.0)
+    assert float(got[0]) == pytest.approx((1e-3 + 2 * 3e-3) / 4e-3, rel=1e-5)
+
+
+def test_tokens_without_energy_compare_with_the_plain_mean():
+    returns = torch.tensor([[6.0], [1.0], [2.0]])
+    got = otb.otb(returns, torch.zeros(3, 1), torch.zeros(3), torch.ones(3, 1))
+    assert got[:, 0].tolist() == pytest.approx([4.5, -3.0, -1.5])
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+@given(st.integers(0, 2**16), st.integers(1, 60))
+@settings(max_examples=25, deadline=None)
+def test_sum_pi_squared_does_not_depend_on_the_chunk(temperature, seed, chunk):
+    logits = 4 * torch.randn(3, 4, 50, generator=torch.Generator().manual_seed(seed))
+    exact = (logits.double() / temperature).softmax(-1).square().sum(-1)
+    got = otb.sum_pi_squared(logits, temperature=temperature, chunk=chunk)
+    assert torch.allclose(got.double(), exact, rtol=1e-5)
+    log_form = torch.logsumexp(2 * logits / temperature, -1) - 2 * torch.logsumexp(logits / temperature, -1)
+    assert torch.allclose(got, log_form.exp(), rtol=1e-4)
+
+
+def test_sum_pi_squared_takes_bf16_and_leaves_its_input_alone():
+    logits = torch.randn(2, 100).bfloat16()
+    before = logits.clone()
+    got = otb.sum_pi_squared(logits, chunk=7)
+    assert got.dtype == torch.float32 and torch.equal(logits, before)
+    assert torch.allclose(got, logits.float().softmax(-1).square().sum(-1), rtol=1e-5)
+
+
+@given(st.integers(0, 2**16), st.integers(2, 30))
+@settings(max_examples=25, deadline=None)
+def test_the_energy_is_the_squared_norm_of_the_logit_gradient(seed, vocabulary):
+    g = torch.Generator().manual_seed(seed)
+    logits = (3 * torch.randn(6, vocabulary, generator=g, dtype=torch.float64)).requires_grad_()
+    tokens = torch.randint(vocabulary, (6,), generator=g)
+    logprobs = logits.log_softmax(-1).gather(1, tokens[:, None])[:, 0]
+    (gradient,) = torch.autograd.grad(logprobs.sum(), logits)
+    square = logits.detach().softmax(-1).square().sum(-1)
+    assert torch.allclose(otb.token_energy(logprobs.detach(), square), gradient.square().sum(-1), atol=1e-12)
+
+
+def test_energy_runs_over_turns_and_skips_what_the_environment_wrote():
+    energy = torch.tensor([[1.0, 2.0, 4.0], [8.0, math.nan, 16.0], [32.0, 64.0, 128.0]])
+    mask = torch.tensor([[1, 1, 0], [1, 0, 1], [1, 1, 1]])
+    # Rows 2 and 0 are turns 0 and 1 of trajectory 7; row 1 is another trajectory.
+    got = otb.realized_energy(
+        energy, mask, trajectory_B=torch.tensor([7, 3, 7]), turn_B=torch.tensor([1, 0, 0]), kind="cumulative"
+    )
+    assert got.tolist() == [[225.0, 227.0, 0.0], [8.0, 0.0, 24.0], [32.0, 96.0, 224.0]]
+    assert otb.realized_energy(energy, mask, kind="token").tolist() == [[1, 2, 0], [8, 0, 16], [32, 64, 128]]
+    ratios = torch.tensor([[2.0, 1.0, 1.0], [1.0, math.nan, 1.0], [1.0, 1.0, 1.0]])
+    assert otb.realized_energy(energy, mask, ratios_BT=ratios)[0].tolist() == [4.0, 6.0, 0.0]
+
+
+@given(st.integers(0, 2**16))
+@settings(max_examples=20, deadline=None)
+def test_one_row_a_trajectory_and_one_row_a_turn_accumulate_the_same_energy(seed):
+    g = torch.Generator().manual_seed(seed)
+    energy, mask = torch.rand(4, 3, 5, generator=g), torch.rand(4, 3, 5, generator=g) < 0.7
+    joined = otb.realized_energy(energy.reshape(4, 15), mask.reshape(4, 15)).reshape(12, 5)
+    order = torch.randperm(12, generator=g)
+    rows = otb.realized_energy(
+        energy.reshape(12, 5)[order],
+        mask.reshape(12, 5)[order],
+        trajectory_B=torch.arange(4).repeat_interleave(3)[order],
+        turn_B=torch.arange(3).repeat(4)[order],
+    )
+    assert torch.allclose(rows, joined[order], atol=1e-5)
+
+
+def test_otb_turns_is_the_composition_of_its_parts():
+    g = torch.Generator().manual_seed(5)
+    task, trajectory = torch.tensor([0, 0, 0, 0, 0]), torch.tensor([0, 0, 1, 1, 2])
+    turn = torch.tensor([0, 1, 0, 1, 0])
+    logprobs, mask = -torch.rand(5, 6, generator=g), torch.rand(5, 6, generator=g) < 0.8
+    square, returns = torch.rand(5, 6, generator=g), torch.randn(5, generator=g)
+    got = otb.otb_turns(returns, logprobs, square, mask, group_ids(task, turn), trajectory, turn)
+    weights = otb.realized_energy(otb.token_energy(logprobs, square), mask, trajectory_B=trajectory, turn_B=turn)
+    expected = otb.otb(returns[:, None].expand(5, 6), weights, group_ids(task, turn), mask)
+    assert torch.equal(got, expected) and (got[~mask] == 0).all()
+
+
+def test_variance_proxy_by_hand():
+    energy, advantages = (
+        torch.tensor([[1.0, 2.0], [3.0, 4.0], [9.0, 9.0]]),
+        torch.tensor([[1.0, 2.0], [2.0, 9.0], [1.0, 1.0]]),
+    )
+    mask = torch.tensor([[1, 1], [1, 0], [0, 0]])
+    got = otb.variance_proxy(energy, advantages, mask, gradient_norm=2.0)
+    assert (float(got.power), float(got.signal), float(got.noise)) == ((9.0 + 12.0) / 2, 4.0, 6.5)
+    assert math.isnan(otb.variance_proxy(energy[:1], advantages[:1], mask[:1]).noise)
+
+
+def test_errors_name_the_cause():
+    returns, weights, group, mask = batch(0)
+    with pytest.raises(ValueError, match="must all be"):
+        otb.otb(returns, weights[:, :3], group, mask)
+    with pytest.raises(ValueError, match=">= 0"):
+        otb.otb(returns, -weights, group, mask)
+    with pytest.raises(ValueError, match="unknown energy"):
+        otb.realized_energy(weights, mask, kind="sum")
+    with pytest.raises(ValueError, match="both"):
+        otb.realized_energy(weights, mask, trajectory_B=group)
+    with pytest.raises(ValueError, match="temperature"):
+        otb.sum_pi_squared(returns, temperature=0)
