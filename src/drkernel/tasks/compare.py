@@ -1,0 +1,227 @@
+"""Comparing what a candidate returned with the oracle. Runs in the judge; the admission gate uses the same function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from drkernel.tasks.oracle import ExpectedOutput, Oracle, RawOutput
+from drkernel.tasks.tolerance import MANTISSA_BITS, ToleranceRule, unit_roundoff
+from drkernel.verdict import Correctness, Mismatch
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """How accurate one floating output is as a whole."""
+
+    output: int
+    error: float
+    """Root mean square of ``(a - o) / (|o| + spread)``."""
+    honest: float
+    """The same for the reference itself, the larger of its declared and its jittered run."""
+    limit: float
+    """Largest ``error`` that passes."""
+    looks_like: str
+    """The coarsest format whose rounding of operands or of the output would explain the error; 'fp32', 'tf32', ..."""
+
+    @property
+    def passed(self) -> bool:
+        """Within the limit."""
+        return self.error <= self.limit
+
+
+@dataclass(frozen=True)
+class PrecisionReport:
+    """Whether outputs have the accuracy of the declared precision."""
+
+    declared: str
+    accuracies: tuple[Accuracy, ...]
+
+    @property
+    def downgraded(self) -> bool:
+        """Some output is less accurate than the declared precision allows."""
+        return any(not accuracy.passed for accuracy in self.accuracies)
+
+    @property
+    def worst(self) -> Accuracy | None:
+        """The output furthest over (or nearest to) its limit; None without floating outputs."""
+        return max(self.accuracies, key=lambda a: a.error / a.limit if a.limit else a.error, default=None)
+
+
+def compare(actual: Sequence[RawOutput], oracle: Oracle, rule: ToleranceRule) -> Correctness:
+    """Judge the outputs of one call: ``checked_calls`` is 1 and ``passed_calls`` 1 when everything holds.
+
+    Checked in order: number of outputs; type, shape and dtype of each; NaN and infinity only where the oracle has them
+    (infinities of the same sign); every element within tolerance, no share of wrong elements is excused; the accuracy
+    of each output as a whole. The message names the first disagreement, ``max_error`` the worst element of all.
+    """
+    if len(actual) != len(oracle.outputs):
+        return _failed(f"the reference returns {len(oracle.outputs)} outputs, the candidate {len(actual)}")
+    for index, (got, want) in enumerate(zip(actual, oracle.outputs, strict=True)):
+        disagreement = _form(got, want)
+        if disagreement:
+            return _failed(f"output {index}: {disagreement}")
+    worst, mismatch, message = 0.0, None, None
+    for index, (got, want) in enumerate(zip(actual, oracle.outputs, strict=True)):
+        error, found = _elements(index, _tensor_of(got, want), want, rule)
+        worst = max(worst, error)
+        if found is not None and (mismatch is None or found.wrong_fraction > mismatch.wrong_fraction):
+            mismatch, message = found, _explain(found)
+    if mismatch is None and not rule.explicit:
+        report = precision_class(actual, oracle, rule)
+        if report.downgraded and report.worst is not None:
+            low = report.worst
+            worst = max(worst, low.error / low.limit)
+            message = (
+                f"output {low.output}: every element is within tolerance, but the output as a whole is not as "
+                f"accurate as {oracle.precision}: rms error {low.error:.2e}, allowed {low.limit:.2e} "
+                f"(the reference itself: {low.honest:.2e}); it looks like {low.looks_like}"
+            )
+    passed = mismatch is None and message is None
+    return Correctness(checked_calls=1, passed_calls=int(passed), max_error=worst, mismatch=mismatch, message=message)
+
+
+def precision_class(actual: Sequence[RawOutput], oracle: Oracle, rule: ToleranceRule) -> PrecisionReport:
+    """Accuracy of each floating output against the limit of the declared precision.
+
+    The outputs must agree with the oracle in number, shape and dtype (:func:`compare` says). An output that is simply
+    wrong is reported as downgraded too; ask this only of outputs whose elements are within tolerance.
+    """
+    accuracies = []
+    for index, (got, want) in enumerate(zip(actual, oracle.outputs, strict=True)):
+        if not want.floating:
+            continue
+        value = _tensor_of(got, want)
+        error = want.scaled_rms(torch.nan_to_num(value.to(want.value.dtype) - want.value, nan=0.0))
+        honest = max(want.z_operand, want.z_reference)
+        limit = rule.accuracy_limit(want.z_operand, want.z_reference)
+        looks_like = _looks_like(value, error, want, rule, error > limit)
+        accuracies.append(Accuracy(index, error, honest, limit, looks_like))
+    return PrecisionReport(rule.precision, tuple(accuracies))
+
+
+def strides_that_differ(actual: Sequence[RawOutput], oracle: Oracle) -> list[str]:
+    """One sentence for each output whose memory layout is not the reference's. Informs; does not fail an answer."""
+    return [
+        f"output {index} has strides {tuple(got.stride())}, the reference's has {want.stride}"
+        for index, (got, want) in enumerate(zip(actual, oracle.outputs, strict=False))
+        if isinstance(got, torch.Tensor) and got.shape == want.value.shape and tuple(got.stride()) != want.stride
+    ]
+
+
+def merge(results: Sequence[Correctness]) -> Correctness:
+    """The results of several calls as one: counts added, the worst error, the first failure's message."""
+    failed = [result for result in results if result.passed_calls < result.checked_calls]
+    errors = [result.max_error for result in results if result.max_error is not None]
+    first = failed[0] if failed else None
+    return Correctness(
+        checked_calls=sum(result.checked_calls for result in results),
+        passed_calls=sum(result.passed_calls for result in results),
+        max_error=max(errors) if errors else None,
+        mismatch=first.mismatch if first else None,
+        message=first.message if first else None,
+    )
+
+
+def _failed(message: str) -> Correctness:
+    return Correctness(checked_calls=1, passed_calls=0, message=message)
+
+
+def _form(got: RawOutput, want: ExpectedOutput) -> str | None:
+    """Disagreement in type, shape or dtype, in words."""
+    kind = "Tensor" if isinstance(got, torch.Tensor) else type(got).__name__
+    if kind != want.python_type:
+        return f"the reference returns a {want.python_type}, the candidate a {kind}"
+    if not isinstance(got, torch.Tensor):
+        return None
+    if got.shape != want.value.shape:
+        return f"shape should be {tuple(want.value.shape)}, is {tuple(got.shape)}"
+    if got.dtype != want.declared.dtype:
+        return f"dtype should be {want.declared.dtype}, is {got.dtype}"
+    return None
+
+
+def _tensor_of(got: RawOutput, want: ExpectedOutput) -> torch.Tensor:
+    if isinstance(got, torch.Tensor):
+        return got.detach()
+    return torch.tensor(0 if got is None else got, dtype=want.declared.dtype)
+
+
+def _elements(
+    index: int, got: torch.Tensor, want: ExpectedOutput, rule: ToleranceRule
+) -> tuple[float, Mismatch | None]:
+    """Worst difference over tolerance, and the mismatch if any element fails."""
+    if got.numel() == 0:
+        return 0.0, None
+    if not want.floating:
+        wrong = (got != want.value) & (got != want.declared) & (got != want.jittered)
+        ratio = wrong.double() * torch.inf
+        allowed = torch.zeros_like(ratio)
+    else:
+        value = got.to(want.value.dtype)
+        allowed = _allowed(want, rule)
+        difference = torch.nan_to_num((value - want.value).abs(), nan=torch.inf, posinf=torch.inf)
+        ratio = difference / allowed.clamp_min(torch.finfo(torch.float64).tiny)
+        ratio[_same_special(value, want)] = 0.0
+        wrong = ratio > 1
+    worst = float(ratio.max())
+    if not bool(wrong.any()):
+        return worst, None
+    place = tuple(int(i) for i in torch.unravel_index(ratio.argmax(), ratio.shape))
+    return worst, Mismatch(
+        output=index,
+        index=place,
+        expected=_number(want.value[place]),
+        actual=_number(got[place]),
+        tolerance=float(allowed[place]),
+        wrong_fraction=float(wrong.double().mean()),
+    )
+
+
+def _allowed(want: ExpectedOutput, rule: ToleranceRule) -> torch.Tensor:
+    """Largest difference that passes, per element (double)."""
+    assert want.noise is not None
+    allowed = rule.rtol * want.value.abs() + rule.atol_scale * want.spread
+    if not rule.explicit:
+        honest = max(want.z_operand, want.z_reference, unit_roundoff(rule.precision))
+        allowed = allowed + rule.noise_factor * (torch.nan_to_num(want.noise, 0.0, 0.0, 0.0) + honest * want.scale)
+    return torch.nan_to_num(allowed, 0.0, 0.0, 0.0)
+
+
+def _same_special(value: torch.Tensor, want: ExpectedOutput) -> torch.Tensor:
+    """Where NaN or infinity is right: the oracle has the same, or it (or the declared run) left the dtype's range."""
+    same = (torch.isnan(value) & torch.isnan(want.value)) | (torch.isinf(value) & (value == want.value))
+    if value.is_complex():
+        return same
+    beyond = want.value.abs() > torch.finfo(want.declared.dtype).max
+    overflow = beyond & (value == want.value.sign() * torch.inf)
+    # the reference itself is not finite there although the exact answer is: nothing can be asked of a candidate
+    undefined = ~beyond & ~torch.isfinite(want.declared) & torch.isfinite(want.value) & ~torch.isfinite(value)
+    return same | overflow | undefined
+
+
+def _looks_like(value: torch.Tensor, error: float, want: ExpectedOutput, rule: ToleranceRule, over: bool) -> str:
+    """Name the format that would explain the error: by the bits of the output, else by the size of the error."""
+    if not over:
+        return rule.precision
+    for name, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16)):
+        if value.dtype != dtype and value.numel() > 16 and torch.equal(value, value.to(dtype).to(value.dtype)):
+            return name
+    per_unit = max(want.z_operand, 0.25 * unit_roundoff(rule.precision)) / unit_roundoff(rule.precision)
+    candidates = [name for name in ("tf32", "bf16", "fp8") if MANTISSA_BITS[name] <= MANTISSA_BITS[rule.precision]]
+    named = min(candidates, key=lambda name: abs(torch.tensor(error / (per_unit * unit_roundoff(name))).log().item()))
+    return "tf32 or fp16" if named == "tf32" else named
+
+
+def _explain(found: Mismatch) -> str:
+    place = ", ".join(map(str, found.index))
+    return (
+        f"output {found.output}[{place}] should be {found.expected:.6g} (within {found.tolerance:.2g}), "
+        f"is {found.actual:.6g}; {found.wrong_fraction:.1%} of the elements are wrong"
+    )
+
+
+def _number(value: torch.Tensor) -> float:
+    return float(value.real) if value.is_complex() else float(value)

@@ -1,0 +1,232 @@
+"""The fp64 oracle of a reference: what an output should be, and how sharply that is known.
+
+For one set of inputs the reference is run three times: at its declared precision, in double (the oracle) and in double
+with every operand jittered by about a unit roundoff. The first and the last say how far an honest implementation may
+be from the second, element by element; ``compare`` (in compare.py) judges against that.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+from drkernel.task import Precision
+from drkernel.tasks.promote import cloned, jittered_copy, jittered_inputs, promoted_copy, run_promoted
+from drkernel.tasks.tolerance import unit_roundoff
+
+RawOutput = torch.Tensor | int | float | bool | None
+"""One leaf of what ``forward`` returned: a CPU tensor, a number or None."""
+
+JITTER_UNITS: dict[str, float] = {"fp64": 4.0, "fp32": 4.0, "tf32": 1.0, "fp16": 1.0, "bf16": 1.0}
+"""Unit roundoffs by which operands are jittered; more than one where that is still small, to find near ties."""
+
+_SAMPLE = 1 << 16
+
+
+@dataclass(frozen=True)
+class ExpectedOutput:
+    """One output of the reference, with what is known about its accuracy."""
+
+    value: torch.Tensor
+    """The oracle: double for floating outputs, else the reference's own dtype. Numbers are 0-dimensional."""
+    declared: torch.Tensor
+    """The reference's output at the declared precision, in the dtype that a candidate must return."""
+    python_type: str
+    """'Tensor', 'float', 'int', 'bool' or 'NoneType'."""
+    stride: tuple[int, ...]
+    noise: torch.Tensor | None
+    """Largest of the two honest differences at each element (double); None for outputs that are not floating."""
+    jittered: torch.Tensor
+    """The jittered run, for outputs that are not floating: other values that an honest run may give."""
+    spread: float
+    """:func:`spread_of` the oracle."""
+    z_operand: float
+    """Root mean square of the scaled differences of the jittered run, per unit roundoff of jitter."""
+    z_reference: float
+    """Root mean square of the scaled differences of the declared run."""
+
+    stable: torch.Tensor | None
+    """Elements that enter the accuracy statistic; None for outputs that are not floating."""
+
+    @property
+    def floating(self) -> bool:
+        """Compared by tolerance (True) or exactly (False)."""
+        return self.noise is not None
+
+    @property
+    def scale(self) -> torch.Tensor:
+        """``|o| + spread``: what differences are divided by."""
+        return self.value.abs() + self.spread
+
+    def scaled_rms(self, difference: torch.Tensor) -> float:
+        """Root mean square of ``difference / (|o| + spread)`` over stable elements; 0 when there are none."""
+        assert self.stable is not None
+        return _rms(difference, self.scale, self.stable)
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """Everything :func:`compare` needs to know about one call of the reference."""
+
+    outputs: tuple[ExpectedOutput, ...]
+    precision: Precision
+    kind: Literal["fp64", "declared"] = "fp64"
+    """'declared' when the reference does not run in double: then ``fallback`` says why."""
+    fallback: str | None = None
+
+    @property
+    def finite(self) -> bool:
+        """No output of the declared run holds NaN or infinity."""
+        return all(bool(torch.isfinite(out.declared).all()) for out in self.outputs if out.python_type != "NoneType")
+
+    @property
+    def unstable_fraction(self) -> float:
+        """Largest share of unstable elements of any output: choices that rounding alone can flip."""
+        shares = [0.0]
+        for out in self.outputs:
+            if not out.value.numel():
+                continue
+            if out.stable is not None:
+                shares.append(1 - float(out.stable.double().mean()))
+            else:
+                moved = (out.jittered != out.value) | (out.declared != out.value)
+                shares.append(float(moved.double().mean()))
+        return max(shares)
+
+
+def unstable_beyond(precision: str) -> float:
+    """Scaled noise beyond which an element is a discontinuity (a flipped choice), not rounding: 64 unit roundoffs,
+    at least 0.02. Such elements are left out of the accuracy statistic."""
+    return max(0.02, 64 * unit_roundoff(precision))
+
+
+def flatten_outputs(value: Any) -> list[RawOutput]:
+    """Leaves of nested tuples, lists and dicts, in order. Raises ``TypeError`` for anything that is not a RawOutput."""
+    leaves = tree_leaves(value)
+    for leaf in leaves:
+        if leaf is not None and not isinstance(leaf, (torch.Tensor, bool, int, float)):
+            raise TypeError(f"an output of type {type(leaf).__name__} cannot be compared; return tensors or numbers")
+    return leaves
+
+
+class OracleMaker:
+    """Makes oracles for one module with fixed weights; the double copies of the module are kept between calls."""
+
+    def __init__(self, model: nn.Module, precision: Precision, seed: int = 0) -> None:
+        self.precision = precision
+        self._amount = JITTER_UNITS[precision] * unit_roundoff(precision)
+        self._seed = seed
+        double = promoted_copy(model)
+        shaken = jittered_copy(double, self._amount, torch.Generator().manual_seed(seed))
+        self._declared, self._double, self._jittered = _Stateless(model), _Stateless(double), _Stateless(shaken)
+
+    def run(self, inputs: Sequence[Any]) -> list[RawOutput]:
+        """The reference's outputs at the declared precision. ``inputs`` are not modified, and no state is kept."""
+        with torch.no_grad():
+            return flatten_outputs(self._declared.fresh()(*cloned(list(inputs))))
+
+    def __call__(self, inputs: Sequence[Any]) -> Oracle:
+        """The oracle of one call."""
+        declared = self.run(inputs)
+        try:
+            exact = flatten_outputs(run_promoted(self._double.fresh(), list(inputs)))
+            moved = jittered_inputs(list(inputs), self._amount, torch.Generator().manual_seed(self._seed + 1))
+            shaken = flatten_outputs(run_promoted(self._jittered.fresh(), moved))
+        except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            outputs = tuple(_expected(out, out, out, self.precision) for out in declared)
+            return Oracle(outputs, self.precision, "declared", f"the reference does not run in double: {reason}")
+        if not len(declared) == len(exact) == len(shaken):
+            raise ValueError(f"the reference returned {len(declared)} outputs, then {len(exact)} on the same inputs")
+        runs = zip(declared, exact, shaken, strict=True)
+        return Oracle(tuple(_expected(*run, self.precision) for run in runs), self.precision)
+
+
+class _Stateless:
+    """A module that is copied afresh once a forward has changed its buffers (running statistics, caches)."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._pristine = copy.deepcopy(model) if any(True for _ in model.buffers()) else None
+        self._model = model if self._pristine is None else copy.deepcopy(model)
+        self._signature = self._state()
+
+    def fresh(self) -> nn.Module:
+        """The module in the state that it was given in."""
+        if self._pristine is not None and self._state() != self._signature:
+            self._model = copy.deepcopy(self._pristine)
+            self._signature = self._state()
+        return self._model
+
+    def _state(self) -> list[tuple[int, int]]:
+        return [(id(buffer), buffer._version) for buffer in self._model.buffers()]
+
+
+def make_oracle(model: nn.Module, inputs: Sequence[Any], precision: Precision, seed: int = 0) -> Oracle:
+    """The oracle of one call of ``model`` (a loaded reference). Use :class:`OracleMaker` for several calls."""
+    return OracleMaker(model, precision, seed)(inputs)
+
+
+def spread_of(values: torch.Tensor) -> float:
+    """The typical distance of an output's elements from their middle: robust, 0 for a constant or a single element.
+
+    The smaller of the standard deviation and the width of the central 90% over 3.29 (equal for a normal distribution),
+    so that a few huge elements do not excuse the rest. Where more than 90% of the elements are equal (masks, triangles)
+    only the standard deviation is used. Infinities and NaN are left out.
+    """
+    flat = values.detach().reshape(-1)
+    if flat.is_complex():
+        flat = torch.view_as_real(flat).reshape(-1)
+    if flat.numel() > _SAMPLE:
+        flat = flat[:: -(-flat.numel() // _SAMPLE) | 1]
+    flat = flat[torch.isfinite(flat)].to(torch.float64)
+    if flat.numel() < 2:
+        return 0.0
+    deviation = float(flat.std(correction=0))
+    ordered = flat.sort().values
+    last = flat.numel() - 1
+    central = float(ordered[round(0.95 * last)] - ordered[round(0.05 * last)]) / 3.29
+    return min(deviation, central) if central > 0 else deviation
+
+
+def _rms(difference: torch.Tensor, scale: torch.Tensor, stable: torch.Tensor) -> float:
+    kept = stable & (scale > 0)
+    if not bool(kept.any()):
+        return 0.0
+    ratio = difference.abs()[kept].double() / scale[kept].double()
+    return float(ratio.square().mean().sqrt())
+
+
+def _expected(declared: RawOutput, exact: RawOutput, shaken: RawOutput, precision: Precision) -> ExpectedOutput:
+    """Put the three runs of one output together."""
+    kind = "Tensor" if isinstance(declared, torch.Tensor) else type(declared).__name__
+    first, second, third = (_as_tensor(leaf) for leaf in (declared, exact, shaken))
+    stride = tuple(first.stride()) if kind == "Tensor" else ()
+    if first.shape != second.shape or first.shape != third.shape:
+        raise ValueError(f"the reference's output shape depends on rounding: {tuple(first.shape)}, then others")
+    if not (first.is_floating_point() or first.is_complex()):
+        return ExpectedOutput(
+            second.to(first.dtype), first, kind, stride, None, third.to(first.dtype), 0.0, 0.0, 0.0, None
+        )
+    spread = spread_of(second)
+    own, moved = (first.to(second.dtype) - second).abs(), (third - second).abs()
+    same = (first.to(second.dtype) == second) & (third == second)  # equal infinities differ by NaN
+    noise = torch.where(same, torch.zeros_like(own), torch.maximum(own, moved))
+    scale = second.abs() + spread
+    stable = torch.isfinite(second) & torch.isfinite(noise) & (noise <= unstable_beyond(precision) * scale)
+    z_operand = _rms(moved, scale, stable) / JITTER_UNITS[precision]
+    z_reference = _rms(own, scale, stable)
+    return ExpectedOutput(second, first, kind, stride, noise, third, spread, z_operand, z_reference, stable)
+
+
+def _as_tensor(leaf: RawOutput) -> torch.Tensor:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.detach()
+    if leaf is None:
+        return torch.zeros((), dtype=torch.bool)
+    return torch.tensor(leaf, dtype=torch.float64 if isinstance(leaf, float) else None)

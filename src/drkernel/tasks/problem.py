@@ -1,0 +1,109 @@
+"""A task made ready to judge: a loaded reference with seeded weights that draws inputs and knows their answers.
+
+>>> instance = load_problem(task, "tiny").instance(seed)          # weights
+>>> call = instance.draw_call(other_seed, pick_variant(secret, 1))  # inputs and their oracle
+>>> compare(outputs_of_the_candidate, call.oracle, instance.rule)
+
+Nothing here ever sees a candidate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from drkernel.task import Task, override_constants, sized_reference
+from drkernel.tasks.inputs import Variant, draw_inputs
+from drkernel.tasks.oracle import Oracle, OracleMaker, RawOutput
+from drkernel.tasks.reference import Reference, load_reference, randomize_parameters
+from drkernel.tasks.tolerance import ToleranceRule, tolerance_for
+
+STRENGTHS = (1.0, 0.5, 0.2, 0.0)
+"""Tried in turn until the reference gives finite outputs that rounding does not flip."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of the reference: what goes in, and what should come out."""
+
+    inputs: list[Any]
+    oracle: Oracle
+    variant: Variant
+    strength: float
+    """Of the variant: below 1 where the reference overflows or flips choices at full strength."""
+
+
+class Instance:
+    """A reference with one set of weights. Not for use by several threads at once."""
+
+    def __init__(self, problem: Problem, seed: int, randomize: bool = True) -> None:
+        self.problem = problem
+        self.seed = seed
+        self.init_args, self.init_kwargs = problem.reference.draw_init(seed)
+        self.model = problem.reference.build(seed)
+        self.randomized: list[str] = randomize_parameters(self.model, seed) if randomize else []
+        """Names of the parameters that the constructor made constant and that were drawn anew."""
+        self.rule: ToleranceRule = tolerance_for(problem.task.precision, problem.task.tolerance)
+        self._maker: OracleMaker | None = None
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Copies of the module's parameters and persistent buffers, by name."""
+        return {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
+
+    def reweighted(self, seed: int) -> Instance:
+        """The same problem with other weights (constructor's and randomised), for probing kept results."""
+        return Instance(self.problem, seed)
+
+    def run(self, inputs: list[Any]) -> list[RawOutput]:
+        """The reference's outputs at the declared precision."""
+        return self._oracles().run(inputs)
+
+    def oracle(self, inputs: list[Any]) -> Oracle:
+        """The oracle of given inputs."""
+        return self._oracles()(inputs)
+
+    def draw_call(self, seed: int, variant: Variant = "declared") -> Call:
+        """Fresh inputs and their oracle. Weakens the variant where the reference is not finite or not stable on it."""
+        for strength in (1.0,) if variant == "declared" else STRENGTHS:
+            inputs = draw_inputs(self.problem.reference, seed, variant, strength)
+            oracle = self.oracle(inputs)
+            if oracle.finite and oracle.unstable_fraction <= 0.01:
+                break
+        return Call(inputs, oracle, variant, strength)
+
+    def _oracles(self) -> OracleMaker:
+        if self._maker is None:
+            self._maker = OracleMaker(self.model, self.problem.task.precision, self.seed)
+        return self._maker
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A task at one size profile, loaded."""
+
+    task: Task
+    profile: str | None
+    reference: Reference
+
+    def instance(self, seed: int, randomize: bool = True) -> Instance:
+        """Weights from ``seed``. ``randomize=False`` leaves them as the constructor makes them, which is what both
+        sides can build from one seed when a candidate's parameters have other names or shapes."""
+        return Instance(self, seed, randomize)
+
+
+def load_problem(task: Task, profile: str | None) -> Problem:
+    """Load a task's reference at a size profile. Raises ``TaskError`` when it does not load."""
+    return Problem(task, profile, load_reference(_sized(task, profile)))
+
+
+_override_constants = lru_cache(maxsize=512)(lambda source, items: override_constants(source, dict(items)))
+
+
+def _sized(task: Task, profile: str | None) -> str:
+    """:func:`drkernel.task.sized_reference`, remembered: parsing costs more than a tiny task's forward."""
+    if profile is None or profile not in task.profiles:
+        return sized_reference(task, profile)
+    return _override_constants(task.reference, tuple(sorted(task.profiles[profile].items())))

@@ -1,0 +1,115 @@
+"""Running a module in double precision, or with its operands rounded to a lower one.
+
+The fp64 oracle of a reference is the same module with parameters, buffers and inputs in double. Sources also name
+dtypes themselves (``x.float()``, ``torch.zeros(n, dtype=torch.bfloat16)``, a plain tensor kept as an attribute), so
+the promoted run happens under :class:`PromoteToDouble`, which carries every such request up to double.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
+
+DOUBLE = {
+    torch.float32: torch.float64,
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.complex64: torch.complex128,
+}
+_CASTS = {"float", "half", "bfloat16"}
+
+
+class PromoteToDouble(TorchFunctionMode):
+    """Within the block, half and single precision tensors and dtype requests become double. Thread-local."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args = tree_map(_promoted, args)
+        kwargs = {key: tree_map(_promoted, value) for key, value in (kwargs or {}).items()}
+        if getattr(func, "__name__", "") in _CASTS and len(args) == 1 and isinstance(args[0], torch.Tensor):
+            return args[0].double()
+        return tree_map(_promoted, func(*args, **kwargs))
+
+
+def _promoted(value: Any) -> Any:
+    """Double for a lower floating tensor or dtype, anything else as it is."""
+    if isinstance(value, torch.dtype):
+        return DOUBLE.get(value, value)
+    if isinstance(value, torch.Tensor) and value.dtype in DOUBLE:
+        with torch._C.DisableTorchFunction():
+            return value.to(DOUBLE[value.dtype])
+    return value
+
+
+def promoted_copy(model: nn.Module) -> nn.Module:
+    """A deep copy of ``model`` with floating parameters and buffers in double."""
+    return copy.deepcopy(model).double()
+
+
+def run_promoted(model: nn.Module, inputs: list[Any]) -> Any:
+    """``model(*inputs)`` in double; ``model`` is a :func:`promoted_copy`. Inputs are not modified."""
+    doubled = [cloned(_promoted(value)) for value in inputs]
+    with torch.no_grad(), PromoteToDouble():
+        return model(*doubled)
+
+
+def cloned(value: Any) -> Any:
+    """Nested lists, tuples and dicts of tensors with every tensor cloned."""
+    return tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, value)
+
+
+def round_mantissa(tensor: torch.Tensor, bits: int) -> torch.Tensor:
+    """``tensor`` in double with its mantissa rounded to ``bits`` stored bits, to nearest even; exponents unbounded."""
+    mantissa, exponent = torch.frexp(tensor.to(torch.float64))
+    scale = 2.0 ** (bits + 1)
+    return torch.ldexp(torch.round(mantissa * scale) / scale, exponent)
+
+
+def run_rounded(model: nn.Module, inputs: list[Any], bits: int) -> Any:
+    """The double run with parameters and floating inputs first rounded to ``bits`` mantissa bits.
+
+    This is the error of a kernel that reads its operands at the lower precision and is exact from there on, as a
+    tensor core with a wide accumulator nearly is: the least error that such a downgrade can have.
+    """
+    lowered = copy.deepcopy(model)
+    with torch.no_grad():
+        for tensor in [*lowered.parameters(), *lowered.buffers()]:
+            if tensor.is_floating_point():
+                tensor.copy_(round_mantissa(tensor, bits))
+    return run_promoted(lowered, tree_map(lambda leaf: _rounded(leaf, bits), inputs))
+
+
+def jittered_copy(double_model: nn.Module, amount: float, generator: torch.Generator) -> nn.Module:
+    """A copy of a :func:`promoted_copy` with every parameter and floating buffer changed by up to ``amount``, relative.
+
+    The distance of its outputs from the unchanged run is what a backward-stable implementation may be off by (Higham,
+    Accuracy and Stability of Numerical Algorithms, ch. 1): the conditioning of the task at these inputs.
+    """
+    shaken = copy.deepcopy(double_model)
+    with torch.no_grad():
+        for tensor in [*shaken.parameters(), *shaken.buffers()]:
+            if tensor.is_floating_point():
+                tensor.copy_(_jitter(tensor, amount, generator))
+    return shaken
+
+
+def jittered_inputs(inputs: list[Any], amount: float, generator: torch.Generator) -> list[Any]:
+    """Inputs in double with every floating tensor changed by up to ``amount``, relative; the rest as it is."""
+    return tree_map(lambda leaf: _jitter(leaf, amount, generator) if _is_floating(leaf) else leaf, inputs)
+
+
+def _jitter(tensor: torch.Tensor, amount: float, generator: torch.Generator) -> torch.Tensor:
+    noise = torch.rand(tensor.shape, generator=generator, dtype=torch.float64) * 2 - 1
+    return tensor.detach().to(torch.float64) * (1 + amount * noise)
+
+
+def _is_floating(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def _rounded(value: Any, bits: int) -> Any:
+    return round_mantissa(value, bits) if _is_floating(value) else value

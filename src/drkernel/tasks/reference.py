@@ -1,0 +1,151 @@
+"""Loading a reference: from KernelBench-format source to a module with seeded weights and seeded inputs.
+
+A reference is trusted text: it is executed in this process. Candidates never come here.
+
+Everything a reference draws (``get_inputs``, ``get_init_inputs``, the constructor's weights) comes from torch's global
+generator, which is one per process and not one per thread; :func:`seeded` takes a lock, so that threads that grade
+different tasks do not disturb each other's draws.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import linecache
+import random
+import sys
+import threading
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+_RNG_LOCK = threading.RLock()
+REQUIRED = ("Model", "get_inputs")
+
+
+class TaskError(ValueError):
+    """A task that cannot be used; the message names the task or file, the cause and what to change."""
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed torch, numpy and random for the block, alone among threads, and restore them after it."""
+    with _RNG_LOCK, torch.random.fork_rng(devices=[]):
+        python_state, numpy_state = random.getstate(), np.random.get_state()
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        try:
+            yield
+        finally:
+            random.setstate(python_state)
+            np.random.set_state(numpy_state)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A loaded reference module."""
+
+    source: str
+    namespace: types.ModuleType
+
+    def draw_init(self, seed: int) -> tuple[list[Any], dict[str, Any]]:
+        """Constructor arguments: ``get_init_inputs()`` as a list, or KernelBook's ``[[args], {kwargs}]``."""
+        function = getattr(self.namespace, "get_init_inputs", None)
+        if function is None:
+            return [], {}
+        with seeded(seed):
+            drawn = _called(function, "get_init_inputs()")
+        if not isinstance(drawn, (list, tuple)):
+            raise TaskError(f"get_init_inputs() must return a list, found {type(drawn).__name__}")
+        if len(drawn) == 2 and isinstance(drawn[0], (list, tuple)) and isinstance(drawn[1], dict):
+            return list(drawn[0]), dict(drawn[1])
+        return list(drawn), {}
+
+    def draw_inputs(self, seed: int) -> list[Any]:
+        """Arguments of ``forward`` as the task itself draws them. See ``inputs.draw_inputs`` for variants."""
+        with seeded(seed):
+            drawn = _called(self.namespace.get_inputs, "get_inputs()")
+        if not isinstance(drawn, (list, tuple)):
+            raise TaskError(f"get_inputs() must return a list, found {type(drawn).__name__}")
+        return list(drawn)
+
+    def build(self, seed: int) -> nn.Module:
+        """``Model(*get_init_inputs())`` with weights drawn from ``seed``, as the constructor makes them."""
+        args, kwargs = self.draw_init(seed)
+        with seeded(seed):
+            model = _called(lambda: self.namespace.Model(*args, **kwargs), "Model(*get_init_inputs())")
+        if not isinstance(model, nn.Module):
+            raise TaskError(f"Model must be a torch.nn.Module, found {type(model).__name__}")
+        return model
+
+    def argument_names(self) -> list[str]:
+        """Names of ``forward``'s positional arguments, without self."""
+        return list(inspect.signature(self.namespace.Model.forward).parameters)[1:]
+
+    @property
+    def fixed_inputs(self) -> frozenset[str]:
+        """Arguments that input variants must leave as drawn: the source's optional ``FIXED_INPUTS`` tuple."""
+        return frozenset(getattr(self.namespace, "FIXED_INPUTS", ()))
+
+
+@lru_cache(maxsize=512)
+def load_reference(source: str) -> Reference:
+    """Execute a reference's source. Raises :class:`TaskError` for what does not load or lacks a required name."""
+    name = f"drkernel_reference_{hashlib.sha256(source.encode()).hexdigest()[:16]}"
+    filename = f"<{name}>"
+    module = types.ModuleType(name)
+    module.__file__ = filename
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    sys.modules[name] = module  # dataclasses and pickling look their module up here
+    try:
+        with seeded(0):
+            exec(compile(source, filename, "exec"), module.__dict__)
+    except Exception as error:
+        sys.modules.pop(name, None)
+        raise TaskError(f"the reference does not load: {type(error).__name__}: {error}") from error
+    missing = [required for required in REQUIRED if not hasattr(module, required)]
+    if missing:
+        raise TaskError(f"the reference defines no {' and no '.join(missing)}; KernelBench's format needs both")
+    return Reference(source, module)
+
+
+def randomize_parameters(model: nn.Module, seed: int) -> list[str]:
+    """Replace constant parameters and running statistics in place, so that none can be dropped unnoticed.
+
+    A parameter that its constructor made constant (layer-norm weights of 1, biases of 0) tells nothing when it is left
+    out. Ones become ``exp(0.3 z)``, zeros ``0.3 z``, other constants ``c * exp(0.3 z)`` with z standard normal;
+    ``running_mean`` and ``running_var`` likewise. Other buffers (masks, tables) stay. Returns the names changed.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    changed = []
+    buffers = {name for name, _ in model.named_buffers()}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        statistic = name.rpartition(".")[2] in ("running_mean", "running_var")
+        if not tensor.is_floating_point() or tensor.numel() == 0 or (name in buffers and not statistic):
+            continue
+        first = tensor.detach().flatten()[0]
+        if not bool((tensor.detach() == first).all()):
+            continue
+        noise = 0.3 * torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+        value = noise if first == 0 else float(first) * noise.exp()
+        with torch.no_grad():
+            tensor.copy_(value.to(tensor.dtype))
+        changed.append(name)
+    return changed
+
+
+def _called(function: Any, what: str) -> Any:
+    """The function's result, or a :class:`TaskError` that says which part of the reference failed and why."""
+    try:
+        with torch.no_grad():
+            return function()
+    except Exception as error:
+        raise TaskError(f"{what} of the reference raised {type(error).__name__}: {error}") from error

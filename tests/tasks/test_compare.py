@@ -1,0 +1,285 @@
+"""The comparison: honest arithmetic passes whatever its order, everything else fails."""
+
+import pytest
+import torch
+
+from drkernel.task import Tolerance
+from drkernel.tasks.compare import compare, merge, precision_class, strides_that_differ
+from drkernel.tasks.oracle import OracleMaker, flatten_outputs, make_oracle, spread_of
+from drkernel.tasks.tolerance import NEXT_LOWER, tolerance_for, unit_roundoff
+
+FP32 = tolerance_for("fp32")
+
+
+class Product(torch.nn.Module):
+    def forward(self, x, w):
+        return x @ w
+
+
+class Choice(torch.nn.Module):
+    def forward(self, x):
+        return x.argmax(-1)
+
+
+class Function(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs):
+        return self.function(*inputs)
+
+
+def product_oracle(depth=512, precision="fp32", dtype=torch.float32, seed=0):
+    torch.manual_seed(seed)
+    inputs = [torch.randn(24, depth).to(dtype), torch.randn(depth, 20).to(dtype)]
+    return inputs, make_oracle(Product(), inputs, precision)
+
+
+def blocked(x, w, block):
+    """The product accumulated sequentially over blocks, in the operands' precision."""
+    total = torch.zeros(x.shape[0], w.shape[1], dtype=x.dtype)
+    for start in range(0, x.shape[1], block):
+        total = total + x[:, start : start + block] @ w[start : start + block]
+    return total
+
+
+@pytest.mark.parametrize("depth", [8, 512, 8192])
+@pytest.mark.parametrize("block", [1, 16, 128])
+def test_another_order_of_summation_passes(depth, block):
+    (x, w), oracle = product_oracle(depth)
+    result = compare([blocked(x, w, block)], oracle, FP32)
+    assert result.passed_calls == 1, result.message
+
+
+def test_sequential_sum_of_a_million_passes():
+    x = torch.randn(4, 1 << 18)
+    oracle = make_oracle(Function(lambda x: x.sum(-1)), [x], "fp32")
+    lanes = x.reshape(4, -1, 128)  # as a kernel: 128 lanes, each a running sum, then a tree
+    total = torch.zeros(4, 128)
+    for step in range(lanes.shape[1]):
+        total += lanes[:, step]
+    assert compare([total.sum(-1)], oracle, FP32).passed_calls == 1
+
+
+@pytest.mark.parametrize("depth", [8, 512, 8192])
+@pytest.mark.parametrize("lower", [torch.float16, torch.bfloat16])
+def test_half_precision_operands_fail_where_single_is_declared(depth, lower):
+    (x, w), oracle = product_oracle(depth)
+    downgraded = x.to(lower).float() @ w.to(lower).float()
+    assert compare([downgraded], oracle, FP32).passed_calls == 0
+    report = precision_class([downgraded], oracle, FP32)
+    assert report.downgraded and report.worst.error > 3 * report.worst.limit
+
+
+def test_tf32_operands_fail_only_where_single_is_declared():
+    from drkernel.tasks.promote import round_mantissa
+
+    (x, w), oracle = product_oracle()
+    tf32 = round_mantissa(x, 10).float() @ round_mantissa(w, 10).float()
+    result = compare([tf32], oracle, FP32)
+    assert result.passed_calls == 0
+    assert precision_class([tf32], oracle, FP32).worst.looks_like == "tf32 or fp16"
+    assert compare([tf32], make_oracle(Product(), [x, w], "tf32"), tolerance_for("tf32")).passed_calls == 1
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("fp16", torch.float16), ("bf16", torch.bfloat16)])
+def test_declared_half_precision_passes_in_wider_and_in_own_arithmetic(precision, dtype):
+    (x, w), oracle = product_oracle(256, precision, dtype)
+    rule = tolerance_for(precision)
+    for answer in ((x.float() @ w.float()).to(dtype), blocked(x, w, 64)):
+        result = compare([answer], oracle, rule)
+        assert result.passed_calls == 1, result.message
+
+
+def test_bf16_operands_fail_where_fp16_is_declared():
+    (x, w), oracle = product_oracle(256, "fp16", torch.float16)
+    downgraded = (x.bfloat16().float() @ w.bfloat16().float()).half()
+    assert compare([downgraded], oracle, tolerance_for("fp16")).passed_calls == 0
+
+
+def test_zeros_fail_on_a_softmax_over_many_classes():
+    x = torch.randn(2, 393216)
+    oracle = make_oracle(Function(lambda x: x.softmax(-1)), [x], "fp32")
+    result = compare([torch.zeros_like(x)], oracle, FP32)
+    assert result.passed_calls == 0 and result.mismatch.wrong_fraction > 0.99
+    assert compare([x.softmax(-1)], oracle, FP32).passed_calls == 1
+
+
+def test_a_single_wrong_element_fails_and_is_named():
+    (x, w), oracle = product_oracle()
+    answer = x @ w
+    answer[3, 7] += 0.1
+    result = compare([answer], oracle, FP32)
+    assert result.mismatch.index == (3, 7)
+    assert result.mismatch.wrong_fraction == pytest.approx(1 / 480)
+    assert "[3, 7]" in result.message
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (lambda y: [y, y], "returns 1 outputs, the candidate 2"),
+        (lambda y: [], "returns 1 outputs, the candidate 0"),
+        (lambda y: [y[:1]], "shape should be"),
+        (lambda y: [y.double()], "dtype should be torch.float32"),
+        (lambda y: [y.half()], "dtype should be torch.float32"),
+        (lambda y: [1.0], "the reference returns a Tensor, the candidate a float"),
+        (lambda y: [None], "the reference returns a Tensor, the candidate a NoneType"),
+        (lambda y: [y.sum()], "shape should be"),
+    ],
+)
+def test_form_must_agree(answer, words):
+    (x, w), oracle = product_oracle()
+    result = compare(answer(x @ w), oracle, FP32)
+    assert result.passed_calls == 0 and words in result.message
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_nan_and_infinity_are_no_wildcards(value):
+    (x, w), oracle = product_oracle()
+    answer = x @ w
+    answer[0, 0] = value
+    assert compare([answer], oracle, FP32).passed_calls == 0
+    assert compare([torch.full_like(answer, value)], oracle, FP32).passed_calls == 0
+
+
+def test_nan_and_infinity_pass_only_where_the_oracle_has_them():
+    x = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    special = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0])
+    oracle = make_oracle(Function(lambda x: x + special.to(x.dtype)), [x], "fp32")
+    right = x + special
+    assert compare([right], oracle, FP32).passed_calls == 1
+    for place, wrong in [
+        (0, 0.0),
+        (0, float("inf")),
+        (1, -float("inf")),
+        (1, 1e30),
+        (2, float("nan")),
+        (3, float("nan")),
+    ]:
+        answer = right.clone()
+        answer[place] = wrong
+        assert compare([answer], oracle, FP32).passed_calls == 0, (place, wrong)
+
+
+def test_overflow_of_the_output_dtype_is_infinity_of_the_same_sign():
+    x = torch.tensor([300.0, -300.0, 1.0], dtype=torch.float16)
+    oracle = make_oracle(Function(lambda x: x * x.abs() * 2), [x], "fp16")
+    rule = tolerance_for("fp16")
+    assert compare([torch.tensor([float("inf"), -float("inf"), 2.0]).half()], oracle, rule).passed_calls == 1
+    assert compare([torch.tensor([-float("inf"), -float("inf"), 2.0]).half()], oracle, rule).passed_calls == 0
+
+
+def test_integers_are_exact_but_a_tie_may_break_either_way():
+    x = torch.randn(32, 50)
+    x[0, :2] = 9.0
+    x[0, 1] = x[0, 0] * (1 + 2**-23)
+    oracle = make_oracle(Choice(), [x], "fp32")
+    answer = x.argmax(-1)
+    assert compare([answer], oracle, FP32).passed_calls == 1
+    answer[5] = (answer[5] + 1) % 50
+    assert compare([answer], oracle, FP32).passed_calls == 0
+
+
+def test_a_constant_within_relative_tolerance_of_a_narrow_output_fails():
+    x = 1000 + 0.5 * torch.randn(64, 64)
+    oracle = make_oracle(Function(lambda x: x * 1.0), [x], "fp32")
+    assert compare([torch.full_like(x, 1000.0)], oracle, FP32).passed_calls == 0
+
+
+def test_numbers_are_compared_like_tensors():
+    oracle = make_oracle(Function(lambda x: (float(x.sum()), int(x.numel()))), [torch.randn(9)], "fp32")
+    good = [float(out.value) if out.floating else int(out.value) for out in oracle.outputs]
+    assert compare(good, oracle, FP32).passed_calls == 1
+    assert compare([good[0] * 1.01, good[1]], oracle, FP32).passed_calls == 0
+    assert compare([good[0], good[1] + 1], oracle, FP32).passed_calls == 0
+    assert compare([good[0], True], oracle, FP32).passed_calls == 0
+
+
+def test_complex_outputs_are_compared():
+    x = torch.randn(4, 16)
+    oracle = make_oracle(Function(lambda x: torch.fft.fft(x)), [x], "fp32")
+    answer = torch.fft.fft(x)
+    assert compare([answer], oracle, FP32).passed_calls == 1
+    assert compare([answer.conj().resolve_conj()], oracle, FP32).passed_calls == 0
+
+
+def test_an_explicit_tolerance_replaces_both_tests():
+    (x, w), oracle = product_oracle()
+    rule = tolerance_for("fp32", Tolerance(rtol=1e-2, atol_scale=1e-2))
+    assert compare([(x.half() @ w.half()).float()], oracle, rule).passed_calls == 1
+    assert compare([x @ w + 0.5], oracle, rule).passed_calls == 0
+
+
+def test_an_operator_without_double_falls_back_and_says_so():
+    def only_single(x):
+        if x.dtype == torch.float64:
+            raise NotImplementedError("no kernel for Double")
+        return x * 2
+
+    oracle = make_oracle(Function(only_single), [torch.randn(8)], "fp32")
+    assert oracle.kind == "declared" and "no kernel for Double" in oracle.fallback
+    assert compare([oracle.outputs[0].declared], oracle, FP32).passed_calls == 1
+
+
+def test_state_does_not_leak_from_one_oracle_into_the_next():
+    class Running(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.zeros(1))
+
+        def forward(self, x):
+            self.count += 1
+            return x + self.count
+
+    maker = OracleMaker(Running(), "fp32")
+    x = torch.zeros(3)
+    assert [float(maker([x]).outputs[0].value[0]) for _ in range(3)] == [1.0, 1.0, 1.0]
+
+
+def test_inputs_are_not_modified():
+    x = torch.randn(5)
+    before = x.clone()
+    make_oracle(Function(lambda x: x.mul_(2)), [x], "fp32")
+    assert torch.equal(x, before)
+
+
+def test_spread_ignores_a_few_huge_elements_and_masks():
+    x = torch.randn(10_000)
+    assert spread_of(x) == pytest.approx(1.0, rel=0.1)
+    x[:10] = 1e12
+    assert spread_of(x) == pytest.approx(1.0, rel=0.1)
+    mask = torch.zeros(1000)
+    mask[::50] = 3.0
+    assert spread_of(mask) == pytest.approx(float(mask.std(correction=0)))
+    assert spread_of(torch.tensor([5.0])) == 0 and spread_of(torch.full((9,), 2.0)) == 0
+
+
+def test_merge_adds_counts_and_keeps_the_first_failure():
+    (x, w), oracle = product_oracle()
+    good, bad = compare([x @ w], oracle, FP32), compare([x @ w + 1], oracle, FP32)
+    merged = merge([good, bad, good])
+    assert (merged.checked_calls, merged.passed_calls) == (3, 2)
+    assert merged.message == bad.message and merged.max_error == bad.max_error
+
+
+def test_strides_are_reported_not_judged():
+    (x, w), oracle = product_oracle()
+    answer = (x @ w).t().contiguous().t()
+    assert compare([answer], oracle, FP32).passed_calls == 1
+    assert "strides (1, 24)" in strides_that_differ([answer], oracle)[0]
+
+
+def test_nested_outputs_are_flattened_and_foreign_types_refused():
+    x = torch.ones(1)
+    assert len(flatten_outputs((x, [x, {"a": x}], 3))) == 4
+    with pytest.raises(TypeError, match="str cannot be compared"):
+        flatten_outputs((x, "text"))
+
+
+def test_limits_lie_between_honest_and_downgraded():
+    for precision, lower in NEXT_LOWER.items():
+        rule = tolerance_for(precision)
+        unit = unit_roundoff(precision)
+        assert 2 * unit <= rule.accuracy_limit(unit / 2, unit / 2) <= unit_roundoff(lower) / 2
