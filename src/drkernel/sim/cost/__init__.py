@@ -1,5 +1,1 @@
-"""The cost model: modelled device time of kernel launches and ATen operators, on one footing.
-
-``launch.py`` models a Triton launch from exact counts, ``operators.py`` an ATen operator from its shapes, and
-``timeline.py`` puts both on one device queue and keeps what is resident in L2. Every result is *modelled*.
-"""
+"""Modelled GPU time: PyTorch operators and Triton launches by one formula (``kernel.py``), on one timeline."""

@@ -1,46 +1,104 @@
-"""Modelled time of one Triton launch, from the executor's exact counts."""
+"""The modelled time of one Triton launch, from what the executor counted and what the compiler said."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from drkernel.sim.cost.estimate import CostEstimate, roofline_cost
-from drkernel.sim.cost.timeline import L2State
+from drkernel.sim.cost.kernel import Access, KernelWork, kernel_cost
+from drkernel.sim.cost.l2 import L2State
+from drkernel.sim.cost.records import CostEstimate
 from drkernel.sim.spec import GPUSpec
 
 if TYPE_CHECKING:
     from drkernel.sim.executor import LaunchStats
 
-COMPUTE_EFFICIENCY = 0.75
-"""share of a unit's peak that a tuned kernel sustains (issue slots, bank conflicts, pipeline fill)"""
+SECTOR_BYTES = 32
+TRITON_TENSOR_SHARE = 0.85
+"""Share of the sustained tensor rate that Triton's generated main loop reaches, before L2 and pipelining limits."""
+TRITON_FP32_DOT_SHARE = 0.55
+"""The same for fp32 dots on the vector units, where generated code lacks the libraries' register blocking."""
+INTRA_PROGRAM_PASSES = 4.0
+"""Re-reads up to this factor are taken as one program streaming its own data again; more means programs share data."""
 
 
 def blocks_per_sm(spec: GPUSpec, num_warps: int, shared_bytes: int = 0, registers: int = 0) -> int:
-    """Resident blocks of one SM: the tightest of threads, blocks, shared memory and registers."""
+    """Resident programs of one SM: the tightest of threads, blocks, shared memory and registers (per thread)."""
     threads = num_warps * spec.warp_size
     limits = [spec.max_blocks_per_sm, spec.max_threads_per_sm // threads]
     if shared_bytes:
         limits.append(spec.smem_per_sm // shared_bytes)
     if registers:
-        limits.append(spec.regs_per_sm // (registers * threads))
+        granule = -(-registers // 8) * 8  # registers are handed out in eights
+        limits.append(spec.regs_per_sm // (granule * threads))
     return max(1, min(limits))
 
 
-def launch_cost(stats: LaunchStats, num_warps: int, spec: GPUSpec, l2: L2State) -> CostEstimate:
-    """Device seconds of one launch, without the host's launch overhead."""
-    dram = 0.0
-    for storage, read, written in stats.footprint:
-        dram += l2.touch(storage, read, written)
-    l2_bytes = 32.0 * (stats.load_sectors + stats.store_sectors)
-    serial = stats.max_same_address_atomics * spec.atomic_same_address
-    return roofline_cost(
-        spec,
-        dram,
-        max(l2_bytes, dram),
-        stats.flops,
-        blocks=stats.programs,
-        warps_per_block=num_warps,
-        blocks_per_sm=blocks_per_sm(spec, num_warps),
-        efficiency=COMPUTE_EFFICIENCY,
-        extra_seconds=serial,
+def launch_cost(
+    stats: LaunchStats,
+    num_warps: int,
+    spec: GPUSpec,
+    l2: L2State,
+    *,
+    num_stages: int = 2,
+    shared_bytes: int = 0,
+    registers: int = 0,
+) -> CostEstimate:
+    """Device seconds of one launch, without the host's launch overhead; moves ``l2`` (shared with operators) on.
+
+    ``stats.footprint`` holds (storage, unique bytes read, unique bytes written); sectors are what warps asked for.
+    """
+    requested_read = stats.load_sectors * SECTOR_BYTES
+    requested_write = stats.store_sectors * SECTOR_BYTES
+    unique_read = float(sum(read for _, read, _ in stats.footprint))
+    unique_write = float(sum(written for _, _, written in stats.footprint))
+    programs = max(float(stats.programs), 1.0)
+    resident = blocks_per_sm(spec, num_warps, shared_bytes, registers)
+    passes = requested_read / unique_read if unique_read else 1.0
+    own_passes = passes if 1.0 < passes <= INTRA_PROGRAM_PASSES else 1.0
+    accesses: list[Access] = []
+    for storage, nbytes, written in stats.footprint:
+        if nbytes:
+            share = nbytes / unique_read * requested_read
+            accesses.append(Access(storage, nbytes, passes=own_passes, requested=max(nbytes, share)))
+        if written:
+            share = written / unique_write * requested_write
+            accesses.append(Access(storage, written, write=True, requested=max(written, share)))
+    threads = num_warps * spec.warp_size
+    concurrent = min(programs, float(spec.sm_count * resident))
+    work = KernelWork(
+        "launch",
+        tuple(accesses),
+        flops=_derated(stats.flops),
+        blocks=programs,
+        threads=threads,
+        blocks_per_sm=resident,
+        bytes_in_flight=_bytes_in_flight((requested_read + requested_write) / programs, threads, num_stages),
+        reuse_window=max(1.0, unique_read / programs * concurrent),
+        overlap=_overlap(num_stages, resident, programs, spec),
+        atomic_seconds=stats.max_same_address_atomics * spec.atomic_same_address,
     )
+    cost = kernel_cost(work, spec, l2)
+    return CostEstimate(
+        cost.seconds, cost.dram_bytes, cost.l2_bytes, dict(stats.flops), cost.bound, cost.roofline, cost.parts
+    )
+
+
+def _derated(flops: dict[str, float]) -> dict[str, float]:
+    """Counts scaled up by what generated code loses on each unit."""
+    share = {"fp32_dot": TRITON_FP32_DOT_SHARE}
+    return {
+        unit: count / (TRITON_TENSOR_SHARE if unit.startswith("tensor_") else share.get(unit, 1.0))
+        for unit, count in flops.items()
+        if count
+    }
+
+
+def _bytes_in_flight(per_program: float, threads: int, num_stages: int) -> float:
+    """Bytes one thread keeps outstanding: its share of the traffic, bounded by registers and pipeline depth."""
+    return max(4.0, min(per_program / threads, 64.0 * max(1, num_stages - 1)))
+
+
+def _overlap(num_stages: int, resident: int, programs: float, spec: GPUSpec) -> float:
+    """How far loads and arithmetic proceed together: by software pipelining or by other programs on the same SM."""
+    co_resident = min(resident, programs / spec.sm_count)
+    return min(1.0, 0.5 * max(0, num_stages - 1) + 0.5 * max(0.0, co_resident - 1.0))

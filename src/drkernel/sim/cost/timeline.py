@@ -1,133 +1,112 @@
-"""One device queue: launches, operators and copies in order, host time against device time, and the L2 cache."""
+"""Host and device on one clock: an asynchronous queue of modelled kernels, and the profile it leaves."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from drkernel.sim.cost.estimate import CostEstimate
+from drkernel.sim.cost.l2 import L2State
+from drkernel.sim.cost.records import CostEstimate
 from drkernel.sim.spec import GPUSpec
-from drkernel.verdict import Bound, Owner, Profile, ProfileRow
+from drkernel.verdict import Bound, Owner, Profile, ProfileRow, Timing
 
-L2_USABLE = 0.7
-"""share of L2 that holds data of one stream of kernels between launches"""
+__all__ = ["L2State", "Timeline"]
 
-
-class L2State:
-    """Which storages the last kernels left in L2: least recently used goes first."""
-
-    def __init__(self, spec: GPUSpec):
-        self.capacity = spec.l2_bytes * L2_USABLE
-        self._resident: OrderedDict[int, float] = OrderedDict()
-        self._used = 0.0
-
-    def touch(self, storage: int, read: float, written: float = 0.0) -> float:
-        """Read and write bytes of a storage; returns the bytes that must come from or go to device memory.
-
-        Writes stay in L2 when they fit: they are charged when the storage is larger than the cache.
-        """
-        resident = self._resident.get(storage, 0.0)
-        traffic = max(0.0, read - resident)
-        traffic += written if written > self.capacity else 0.0
-        keep = max(read, written, resident)
-        if keep <= self.capacity:
-            self._insert(storage, keep)
-        else:
-            self.forget(storage)
-        return traffic
-
-    def forget(self, storage: int) -> None:
-        """Drop a storage (freed, or too large to stay)."""
-        self._used -= self._resident.pop(storage, 0.0)
-
-    def _insert(self, storage: int, size: float) -> None:
-        self.forget(storage)
-        self._resident[storage] = size
-        self._used += size
-        while self._used > self.capacity:
-            _, gone = self._resident.popitem(last=False)
-            self._used -= gone
+FLUSH_BYTES = 256 * 2**20
+"""A timed call follows a fill of this size that empties L2, as benchmarks do; meanwhile the host runs ahead."""
 
 
 @dataclass
 class _Row:
-    name: str
-    owner: Owner
     calls: int = 0
     seconds: float = 0.0
-    bytes: float = 0.0
-    flops: float = 0.0
     ideal: float = 0.0
-    bound: Bound | None = None
-    slowest: float = 0.0
+    nbytes: float = 0.0
+    flops: float = 0.0
+    bounds: dict[Bound, float] = field(default_factory=dict)
 
 
 class Timeline:
-    """Adds up modelled time. The host runs ahead of the device until a synchronisation."""
+    """Accumulates device work in order.
 
-    def __init__(self, spec: GPUSpec):
+    The host enqueues and runs ahead; the device starts each kernel when it is free and the launch has arrived. A
+    synchronising copy makes the host wait for the device. ``host_lead`` seconds of earlier device work (the flush)
+    hide the first launches; by default the time of filling 256 MiB.
+    """
+
+    def __init__(self, spec: GPUSpec, *, host_lead: float | None = None) -> None:
         self.spec = spec
-        self.host = 0.0
+        self.host_lead = FLUSH_BYTES / spec.dram_bandwidth if host_lead is None else host_lead
+        self.host = -self.host_lead
         self.device_free = 0.0
-        self._rows: dict[tuple[Owner, str], _Row] = {}
+        self.device_seconds = 0.0
+        self._rows: dict[tuple[str, Owner], _Row] = {}
 
     @property
     def elapsed_seconds(self) -> float:
-        """From the first command to the end of the last: host or device, whichever is later."""
+        """From the start of the timed region to the end of the last command: host or device, whichever is later."""
         return max(self.host, self.device_free)
 
-    @property
-    def device_seconds(self) -> float:
-        """Busy seconds of the device."""
-        return sum(row.seconds for row in self._rows.values())
+    def add_host(self, seconds: float | None = None) -> None:
+        """Host time without device work: an operator that only makes a view, unless ``seconds`` says otherwise."""
+        self.host += self.spec.host_op_overhead if seconds is None else seconds
 
-    def add_host(self) -> None:
-        """An operator without device work."""
-        self.host += self.spec.host_op_overhead
-
-    def add(self, owner: Owner, name: str, cost: CostEstimate, kernels: int = 1) -> None:
-        """One kernel launch (or an operator of several)."""
+    def add(self, owner: Owner, name: str, cost: CostEstimate) -> float:
+        """Enqueue one operator or launch; returns the clock at which it ends on the device."""
         overhead = self.spec.kernel_launch_overhead if owner == "custom" else self.spec.launch_overhead
-        self.host += overhead * kernels
+        self.host += overhead if cost.host_seconds is None else cost.host_seconds
+        if cost.kernels == 0 and cost.seconds == 0.0:
+            return self.device_free
         self.device_free = max(self.device_free, self.host) + cost.seconds
-        self._count(owner, name, cost.seconds, cost.dram_bytes, cost.total_flops, cost.roofline, cost.bound)
-
-    def add_copy(self, name: str, nbytes: float, synchronizes: bool) -> None:
-        """A copy over the bus; the host waits for it when it synchronizes."""
-        seconds = self.spec.copy_latency + nbytes / self.spec.pcie_bandwidth
-        self.device_free = max(self.device_free, self.host) + seconds
-        if synchronizes:
-            self.host = self.device_free
-        self._count("copy", name, seconds, nbytes, 0.0, 0.0, "memory")
-
-    def _count(
-        self, owner: Owner, name: str, seconds: float, nbytes: float, flops: float, roofline: float, bound: Bound
-    ) -> None:
-        row = self._rows.setdefault((owner, name), _Row(name, owner))
+        self.device_seconds += cost.seconds
+        row = self._rows.setdefault((name, owner), _Row())
         row.calls += 1
-        row.seconds += seconds
-        row.bytes += nbytes
-        row.flops += flops
-        row.ideal += roofline * seconds
-        if seconds > row.slowest:
-            row.slowest, row.bound = seconds, bound
+        row.seconds += cost.seconds
+        row.ideal += cost.roofline * cost.seconds
+        row.nbytes += cost.dram_bytes
+        row.flops += cost.total_flops
+        row.bounds[cost.bound] = row.bounds.get(cost.bound, 0.0) + cost.seconds
+        return self.device_free
+
+    def add_copy(self, name: str, nbytes: float, synchronizes: bool) -> float:
+        """A copy between host and device; the host waits for it when it synchronizes. Returns the clock at its end."""
+        seconds = self.spec.copy_latency + nbytes / self.spec.pcie_bandwidth
+        ideal = nbytes / self.spec.pcie_bandwidth / seconds
+        bound: Bound = "memory" if ideal > 0.5 else "latency"
+        end = self.add(
+            "copy",
+            name,
+            CostEstimate(
+                seconds, dram_bytes=nbytes, bound=bound, roofline=ideal, host_seconds=self.spec.launch_overhead
+            ),
+        )
+        if synchronizes:
+            self.synchronize()
+        return end
+
+    def synchronize(self) -> None:
+        """The host waits for the device."""
+        self.host = max(self.host, self.device_free)
+
+    def timing(self, device: str) -> Timing:
+        """The modelled time of everything added."""
+        return Timing(kind="modelled", device=device, seconds=self.elapsed_seconds)
 
     def profile(self, device: str) -> Profile:
         """One row per kernel or operator, the costliest first."""
-        total = sum(row.seconds for row in self._rows.values())
+        total = self.device_seconds
         rows = tuple(
             ProfileRow(
-                name=row.name,
-                owner=row.owner,
+                name=name,
+                owner=owner,
                 calls=row.calls,
                 seconds=row.seconds,
                 share=row.seconds / total if total else 0.0,
-                bound=row.bound,
+                bound=max(row.bounds, key=lambda bound: row.bounds[bound]),
                 roofline=row.ideal / row.seconds if row.seconds else None,
-                bytes=row.bytes,
+                bytes=row.nbytes,
                 flops=row.flops,
             )
-            for row in sorted(self._rows.values(), key=lambda row: -row.seconds)
+            for (name, owner), row in sorted(self._rows.items(), key=lambda item: -item[1].seconds)
         )
         return Profile(
             kind="modelled", device=device, rows=rows, total_seconds=total, elapsed_seconds=self.elapsed_seconds

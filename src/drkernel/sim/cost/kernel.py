@@ -1,0 +1,187 @@
+"""The time of one device kernel, whoever wrote it: the one formula behind operators and Triton launches.
+
+A kernel takes a fixed start-up plus the longest of what its resources need: device memory, L2, the memory path of its
+busiest SM (too few blocks cannot draw the full bandwidth: Little's law), and each arithmetic unit.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from drkernel.sim.cost.l2 import EFFECTIVE_L2_SHARE, L2State
+from drkernel.sim.cost.records import CostEstimate
+from drkernel.sim.spec import GPUSpec
+from drkernel.verdict import Bound
+
+SUSTAINED_TENSOR_SHARE = 0.80
+"""Dense tensor peak that survives the power limit: large bf16 products on random data run at about 0.7-0.8 of an H100's
+data-sheet peak however good the kernel (He 2024)."""
+VECTOR_ISSUE_SHARE = 0.5
+"""Share of the fp32 peak that element-wise code can issue: the peak counts a fused multiply-add as two."""
+SM_BANDWIDTH_SHARE = 0.7
+"""Share of an SM's L2 port (bytes per clock) that one SM alone reaches."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """One kernel's use of one storage.
+
+    ``nbytes`` is the footprint; ``passes`` how many times it streams; ``requested`` the bytes asked of L2 in all
+    (default ``nbytes * passes``), which uncoalesced access raises.
+    """
+
+    storage: int
+    nbytes: float
+    write: bool = False
+    passes: float = 1.0
+    requested: float | None = None
+
+    @property
+    def l2_bytes(self) -> float:
+        """Bytes that cross between the SMs and L2."""
+        return self.nbytes * self.passes if self.requested is None else self.requested
+
+
+@dataclass(frozen=True)
+class KernelWork:
+    """One kernel, described by what it moves and computes.
+
+    ``blocks`` x ``threads`` is its parallelism, ``bytes_in_flight`` what one thread keeps outstanding. ``reuse_window``
+    bytes must stay in L2 for later passes to hit (0: the whole footprint counts). ``compute_seconds`` replaces the
+    count over ``flops`` where a family models its own tiles. ``overlap`` (0..1) says how far memory and arithmetic
+    proceed together, ``serial_seconds`` adds dependent latency. ``ilp`` is the number of independent instructions a
+    thread has ready: a vector unit takes 16 / ilp warps an SM to fill (four schedulers, four clocks of latency).
+    """
+
+    name: str
+    accesses: tuple[Access, ...]
+    flops: dict[str, float] = field(default_factory=dict)
+    blocks: float = 1e9
+    threads: int = 256
+    blocks_per_sm: int = 8
+    bytes_in_flight: float = 64.0
+    memory_efficiency: float = 1.0
+    compute_efficiency: float = 1.0
+    compute_seconds: float | None = None
+    reuse_window: float = 0.0
+    imbalance: float = 1.0
+    ilp: float = 2.0
+    overlap: float = 1.0
+    serial_seconds: float = 0.0
+    atomic_seconds: float = 0.0
+    fixed_kernels: int = 1
+
+
+def rereads_missing(window: float, spec: GPUSpec) -> float:
+    """Share of repeated reads that miss L2 when ``window`` bytes are touched between two reads of the same byte."""
+    capacity = spec.l2_bytes * EFFECTIVE_L2_SHARE
+    return 0.0 if window <= capacity else 1.0 - capacity / window
+
+
+def kernel_cost(work: KernelWork, spec: GPUSpec, l2: L2State) -> CostEstimate:
+    """Modelled time of one kernel; moves ``l2`` on."""
+    dram = _dram_bytes(work, spec, l2)
+    moved = sum(access.l2_bytes for access in work.accesses)
+    blocks = max(work.blocks, 1.0)
+    parts = {
+        "dram": dram / (spec.dram_bandwidth * work.memory_efficiency),
+        "l2": moved / spec.l2_bandwidth,
+        "sm_memory": _sm_memory_seconds(work, moved, dram, blocks, spec),
+        "compute": _compute_seconds(work, blocks, spec),
+        "atomics": work.atomic_seconds,
+    }
+    memory = max(parts["dram"], parts["l2"], parts["sm_memory"])
+    compute = max(parts["compute"], parts["atomics"])
+    busy = max(memory, compute) + (1.0 - work.overlap) * min(memory, compute)
+    fixed = spec.kernel_min * work.fixed_kernels + work.serial_seconds
+    if moved:
+        fixed += spec.dram_latency
+    parts["fixed"] = fixed
+    seconds = busy + fixed
+    bound: Bound = "latency" if fixed > busy else ("memory" if memory >= compute else "compute")
+    ideal = max(_ideal_dram(work) / spec.dram_bandwidth, _ideal_compute(work, spec))
+    return CostEstimate(
+        seconds=seconds,
+        dram_bytes=dram,
+        l2_bytes=moved,
+        flops=dict(work.flops),
+        bound=bound,
+        roofline=min(1.0, ideal / seconds) if seconds else 0.0,
+        parts=parts,
+        kernels=work.fixed_kernels,
+    )
+
+
+def _dram_bytes(work: KernelWork, spec: GPUSpec, l2: L2State) -> float:
+    """Bytes between L2 and device memory: first reads that miss, later passes that miss, write-backs."""
+    footprint = sum(access.nbytes for access in work.accesses if not access.write)
+    window = work.reuse_window or footprint
+    missing = rereads_missing(window, spec)
+    dram = 0.0
+    for access in work.accesses:
+        if access.write:
+            continue
+        dram += l2.read(access.storage, access.nbytes)
+        dram += max(access.passes - 1.0, 0.0) * access.nbytes * missing
+    for access in work.accesses:
+        if access.write:
+            l2.write(access.storage, access.nbytes * max(access.passes, 1.0))
+    return dram + l2.take_writeback()
+
+
+def _sm_memory_seconds(work: KernelWork, moved: float, dram: float, blocks: float, spec: GPUSpec) -> float:
+    """Time of the busiest SM's memory path, when few blocks or little in flight cannot use the whole device."""
+    per_sm_blocks = math.ceil(blocks / spec.sm_count)
+    resident = min(per_sm_blocks, work.blocks_per_sm)
+    latency = spec.l2_latency + (spec.dram_latency - spec.l2_latency) * (min(1.0, dram / moved) if moved else 0.0)
+    in_flight = resident * work.threads * work.bytes_in_flight
+    port = spec.sm_bytes_per_clock * spec.clock_hz * SM_BANDWIDTH_SHARE
+    rate = min(port, in_flight / latency)
+    busiest = moved / blocks * min(per_sm_blocks, blocks) * work.imbalance
+    return busiest / rate
+
+
+def _compute_seconds(work: KernelWork, blocks: float, spec: GPUSpec) -> float:
+    """Time of the slowest arithmetic unit on the busiest SM."""
+    if work.compute_seconds is not None:
+        return work.compute_seconds
+    if not work.flops:
+        return 0.0
+    per_sm_blocks = math.ceil(blocks / spec.sm_count)
+    share = per_sm_blocks / blocks * work.imbalance  # of all work that the busiest SM does
+    warps = min(per_sm_blocks, work.blocks_per_sm) * work.threads / spec.warp_size
+    seconds = 0.0
+    vector = 0.0
+    for unit, count in work.flops.items():
+        rate = unit_rate(unit, spec) / spec.sm_count
+        busy = count * share / rate
+        if unit.startswith("tensor_"):
+            seconds = max(seconds, busy / min(1.0, warps / 4.0))
+        elif unit == "sfu":
+            seconds = max(seconds, busy / min(1.0, warps * work.ilp / 16.0))
+        else:
+            vector += busy / min(1.0, warps * work.ilp / 16.0)  # all vector units share the issue slots
+    return max(seconds, vector) / work.compute_efficiency
+
+
+def unit_rate(unit: str, spec: GPUSpec) -> float:
+    """Sustained operations per second of a unit over the whole device. Raises ``ValueError`` for an unknown unit."""
+    scale = spec.clock_hz / spec.boost_clock_hz
+    if unit == "fp32_dot":
+        return spec.peak["fp32"] * scale
+    if unit not in spec.peak:
+        raise ValueError(f"spec {spec.name!r} has no peak for unit {unit!r}; it has {', '.join(sorted(spec.peak))}")
+    if unit.startswith("tensor_"):
+        return spec.peak[unit] * SUSTAINED_TENSOR_SHARE
+    return spec.peak[unit] * scale * (1.0 if unit in ("int", "sfu") else VECTOR_ISSUE_SHARE)
+
+
+def _ideal_dram(work: KernelWork) -> float:
+    return sum(access.nbytes for access in work.accesses)
+
+
+def _ideal_compute(work: KernelWork, spec: GPUSpec) -> float:
+    """Seconds at data-sheet peaks."""
+    rates = {**spec.peak, "fp32_dot": spec.peak["fp32"]}
+    return max((count / rates[unit] for unit, count in work.flops.items()), default=0.0)

@@ -1,0 +1,222 @@
+"""Reductions, softmax, normalisations and scans: few passes over memory, sometimes few blocks."""
+
+from __future__ import annotations
+
+import math
+
+from drkernel.sim.cost.call import Call, read, scratch, write
+from drkernel.sim.cost.kernel import Access, KernelWork
+from drkernel.sim.cost.pointwise import BROADCAST_EFFICIENCY, streaming
+from drkernel.sim.cost.records import TensorMeta
+
+REDUCE_EFFICIENCY = 0.95
+ARG_REDUCE_EFFICIENCY = 0.90
+SCAN_EFFICIENCY = 0.61
+"""PyTorch's scan loads a row tile into shared memory, synchronises, scans and stores, without overlap of the two."""
+WELFORD_INSTRUCTIONS = 66.0
+"""Instructions per element of a running mean and variance: a division, its reciprocal chain and the loop around it."""
+SOFTMAX_SMEM_BYTES = 48 * 1024
+"""Rows up to this size are kept in shared memory by the softmax kernel; longer ones are read three times."""
+WARP_SOFTMAX = 1024
+"""Rows up to this many elements live in the registers of one warp."""
+
+
+def reduce(call: Call) -> list[KernelWork]:
+    """``sum``, ``mean``, ``max``, ``norm``, ``argmax``, ...: one pass, plus a second stage when outputs are few."""
+    source, outputs = call.inputs[0], call.outputs
+    elements, results = float(source.elements), max(1.0, float(outputs[0].elements))
+    arg = any(meta.dtype == "int64" for meta in outputs) and source.dtype != "int64"
+    depth = max(1.0, elements / results)
+    efficiency = ARG_REDUCE_EFFICIENCY if arg else REDUCE_EFFICIENCY
+    if not source.is_dense:
+        efficiency *= BROADCAST_EFFICIENCY
+    variance = call.base in ("var", "std", "var_mean", "std_mean")
+    per_element = WELFORD_INSTRUCTIONS if variance else (8.0 if arg else 3.0)
+    blocks = reduce_blocks(results, depth, call)
+    return [
+        KernelWork(
+            call.base,
+            (read(source), *[write(meta) for meta in outputs]),
+            flops={"fp32": elements * per_element},
+            blocks=blocks,
+            threads=512 if depth > 64 else 128,
+            blocks_per_sm=4,
+            bytes_in_flight=16.0,
+            memory_efficiency=efficiency,
+        )
+    ]
+
+
+def reduce_blocks(results: float, depth: float, call: Call) -> float:
+    """Blocks of a reduction: one or more per output, split further when outputs alone cannot fill the device."""
+    per_block = 512.0 * 16
+    blocks = max(1.0, results * depth / per_block) if depth < per_block else results
+    wanted = 4.0 * call.spec.sm_count
+    if blocks < wanted:
+        blocks = min(wanted, max(blocks, results * depth / per_block))
+    return max(1.0, blocks)
+
+
+def softmax(call: Call) -> list[KernelWork]:
+    """One kernel: in registers (short rows), shared memory (middling rows) or three reads (long or strided rows)."""
+    source, out = call.inputs[0], call.outputs[0]
+    axis = int(call.number(1, -1))
+    dim = source.shape[axis] if source.shape else 1
+    rows = source.elements / max(dim, 1)
+    inner = math.prod(source.shape[axis % len(source.shape) + 1 :]) if source.shape else 1
+    elements = float(source.elements)
+    flops = {"fp32": 10.0 * elements, "sfu": 2.0 * elements}
+    if inner > 1:
+        return [_spatial_softmax(call, source, out, dim, inner, flops)]
+    if dim <= WARP_SOFTMAX:
+        efficiency = 1.0 if dim >= 128 else 0.8
+        return [
+            KernelWork(
+                call.base,
+                (read(source), write(out)),
+                flops=flops,
+                blocks=max(1.0, rows / 8),
+                threads=128,
+                blocks_per_sm=16,
+                bytes_in_flight=32.0,
+                memory_efficiency=efficiency,
+            )
+        ]
+    row_bytes = dim * source.itemsize
+    passes = 1.0 if row_bytes <= SOFTMAX_SMEM_BYTES else 3.0
+    return [
+        KernelWork(
+            call.base,
+            (read(source, passes), write(out)),
+            flops=flops,
+            blocks=max(1.0, rows),
+            threads=1024,
+            blocks_per_sm=2,
+            bytes_in_flight=16.0,
+            reuse_window=row_bytes * 2.0 * call.spec.sm_count,
+        )
+    ]
+
+
+def _spatial_softmax(
+    call: Call, source: TensorMeta, out: TensorMeta, dim: int, inner: int, flops: dict[str, float]
+) -> KernelWork:
+    """Softmax over an outer dimension: threads along the inner one, three strided reads of which L2 keeps what fits."""
+    blocks = max(1.0, source.elements / dim / 256)
+    window = 256.0 * dim * source.itemsize * min(blocks, 8.0 * call.spec.sm_count)
+    return KernelWork(
+        call.base,
+        (read(source, 3.0), write(out)),
+        flops=flops,
+        blocks=blocks,
+        threads=256,
+        blocks_per_sm=8,
+        bytes_in_flight=8.0,
+        reuse_window=window,
+        memory_efficiency=0.9,
+    )
+
+
+def layer_norm(call: Call) -> list[KernelWork]:
+    """One block of four warps a row: a statistics pass, then a pass that writes (its reads hit when rows are short)."""
+    source, out = call.inputs[0], call.outputs[0]
+    rows = max(1.0, float(call.outputs[1].elements)) if len(call.outputs) > 1 else source.elements / source.shape[-1]
+    row = source.elements / rows
+    others = tuple(read(meta) for meta in call.inputs[1:])
+    return [
+        KernelWork(
+            call.base,
+            (read(source, 2.0), *others, write(out)),
+            flops={"fp32": source.elements * (WELFORD_INSTRUCTIONS / 4 + 6.0)},
+            blocks=rows,
+            threads=128,
+            blocks_per_sm=16,
+            bytes_in_flight=16.0,
+            reuse_window=row * source.itemsize * 16.0 * call.spec.sm_count,
+            ilp=0.5,
+        )
+    ]
+
+
+def rms_norm(call: Call) -> list[KernelWork]:
+    """The fused kernel of ``F.rms_norm``: as layer norm."""
+    return layer_norm(call)
+
+
+def batch_norm(call: Call) -> list[KernelWork]:
+    """Training: one block per channel gathers statistics, then an element-wise pass. Evaluation: the latter alone."""
+    source, out = call.inputs[0], call.outputs[0]
+    channels = source.shape[1] if len(source.shape) > 1 else 1
+    training = _training_flag(call)
+    small = [read(meta) for meta in call.inputs[1:]]
+    elements = float(source.elements)
+    work: list[KernelWork] = []
+    if training:
+        work.append(_moments(call.base, source, float(channels)))
+    flops = {"fp32": 8.0 * elements, "int": 2.0 * elements}
+    work.append(streaming(call.base, [read(source), *small, write(out)], elements, flops, 0.95))
+    return work
+
+
+def _training_flag(call: Call) -> bool:
+    """Whether batch statistics are asked for; the argument's place depends on the operator."""
+    if call.base in ("_native_batch_norm_legit_no_training",):
+        return False
+    if call.base in ("_native_batch_norm_legit", "_native_batch_norm_legit_functional") and call.overload == "no_stats":
+        return bool(call.number(3, 1))
+    return bool(call.number(5, 1))
+
+
+def _moments(name: str, source: TensorMeta, rows: float) -> KernelWork:
+    """A mean-and-variance pass with one block of 512 threads per row or channel."""
+    return KernelWork(
+        name,
+        (read(source), scratch(8.0 * rows, write=True)),
+        flops={"fp32": source.elements * WELFORD_INSTRUCTIONS},
+        blocks=max(1.0, rows),
+        threads=512,
+        blocks_per_sm=4,
+        bytes_in_flight=16.0,
+    )
+
+
+def group_norm(call: Call) -> list[KernelWork]:
+    """Statistics per (sample, group), the fused scale and shift per channel, then an element-wise pass."""
+    source, out = call.inputs[0], call.outputs[0]
+    rows = max(1.0, float(call.outputs[1].elements)) if len(call.outputs) > 1 else float(source.shape[0])
+    elements = float(source.elements)
+    per_channel = float(source.shape[0] * source.shape[1]) if len(source.shape) > 1 else rows
+    apply = streaming(
+        call.base,
+        [read(source), scratch(8 * per_channel), write(out)],
+        elements,
+        {"fp32": 4 * elements, "int": 8 * elements},
+        BROADCAST_EFFICIENCY,
+    )
+    fuse = streaming(call.base, [scratch(8 * rows), scratch(8 * per_channel, write=True)], per_channel, {})
+    return [_moments(call.base, source, rows), fuse, apply]
+
+
+def scan(call: Call) -> list[KernelWork]:
+    """``cumsum`` and its kin: rows are scanned tile by tile, one or a few rows a block."""
+    source, outputs = call.inputs[0], call.outputs
+    axis = int(call.number(1, -1))
+    dim = source.shape[axis] if source.shape else 1
+    rows = max(1.0, source.elements / max(dim, 1))
+    inner = math.prod(source.shape[axis % len(source.shape) + 1 :]) if source.shape else 1
+    accesses: tuple[Access, ...] = (read(source), *[write(meta) for meta in outputs])
+    if rows == 1 and dim > 4096:  # one long row goes to a device-wide scan
+        return [streaming(call.base, list(accesses), float(dim), {"fp32": 8.0 * dim}, 0.85)]
+    blocks = rows / 512 if inner > 1 else rows / 2
+    return [
+        KernelWork(
+            call.base,
+            accesses,
+            flops={"fp32": source.elements * 10.0},
+            blocks=max(1.0, blocks),
+            threads=512 if inner > 1 else 256,
+            blocks_per_sm=4,
+            bytes_in_flight=8.0,
+            memory_efficiency=SCAN_EFFICIENCY,
+        )
+    ]

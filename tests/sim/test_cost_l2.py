@@ -1,0 +1,86 @@
+"""The L2 state: against a brute-force cache of small lines, and by its own promises."""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+
+import pytest
+
+from drkernel.sim.cost.l2 import L2State
+from drkernel.sim.spec import get_spec
+
+SPEC = get_spec("h100")
+
+
+class LineCache:
+    """Fully associative LRU cache of lines, fed line by line: what the storage-level state abstracts."""
+
+    def __init__(self, capacity_lines: int):
+        self.capacity = capacity_lines
+        self.lines: OrderedDict[tuple[int, int], bool] = OrderedDict()
+        self.writebacks = 0
+
+    def touch(self, storage: int, lines: int, write: bool) -> int:
+        misses = 0
+        for line in range(lines):
+            key = (storage, line)
+            dirty = self.lines.pop(key, None)
+            if dirty is None:
+                misses += 1
+            self.lines[key] = write or bool(dirty)
+            if len(self.lines) > self.capacity:
+                _, was_dirty = self.lines.popitem(last=False)
+                self.writebacks += was_dirty
+        return 0 if write else misses
+
+
+def test_it_agrees_with_a_line_cache_on_whole_tensor_streams() -> None:
+    rng = random.Random(0)
+    state = L2State(SPEC)
+    lines = 1000
+    size = state.capacity / lines
+    cache = LineCache(lines)
+    exact = modelled = 0.0
+    for _ in range(400):
+        storage, write = rng.randrange(8), rng.random() < 0.4
+        count = 40 + 60 * storage  # a storage is always touched whole; the largest are about half the cache
+        exact += cache.touch(storage, count, write)
+        if write:
+            state.write(storage, count * size)
+        else:
+            modelled += state.read(storage, count * size) / size
+    assert modelled == pytest.approx(exact, rel=0.15)
+    assert state.take_writeback() / size == pytest.approx(cache.writebacks, rel=0.25)
+
+
+def test_what_was_just_written_is_read_for_free_when_it_fits() -> None:
+    state = L2State(SPEC)
+    state.write(1, 1e6)
+    assert state.read(1, 1e6) == 0
+    assert state.take_writeback() == 0
+
+
+def test_a_storage_larger_than_the_cache_is_read_mostly_again() -> None:
+    state = L2State(SPEC)
+    big = 4 * SPEC.l2_bytes
+    assert state.read(1, big) == big
+    assert state.read(1, big) > 0.8 * big
+
+
+def test_dirty_lines_are_written_back_when_others_push_them_out() -> None:
+    state = L2State(SPEC)
+    state.write(1, 0.5 * state.capacity)
+    state.read(2, state.capacity)
+    assert state.take_writeback() == pytest.approx(0.5 * state.capacity)
+    assert state.resident_bytes(1) == 0
+
+
+def test_freed_memory_is_not_written_back() -> None:
+    state = L2State(SPEC)
+    state.write(1, 0.5 * state.capacity)
+    state.forget(1)
+    state.read(2, state.capacity)
+    assert state.take_writeback() == 0
+    state.flush()
+    assert state.resident_bytes(2) == 0

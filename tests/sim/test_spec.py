@@ -1,0 +1,50 @@
+"""GPU specifications: complete, cited, and consistent with each other."""
+
+from __future__ import annotations
+
+import pytest
+
+from drkernel.sim.spec import GPUSpec, get_spec, known_gpus
+
+NAMES = ["h100", "h200", "a100", "b200", "mi300x"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_field_of_every_gpu_has_a_source(name: str) -> None:
+    spec = get_spec(name)
+    fields = set(GPUSpec.model_fields) - {"name", "peak", "sources"}
+    assert fields <= set(spec.sources)
+    assert {f"peak.{unit}" for unit in spec.peak} <= set(spec.sources)
+    assert all(len(text) > 10 for text in spec.sources.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_peaks_agree_with_the_parts_they_come_from(name: str) -> None:
+    spec = get_spec(name)
+    lanes = spec.peak["fp32"] / spec.boost_clock_hz / 2 / spec.sm_count
+    expected = {"nvidia": (64, 128), "amd": (128,)}[spec.vendor]
+    assert min(abs(lanes / count - 1) for count in expected) < 0.04
+    assert spec.peak["tensor_fp16"] == spec.peak["tensor_bf16"] > spec.peak["tensor_tf32"] > spec.peak["fp32"]
+    assert spec.clock_hz <= spec.boost_clock_hz
+    assert spec.l2_bandwidth > spec.hbm_bandwidth
+    assert spec.max_smem_per_block <= spec.smem_per_sm
+
+
+def test_a_base_is_merged_and_overridden() -> None:
+    h100, h200 = get_spec("h100"), get_spec("h200")
+    assert h200.sm_count == h100.sm_count and h200.peak == h100.peak
+    assert h200.hbm_bandwidth / h100.hbm_bandwidth == pytest.approx(4.8 / 3.35)
+    assert "H200" in h200.sources["hbm_bandwidth"] and "H100" in h200.sources["sm_count"]
+
+
+def test_names_are_case_insensitive_and_unknown_ones_say_which_exist() -> None:
+    assert get_spec("H100") is get_spec("h100")
+    assert set(NAMES) <= set(known_gpus())
+    with pytest.raises(ValueError, match=r"no GPU named 'h1000'; there are: .*b200.*mi300x"):
+        get_spec("h1000")
+
+
+def test_vendor_facts() -> None:
+    assert get_spec("h100").capability == (9, 0) and get_spec("b200").capability == (10, 0)
+    assert get_spec("a100").warp_size == 32 and get_spec("mi300x").warp_size == 64
+    assert get_spec("mi300x").backend == "hip"
