@@ -1,0 +1,141 @@
+"""Rejection of turns that would teach little: PRS by coverage, and groups in which every return is the same.
+
+This file needs torch and nothing else; any training engine can take it as it is.
+
+PRS (*Dr. Kernel*, arXiv 2602.05885; released code): a *correct* turn whose own kernels take only a small share of the
+device time ("coverage") is a lazy optimisation; it is kept with probability clip((coverage − τ)/s, 0, 1). Turns that
+are not correct always stay, so that failure keeps its gradient. Biased on purpose: what is trained is the policy
+gradient of the kept turns.
+
+Shape legend: B turns.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Rejection(NamedTuple):
+    """What was kept, and how likely that was."""
+
+    keep_B: Tensor
+    """bool: turns that stay valid."""
+    probability_B: Tensor
+    """Probability with which each turn was kept (float64); 1 for what is never rejected, 0 for invalid turns."""
+    metrics: dict[str, float]
+    """``rejected_fraction`` of the turns that could be rejected, ``expected_rejected_fraction``, ``candidates``."""
+
+
+def keep_probability(coverage_B: Tensor, *, threshold: float = 0.3, width: float = 0.1) -> Tensor:
+    """clip((coverage − threshold)/width, 0, 1) in float64; a hard step at ``threshold`` when ``width`` is 0. Defaults:
+    released recipe."""
+    if width < 0:
+        raise ValueError(f"width must be >= 0, got {width}")
+    coverage_B = coverage_B.double()
+    if width == 0:
+        return (coverage_B >= threshold).double()
+    return ((coverage_B - threshold) / width).clamp(0, 1)
+
+
+@torch.no_grad()
+def prs(
+    coverage_B: Tensor,
+    correct_B: Tensor,
+    valid_B: Tensor,
+    *,
+    seed: int,
+    threshold: float = 0.3,
+    width: float = 0.1,
+    speedup_B: Tensor | None = None,
+    speedup_keeps: float | None = None,
+    key_B: Tensor | None = None,
+) -> Rejection:
+    """PRS over flat turns. ``coverage_B`` is the share of device time in own kernels, or of kernel count: the caller's
+    choice.
+
+    ``seed`` fixes the draws. With ``key_B`` (integers that name the turns, such as a running number of the trajectory
+    times the turns of one plus the turn) a turn's draw depends on seed and key alone, not on the rows around it:
+    batches can be split or shuffled. Without it rows draw in order. ``speedup_keeps`` keeps every correct turn at least
+    that fast whatever its coverage (an option of the released code, off in its recipe). A correct turn without a
+    measured coverage is NaN: an error, because neither keeping nor dropping it would be right; mask it or give the
+    value.
+    """
+    shapes = {tuple(part.shape) for part in (coverage_B, correct_B, valid_B)}
+    if len(shapes) != 1 or coverage_B.dim() != 1:
+        raise ValueError(f"coverage, correct and valid must all be [B], got {sorted(shapes)}")
+    valid_B, candidate_B = valid_B.bool(), correct_B.bool() & valid_B.bool()
+    probability_B = keep_probability(coverage_B, threshold=threshold, width=width)
+    if speedup_keeps is not None:
+        if speedup_B is None:
+            raise ValueError("speedup_keeps needs speedup_B")
+        probability_B = torch.where(speedup_B >= speedup_keeps, 1.0, probability_B)
+    probability_B = torch.where(candidate_B, probability_B, valid_B.double())
+    if bool(probability_B.isnan().any()):
+        raise ValueError("a correct turn has no coverage (NaN); give a measured coverage or mark the turn invalid")
+    keep_B = (_uniform(seed, coverage_B, key_B) < probability_B) & valid_B
+    candidates = int(candidate_B.sum())
+    metrics = {
+        "candidates": float(candidates),
+        "rejected_fraction": float((candidate_B & ~keep_B).sum()) / max(1, candidates),
+        "expected_rejected_fraction": float((1 - probability_B)[candidate_B].sum()) / max(1, candidates),
+    }
+    return Rejection(keep_B, probability_B, metrics)
+
+
+@torch.no_grad()
+def informative_groups(returns_B: Tensor, group_B: Tensor, valid_B: Tensor, *, tolerance: float = 0.0) -> Tensor:
+    """bool [B]: valid rows of groups whose valid returns differ by more than ``tolerance`` (DAPO's filter, arXiv
+    2503.14476).
+
+    Groups of equal returns have zero advantage under any group baseline; dropping them saves their forward and backward
+    passes, and changes the loss only through aggregations that divide by the number of rows or tokens. A group of one
+    is dropped: its returns are trivially equal.
+    """
+    if not returns_B.shape == group_B.shape == valid_B.shape or returns_B.dim() != 1:
+        raise ValueError("returns, group and valid must all be [B]")
+    valid_B = valid_B.bool()
+    index_B = torch.unique(group_B, return_inverse=True)[1]
+    groups = int(index_B.max()) + 1 if index_B.numel() else 0
+    values_B = returns_B.double()
+    low_G = values_B.new_full((groups,), torch.inf).scatter_reduce(
+        0, index_B, values_B.masked_fill(~valid_B, torch.inf), "amin"
+    )
+    high_G = values_B.new_full((groups,), -torch.inf).scatter_reduce(
+        0, index_B, values_B.masked_fill(~valid_B, -torch.inf), "amax"
+    )
+    return ((high_G - low_G) > tolerance)[index_B] & valid_B
+
+
+def _uniform(seed: int, like_B: Tensor, key_B: Tensor | None) -> Tensor:
+    """Uniform draws in [0, 1), float64 on the CPU generator or hashed from keys; the same on every device."""
+    if key_B is None:
+        generator = torch.Generator().manual_seed(seed)
+        return torch.rand(like_B.shape, generator=generator, dtype=torch.float64).to(like_B.device)
+    if key_B.shape != like_B.shape:
+        raise ValueError(f"key_B {tuple(key_B.shape)} must have one integer for each of {tuple(like_B.shape)} turns")
+    # SplitMix64 (Steele, Lea, Flood 2014) on wrapping int64: seed, then key, each mixed fully.
+    start = torch.full_like(key_B, _wrap(seed), dtype=torch.int64)
+    bits_B = _mix(_mix(start) + key_B.long())
+    return _shift(bits_B, 11).double() / 2.0**53
+
+
+def _mix(state: Tensor) -> Tensor:
+    """One output of SplitMix64 for every state."""
+    state = state + _wrap(0x9E3779B97F4A7C15)
+    state = (state ^ _shift(state, 30)) * _wrap(0xBF58476D1CE4E5B9)
+    state = (state ^ _shift(state, 27)) * _wrap(0x94D049BB133111EB)
+    return state ^ _shift(state, 31)
+
+
+def _shift(state: Tensor, bits: int) -> Tensor:
+    """Logical right shift of int64 (torch's is arithmetic)."""
+    return (state >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _wrap(value: int) -> int:
+    """The int64 with the same low 64 bits."""
+    value &= (1 << 64) - 1
+    return value - (1 << 64) if value >= 1 << 63 else value

@@ -1,0 +1,137 @@
+"""Learning-rate schedules: constant, cosine, warm-up, and a decay that a surge in response length sets off.
+
+This file needs nothing but the standard library; any training engine can take it as it is.
+
+A schedule is a frozen record; ``factor(step)`` is what to multiply the base learning rate by, for steps counted from 0.
+The length-triggered one keeps what it has seen in a :class:`LengthState`, which is part of the checkpoint.
+
+Length-triggered decay is *Beyond Precision* (arXiv 2602.01826): gradient noise and the mismatch between sampler and
+trainer grow together, a surge in mean response length warns of both, and a smaller rate from there on keeps the run
+stable. Its text gives the idea and its setting (Qwen3-4B, learning rate 1e-6, batch 64, on-policy); of the constants we
+could read none. Recalled, not checked: the rate halves with a period proportional to the step of the surge, down to a
+tenth. Every constant is a parameter and every default here is ours.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+
+def _check_factor(name: str, value: float) -> None:
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} must be in [0, 1], got {value}")
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The base rate after a linear warm-up."""
+
+    warmup: int = 0
+    """Steps over which the factor rises from 1/(warmup + 1) to 1; 0 for none."""
+
+    def factor(self, step: int) -> float:
+        """Factor at ``step`` >= 0."""
+        return warmup_factor(step, self.warmup)
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """Half a cosine from 1 at the end of warm-up to ``floor`` at ``total``, and ``floor`` after that."""
+
+    total: int
+    """Step at which the floor is reached."""
+    warmup: int = 0
+    """Steps of linear warm-up, part of ``total``."""
+    floor: float = 0.0
+    """Smallest factor."""
+
+    def __post_init__(self) -> None:
+        _check_factor("floor", self.floor)
+        if not 0 <= self.warmup < self.total:
+            raise ValueError(f"need 0 <= warmup < total, got warmup {self.warmup} and total {self.total}")
+
+    def factor(self, step: int) -> float:
+        """Factor at ``step`` >= 0."""
+        if step < self.warmup:
+            return warmup_factor(step, self.warmup)
+        progress = min(1.0, (step - self.warmup) / (self.total - self.warmup))
+        return self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+@dataclass(frozen=True)
+class LengthState:
+    """What the length-triggered schedule has seen; JSON-able, for checkpoints."""
+
+    recent: tuple[float, ...] = ()
+    """Mean response lengths of the last steps, oldest first."""
+    baseline: float | None = None
+    """Mean length of the first ``window`` steps after warm-up: what a surge is measured against."""
+    observed: int = 0
+    """Steps observed."""
+    triggered: int | None = None
+    """Step of the surge, once there was one."""
+
+
+@dataclass(frozen=True)
+class LengthTriggered:
+    """Constant until mean response length surges; from then the factor shrinks by ``decay`` every period, down to
+    ``floor``."""
+
+    warmup: int = 0
+    """Steps of linear warm-up; their lengths are not looked at."""
+    surge: float = 1.5
+    """A running mean at least this many times the baseline is a surge (our default)."""
+    window: int = 10
+    """Steps in the baseline and in the running mean (our default)."""
+    decay: float = 0.5
+    """Factor for each period after the surge (recalled as the paper's; our default)."""
+    period: float = 1.0
+    """Length of a period as a multiple of the step of the surge (proportional as recalled; the multiple is ours)."""
+    floor: float = 0.1
+    """Smallest factor (recalled as the paper's; our default)."""
+    state: LengthState = field(default_factory=LengthState)
+    """What has been seen."""
+
+    def __post_init__(self) -> None:
+        _check_factor("floor", self.floor)
+        if not (0 < self.decay < 1 and self.surge > 1 and self.window >= 1 and self.period > 0):
+            raise ValueError(f"need 0 < decay < 1, surge > 1, window >= 1 and period > 0, got {self}")
+
+    def observe(self, step: int, mean_length: float) -> LengthTriggered:
+        """The schedule after a step whose responses had ``mean_length`` tokens on average. Call once a step, in
+        order."""
+        old = self.state
+        if step < self.warmup or old.triggered is not None:
+            return self
+        if not math.isfinite(mean_length) or mean_length < 0:
+            raise ValueError(f"mean response length {mean_length} at step {step} is not a length")
+        recent = (*old.recent, float(mean_length))[-self.window :]
+        observed, baseline = old.observed + 1, old.baseline
+        mean = sum(recent) / len(recent)
+        if observed == self.window:
+            baseline = mean
+        surged = baseline is not None and observed > self.window and mean >= self.surge * baseline
+        state = LengthState(recent, baseline, observed, step if surged else None)
+        return replace(self, state=state)
+
+    def factor(self, step: int) -> float:
+        """Factor at ``step``: decays in stairs, decay^floor((step − surge)/length) with the first stair at the surge
+        itself."""
+        surge = self.state.triggered
+        if surge is None or step < surge:
+            return warmup_factor(step, self.warmup)
+        length = max(1.0, self.period * surge)
+        stairs = 1 + math.floor((step - surge) / length)
+        return max(self.floor, self.decay**stairs)
+
+
+Schedule = Constant | Cosine | LengthTriggered
+
+
+def warmup_factor(step: int, warmup: int) -> float:
+    """(step + 1)/(warmup + 1), at most 1: the first step already learns, the step after the last of warm-up is at full
+    rate."""
+    if step < 0:
+        raise ValueError(f"steps count from 0, got {step}")
+    return min(1.0, (step + 1) / (warmup + 1))

@@ -1,0 +1,93 @@
+"""PRS and the filter of uninformative groups."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drkernel.rl.rejection import informative_groups, keep_probability, prs
+
+torch.set_num_threads(1)
+
+
+def test_the_probability_is_the_clipped_ramp():
+    got = keep_probability(torch.tensor([0.0, 0.3, 0.325, 0.35, 0.4, 1.0]))
+    assert got.tolist() == pytest.approx([0.0, 0.0, 0.25, 0.5, 1.0, 1.0], abs=1e-6)
+    assert keep_probability(torch.tensor([0.29, 0.3, 0.31]), width=0).tolist()[::2] == [0.0, 1.0]
+
+
+def test_only_correct_turns_are_ever_rejected_and_invalid_ones_never_kept():
+    coverage = torch.tensor([0.0, 0.0, 1.0, math.nan, 0.0])
+    got = prs(coverage, torch.tensor([1, 0, 1, 0, 1]), torch.tensor([1, 1, 1, 1, 0]), seed=0)
+    assert got.keep_B.tolist() == [False, True, True, True, False]
+    assert got.probability_B.tolist() == [0.0, 1.0, 1.0, 1.0, 0.0]
+    assert got.metrics == {"candidates": 2.0, "rejected_fraction": 0.5, "expected_rejected_fraction": 0.5}
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_the_share_kept_is_the_probability_and_the_seed_decides(keyed):
+    n = 40_000
+    coverage, ones = torch.full((n,), 0.325, dtype=torch.float64), torch.ones(n)
+    key = torch.arange(n) * 7 - 1000 if keyed else None
+    first, again, other = (prs(coverage, ones, ones, seed=s, key_B=key).keep_B for s in (3, 3, 4))
+    assert torch.equal(first, again) and not torch.equal(first, other)
+    assert float(first.float().mean()) == pytest.approx(0.25, abs=4 * math.sqrt(0.1875 / n))
+    both = float((first & other).float().mean())
+    assert both == pytest.approx(0.0625, abs=4 * math.sqrt(0.0586 / n)), "seeds must be independent"
+    neighbours = float((first[1:] & first[:-1]).float().mean())
+    assert neighbours == pytest.approx(0.0625, abs=6 * math.sqrt(0.0586 / n)), "rows must be independent"
+
+
+@given(st.integers(0, 2**16), st.integers(-(2**70), 2**70))
+@settings(max_examples=30, deadline=None)
+def test_with_keys_neither_order_nor_batching_matters(seed, draw_seed):
+    g = torch.Generator().manual_seed(seed)
+    coverage, correct, valid = (
+        torch.rand(30, generator=g),
+        torch.rand(30, generator=g) < 0.7,
+        torch.rand(30, generator=g) < 0.9,
+    )
+    key = torch.randperm(10_000, generator=g)[:30]
+    whole = prs(coverage, correct, valid, seed=draw_seed, key_B=key).keep_B
+    order = torch.randperm(30, generator=g)
+    parts = [prs(coverage[i], correct[i], valid[i], seed=draw_seed, key_B=key[i]).keep_B for i in order.split(7)]
+    assert torch.equal(torch.cat(parts), whole[order])
+
+
+def test_a_fast_turn_stays_whatever_its_coverage_when_asked():
+    coverage, speedup, ones = torch.zeros(2), torch.tensor([1.4, 1.6]), torch.ones(2)
+    got = prs(coverage, ones, ones, seed=0, speedup_B=speedup, speedup_keeps=1.5)
+    assert got.keep_B.tolist() == [False, True]
+
+
+def test_errors_name_the_cause():
+    ones = torch.ones(2)
+    with pytest.raises(ValueError, match="no coverage"):
+        prs(torch.tensor([0.5, math.nan]), ones, ones, seed=0)
+    with pytest.raises(ValueError, match=r"\[B\]"):
+        prs(ones, torch.ones(3), ones, seed=0)
+    with pytest.raises(ValueError, match="speedup_B"):
+        prs(ones, ones, ones, seed=0, speedup_keeps=1.0)
+    with pytest.raises(ValueError, match="width"):
+        keep_probability(ones, width=-1.0)
+    with pytest.raises(ValueError, match="one integer"):
+        prs(ones, ones, ones, seed=0, key_B=torch.ones(3))
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0.0, 0.5, 1.0]), st.booleans()), min_size=1, max_size=20))
+@settings(max_examples=60, deadline=None)
+def test_groups_of_equal_returns_are_dropped_and_no_others(rows):
+    group, returns, valid = (torch.tensor(column) for column in zip(*rows, strict=True))
+    got = informative_groups(returns, group, valid)
+    for i, (g, _, v) in enumerate(rows):
+        values = {r for h, r, w in rows if h == g and w}
+        assert bool(got[i]) == (v and len(values) > 1)
+
+
+def test_tolerance_and_invalid_nan():
+    returns, group = torch.tensor([1.0, 1.05, math.nan]), torch.zeros(3)
+    assert informative_groups(returns, group, torch.tensor([1, 1, 0])).tolist() == [True, True, False]
+    assert not informative_groups(returns, group, torch.tensor([1, 1, 0]), tolerance=0.1).any()
+    assert informative_groups(torch.zeros(0), torch.zeros(0), torch.zeros(0)).shape == (0,)
