@@ -1,0 +1,20 @@
+"""Running sum along the rows."""
+
+import torch
+import torch.nn as nn
+
+ROWS = 4096
+COLS = 32768
+
+
+class Model(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cumsum(x, dim=-1)
+
+
+def get_inputs():
+    return [torch.randn(ROWS, COLS)]
+
+
+def get_init_inputs():
+    return []

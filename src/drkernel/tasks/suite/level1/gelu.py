@@ -1,0 +1,21 @@
+"""GELU by the error function."""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+ROWS = 8192
+COLS = 16384
+
+
+class Model(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.gelu(x)
+
+
+def get_inputs():
+    return [torch.randn(ROWS, COLS)]
+
+
+def get_init_inputs():
+    return []
