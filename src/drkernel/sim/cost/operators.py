@@ -11,6 +11,7 @@ from drkernel.sim.cost.convolution import convolution
 from drkernel.sim.cost.kernel import KernelWork, kernel_cost
 from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.records import CostEstimate, TensorMeta, combine
+from drkernel.sim.cost.recurrent import recurrent
 from drkernel.sim.spec import GPUSpec
 
 __all__ = ["TensorMeta", "operator_cost"]
@@ -67,6 +68,7 @@ FAMILIES: dict[str, Family] = {
     ),
     **_names("mse_loss smooth_l1_loss huber_loss l1_loss binary_cross_entropy kl_div soft_margin_loss", indexing.loss),
     **_names("nll_loss_forward nll_loss2d_forward", indexing.nll),
+    **_names("_cudnn_rnn", recurrent),
     **_names("cat stack _cat _stack concat", pointwise.concatenate),
     **_names(
         """zeros ones full arange linspace eye zeros_like ones_like full_like rand randn rand_like randn_like randint

@@ -1,0 +1,231 @@
+"""How well the modelled eager times agree with KernelBench's published ones.
+
+    git clone https://github.com/ScalingIntelligence/KernelBench DIR
+    python benchmarks/model_vs_h100.py DIR [--gpu h100|h100_pcie] [--json OUT] [--explain LEVEL/ID] [--half even|odd]
+
+Reads the timing file and the problems of the git revision that published it (sizes changed over time), runs every
+problem's module on meta tensors (no arithmetic, shapes alone), models it, and prints per level Spearman's rank
+correlation, the median and the 90th percentile of |log(model / measured)|, and the median relative error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from drkernel.sim.cost.timeline import Timeline
+from drkernel.sim.cost.trace import model_module
+from drkernel.sim.spec import GPUSpec, get_spec
+from drkernel.verdict import Profile
+
+TIMINGS = {
+    "h100": "HEAD:results/timing/H100_Modal/baseline_time_torch.json",
+    "h100_pcie": "HEAD:results/timing/H100_PCIe_LambdaLabs/baseline_time_torch.json",
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One problem: seconds as published and as modelled, or why it could not be modelled."""
+
+    level: int
+    name: str
+    measured: float
+    modelled: float = math.nan
+    device: float = math.nan
+    reason: str = ""
+
+    @property
+    def number(self) -> int:
+        return int(self.name.split("_")[0])
+
+    @property
+    def log_error(self) -> float:
+        return math.log(self.modelled / self.measured)
+
+
+def git(folder: Path, *arguments: str) -> str:
+    return subprocess.run(["git", "-C", str(folder), *arguments], check=True, capture_output=True, text=True).stdout
+
+
+def load_timings(folder: Path, where: str) -> tuple[str, dict[str, dict[str, Any]]]:
+    """The revision that last changed the timing file (its problems are those that were timed) and its contents."""
+    revision, _, path = where.partition(":")
+    published = git(folder, "log", "-1", "--format=%h", revision, "--", path).strip()
+    return published, json.loads(git(folder, "show", f"{revision}:{path}"))
+
+
+def load_problem(folder: Path, revision: str, level: int, name: str) -> str:
+    return git(folder, "show", f"{revision}:KernelBench/level{level}/{name}")
+
+
+def build(source: str, name: str) -> tuple[Callable[..., Any], list[Any]]:
+    """Module and inputs on meta tensors. Modules that read values while they are built are built on the CPU."""
+    source = source.replace("device='cuda'", "device='meta'").replace('device="cuda"', 'device="meta"')
+    for device in ("meta", "cpu"):
+        torch.manual_seed(0)
+        random.seed(0)
+        namespace: dict[str, Any] = {"__name__": "problem"}
+        try:
+            with torch.device(device):
+                exec(compile(source, name, "exec"), namespace)
+                model = namespace["Model"](*namespace["get_init_inputs"]()).to("meta")
+        except RuntimeError as error:
+            if device == "cpu" or "meta" not in str(error):
+                raise
+            continue
+        with torch.device("meta"):
+            return model, namespace["get_inputs"]()
+    raise AssertionError("unreachable")
+
+
+def model_problem(source: str, name: str, spec: GPUSpec) -> tuple[Timeline, Profile]:
+    model, inputs = build(source, name)
+    timeline = Timeline(spec)
+    with torch.device("meta"):
+        profile = model_module(model, inputs, spec, timeline=timeline)
+    return timeline, profile
+
+
+def run(folder: Path, spec: GPUSpec, where: str, only: str = "") -> tuple[str, list[Outcome]]:
+    revision, timings = load_timings(folder, where)
+    outcomes: list[Outcome] = []
+    for level_name, problems in timings.items():
+        level = int(level_name.removeprefix("level"))
+        if level > 3:
+            continue
+        for name, entry in problems.items():
+            if only and f"{level}/{name.split('_')[0]}" != only:
+                continue
+            if not entry:
+                outcomes.append(Outcome(level, name, math.nan, reason="no published time"))
+                continue
+            measured = entry["mean"] * 1e-3
+            try:
+                timeline, profile = model_problem(load_problem(folder, revision, level, name), name, spec)
+            except Exception as error:
+                reason = f"{type(error).__name__}: {str(error).splitlines()[0][:140]}"
+                outcomes.append(Outcome(level, name, measured, reason=reason))
+                continue
+            outcomes.append(Outcome(level, name, measured, timeline.elapsed_seconds, timeline.device_seconds))
+            if only:
+                explain(outcomes[-1], profile)
+    return revision, outcomes
+
+
+def explain(outcome: Outcome, profile: Profile) -> None:
+    print(f"{outcome.name}: published {outcome.measured * 1e3:.3f} ms, modelled {outcome.modelled * 1e3:.3f} ms")
+    for row in profile.rows:
+        print(
+            f"  {row.name:45s} x{row.calls:<5d} {row.seconds * 1e3:9.4f} ms {row.bound:8s} roofline {row.roofline:.2f} "
+            f"{(row.bytes or 0) / 1e9:8.3f} GB {(row.flops or 0) / 1e9:10.1f} GFLOP"
+        )
+
+
+def ranks(values: list[float]) -> list[float]:
+    """Ranks with ties averaged."""
+    order = sorted(range(len(values)), key=values.__getitem__)
+    result = [0.0] * len(values)
+    start = 0
+    while start < len(order):
+        end = start
+        while end + 1 < len(order) and values[order[end + 1]] == values[order[start]]:
+            end += 1
+        for position in range(start, end + 1):
+            result[order[position]] = (start + end) / 2
+        start = end + 1
+    return result
+
+
+def spearman(a: list[float], b: list[float]) -> float:
+    ranked_a, ranked_b = ranks(a), ranks(b)
+    mean = (len(a) - 1) / 2
+    cov = sum((x - mean) * (y - mean) for x, y in zip(ranked_a, ranked_b, strict=True))
+    var_a, var_b = (sum((x - mean) ** 2 for x in ranked) for ranked in (ranked_a, ranked_b))
+    return cov / math.sqrt(var_a * var_b)
+
+
+def quantile(values: list[float], share: float) -> float:
+    ordered = sorted(values)
+    position = share * (len(ordered) - 1)
+    low = int(position)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
+
+
+def summary(outcomes: list[Outcome]) -> dict[str, float]:
+    done = [item for item in outcomes if not item.reason]
+    errors = [abs(item.log_error) for item in done]
+    relative = [abs(item.modelled / item.measured - 1) for item in done]
+    return {
+        "problems": len(done),
+        "not_modelled": len(outcomes) - len(done),
+        "spearman": spearman([item.modelled for item in done], [item.measured for item in done]),
+        "median_log": quantile(errors, 0.5),
+        "p90_log": quantile(errors, 0.9),
+        "median_relative": quantile(relative, 0.5),
+        "bias": math.exp(quantile([item.log_error for item in done], 0.5)),
+    }
+
+
+def report(outcomes: list[Outcome], worst: int) -> None:
+    print(f"{'':14s} problems  spearman  median|log|  p90|log|  median error  median ratio")
+    for level in sorted({item.level for item in outcomes}):
+        for label, chosen in (
+            (f"level {level}", lambda number: True),
+            ("  even ids", lambda number: number % 2 == 0),
+            ("  odd ids", lambda number: number % 2 == 1),
+        ):
+            row = summary([item for item in outcomes if item.level == level and chosen(item.number)])
+            print(
+                f"{label:14s} {row['problems']:8.0f}  {row['spearman']:8.3f}  {row['median_log']:11.3f}  "
+                f"{row['p90_log']:8.3f}  {row['median_relative']:11.1%}  {row['bias']:12.2f}"
+            )
+    done = sorted((item for item in outcomes if not item.reason), key=lambda item: -abs(item.log_error))
+    print(f"\nworst {min(worst, len(done))} (modelled / published):")
+    for item in done[:worst]:
+        print(
+            f"  {item.level}/{item.name[:56]:56s} {item.measured * 1e3:9.3f} ms published {item.modelled * 1e3:9.3f} ms "
+            f"modelled  x{item.modelled / item.measured:.2f}"
+        )
+    for item in outcomes:
+        if item.reason:
+            print(f"  not modelled: {item.level}/{item.name}: {item.reason}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dir", type=Path, help="a git checkout of KernelBench")
+    parser.add_argument("--gpu", default="h100", help="spec to model with")
+    parser.add_argument("--timing", help="REVISION:PATH of another timing file in the checkout")
+    parser.add_argument("--json", type=Path, help="write every outcome to this file")
+    parser.add_argument("--explain", default="", help="LEVEL/ID: print this problem's operators")
+    parser.add_argument("--worst", type=int, default=20)
+    options = parser.parse_args()
+    where = options.timing or TIMINGS.get(options.gpu)
+    if where is None:
+        parser.error(f"no published timings for {options.gpu}; give --timing REVISION:PATH")
+    start = time.perf_counter()
+    revision, outcomes = run(options.dir, get_spec(options.gpu), where, options.explain)
+    if options.explain:
+        return 0
+    print(f"{where} against spec {options.gpu}; problems of revision {revision}; {time.perf_counter() - start:.0f} s\n")
+    report(outcomes, options.worst)
+    if options.json:
+        options.json.write_text(json.dumps([asdict(item) for item in outcomes], indent=1), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,180 @@
+"""A module's operators from shapes alone: run it on meta tensors, model every ATen operator it calls.
+
+What CUDA builds of PyTorch run as one library call but meta tensors would decompose (recurrent networks by cuDNN, fused
+attention) is caught before it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from drkernel.sim.cost.l2 import L2State
+from drkernel.sim.cost.operators import operator_cost
+from drkernel.sim.cost.records import TensorMeta
+from drkernel.sim.cost.timeline import Timeline
+from drkernel.sim.operator_rules import FREE_OPERATORS
+from drkernel.sim.spec import GPUSpec
+from drkernel.verdict import Profile
+
+FLASH_HEAD_LIMIT = 256
+"""largest head that the flash kernels take; PyTorch falls back to the memory-efficient ones"""
+
+
+@dataclass(frozen=True)
+class TracedCall:
+    """One operator as it was called. ``free`` ones move no data."""
+
+    name: str
+    inputs: tuple[TensorMeta, ...]
+    outputs: tuple[TensorMeta, ...]
+    args: Sequence[Any]
+    free: bool
+
+
+class OperatorTracer(TorchDispatchMode):
+    """A context manager that hands every ATen operator under it to ``sink``; for meta and CPU tensors."""
+
+    def __init__(self, sink: Callable[[TracedCall], None]) -> None:
+        super().__init__()
+        self.sink = sink
+        self._refs: dict[int, StorageWeakRef] = {}  # holding them keeps a storage's identity from being reused
+        self._library = _LibraryCalls(self)
+        self._suspended = False
+
+    def __enter__(self) -> OperatorTracer:
+        self._library.__enter__()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._library.__exit__(*error)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if not self._suspended and func.namespace == "aten":
+            self.emit(f"{func._schema.name.removeprefix('aten::')}.{func._overloadname}", args, kwargs or {}, result)
+        return result
+
+    def emit(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
+        """Report one operator."""
+        inputs = [leaf for leaf in tree_leaves((list(args), kwargs)) if isinstance(leaf, torch.Tensor)]
+        outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        metas_in, metas_out = tuple(map(self.meta, inputs)), tuple(map(self.meta, outputs))
+        storages = {meta.storage for meta in metas_in}
+        is_view = bool(outputs) and all(
+            meta.storage in storages and not any(out is item for item in inputs)
+            for meta, out in zip(metas_out, outputs, strict=True)
+        )
+        free = is_view or name.partition(".")[0] in FREE_OPERATORS
+        self.sink(TracedCall(name, metas_in, metas_out, args, free))
+
+    def meta(self, tensor: torch.Tensor) -> TensorMeta:
+        """The model's view of a tensor."""
+        storage = StorageWeakRef(tensor.untyped_storage())
+        self._refs.setdefault(storage.cdata, storage)
+        return TensorMeta(
+            tuple(tensor.shape), tuple(tensor.stride()), str(tensor.dtype).removeprefix("torch."), storage.cdata
+        )
+
+    def is_dead(self, storage: int) -> bool:
+        """Whether a storage's memory has been freed."""
+        ref = self._refs.get(storage)
+        return ref is not None and ref.expired()
+
+
+class _LibraryCalls(TorchFunctionMode):
+    """Catches functions that CUDA runs as one library call, reports them as such, and returns empty results."""
+
+    def __init__(self, tracer: OperatorTracer) -> None:
+        super().__init__()
+        self.tracer = tracer
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name in ("lstm", "gru", "rnn_tanh", "rnn_relu") and len(args) == 9 and args[0].device.type == "meta":
+            return self._recurrent(name, args)
+        if func is torch.nn.functional.scaled_dot_product_attention and args[0].device.type == "meta":
+            return self._attention(args, kwargs)
+        return func(*args, **kwargs)
+
+    def _make(self, *shape: int, like: torch.Tensor) -> torch.Tensor:
+        self.tracer._suspended = True
+        try:
+            return torch.empty(shape, dtype=like.dtype, device=like.device)
+        finally:
+            self.tracer._suspended = False
+
+    def _recurrent(self, name: str, args: Any) -> Any:
+        x, hidden, weights, _, layers, _, _, bidirectional, batch_first = args
+        state = hidden[0] if isinstance(hidden, (tuple, list)) else hidden
+        directions = 2 if bidirectional else 1
+        width = state.shape[-1]
+        out = self._make(*x.shape[:-1], directions * width, like=x)
+        final = [self._make(*state.shape, like=x) for _ in range(2 if name == "lstm" else 1)]
+        steps = x.shape[1] if batch_first else x.shape[0]
+        batch = x.shape[0] if batch_first else x.shape[1]
+        arguments = (name, x, state, list(weights), steps, batch, x.shape[-1], width, layers, directions)
+        self.tracer.emit("_cudnn_rnn.default", arguments, {}, [out, *final])
+        return (out, *final)
+
+    def _attention(self, args: Any, kwargs: dict[str, Any]) -> torch.Tensor:
+        query, key, value = args[:3]
+        mask = args[3] if len(args) > 3 else kwargs.get("attn_mask")
+        causal = bool(args[5] if len(args) > 5 else kwargs.get("is_causal", False))
+        *lead, rows, _ = query.shape
+        width = value.shape[-1]
+        if len(lead) == 2:  # the fused kernels write (batch, rows, heads, width)
+            out = self._make(lead[0], rows, lead[1], width, like=query).as_strided(
+                (lead[0], lead[1], rows, width), (rows * lead[1] * width, width, lead[1] * width, 1)
+            )
+        else:
+            out = self._make(*lead, rows, width, like=query)
+        half = query.dtype in (torch.float16, torch.bfloat16)
+        flash = half and mask is None and query.shape[-1] <= FLASH_HEAD_LIMIT
+        kind = "_scaled_dot_product_flash_attention" if flash else "_scaled_dot_product_efficient_attention"
+        tensors = [query, key, value, *([mask] if mask is not None else [])]
+        self.tracer.emit(f"{kind}.default", [*tensors, causal], {}, [out])
+        return out
+
+
+def trace(call: Callable[[], Any]) -> list[TracedCall]:
+    """Every operator that ``call`` runs, in order."""
+    calls: list[TracedCall] = []
+    with torch.no_grad(), OperatorTracer(calls.append):
+        call()
+    return calls
+
+
+def model_module(
+    model: Callable[..., Any], inputs: Iterable[Any], spec: GPUSpec, *, timeline: Timeline | None = None
+) -> Profile:
+    """Model one eager forward call of ``model`` on ``inputs`` (meta tensors: shapes alone) after an L2 flush.
+
+    Raises what the module raises, for instance where it asks a meta tensor for its values.
+    """
+    line = timeline or Timeline(spec)
+    l2 = L2State(spec)
+
+    def add(call: TracedCall) -> None:
+        if call.free:
+            line.add_host()
+            return
+        name = call.name.partition(".")[0]
+        line.add("library", f"aten.{name}", operator_cost(call.name, call.inputs, call.outputs, call.args, spec, l2))
+        l2.drop(tracer.is_dead)
+
+    tracer = OperatorTracer(add)
+    with torch.no_grad(), tracer:
+        result = model(*inputs)
+        del result
+    return line.profile(f"sim:{spec.name}")
