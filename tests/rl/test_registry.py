@@ -1,0 +1,97 @@
+"""Methods by name: what a recipe can say, and that names lead to the functions they promise."""
+
+import pytest
+import torch
+
+from drkernel.rl import advantages as adv
+from drkernel.rl import losses
+from drkernel.rl.mismatch import MismatchSettings
+from drkernel.rl.registry import Registry, TurnBatch, advantage, loss, mismatch, rejection, schedule
+from drkernel.rl.schedules import Constant
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def batch():
+    g = torch.Generator().manual_seed(0)
+    task = torch.arange(3).repeat_interleave(12)
+    trajectory = torch.arange(12).repeat_interleave(3)
+    valid = torch.rand(36, generator=g) < 0.85
+    return TurnBatch(
+        rewards_B=torch.rand(36, generator=g),
+        task_B=task,
+        trajectory_B=trajectory,
+        turn_B=torch.arange(3).repeat(12),
+        valid_B=valid,
+        correct_B=torch.rand(36, generator=g) < 0.6,
+        coverage_B=torch.rand(36, generator=g),
+        logprobs_BT=-torch.rand(36, 5, generator=g),
+        sum_pi_squared_BT=torch.rand(36, 5, generator=g),
+        mask_BT=torch.rand(36, 5, generator=g) < 0.8,
+    )
+
+
+@pytest.mark.parametrize("name", advantage.names())
+def test_every_advantage_is_finite_and_zero_on_invalid_turns_and_does_not_depend_on_order(name, batch):
+    got = advantage.get(name)(batch)
+    assert got.shape in ((36,), (36, 5)) and torch.isfinite(got).all() and got.abs().sum() > 0
+    assert (got[~batch.valid_B] == 0).all()
+    order = torch.randperm(36, generator=torch.Generator().manual_seed(1))
+    shuffled = TurnBatch(**{k: v[order] for k, v in vars(batch).items() if v is not None})
+    assert torch.allclose(advantage.get(name)(shuffled), got[order], atol=1e-5)
+
+
+def test_names_lead_to_the_functions_they_promise(batch):
+    returns, group = batch.returns(), adv.group_ids(batch.task_B, batch.turn_B)
+    assert torch.equal(advantage.get("trloo")(batch), adv.trloo(returns, group, batch.valid_B))
+    assert torch.equal(advantage.get("grpo_no_std")(batch), advantage.get("grpo")(batch, std=False))
+    first = batch.turn_B == 0
+    assert torch.allclose(batch.totals()[first & batch.valid_B], returns[first & batch.valid_B])
+    assert torch.equal(advantage.get("kevin")(batch), adv.kevin(batch.returns(0.4), batch.task_B, batch.valid_B))
+    assert loss.get("clipped") is losses.clipped
+    assert schedule.get("constant")(warmup=2) == Constant(warmup=2)
+    assert mismatch.get("mrs")() == MismatchSettings()
+    assert loss.names() == ["cispo", "clipped", "gspo", "reinforce"]
+    assert mismatch.names() == ["mis_sequence", "mis_token", "mrs", "off", "tis_sequence", "tis_token"]
+    assert schedule.names() == ["constant", "cosine", "length_triggered"]
+
+
+def test_totals_are_discounted_from_the_first_turn(batch):
+    totals = batch.totals(0.5)
+    for n in range(12):
+        rows = [3 * n + t for t in range(3)]
+        expected = sum(0.5**t * float(batch.rewards_B[r]) * bool(batch.valid_B[r]) for t, r in enumerate(rows))
+        assert totals[rows].tolist() == pytest.approx([expected] * 3, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", rejection.names())
+def test_rejections_only_take_away(name, batch):
+    keep = rejection.get(name)(batch, seed=1)
+    assert keep.dtype == torch.bool and not (keep & ~batch.valid_B).any()
+    if name == "prs":
+        gone = batch.valid_B & ~keep
+        assert gone.any() and batch.correct_B[gone].all() and (batch.coverage_B[gone] < 0.4).all()
+
+
+@pytest.mark.parametrize("name", mismatch.names())
+def test_every_mismatch_setting_can_be_made(name):
+    assert isinstance(mismatch.get(name)(), MismatchSettings)
+
+
+def test_unknown_and_taken_names_are_refused_and_ones_own_is_one_line(batch):
+    with pytest.raises(ValueError, match="known: grpo, grpo_no_std, kevin, otb"):
+        advantage.get("ppo")
+    own: Registry = Registry("advantage")
+
+    @own.register("mine")
+    def mine(batch, *, scale=1.0):
+        return scale * batch.returns()
+
+    assert torch.equal(own.get("mine")(batch, scale=2.0), 2 * batch.returns())
+    with pytest.raises(ValueError, match="exists already"):
+        own.register("mine")(mine)
+    with pytest.raises(ValueError, match="needs logprobs_BT"):
+        advantage.get("otb")(
+            TurnBatch(*(getattr(batch, n) for n in ("rewards_B", "task_B", "trajectory_B", "turn_B", "valid_B")))
+        )
