@@ -29,6 +29,9 @@ from drkernel.verdict import Profile
 SMALL_LAUNCH_PROGRAMS = 4096
 """launches up to this many programs get every check when checks are "auto" """
 
+POISONS = ("nan", "zero", "random")
+"""what memory that nothing has been written to may hold"""
+
 _ALLOCATORS = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "empty_permuted")
 
 
@@ -77,6 +80,7 @@ class DeviceEngine:
         self.l2 = L2State(spec)
         self.timeline = Timeline(spec)
         self.suppress = False
+        self.poison_policy = "nan"
         self.fault: str | None = None
         self._tensors: dict[int, torch.Tensor] = {}
         self._handles: dict[int, int] = {}  # id(tensor object) -> handle
@@ -109,7 +113,7 @@ class DeviceEngine:
             handle,
             tuple(tensor.shape),
             tuple(tensor.stride()),
-            tensor.storage_offset(),
+            int(tensor.storage_offset()),
             tensor.dtype,
             tensor.data_ptr(),
         )
@@ -171,7 +175,7 @@ class DeviceEngine:
         fresh = base in _ALLOCATORS
         if fresh:
             for value in outputs:
-                poison(value)
+                poison(value, self.poison_policy)
         self._account(name, base, inputs, outputs, real_args)
         return tree_map(
             lambda value: self.register(value, initialized=not fresh) if isinstance(value, torch.Tensor) else value,
@@ -281,17 +285,34 @@ class DeviceEngine:
         return self.timeline.profile(f"sim:{self.spec.name}")
 
 
-def poison(tensor: torch.Tensor) -> None:
-    """Fill fresh memory with what a kernel must not rely on: NaN, or a pattern for integers."""
-    if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
-        if tensor.element_size() == 1:
-            tensor.view(torch.uint8).fill_(0x7F)
-        else:
-            tensor.fill_(float("nan"))
+def poison(tensor: torch.Tensor, policy: str = "nan") -> None:
+    """Fill fresh memory with what a kernel must not rely on: NaN (a pattern for integers), zeros, or random values."""
+    if tensor.numel() == 0:
+        return
+    floating = tensor.dtype.is_floating_point or tensor.dtype.is_complex
+    if policy == "zero" or (policy == "random" and tensor.dtype == torch.bool):
+        tensor.zero_()
+    elif policy == "random":
+        _fill_random(tensor, floating)
+    elif floating and tensor.element_size() == 1:
+        tensor.view(torch.uint8).fill_(0x7F)
+    elif floating:
+        tensor.fill_(float("nan"))
     elif tensor.dtype == torch.bool:
         tensor.fill_(True)
     else:
         tensor.view(torch.uint8).fill_(0x7D) if tensor.is_contiguous() and tensor.dim() else tensor.fill_(0x7D)
+
+
+def _fill_random(tensor: torch.Tensor, floating: bool) -> None:
+    """Plausible values from a generator of their own, so that the device's random state does not move."""
+    if floating:
+        tensor.copy_(torch.randn(tensor.shape, generator=_POISON_RANDOM))
+    else:
+        tensor.copy_(torch.randint(0, 100, tensor.shape, generator=_POISON_RANDOM))
+
+
+_POISON_RANDOM = torch.Generator().manual_seed(0x5EED)
 
 
 def meta_of(tensor: torch.Tensor) -> TensorMeta:

@@ -7,20 +7,23 @@ the judge's. The host sees only tensors it made or was granted. ``serve_device``
 
 from __future__ import annotations
 
+import contextlib
 import selectors
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 
-from drkernel.sim.engine import DeviceEngine, DeviceFault
-from drkernel.sim.protocol import DTYPES, LaunchCommand, ProtocolError, Ref, TensorSpec, UnsupportedOp, decode, encode
+from drkernel.sim.engine import POISONS, DeviceEngine, DeviceFault, LaunchRecord
+from drkernel.sim.executor import SimFinding
+from drkernel.sim.protocol import LaunchCommand, ProtocolError, Ref, TensorSpec, UnsupportedOp, decode, encode
 from drkernel.sim.spec import get_spec
-from drkernel.sim.wire import ConnectionLost, receive, send
+from drkernel.sim.wire import ConnectionLost, bytes_of, describe, receive, send, tensor_of
 from drkernel.verdict import Profile
 
 _ERRORS: dict[str, type[Exception]] = {
@@ -33,17 +36,31 @@ _ERRORS: dict[str, type[Exception]] = {
 
 
 @dataclass(frozen=True)
+class OutputSpec:
+    """What a returned handle is, as the device knows it."""
+
+    spec: TensorSpec
+    storage: int
+    """address of the storage that the tensor is a view of"""
+
+
+@dataclass(frozen=True)
 class CallRecord:
     """What the device saw between two marks of the judge."""
 
-    launches: list[dict[str, Any]]
+    launches: list[LaunchRecord]
     operators: dict[str, int]
+    """ATen operators with device work -> times run"""
     copies: dict[str, int]
-    findings: list[dict[str, Any]]
+    """'host to device' and 'device to host' -> times"""
+    findings: list[SimFinding]
     prints: list[str]
     profile: Profile
     fault: str | None = None
-    extra: dict[str, Any] = field(default_factory=dict)
+    """the illegal access that made the device unusable"""
+    late_work: list[str] = field(default_factory=list)
+    """commands that arrived, and were refused, while the device was frozen before this call"""
+    outputs: list[OutputSpec | None] = field(default_factory=list)
 
 
 # ---- the device process
@@ -57,6 +74,9 @@ class _DeviceServer:
         self.host = host
         self.control = control
         self.visible: set[int] = set()
+        self.pinned: set[int] = set()
+        self.frozen = False
+        self.late: list[str] = []
         self.stopped = False
 
     def run(self) -> None:
@@ -75,9 +95,13 @@ class _DeviceServer:
                 except ProtocolError as error:
                     if key.fileobj is self.control:
                         raise
-                    send(self.host, {"error": ["ProtocolError", str(error)]})
                     selector.unregister(key.fileobj)
-                    self.host.close()
+                    self._cut_off(str(error))
+
+    def _cut_off(self, why: str) -> None:
+        with contextlib.suppress(ConnectionLost):
+            send(self.host, {"error": ["ProtocolError", why]})
+        self.host.close()
 
     def _serve_host(self) -> None:
         header, payload = receive(self.host)
@@ -95,17 +119,16 @@ class _DeviceServer:
         except ProtocolError:
             raise
         except Exception as error:  # whatever an operator raises is the host's to see, as an error of the same name
-            name = type(error).__name__
-            send(sock, {"error": [name if name in _ERRORS else "RuntimeError", str(error)]})
+            send(sock, {"error": _named(error)})
             return
         send(sock, {"ok": result}, data)
 
     def _host_command(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
-        for handle in header.get("free", ()):
-            if handle in self.visible:
-                self.visible.discard(handle)
-                self.engine.free(handle)
+        self._free_of_host(header.get("free", ()))
         what = header["do"]
+        if self.frozen:
+            self.late.append(f"{what} {header.get('name', '')}".strip()[:100])
+            raise RuntimeError("the device takes no commands between calls: the module has already returned")
         if what == "op":
             args, kwargs = decode(header.get("args")), decode(header.get("kwargs"))
             if not isinstance(args, list) or not isinstance(kwargs, dict) or not isinstance(header.get("name"), str):
@@ -118,15 +141,24 @@ class _DeviceServer:
             self.engine.launch(command)
             return None, b""
         if what == "upload":
-            return encode(self._show(self.engine.upload(_tensor_of(header, payload)))), b""
+            return encode(self._show(self.engine.upload(tensor_of(header, payload)))), b""
         if what == "download":
             ref = decode(header.get("tensor"))
             self._check_visible([ref])
             tensor = self.engine.download(ref)
-            return _describe(tensor), _bytes_of(tensor)
+            return describe(tensor), bytes_of(tensor)
         if what == "query":
             return encode(self.engine.query(str(header.get("what")))), b""
         raise ProtocolError(f"the device knows no command {what!r}")
+
+    def _free_of_host(self, handles: Any) -> None:
+        if not isinstance(handles, list):
+            raise ProtocolError("handles to free must be a list")
+        for handle in handles:
+            if isinstance(handle, int) and handle in self.visible:
+                self.visible.discard(handle)
+                if handle not in self.pinned:
+                    self.engine.free(handle)
 
     def _show(self, result: Any) -> Any:
         """Results become visible to the host."""
@@ -150,27 +182,34 @@ class _DeviceServer:
     def _control_command(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
         engine, what = self.engine, header["do"]
         if what == "put":
-            spec = engine.register(_tensor_of(header, payload))
+            spec = engine.register(tensor_of(header, payload))
+            self.pinned.add(spec.handle)
             if header.get("grant", True):
                 self.visible.add(spec.handle)
             return encode(spec), b""
         if what == "get":
             tensor = engine.tensor(int(header["handle"]))
-            return _describe(tensor), _bytes_of(tensor)
+            return describe(tensor), bytes_of(tensor)
         if what == "overwrite":
-            engine.tensor(int(header["handle"])).copy_(_tensor_of(header, payload))
+            engine.tensor(int(header["handle"])).copy_(tensor_of(header, payload))
             return None, b""
         if what == "free":
-            self.visible.discard(int(header["handle"]))
-            engine.free(int(header["handle"]))
+            self._release([int(handle) for handle in header["handles"]])
             return None, b""
         if what == "begin":
             engine.reset_counters()
+            self.frozen = False
             return None, b""
         if what == "end":
-            return _record_of(engine), b""
+            return self._end(header), b""
+        if what == "frozen":
+            self.frozen = bool(header["on"])
+            return None, b""
         if what == "suppress":
             engine.suppress = bool(header["on"])
+            return None, b""
+        if what == "poison":
+            engine.poison_policy = POISONS[POISONS.index(header["policy"])]
             return None, b""
         if what == "seed":
             torch.manual_seed(int(header["seed"]))
@@ -179,6 +218,37 @@ class _DeviceServer:
             self.stopped = True
             return None, b""
         raise ProtocolError(f"the device knows no control command {what!r}")
+
+    def _end(self, header: dict) -> dict[str, Any]:
+        """The record of the call, and what the handles that the host returned really are. They stay until released."""
+        self.frozen = bool(header.get("freeze", False))
+        outputs: list[Any] = []
+        for handle in header.get("outputs", ()):
+            if handle not in self.visible:
+                outputs.append(None)
+                continue
+            self.pinned.add(handle)
+            tensor = self.engine.tensor(handle)
+            outputs.append([encode(self.engine.register(tensor)), tensor.untyped_storage().data_ptr()])
+        record = _record_of(self.engine)
+        record["extra"] = {"late": self.late, "outputs": outputs}
+        self.late = []
+        return record
+
+    def _release(self, handles: list[int]) -> None:
+        """Judge's side lets go; the host keeps what it can still see."""
+        for handle in handles:
+            self.pinned.discard(handle)
+            if handle not in self.visible:
+                self.engine.free(handle)
+
+
+def _named(error: Exception) -> list[str]:
+    """An error as name and text. A host allocator out of memory is the simulated GPU out of memory."""
+    name = type(error).__name__
+    if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
+        return ["OutOfMemoryError", f"CUDA out of memory. {str(error).splitlines()[0] if str(error) else ''}".strip()]
+    return [name if name in _ERRORS else "RuntimeError", str(error)[:20_000]]
 
 
 def serve_device(
@@ -226,47 +296,6 @@ def _launch_of(header: dict) -> LaunchCommand:
         raise ProtocolError(f"malformed launch: {error}") from error
 
 
-# ---- tensors as bytes
-
-
-def _describe(tensor: torch.Tensor) -> dict[str, Any]:
-    return {
-        "dtype": str(tensor.dtype).removeprefix("torch."),
-        "shape": list(tensor.shape),
-        "stride": list(tensor.stride()),
-    }
-
-
-def _bytes_of(tensor: torch.Tensor) -> memoryview:
-    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
-    return memoryview(flat.numpy()).cast("B") if flat.numel() else memoryview(b"")
-
-
-def _tensor_of(header: dict, payload: bytearray) -> torch.Tensor:
-    """The tensor of a message; strides of a dense permutation are kept, others become contiguous."""
-    try:
-        dtype = DTYPES[header["dtype"]]
-        shape = [int(size) for size in header["shape"]]
-        count = 1
-        for size in shape:
-            if size < 0:
-                raise ValueError("negative size")
-            count *= size
-        if len(payload) != count * dtype.itemsize:
-            raise ValueError(f"{len(payload)} bytes for {count} elements of {header['dtype']}")
-        flat = torch.frombuffer(payload, dtype=dtype) if count else torch.empty(0, dtype=dtype)
-        tensor = flat.reshape(shape)
-        stride = [int(step) for step in header.get("stride", tensor.stride())]
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise ProtocolError(f"malformed tensor in message: {error}") from error
-    if count == 0 or stride == list(tensor.stride()) or len(stride) != len(shape):
-        return tensor.clone()
-    order = sorted(range(len(shape)), key=lambda dim: -stride[dim])
-    dense = torch.empty([shape[dim] for dim in order], dtype=dtype)
-    permuted = dense.permute([order.index(dim) for dim in range(len(shape))])
-    return permuted.copy_(tensor) if list(permuted.stride()) == stride else tensor.clone()
-
-
 # ---- the host's end
 
 
@@ -293,11 +322,11 @@ class SocketChannel:
         self._ask(header)
 
     def upload(self, tensor: torch.Tensor) -> TensorSpec:
-        return decode(self._ask({"do": "upload", **_describe(tensor)}, _bytes_of(tensor))[0])
+        return decode(self._ask({"do": "upload", **describe(tensor)}, bytes_of(tensor))[0])
 
     def download(self, ref: Ref) -> torch.Tensor:
         described, data = self._ask({"do": "download", "tensor": encode(ref)})
-        return _tensor_of(described, data)
+        return tensor_of(described, data)
 
     def free(self, handle: int) -> None:
         self._pending_free.append(handle)
@@ -328,52 +357,67 @@ def connect_host(spec_name: str, sock: socket.socket) -> Iterator[Any]:
 
 
 class DeviceControl:
-    """The judge's handle on a device process. Every call has the socket's timeout."""
+    """The judge's handle on a device process. Every call takes at most the seconds of :meth:`set_timeout`."""
 
     def __init__(self, sock: socket.socket, timeout: float | None = None):
         self._sock = sock
         self._lock = threading.Lock()
-        sock.settimeout(timeout)
+        self._seconds = timeout
 
     def _ask(self, header: dict[str, Any], payload: bytes | memoryview = b"") -> tuple[Any, bytearray]:
+        deadline = None if self._seconds is None else time.monotonic() + self._seconds
         with self._lock:
-            send(self._sock, header, payload)
-            answer, data = receive(self._sock)
+            send(self._sock, header, payload, deadline=deadline)
+            answer, data = receive(self._sock, deadline=deadline)
         return _unwrap(answer), data
 
     def set_timeout(self, seconds: float | None) -> None:
-        """Seconds that later calls may take."""
-        self._sock.settimeout(seconds)
+        """Seconds that each later call may take."""
+        self._seconds = seconds
 
     def put_tensor(self, tensor: torch.Tensor, *, grant: bool = True) -> TensorSpec:
-        """Put a host tensor into device memory; the host side may use it when granted."""
-        return decode(self._ask({"do": "put", "grant": grant, **_describe(tensor)}, _bytes_of(tensor))[0])
+        """Put a host tensor into device memory, where it stays until freed; the host side may use it when granted."""
+        return decode(self._ask({"do": "put", "grant": grant, **describe(tensor)}, bytes_of(tensor))[0])
 
     def get_tensor(self, handle: int) -> torch.Tensor:
         """Read a device tensor back."""
         described, data = self._ask({"do": "get", "handle": handle})
-        return _tensor_of(described, data)
+        return tensor_of(described, data)
 
     def overwrite(self, handle: int, tensor: torch.Tensor) -> None:
         """Replace a device tensor's contents in place."""
-        self._ask({"do": "overwrite", "handle": handle, **_describe(tensor)}, _bytes_of(tensor))
+        self._ask({"do": "overwrite", "handle": handle, **describe(tensor)}, bytes_of(tensor))
 
-    def free(self, handle: int) -> None:
-        """Drop a handle."""
-        self._ask({"do": "free", "handle": handle})
+    def free(self, *handles: int) -> None:
+        """Let handles go; what the host still refers to stays until it lets go too."""
+        self._ask({"do": "free", "handles": list(handles)})
 
     def begin_call(self) -> None:
-        """Reset counters and clock."""
+        """Reset counters and clock, and take the host's commands."""
         self._ask({"do": "begin"})
 
-    def end_call(self) -> CallRecord:
-        """Everything since :meth:`begin_call`."""
-        record = self._ask({"do": "end"})[0]
-        return CallRecord(**{**record, "profile": Profile.model_validate(record["profile"])})
+    def end_call(self, *, freeze: bool = False, outputs: Iterable[int] = ()) -> CallRecord:
+        """Everything since :meth:`begin_call`. ``freeze`` refuses the host's commands from now on (they are counted).
+
+        ``outputs`` are handles the host claims to return: ``record.outputs`` says what they are (``None`` for a handle
+        that is not the host's), and they stay until :meth:`free`.
+        """
+        record = self._ask({"do": "end", "freeze": freeze, "outputs": list(outputs)})[0]
+        return _record_from(record)
+
+    def set_frozen(self, on: bool) -> None:
+        """Refuse (or take) the host's commands, without touching counters."""
+        self._ask({"do": "frozen", "on": on})
 
     def suppress_launches(self, on: bool) -> None:
         """Record launches without executing them."""
         self._ask({"do": "suppress", "on": on})
+
+    def set_poison(self, policy: str) -> None:
+        """What fresh memory holds: "nan", "zero" or "random"."""
+        if policy not in POISONS:
+            raise ValueError(f"poison must be one of {', '.join(POISONS)}, not {policy!r}")
+        self._ask({"do": "poison", "policy": policy})
 
     def seed(self, seed: int) -> None:
         """Seed the device's generator."""
@@ -381,7 +425,28 @@ class DeviceControl:
 
     def shutdown(self) -> None:
         """End the device process."""
-        try:
+        with contextlib.suppress(ConnectionLost, OSError, ProtocolError):
             self._ask({"do": "shutdown"})
-        except (ConnectionLost, OSError, ProtocolError):
-            return
+
+
+def _record_from(data: dict[str, Any]) -> CallRecord:
+    """A record as the device process sends it, as objects."""
+    extra = data.get("extra", {})
+    return CallRecord(
+        launches=[
+            LaunchRecord(**{**launch, "grid": tuple(launch["grid"]), "written": tuple(launch["written"])})
+            for launch in data["launches"]
+        ],
+        operators=data["operators"],
+        copies=data["copies"],
+        findings=[SimFinding(**{**f, "program": _as_tuple(f.get("program"))}) for f in data["findings"]],
+        prints=data["prints"],
+        profile=Profile.model_validate(data["profile"]),
+        fault=data["fault"],
+        late_work=extra.get("late", []),
+        outputs=[None if item is None else OutputSpec(decode(item[0]), item[1]) for item in extra.get("outputs", ())],
+    )
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,259 @@
+"""The judge's handle on a zygote: starts it, asks it for jobs, hears what becomes of them, drains their output."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import selectors
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from drkernel.gym.sandbox import RunnerLimits
+
+START_SECONDS = 120.0
+_BOOT = """
+import json, sys
+sys.path[:0] = json.loads(sys.argv[3])
+from drkernel.gym.zygote import main
+main(int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[4]))
+"""
+_SPLICE = 1 << 20
+
+
+class ZygoteError(RuntimeError):
+    """The zygote could not be started, or died."""
+
+
+@dataclass(eq=False)
+class JobHandle:
+    """One job as the judge holds it: sockets to its runner and device, and what is known of its end."""
+
+    id: int
+    result: socket.socket
+    control: socket.socket
+    output: int
+    """read end of the runner's stdout and stderr"""
+    output_limit: int
+    text: bytearray = field(default_factory=bytearray)
+    dropped: int = 0
+    """bytes of output beyond the limit"""
+    exits: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """'runner' or 'device' -> the event of its end"""
+    pids: dict[str, int] = field(default_factory=dict)
+    failure: str | None = None
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    gone: bool = False
+    """everything is killed, reaped and removed"""
+
+    def wait_for_exit(self, who: str, seconds: float) -> dict[str, Any] | None:
+        """The event of a process's end, when it comes in time."""
+        with self.changed:
+            self.changed.wait_for(lambda: who in self.exits or self.gone, seconds)
+            return self.exits.get(who)
+
+    def wait_until_gone(self, seconds: float) -> bool:
+        """Whether nothing of the job is left."""
+        with self.changed:
+            return self.changed.wait_for(lambda: self.gone, seconds)
+
+
+class Launcher:
+    """One zygote and its jobs. Thread-safe."""
+
+    def __init__(self, *, without: frozenset[str] = frozenset()):
+        self._jobs: dict[int, JobHandle] = {}
+        self._ids = itertools.count(1)
+        self._lock = threading.Lock()
+        self._ready = threading.Event()
+        self._dead = threading.Event()
+        self.missing: dict[str, str] = {}
+        self._folder = tempfile.mkdtemp(prefix="drkernel-gym-")
+        os.chmod(self._folder, 0o711)
+        self._log = Path(self._folder) / "zygote.log"
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs, self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-c", _BOOT, str(theirs.fileno()), self._folder, json.dumps(_import_paths()),
+                 json.dumps(sorted(without))],
+                pass_fds=[theirs.fileno()], env=_environment(), cwd="/", start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log,
+            )  # fmt: skip
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._control, selectors.EVENT_READ)
+        self._wake, wake = socket.socketpair()
+        self._selector.register(wake, selectors.EVENT_READ)
+        self._woken = wake
+        self._thread = threading.Thread(target=self._listen, name="drkernel-zygote", daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether jobs can be asked for."""
+        return not self._dead.is_set()
+
+    @property
+    def pid(self) -> int:
+        """The zygote's process id."""
+        return self._process.pid
+
+    def wait_ready(self) -> None:
+        """Until the zygote has imported everything. Raises :class:`ZygoteError` with its log when it could not."""
+        deadline = time.monotonic() + START_SECONDS
+        while not self._ready.wait(0.05):
+            if self._dead.is_set() or time.monotonic() > deadline:
+                raise ZygoteError(f"the zygote did not start:\n{self.log()}")
+
+    def log(self) -> str:
+        """The last of what the zygote wrote to its standard error."""
+        try:
+            return self._log.read_text(errors="replace")[-4000:]
+        except OSError:
+            return "(no log)"
+
+    def spawn(self, *, gpu: str, limits: RunnerLimits, device_memory_bytes: int, output_limit: int) -> JobHandle:
+        """Ask for a job. Raises :class:`ZygoteError` when the zygote is dead."""
+        self.wait_ready()
+        result, runner_result = socket.socketpair()
+        host_runner, host_device = socket.socketpair()
+        control, device_control = socket.socketpair()
+        output, runner_output = os.pipe2(os.O_CLOEXEC)
+        job = JobHandle(next(self._ids), result, control, output, output_limit)
+        theirs = [runner_result, host_runner, host_device, device_control]
+        message = {
+            "do": "spawn", "job": job.id, "gpu": gpu, "limits": limits.model_dump(),
+            "device_memory_bytes": device_memory_bytes,
+        }  # fmt: skip
+        fds = [
+            runner_result.fileno(),
+            host_runner.fileno(),
+            runner_output,
+            host_device.fileno(),
+            device_control.fileno(),
+        ]
+        try:
+            with self._lock:
+                self._jobs[job.id] = job
+                socket.send_fds(self._control, [json.dumps(message).encode()], fds)
+        except OSError as error:
+            self._forget(job)
+            raise ZygoteError(f"the zygote is gone: {error}\n{self.log()}") from error
+        finally:
+            for sock in theirs:
+                sock.close()
+            os.close(runner_output)
+        os.set_blocking(output, False)
+        self._selector.register(output, selectors.EVENT_READ, job)
+        self._wake.send(b"x")
+        return job
+
+    def kill(self, job: JobHandle) -> None:
+        """End a job: its processes are killed and reaped, its scratch removed. Returns at once; see ``job.gone``."""
+        job.result.close()
+        job.control.close()
+        with contextlib.suppress(OSError):
+            self._control.send(json.dumps({"do": "kill", "job": job.id}).encode())
+
+    def close(self) -> None:
+        """End every job and the zygote."""
+        with contextlib.suppress(OSError):
+            self._control.shutdown(socket.SHUT_WR)
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._thread.join(10)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    # ---- the thread that listens
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                for key, _ in self._selector.select():
+                    if key.fileobj is self._control:
+                        data = self._control.recv(64 << 10)
+                        if not data:
+                            return
+                        self._event(json.loads(data))
+                    elif key.fileobj is self._woken:
+                        self._woken.recv(4096)
+                    else:
+                        self._drain(key.data)
+        except OSError:
+            return
+        finally:
+            self._dead.set()
+            self._control.close()
+            for job in list(self._jobs.values()):
+                self._forget(job)
+            self._selector.close()
+
+    def _event(self, message: dict[str, Any]) -> None:
+        if message["event"] == "ready":
+            self.missing = message["missing"]
+            self._ready.set()
+            return
+        job = self._jobs.get(message["job"])
+        if job is None:
+            return
+        with job.changed:
+            if message["event"] == "exited":
+                job.exits[message["who"]] = message
+            elif message["event"] == "spawned":
+                job.pids = {"runner": message["runner"], "device": message["device"]}
+            elif message["event"] == "failed":
+                job.failure = message["detail"]
+            job.changed.notify_all()
+        if message["event"] == "gone":
+            self._forget(job)
+
+    def _forget(self, job: JobHandle) -> None:
+        self._jobs.pop(job.id, None)
+        with contextlib.suppress(KeyError, ValueError):
+            self._drain(job)
+            self._selector.unregister(job.output)
+        if job.output >= 0:
+            os.close(job.output)
+            job.output = -1
+        with job.changed:
+            job.gone = True
+            job.changed.notify_all()
+
+    def _drain(self, job: JobHandle) -> None:
+        """Take what the runner printed; what is over the limit goes unread to /dev/null."""
+        try:
+            room = job.output_limit - len(job.text)
+            if room > 0:
+                data = os.read(job.output, min(room, 64 << 10))
+                job.text += data
+                count = len(data)
+            else:
+                with open(os.devnull, "wb") as null:
+                    count = os.splice(job.output, null.fileno(), _SPLICE)
+                job.dropped += count
+        except BlockingIOError:
+            return
+        if count == 0:
+            self._selector.unregister(job.output)
+
+
+def _environment() -> dict[str, str]:
+    """Nothing of the judge's environment but where programs are; one thread everywhere, so that forking is safe."""
+    threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
+    return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", "HOME": "/", **threads}
+
+
+def _import_paths() -> list[str]:
+    """Where this package is, for an interpreter that ignores PYTHONPATH."""
+    return [str(Path(__file__).resolve().parents[2])]

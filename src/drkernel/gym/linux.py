@@ -1,0 +1,136 @@
+"""The few Linux calls that Python's ``os`` lacks, by ctypes: namespaces, mounts, prctl, capabilities, raw system calls.
+
+Every function raises ``OSError`` with the call's name on failure. Importable everywhere; callable on Linux only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import struct
+
+CLONE_NEWNS = 0x0002_0000
+CLONE_NEWUTS = 0x0400_0000
+CLONE_NEWIPC = 0x0800_0000
+CLONE_NEWUSER = 0x1000_0000
+CLONE_NEWPID = 0x2000_0000
+CLONE_NEWNET = 0x4000_0000
+
+MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
+MS_REC, MS_PRIVATE = 1 << 14, 1 << 18
+
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_KEEPCAPS, PR_CAPBSET_DROP = 1, 4, 8, 24
+PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+
+CAP_DAC_READ_SEARCH = 2
+_CAPABILITY_VERSION_3 = 0x2008_0522
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+_NUMBERS = {
+    "x86_64": {"capset": 126, "close_range": 436, "pidfd_open": 434, "seccomp": 317, "capget": 125},
+    "aarch64": {"capset": 91, "close_range": 436, "pidfd_open": 434, "seccomp": 277, "capget": 90},
+}
+
+
+def machine() -> str:
+    """``"x86_64"`` or ``"aarch64"``; raises ``OSError`` on another processor, whose call numbers are not known here."""
+    name = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
+    if name not in _NUMBERS:
+        raise OSError(f"system call numbers of {name} are not known; x86_64 and aarch64 are")
+    return name
+
+
+def number(name: str) -> int:
+    """The number of one system call on this machine."""
+    return _NUMBERS[machine()][name]
+
+
+def syscall(what: str, nr: int, *args: int | bytes | ctypes.Array | ctypes._Pointer | None) -> int:
+    """One raw system call; returns its result (``what`` names it in errors)."""
+    converted = [ctypes.c_long(a) if isinstance(a, int) else a for a in args]
+    result = _libc.syscall(ctypes.c_long(nr), *converted)
+    if result < 0:
+        raise _error(what)
+    return result
+
+
+def _error(what: str) -> OSError:
+    code = ctypes.get_errno()
+    return OSError(code, f"{what}: {os.strerror(code)}")
+
+
+def prctl(option: int, *args: int) -> int:
+    """``prctl(2)``."""
+    padded = [ctypes.c_ulong(a) for a in (*args, 0, 0, 0, 0)[:4]]
+    result = _libc.prctl(ctypes.c_int(option), *padded)
+    if result < 0:
+        raise _error(f"prctl({option})")
+    return result
+
+
+def unshare(flags: int) -> None:
+    """``unshare(2)``."""
+    if _libc.unshare(ctypes.c_int(flags)) != 0:
+        raise _error(f"unshare({flags:#x})")
+
+
+def setns(fd: int, flags: int) -> None:
+    """``setns(2)``."""
+    if _libc.setns(ctypes.c_int(fd), ctypes.c_int(flags)) != 0:
+        raise _error("setns")
+
+
+def mount(source: str | None, target: str, kind: str | None, flags: int, options: str | None = None) -> None:
+    """``mount(2)``."""
+    encoded = [None if text is None else os.fsencode(text) for text in (source, target, kind, options)]
+    if _libc.mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3]) != 0:
+        raise _error(f"mount({target})")
+
+
+def umount(target: str) -> None:
+    """``umount2(2)``, detaching: what is still open there lives on unseen."""
+    if _libc.umount2(os.fsencode(target), ctypes.c_int(2)) != 0:
+        raise _error(f"umount({target})")
+
+
+def close_from(first: int) -> None:
+    """Close every file descriptor from ``first`` up."""
+    try:
+        syscall("close_range", number("close_range"), first, 0xFFFF_FFFF, 0)
+    except OSError:
+        os.closerange(first, 65536)
+
+
+def pidfd_open(pid: int) -> int:
+    """A descriptor that becomes readable when the process ends."""
+    return syscall("pidfd_open", number("pidfd_open"), pid, 0)
+
+
+def capabilities() -> int:
+    """The effective capabilities of this process as a bit set."""
+    header = ctypes.create_string_buffer(struct.pack("=Ii", _CAPABILITY_VERSION_3, 0))
+    data = ctypes.create_string_buffer(24)
+    syscall("capget", number("capget"), ctypes.addressof(header), ctypes.addressof(data))
+    low, _, _, high, _, _ = struct.unpack("=6I", data.raw[:24])
+    return low | high << 32
+
+
+def set_capabilities(mask: int) -> None:
+    """Keep only the capabilities in ``mask`` (effective and permitted), inheritable none, ambient none."""
+    header = ctypes.create_string_buffer(struct.pack("=Ii", _CAPABILITY_VERSION_3, 0))
+    low, high = mask & 0xFFFF_FFFF, mask >> 32
+    data = ctypes.create_string_buffer(struct.pack("=6I", low, low, 0, high, high, 0))
+    syscall("capset", number("capset"), ctypes.addressof(header), ctypes.addressof(data))
+    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+
+
+def drop_bounding_set() -> None:
+    """Take every capability out of the bounding set, so that no program executed later can gain one."""
+    for capability in range(64):
+        try:
+            prctl(PR_CAPBSET_DROP, capability)
+        except OSError:
+            break

@@ -1,0 +1,47 @@
+"""What the zygote runs once, so that no job pays for it: first uses of torch, Triton and the simulator import and
+build a great deal on demand (about a second). Nothing of it is a candidate's."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+from drkernel.sim.context import device
+
+
+@triton.jit
+def _add_one(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask, other=0.0)
+    total = tl.sum(tl.exp(x), axis=0)
+    tl.store(out_ptr + offsets, tl.where(x > 0, x + 1.0, total), mask=mask)
+
+
+class _Small(nn.Module):
+    """Layers that candidates' modules commonly hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.norm = nn.LayerNorm(8)
+        self.register_buffer("scale", torch.ones(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(B, 8) to (B, 8)."""
+        y = self.norm(self.linear(x)) * self.scale
+        out = torch.empty_like(y)
+        _add_one[(1,)](y, out, y.numel(), BLOCK=64)
+        return out
+
+
+def rehearse(gpu: str = "h200") -> None:
+    """Run a small module with a kernel of its own on a simulated GPU in this process."""
+    with device(gpu), torch.no_grad():
+        module = _Small().cuda()
+        state = {name: value.cpu() for name, value in module.state_dict().items()}
+        module.load_state_dict(state)
+        module(torch.randn(4, 8, device="cuda")).cpu()
+    _add_one.device_caches.clear()

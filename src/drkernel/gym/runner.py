@@ -1,0 +1,208 @@
+"""Inside the untrusted process: loads one candidate and answers the judge's requests, then dies.
+
+Nothing here decides anything: the judge checks every answer, and the numbers it uses come from the device, not from
+here. Once the candidate is loaded, everything in this process may be under its control.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+import sys
+import traceback
+from typing import Any
+
+import torch
+
+from drkernel.gym.values import pack, unpack
+from drkernel.sim.protocol import TensorSpec, decode
+from drkernel.sim.wire import ConnectionLost, receive, send
+
+CANDIDATE_FILE = "candidate.py"
+_MAX_TEXT = 20_000
+
+
+class Runner:
+    """One candidate, once."""
+
+    def __init__(self, channel: socket.socket, link: Any, scratch: str):
+        self._channel = channel
+        self._link = link
+        self._path = os.path.join(scratch, CANDIDATE_FILE)
+        self._source = ""
+        self._importing = False
+        self._module: Any = None
+        self._tensors: dict[int, torch.Tensor] = {}
+
+    def serve(self) -> None:
+        """Answer requests until the judge goes away. Each answer carries the request's nonce."""
+        commands = {
+            "load": self._load,
+            "parameters": self._parameters,
+            "load_state": self._load_state,
+            "call": self._call,
+            "release": self._release,
+        }
+        while True:
+            try:
+                header, payload = receive(self._channel)
+            except ConnectionLost:
+                return
+            answer: dict[str, Any]
+            try:
+                answer = {"ok": commands[header["do"]](header, payload)}
+            except BaseException as error:  # SystemExit and KeyboardInterrupt of the candidate are its errors too
+                answer = {"error": explain(error, self._path, self._source, loading=self._importing)}
+            sys.stdout.flush()
+            sys.stderr.flush()
+            send(self._channel, {**answer, "nonce": header["nonce"]})
+
+    def _load(self, header: dict, payload: bytearray) -> Any:
+        self._source = header["source"]
+        with open(self._path, "w", encoding="utf-8", errors="surrogatepass") as file:
+            file.write(self._source)
+        args, kwargs = unpack(header["args"], payload)
+        self._importing = True
+        module = _import(self._path)
+        self._importing = False
+        if not hasattr(module, "ModelNew"):
+            raise CompileError("the source defines no class ModelNew")
+        torch.manual_seed(header["seed"])
+        model = module.ModelNew(*args, **kwargs)
+        self._module = model.cuda() if isinstance(model, torch.nn.Module) else model
+        if not callable(self._module):
+            raise TypeError(f"ModelNew makes a {type(model).__name__}, which cannot be called")
+        return {"type": _type_name(self._module)}
+
+    def _state(self) -> dict[str, torch.Tensor]:
+        state = self._module.state_dict() if isinstance(self._module, torch.nn.Module) else {}
+        return {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
+
+    def _parameters(self, header: dict, payload: bytearray) -> Any:
+        return {
+            name: {"shape": list(value.shape), "dtype": str(value.dtype).removeprefix("torch.")}
+            for name, value in self._state().items()
+        }
+
+    def _load_state(self, header: dict, payload: bytearray) -> Any:
+        given, state = unpack(header["state"], payload), self._state()
+        if unknown := sorted(set(given) - set(state)):
+            raise KeyError(f"the module has no state named {', '.join(unknown[:10])}")
+        with torch.no_grad():
+            for name, value in given.items():
+                if value.shape != state[name].shape:
+                    raise ValueError(f"{name} has shape {tuple(state[name].shape)}, not {tuple(value.shape)}")
+                state[name].copy_(value)
+        return None
+
+    def _call(self, header: dict, payload: bytearray) -> Any:
+        inputs = [self._argument(item) for item in unpack(header["inputs"], payload)]
+        with torch.no_grad():
+            result = self._module(*inputs)
+        outputs: list[Any] = []
+        self._describe(result, outputs, 0)
+        return {"outputs": outputs, "type": _type_name(result)}
+
+    def _argument(self, value: Any) -> Any:
+        """A granted tensor (always the same object for one handle) or a plain value."""
+        if isinstance(value, dict) and set(value) == {"granted"}:
+            spec = decode(value["granted"])
+            assert isinstance(spec, TensorSpec)
+            if spec.handle not in self._tensors:
+                self._tensors[spec.handle] = self._link.wrap(spec)
+            return self._tensors[spec.handle]
+        if isinstance(value, list):
+            return [self._argument(item) for item in value]
+        return value
+
+    def _describe(self, value: Any, outputs: list[Any], depth: int) -> None:
+        if isinstance(value, (tuple, list)) and depth < 8:
+            for item in value:
+                self._describe(item, outputs, depth + 1)
+        elif isinstance(value, torch.Tensor):
+            handle = getattr(value, "_handle", None)
+            outputs.append(
+                {
+                    "handle": handle if isinstance(handle, int) else None,
+                    "type": _type_name(value),
+                    "shape": list(value.shape),
+                    "stride": list(value.stride()) if value.layout == torch.strided else [],
+                    "dtype": str(value.dtype).removeprefix("torch."),
+                    "device": str(value.device),
+                }
+            )
+        elif value is None or isinstance(value, (bool, int, float)):
+            outputs.append({"value": pack(value)[0], "type": _type_name(value)})
+        else:
+            outputs.append({"type": _type_name(value)})
+
+    def _release(self, header: dict, payload: bytearray) -> Any:
+        for handle in header["handles"]:
+            self._tensors.pop(handle, None)
+        return None
+
+
+class CompileError(Exception):
+    """The source does not define what is asked for."""
+
+
+def _import(path: str) -> Any:
+    """The candidate as a module of its own."""
+    spec = importlib.util.spec_from_file_location("candidate", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["candidate"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _type_name(value: Any) -> str:
+    return type(value).__name__[:100]
+
+
+# ---- errors as a person can use them
+
+
+def explain(error: BaseException, path: str, source: str, *, loading: bool = False) -> dict[str, Any]:
+    """An exception as kind, type, message, the candidate's own frames, and the line of the source.
+
+    ``loading``: it was raised while the source's top level ran, so the candidate cannot be loaded at all.
+    """
+    try:
+        message = str(error)
+    except Exception as second:
+        message = f"(its message could not be made: {type(second).__name__})"
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == path]
+    line = frames[-1].lineno if frames else None
+    if isinstance(error, SyntaxError) and error.filename == path:
+        line = error.lineno
+        frames = []
+        message = f"{error.msg}\n    {(error.text or '').strip()}".rstrip()
+    line = _kernel_line(error, source) or line
+    text = "".join(f'  File "{CANDIDATE_FILE}", line {f.lineno}, in {f.name}\n    {f.line}\n' for f in frames)
+    return {
+        "kind": _kind_of(error, loading),
+        "type": type(error).__name__[:200],
+        "message": message.replace(path, CANDIDATE_FILE)[:_MAX_TEXT],
+        "traceback": text[-_MAX_TEXT:] or None,
+        "line": line,
+    }
+
+
+def _kind_of(error: BaseException, loading: bool) -> str:
+    names = {cls.__name__ for cls in type(error).__mro__}
+    if names & {"MemoryError", "OutOfMemoryError"}:
+        return "out_of_memory"
+    if loading or isinstance(error, (CompileError, SyntaxError)):
+        return "compile_error"
+    return "compile_error" if names & {"CompilationError", "CompileTimeAssertionFailure"} else "runtime_error"
+
+
+def _kernel_line(error: BaseException, source: str) -> int | None:
+    """The source line of an error of Triton's compiler, which counts from the top of the kernel."""
+    kernel, number = getattr(error, "src", None), getattr(getattr(error, "node", None), "lineno", None)
+    if not isinstance(kernel, str) or not isinstance(number, int):
+        return None
+    start = source.find(kernel.strip())
+    return source[:start].count("\n") + number if start >= 0 else None

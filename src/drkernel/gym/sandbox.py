@@ -1,0 +1,296 @@
+"""What surrounds an untrusted process: layer upon layer, each used where the machine permits and reported where not.
+
+The zygote calls :func:`prepare` once, which tries out what is permitted and enters namespaces of its own; every child
+then calls :func:`confine` on itself, after the fork and before the candidate's first line. See ``docs/sandbox.md``.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+import socket
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from pydantic import Field
+
+from drkernel.config import Config
+from drkernel.gym import landlock, linux, seccomp
+
+LAYERS = (
+    "pid namespace", "network namespace", "mount namespace", "own user id", "no new privileges", "capabilities dropped",
+    "resource limits", "landlock", "seccomp", "private scratch",
+)  # fmt: skip
+_UID_FIRST, _UID_LAST, _UID_BLOCK = 61_184, 65_519, 64
+"""user ids that systemd sets aside for services of the moment: nobody's own"""
+
+
+class RunnerLimits(Config):
+    """What one untrusted process (and all it starts) may use."""
+
+    memory_bytes: int = Field(4 << 30, gt=0, description="memory beyond what the zygote already held")
+    cpu_s: int = Field(120, gt=0, description="processor seconds of one process")
+    processes: int = Field(
+        64, ge=1, description="processes and threads, where a user id of its own makes this countable"
+    )
+    file_bytes: int = Field(256 << 20, ge=0, description="size of one file, and of all scratch where it is a tmpfs")
+    open_files: int = Field(256, ge=16, description="file descriptors")
+    allow_exec: bool = Field(False, description="may execute programs (a real GPU needs the C compiler)")
+
+
+@dataclass
+class Surroundings:
+    """What the zygote found permitted, decided once."""
+
+    pid_namespace: bool = False
+    mount_namespace: bool = False
+    network_namespace: bool = False
+    first_uid: int | None = None
+    keep_capabilities: int = 0
+    rules: landlock.Rules | None = None
+    missing: dict[str, str] = field(default_factory=dict)
+    _uid_lock: socket.socket | None = None
+
+
+# ---- once, in the zygote
+
+
+def prepare(without: frozenset[str] = frozenset()) -> Surroundings:
+    """Enter namespaces and find out what else there is. Call before anything starts a thread.
+
+    ``without`` names layers to leave out (to test the others).
+    """
+    found = Surroundings()
+    if os.geteuid() == 0 and "own user id" not in without:
+        _claim_user_ids(found)  # before the network namespace: the claim is visible machine-wide
+    elif "own user id" not in without:
+        found.missing["own user id"] = "needs root"
+    namespaces = {
+        "network namespace": linux.CLONE_NEWNET,
+        "mount namespace": linux.CLONE_NEWNS,
+        "pid namespace": linux.CLONE_NEWPID,
+    }
+    wanted = {name: flag for name, flag in namespaces.items() if name not in without}
+    if os.geteuid() != 0 and wanted:
+        _enter_user_namespace(found)
+    for name in wanted:
+        _try(found, name, {"network namespace": _network, "mount namespace": _mounts, "pid namespace": _pids}[name])
+    for name in without:
+        found.missing[name] = "switched off"
+    if "landlock" not in without:
+        if landlock.abi():
+            found.rules = landlock.Rules(readable_paths(), ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random"))
+        else:
+            found.missing["landlock"] = "the kernel offers none"
+    linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
+    return found
+
+
+def _try(found: Surroundings, name: str, step: Callable[[Surroundings], None]) -> None:
+    try:
+        step(found)
+    except OSError as error:
+        found.missing[name] = error.strerror or str(error)
+
+
+def _enter_user_namespace(found: Surroundings) -> None:
+    """As a normal user: become root of a user namespace, where the other namespaces can be made."""
+    uid, gid = os.geteuid(), os.getegid()
+    try:
+        linux.unshare(linux.CLONE_NEWUSER)
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+            with open(f"/proc/self/{name}", "w") as file:
+                file.write(text)
+    except OSError as error:
+        found.missing["user namespace"] = error.strerror or str(error)
+
+
+def _network(found: Surroundings) -> None:
+    linux.unshare(linux.CLONE_NEWNET)
+    found.network_namespace = True
+
+
+def _mounts(found: Surroundings) -> None:
+    linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS)
+    linux.mount(None, "/", None, linux.MS_REC | linux.MS_PRIVATE)
+    found.mount_namespace = True
+
+
+def _pids(found: Surroundings) -> None:
+    with child_in_new_pid_namespace():
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0 if os.getpid() == 1 else 1)
+    _, status = os.waitpid(pid, 0)
+    if status != 0:
+        raise OSError(errno.EPERM, "a child did not become the first process of its namespace")
+    found.pid_namespace = True
+
+
+@contextmanager
+def child_in_new_pid_namespace() -> Iterator[None]:
+    """The child forked in this block is the first process of a PID namespace: when it dies, all in there die."""
+    own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        linux.unshare(linux.CLONE_NEWPID)
+        try:
+            yield
+        finally:
+            linux.setns(own, linux.CLONE_NEWPID)
+    finally:
+        os.close(own)
+
+
+def _claim_user_ids(found: Surroundings) -> None:
+    """A block of user ids that no other zygote of this machine uses; the claim is an abstract socket, gone with us."""
+    for first in range(_UID_FIRST, _UID_LAST - _UID_BLOCK, _UID_BLOCK):
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            claim.bind(f"\0drkernel-uids-{first}")
+        except OSError:
+            claim.close()
+            continue
+        found.first_uid, found._uid_lock = first, claim
+        break
+    else:
+        found.missing["own user id"] = "every block of user ids is taken"
+        return
+    if not _readable_by_others():
+        if landlock.abi():
+            found.keep_capabilities = 1 << linux.CAP_DAC_READ_SEARCH
+        else:
+            found.first_uid = None
+            found.missing["own user id"] = f"other users cannot read {sys.base_prefix}"
+
+
+def _readable_by_others() -> bool:
+    """Whether a process without privileges could import from where Python and its packages are."""
+    for path in (sys.base_prefix, sysconfig.get_path("purelib"), os.path.dirname(os.__file__)):
+        while True:
+            if not os.stat(path).st_mode & 0o001:
+                return False
+            parent = os.path.dirname(path)
+            if parent == path:
+                break
+            path = parent
+    return True
+
+
+def readable_paths() -> list[str]:
+    """Files a candidate may read: the interpreter, packages other than this one, system libraries."""
+    paths = ["/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", "/etc/localtime", "/etc/nsswitch.conf",
+             "/etc/passwd", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/filesystems",
+             "/proc/sys/vm/overcommit_memory", "/sys/devices/system/cpu", "/dev/null"]  # fmt: skip
+    paths += [os.path.realpath(sys.prefix) + "/pyvenv.cfg", os.path.realpath(sys.base_prefix) + "/bin"]
+    paths += _except_ourselves(os.path.join(os.path.realpath(sys.base_prefix), "lib"))
+    for kind in ("stdlib", "platstdlib", "purelib", "platlib"):
+        paths += _except_ourselves(os.path.realpath(sysconfig.get_path(kind)))
+    return list(dict.fromkeys(paths))
+
+
+def _except_ourselves(folder: str) -> list[str]:
+    """A folder, or what is in it but this package: tasks and judge are not the candidate's to read."""
+    own = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+    if os.path.commonpath([own, folder]) != folder:
+        return [folder]
+    inside = []
+    for entry in os.scandir(folder):
+        path = os.path.realpath(entry.path)
+        inside += _except_ourselves(path) if own.startswith(path + os.sep) else [path] if path != own else []
+    return inside
+
+
+# ---- in every child
+
+
+@dataclass(frozen=True)
+class Confinement:
+    """How one child is confined."""
+
+    limits: RunnerLimits
+    scratch: str | None
+    """the only folder it may write to; None for none"""
+    uid: int | None
+    memory_in_use: int
+    """address space the process already had, bytes"""
+
+
+def confine(
+    how: Confinement, surroundings: Surroundings, arrange: Callable[[], None]
+) -> tuple[list[str], dict[str, str]]:
+    """Confine the calling process for good; returns (layers that are on, layer -> why it is not).
+
+    ``arrange`` closes the descriptors that are not the child's own, as soon as the layers that need them are on.
+    """
+    on = [
+        n
+        for n in ("pid namespace", "network namespace", "mount namespace")
+        if getattr(surroundings, n.replace(" ", "_"))
+    ]
+    missing = dict(surroundings.missing)
+
+    def layer(name: str, step: Callable[[], object]) -> None:
+        if name in missing:
+            return
+        try:
+            step()
+            on.append(name)
+        except OSError as error:
+            missing[name] = error.strerror or str(error)
+
+    if how.uid is not None:
+        layer("own user id", lambda: _become(how.uid or 0, surroundings.keep_capabilities))
+    layer("capabilities dropped", lambda: linux.set_capabilities(surroundings.keep_capabilities if how.uid else 0))
+    linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)  # after the change of user, which clears it
+    linux.prctl(linux.PR_SET_DUMPABLE, 0)
+    layer("no new privileges", lambda: linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1))
+    rules = surroundings.rules
+    if rules is not None:
+        writable = [how.scratch] if how.scratch else []
+        layer("landlock", lambda: rules.restrict(writable=writable, readable=["/proc/self"]))
+    arrange()
+    layer("resource limits", lambda: _limit(how))
+    layer("seccomp", lambda: seccomp.install(_filter(how, surroundings, on)))
+    return on, missing
+
+
+def _limit(how: Confinement) -> None:
+    limits = how.limits
+    hard = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_CPU: limits.cpu_s,
+        resource.RLIMIT_FSIZE: limits.file_bytes,
+        resource.RLIMIT_NOFILE: limits.open_files,
+        resource.RLIMIT_MEMLOCK: 64 << 10,
+    }
+    if how.uid is not None:
+        hard[resource.RLIMIT_NPROC] = limits.processes
+    if not limits.allow_exec:  # CUDA reserves address space far beyond what it uses
+        hard[resource.RLIMIT_AS] = how.memory_in_use + limits.memory_bytes
+    for what, value in hard.items():
+        ceiling = resource.getrlimit(what)[1]
+        value = value if ceiling == resource.RLIM_INFINITY else min(value, ceiling)
+        resource.setrlimit(what, (value, value))
+
+
+def _become(uid: int, keep: int) -> None:
+    linux.drop_bounding_set()
+    os.setgroups([])
+    if keep:
+        linux.prctl(linux.PR_SET_KEEPCAPS, 1)
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+
+
+def _filter(how: Confinement, surroundings: Surroundings, on: list[str]) -> list[seccomp.Instruction]:
+    contained = surroundings.pid_namespace or (surroundings.rules is not None and landlock.abi() >= 6)
+    return seccomp.assemble(
+        allow_exec=how.limits.allow_exec,
+        allow_signals=contained,
+        own_pid=os.getpid(),
+    )

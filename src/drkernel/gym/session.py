@@ -1,0 +1,471 @@
+"""A session: one candidate in one runner on one device, as the judge drives it.
+
+Every method blocks at most until the session's deadline. Whatever the runner answers is checked here; what it cannot be
+trusted with (values, shapes, counters, time) comes from the device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import torch
+
+from drkernel.gym.launcher import JobHandle, Launcher, ZygoteError
+from drkernel.gym.request import EvalSettings
+from drkernel.gym.sandbox import RunnerLimits
+from drkernel.gym.values import pack, unpack
+from drkernel.sim.isolated import CallRecord, DeviceControl
+from drkernel.sim.protocol import DTYPES, ProtocolError, encode
+from drkernel.sim.spec import get_spec
+from drkernel.sim.wire import ConnectionLost, receive, send
+from drkernel.verdict import CandidateError, SandboxReport
+
+ErrorKind = Literal["compile_error", "runtime_error", "timeout", "out_of_memory", "tampering", "infra_error"]
+MAX_ANSWER = 4 << 20
+"""bytes of one answer of the runner; it sends no tensors"""
+MAX_OUTPUTS = 256
+T = TypeVar("T")
+
+
+class SessionError(Exception):
+    """A command failed: the candidate's fault or, ``infra_error``, the machinery's.
+
+    After what the candidate's code raised by itself the session may still be used; after anything else every further
+    command raises again.
+    """
+
+    def __init__(self, kind: ErrorKind, detail: CandidateError, record: CallRecord | None = None):
+        super().__init__(f"{kind}: {detail.type}: {detail.message}")
+        self.kind: ErrorKind = kind
+        self.detail = detail
+        self.record = record
+        """what the device saw during the call that failed"""
+
+
+@dataclass(frozen=True)
+class LoadResult:
+    """A loaded candidate."""
+
+    type: str
+    """class of what was constructed, as the runner says"""
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ParameterSpec:
+    """One entry of the candidate's state dict."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class Output:
+    """One returned value. For a tensor on the device every field is the device's knowledge, not the runner's."""
+
+    value: torch.Tensor | int | float | bool | None
+    handle: int | None
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype | None
+    device: str
+    python_type: str
+    """the class that the runner claims, e.g. 'DeviceTensor', 'Tensor', 'list'"""
+    storage: int | None
+    """device address of the storage it is a view of"""
+
+
+@dataclass(frozen=True)
+class CallResult:
+    """What one call of the module gave."""
+
+    outputs: list[Output]
+    python_type: str
+    """class of the returned value, as the runner says"""
+    record: CallRecord
+    seconds: float
+    """wall seconds on the judge's clock"""
+
+
+class Session:
+    """One job. A context manager; methods are for one thread, except :meth:`kill`, which may come from any."""
+
+    def __init__(self, launcher: Launcher, settings: EvalSettings):
+        self._launcher = launcher
+        self._settings = settings
+        self.device_name = settings.device
+        self._left = settings.deadline_s
+        self._source_loaded = False
+        self._over: SessionError | None = None
+        self._closed = threading.Event()
+        self._specs: dict[int, Any] = {}
+        gpu = settings.device.removeprefix("sim:")
+        memory = min(get_spec(gpu).hbm_bytes, settings.memory_bytes)
+        limits = RunnerLimits(memory_bytes=settings.memory_bytes, cpu_s=int(settings.deadline_s * 2) + 10)
+        try:
+            self._job: JobHandle = launcher.spawn(
+                gpu=gpu, limits=limits, device_memory_bytes=memory, output_limit=settings.max_output_bytes
+            )
+        except ZygoteError as error:
+            raise _infra(str(error)) from error
+        self._control = DeviceControl(self._job.control)
+        self._sandbox = SandboxReport()
+        try:
+            self._sandbox = self._timed(self._hello)
+        except SessionError:
+            self.kill()
+            raise
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    # ---- the candidate
+
+    def load(self, source: str, init_args: list[Any], init_kwargs: dict[str, Any], *, seed: int) -> LoadResult:
+        """Import the source, seed torch, construct ``ModelNew(*init_args, **init_kwargs)`` and put it on the device."""
+        data, payload = pack([list(init_args), dict(init_kwargs)])
+        start = time.monotonic()
+        answer = self._device_open(
+            lambda: self._ask({"do": "load", "source": source, "args": data, "seed": seed}, payload)
+        )
+        return LoadResult(str(answer.get("type"))[:100], time.monotonic() - start)
+
+    def parameters(self) -> dict[str, ParameterSpec]:
+        """Names, shapes and dtypes of the module's state dict, buffers included."""
+        answer = self._device_open(lambda: self._ask({"do": "parameters"}))
+        return self._checked(
+            lambda: {
+                str(name): ParameterSpec(tuple(int(n) for n in entry["shape"]), DTYPES[entry["dtype"]])
+                for name, entry in answer.items()
+            }
+        )
+
+    def load_state(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Copy values into parameters and buffers in place. Names not given keep theirs; unknown names are an error."""
+        data, payload = pack(dict(tensors))
+        self._device_open(lambda: self._ask({"do": "load_state", "state": data}, payload))
+
+    def call(self, inputs: Iterable[Any]) -> CallResult:
+        """Call the module with granted tensors and plain values, the device taking its commands meanwhile.
+
+        An ``int`` that is a live handle of :meth:`put` means that tensor; see :class:`Plain` for a number that is not.
+        """
+        data, payload = pack([self._argument(value) for value in inputs])
+        start = time.monotonic()
+        self._on_device(self._control.begin_call)
+        try:
+            answer = self._ask({"do": "call", "inputs": data}, payload)
+        except SessionError as error:
+            if self._over is None:
+                error.record = self._on_device(lambda: self._control.end_call(freeze=True))
+            raise
+        claimed = self._checked(lambda: _claims(answer))
+        handles = [claim["handle"] for claim in claimed if isinstance(claim.get("handle"), int)]
+        record = self._on_device(lambda: self._control.end_call(freeze=True, outputs=handles))
+        known = dict(zip(handles, record.outputs, strict=True))
+        outputs = [self._output(claim, known) for claim in claimed]
+        return CallResult(outputs, str(answer.get("type"))[:100], record, time.monotonic() - start)
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, Plain):
+            return value.value
+        if isinstance(value, int) and not isinstance(value, bool) and value in self._specs:
+            return {"granted": encode(self._specs[value])}
+        if isinstance(value, (list, tuple)):
+            return [self._argument(item) for item in value]
+        return value
+
+    def _output(self, claim: dict[str, Any], known: dict[int, Any]) -> Output:
+        python_type = str(claim.get("type"))[:100]
+        handle = claim.get("handle")
+        if handle is not None:
+            found = known.get(handle)
+            if found is None:
+                raise self._end(
+                    "tampering", "ForgedHandle", f"the answer names a tensor {handle} that is not the candidate's"
+                )
+            value = self._on_device(lambda: self._control.get_tensor(handle))
+            spec = found.spec
+            return Output(value, handle, spec.shape, spec.stride, spec.dtype, "cuda:0", python_type, found.storage)
+        if "device" in claim:  # a tensor that is not on the device: described, never read
+            shape, stride = tuple(map(int, claim["shape"])), tuple(map(int, claim["stride"]))
+            return Output(
+                None, None, shape, stride, DTYPES.get(claim["dtype"]), str(claim["device"])[:50], python_type, None
+            )
+        plain = self._checked(lambda: unpack(claim["value"], b"")) if "value" in claim else None
+        return Output(plain, None, (), (), None, "host", python_type, None)
+
+    # ---- the device
+
+    def put(self, tensor: torch.Tensor) -> int:
+        """Copy a host tensor into a new allocation on the device and grant it; returns its handle."""
+        spec = self._on_device(lambda: self._control.put_tensor(tensor))
+        self._specs[spec.handle] = spec
+        return spec.handle
+
+    def write(self, handle: int, tensor: torch.Tensor) -> None:
+        """Replace the contents of a granted input in place: same handle, same address, same object in the runner."""
+        self._on_device(lambda: self._control.overwrite(handle, tensor))
+
+    def read(self, handle: int) -> torch.Tensor:
+        """What a device tensor holds now: an input, or an output of any call that is not released yet."""
+        return self._on_device(lambda: self._control.get_tensor(handle))
+
+    def release(self, handles: Iterable[int]) -> None:
+        """Let inputs and outputs go."""
+        released = list(handles)
+        self._on_device(lambda: self._control.free(*released))
+        self._ask({"do": "release", "handles": released})
+        for handle in released:
+            self._specs.pop(handle, None)
+
+    def suppress_launches(self, on: bool) -> None:
+        """Record the candidate's own launches without executing them."""
+        self._on_device(lambda: self._control.suppress_launches(on))
+
+    def set_poison(self, policy: Literal["nan", "zero", "random"]) -> None:
+        """What fresh memory holds from now on."""
+        self._on_device(lambda: self._control.set_poison(policy))
+
+    # ---- what is known about the job
+
+    def report(self) -> SandboxReport:
+        """Which layers of the sandbox are on."""
+        return self._sandbox
+
+    def stdout(self) -> str:
+        """What the candidate has printed so far, truncated to the settings' limit."""
+        text = bytes(self._job.text).decode(errors="replace")
+        return f"{text}\n... {self._job.dropped} more bytes" if self._job.dropped else text
+
+    @property
+    def job(self) -> JobHandle:
+        """The processes behind the session."""
+        return self._job
+
+    def kill(self) -> None:
+        """End it: everything the candidate has started dies. Safe from any thread, and twice."""
+        if not self._closed.is_set():
+            self._closed.set()
+            self._launcher.kill(self._job)
+
+    # ---- asking
+
+    def _device_open(self, request: Callable[[], T]) -> T:
+        """A request during which the device takes the candidate's commands, though it is no call."""
+        self._on_device(lambda: self._control.set_frozen(False))
+        result = request()
+        self._on_device(lambda: self._control.set_frozen(True))
+        return result
+
+    def _hello(self) -> SandboxReport:
+        message, _ = receive(self._job.result, deadline=self._deadline(), max_header=MAX_ANSWER, max_payload=0)
+        return SandboxReport(layers=tuple(message["layers"]), missing=message["missing"])
+
+    def _ask(self, header: dict[str, Any], payload: bytes = b"") -> Any:
+        """One request to the runner and its answer's ``ok``."""
+
+        def exchange() -> Any:
+            nonce = secrets.token_hex(16)
+            deadline = self._deadline()
+            send(self._job.result, {**header, "nonce": nonce}, payload, deadline=deadline)
+            answer, _ = receive(self._job.result, deadline=deadline, max_header=MAX_ANSWER, max_payload=0)
+            if not isinstance(answer, dict) or answer.get("nonce") != nonce:
+                raise ProtocolError("an answer without the request's nonce")
+            return answer
+
+        answer = self._timed(exchange)
+        if "error" in answer:
+            raise self._failed(answer["error"])
+        return answer.get("ok")
+
+    def _on_device(self, request: Callable[[], T]) -> T:
+        def bounded() -> T:
+            self._control.set_timeout(max(self._deadline() - time.monotonic(), 0.001))
+            return request()
+
+        return self._timed(bounded)
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self._left
+
+    def _timed(self, step: Callable[[], T]) -> T:
+        """Run a step that waits for the candidate's processes: only that waiting counts against the deadline."""
+        if self._over is not None:
+            raise self._over
+        start = time.monotonic()
+        try:
+            return step()
+        except TimeoutError:
+            raise self._end(
+                "timeout", "Timeout", f"the candidate took longer than {self._settings.deadline_s:g} s"
+            ) from None
+        except ConnectionLost:
+            raise self._ended() from None
+        except ProtocolError as error:
+            raise self._end("tampering", "MalformedAnswer", str(error)) from None
+        finally:
+            self._left -= time.monotonic() - start
+
+    def _checked(self, read: Callable[[], T]) -> T:
+        """Read something the runner said; anything malformed is tampering."""
+        try:
+            return read()
+        except (KeyError, TypeError, ValueError, AttributeError, ProtocolError) as error:
+            raise self._end("tampering", "MalformedAnswer", f"malformed answer: {error}") from None
+
+    def _failed(self, error: Any) -> SessionError:
+        """What the runner says the candidate raised."""
+
+        def read() -> SessionError:
+            kinds: dict[str, ErrorKind] = {
+                "compile_error": "compile_error", "runtime_error": "runtime_error", "out_of_memory": "out_of_memory"
+            }  # fmt: skip
+            line = error["line"]
+            return SessionError(
+                kinds[error["kind"]],
+                CandidateError(
+                    type=str(error["type"])[:200],
+                    message=str(error["message"])[:20_000],
+                    traceback=None if error["traceback"] is None else str(error["traceback"])[:20_000],
+                    line=line if isinstance(line, int) and line > 0 else None,
+                ),
+            )
+
+        return self._checked(read)
+
+    def _ended(self) -> SessionError:
+        """A process of the job is gone, or has closed its socket: which, and why."""
+        if self._closed.is_set():
+            return self._end("infra_error", "Killed", "the session was ended from outside")
+        runner = self._job.wait_for_exit("runner", 1.0)
+        device = self._job.exits.get("device")
+        if not self._launcher.alive:
+            return self._end("infra_error", "ZygoteLost", f"the zygote died\n{self._launcher.log()}")
+        if self._job.failure is not None:
+            return self._end("infra_error", "SpawnFailed", self._job.failure)
+        if runner is None and device is not None:
+            return self._of_device(device)
+        if runner is None:
+            return self._end("runtime_error", "ChannelClosed", "the candidate closed the channel to the judge")
+        return self._of_runner(runner)
+
+    def _of_device(self, event: dict[str, Any]) -> SessionError:
+        if event["over_memory"]:
+            return self._end("out_of_memory", "OutOfMemoryError", "device tensors took more memory than allowed")
+        return self._end("infra_error", "DeviceLost", f"the device process ended: {describe_status(event['status'])}")
+
+    def _of_runner(self, event: dict[str, Any]) -> SessionError:
+        status = event["status"]
+        if event["over_memory"]:
+            limit = self._settings.memory_bytes >> 20
+            return self._end("out_of_memory", "OutOfMemoryError", f"the candidate took more than {limit} MiB of memory")
+        if status in (signal.SIGXCPU, signal.SIGKILL) and not event["over_memory"] and status == signal.SIGXCPU:
+            return self._end("timeout", "Timeout", "the candidate used up its processor time")
+        what = describe_status(status)
+        if status == 0:
+            what = "exited early: the process ended with code 0 before its answer"
+        return self._end("runtime_error", what.split(":")[0].split(" ")[0] if status else "ExitedEarly", what)
+
+    def _end(self, kind: ErrorKind, name: str, message: str) -> SessionError:
+        """Make the error that ends the session, and end it."""
+        self._over = self._over or SessionError(kind, CandidateError(type=name, message=message))
+        self.kill()
+        return self._over
+
+
+@dataclass(frozen=True)
+class Plain:
+    """An argument of :meth:`Session.call` that is itself, even when it equals a handle."""
+
+    value: Any
+
+
+def describe_status(status: int) -> str:
+    """A wait status in words, the signal's name first."""
+    if status & 0x7F:
+        number = status & 0x7F
+        with contextlib.suppress(ValueError):
+            return f"{signal.Signals(number).name}: killed by signal {number}"
+        return f"signal {number}"
+    return f"exited with code {status >> 8}"
+
+
+def _claims(answer: Any) -> list[dict[str, Any]]:
+    """The runner's list of outputs, checked for form."""
+    claims = answer["outputs"]
+    if not isinstance(claims, list) or not all(isinstance(claim, dict) for claim in claims):
+        raise ValueError("outputs must be a list of objects")
+    if len(claims) > MAX_OUTPUTS:
+        raise ValueError(f"{len(claims)} outputs, more than {MAX_OUTPUTS}")
+    return claims
+
+
+def _infra(message: str) -> SessionError:
+    return SessionError("infra_error", CandidateError(type="InfraError", message=message))
+
+
+class SessionFactory:
+    """Opens sessions; owns the zygote and replaces a dead one. Thread-safe, a context manager."""
+
+    def __init__(self, *, without: Iterable[str] = ()):
+        self._without = frozenset(without)
+        self._lock = threading.Lock()
+        self._launcher: Launcher | None = None
+        self._started = 0
+        self._opened = 0
+
+    def warm(self) -> SessionFactory:
+        """Start the zygote now rather than at the first session."""
+        self._alive().wait_ready()
+        return self
+
+    def open(self, settings: EvalSettings) -> Session:
+        """A fresh runner and device. Raises :class:`SessionError` of kind ``infra_error`` when there can be none."""
+        if not settings.device.startswith("sim:"):
+            raise _infra(f"no sessions for device {settings.device!r}")
+        self._opened += 1
+        return Session(self._alive(), settings)
+
+    def _alive(self) -> Launcher:
+        with self._lock:
+            if self._launcher is None or not self._launcher.alive:
+                if self._launcher is not None:
+                    self._launcher.close()
+                self._launcher = Launcher(without=self._without)
+                self._started += 1
+            return self._launcher
+
+    def health(self) -> dict[str, Any]:
+        """Zygotes started, sessions opened, jobs not yet gone, missing layers."""
+        launcher = self._launcher
+        return {
+            "zygote_alive": launcher is not None and launcher.alive,
+            "zygotes_started": self._started,
+            "sessions_opened": self._opened,
+            "jobs": 0 if launcher is None else len(launcher._jobs),
+            "missing_layers": {} if launcher is None else launcher.missing,
+        }
+
+    def close(self) -> None:
+        """End every session and the zygote; nothing is left behind."""
+        with self._lock:
+            if self._launcher is not None:
+                self._launcher.close()
+                self._launcher = None
+
+    def __enter__(self) -> SessionFactory:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
