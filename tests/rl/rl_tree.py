@@ -1,0 +1,127 @@
+"""A tiny multi-turn problem whose every trajectory is enumerated, in float64: what expected gradients are checked
+against.
+
+The policy is tabular softmax. A turn is one action ("token") out of ``actions``; after it the environment may end the
+trajectory, with a probability that depends on the history, or go on. Rewards depend on the whole history. An *outcome*
+is one trajectory: its probability, rewards, and the gradient of the log-probability of each of its actions.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass
+class Outcome:
+    """One trajectory of the tree."""
+
+    probability: torch.Tensor
+    """Float64 scalar, differentiable by the policy's logits."""
+    states: list[int]
+    """Index of the state (row of the table) at each turn."""
+    actions: list[int]
+    """Action taken at each turn."""
+    rewards: list[float]
+    """Reward of each turn."""
+
+
+class Tree:
+    """All outcomes of a random problem.
+
+    ``share`` says which histories use one row of logits: "none" (every history its own), "depth" (all at one turn),
+    "all". ``end`` is the mean probability of ending after a turn, spread by history so that actions decide how long a
+    trajectory lives.
+    """
+
+    def __init__(self, seed=0, actions=2, turns=3, end=0.4, share="none"):
+        self.g = torch.Generator().manual_seed(seed)
+        self.actions, self.turns, self.end, self.share = actions, turns, end, share
+        self.states: dict[tuple, int] = {}
+        histories = [()]
+        for _ in range(turns):
+            for history in histories:
+                self.states.setdefault(self._key(history), len(self.states))
+            histories = [(*h, a) for h in histories for a in range(actions)]
+        self.logits = torch.randn(len(self.states), actions, generator=self.g, dtype=torch.float64).requires_grad_()
+        self._rewards: dict[tuple, float] = {}
+        self._ends: dict[tuple, float] = {}
+        self.outcomes = list(self._walk((), [], [], [], torch.ones((), dtype=torch.float64)))
+
+    def _key(self, history):
+        return {"none": history, "depth": (len(history),), "all": ()}[self.share]
+
+    def _draw(self, table, history):
+        if history not in table:
+            table[history] = float(torch.rand((), generator=self.g, dtype=torch.float64))
+        return table[history]
+
+    def _walk(self, history, states, actions, rewards, probability):
+        state = self.states[self._key(history)]
+        policy = self.logits.log_softmax(-1)[state].exp()
+        for action in range(self.actions):
+            after = (*history, action)
+            path = (after, [*states, state], [*actions, action], [*rewards, 2 * self._draw(self._rewards, after)])
+            here = probability * policy[action]
+            last = len(after) == self.turns
+            ending = 1.0 if last else min(1.0, 2 * self.end * self._draw(self._ends, after))
+            if ending > 0:
+                yield Outcome(here * ending, *path[1:])
+            if not last and ending < 1:
+                yield from self._walk(*path, here * (1 - ending))
+
+    @property
+    def parameters(self):
+        return self.logits.numel()
+
+    def true_gradient(self):
+        """d E[total reward] / d logits, flat, by autograd through the enumeration."""
+        value = sum(o.probability * sum(o.rewards) for o in self.outcomes)
+        return torch.autograd.grad(value, self.logits, retain_graph=True)[0].reshape(-1)
+
+    def turn_gradients(self):
+        """Share of the true gradient that flows through the actions of each turn: E[∇log π_t · G_t], [turns, P]."""
+        scores, mask = self.scores(), self.mask()
+        p, returns = self.probabilities(), self.returns()
+        return torch.einsum("k,ktp,kt->tp", p, scores * mask[..., None], returns)
+
+    def probabilities(self):
+        return torch.stack([o.probability.detach() for o in self.outcomes])
+
+    def mask(self):
+        return torch.tensor([[t < len(o.actions) for t in range(self.turns)] for o in self.outcomes])
+
+    def rewards(self):
+        return torch.tensor(
+            [[o.rewards[t] if t < len(o.rewards) else 0.0 for t in range(self.turns)] for o in self.outcomes],
+            dtype=torch.float64,
+        )
+
+    def returns(self):
+        return self.rewards().flip(1).cumsum(1).flip(1)
+
+    def logprobs(self):
+        table = self.logits.detach().log_softmax(-1)
+        rows = [[table[s, a] for s, a in zip(o.states, o.actions, strict=True)] for o in self.outcomes]
+        return torch.stack([torch.stack([*r, *[torch.zeros_like(r[0])] * (self.turns - len(r))]) for r in rows])
+
+    def sum_pi_squared(self):
+        square = self.logits.detach().softmax(-1).square().sum(-1)
+        return torch.tensor(
+            [[square[o.states[t]] if t < len(o.states) else 0.0 for t in range(self.turns)] for o in self.outcomes],
+            dtype=torch.float64,
+        )
+
+    def scores(self):
+        """∇ log π of each action of each outcome, [outcomes, turns, P]; 0 after the end."""
+        policy = self.logits.detach().softmax(-1)
+        out = torch.zeros(len(self.outcomes), self.turns, *self.logits.shape, dtype=torch.float64)
+        for k, outcome in enumerate(self.outcomes):
+            for t, (state, action) in enumerate(zip(outcome.states, outcome.actions, strict=True)):
+                out[k, t, state] = -policy[state]
+                out[k, t, state, action] += 1
+        return out.flatten(2)
+
+    def groups(self, n):
+        """Every ordered group of n outcomes: members [groups, n] and their probabilities [groups]."""
+        members = torch.cartesian_prod(*[torch.arange(len(self.outcomes))] * n).reshape(-1, n)
+        return members, self.probabilities()[members].prod(dim=1)
