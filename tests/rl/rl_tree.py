@@ -6,9 +6,14 @@ trajectory, with a probability that depends on the history, or go on. Rewards de
 is one trajectory: its probability, rewards, and the gradient of the log-probability of each of its actions.
 """
 
+import itertools
+import math
 from dataclasses import dataclass
 
 import torch
+
+from drkernel.rl import advantages as adv
+from drkernel.rl.mismatch import mismatch
 
 
 @dataclass
@@ -125,3 +130,79 @@ class Tree:
         """Every ordered group of n outcomes: members [groups, n] and their probabilities [groups]."""
         members = torch.cartesian_prod(*[torch.arange(len(self.outcomes))] * n).reshape(-1, n)
         return members, self.probabilities()[members].prod(dim=1)
+
+
+def flat_groups(tree, n):
+    """All groups of n as one flat batch of turns: returns, group ids, validity, task, trajectory, turn;
+    [groups*n*turns]."""
+    members, weights = tree.groups(n)
+    groups, turns = members.shape[0], tree.turns
+    returns = tree.returns()[members].reshape(-1)
+    valid = tree.mask()[members].reshape(-1)
+    task = torch.arange(groups).repeat_interleave(n * turns)
+    trajectory = torch.arange(groups * n).repeat_interleave(turns)
+    turn = torch.arange(turns).repeat(groups * n)
+    return members, weights, returns, task * turns + turn, valid, task, trajectory, turn
+
+
+def expected_by_turn(tree, members, weights, advantages):
+    """E over groups of (1/N) Σ_i A_it ∇log π_it for each turn: [turns, P]. ``advantages`` is [groups*N*turns]."""
+    shaped = advantages.reshape(*members.shape, tree.turns) * weights[:, None, None] / members.shape[1]
+    # Sum by outcome first: the score of an outcome does not depend on its group.
+    by_outcome = torch.zeros(len(tree.outcomes), tree.turns, dtype=torch.float64)
+    by_outcome.index_add_(0, members.reshape(-1), shaped.reshape(-1, tree.turns))
+    return torch.einsum("kt,ktp->tp", by_outcome, tree.scores())
+
+
+def shrinkage(tree, n, alone):
+    """Theory: the factor by which GRPO without deviation scales the gradient of each turn.
+
+    The other n−1 trajectories reach turn t independently with probability p_t; with k of them there, A = k/(k+1) (G −
+    their mean).
+    """
+    reach = (tree.probabilities()[:, None] * tree.mask()).sum(0).tolist()
+    factors = []
+    for p in reach:
+        chances = [math.comb(n - 1, k) * p**k * (1 - p) ** (n - 1 - k) for k in range(n)]
+        factor = sum(c * k / (k + 1) for k, c in enumerate(chances))
+        factors.append(factor + (chances[0] if alone == "return" else 0.0))
+    return torch.tensor(factors, dtype=torch.float64)
+
+
+def prs_gradient(tree, keep, n):
+    """E of TRLOO's gradient over all groups of n and all draws of PRS; ``keep`` [outcomes] is the probability to stay.
+    One turn."""
+    members, weights = tree.groups(n)
+    group = torch.arange(members.shape[0]).repeat_interleave(n)
+    returns, scores = tree.returns()[members, 0], tree.scores()[members, 0]
+    total = torch.zeros(tree.parameters, dtype=torch.float64)
+    for pattern in itertools.product((True, False), repeat=n):
+        kept = torch.tensor(pattern)
+        chance = torch.where(kept, keep[members], 1 - keep[members]).prod(1) * weights
+        got = adv.trloo(returns.reshape(-1), group, kept.repeat(members.shape[0])).reshape(-1, n)
+        total += torch.einsum("g,gn,gnp->p", chance, got, scores) / n
+    return total
+
+
+def off_policy(tree, n, spread, settings):
+    """Expected gradient when groups come from a disturbed copy of the policy and ``settings`` correct for it."""
+    noise = spread * torch.randn(tree.logits.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    table = (tree.logits.detach() + noise).log_softmax(-1)
+    train = tree.logprobs()
+    rollout = torch.zeros_like(train)
+    for k, outcome in enumerate(tree.outcomes):
+        for t, (s, a) in enumerate(zip(outcome.states, outcome.actions, strict=True)):
+            rollout[k, t] = table[s, a]
+    found = mismatch(train, rollout, tree.mask(), settings)
+    chance = tree.probabilities() * (rollout.sum(1) - train.sum(1)).exp()
+    assert abs(float(chance.sum()) - 1) < 1e-12
+    members = torch.cartesian_prod(*[torch.arange(len(tree.outcomes))] * n).reshape(-1, n)
+    weights = chance[members].prod(1)
+    turns = tree.turns
+    group = torch.arange(members.shape[0]).repeat_interleave(n * turns) * turns + torch.arange(turns).repeat(
+        members.numel()
+    )
+    valid = (tree.mask() & found.keep_BT)[members].reshape(-1)
+    advantages = adv.trloo(tree.returns()[members].reshape(-1), group, valid).reshape(*members.shape, turns)
+    shaped = advantages * found.weights_BT[members] * weights[:, None, None] / n
+    return torch.einsum("gnt,gntp->p", shaped, tree.scores()[members]), found

@@ -4,11 +4,9 @@ Every ordered group of N trajectories of a tiny multi-turn problem goes through 
 probability. Trajectories end at different turns, by chance and by what was done, so groups shrink and rows stand alone.
 """
 
-import math
-
 import pytest
 import torch
-from rl_tree import Tree
+from rl_tree import Tree, expected_by_turn, flat_groups, shrinkage
 
 from drkernel.rl import advantages as adv
 from drkernel.rl import otb
@@ -16,28 +14,6 @@ from drkernel.rl import otb
 torch.set_num_threads(1)
 CASES = [(n, seed) for n in (2, 3, 4) for seed in (0, 1)]
 over_groups = pytest.mark.parametrize(("n", "seed"), CASES)
-
-
-def flat_groups(tree, n):
-    """All groups of n as one flat batch of turns: returns, group ids, validity, task, trajectory, turn;
-    [groups*n*turns]."""
-    members, weights = tree.groups(n)
-    groups, turns = members.shape[0], tree.turns
-    returns = tree.returns()[members].reshape(-1)
-    valid = tree.mask()[members].reshape(-1)
-    task = torch.arange(groups).repeat_interleave(n * turns)
-    trajectory = torch.arange(groups * n).repeat_interleave(turns)
-    turn = torch.arange(turns).repeat(groups * n)
-    return members, weights, returns, task * turns + turn, valid, task, trajectory, turn
-
-
-def expected_by_turn(tree, members, weights, advantages):
-    """E over groups of (1/N) Σ_i A_it ∇log π_it for each turn: [turns, P]. ``advantages`` is [groups*N*turns]."""
-    shaped = advantages.reshape(*members.shape, tree.turns) * weights[:, None, None] / members.shape[1]
-    # Sum by outcome first: the score of an outcome does not depend on its group.
-    by_outcome = torch.zeros(len(tree.outcomes), tree.turns, dtype=torch.float64)
-    by_outcome.index_add_(0, members.reshape(-1), shaped.reshape(-1, tree.turns))
-    return torch.einsum("kt,ktp->tp", by_outcome, tree.scores())
 
 
 def gap(got, exact):
@@ -67,21 +43,6 @@ def test_rloo_is_unbiased_turn_by_turn(n, seed):
     # The classic form credits a turn with rewards before it too: they have no expected gradient.
     classic = expected_by_turn(tree, members, weights, adv.rloo(totals, totals, task, trajectory, valid))
     assert gap(classic, tree.turn_gradients()) < 1e-10
-
-
-def shrinkage(tree, n, alone):
-    """Theory: the factor by which GRPO without deviation scales the gradient of each turn.
-
-    The other n−1 trajectories reach turn t independently with probability p_t; with k of them there, A = k/(k+1) (G −
-    their mean).
-    """
-    reach = (tree.probabilities()[:, None] * tree.mask()).sum(0).tolist()
-    factors = []
-    for p in reach:
-        chances = [math.comb(n - 1, k) * p**k * (1 - p) ** (n - 1 - k) for k in range(n)]
-        factor = sum(c * k / (k + 1) for k, c in enumerate(chances))
-        factors.append(factor + (chances[0] if alone == "return" else 0.0))
-    return torch.tensor(factors, dtype=torch.float64)
 
 
 @over_groups
