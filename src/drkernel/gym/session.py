@@ -21,6 +21,7 @@ from drkernel.gym.launcher import JobHandle, Launcher, ZygoteError
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.sandbox import RunnerLimits
 from drkernel.gym.values import pack, unpack
+from drkernel.sim.engine import Interference
 from drkernel.sim.isolated import CallRecord, DeviceControl
 from drkernel.sim.protocol import DTYPES, ProtocolError, encode
 from drkernel.sim.spec import get_spec
@@ -107,7 +108,10 @@ class Session:
         self._closed = threading.Event()
         self._specs: dict[int, Any] = {}
         gpu = settings.device.removeprefix("sim:")
-        memory = min(get_spec(gpu).hbm_bytes, settings.memory_bytes)
+        try:
+            memory = min(get_spec(gpu).hbm_bytes, settings.memory_bytes)
+        except ValueError as error:
+            raise _infra(str(error)) from error
         limits = RunnerLimits(memory_bytes=settings.memory_bytes, cpu_s=int(settings.deadline_s * 2) + 10)
         try:
             self._job: JobHandle = launcher.spawn(
@@ -229,9 +233,9 @@ class Session:
         for handle in released:
             self._specs.pop(handle, None)
 
-    def suppress_launches(self, on: bool) -> None:
-        """Record the candidate's own launches without executing them."""
-        self._on_device(lambda: self._control.suppress_launches(on))
+    def interfere(self, how: Interference) -> None:
+        """From now on the device skips the candidate's own launches, disturbs what they write, or lets them be."""
+        self._on_device(lambda: self._control.interfere(how))
 
     def set_poison(self, policy: Literal["nan", "zero", "random"]) -> None:
         """What fresh memory holds from now on."""
@@ -363,14 +367,20 @@ class Session:
     def _of_device(self, event: dict[str, Any]) -> SessionError:
         if event["over_memory"]:
             return self._end("out_of_memory", "OutOfMemoryError", "device tensors took more memory than allowed")
-        return self._end("infra_error", "DeviceLost", f"the device process ended: {describe_status(event['status'])}")
+        what = describe_status(event["status"])
+        if event["status"] == signal.SIGKILL:
+            return self._end("infra_error", "DeviceLost", f"the device process was ended from outside: {what}")
+        # not infra_error: that would be retried and masked, and a candidate could ask for it
+        return self._end(
+            "runtime_error", "DeviceCrash", f"a command of the candidate crashed the device process: {what}"
+        )
 
     def _of_runner(self, event: dict[str, Any]) -> SessionError:
         status = event["status"]
         if event["over_memory"]:
             limit = self._settings.memory_bytes >> 20
             return self._end("out_of_memory", "OutOfMemoryError", f"the candidate took more than {limit} MiB of memory")
-        if status in (signal.SIGXCPU, signal.SIGKILL) and not event["over_memory"] and status == signal.SIGXCPU:
+        if status == signal.SIGXCPU:
             return self._end("timeout", "Timeout", "the candidate used up its processor time")
         what = describe_status(status)
         if status == 0:
@@ -406,6 +416,8 @@ def _claims(answer: Any) -> list[dict[str, Any]]:
     claims = answer["outputs"]
     if not isinstance(claims, list) or not all(isinstance(claim, dict) for claim in claims):
         raise ValueError("outputs must be a list of objects")
+    if not all(isinstance(claim.get("handle", 0), (int, type(None))) for claim in claims):
+        raise ValueError("a handle must be a number")
     if len(claims) > MAX_OUTPUTS:
         raise ValueError(f"{len(claims)} outputs, more than {MAX_OUTPUTS}")
     return claims

@@ -11,7 +11,7 @@ import torch
 
 from drkernel.sim.cuda_api import cuda_api_on
 from drkernel.sim.driver import SimDriver, triton_on
-from drkernel.sim.engine import DeviceEngine
+from drkernel.sim.engine import DeviceEngine, Interference
 from drkernel.sim.protocol import Channel, LaunchCommand, Ref, TensorSpec
 from drkernel.sim.spec import GPUSpec, get_spec
 from drkernel.sim.tensor import DeviceArgumentMode, DeviceLink, OperatorMode
@@ -98,9 +98,9 @@ class SimDevice:
         """Start counting anew."""
         self.engine.reset_counters()
 
-    def suppress_launches(self, on: bool) -> None:
-        """Record launches without executing them."""
-        self.engine.suppress = on
+    def interfere(self, how: Interference) -> None:
+        """From now on "skip" kernel launches, or "disturb" what they write; "none" lets them be."""
+        self.engine.interference = how
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch.utils._pytree import tree_map
@@ -28,6 +28,10 @@ from drkernel.verdict import Profile
 
 SMALL_LAUNCH_PROGRAMS = 4096
 """launches up to this many programs get every check when checks are "auto" """
+
+Interference = Literal["none", "skip", "disturb"]
+"""what is done to kernel launches: nothing, not executing them, or changing what they have written"""
+INTERFERENCES: tuple[Interference, ...] = get_args(Interference)
 
 POISONS = ("nan", "zero", "random")
 """what memory that nothing has been written to may hold"""
@@ -52,7 +56,9 @@ class LaunchRecord:
     seconds: float
     suppressed: bool
     written: tuple[int, ...] = ()
-    """storage ids that the kernel wrote"""
+    """addresses of the storages that the kernel wrote"""
+    copied: bool = False
+    """everything that it wrote is, element for element, another of its arguments"""
 
 
 @dataclass
@@ -79,7 +85,7 @@ class DeviceEngine:
         self.counters = Counters()
         self.l2 = L2State(spec)
         self.timeline = Timeline(spec)
-        self.suppress = False
+        self.interference: Interference = "none"
         self.poison_policy = "nan"
         self.fault: str | None = None
         self._tensors: dict[int, torch.Tensor] = {}
@@ -201,7 +207,7 @@ class DeviceEngine:
         programs = command.grid[0] * command.grid[1] * command.grid[2]
         if programs <= 0 or min(command.grid) < 1:
             raise RuntimeError(f"Triton Error [CUDA]: invalid argument (grid {command.grid})")
-        if self.suppress:
+        if self.interference == "skip":
             self._record(command, 0.0, suppressed=True)
             return
         on = self.checks == "full" or (self.checks == "auto" and programs <= SMALL_LAUNCH_PROGRAMS)
@@ -223,17 +229,39 @@ class DeviceEngine:
         assert result.stats is not None
         cost = launch_cost(result.stats, command.num_warps, self.spec, self.l2)
         self.timeline.add("custom", command.name, cost)
-        self._record(command, cost.seconds, suppressed=False, written=result.written)
+        copied = self._copied(command, result.written)
+        self._record(command, cost.seconds, suppressed=False, written=result.written, copied=copied)
+        if self.interference == "disturb":
+            for tensor in self._arguments(command, result.written, True):
+                disturb(tensor)
         illegal = [f for f in result.findings if f.kind in ("out_of_bounds", "misaligned") and f.severity == "error"]
         if illegal:
             self.fault = illegal[0].message
             raise DeviceFault(f"CUDA error: an illegal memory access was encountered\n{illegal[0].message}")
 
-    def _record(self, command: LaunchCommand, seconds: float, suppressed: bool, written: tuple[int, ...] = ()) -> None:
+    def _arguments(self, command: LaunchCommand, written: tuple[int, ...], wanted: bool) -> list[torch.Tensor]:
+        """The tensors among the arguments whose storage the kernel wrote (``wanted`` True) or did not write."""
+        tensors = [self.tensor(value) for value in command.args if isinstance(value, Ref)]
+        return [tensor for tensor in tensors if (tensor.untyped_storage().data_ptr() in written) == wanted]
+
+    def _copied(self, command: LaunchCommand, written: tuple[int, ...]) -> bool:
+        """Whether each tensor that the kernel wrote equals an argument that it only read."""
+        sources = self._arguments(command, written, False)
+        targets = self._arguments(command, written, True)
+        return bool(targets) and all(any(_same_elements(t, s) for s in sources) for t in targets)
+
+    def _record(
+        self,
+        command: LaunchCommand,
+        seconds: float,
+        suppressed: bool,
+        written: tuple[int, ...] = (),
+        copied: bool = False,
+    ) -> None:
         self.counters.launches.append(
             LaunchRecord(
                 command.name, command.identity, command.grid, command.num_warps, command.num_stages,
-                command.constexprs, seconds, suppressed, written,
+                command.constexprs, seconds, suppressed, written, copied,
             )
         )  # fmt: skip
 
@@ -310,6 +338,28 @@ def _fill_random(tensor: torch.Tensor, floating: bool) -> None:
         tensor.copy_(torch.randn(tensor.shape, generator=_POISON_RANDOM))
     else:
         tensor.copy_(torch.randint(0, 100, tensor.shape, generator=_POISON_RANDOM))
+
+
+def disturb(tensor: torch.Tensor) -> None:
+    """Change every element, by a seemingly random but plausible amount; whole numbers stay near their range."""
+    if tensor.numel() == 0:
+        return
+    if tensor.dtype == torch.bool:
+        tensor.logical_not_()
+    elif tensor.is_floating_point() or tensor.is_complex():
+        wide = tensor.to(torch.float64 if tensor.is_floating_point() else torch.complex128)
+        factor = 1.3 + 0.4 * torch.rand(tensor.shape, generator=_POISON_RANDOM)
+        tensor.copy_((wide * factor + 0.1).to(tensor.dtype))
+    else:
+        rolled = tensor.flatten().roll(1).reshape(tensor.shape)
+        tensor.copy_(rolled if not torch.equal(rolled, tensor) else tensor + 1)
+
+
+def _same_elements(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Equal in order of elements, whatever the shapes; a cast counts as equal."""
+    if left.numel() != right.numel() or left.numel() == 0:
+        return False
+    return torch.equal(left.reshape(-1), right.reshape(-1).to(left.dtype))
 
 
 _POISON_RANDOM = torch.Generator().manual_seed(0x5EED)

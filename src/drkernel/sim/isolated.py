@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from drkernel.sim.engine import POISONS, DeviceEngine, DeviceFault, LaunchRecord
+from drkernel.sim.engine import INTERFERENCES, POISONS, DeviceEngine, DeviceFault, Interference, LaunchRecord
 from drkernel.sim.executor import SimFinding
 from drkernel.sim.protocol import LaunchCommand, ProtocolError, Ref, TensorSpec, UnsupportedOp, decode, encode
 from drkernel.sim.spec import get_spec
@@ -104,7 +104,7 @@ class _DeviceServer:
         self.host.close()
 
     def _serve_host(self) -> None:
-        header, payload = receive(self.host)
+        header, payload = receive(self.host, max_payload=self.engine.memory_bytes)
         self._answer(self.host, self._host_command, header, payload)
 
     def _serve_control(self) -> None:
@@ -205,8 +205,8 @@ class _DeviceServer:
         if what == "frozen":
             self.frozen = bool(header["on"])
             return None, b""
-        if what == "suppress":
-            engine.suppress = bool(header["on"])
+        if what == "interfere":
+            engine.interference = INTERFERENCES[INTERFERENCES.index(header["how"])]
             return None, b""
         if what == "poison":
             engine.poison_policy = POISONS[POISONS.index(header["policy"])]
@@ -409,9 +409,9 @@ class DeviceControl:
         """Refuse (or take) the host's commands, without touching counters."""
         self._ask({"do": "frozen", "on": on})
 
-    def suppress_launches(self, on: bool) -> None:
-        """Record launches without executing them."""
-        self._ask({"do": "suppress", "on": on})
+    def interfere(self, how: Interference) -> None:
+        """From now on "skip" kernel launches, or "disturb" what they write; "none" lets them be."""
+        self._ask({"do": "interfere", "how": how})
 
     def set_poison(self, policy: str) -> None:
         """What fresh memory holds: "nan", "zero" or "random"."""

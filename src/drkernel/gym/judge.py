@@ -1,0 +1,259 @@
+"""The judge: one request in, one verdict out.
+
+Reference, oracle, seeds and clock are here, in the trusted process; the candidate is in a session (session.py) and gets
+nothing but constructor arguments, weights and inputs. The flow: build the reference; load the candidate; hand over the
+weights; draw secret inputs and check call after call (checks.py), somewhere among them knock the candidate's kernels
+out (knockout.py); weigh what the device saw; model or measure time; put it all into one :class:`Verdict`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from drkernel.gym import findings as show
+from drkernel.gym.checks import Checked, Checker, plan_calls
+from drkernel.gym.expected import ExpectedSide
+from drkernel.gym.knockout import knock_out
+from drkernel.gym.naive import SEED, naive_check
+from drkernel.gym.request import EvalRequest, EvalSettings
+from drkernel.gym.session import Session, SessionError
+from drkernel.gym.timing import is_simulated, modelled_speedup, modelled_timing, reference_profile
+from drkernel.sim.engine import Interference
+from drkernel.tasks.reference import TaskError
+from drkernel.verdict import CandidateError, Correctness, Finding, Profile, Status, Verdict
+
+
+class OpensSessions(Protocol):
+    """What the judge needs of a session factory."""
+
+    def open(self, settings: EvalSettings) -> Session:
+        """A fresh runner."""
+
+
+def evaluate(request: EvalRequest, factory: OpensSessions) -> Verdict:
+    """Grade one candidate. Never raises for what a candidate, a reference or the machinery does.
+
+    Trouble that is not the candidate's (a reference that does not load, a sandbox that does not start) is a verdict of
+    status ``infra_error`` whose ``error`` says what to do.
+    """
+    if not is_simulated(request.settings.device):
+        from drkernel.gym.cuda import evaluate_on_cuda
+
+        return evaluate_on_cuda(request, factory)
+    trial = Trial(request)
+    try:
+        with trial.phase("reference"):
+            side = ExpectedSide(request)
+        with trial.phase("start"):
+            session = factory.open(request.settings)
+        with session:
+            trial.run(side, session)
+    except SessionError as error:
+        trial.stop(error)
+    except TaskError as error:
+        trial.infra("TaskError", str(error))
+    return trial.verdict()
+
+
+class Trial:
+    """One evaluation under way: what is known so far."""
+
+    def __init__(self, request: EvalRequest):
+        self.request = request
+        self.settings = request.settings
+        self.start = time.perf_counter()
+        self.phases: dict[str, float] = defaultdict(float)
+        self.findings: list[Finding] = []
+        self.checker: Checker | None = None
+        self.error: CandidateError | None = None
+        self.error_status: Status | None = None
+        self.knocked_down = False
+        self.fields: dict[str, Any] = {}
+        if request.settings.unsafe_no_checks:
+            self.findings.append(show.unsafe_no_checks())
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Account the block's wall time to a phase."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.phases[name] += time.perf_counter() - start
+
+    # ---- the flow
+
+    def run(self, side: ExpectedSide, session: Session) -> None:
+        """Everything that needs the session."""
+        try:
+            with self.phase("load"):
+                given = side.instance
+                session.load(self.request.candidate, given.init_args, given.init_kwargs, seed=side.build_seed)
+            if self.settings.unsafe_no_checks:
+                self._judge_naively(side, session)
+                return
+            with self.phase("checks"):
+                wrong = self._hand_over(side, session)
+                if wrong is not None:
+                    self.fields["correctness"] = Correctness(checked_calls=0, passed_calls=0, message=wrong)
+                    return
+            self._check(side, session)
+            if self.settings.timing and self.checker is not None and self.checker.passed:
+                with self.phase("timing"):
+                    self._time(side, typical_profile(self.checker.calls), self.checker.calls[0].case.inputs)
+        finally:
+            self.fields["sandbox"] = session.report()
+            self.fields["stdout"] = session.stdout()
+
+    def _hand_over(self, side: ExpectedSide, session: Session) -> str | None:
+        wrong = side.bind(session.parameters())
+        if wrong is None and side.pairs:
+            session.load_state(side.state())
+        return wrong
+
+    def _check(self, side: ExpectedSide, session: Session) -> None:
+        """Checked calls in their secret order, the knock-out at a secret place among them."""
+        checker = self.checker = Checker(side, session)
+        modes = plan_calls(self.settings.checks, side.has_weights, side.seeds("plan"))
+        place = random.Random(side.seeds("place")).randrange(len(modes) + 1)
+        with self.phase("checks"):
+            checker.run("fresh")
+        for turn in range(len(modes) + 1):
+            if not checker.passed or self.knocked_down:
+                break
+            if turn == place and self.settings.knock_out:
+                with self.phase("knock_out"):
+                    self._knock_out(side, session, "skip")
+            if turn < len(modes) and not self.knocked_down:
+                with self.phase("checks"):
+                    checker.run(modes[turn])
+        if self.knocked_down:
+            return
+        if checker.passed:
+            with self.phase("checks"):
+                checker.check_held_outputs()
+        if checker.passed and self.settings.knock_out and not self.findings:
+            with self.phase("knock_out"):
+                self._knock_out(side, session, "disturb")
+
+    def _knock_out(self, side: ExpectedSide, session: Session, how: Interference) -> None:
+        assert self.checker is not None
+        if not any(call.result.record.launches for call in self.checker.calls):
+            return
+        try:
+            finding = knock_out(side, session, how)
+        except SessionError as error:
+            if error.kind in ("infra_error", "tampering"):
+                raise
+            # without its kernels a candidate may wait for ever or crash: that is no fault of its own
+            self.knocked_down = True
+            finding = show.knocked_down(how, error.kind)
+        if finding is not None:
+            self.findings.append(finding)
+
+    def _judge_naively(self, side: ExpectedSide, session: Session) -> None:
+        """The research mode: what a harness without any defence would say."""
+        side.instance = side.problem.instance(side.build_seed, randomize=False)
+        with self.phase("checks"):
+            self.fields["correctness"], record = naive_check(side, session, self.settings.checks)
+        with self.phase("timing"):
+            self._time(side, record.profile, side.reference.draw_inputs(SEED))
+
+    def _time(self, side: ExpectedSide, profile: Profile, inputs: list[Any]) -> None:
+        """The candidate's modelled time against the reference's, on the same model of the same GPU."""
+        self.fields |= {"profile": profile, "coverage": profile.coverage, "timing": modelled_timing(profile)}
+        reference = reference_profile(
+            side.source_key, self.settings.device, self.settings.baseline, side.instance.model, inputs
+        )
+        self.fields |= {"reference_profile": reference, "reference_timing": modelled_timing(reference)}
+        self.fields["speedup"] = modelled_speedup(reference, profile)
+
+    # ---- ends
+
+    def stop(self, error: SessionError) -> None:
+        """The session ended early."""
+        self.error, self.error_status = error.detail, error.kind if error.kind != "tampering" else "hack"
+        if error.kind == "tampering":
+            self.findings.append(show.tampering(error.detail))
+        if error.record is not None:
+            self.findings += show.from_device(error.record.findings)
+
+    def infra(self, kind: str, message: str) -> None:
+        """Something of ours, or of the task's, broke."""
+        self.error, self.error_status = CandidateError(type=kind, message=message), "infra_error"
+
+    def verdict(self) -> Verdict:
+        """The record of it all."""
+        self._weigh_calls()
+        candidate = self.request.candidate.encode("utf-8", "surrogatepass")
+        return Verdict(
+            **{
+                "status": self._status(),
+                "task_id": self.request.task.id,
+                "candidate_sha256": hashlib.sha256(candidate).hexdigest(),
+                "device": self.settings.device,
+                "baseline": self.settings.baseline,
+                "findings": tuple(self.findings),
+                "error": self.error,
+                "seconds": time.perf_counter() - self.start,
+                "phases": dict(self.phases),
+                **self.fields,
+            }
+        )
+
+    def _weigh_calls(self) -> None:
+        """Findings from what the device saw, and the calls' correctness as one."""
+        if self.checker is None or not self.checker.calls:
+            return
+        checker = self.checker
+        records = [call.result.record for call in checker.calls]
+        late = [command for record in records for command in record.late_work]
+        if late:
+            self.findings.append(show.late_work(late))
+        self.findings += show.from_device([finding for record in records for finding in record.findings])
+        if checker.passed and self.error is None:
+            self.findings += contribution(checker.calls)
+        self.findings += checker.findings
+        copies = records[-1].copies
+        if copies:
+            self.findings.append(show.host_copies(copies))
+        self.fields["correctness"] = checker.correctness
+
+    def _status(self) -> Status:
+        if self.error_status == "infra_error":
+            return "infra_error"
+        condemned = any(finding.severity == "cheat" for finding in self.findings)
+        if condemned and not self.settings.unsafe_no_checks:
+            return "hack"
+        if self.error_status is not None:
+            return self.error_status
+        correctness = self.fields.get("correctness")
+        right = correctness is not None and 0 < correctness.checked_calls == correctness.passed_calls
+        return "correct" if right else "incorrect"
+
+
+def contribution(calls: list[Checked]) -> list[Finding]:
+    """Whether kernels of the candidate's own took part at all; asked of right answers only."""
+    launches = [launch for call in calls for launch in call.result.record.launches]
+    operators: Counter[str] = Counter()
+    for call in calls:
+        operators.update(call.result.record.operators)
+    if not launches:
+        return [show.no_custom_kernel(dict(operators))]
+    if operators and all(launch.copied for launch in launches):
+        return [show.copy_kernel([launch.name for launch in launches], dict(operators))]
+    return []
+
+
+def typical_profile(calls: list[Checked]) -> Profile:
+    """The profile of the call of median time, the first (which compiles and tunes) left out where there are others."""
+    timed = [call for call in calls if call.mode != "reweighted"]
+    timed = timed[1:] or timed
+    ordered = sorted((call.result.record.profile for call in timed), key=lambda profile: profile.elapsed_seconds)
+    return ordered[len(ordered) // 2]
