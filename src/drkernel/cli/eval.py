@@ -1,0 +1,139 @@
+"""``drkernel eval REFERENCE CANDIDATE``: grade one candidate."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from pydantic import ValidationError
+
+app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+
+EXIT_CODES = {"correct": 0, "hack": 3, "infra_error": 4}
+USAGE = 2
+WRONG = 1
+
+HELP = """Grade a candidate kernel against a reference module.
+
+REFERENCE is a file in KernelBench's format (Model, get_inputs, get_init_inputs) or a built-in task such as
+builtin/level1/softmax. CANDIDATE is a file that defines ModelNew, or '-' for standard input.
+
+Exit codes: 0 correct, 1 not correct (wrong, or it failed), 2 wrong usage, 3 it cheats, 4 the grader itself failed.
+
+Examples:
+
+  drkernel eval examples/softmax/reference.py examples/softmax/candidate.py
+
+  drkernel eval builtin/level2/linear_bias_gelu mine.py --profile small --json | jq .speedup.value
+"""
+
+
+@app.command(help=HELP)
+def evaluate(
+    reference: Annotated[str, typer.Argument(help="a reference file, or the id of a built-in task")],
+    candidate: Annotated[str, typer.Argument(help="a file that defines ModelNew; '-' reads standard input")],
+    device: Annotated[str, typer.Option(help="'sim:GPU' models time without a GPU, 'cuda:N' measures")] = "sim:h200",
+    baseline: Annotated[str, typer.Option(help="what speedup is against: eager or compile (CUDA only)")] = "eager",
+    profile: Annotated[str | None, typer.Option(help="size profile; default: tiny where the task has it")] = None,
+    precision: Annotated[str | None, typer.Option(help="declared precision: fp32, tf32, fp16, bf16 or fp64")] = None,
+    checks: Annotated[int, typer.Option(help="calls on fresh inputs that must be right")] = 3,
+    trials: Annotated[int, typer.Option(help="timed calls on a measuring device")] = 30,
+    deadline: Annotated[float, typer.Option(help="seconds until the candidate is stopped")] = 60.0,
+    seed: Annotated[int | None, typer.Option(help="make the verdict repeatable; default: secret seeds")] = None,
+    unsafe_no_checks: Annotated[bool, typer.Option(help="research only: grade as a naive harness would")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print the verdict as JSON and nothing else")] = False,
+    html: Annotated[Path | None, typer.Option(help="also write a self-contained HTML page")] = None,
+) -> None:
+    """Parse, grade, print."""
+    task = _task(reference, precision)
+    source = _candidate(candidate)
+    chosen = profile if profile is not None else ("tiny" if "tiny" in task.profiles else None)
+    if chosen is not None and chosen not in task.profiles:
+        _usage(f"task {task.id} has no size profile {chosen!r}; it has: {', '.join(task.profiles) or 'none'}")
+    settings = _settings(
+        device=device, baseline=baseline, profile=chosen, checks=checks, trials=trials, deadline_s=deadline, seed=seed,
+        unsafe_no_checks=unsafe_no_checks,
+    )  # fmt: skip
+    verdict = _grade(task, source, settings)
+    if as_json:
+        print(verdict.model_dump_json(indent=2))
+    else:
+        from rich.console import Console
+
+        from drkernel.report.verdict_view import render
+
+        Console(highlight=False).print(render(verdict, source))
+    if html is not None:
+        from drkernel.report.verdict_html import write_page
+
+        write_page(html, verdict, task=task, candidate=source)
+        print(f"wrote {html}", file=sys.stderr)
+    raise SystemExit(EXIT_CODES.get(verdict.status, WRONG))
+
+
+def _task(reference: str, precision: str | None) -> Any:
+    """The task of a file or of a built-in id, the declared precision overridden when asked."""
+    from drkernel.task import Provenance, Task
+    from drkernel.tasks.builtin import builtin_task
+    from drkernel.tasks.reference import TaskError
+
+    path = Path(reference)
+    try:
+        if path.is_file():
+            text = path.read_text(encoding="utf-8")
+            task = Task(
+                id=path.stem if path.stem != "reference" else path.resolve().parent.name,
+                level=0,
+                reference=text,
+                provenance=Provenance(source="file", path=str(path)),
+            )
+        elif reference.startswith(("builtin/", "level")):
+            task = builtin_task(reference)
+        else:
+            _usage(f"no such reference: {reference} (neither a file nor the id of a built-in task)")
+        fields = task.model_dump()
+        return Task.model_validate(fields if precision is None else {**fields, "precision": precision})
+    except (TaskError, UnicodeDecodeError) as error:
+        _usage(str(error))
+    except ValidationError as error:
+        _usage(f"--precision {precision}: {error.errors()[0]['msg']}")
+
+
+def _candidate(path: str) -> str:
+    try:
+        return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        _usage(f"cannot read the candidate {path}: {error.strerror}")
+    except UnicodeDecodeError as error:
+        _usage(f"the candidate {path} is not UTF-8 text: {error.reason}")
+
+
+def _settings(**values: Any) -> Any:
+    from drkernel.gym.request import EvalSettings
+
+    try:
+        return EvalSettings(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        _usage(f"--{str(first['loc'][0]).replace('_', '-')}: {first['msg']}")
+
+
+def _grade(task: Any, source: str, settings: Any) -> Any:
+    """One evaluation in this process; nothing is left running behind it."""
+    import torch
+
+    from drkernel.gym.judge import evaluate as judge
+    from drkernel.gym.request import EvalRequest
+    from drkernel.gym.session import SessionFactory
+
+    torch.set_num_threads(1)
+    with SessionFactory() as factory:
+        return judge(EvalRequest(task=task, candidate=source, settings=settings), factory)
+
+
+def _usage(message: str) -> NoReturn:
+    """Say what is wrong and end with the code of wrong usage."""
+    print(f"drkernel eval: {message}", file=sys.stderr)
+    raise SystemExit(USAGE)

@@ -1,0 +1,171 @@
+"""A verdict in the terminal: status, speedup, where the time goes, what was found; at one glance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from drkernel.gym.feedback import duration, number, percent, quote_line
+from drkernel.verdict import Finding, Profile, ProfileRow, Verdict
+
+COLOURS = {
+    "correct": "green",
+    "incorrect": "red",
+    "compile_error": "red",
+    "runtime_error": "red",
+    "timeout": "red",
+    "out_of_memory": "red",
+    "hack": "magenta",
+    "infra_error": "yellow",
+}
+SEVERITY = {"cheat": ("magenta", "cheat"), "bug": ("red", "bug"), "note": ("cyan", "note")}
+OWNERS = {"custom": ("green", "yours"), "library": ("yellow", "PyTorch"), "copy": ("red", "copy")}
+BAR = 14
+
+
+def render(verdict: Verdict, source: str | None = None) -> RenderableType:
+    """Everything a person wants to know first. ``source`` is the candidate: errors then quote their line."""
+    return Group(*_parts(verdict, source))
+
+
+def _parts(verdict: Verdict, source: str | None) -> Iterator[RenderableType]:
+    yield _headline(verdict)
+    if verdict.error is not None:
+        yield from _error(verdict, source)
+    elif verdict.status in ("incorrect", "hack"):
+        yield from _mismatch(verdict)
+    if verdict.findings:
+        yield _indent(_findings(verdict.findings))
+    if verdict.profile is not None:
+        yield Text("\nDevice time of one call " + _kind(verdict.profile), style="bold")
+        yield _indent(profile_table(verdict.profile))
+        if verdict.reference_profile is not None:
+            yield Text("Reference " + _kind(verdict.reference_profile), style="bold")
+            yield _indent(profile_table(verdict.reference_profile))
+    yield _footer(verdict)
+
+
+def _kind(profile: Profile) -> str:
+    return f"({profile.kind}, {profile.device}): {duration(profile.elapsed_seconds)}"
+
+
+def _headline(verdict: Verdict) -> Text:
+    line = Text()
+    line.append(f" {verdict.status.upper().replace('_', ' ')} ", style=f"bold reverse {COLOURS[verdict.status]}")
+    line.append(f"  {verdict.task_id}", style="bold")
+    if verdict.speedup is not None and verdict.timing is not None and verdict.reference_timing is not None:
+        speedup = verdict.speedup
+        style = "bold green" if speedup.low > 1 else "bold yellow"
+        line.append(f"\n{speedup.value:.2f}x", style=style if verdict.is_correct else "dim")
+        if speedup.kind == "measured":
+            line.append(f" [{speedup.low:.2f}, {speedup.high:.2f}] {speedup.confidence:.0%}")
+        line.append(
+            f"  {duration(verdict.reference_timing.seconds)} ({verdict.baseline}) -> "
+            f"{duration(verdict.timing.seconds)}, {speedup.kind} on {verdict.timing.device}"
+        )
+    if verdict.coverage is not None:
+        line.append(f"\ncoverage {percent(verdict.coverage)}", style="bold")
+        line.append(" of the device time is in the candidate's own kernels")
+    if verdict.correctness is not None and verdict.correctness.checked_calls:
+        checked = verdict.correctness
+        line.append(f"\n{checked.passed_calls}/{checked.checked_calls} calls right")
+        if checked.max_error is not None and checked.passed_calls:
+            line.append(f", worst error {number(checked.max_error)} of what is allowed")
+    return line
+
+
+def _error(verdict: Verdict, source: str | None) -> Iterator[RenderableType]:
+    error = verdict.error
+    assert error is not None
+    where = f" at line {error.line}" if error.line else ""
+    yield Text(f"\n{error.type}{where}: {error.message.strip()}", style="red")
+    quoted = quote_line(source, error.line)
+    if quoted:
+        yield _indent(Text(quoted))
+    elif error.traceback:
+        yield _indent(Text(error.traceback.rstrip(), style="dim"))
+
+
+def _mismatch(verdict: Verdict) -> Iterator[RenderableType]:
+    correctness = verdict.correctness
+    if correctness is None:
+        return
+    if correctness.message:
+        yield Text(f"\n{correctness.message}", style="red")
+    worst = correctness.mismatch
+    if worst is not None:
+        yield Text(
+            f"worst element: output {worst.output}{list(worst.index)} is {number(worst.actual)}, expected "
+            f"{number(worst.expected)} +- {number(worst.tolerance)}; {percent(worst.wrong_fraction)} of the "
+            "elements are wrong"
+        )
+
+
+def _findings(findings: tuple[Finding, ...]) -> Table:
+    table = Table.grid(padding=(0, 1))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+    for finding in findings:
+        colour, word = SEVERITY[finding.severity]
+        table.add_row(Text(word, style=f"bold {colour}"), finding.kind, Text(finding.message))
+    return table
+
+
+def profile_table(profile: Profile, rows: int = 10) -> RenderableType:
+    """One bar per kernel or operator, the longest first; last what limits it, and how much of the roofline it has."""
+    if not profile.rows:
+        return Text("no device work", style="dim")
+    table = Table(box=None, padding=(0, 1, 0, 0), show_header=False)
+    for justify in ("left", "left", "left", "right", "right", "right", "left"):
+        table.add_column(justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    ordered = sorted(profile.rows, key=lambda row: -row.seconds)
+    for row in ordered[:rows]:
+        table.add_row(*_profile_row(row))
+    if len(ordered) > rows:
+        rest = sum(row.seconds for row in ordered[rows:])
+        table.add_row("", Text(f"{len(ordered) - rows} more", style="dim"), "", "", duration(rest), "", "")
+    return table
+
+
+def _profile_row(row: ProfileRow) -> list[RenderableType]:
+    colour, owner = OWNERS[row.owner]
+    limit: str = row.bound or ""
+    if row.roofline is not None and row.bound != "latency":
+        limit += f" {percent(row.roofline)}"
+    return [
+        bar(row.share, colour),
+        Text(row.name[:32], style="bold" if row.owner == "custom" else ""),
+        Text(owner, style=colour),
+        f"{row.calls}x",
+        duration(row.seconds),
+        percent(row.share),
+        Text(limit, style="dim"),
+    ]
+
+
+def bar(share: float, colour: str, width: int = BAR) -> Text:
+    """A horizontal bar in eighths of a character."""
+    eighths = max(1, round(min(1.0, share) * width * 8)) if share > 0 else 0
+    text = "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
+    return Text(text.ljust(width), style=colour)
+
+
+def _footer(verdict: Verdict) -> Text:
+    line = Text(style="dim")
+    sandbox = verdict.sandbox
+    if sandbox.layers or sandbox.missing:
+        line.append("\nsandbox: " + (", ".join(sandbox.layers) or "none"))
+        for layer, why in sandbox.missing.items():
+            line.append(f"\n  without {layer}: {why}")
+    phases = ", ".join(f"{name} {duration(seconds)}" for name, seconds in verdict.phases.items() if seconds > 5e-4)
+    line.append(f"\ngraded in {duration(verdict.seconds)}" + (f" ({phases})" if phases else ""))
+    return line
+
+
+def _indent(item: RenderableType) -> Padding:
+    return Padding(item, (0, 0, 0, 2))
