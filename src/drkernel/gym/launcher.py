@@ -28,6 +28,8 @@ from drkernel.gym.zygote import main
 main(int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[4]))
 """
 _SPLICE = 1 << 20
+_DRAIN_STEPS = 64
+"""steps before the listening thread looks at other jobs again"""
 
 
 class ZygoteError(RuntimeError):
@@ -55,11 +57,11 @@ class JobHandle:
     gone: bool = False
     """everything is killed, reaped and removed"""
 
-    def wait_for_exit(self, who: str, seconds: float) -> dict[str, Any] | None:
-        """The event of a process's end, when it comes in time."""
+    def wait_for_exit(self, seconds: float) -> dict[str, dict[str, Any]]:
+        """The events of ended processes, at least one of them when it comes in time."""
         with self.changed:
-            self.changed.wait_for(lambda: who in self.exits or self.gone, seconds)
-            return self.exits.get(who)
+            self.changed.wait_for(lambda: self.exits or self.gone, seconds)
+            return dict(self.exits)
 
     def wait_until_gone(self, seconds: float) -> bool:
         """Whether nothing of the job is left."""
@@ -93,6 +95,7 @@ class Launcher:
         self._wake, wake = socket.socketpair()
         self._selector.register(wake, selectors.EVENT_READ)
         self._woken = wake
+        self._null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         self._thread = threading.Thread(target=self._listen, name="drkernel-zygote", daemon=True)
         self._thread.start()
 
@@ -153,7 +156,8 @@ class Launcher:
             os.close(runner_output)
         os.set_blocking(output, False)
         self._selector.register(output, selectors.EVENT_READ, job)
-        self._wake.send(b"x")
+        with contextlib.suppress(OSError):  # the thread has ended: the job is gone already
+            self._wake.send(b"x")
         return job
 
     def kill(self, job: JobHandle) -> None:
@@ -189,7 +193,7 @@ class Launcher:
                     elif key.fileobj is self._woken:
                         self._woken.recv(4096)
                     else:
-                        self._drain(key.data)
+                        self.drain(key.data)
         except OSError:
             return
         finally:
@@ -198,6 +202,9 @@ class Launcher:
             for job in list(self._jobs.values()):
                 self._forget(job)
             self._selector.close()
+            os.close(self._null)
+            self._wake.close()
+            self._woken.close()
 
     def _event(self, message: dict[str, Any]) -> None:
         if message["event"] == "ready":
@@ -220,32 +227,41 @@ class Launcher:
 
     def _forget(self, job: JobHandle) -> None:
         self._jobs.pop(job.id, None)
-        with contextlib.suppress(KeyError, ValueError):
-            self._drain(job)
-            self._selector.unregister(job.output)
-        if job.output >= 0:
-            os.close(job.output)
-            job.output = -1
+        self.drain(job)
         with job.changed:
+            if job.output >= 0:
+                with contextlib.suppress(KeyError, ValueError):
+                    self._selector.unregister(job.output)
+                os.close(job.output)
+                job.output = -1
             job.gone = True
             job.changed.notify_all()
 
-    def _drain(self, job: JobHandle) -> None:
-        """Take what the runner printed; what is over the limit goes unread to /dev/null."""
+    def drain(self, job: JobHandle) -> None:
+        """Take what the runner has printed by now; what is over the limit goes unread to /dev/null."""
+        with job.changed:
+            for _ in range(_DRAIN_STEPS):
+                if job.output < 0 or not (count := self._take(job)):
+                    return
+                if count < 0:  # the last writer is gone
+                    with contextlib.suppress(KeyError, ValueError):
+                        self._selector.unregister(job.output)
+                    os.close(job.output)
+                    job.output = -1
+
+    def _take(self, job: JobHandle) -> int:
+        """Bytes taken in one step; 0 when there are none now, -1 at the end."""
+        room = job.output_limit - len(job.text)
         try:
-            room = job.output_limit - len(job.text)
             if room > 0:
                 data = os.read(job.output, min(room, 64 << 10))
                 job.text += data
-                count = len(data)
-            else:
-                with open(os.devnull, "wb") as null:
-                    count = os.splice(job.output, null.fileno(), _SPLICE)
-                job.dropped += count
+                return len(data) or -1
+            count = os.splice(job.output, self._null, _SPLICE)
         except BlockingIOError:
-            return
-        if count == 0:
-            self._selector.unregister(job.output)
+            return 0
+        job.dropped += count
+        return count or -1
 
 
 def _environment() -> dict[str, str]:

@@ -6,6 +6,7 @@ here. Once the candidate is loaded, everything in this process may be under its 
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import socket
@@ -54,8 +55,9 @@ class Runner:
                 answer = {"ok": commands[header["do"]](header, payload)}
             except BaseException as error:  # SystemExit and KeyboardInterrupt of the candidate are its errors too
                 answer = {"error": explain(error, self._path, self._source, loading=self._importing)}
-            sys.stdout.flush()
-            sys.stderr.flush()
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(Exception):  # the candidate may have put anything in their place
+                    stream.flush()
             send(self._channel, {**answer, "nonce": header["nonce"]})
 
     def _load(self, header: dict, payload: bytearray) -> Any:

@@ -26,8 +26,11 @@ LAYERS = (
     "pid namespace", "network namespace", "mount namespace", "own user id", "no new privileges", "capabilities dropped",
     "resource limits", "landlock", "seccomp", "private scratch",
 )  # fmt: skip
-_UID_FIRST, _UID_LAST, _UID_BLOCK = 61_184, 65_519, 64
+MAX_JOBS = 64
+"""jobs of one zygote at once"""
+_UID_FIRST, _UID_LAST, _UID_BLOCK = 61_184, 65_519, 2 * MAX_JOBS
 """user ids that systemd sets aside for services of the moment: nobody's own"""
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 
 class RunnerLimits(Config):
@@ -54,7 +57,20 @@ class Surroundings:
     keep_capabilities: int = 0
     rules: landlock.Rules | None = None
     missing: dict[str, str] = field(default_factory=dict)
-    _uid_lock: socket.socket | None = None
+    uid_claim: socket.socket | None = None
+
+    def runner_uid(self, slot: int) -> int | None:
+        """The user id of a job's runner; None when it keeps the zygote's."""
+        return None if self.first_uid is None else self.first_uid + slot
+
+    def device_uid(self, slot: int) -> int | None:
+        """The user id of a job's device; never the runner's."""
+        return None if self.first_uid is None else self.first_uid + MAX_JOBS + slot
+
+    @property
+    def can_fork_safely(self) -> bool:
+        """Whether whatever a runner forks can be found and counted."""
+        return self.pid_namespace or self.first_uid is not None
 
 
 # ---- once, in the zygote
@@ -155,7 +171,7 @@ def _claim_user_ids(found: Surroundings) -> None:
         except OSError:
             claim.close()
             continue
-        found.first_uid, found._uid_lock = first, claim
+        found.first_uid, found.uid_claim = first, claim
         break
     else:
         found.missing["own user id"] = "every block of user ids is taken"
@@ -195,13 +211,12 @@ def readable_paths() -> list[str]:
 
 def _except_ourselves(folder: str) -> list[str]:
     """A folder, or what is in it but this package: tasks and judge are not the candidate's to read."""
-    own = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-    if os.path.commonpath([own, folder]) != folder:
+    if os.path.commonpath([_PACKAGE, folder]) != folder:
         return [folder]
     inside = []
     for entry in os.scandir(folder):
         path = os.path.realpath(entry.path)
-        inside += _except_ourselves(path) if own.startswith(path + os.sep) else [path] if path != own else []
+        inside += _except_ourselves(path) if _PACKAGE.startswith(path + os.sep) else [path] if path != _PACKAGE else []
     return inside
 
 
@@ -218,6 +233,8 @@ class Confinement:
     uid: int | None
     memory_in_use: int
     """address space the process already had, bytes"""
+    trusted: bool = False
+    """may read this package (the device process: confined as a second line, though it runs no candidate code)"""
 
 
 def confine(
@@ -252,7 +269,8 @@ def confine(
     rules = surroundings.rules
     if rules is not None:
         writable = [how.scratch] if how.scratch else []
-        layer("landlock", lambda: rules.restrict(writable=writable, readable=["/proc/self"]))
+        readable = ["/proc/self", *([_PACKAGE] if how.trusted else [])]
+        layer("landlock", lambda: rules.restrict(writable=writable, readable=readable))
     arrange()
     layer("resource limits", lambda: _limit(how))
     layer("seccomp", lambda: seccomp.install(_filter(how, surroundings, on)))
@@ -292,5 +310,6 @@ def _filter(how: Confinement, surroundings: Surroundings, on: list[str]) -> list
     return seccomp.assemble(
         allow_exec=how.limits.allow_exec,
         allow_signals=contained,
+        allow_fork=surroundings.can_fork_safely,
         own_pid=os.getpid(),
     )

@@ -47,6 +47,7 @@ _CALLS: dict[str, tuple[int | None, int | None]] = {
 _EXEC: dict[str, tuple[int | None, int | None]] = {"execve": (59, 221), "execveat": (322, 281)}
 _SIGNALS = {"kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138),
             "rt_tgsigqueueinfo": (297, 240)}  # fmt: skip
+_FORK: dict[str, tuple[int | None, int | None]] = {"fork": (57, None), "vfork": (58, None)}
 _CLONE, _CLONE3, _SOCKETPAIR, _PRCTL = (56, 220), (435, 435), (53, 199), (157, 167)
 _AUDIT_ARCH = {"x86_64": 0xC000_003E, "aarch64": 0xC000_00B7}
 
@@ -54,6 +55,7 @@ _LD_ABS, _JEQ, _JGE, _JSET, _RET = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF_0000, 0x8000_0000, 0x0005_0000
 _NR, _ARCH, _ARG0_LOW = 0, 4, 16
 _NEW_NAMESPACES = 0x7E02_0080  # every CLONE_NEW* bit (time namespaces included)
+_CLONE_THREAD = 0x0001_0000
 _AF_UNIX = 1
 _X32_BIT = 0x4000_0000
 _PRCTL_REFUSED = (linux.PR_SET_PDEATHSIG, linux.PR_SET_DUMPABLE, linux.PR_SET_CHILD_SUBREAPER)
@@ -61,11 +63,14 @@ _PRCTL_REFUSED = (linux.PR_SET_PDEATHSIG, linux.PR_SET_DUMPABLE, linux.PR_SET_CH
 Instruction = tuple[int, int, int, int]
 
 
-def assemble(*, allow_exec: bool, allow_signals: bool, own_pid: int = 0, arch: str | None = None) -> list[Instruction]:
+def assemble(
+    *, allow_exec: bool, allow_signals: bool, allow_fork: bool = True, own_pid: int = 0, arch: str | None = None
+) -> list[Instruction]:
     """The filter program as (code, jump if true, jump if false, operand).
 
     ``allow_signals`` is right where a PID namespace or Landlock's signal scope already keeps signals inside the job;
-    otherwise only ``own_pid`` may be signalled.
+    otherwise only ``own_pid`` may be signalled. Without ``allow_fork`` there can be threads but no processes, for where
+    nothing else could find them all again.
     """
     arch = arch or linux.machine()
     column = 0 if arch == "x86_64" else 1
@@ -84,6 +89,11 @@ def assemble(*, allow_exec: bool, allow_signals: bool, own_pid: int = 0, arch: s
             program += [(_JEQ, 0, 1, nr), refuse]
     program += [(_JEQ, 0, 1, _CLONE3[column]), (_RET, 0, 0, _ERRNO | errno.ENOSYS)]  # libc falls back to clone
     program += _on_argument(_CLONE[column], [(_JSET, 0, 1, _NEW_NAMESPACES), refuse])
+    if not allow_fork:
+        program += _on_argument(_CLONE[column], [(_JSET, 1, 0, _CLONE_THREAD), refuse])
+        for numbers in _FORK.values():
+            if (nr := numbers[column]) is not None:
+                program += [(_JEQ, 0, 1, nr), refuse]
     program += _on_argument(_SOCKETPAIR[column], [(_JEQ, 1, 0, _AF_UNIX), refuse])
     for option in _PRCTL_REFUSED:
         program += _on_argument(_PRCTL[column], [(_JEQ, 0, 1, option), refuse])

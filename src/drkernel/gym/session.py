@@ -12,110 +12,54 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import torch
 
+from drkernel.gym.answers import (
+    CallResult,
+    ErrorKind,
+    LoadResult,
+    Output,
+    ParameterSpec,
+    Plain,
+    SessionError,
+)  # fmt: skip
 from drkernel.gym.launcher import JobHandle, Launcher, ZygoteError
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.sandbox import RunnerLimits
 from drkernel.gym.values import pack, unpack
 from drkernel.sim.engine import Interference
-from drkernel.sim.isolated import CallRecord, DeviceControl
+from drkernel.sim.isolated import DeviceControl
 from drkernel.sim.protocol import DTYPES, ProtocolError, encode
-from drkernel.sim.spec import get_spec
+from drkernel.sim.spec import GPUSpec, get_spec
 from drkernel.sim.wire import ConnectionLost, receive, send
 from drkernel.verdict import CandidateError, SandboxReport
 
-ErrorKind = Literal["compile_error", "runtime_error", "timeout", "out_of_memory", "tampering", "infra_error"]
 MAX_ANSWER = 4 << 20
 """bytes of one answer of the runner; it sends no tensors"""
 MAX_OUTPUTS = 256
 T = TypeVar("T")
 
 
-class SessionError(Exception):
-    """A command failed: the candidate's fault or, ``infra_error``, the machinery's.
-
-    After what the candidate's code raised by itself the session may still be used; after anything else every further
-    command raises again.
-    """
-
-    def __init__(self, kind: ErrorKind, detail: CandidateError, record: CallRecord | None = None):
-        super().__init__(f"{kind}: {detail.type}: {detail.message}")
-        self.kind: ErrorKind = kind
-        self.detail = detail
-        self.record = record
-        """what the device saw during the call that failed"""
-
-
-@dataclass(frozen=True)
-class LoadResult:
-    """A loaded candidate."""
-
-    type: str
-    """class of what was constructed, as the runner says"""
-    seconds: float
-
-
-@dataclass(frozen=True)
-class ParameterSpec:
-    """One entry of the candidate's state dict."""
-
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-
-
-@dataclass(frozen=True)
-class Output:
-    """One returned value. For a tensor on the device every field is the device's knowledge, not the runner's."""
-
-    value: torch.Tensor | int | float | bool | None
-    handle: int | None
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    dtype: torch.dtype | None
-    device: str
-    python_type: str
-    """the class that the runner claims, e.g. 'DeviceTensor', 'Tensor', 'list'"""
-    storage: int | None
-    """device address of the storage it is a view of"""
-
-
-@dataclass(frozen=True)
-class CallResult:
-    """What one call of the module gave."""
-
-    outputs: list[Output]
-    python_type: str
-    """class of the returned value, as the runner says"""
-    record: CallRecord
-    seconds: float
-    """wall seconds on the judge's clock"""
-
-
 class Session:
     """One job. A context manager; methods are for one thread, except :meth:`kill`, which may come from any."""
 
-    def __init__(self, launcher: Launcher, settings: EvalSettings):
+    def __init__(self, launcher: Launcher, settings: EvalSettings, gpu: GPUSpec):
         self._launcher = launcher
         self._settings = settings
         self.device_name = settings.device
         self._left = settings.deadline_s
-        self._source_loaded = False
         self._over: SessionError | None = None
         self._closed = threading.Event()
         self._specs: dict[int, Any] = {}
-        gpu = settings.device.removeprefix("sim:")
-        try:
-            memory = min(get_spec(gpu).hbm_bytes, settings.memory_bytes)
-        except ValueError as error:
-            raise _infra(str(error)) from error
         limits = RunnerLimits(memory_bytes=settings.memory_bytes, cpu_s=int(settings.deadline_s * 2) + 10)
         try:
             self._job: JobHandle = launcher.spawn(
-                gpu=gpu, limits=limits, device_memory_bytes=memory, output_limit=settings.max_output_bytes
+                gpu=gpu.name,
+                limits=limits,
+                device_memory_bytes=min(gpu.hbm_bytes, settings.memory_bytes),
+                output_limit=settings.max_output_bytes,
             )
         except ZygoteError as error:
             raise _infra(str(error)) from error
@@ -249,6 +193,7 @@ class Session:
 
     def stdout(self) -> str:
         """What the candidate has printed so far, truncated to the settings' limit."""
+        self._launcher.drain(self._job)
         text = bytes(self._job.text).decode(errors="replace")
         return f"{text}\n... {self._job.dropped} more bytes" if self._job.dropped else text
 
@@ -294,11 +239,16 @@ class Session:
         return answer.get("ok")
 
     def _on_device(self, request: Callable[[], T]) -> T:
+        """One exchange with the device."""
+
         def bounded() -> T:
-            self._control.set_timeout(max(self._deadline() - time.monotonic(), 0.001))
+            self._control.set_timeout(max(self._left, 0.001))
             return request()
 
-        return self._timed(bounded)
+        try:
+            return self._timed(bounded)
+        except torch.OutOfMemoryError as error:
+            raise SessionError("out_of_memory", CandidateError(type="OutOfMemoryError", message=str(error))) from None
 
     def _deadline(self) -> float:
         return time.monotonic() + self._left
@@ -352,8 +302,8 @@ class Session:
         """A process of the job is gone, or has closed its socket: which, and why."""
         if self._closed.is_set():
             return self._end("infra_error", "Killed", "the session was ended from outside")
-        runner = self._job.wait_for_exit("runner", 1.0)
-        device = self._job.exits.get("device")
+        exits = self._job.wait_for_exit(1.0)
+        runner, device = exits.get("runner"), exits.get("device")
         if not self._launcher.alive:
             return self._end("infra_error", "ZygoteLost", f"the zygote died\n{self._launcher.log()}")
         if self._job.failure is not None:
@@ -392,13 +342,6 @@ class Session:
         self._over = self._over or SessionError(kind, CandidateError(type=name, message=message))
         self.kill()
         return self._over
-
-
-@dataclass(frozen=True)
-class Plain:
-    """An argument of :meth:`Session.call` that is itself, even when it equals a handle."""
-
-    value: Any
 
 
 def describe_status(status: int) -> str:
@@ -444,10 +387,15 @@ class SessionFactory:
 
     def open(self, settings: EvalSettings) -> Session:
         """A fresh runner and device. Raises :class:`SessionError` of kind ``infra_error`` when there can be none."""
-        if not settings.device.startswith("sim:"):
-            raise _infra(f"no sessions for device {settings.device!r}")
+        kind, _, name = settings.device.partition(":")
+        if kind != "sim":
+            raise _infra(f"no sessions for device {settings.device!r}; use 'sim:GPU'")
+        try:
+            gpu = get_spec(name)
+        except ValueError as error:
+            raise _infra(str(error)) from error
         self._opened += 1
-        return Session(self._alive(), settings)
+        return Session(self._alive(), settings, gpu)
 
     def _alive(self) -> Launcher:
         with self._lock:

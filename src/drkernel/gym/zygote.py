@@ -9,7 +9,6 @@ Commands: ``spawn`` (with five descriptors), ``kill``. Events: ``ready``, ``spaw
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import json
 import os
@@ -18,18 +17,20 @@ import selectors
 import shutil
 import signal
 import socket
-import sys
-import traceback
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-from drkernel.gym import linux, sandbox
+from drkernel.gym import child, linux, processes, sandbox
 from drkernel.sim.spec import get_spec
 
 WATCH_SECONDS = 0.02
 """how often memory is looked at"""
+IDLE_SECONDS = 0.5
+"""how often an idle zygote looks whether the judge is still its parent"""
 MAX_PACKET = 64 << 10
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+EXECUTOR_BYTES = 1 << 30
+"""what the device process may take beyond the simulated GPU's memory"""
 
 
 @dataclass
@@ -39,7 +40,7 @@ class Job:
     id: int
     limits: sandbox.RunnerLimits
     scratch: str
-    uid: int | None
+    slot: int
     runner: int = 0
     device: int = 0
     exited: dict[int, int] = field(default_factory=dict)
@@ -62,7 +63,7 @@ class Zygote:
         self.jobs: dict[int, Job] = {}
         self.parent = os.getppid()
         self.baseline = 0
-        self.free_uids = list(range(64))
+        self.free_slots = list(range(sandbox.MAX_JOBS))
 
     def serve(self) -> None:
         """Until the judge is gone."""
@@ -72,17 +73,17 @@ class Zygote:
         selector = selectors.DefaultSelector()
         selector.register(self.control, selectors.EVENT_READ)
         selector.register(wake, selectors.EVENT_READ)
-        self.baseline = _private_bytes(os.getpid())
+        self.baseline = processes.private_bytes(os.getpid())
         self._tell({"event": "ready", "pid": os.getpid(), "missing": self.surroundings.missing})
         try:
             while os.getppid() == self.parent:
-                for key, _ in selector.select(WATCH_SECONDS if self.jobs else 0.5):
+                for key, _ in selector.select(WATCH_SECONDS if self.jobs else IDLE_SECONDS):
                     if key.fileobj == wake:
                         os.read(wake, 4096)
                     elif not self._command():
                         return
                 self._reap()
-                self._watch_memory()
+                self._watch()
         finally:
             for job in list(self.jobs.values()):
                 self._end(job)
@@ -105,7 +106,7 @@ class Zygote:
         if message["do"] == "spawn":
             try:
                 self._spawn(message, fds)
-            except OSError as error:
+            except Exception as error:  # whatever it is, the other jobs go on
                 self._tell({"event": "failed", "job": message["job"], "detail": str(error)})
                 if message["job"] in self.jobs:
                     self._end(self.jobs[message["job"]])
@@ -120,28 +121,22 @@ class Zygote:
 
     def _spawn(self, message: dict[str, Any], fds: list[int]) -> None:
         result, host_runner, output, host_device, control = fds
-        get_spec(message["gpu"])  # read here, once: the runner may not read this package's files
-        limits = sandbox.RunnerLimits.model_validate(message["limits"])
+        gpu, limits = message["gpu"], sandbox.RunnerLimits.model_validate(message["limits"])
+        get_spec(gpu)  # read here, once: the runner may not read this package's files
+        if not self.free_slots:
+            raise OSError(f"{sandbox.MAX_JOBS} jobs run at once; a zygote takes no more")
         scratch = os.path.join(self.folder, f"job-{message['job']}")
-        uid = None
-        if self.surroundings.first_uid is not None:
-            uid = self.surroundings.first_uid + self.free_uids.pop(0)
-        job = self.jobs[message["job"]] = Job(message["job"], limits, scratch, uid)
+        job = self.jobs[message["job"]] = Job(message["job"], limits, scratch, self.free_slots.pop(0))
         self._make_scratch(job)
-        in_use = _address_space(os.getpid())
-        device_limits = limits.model_copy(update={"memory_bytes": message["device_memory_bytes"], "allow_exec": False})
-        job.device = self._fork(
-            [host_device, control], None, sandbox.Confinement(device_limits, None, uid, in_use),
-            lambda report: _be_device(message, limits),
-        )  # fmt: skip
-        how = sandbox.Confinement(limits, scratch, uid, in_use)
-        if self.surroundings.pid_namespace:
-            with sandbox.child_in_new_pid_namespace():
-                job.runner = self._fork(
-                    [result, host_runner], output, how, lambda report: _be_runner(message, how, report)
-                )
-        else:
-            job.runner = self._fork([result, host_runner], output, how, lambda report: _be_runner(message, how, report))
+        in_use, device_bytes = processes.address_space(os.getpid()), message["device_memory_bytes"]
+        around = self.surroundings
+        device_limits = limits.model_copy(update={"memory_bytes": device_bytes + EXECUTOR_BYTES, "allow_exec": False})
+        how = sandbox.Confinement(device_limits, None, around.device_uid(job.slot), in_use, trusted=True)
+        job.device = child.fork(child.device_main(gpu, device_bytes), [host_device, control], None, how, around)
+        how = sandbox.Confinement(limits, scratch, around.runner_uid(job.slot), in_use)
+        with sandbox.child_in_new_pid_namespace() if around.pid_namespace else nullcontext():
+            main = child.runner_main(gpu, scratch)
+            job.runner = child.fork(main, [result, host_runner], output, how, around)
         self._tell({"event": "spawned", "job": job.id, "runner": job.runner, "device": job.device})
 
     def _make_scratch(self, job: Job) -> None:
@@ -149,27 +144,9 @@ class Zygote:
         if self.surroundings.mount_namespace:
             flags = linux.MS_NOSUID | linux.MS_NODEV | (0 if job.limits.allow_exec else linux.MS_NOEXEC)
             linux.mount("scratch", job.scratch, "tmpfs", flags, f"size={job.limits.file_bytes},mode=0700")
-        if job.uid is not None:
-            os.chown(job.scratch, job.uid, job.uid)
-
-    def _fork(self, fds: list[int], output: int | None, how: sandbox.Confinement, main: Any) -> int:
-        """A child with ``fds`` as 3, 4, ..., output on 1 and 2, confined, running ``main``; returns its pid."""
-        pid = os.fork()
-        if pid:
-            return pid
-        status = 70
-        try:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            os.setsid()
-            if how.scratch:
-                _enter(how.scratch)
-            main(sandbox.confine(how, self.surroundings, lambda: _arrange(fds, output)))
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(status)
+        uid = self.surroundings.runner_uid(job.slot)
+        if uid is not None:
+            os.chown(job.scratch, uid, uid)
 
     # ---- watching and ending
 
@@ -186,106 +163,43 @@ class Zygote:
             if job is not None:
                 job.exited[pid] = status
                 who = "runner" if pid == job.runner else "device"
-                self._tell(
-                    {"event": "exited", "job": job.id, "who": who, "status": status, "over_memory": job.over_memory}
-                )
+                event = {"event": "exited", "job": job.id, "who": who, "status": status}
+                self._tell({**event, "over_memory": job.over_memory})
 
-    def _watch_memory(self) -> None:
+    def _watch(self) -> None:
+        """End what uses too much memory, and what a job has detached from itself."""
         for job in self.jobs.values():
-            for pid in job.living:
-                if _private_bytes(pid) - self.baseline > job.limits.memory_bytes:
+            for root, allowed in (
+                (job.runner, job.limits.memory_bytes),
+                (job.device, job.limits.memory_bytes + EXECUTOR_BYTES),
+            ):
+                if root not in job.living:
+                    continue
+                tree = processes.tree_of(root)
+                if sum(max(0, processes.private_bytes(pid) - self.baseline) for pid in tree) > allowed:
                     job.over_memory = True
-                    os.kill(pid, signal.SIGKILL)
+                    processes.kill_trees([root])
+        if not self.surroundings.pid_namespace:
+            processes.kill_orphans({pid for job in self.jobs.values() for pid in job.living})
 
     def _end(self, job: Job) -> None:
         """Kill everything the job has started, reap it, remove its scratch."""
-        for pid in job.living:
-            _kill(pid)
+        if self.surroundings.pid_namespace:  # the runner is the first process there: the kernel ends the rest with it
+            for pid in job.living:
+                processes.send_kill(pid)
+        else:
+            processes.kill_trees(job.living)
+            uid = self.surroundings.runner_uid(job.slot)
+            if uid is not None:
+                processes.kill_user(uid)
         for pid in job.living:
             job.exited[pid] = os.waitpid(pid, 0)[1]
-        if self.surroundings.mount_namespace:
+        if self.surroundings.mount_namespace and os.path.ismount(job.scratch):
             linux.umount(job.scratch)
         shutil.rmtree(job.scratch, ignore_errors=True)
-        if job.uid is not None and self.surroundings.first_uid is not None:
-            self.free_uids.append(job.uid - self.surroundings.first_uid)
+        self.free_slots.append(job.slot)
         del self.jobs[job.id]
         self._tell({"event": "gone", "job": job.id})
-
-
-def _kill(pid: int) -> None:
-    for send in (os.killpg, os.kill):
-        try:
-            send(pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            continue
-
-
-# ---- in the children
-
-
-def _arrange(fds: list[int], output: int | None) -> None:
-    """Standard streams, the job's descriptors from 3 up, nothing else."""
-    first = 3 + len(fds)
-    null = os.open("/dev/null", os.O_RDWR)
-    out, *own = [fcntl.fcntl(fd, fcntl.F_DUPFD, first) for fd in (null if output is None else output, *fds)]
-    os.dup2(null, 0)
-    os.dup2(out, 1)
-    if output is not None:  # the device's errors go to the zygote's log
-        os.dup2(out, 2)
-    for index, fd in enumerate(own):
-        os.dup2(fd, 3 + index, inheritable=False)
-    linux.close_from(first)
-
-
-def _enter(scratch: str) -> None:
-    """Make ``scratch`` home, working folder and every cache, in an environment that tells nothing."""
-    path = os.environ.get("PATH", "/usr/bin:/bin")
-    os.environ.clear()
-    os.environ.update(
-        PATH=path, HOME=scratch, TMPDIR=scratch, LANG="C.UTF-8", OMP_NUM_THREADS="1",
-        TRITON_CACHE_DIR=os.path.join(scratch, "triton"), XDG_CACHE_HOME=os.path.join(scratch, "cache"),
-        TORCH_EXTENSIONS_DIR=os.path.join(scratch, "extensions"),
-        TORCHINDUCTOR_CACHE_DIR=os.path.join(scratch, "inductor"),
-    )  # fmt: skip
-    os.chdir(scratch)
-
-
-def _be_device(message: dict[str, Any], limits: sandbox.RunnerLimits) -> None:
-    from drkernel.sim.isolated import serve_device
-
-    host, control = socket.socket(fileno=3), socket.socket(fileno=4)
-    serve_device(message["gpu"], host, control, memory_bytes=message["device_memory_bytes"])
-
-
-def _be_runner(message: dict[str, Any], how: sandbox.Confinement, report: tuple[list[str], dict[str, str]]) -> None:
-    from drkernel.gym.runner import Runner
-    from drkernel.sim.isolated import connect_host
-    from drkernel.sim.wire import send
-
-    sys.path[:] = [entry for entry in sys.path if "site-packages" in entry or entry.startswith(sys.base_prefix)]
-    channel, host = socket.socket(fileno=3), socket.socket(fileno=4)
-    send(channel, {"layers": report[0], "missing": report[1]})
-    assert how.scratch is not None
-    with connect_host(message["gpu"], host) as link:
-        Runner(channel, link, how.scratch).serve()
-
-
-# ---- what a process uses
-
-
-def _private_bytes(pid: int) -> int:
-    """Memory of a process that it does not share with files, in bytes; 0 when it is gone."""
-    try:
-        with open(f"/proc/{pid}/statm") as file:
-            fields = file.read().split()
-    except OSError:
-        return 0
-    return (int(fields[1]) - int(fields[2])) * _PAGE
-
-
-def _address_space(pid: int) -> int:
-    with open(f"/proc/{pid}/statm") as file:
-        return int(file.read().split()[0]) * _PAGE
 
 
 # ---- starting

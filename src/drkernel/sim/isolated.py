@@ -188,10 +188,10 @@ class _DeviceServer:
                 self.visible.add(spec.handle)
             return encode(spec), b""
         if what == "get":
-            tensor = engine.tensor(int(header["handle"]))
+            tensor = self._held(header["handle"])
             return describe(tensor), bytes_of(tensor)
         if what == "overwrite":
-            engine.tensor(int(header["handle"])).copy_(tensor_of(header, payload))
+            self._held(header["handle"]).copy_(tensor_of(header, payload))
             return None, b""
         if what == "free":
             self._release([int(handle) for handle in header["handles"]])
@@ -234,6 +234,12 @@ class _DeviceServer:
         record["extra"] = {"late": self.late, "outputs": outputs}
         self.late = []
         return record
+
+    def _held(self, handle: int) -> torch.Tensor:
+        """A tensor that the judge has put or been given as an output, and not released."""
+        if handle not in self.pinned:
+            raise ValueError(f"handle {handle} is not held by the judge: never put or returned, or already released")
+        return self.engine.tensor(handle)
 
     def _release(self, handles: list[int]) -> None:
         """Judge's side lets go; the host keeps what it can still see."""

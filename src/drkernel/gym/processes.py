@@ -1,0 +1,101 @@
+"""Process trees as the zygote sees them: who descends from whom, what they use, and how to end all of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterable
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_PATIENCE_SECONDS = 5.0
+
+
+def children_of(pid: int) -> list[int]:
+    """Direct children of every thread of a process; none when it is gone or the kernel does not tell."""
+    found: list[int] = []
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children") as file:
+                found += map(int, file.read().split())
+    except OSError:
+        return found
+    return found
+
+
+def tree_of(pid: int) -> list[int]:
+    """A process and all that descend from it, parents first."""
+    tree = [pid]
+    for member in tree:
+        tree += children_of(member)
+    return tree
+
+
+def private_bytes(pid: int) -> int:
+    """Memory of a process that it does not share with files, in bytes; 0 when it is gone."""
+    try:
+        with open(f"/proc/{pid}/statm") as file:
+            fields = file.read().split()
+    except OSError:
+        return 0
+    return (int(fields[1]) - int(fields[2])) * _PAGE
+
+
+def address_space(pid: int) -> int:
+    """Bytes of address space of a process."""
+    with open(f"/proc/{pid}/statm") as file:
+        return int(file.read().split()[0]) * _PAGE
+
+
+def send_kill(pid: int) -> bool:
+    """SIGKILL to one process; whether it was there."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def kill_trees(roots: Iterable[int]) -> None:
+    """SIGKILL to every root and all that descend from it, repeated until nothing new has been forked meanwhile.
+
+    What has been orphaned is not found here: it has become the zygote's own child, see :func:`kill_orphans`.
+    """
+    roots = list(roots)
+    seen: set[int] = set()
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        fresh = [pid for root in roots for pid in tree_of(root) if pid not in seen]
+        if not fresh:
+            return
+        for pid in fresh:
+            send_kill(pid)
+        seen.update(fresh)
+
+
+def kill_orphans(own: set[int]) -> int:
+    """End every child of this process that it did not fork itself: a job's process whose parents are gone.
+
+    Needs this process to be a subreaper. Returns how many there were.
+    """
+    orphans = [pid for pid in children_of(os.getpid()) if pid not in own]
+    kill_trees(orphans)
+    return len(orphans)
+
+
+def kill_user(uid: int) -> None:
+    """SIGKILL to everything that runs under a user id, at once and however it is nested. For root, on ids set aside."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgroups([])
+            os.setresgid(uid, uid, uid)
+            os.setresuid(uid, uid, uid)
+            deadline = time.monotonic() + _PATIENCE_SECONDS
+            while time.monotonic() < deadline:
+                os.kill(-1, signal.SIGKILL)
+        except ProcessLookupError:
+            os._exit(0)
+        finally:
+            os._exit(1)
+    os.waitpid(pid, 0)

@@ -1,0 +1,246 @@
+"""A session as the judge drives it, on candidates that mean no harm."""
+
+import time
+
+import pytest
+import torch
+
+from drkernel.gym.request import EvalSettings
+from drkernel.gym.session import Plain, SessionError, SessionFactory
+
+LINEAR = """
+import torch
+from torch import nn
+
+class ModelNew(nn.Module):
+    def __init__(self, width, bias=True):
+        super().__init__()
+        self.linear = nn.Linear(width, width, bias=bias)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x, scale=1.0):
+        self.calls += 1
+        return self.linear(x) * scale, x.sum(), self.calls.clone()
+"""
+
+
+@pytest.fixture
+def session(open_session):
+    with open_session() as session:
+        yield session
+
+
+def test_state_goes_over_by_name_and_outputs_come_back(session):
+    session.load(LINEAR, [4], {"bias": False}, seed=1)
+    assert {n: p.shape for n, p in session.parameters().items()} == {"linear.weight": (4, 4), "calls": ()}
+    weight, x = torch.randn(4, 4), torch.randn(3, 4)
+    session.load_state({"linear.weight": weight})
+    result = session.call([session.put(x), 2.0])
+    assert torch.allclose(result.outputs[0].value, x @ weight.T * 2, atol=1e-6)
+    assert torch.allclose(result.outputs[1].value, x.sum())
+    assert [o.shape for o in result.outputs] == [(3, 4), (), ()]
+    assert result.outputs[2].dtype == torch.int64 and result.outputs[0].device == "cuda:0"
+    assert result.record.operators["aten.sum"] == 1
+
+
+def test_both_sides_build_the_same_weights_from_one_seed(session):
+    session.load(LINEAR, [4], {}, seed=1234)
+    torch.manual_seed(1234)
+    linear = torch.nn.Linear(4, 4)
+    x = torch.randn(2, 4)
+    assert torch.allclose(session.call([session.put(x)]).outputs[0].value, linear(x), atol=1e-6)
+
+
+def test_weights_change_between_calls_in_place(session):
+    session.load(LINEAR, [4], {}, seed=0)
+    x = torch.randn(2, 4)
+    handle = session.put(x)
+    for _ in range(2):
+        state = {"linear.weight": torch.randn(4, 4), "linear.bias": torch.randn(4)}
+        session.load_state(state)
+        expected = torch.nn.functional.linear(x, state["linear.weight"], state["linear.bias"])
+        assert torch.allclose(session.call([handle]).outputs[0].value, expected, atol=1e-6)
+    with pytest.raises(SessionError, match="no state named other"):
+        session.load_state({"other": torch.zeros(1)})
+
+
+def test_an_input_overwritten_keeps_its_object_and_address(session):
+    session.load(
+        """
+class ModelNew:
+    def __call__(self, x):
+        now = (id(x), x.data_ptr())
+        same, self.seen = getattr(self, "seen", now) == now, now
+        return x * 2, same
+""",
+        [],
+        {},
+        seed=0,
+    )
+    handle = session.put(torch.zeros(3))
+    assert session.call([handle]).outputs[0].value.tolist() == [0, 0, 0]
+    session.write(handle, torch.ones(3))
+    result = session.call([handle])
+    assert result.outputs[0].value.tolist() == [2, 2, 2] and result.outputs[1].value is True
+
+
+def test_outputs_stay_as_they_were_until_released(session):
+    session.load("class ModelNew:\n    def __call__(self, x):\n        return x + 1", [], {}, seed=0)
+    first = session.call([session.put(torch.zeros(5))]).outputs[0]
+    second = session.call([session.put(torch.ones(5))]).outputs[0]
+    assert first.storage != second.storage
+    assert session.read(first.handle).tolist() == [1.0] * 5
+    session.release([first.handle])
+    with pytest.raises(ValueError, match="already released"):
+        session.read(first.handle)
+    assert session.read(second.handle).tolist() == [2.0] * 5
+
+
+def test_a_number_that_equals_a_handle_can_be_told_from_it(session):
+    session.load("class ModelNew:\n    def __call__(self, a, b):\n        return a.sum(), b", [], {}, seed=0)
+    handle = session.put(torch.ones(4))
+    result = session.call([handle, Plain(handle)])
+    assert result.outputs[0].value.item() == 4 and result.outputs[1].value == handle
+
+
+def test_strides_dtypes_and_empty_tensors_survive_both_ways(session):
+    session.load("class ModelNew:\n    def __call__(self, *xs):\n        return [x * 1 for x in xs]", [], {}, seed=0)
+    values = [
+        torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        torch.randn(3, 4).T,
+        torch.zeros(0, 7),
+        torch.randn(4).to(torch.bfloat16),
+        torch.tensor(3, dtype=torch.int16),
+        torch.tensor([True, False]),
+    ]
+    outputs = session.call([session.put(value) for value in values]).outputs
+    for value, output in zip(values, outputs, strict=True):
+        assert output.dtype == (value * 1).dtype and output.stride == value.stride()
+        assert torch.equal(output.value, value * 1)
+
+
+def test_host_results_are_seen_as_such(session):
+    session.load("class ModelNew:\n    def __call__(self, x):\n        return x.cpu(), 3, None, 'text'", [], {}, seed=0)
+    outputs = session.call([session.put(torch.ones(2))]).outputs
+    assert [o.device for o in outputs] == ["cpu", "host", "host", "host"]
+    assert outputs[0].value is None and outputs[0].shape == (2,) and outputs[1].value == 3
+
+
+def test_fresh_memory_holds_what_the_judge_says(session):
+    session.load(
+        "import torch\nclass ModelNew:\n    def __call__(self):\n        return torch.empty(64, device='cuda')",
+        [],
+        {},
+        seed=0,
+    )
+    assert session.call([]).outputs[0].value.isnan().all()
+    session.set_poison("zero")
+    assert (session.call([]).outputs[0].value == 0).all()
+    session.set_poison("random")
+    values = session.call([]).outputs[0].value
+    assert values.isfinite().all() and values.std() > 0.1
+
+
+@pytest.mark.parametrize(
+    "source, kind, name, line",
+    [
+        ("import torch\ndef f(:\n", "compile_error", "SyntaxError", 2),
+        ("x = 1\nx.nothing\n", "compile_error", "AttributeError", 2),
+        ("x = 1\n", "compile_error", "CompileError", None),
+        ("import nothing_like_it\n", "compile_error", "ModuleNotFoundError", 1),
+        (
+            "class ModelNew:\n    def __init__(self):\n        raise ValueError('no')\n",
+            "runtime_error",
+            "ValueError",
+            3,
+        ),
+        ("class ModelNew: pass\n", "runtime_error", "TypeError", None),
+        ("class ModelNew:\n    def __init__(self):\n        bytearray(1 << 40)\n", "out_of_memory", "MemoryError", 3),
+        ("raise SystemExit(0)\n", "compile_error", "SystemExit", 1),
+    ],
+)
+def test_what_fails_to_load_is_told_with_its_line(session, source, kind, name, line):
+    with pytest.raises(SessionError) as caught:
+        session.load(source, [], {}, seed=0)
+    assert (caught.value.kind, caught.value.detail.type, caught.value.detail.line) == (kind, name, line)
+
+
+def test_an_error_in_forward_shows_only_the_candidates_frames(session):
+    source = """import torch
+class ModelNew:
+    def __call__(self, x):
+        return helper(x)
+def helper(x):
+    return x @ torch.zeros(7, device='cuda')
+"""
+    session.load(source, [], {}, seed=0)
+    handle = session.put(torch.ones(3))
+    with pytest.raises(SessionError) as caught:
+        session.call([handle])
+    detail = caught.value.detail
+    assert detail.line == 6 and "in helper" in detail.traceback and "runner.py" not in detail.traceback
+    assert "drkernel" not in detail.traceback and caught.value.record is not None
+    with pytest.raises(SessionError):  # still there, and answers again
+        session.call([handle])
+
+
+def test_mixing_devices_fails_as_on_a_gpu(session):
+    session.load(
+        "import torch\nclass ModelNew:\n    def __call__(self, x):\n        return x + torch.zeros(3)", [], {}, seed=0
+    )
+    with pytest.raises(SessionError, match="same device"):
+        session.call([session.put(torch.ones(3))])
+
+
+def test_work_after_the_answer_is_refused_and_reported(session):
+    source = """
+import threading, time
+class ModelNew:
+    def __call__(self, x):
+        def later():
+            time.sleep(0.2)
+            out.copy_(x)
+        out = x * 0
+        threading.Thread(target=later).start()
+        return out
+"""
+    session.load(source, [], {}, seed=0)
+    handle = session.put(torch.ones(3))
+    first = session.call([handle]).outputs[0]
+    time.sleep(0.5)
+    assert session.read(first.handle).tolist() == [0, 0, 0]
+    assert session.call([handle]).record.late_work
+
+
+def test_the_deadline_counts_waiting_on_the_candidate_only(gym):
+    settings = EvalSettings(deadline_s=1.0)
+    with gym.factory.open(settings) as session:
+        session.load("import time\nclass ModelNew:\n    def __call__(self):\n        time.sleep(0.4)", [], {}, seed=0)
+        time.sleep(1.2)
+        session.call([])
+        session.call([])
+        with pytest.raises(SessionError) as caught:
+            session.call([])
+        assert caught.value.kind == "timeout"
+        with pytest.raises(SessionError):  # it stays over
+            session.parameters()
+
+
+def test_output_is_kept_up_to_its_limit(gym):
+    assert gym.forward("print('x' * 100); sys.stderr.write('err')").outputs[0].value is None
+    assert gym.last_stdout == "x" * 100 + "\nerr"
+    gym.forward("print('y' * 10_000)")
+    assert gym.last_stdout.startswith("y" * 4096 + "\n...") and gym.last_stdout.endswith("more bytes")
+
+
+def test_the_sandbox_tells_its_layers(session):
+    report = session.report()
+    assert "no new privileges" in report.layers
+    assert not set(report.layers) & set(report.missing)
+
+
+def test_unknown_devices_are_not_the_candidates_fault():
+    for device in ("sim:nothing", "tpu:0"):
+        with SessionFactory() as factory, pytest.raises(SessionError, match=r"h200|sim:GPU") as caught:
+            factory.open(EvalSettings(device=device))
+        assert caught.value.kind == "infra_error"
