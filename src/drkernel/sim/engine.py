@@ -216,7 +216,6 @@ class DeviceEngine:
             self._addresses(command.args),
             self.memory,
             checks=Checks(uninitialized=on, race=on),
-            count=True,
         )
         self._finish_launch(command, result)
 

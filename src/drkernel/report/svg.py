@@ -1,0 +1,219 @@
+"""Small plots as inline SVG: lines with bands, stacked areas, scatters and bars.
+
+They use the page's CSS variables for colour, so that one picture serves light and dark, and carry a ``<title>`` for
+screen readers and hover. No script, no network, no plotting library.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+WIDTH, HEIGHT = 520, 260
+LEFT, RIGHT, TOP, BOTTOM = 52, 14, 14, 40
+PALETTE = tuple(f"var(--c{k})" for k in range(1, 8))
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve. ``low`` and ``high`` draw a band around it."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float | None]
+    low: Sequence[float | None] | None = None
+    high: Sequence[float | None] | None = None
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The frame of a plot: data ranges and labels."""
+
+    x: tuple[float, float]
+    y: tuple[float, float]
+    x_label: str = ""
+    y_label: str = ""
+    log_y: bool = False
+
+    def px(self, value: float) -> float:
+        """Horizontal position of a data value."""
+        low, high = self.x
+        return LEFT + (value - low) / ((high - low) or 1) * (WIDTH - LEFT - RIGHT)
+
+    def py(self, value: float) -> float:
+        """Vertical position of a data value."""
+        low, high = self.y
+        if self.log_y:
+            low, high, value = math.log10(low), math.log10(high), math.log10(max(value, 1e-300))
+        return HEIGHT - BOTTOM - (value - low) / ((high - low) or 1) * (HEIGHT - TOP - BOTTOM)
+
+
+def line_plot(
+    lines: Sequence[Line], *, x_label: str = "step", y_label: str = "", y_range: tuple[float, float] | None = None
+) -> str:
+    """Curves over a common x. Gaps (``None``) break a curve."""
+    values = [v for line in lines for s in (line.y, line.low or (), line.high or ()) for v in s if v is not None]
+    xs = [v for line in lines for v in line.x]
+    if not values or not xs:
+        return empty_plot("no data yet")
+    axes = Axes((min(xs), max(xs)), y_range or nice_range(min(values), max(values)), x_label, y_label)
+    parts = [frame(axes)]
+    for k, line in enumerate(lines):
+        color = PALETTE[k % len(PALETTE)]
+        if line.low is not None and line.high is not None:
+            parts.append(_band(axes, line, color))
+        for run in _runs(line.x, line.y):
+            points = " ".join(f"{axes.px(x):.1f},{axes.py(y):.1f}" for x, y in run)
+            if len(run) == 1:
+                parts.append(_dot(axes, *run[0], color, 3, line.name))
+            else:
+                parts.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2"/>')
+    return _svg(parts, ", ".join(line.name for line in lines)) + legend([line.name for line in lines])
+
+
+def stacked_plot(
+    x: Sequence[float], series: dict[str, Sequence[float]], *, x_label: str = "step", y_label: str = ""
+) -> str:
+    """Shares that add up, as stacked areas."""
+    if not x or not series:
+        return empty_plot("no data yet")
+    totals = [sum(values[k] for values in series.values()) for k in range(len(x))]
+    axes = Axes((min(x), max(x)), (0.0, max([*totals, 1e-9])), x_label, y_label)
+    parts, base = [frame(axes)], [0.0] * len(x)
+    for k, values in enumerate(series.values()):
+        top = [b + v for b, v in zip(base, values, strict=True)]
+        upper = [f"{axes.px(a):.1f},{axes.py(t):.1f}" for a, t in zip(x, top, strict=True)]
+        lower = [f"{axes.px(a):.1f},{axes.py(b):.1f}" for a, b in zip(x, base, strict=True)][::-1]
+        parts.append(f'<polygon points="{" ".join(upper + lower)}" fill="{PALETTE[k % len(PALETTE)]}" opacity="0.8"/>')
+        base = top
+    return _svg(parts, "shares over time") + legend(list(series))
+
+
+def scatter_plot(
+    groups: dict[str, Sequence[tuple[float, float]]], *, x_label: str, y_label: str,
+    x_range: tuple[float, float] | None = None, guide_y: float | None = None,
+) -> str:  # fmt: skip
+    """Points by group; ``guide_y`` draws a dashed line."""
+    points = [p for group in groups.values() for p in group]
+    if not points:
+        return empty_plot("no data yet")
+    ys = [y for _, y in points] + ([guide_y] if guide_y is not None else [])
+    axes = Axes(
+        x_range or nice_range(min(x for x, _ in points), max(x for x, _ in points)),
+        nice_range(min(0.0, *ys), max(ys)),
+        x_label,
+        y_label,
+    )
+    parts = [frame(axes)]
+    if guide_y is not None:
+        y = axes.py(guide_y)
+        parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="guide"/>')
+    for k, (name, group) in enumerate(groups.items()):
+        parts += [_dot(axes, x, y, PALETTE[k % len(PALETTE)], 3, name) for x, y in group]
+    return _svg(parts, f"{y_label} against {x_label}") + legend(list(groups))
+
+
+def bar_rows(rows: Sequence[tuple[str, float, str]], maximum: float | None = None) -> str:
+    """Horizontal bars as HTML: (label, value, text beside it)."""
+    top = maximum or max((value for _, value, _ in rows), default=1) or 1
+    body = "".join(
+        f'<div class="bar-label">{escape(label)}</div>'
+        f'<div class="bar"><i style="width:{min(100, 100 * value / top):.1f}%">'
+        f'</i></div><div class="bar-value">{escape(text)}</div>'
+        for label, value, text in rows
+    )
+    return f'<div class="bars">{body}</div>'
+
+
+def empty_plot(text: str) -> str:
+    """A frame that says why it is empty."""
+    return _svg(
+        [f'<text x="{WIDTH / 2}" y="{HEIGHT / 2}" text-anchor="middle" class="tick">{escape(text)}</text>'], text
+    )
+
+
+def legend(names: Sequence[str]) -> str:
+    """Names beside their colours."""
+    items = "".join(
+        f'<span><i style="background:{PALETTE[k % len(PALETTE)]}"></i>{escape(name)}</span>'
+        for k, name in enumerate(names)
+    )
+    return f'<div class="legend">{items}</div>'
+
+
+def frame(axes: Axes) -> str:
+    """Grid, ticks and labels."""
+    parts = []
+    for value in ticks(*axes.y):
+        y = axes.py(value)
+        parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
+        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end" class="tick">{value:g}</text>')
+    for value in ticks(*axes.x):
+        x = axes.px(value)
+        parts.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle" class="tick">{value:g}</text>')
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    parts.append(
+        f'<text x="{middle}" y="{HEIGHT - 4}" text-anchor="middle" class="label">{escape(axes.x_label)}</text>'
+    )
+    parts.append(
+        f'<text x="12" y="{HEIGHT / 2}" text-anchor="middle" class="label" '
+        f'transform="rotate(-90 12 {HEIGHT / 2})">{escape(axes.y_label)}</text>'
+    )
+    return "".join(parts)
+
+
+def ticks(low: float, high: float, count: int = 5) -> list[float]:
+    """Round values that cover the range, ``count`` or so."""
+    if not high > low:
+        return [low]
+    raw = (high - low) / count
+    magnitude = 10 ** math.floor(math.log10(raw))
+    step = min((m for m in (1, 2, 2.5, 5, 10) if m * magnitude >= raw), default=10) * magnitude
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return [round(k * step, 12) for k in range(first, last + 1)]
+
+
+def nice_range(low: float, high: float) -> tuple[float, float]:
+    """The range with a little room, and some extent where there is none."""
+    if not high > low:
+        return (low - 0.5, high + 0.5)
+    room = 0.05 * (high - low)
+    return (0.0 if 0 <= low <= room * 4 else low - room, high + room)
+
+
+def _runs(x: Sequence[float], y: Sequence[float | None]) -> list[list[tuple[float, float]]]:
+    runs: list[list[tuple[float, float]]] = [[]]
+    for a, b in zip(x, y, strict=True):
+        if b is None or not math.isfinite(b):
+            runs.append([])
+        else:
+            runs[-1].append((a, b))
+    return [run for run in runs if run]
+
+
+def _band(axes: Axes, line: Line, color: str) -> str:
+    assert line.low is not None and line.high is not None
+    kept = [
+        (a, lo, hi) for a, lo, hi in zip(line.x, line.low, line.high, strict=True) if lo is not None and hi is not None
+    ]
+    upper = [f"{axes.px(a):.1f},{axes.py(hi):.1f}" for a, _, hi in kept]
+    lower = [f"{axes.px(a):.1f},{axes.py(lo):.1f}" for a, lo, _ in kept][::-1]
+    return f'<polygon points="{" ".join(upper + lower)}" fill="{color}" opacity="0.15"/>'
+
+
+def _dot(axes: Axes, x: float, y: float, color: str, radius: float, title: str) -> str:
+    return (
+        f'<circle cx="{axes.px(x):.1f}" cy="{axes.py(y):.1f}" r="{radius}" fill="{color}" opacity="0.6">'
+        f"<title>{escape(title)}: {x:.3g}, {y:.3g}</title></circle>"
+    )
+
+
+def _svg(parts: Sequence[str], title: str) -> str:
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}"><title>{escape(title)}</title>'
+        + "".join(parts)
+        + "</svg>"
+    )

@@ -1,0 +1,153 @@
+"""Elementary functions on vectors: polynomials for the common ones, libm lane by lane for the rest."""
+
+from __future__ import annotations
+
+from drkernel.sim.lower.emit import Emitter, vec
+from drkernel.sim.lower.rounding import constant, suffix
+from drkernel.sim.ttir.ir import UnsupportedOp
+
+_INTRINSICS = {"sqrt", "floor", "ceil", "trunc", "rint", "fabs", "roundeven", "round"}
+_LIBM = {
+    "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc",
+    "expm1", "log1p", "log10", "exp10", "cbrt", "lgamma", "tgamma", "pow", "atan2", "fmod", "remainder", "hypot",
+    "nextafter", "copysign", "fdim", "ldexp", "exp", "exp2", "log", "log2", "nearbyint", "logb", "j0", "j1", "y0", "y1",
+}  # fmt: skip
+_EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+"""Cephes expf: minimax for (exp(r) - 1 - r) / r² on |r| ≤ ln2/2"""
+_LOG = (
+    7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1,
+    2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
+)  # fmt: skip
+"""Cephes logf: minimax for (log(1+m) - m + m²/2) / m³ on [√½-1, √2-1]"""
+
+
+def math_call(e: Emitter, name: str, args: list[str], ty: str, width: int) -> str:
+    """``name`` applied to lanes of ``float`` or ``double``."""
+    vt = vec(width, ty)
+    if name in _INTRINSICS:
+        return e.call(f"llvm.{name}.{suffix(width, ty)}", vt, (vt, args[0]))
+    if name == "rsqrt":
+        root = e.call(f"llvm.sqrt.{suffix(width, ty)}", vt, (vt, args[0]))
+        return e.bin("fdiv", vt, constant(1.0, width, ty), root)
+    if ty == "float" and name in ("exp", "exp2"):
+        return _exp(e, args[0], width, base2=name == "exp2")
+    if ty == "float" and name in ("log", "log2"):
+        return _log(e, args[0], width, base2=name == "log2")
+    if ty == "float" and name == "tanh":
+        return _tanh(e, args[0], width)
+    if name in _LIBM:
+        return _libm(e, name + ("f" if ty == "float" else ""), args, ty, width)
+    raise UnsupportedOp(f"the function {name}")
+
+
+def _fma(e: Emitter, a: str, b: str, c: str, width: int) -> str:
+    ft = vec(width, "float")
+    return e.call(f"llvm.fma.{suffix(width)}", ft, (ft, a), (ft, b), (ft, c))
+
+
+def _exp(e: Emitter, x: str, width: int, base2: bool) -> str:
+    ft, it, bt = vec(width, "float"), vec(width, "i32"), vec(width, "i1")
+    low, high = (-152.0, 129.0) if base2 else (-105.0, 89.5)
+
+    def c(value: float) -> str:
+        return constant(_single(value), width, "float")
+
+    clamped = e.call(f"llvm.maxnum.{suffix(width)}", ft, (ft, x), (ft, c(low)))
+    clamped = e.call(f"llvm.minnum.{suffix(width)}", ft, (ft, clamped), (ft, c(high)))
+    scaled = clamped if base2 else e.bin("fmul", ft, clamped, c(1.44269504088896341))
+    whole = e.call(f"llvm.roundeven.{suffix(width)}", ft, (ft, scaled))
+    if base2:
+        rest = e.bin("fmul", ft, e.bin("fsub", ft, clamped, whole), c(0.693147180559945309))
+    else:
+        rest = _fma(e, whole, c(-0.693359375), clamped, width)
+        rest = _fma(e, whole, c(2.12194440e-4), rest, width)
+    poly = c(_EXP[0])
+    for coefficient in _EXP[1:]:
+        poly = _fma(e, poly, rest, c(coefficient), width)
+    square = e.bin("fmul", ft, rest, rest)
+    value = e.bin("fadd", ft, _fma(e, poly, square, rest, width), c(1.0))
+    n = e.cast("fptosi", ft, whole, it)
+    half = e.bin("ashr", it, n, constant(1, width, "i32"))
+    for part in (half, e.bin("sub", it, n, half)):
+        bits = e.bin("shl", it, e.bin("add", it, part, constant(127, width, "i32")), constant(23, width, "i32"))
+        value = e.bin("fmul", ft, value, e.cast("bitcast", it, bits, ft))
+    nan = e.bin("fcmp uno", ft, x, x)
+    return e.op(f"select {bt} {nan}, {ft} {x}, {ft} {value}")
+
+
+def _log(e: Emitter, x: str, width: int, base2: bool) -> str:
+    ft, it, bt = vec(width, "float"), vec(width, "i32"), vec(width, "i1")
+
+    def c(value: float) -> str:
+        return constant(_single(value), width, "float")
+
+    tiny = e.bin("fcmp olt", ft, x, c(1.17549435e-38))
+    lifted = e.op(f"select {bt} {tiny}, {ft} {e.op(f'fmul {ft} {x}, {c(8388608.0)}')}, {ft} {x}")
+    bits = e.cast("bitcast", ft, lifted, it)
+    # mantissa in [sqrt(1/2), sqrt(2)): subtract the bits of sqrt(1/2) before splitting
+    shifted = e.bin("sub", it, bits, constant(0x3F3504F3, width, "i32"))
+    exponent = e.bin("ashr", it, shifted, constant(23, width, "i32"))
+    low = e.bin("and", it, shifted, constant(0x7FFFFF, width, "i32"))
+    m_bits = e.bin("add", it, low, constant(0x3F3504F3, width, "i32"))
+    m = e.bin("fsub", ft, e.cast("bitcast", it, m_bits, ft), c(1.0))
+    n = e.cast("sitofp", it, exponent, ft)
+    n = e.op(f"select {bt} {tiny}, {ft} {e.op(f'fsub {ft} {n}, {c(23.0)}')}, {ft} {n}")
+    poly = c(_LOG[0])
+    for coefficient in _LOG[1:]:
+        poly = _fma(e, poly, m, c(coefficient), width)
+    square = e.bin("fmul", ft, m, m)
+    tail = e.bin("fmul", ft, e.bin("fmul", ft, poly, m), square)
+    tail = _fma(e, square, c(-0.5), tail, width)
+    if base2:
+        log_m = e.bin("fadd", ft, m, tail)
+        value = _fma(e, log_m, c(1.44269504088896341), n, width)
+    else:
+        tail = _fma(e, n, c(-2.12194440e-4), tail, width)
+        value = e.bin("fadd", ft, m, tail)
+        value = _fma(e, n, c(0.693359375), value, width)
+    infinite = e.bin("fcmp oeq", ft, x, c(float("inf")))
+    value = e.op(f"select {bt} {infinite}, {ft} {x}, {ft} {value}")
+    zero = e.bin("fcmp oeq", ft, x, c(0.0))
+    value = e.op(f"select {bt} {zero}, {ft} {c(float('-inf'))}, {ft} {value}")
+    invalid = e.bin("fcmp ult", ft, x, c(0.0))  # negative or NaN
+    return e.op(f"select {bt} {invalid}, {ft} {c(float('nan'))}, {ft} {value}")
+
+
+def _tanh(e: Emitter, x: str, width: int) -> str:
+    """Cephes tanhf: a polynomial near zero, 1 - 2/(exp(2|x|)+1) elsewhere."""
+    ft, bt = vec(width, "float"), vec(width, "i1")
+
+    def c(value: float) -> str:
+        return constant(_single(value), width, "float")
+
+    mag = e.call(f"llvm.fabs.{suffix(width)}", ft, (ft, x))
+    grown = _exp(e, e.bin("fadd", ft, mag, mag), width, base2=False)
+    far = e.bin("fdiv", ft, c(2.0), e.bin("fadd", ft, grown, c(1.0)))
+    far = e.bin("fsub", ft, c(1.0), far)
+    far = e.call(f"llvm.copysign.{suffix(width)}", ft, (ft, far), (ft, x))
+    square = e.bin("fmul", ft, x, x)
+    poly = c(-5.70498872745e-3)
+    for coefficient in (2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1):
+        poly = _fma(e, poly, square, c(coefficient), width)
+    near = _fma(e, e.bin("fmul", ft, poly, square), x, x, width)
+    is_near = e.bin("fcmp olt", ft, mag, c(0.625))
+    return e.op(f"select {bt} {is_near}, {ft} {near}, {ft} {far}")
+
+
+def _single(value: float) -> float:
+    import struct
+
+    return float(struct.unpack("<f", struct.pack("<f", value))[0])
+
+
+def _libm(e: Emitter, symbol: str, args: list[str], ty: str, width: int) -> str:
+    """Call a scalar library function for every lane."""
+    if width == 1:
+        return e.call(symbol, ty, *((ty, a) for a in args))
+    vt = vec(width, ty)
+    result = "poison"
+    for lane in range(width):
+        scalars = [(ty, e.op(f"extractelement {vt} {a}, i64 {lane}")) for a in args]
+        value = e.call(symbol, ty, *scalars)
+        result = e.op(f"insertelement {vt} {result}, {ty} {value}, i64 {lane}")
+    return result

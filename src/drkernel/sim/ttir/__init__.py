@@ -1,0 +1,1 @@
+"""Triton's IR (TTIR) as records: types, operations, and the reader of its textual form."""
