@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from drkernel.config import Config, ConfigError, dump_config, load_config
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.task import Task, override_constants, sized_reference
-from drkernel.verdict import Profile, ProfileRow, Verdict
+from drkernel.verdict import Correctness, Mismatch, Profile, ProfileRow, Verdict
 
 SOURCE = "ROWS = 4096\nCOLS = 64  # columns\n\nclass Model: ...\n"
 
@@ -24,6 +24,12 @@ def test_json_round_trip_and_unknown_fields():
         Task.model_validate({**one.model_dump(), "colour": "red"})
     with pytest.raises(ValidationError):
         Task.model_validate({**one.model_dump(), "schema_version": 2})
+
+
+def test_nan_and_infinity_survive_json():
+    wrong = Mismatch(output=0, index=(1,), expected=1.0, actual=float("-inf"), tolerance=0.1, wrong_fraction=0.5)
+    one = Correctness(checked_calls=1, passed_calls=0, max_error=float("inf"), mismatch=wrong)
+    assert Correctness.model_validate_json(one.model_dump_json()) == one
 
 
 def test_profiles_override_constants_in_place():

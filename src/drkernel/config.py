@@ -18,7 +18,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 class Config(BaseModel):
     """Base of every config and record: frozen, and an unknown key is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # NaN and infinity are written as strings: JSON has no numbers for them, and null would not read back
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
 
 
 class ConfigError(ValueError):

@@ -21,7 +21,7 @@ class Model(nn.Module):
 
 
 def get_inputs():
-    return [torch.randn(BATCH, CHANNELS, SIZE, SIZE)]
+    return [torch.randn(BATCH, CHANNELS, SIZE, SIZE) + torch.randn(BATCH, CHANNELS, 1, 1)]
 
 
 def get_init_inputs():

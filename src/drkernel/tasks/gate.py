@@ -1,0 +1,274 @@
+"""The admission gate: a task must be able to fail a wrong answer.
+
+Controls are answers that are wrong by construction: zeros, a constant, another seed's outputs, an input passed through,
+the first row repeated, the reference in the next lower precision, the reference without its parameters. Each is put in
+place of one output at a time, the other outputs right, and judged on several calls exactly as a candidate is. A control
+that passes them all marks the task *ill-conditioned* and is named with its numbers; so does a reference that fails
+itself, or fails when it is honestly computed in another order (reorder.py). Parameters and inputs without any
+influence are only noted: leaving them out is a correct simplification.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from pydantic import Field
+from torch import nn
+from torch.utils._pytree import tree_map
+
+from drkernel.config import Config
+from drkernel.task import Task
+from drkernel.tasks.compare import compare
+from drkernel.tasks.inputs import Variant
+from drkernel.tasks.oracle import ExpectedOutput, RawOutput, flatten_outputs
+from drkernel.tasks.problem import Call, Instance, load_problem
+from drkernel.tasks.promote import cloned, run_rounded
+from drkernel.tasks.reference import TaskError
+from drkernel.tasks.reorder import Reordered
+from drkernel.tasks.tolerance import MANTISSA_BITS
+
+CALLS: tuple[Variant, ...] = ("declared", "affine", "heavy")
+"""Variants of the calls that a control must all pass to mark a task: as many as the judge makes by default."""
+
+_LOWER_DTYPE = {"fp64": torch.float32, "fp32": torch.float16, "tf32": torch.bfloat16, "fp16": torch.bfloat16}
+
+
+class ControlResult(Config):
+    """How one control fared."""
+
+    control: str = Field(
+        description="'zeros', 'constant', 'stale', 'pass_through', 'first_row', 'lower_precision', ..."
+    )
+    output: int = Field(ge=0, description="the output that the control replaced")
+    passed: bool = Field(description="the wrong answer was accepted on every call: the task is ill-conditioned")
+    error: float = Field(description="worst |difference| over tolerance on any call; > 1 fails, infinite for integers")
+    detail: str = Field("", description="what the control was, where it has variants")
+
+
+class GateReport(Config):
+    """What the gate found about one task at one size profile."""
+
+    task_id: str
+    profile: str | None
+    admitted: bool = Field(description="every wrong answer failed, the reference itself passed")
+    ill_conditioned_by: tuple[str, ...] = Field((), description="controls that passed, or other reasons in words")
+    controls: tuple[ControlResult, ...] = ()
+    notes: tuple[str, ...] = Field((), description="inert parameters or inputs, an oracle that is not double, ...")
+    error: str | None = Field(None, description="why the task could not be run at all")
+    seconds: float = Field(0.0, ge=0, description="wall seconds that the gate took")
+
+
+def admit(task: Task, profile: str | None, seed: int = 0) -> GateReport:
+    """Run every control against a task. Never raises for what is wrong with the task: the report says it."""
+    start = time.perf_counter()
+    try:
+        instance = load_problem(task, profile).instance(seed)
+        calls = [instance.draw_call(seed + 1 + index, variant) for index, variant in enumerate(CALLS)]
+        reasons = _reference_faults(instance, calls)
+        controls = tuple(_run_controls(instance, calls, seed))
+        notes = tuple(_notes(instance, calls, seed))
+    except TaskError as error:
+        return _unusable(task, profile, str(error), start)
+    except Exception as error:  # a reference may raise anything; the report carries it
+        return _unusable(task, profile, f"the reference raised {type(error).__name__}: {error}", start)
+    reasons += [name for name in dict.fromkeys(result.control for result in controls if result.passed)]
+    return GateReport(
+        task_id=task.id,
+        profile=profile,
+        admitted=not reasons,
+        ill_conditioned_by=tuple(reasons),
+        controls=controls,
+        notes=notes,
+        seconds=time.perf_counter() - start,
+    )
+
+
+def _unusable(task: Task, profile: str | None, error: str, start: float) -> GateReport:
+    seconds = time.perf_counter() - start
+    return GateReport(task_id=task.id, profile=profile, admitted=False, error=error, seconds=seconds)
+
+
+def _reference_faults(instance: Instance, calls: list[Call]) -> list[str]:
+    """What is wrong with the reference itself, in words."""
+    faults = []
+    for call in calls:
+        if not call.oracle.outputs:
+            return ["the reference returns no output"]
+        if not call.oracle.finite:
+            faults.append(f"the reference's outputs are not finite on {call.variant} inputs")
+        if call.oracle.unstable_fraction > 0.01:
+            faults.append(f"rounding flips {call.oracle.unstable_fraction:.1%} of an output on {call.variant} inputs")
+        result = compare(instance.run(call.inputs), call.oracle, instance.rule)
+        if result.passed_calls == 0:
+            faults.append(f"the reference fails itself on {call.variant} inputs: {result.message}")
+            continue
+        with Reordered():
+            result = compare(instance.run(call.inputs), call.oracle, instance.rule)
+        if result.passed_calls == 0:
+            faults.append(f"an honest reordering fails on {call.variant} inputs: {result.message}")
+    return list(dict.fromkeys(faults))
+
+
+def _run_controls(instance: Instance, calls: list[Call], seed: int) -> Iterator[ControlResult]:
+    """Every control on every output it applies to."""
+    stale = instance.run(instance.problem.reference.draw_inputs(seed + 1000))
+    lower = [_lower_precision(instance, call) for call in calls]
+    for index, first in enumerate(calls[0].oracle.outputs):
+        expected = [call.oracle.outputs[index] for call in calls]
+        answers: dict[str, list[RawOutput]] = {
+            "zeros": [torch.zeros_like(want.value) for want in expected],
+            "constant": [_constant(want) for want in expected],
+            "stale": [stale[index] if _alike(stale, want, index) else None for want in expected],
+            "first_row": [_first_row(want) for want in expected],
+        }
+        if first.floating:
+            answers["lower_precision"] = [outputs[index] for outputs in lower]
+        for name, answer in answers.items():
+            if all(value is not None for value in answer):
+                yield _judge(instance, calls, name, [{index: value} for value in answer])
+        for place in _same_shape_inputs(calls[0], index):
+            yield _judge(instance, calls, "pass_through", [{index: c.inputs[place]} for c in calls], f"input {place}")
+    for name, model in _parameter_controls(instance).items():
+        # all outputs at once: one of them may well not depend on any parameter
+        yield _judge(instance, calls, name, [dict(enumerate(_run(model, call.inputs))) for call in calls])
+
+
+def _judge(
+    instance: Instance, calls: list[Call], name: str, wrong: list[dict[int, RawOutput]], detail: str = ""
+) -> ControlResult:
+    """Judge wrong outputs (by index, one set a call) among right ones, until one call fails."""
+    worst, passed = 0.0, True
+    for call, replaced in zip(calls, wrong, strict=True):
+        expected = call.oracle.outputs
+        outputs = [_in_form_of(replaced.get(index, want.value), want) for index, want in enumerate(expected)]
+        result = compare(outputs, call.oracle, instance.rule)
+        worst = max(worst, math.inf if result.max_error is None else result.max_error)
+        if result.passed_calls == 0:
+            passed = False
+            break
+    return ControlResult(control=name, output=min(wrong[0]), passed=passed, error=worst, detail=detail)
+
+
+def _in_form_of(value: RawOutput, expected: ExpectedOutput) -> RawOutput:
+    """A value in the dtype and Python type of an output, so that only its content can be wrong."""
+    if expected.python_type == "NoneType":
+        return None
+    if expected.python_type != "Tensor":
+        number = value.item() if isinstance(value, torch.Tensor) else value
+        return {"float": float, "int": int, "bool": bool}[expected.python_type](number)  # type: ignore[arg-type]
+    return torch.as_tensor(value).to(expected.declared.dtype)
+
+
+def _constant(expected: ExpectedOutput) -> RawOutput:
+    """The oracle's own mean everywhere (the most frequent value for integers); no control for a single number."""
+    if expected.value.numel() < 2:
+        return None
+    if not expected.floating:
+        return torch.full_like(expected.value, expected.value.flatten().mode().values.item())
+    finite = expected.value[torch.isfinite(expected.value)]
+    return torch.full_like(expected.value, finite.mean().item()) if finite.numel() else None
+
+
+def _first_row(expected: ExpectedOutput) -> RawOutput:
+    """The first slice along the first dimension longer than one, repeated; none for a single number."""
+    for dim, length in enumerate(expected.value.shape):
+        if length > 1:
+            return expected.value.narrow(dim, 0, 1).expand_as(expected.value)
+    return None
+
+
+def _alike(stale: list[RawOutput], want: ExpectedOutput, index: int) -> bool:
+    """Outputs whose shape depends on the data cannot be replaced by another seed's."""
+    if len(stale) <= index or stale[index] is None:
+        return False
+    return torch.as_tensor(stale[index]).shape == want.value.shape
+
+
+def _same_shape_inputs(call: Call, index: int) -> list[int]:
+    shape = call.oracle.outputs[index].value.shape
+    return [
+        place
+        for place, value in enumerate(call.inputs)
+        if isinstance(value, torch.Tensor) and value.shape == shape and value.numel() > 0
+    ]
+
+
+def _lower_precision(instance: Instance, call: Call) -> list[RawOutput]:
+    """The reference computed in the next lower precision.
+
+    Real arithmetic in the lower dtype; where that does not run, or overflows its range, and below bf16 (no fp8
+    arithmetic on a CPU), the double run with operands rounded to the lower precision's mantissa.
+    """
+    precision = instance.problem.task.precision
+    dtype = _LOWER_DTYPE.get(precision)
+    if dtype is not None:
+        model = copy.deepcopy(instance.model).to(dtype)
+        inputs = tree_map(lambda leaf: _cast(leaf, dtype), call.inputs)
+        try:
+            outputs = _run(model, inputs)
+        except (RuntimeError, NotImplementedError):
+            outputs = []
+        if len(outputs) == len(call.oracle.outputs) and all(map(_finite, outputs)):
+            return outputs
+    bits = MANTISSA_BITS["fp8" if precision == "bf16" else "bf16" if precision in ("tf32", "fp16") else "tf32"]
+    return flatten_outputs(run_rounded(instance.model, call.inputs, bits))
+
+
+def _cast(leaf: Any, dtype: torch.dtype) -> Any:
+    return leaf.to(dtype) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
+
+
+def _finite(value: RawOutput) -> bool:
+    return not isinstance(value, torch.Tensor) or bool(torch.isfinite(value).all())
+
+
+def _parameter_controls(instance: Instance) -> dict[str, nn.Module]:
+    """The reference without its parameters: as the constructor made them, and all zero."""
+    controls: dict[str, nn.Module] = {}
+    if instance.randomized:
+        controls["default_parameters"] = instance.problem.instance(instance.seed, randomize=False).model
+    if any(True for _ in instance.model.parameters()):
+        empty = copy.deepcopy(instance.model)
+        for parameter in empty.parameters():
+            nn.init.zeros_(parameter)
+        controls["zero_parameters"] = empty
+    return controls
+
+
+def _notes(instance: Instance, calls: list[Call], seed: int) -> Iterator[str]:
+    """What a person should know about the task although it does not mark it."""
+    call = calls[0]
+    if call.oracle.fallback:
+        yield call.oracle.fallback
+    for weakened in calls:
+        if weakened.strength < 1:
+            yield f"{weakened.variant} inputs used at strength {weakened.strength:g}: the reference is fragile beyond"
+    other = instance.problem.instance(seed + 7)
+    for name, parameter in instance.model.named_parameters():
+        changed = copy.deepcopy(instance.model)
+        with torch.no_grad():
+            changed.get_parameter(name).copy_(other.model.get_parameter(name))
+        if parameter.numel() and _no_influence(instance, changed, call, call.inputs):
+            yield f"parameter {name} has no influence on the outputs"
+    fresh = instance.problem.reference.draw_inputs(seed + 2000)
+    for place, value in enumerate(call.inputs):
+        if not isinstance(value, torch.Tensor) or value.numel() == 0 or torch.equal(value, fresh[place]):
+            continue
+        inputs = [*call.inputs[:place], fresh[place], *call.inputs[place + 1 :]]
+        if _no_influence(instance, instance.model, call, inputs):
+            yield f"input {place} has no influence on the outputs"
+
+
+def _no_influence(instance: Instance, model: nn.Module, call: Call, inputs: list[Any]) -> bool:
+    return compare(_run(model, inputs), call.oracle, instance.rule).passed_calls == 1
+
+
+def _run(model: nn.Module, inputs: list[Any]) -> list[RawOutput]:
+    """Outputs of a copy of the module on copies of the inputs, so that nothing is kept or changed."""
+    with torch.no_grad():
+        return flatten_outputs(copy.deepcopy(model)(*cloned(inputs)))

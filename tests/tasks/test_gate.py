@@ -1,0 +1,133 @@
+"""The admission gate: names what a degenerate task accepts, and admits the built-in suite."""
+
+import pytest
+
+from drkernel.task import Task, Tolerance
+from drkernel.tasks.builtin import builtin_task, builtin_tasks
+from drkernel.tasks.gate import GateReport, admit
+
+HEADER = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
+
+
+def task(forward, inputs="[torch.randn(16, 24)]", init="", arguments="x", **fields):
+    """A task from the body of ``forward`` and the list of inputs."""
+    constructor = f"    def __init__(self):\n        super().__init__()\n        {init}\n" if init else ""
+    source = (
+        f"{HEADER}class Model(nn.Module):\n{constructor}    def forward(self, {arguments}):\n        {forward}\n"
+        f"def get_inputs():\n    return {inputs}\ndef get_init_inputs():\n    return []\n"
+    )
+    return Task(id="test/task", reference=source, **fields)
+
+
+@pytest.mark.parametrize("name", [item.id.removeprefix("builtin/") for item in builtin_tasks()])
+def test_the_built_in_suite_is_admitted(name):
+    report = admit(builtin_task(name), "tiny")
+    assert report.admitted, report
+    assert {"zeros", "stale"} <= {result.control for result in report.controls}
+    assert GateReport.model_validate_json(report.model_dump_json()) == report
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [item.id.removeprefix("builtin/") for item in builtin_tasks()])
+def test_the_built_in_suite_is_admitted_at_small_sizes(name):
+    report = admit(builtin_task(name), "small")
+    assert report.admitted, report
+
+
+@pytest.mark.parametrize("seed", [11, 222])
+@pytest.mark.parametrize(
+    "name", ["level1/gelu_tanh_fp16", "level1/silu_bf16", "level1/mse_loss", "level1/cross_entropy"]
+)
+def test_narrow_margins_hold_on_other_seeds(name, seed):
+    assert admit(builtin_task(name), "tiny", seed).admitted
+
+
+DEGENERATE = {
+    "zeros": task("return torch.relu(x - x.max(dim=1, keepdim=True).values)"),
+    "constant": task("return torch.softmax(x, -1).sum(-1)"),
+    "stale": task("return torch.ones_like(x) * 3 + 0 * x"),
+    "first_row": task("return x.mean(0, keepdim=True).expand(16, 24) * 1.0"),
+    "pass_through": task("return x + 0.0"),
+    "default_parameters": task(
+        "return F.instance_norm(self.scale * x)", "[torch.randn(2, 3, 40)]", "self.scale = nn.Parameter(torch.ones(1))"
+    ),
+    "zero_parameters": task(
+        "return torch.softmax(x + self.shift, -1)", init="self.shift = nn.Parameter(torch.randn(1))"
+    ),
+    "lower_precision": task("return (x > 0).float() + 1.0"),
+}
+
+
+@pytest.mark.parametrize("control", list(DEGENERATE))
+def test_each_control_marks_the_task_that_it_fits(control):
+    report = admit(DEGENERATE[control], None)
+    assert not report.admitted and control in report.ill_conditioned_by, report
+    accepted = [result for result in report.controls if result.control == control]
+    assert any(result.passed and result.error <= 1 for result in accepted)
+
+
+def test_layer_norm_does_not_pass_as_a_copy():
+    """With only randn inputs and unit weights the output is nearly the input (HACKS 22, 25); variants show it."""
+    layer_norm = task(
+        "return F.layer_norm(x, (256,))", "[torch.randn(16, 256)]", tolerance=Tolerance(rtol=0.3, atol_scale=0.5)
+    )
+    report = admit(layer_norm, None)
+    through = next(result for result in report.controls if result.control == "pass_through")
+    assert not through.passed and through.error > 2
+
+
+def test_one_weak_output_of_several_is_found():
+    report = admit(task("return x.exp(), torch.softmax(x, -1).sum(-1)"), None)
+    assert {(result.control, result.output) for result in report.controls if result.passed} >= {("constant", 1)}
+    assert not any(result.passed for result in report.controls if result.output == 0)
+
+
+def test_a_loose_explicit_tolerance_is_caught():
+    report = admit(task("return x * 1e-3", tolerance=Tolerance(rtol=0.0, atol_scale=50.0)), None)
+    assert "zeros" in report.ill_conditioned_by
+
+
+def test_inert_parameters_and_inputs_are_noted_not_condemned():
+    source = task(
+        "return F.batch_norm(self.linear(x), None, None, training=True) + 0 * y",
+        "[torch.randn(16, 24), torch.randn(16, 8)]",
+        "self.linear = nn.Linear(24, 8)",
+        "x, y",
+    )
+    report = admit(source, None)
+    assert report.admitted
+    assert "parameter linear.bias has no influence on the outputs" in report.notes
+    assert "input 1 has no influence on the outputs" in report.notes
+
+
+def test_a_random_reference_is_refused():
+    report = admit(task("return F.dropout(x, 0.5, training=True)"), None)
+    assert not report.admitted and any("fails itself" in reason for reason in report.ill_conditioned_by)
+
+
+def test_a_reference_that_is_not_finite_is_refused():
+    report = admit(task("return (x * 100).exp()"), None)
+    assert not report.admitted and any("not finite" in reason for reason in report.ill_conditioned_by)
+
+
+def test_a_reference_dominated_by_rounding_is_refused():
+    report = admit(task("return (torch.sin(x * 1e8))"), None)
+    assert not report.admitted and any("rounding flips" in reason for reason in report.ill_conditioned_by)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("return x @ x", "raised RuntimeError"),
+        ("return 'text'", "str cannot be compared"),
+        ("return undefined_name", "NameError"),
+    ],
+)
+def test_a_reference_that_does_not_run_is_an_error_not_an_exception(body, words):
+    report = admit(task(body), None)
+    assert not report.admitted and words in report.error
+
+
+def test_a_source_that_does_not_load_is_an_error():
+    report = admit(Task(id="x", reference="class Model: pass"), None)
+    assert "defines no get_inputs" in report.error
