@@ -196,8 +196,8 @@ def report(outcomes: list[Outcome], worst: int) -> None:
     print(f"\nworst {min(worst, len(done))} (modelled / published):")
     for item in done[:worst]:
         print(
-            f"  {item.level}/{item.name[:56]:56s} {item.measured * 1e3:9.3f} ms published {item.modelled * 1e3:9.3f} ms "
-            f"modelled  x{item.modelled / item.measured:.2f}"
+            f"  {item.level}/{item.name[:56]:56s} {item.measured * 1e3:9.3f} ms published "
+            f"{item.modelled * 1e3:9.3f} ms modelled  x{item.modelled / item.measured:.2f}"
         )
     for item in outcomes:
         if item.reason:

@@ -6,15 +6,24 @@ import math
 from dataclasses import dataclass
 
 from drkernel.sim.cost.call import Call, read, scratch, write
-from drkernel.sim.cost.gemm import gemm_unit, plan_gemm
+from drkernel.sim.cost.gemm import Product, gemm_unit, plan_gemm
 from drkernel.sim.cost.kernel import Access, KernelWork
 from drkernel.sim.cost.pointwise import BROADCAST_EFFICIENCY, streaming
 from drkernel.sim.cost.records import TensorMeta
 
-IMPLICIT_GEMM_SHARE = 0.75
-"""Share of a plain product's tile rate that an implicit GEMM keeps: index arithmetic and predicated loads."""
-LAYOUT_EFFICIENCY = 0.75
-"""NCHW <-> NHWC conversion, a tiled transpose through shared memory, against a plain copy."""
+CONVERT_EFFICIENCY = 0.95
+"""NCHW -> NHWC conversion, a tiled transpose through shared memory, against a plain copy."""
+CONV_OVERLAP = 0.3
+"""How far an implicit GEMM hides its output's stores and input's first loads behind its products: few blocks share an
+SM, and all of a wave store at about the same time."""
+SIMT_SHARE, SIMT_COLUMNS = 0.40, 32
+"""Share of the fp32 peak that the vector-unit implicit GEMM reaches, and the width it pads output channels to."""
+K_SLICE_BYTES = 64
+"""A step of the main loop stays within one tap of the filter, so that fewer channels than fill it are padded."""
+ALIGNED_BYTES = 16
+"""Tensor-core kernels need whole 16-byte groups of channels; others run on the vector units."""
+DEPTHWISE_BASE, DEPTHWISE_TAP = 230.0, 12.0
+"""Instructions per output and per tap of PyTorch's direct depthwise kernel (index divisions, bounds, a load a tap)."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +34,10 @@ class ConvShape:
     pixels: int
     columns: int
     depth: int
+    channels: int
     kernel: int
-    transposed: bool
+    transposed: bool = False
+    unit_stride_gradient: bool = False
 
     @property
     def flops(self) -> float:
@@ -34,55 +45,70 @@ class ConvShape:
         return 2.0 * self.groups * self.pixels * self.columns * self.depth
 
 
-def conv_shape(
-    x: TensorMeta, weight: TensorMeta, out: TensorMeta, stride: list[int], transposed: bool, groups: int
-) -> ConvShape:
-    """The products of a convolution; a transposed one of stride s has 1/s of the kernel's taps at each output."""
+def conv_shape(x: TensorMeta, weight: TensorMeta, out: TensorMeta, args: Call) -> ConvShape:
+    """The products of ``aten.convolution``.
+
+    A transposed convolution of stride s has 1/s of the kernel's taps at each output; with dilation too, the kernels do
+    not skip the taps that fall between inputs.
+    """
+    dims = len(weight.shape) - 2
+    stride, dilation = args.numbers(3) or [1], args.numbers(5) or [1]
+    stride = stride * dims if len(stride) == 1 else stride
+    groups = int(args.number(8, 1))
     kernel = math.prod(weight.shape[2:])
     pixels = out.elements // max(1, out.shape[1])
-    if transposed:
-        taps = math.prod(max(1.0, k / s) for k, s in zip(weight.shape[2:], stride, strict=False))
-        depth = max(1, round(weight.shape[0] // groups * taps))
-        return ConvShape(groups, pixels, weight.shape[1], depth, kernel, True)
-    return ConvShape(groups, pixels, weight.shape[0] // groups, weight.shape[1] * kernel, kernel, False)
+    if not args.number(6, 0):
+        return ConvShape(
+            groups, pixels, weight.shape[0] // groups, weight.shape[1] * kernel, x.shape[1] // groups, kernel
+        )
+    taps = float(kernel)
+    if max(dilation) == 1:
+        taps = math.prod(max(1.0, size / step) for size, step in zip(weight.shape[2:], stride, strict=True))
+    depth = max(1, round(weight.shape[0] // groups * taps))
+    unit_stride = max(stride) == 1 and max(dilation) == 1
+    return ConvShape(groups, pixels, weight.shape[1], depth, x.shape[1] // groups, kernel, True, unit_stride)
 
 
 def convolution(call: Call) -> list[KernelWork]:
     """The kernels of ``aten.convolution``: conversions, the product, and a bias pass (PyTorch adds it separately)."""
     x, weight, out = call.inputs[0], call.inputs[1], call.outputs[0]
-    dims = len(weight.shape) - 2
-    stride = call.numbers(3) or [1]
-    stride = stride * dims if len(stride) == 1 else stride
-    transposed = bool(call.number(6, 0))
-    groups = int(call.number(8, 1))
-    shape = conv_shape(x, weight, out, stride, transposed, groups)
-    work = depthwise(call, shape) if groups > 1 and shape.columns <= 2 else implicit_gemm(call, shape)
+    shape = conv_shape(x, weight, out, call)
+    if shape.groups > 1 and shape.channels == 1 and not call.number(6, 0):
+        work = depthwise(call, shape)
+    else:
+        work = implicit_gemm(call, shape)
     if len(call.inputs) > 2:
+        elements = float(out.elements)
+        flops = {"fp32": elements, "int": 8.0 * elements}
         work.append(
-            streaming(
-                "bias",
-                [read(out), read(call.inputs[2]), write(out)],
-                float(out.elements),
-                {"fp32": float(out.elements), "int": 8.0 * out.elements},
-                BROADCAST_EFFICIENCY,
-            )
+            streaming("bias", [read(out), read(call.inputs[2]), write(out)], elements, flops, BROADCAST_EFFICIENCY)
         )
     return work
 
 
 def implicit_gemm(call: Call, shape: ConvShape) -> list[KernelWork]:
-    """Tensor-core implicit GEMM (TF32 for fp32, cuDNN's default under PyTorch), NHWC inside."""
+    """Implicit GEMM. On tensor cores (TF32 for fp32, cuDNN's default under PyTorch) it reads NHWC and writes NCHW.
+
+    The data gradients of strided or dilated convolutions write NHWC, which is converted back.
+    """
     x, weight, out = call.inputs[0], call.inputs[1], call.outputs[0]
     unit = gemm_unit(x.dtype, tf32=True)
+    aligned = shape.channels * x.itemsize % ALIGNED_BYTES == 0
     work: list[KernelWork] = []
-    pointwise = shape.kernel == 1
-    source, result = read(x), write(out)
-    nhwc = _is_channels_last(x)
-    if not pointwise and not nhwc and unit.startswith("tensor_"):
-        work.append(_convert("nchw_to_nhwc", read(x), scratch(x.nbytes, write=True), x))
-        source, result = scratch(x.nbytes), scratch(out.nbytes, write=True)
-    plan = plan_gemm(shape.pixels, shape.columns, shape.depth, shape.groups, x.itemsize, unit, call.spec)
-    share = IMPLICIT_GEMM_SHARE if not pointwise else 1.0
+    source, result, tiles, depth = read(x), write(out), "", shape.depth
+    if unit.startswith("tensor_") and not aligned:
+        return [_vector_gemm(call, shape)]
+    if unit.startswith("tensor_") and shape.kernel > 1:
+        gradient = shape.unit_stride_gradient and len(x.shape) == 5
+        tiles = "gradient_3d" if gradient else "convolution"
+        depth = padded_depth(shape, x.itemsize)
+        if not _is_channels_last(x):
+            work.append(_convert(x, read(x), scratch(x.nbytes, write=True)))
+            source = scratch(x.nbytes)
+            if shape.transposed and not shape.unit_stride_gradient:
+                result = scratch(out.nbytes, write=True)
+    product = Product(shape.pixels, shape.columns, depth, shape.groups, x.itemsize, unit, tiles)
+    plan = plan_gemm(product, call.spec)
     work.append(
         KernelWork(
             "implicit_gemm",
@@ -92,24 +118,54 @@ def implicit_gemm(call: Call, shape: ConvShape) -> list[KernelWork]:
             threads=256,
             blocks_per_sm=2,
             bytes_in_flight=96.0,
-            compute_seconds=plan.seconds / share,
+            compute_seconds=plan.seconds,
+            overlap=CONV_OVERLAP if shape.kernel > 1 else 1.0,
             fixed_kernels=2 if plan.split > 1 else 1,
         )
     )
-    if len(work) == 2:
-        work.append(_convert("nhwc_to_nchw", scratch(out.nbytes), write(out), out))
+    if result.storage != out.storage:
+        work.append(_convert(out, scratch(out.nbytes), write(out)))
     return work
 
 
-def depthwise(call: Call, shape: ConvShape) -> list[KernelWork]:
-    """PyTorch's direct kernel: a thread an output, taps from L1 and L2, index arithmetic at every tap."""
+def padded_depth(shape: ConvShape, itemsize: int) -> int:
+    """The inner dimension that the main loop walks, in elements."""
+    slice_channels = K_SLICE_BYTES // itemsize
+    if shape.channels >= slice_channels:
+        return shape.depth
+    return math.ceil(shape.depth * slice_channels / shape.channels)
+
+
+def _vector_gemm(call: Call, shape: ConvShape) -> KernelWork:
+    """Implicit GEMM on the vector units, from and to NCHW: for channel counts that tensor cores cannot load."""
     x, weight, out = call.inputs[0], call.inputs[1], call.outputs[0]
-    taps = shape.flops / 2.0
+    padded = shape.flops * math.ceil(shape.columns / SIMT_COLUMNS) * SIMT_COLUMNS / shape.columns
+    if shape.transposed:  # these kernels multiply the zeros between the inputs of a strided gradient too
+        padded *= x.shape[1] // shape.groups * shape.kernel / shape.depth
+    rate = call.spec.peak["fp32"] * call.spec.clock_hz / call.spec.boost_clock_hz * SIMT_SHARE
+    blocks = max(1.0, shape.groups * shape.pixels / 128 * math.ceil(shape.columns / 64))
+    waves = math.ceil(blocks / call.spec.sm_count) * call.spec.sm_count / blocks
+    return KernelWork(
+        "vector_gemm",
+        (read(x), read(weight), write(out)),
+        flops={"fp32": shape.flops},
+        blocks=blocks,
+        blocks_per_sm=2,
+        bytes_in_flight=64.0,
+        compute_seconds=padded / rate * waves,
+        overlap=CONV_OVERLAP,
+    )
+
+
+def depthwise(call: Call, shape: ConvShape) -> list[KernelWork]:
+    """PyTorch's direct kernel: a thread an output, taps from L1 and L2."""
+    x, weight, out = call.inputs[0], call.inputs[1], call.outputs[0]
+    instructions = out.elements * (DEPTHWISE_BASE + DEPTHWISE_TAP * shape.kernel)
     return [
         KernelWork(
             "depthwise",
             (read(x), read(weight), write(out)),
-            flops={"fp32": taps, "int": 3.0 * taps},
+            flops={"fp32": instructions},
             blocks=max(1.0, out.elements / 256),
             threads=256,
             blocks_per_sm=8,
@@ -119,8 +175,9 @@ def depthwise(call: Call, shape: ConvShape) -> list[KernelWork]:
     ]
 
 
-def _convert(name: str, source: Access, result: Access, meta: TensorMeta) -> KernelWork:
-    return streaming(name, [source, result], float(meta.elements), {"int": 8.0 * meta.elements}, LAYOUT_EFFICIENCY)
+def _convert(x: TensorMeta, source: Access, result: Access) -> KernelWork:
+    """A change between NCHW and NHWC."""
+    return streaming("convert", [source, result], float(x.elements), {"int": 8.0 * x.elements}, CONVERT_EFFICIENCY)
 
 
 def _is_channels_last(meta: TensorMeta) -> bool:

@@ -12,19 +12,62 @@ from drkernel.sim.spec import GPUSpec
 
 # (rows, columns, share of the unit's sustained rate that the main loop reaches). The order of magnitude is what public
 # GEMM profiles show: large tiles amortise operand traffic, small ones do not. Kept the same for every GPU and dtype.
-_VECTOR_TILES = (
-    (128, 128, 0.88), (256, 64, 0.84), (128, 64, 0.80), (64, 64, 0.70), (128, 32, 0.62), (64, 32, 0.55),
-    (32, 32, 0.42), (128, 16, 0.38), (128, 8, 0.22),
-)  # fmt: skip
-_TENSOR_TILES = (
-    (256, 128, 0.95), (128, 128, 0.85), (128, 64, 0.62), (64, 64, 0.45), (128, 32, 0.36), (64, 32, 0.28),
-    (64, 16, 0.16),
-)  # fmt: skip
-_SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
-_PROLOGUE_BYTES = 256
+TILES = {
+    "vector": (
+        (128, 128, 0.88), (256, 64, 0.84), (128, 64, 0.80), (64, 64, 0.70), (128, 32, 0.62), (64, 32, 0.55),
+        (32, 32, 0.42), (128, 16, 0.38), (128, 8, 0.22),
+    ),
+    "tensor": (
+        (256, 128, 0.95), (128, 128, 0.85), (128, 64, 0.62), (64, 64, 0.45), (128, 32, 0.36), (64, 32, 0.28),
+        (64, 16, 0.16),
+    ),
+    # cuDNN's TF32 and half kernels for NCHW tensors are those of the previous generation, with smaller tiles; rows are
+    # pixels and never swap places with columns.
+    "convolution": (
+        (128, 128, 0.85), (256, 64, 0.85), (128, 64, 0.70), (64, 64, 0.50), (128, 32, 0.45), (64, 32, 0.35),
+    ),
+    # What cuDNN 9.10 runs for data gradients of 3-D convolutions (which is what a transposed one is): one wide tile,
+    # however few the output channels.
+    "gradient_3d": ((64, 256, 0.45),),
+}  # fmt: skip
+PROLOGUE_BYTES = {"vector": 96, "tensor": 256, "convolution": 256, "gradient_3d": 256}
 """Operand bytes per row that filling and draining the pipeline costs, as if the inner dimension were longer."""
+_SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
 _RASTER_GROUP = 8
 """Tile rows that a swizzled tile order keeps in flight before it moves on, so that the other operand is re-read."""
+_UNITS = {
+    "float16": "tensor_fp16", "bfloat16": "tensor_bf16", "float64": "tensor_fp64", "int8": "tensor_int8",
+    "uint8": "tensor_int8", "float8_e4m3fn": "tensor_fp8", "float8_e5m2": "tensor_fp8",
+    "float8_e4m3fnuz": "tensor_fp8", "float8_e5m2fnuz": "tensor_fp8",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Product:
+    """``batch`` products (m x k) @ (k x n) on one unit; ``tiles`` names the family of kernels."""
+
+    m: int
+    n: int
+    k: int
+    batch: int
+    itemsize: int
+    unit: str
+    tiles: str = ""
+
+    @property
+    def family(self) -> str:
+        """The tile list to choose from."""
+        return self.tiles or ("tensor" if self.unit.startswith("tensor_") else "vector")
+
+    @property
+    def flops(self) -> float:
+        """Two for each multiply-add."""
+        return 2.0 * self.m * self.n * self.k * self.batch
+
+    @property
+    def output_bytes(self) -> float:
+        """Bytes of the result."""
+        return float(self.m) * self.n * self.batch * self.itemsize
 
 
 @dataclass(frozen=True)
@@ -41,47 +84,50 @@ class GemmPlan:
 
 def gemm_unit(dtype: str, *, tf32: bool = False) -> str:
     """The unit that multiplies this dtype: fp32 stays on the vector units unless TF32 is allowed."""
-    units = {
-        "float16": "tensor_fp16", "bfloat16": "tensor_bf16", "float64": "tensor_fp64", "int8": "tensor_int8",
-        "uint8": "tensor_int8", "float8_e4m3fn": "tensor_fp8", "float8_e5m2": "tensor_fp8",
-        "float8_e4m3fnuz": "tensor_fp8", "float8_e5m2fnuz": "tensor_fp8",
-    }  # fmt: skip
     if dtype == "float32":
         return "tensor_tf32" if tf32 else "fp32"
-    return units.get(dtype, "fp32")
+    return _UNITS.get(dtype, "fp32")
 
 
 @lru_cache(maxsize=4096)
-def plan_gemm(m: int, n: int, k: int, batch: int, itemsize: int, unit: str, spec: GPUSpec) -> GemmPlan:
-    """The fastest tiling of ``batch`` products (m x k) @ (k x n) by the model's own account.
+def plan_gemm(product: Product, spec: GPUSpec) -> GemmPlan:
+    """The fastest tiling of a product by the model's own account.
 
     Libraries choose by heuristics that come close to this; the choice never makes a product slower than a worse tile.
     """
-    tiles = _TENSOR_TILES if unit.startswith("tensor_") else _VECTOR_TILES
-    if unit.startswith("tensor_"):
-        rate = spec.peak[unit] * SUSTAINED_TENSOR_SHARE
+    if product.unit.startswith("tensor_"):
+        rate = spec.peak[product.unit] * SUSTAINED_TENSOR_SHARE
     else:
-        rate = spec.peak[unit] * spec.clock_hz / spec.boost_clock_hz
-    rate_sm = rate / spec.sm_count
-    prologue = _PROLOGUE_BYTES / itemsize
+        rate = spec.peak[product.unit] * spec.clock_hz / spec.boost_clock_hz
     best: GemmPlan | None = None
-    for rows, columns, efficiency in tiles:
-        for tile_m, tile_n in {(rows, columns), (columns, rows)}:
-            grid = math.ceil(m / tile_m) * math.ceil(n / tile_n) * batch
-            operand = (m * k * math.ceil(n / tile_n) + n * k * math.ceil(m / tile_m)) * itemsize * batch
+    for rows, columns, efficiency in TILES[product.family]:
+        shapes = {(rows, columns), (columns, rows)} if product.family in ("vector", "tensor") else {(rows, columns)}
+        for tile in shapes:
             for split in _SPLITS:
-                if split > 1 and (k / split < 4 * prologue or grid * split > 4 * spec.sm_count):
+                plan = _tiling(product, tile, split, rate / spec.sm_count * efficiency, spec)
+                if plan is None:
                     break
-                waves = math.ceil(grid * split / spec.sm_count)
-                inner = math.ceil(k / split) + prologue
-                seconds = waves * 2.0 * tile_m * tile_n * inner / (rate_sm * efficiency)
-                partial = 8.0 * m * n * batch * split if split > 1 else 0.0
-                l2_bytes = operand + m * n * batch * itemsize + partial
-                total = max(seconds, l2_bytes / spec.l2_bandwidth) + (spec.kernel_min if split > 1 else 0.0)
-                if best is None or total < best.seconds:
-                    best = GemmPlan(tile_m, tile_n, split, total, grid * split, l2_bytes)
+                if best is None or plan.seconds < best.seconds:
+                    best = plan
     assert best is not None
     return best
+
+
+def _tiling(product: Product, tile: tuple[int, int], split: int, rate: float, spec: GPUSpec) -> GemmPlan | None:
+    """One tiling with ``rate`` FLOP/s an SM; None when splitting so far makes no sense."""
+    m, n, k, tile_m, tile_n = product.m, product.n, product.k, *tile
+    prologue = PROLOGUE_BYTES[product.family] / product.itemsize
+    grid = math.ceil(m / tile_m) * math.ceil(n / tile_n) * product.batch
+    if split > 1 and (k / split < 4 * prologue or grid * split > 4 * spec.sm_count):
+        return None
+    waves = math.ceil(grid * split / spec.sm_count)
+    inner = math.ceil(k / split) + prologue
+    compute = waves * 2.0 * tile_m * tile_n * inner / rate
+    operands = (m * k * math.ceil(n / tile_n) + n * k * math.ceil(m / tile_m)) * product.itemsize * product.batch
+    partial = 8.0 * m * n * product.batch * split if split > 1 else 0.0
+    l2_bytes = operands + product.output_bytes + partial
+    seconds = max(compute, l2_bytes / spec.l2_bandwidth) + (spec.kernel_min if split > 1 else 0.0)
+    return GemmPlan(tile_m, tile_n, split, seconds, grid * split, l2_bytes)
 
 
 def operand_passes(
@@ -97,32 +143,23 @@ def operand_passes(
 
 
 def gemm_work(
-    name: str,
-    m: int,
-    n: int,
-    k: int,
-    batch: int,
-    itemsize: int,
-    unit: str,
-    a: Access,
-    b: Access,
-    others: tuple[Access, ...],
-    spec: GPUSpec,
+    name: str, product: Product, a: Access, b: Access, others: tuple[Access, ...], spec: GPUSpec
 ) -> KernelWork:
-    """One (batched) product. ``a`` and ``b`` are the operands' footprints, ``others`` the output and a bias."""
-    plan = plan_gemm(m, n, k, batch, itemsize, unit, spec)
-    a_pass, b_pass = operand_passes(a.nbytes / batch, b.nbytes / batch, m, n, plan, spec)
-    share = 0.5 * (plan.l2_bytes - m * n * batch * itemsize)
+    """The kernel of a product. ``a`` and ``b`` are the operands' footprints, ``others`` the output and a bias."""
+    plan = plan_gemm(product, spec)
+    a_pass, b_pass = operand_passes(
+        a.nbytes / product.batch, b.nbytes / product.batch, product.m, product.n, plan, spec
+    )
+    share = 0.5 * (plan.l2_bytes - product.output_bytes)
     accesses = (
         Access(a.storage, a.nbytes, passes=a_pass, requested=share),
         Access(b.storage, b.nbytes, passes=b_pass, requested=share),
         *others,
     )
-    flops = {unit: 2.0 * m * n * k * batch}
     return KernelWork(
         name,
         accesses,
-        flops=flops,
+        flops={product.unit: product.flops},
         blocks=plan.blocks,
         threads=256,
         blocks_per_sm=2,

@@ -10,6 +10,9 @@ from drkernel.sim.cost.pointwise import streaming
 from drkernel.sim.cost.records import TensorMeta
 
 SECTOR_BYTES = 32
+POOL_BASE, POOL_TAP, POOL_AVERAGE_TAP = 190.0, 26.0, 14.0
+"""Instructions per output and per tap of PyTorch's pooling kernels: divisions for the output's position, then bounds,
+address, comparison and index of every tap (a two-dimensional average is spared the last two)."""
 RADIX_PASSES = 4
 """Eight bits a pass over 32-bit keys."""
 
@@ -23,8 +26,8 @@ def pooling(call: Call) -> list[KernelWork]:
     if call.base.startswith(("adaptive", "_adaptive")):
         taps = max(1.0, source.elements / max(1, outputs[0].elements))
     elements = float(outputs[0].elements)
-    per_tap = 6.0 if "max" in call.base else 4.0
-    flops = {"fp32": elements * taps * 2.0, "int": elements * (24.0 + taps * per_tap)}
+    per_tap = POOL_AVERAGE_TAP if "avg" in call.base and "3d" not in call.base else POOL_TAP
+    flops = {"fp32": elements * (POOL_BASE + taps * per_tap)}
     accesses = (read(source), *[write(meta) for meta in outputs])
     return [
         KernelWork(
@@ -143,7 +146,7 @@ def loss(call: Call) -> list[KernelWork]:
 
 
 def nll(call: Call) -> list[KernelWork]:
-    """One element a row, chosen by its target, summed by a single block."""
+    """One element a row, chosen by its target, summed by a single warp that has a few rows in flight."""
     source, target = call.inputs[0], call.inputs[1]
     rows = float(target.elements)
     touched = Access(source.storage, min(float(source.nbytes), rows * SECTOR_BYTES))
@@ -153,8 +156,8 @@ def nll(call: Call) -> list[KernelWork]:
             (touched, read(target), write(call.outputs[0])),
             flops={"fp32": 4.0 * rows},
             blocks=1.0,
-            threads=1024,
+            threads=32,
             blocks_per_sm=1,
-            bytes_in_flight=16.0,
+            bytes_in_flight=SECTOR_BYTES * 4.0,
         )
     ]

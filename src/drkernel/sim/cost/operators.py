@@ -34,10 +34,12 @@ FAMILIES: dict[str, Family] = {
     ),
     **_names(
         """sum nansum mean amax amin max min prod any all norm linalg_vector_norm argmax argmin var std var_mean
-        std_mean logsumexp median nanmedian count_nonzero aminmax""",
+        std_mean median nanmedian count_nonzero aminmax""",
         reduction.reduce,
     ),
     **_names("_softmax _log_softmax _safe_softmax softmax log_softmax", reduction.softmax),
+    **_names("logsumexp", reduction.logsumexp),
+    **_names("native_dropout", pointwise.dropout),
     **_names("native_layer_norm", reduction.layer_norm),
     **_names("_fused_rms_norm", reduction.rms_norm),
     **_names(
@@ -68,6 +70,7 @@ FAMILIES: dict[str, Family] = {
     ),
     **_names("mse_loss smooth_l1_loss huber_loss l1_loss binary_cross_entropy kl_div soft_margin_loss", indexing.loss),
     **_names("nll_loss_forward nll_loss2d_forward", indexing.nll),
+    **_names("flip roll", pointwise.reordering),
     **_names("_cudnn_rnn", recurrent),
     **_names("cat stack _cat _stack concat", pointwise.concatenate),
     **_names(
@@ -94,8 +97,22 @@ def operator_work(
     return FAMILIES.get(base, pointwise.pointwise)(call)
 
 
+HOST_FACTOR = dict.fromkeys(
+    (
+        "convolution",
+        "native_batch_norm",
+        "_native_batch_norm_legit",
+        "cudnn_batch_norm",
+    ),
+    2.5,
+)
+"""Host time over that of a plain operator: cuDNN's descriptors and plan look-up, several outputs to allocate."""
+
+
 def operator_cost(
     name: str, inputs: Sequence[TensorMeta], outputs: Sequence[TensorMeta], args: Any, spec: GPUSpec, l2: L2State
 ) -> CostEstimate:
     """Modelled device time of one ATen operator; moves ``l2`` (the cache that all kernels share) on."""
-    return combine(kernel_cost(work, spec, l2) for work in operator_work(name, inputs, outputs, args, spec))
+    cost = combine(kernel_cost(work, spec, l2) for work in operator_work(name, inputs, outputs, args, spec))
+    factor = HOST_FACTOR.get(name.partition(".")[0])
+    return cost if factor is None else cost.with_host(factor * spec.launch_overhead)

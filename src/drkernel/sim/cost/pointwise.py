@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from drkernel.sim.cost.call import Call, read, write
+import math
+
+from drkernel.sim.cost.call import Call, read, scratch, write
 from drkernel.sim.cost.kernel import KernelWork
 from drkernel.sim.cost.records import TensorMeta
 
 BROADCAST_EFFICIENCY = 0.81
-"""Share of a plain copy's bandwidth where operands differ in layout or broadcast: offsets are computed per element by
-integer division and loads are not vectorised. (A zero-dimensional device tensor is such an operand.)"""
+"""Share of a plain copy's bandwidth where operands differ in layout or dtype or broadcast: offsets are computed per
+element by integer division and loads are not vectorised. (A zero-dimensional device tensor is such an operand.)"""
 TRANSPOSE_EFFICIENCY = 0.45
 """The same where reads and writes disagree on the contiguous dimension, so that part of every sector is re-fetched."""
+CAT_INSTRUCTIONS = 220.0
+"""Instructions per element of a concatenation that cannot copy 16 bytes at a time (index arithmetic per element)."""
 BLOCK_ELEMENTS = 512
 """128 threads of four elements, PyTorch's unrolled launch."""
 
@@ -46,11 +50,11 @@ def layout_efficiency(tensors: tuple[TensorMeta, ...]) -> float:
     if not full:
         return 1.0
     reference = max(full, key=lambda meta: meta.elements)
-    if all(meta.same_layout(reference) and meta.is_dense for meta in full):
-        return 1.0
-    if all(meta.inner_stride <= 1 and _contiguous_axis(meta) in (None, _contiguous_axis(reference)) for meta in full):
-        return BROADCAST_EFFICIENCY
-    return TRANSPOSE_EFFICIENCY
+    whole = [meta for meta in full if 2 * meta.nbytes > reference.nbytes]  # smaller, broadcast ones come from cache
+    if any(_contiguous_axis(meta) != _contiguous_axis(reference) for meta in whole):
+        return TRANSPOSE_EFFICIENCY
+    same = all(meta.same_layout(reference) and meta.is_dense and meta.dtype == reference.dtype for meta in full)
+    return 1.0 if same else BROADCAST_EFFICIENCY
 
 
 def _contiguous_axis(meta: TensorMeta) -> int | None:
@@ -63,10 +67,8 @@ def _contiguous_axis(meta: TensorMeta) -> int | None:
 
 def pointwise(call: Call) -> list[KernelWork]:
     """One kernel over the output's elements."""
-    seen: list[TensorMeta] = []
-    for meta in call.inputs:
-        if not (call.base in ("copy", "fill", "zero") and meta is call.inputs[0]):
-            seen.append(meta)
+    sources = call.inputs[1:] if call.base in ("copy", "fill", "zero") else call.inputs
+    seen = list(dict.fromkeys(sources))  # x * x loads x once
     outputs = call.outputs or call.inputs[:1]
     elements = max(float(meta.elements) for meta in outputs)
     efficiency = layout_efficiency((*seen, *outputs))
@@ -94,6 +96,20 @@ def streaming(
     )
 
 
+def dropout(call: Call) -> list[KernelWork]:
+    """The fused kernel: reads, draws, scales, writes the result and a boolean mask."""
+    source, out = call.first, call.out
+    elements = float(source.elements)
+    accesses = [read(source), write(out), scratch(elements, write=True)]
+    return [streaming(call.base, accesses, elements, {"int": 30.0 * elements})]
+
+
+def reordering(call: Call) -> list[KernelWork]:
+    """``flip`` and ``roll``: a copy with computed offsets."""
+    elements = float(call.out.elements)
+    return [streaming(call.base, [read(call.first), write(call.out)], elements, {"int": 12 * elements}, 0.85)]
+
+
 def fill(call: Call) -> list[KernelWork]:
     """Writes only: zeros, full, arange, random numbers."""
     random = any(word in call.base for word in ("rand", "normal", "uniform", "bernoulli", "exponential", "dropout"))
@@ -107,8 +123,15 @@ def concatenate(call: Call) -> list[KernelWork]:
     elements = float(call.out.elements)
     accesses = [read(meta) for meta in call.inputs] + [write(call.out)]
     kernels = -(-len(call.inputs) // 128)
-    work = streaming(call.base, accesses, elements, {"int": elements * 6.0}, 0.9)
+    instructions = elements * (CAT_INSTRUCTIONS if _misaligned(call) else 6.0)
+    work = streaming(call.base, accesses, elements, {"fp32": instructions}, 0.9)
     return [work] if kernels == 1 else [work, *[_empty(call.base) for _ in range(kernels - 1)]]
+
+
+def _misaligned(call: Call) -> bool:
+    """Whether any input's run along the output is not whole 16-byte groups, so that elements are copied one by one."""
+    axis = int(call.number(1, 0)) % max(1, len(call.out.shape))
+    return any(math.prod(meta.shape[axis:]) * meta.itemsize % 16 != 0 for meta in call.inputs)
 
 
 def _empty(name: str) -> KernelWork:

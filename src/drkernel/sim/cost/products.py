@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from drkernel.sim.cost.call import Call, read, write
-from drkernel.sim.cost.gemm import gemm_unit, gemm_work
+from drkernel.sim.cost.gemm import Product, gemm_unit, gemm_work
 from drkernel.sim.cost.kernel import Access, KernelWork
 from drkernel.sim.cost.records import TensorMeta
 
@@ -13,6 +13,8 @@ SKINNY = 8
 """Products whose output has a side this short are streamed by matrix-vector kernels, bound by memory."""
 ATTENTION_SHARE = {"tensor_fp16": 0.62, "tensor_bf16": 0.62, "tensor_tf32": 0.40, "fp32": 0.55}
 """Share of the sustained rate that fused attention reaches: the softmax between its two products is not overlapped."""
+WIDE_HEAD, WIDE_HEAD_SHARE = 256, 0.17
+"""Heads wider than the fused kernels keep on chip spill their accumulators to memory at every step."""
 
 
 def product(call: Call) -> list[KernelWork]:
@@ -23,7 +25,8 @@ def product(call: Call) -> list[KernelWork]:
     if min(m, n) <= SKINNY:
         return [_matrix_vector(call.base, a, b, others, m, n, k, batch)]
     unit = gemm_unit(a.dtype)
-    return [gemm_work(call.base, m, n, k, batch, a.itemsize, unit, read(a), read(b), others, call.spec)]
+    work = gemm_work(call.base, Product(m, n, k, batch, a.itemsize, unit), read(a), read(b), others, call.spec)
+    return [work]
 
 
 def operands(call: Call) -> tuple[TensorMeta, TensorMeta, tuple[TensorMeta, ...]]:
@@ -79,7 +82,7 @@ def attention(call: Call) -> list[KernelWork]:
     unit = gemm_unit(query.dtype)
     tile = 128 if depth <= 128 else 64
     blocks = heads * math.ceil(rows / tile)
-    share = ATTENTION_SHARE.get(unit, 0.5) * (1.0 if depth <= 128 else 128.0 / depth)
+    share = ATTENTION_SHARE.get(unit, 0.5) if depth <= WIDE_HEAD else WIDE_HEAD_SHARE
     return [
         KernelWork(
             call.base,

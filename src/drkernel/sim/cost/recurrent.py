@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from drkernel.sim.cost.call import Call, read, write
-from drkernel.sim.cost.gemm import gemm_work
+from drkernel.sim.cost.gemm import Product, gemm_work
 from drkernel.sim.cost.kernel import Access, KernelWork
 
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+KERNELS_PER_STEP = {"lstm": 2, "gru": 3, "rnn_tanh": 2, "rnn_relu": 2}
+RAW_LAUNCH_SHARE = 0.55
+"""A launch from C++ against an eager operator from Python: the chain of steps is bound by the host that feeds it."""
 
 
 def recurrent(call: Call) -> list[KernelWork]:
@@ -21,10 +24,9 @@ def recurrent(call: Call) -> list[KernelWork]:
         source = read(x) if layer == 0 else Access(out.storage, out.nbytes)
         columns = gates * width
         weights = Access(-3, columns * depth * item)
-        product = gemm_work(
-            "input_product", steps * batch, columns, depth, 1, item, "fp32", source, weights,
-            (Access(-4, steps * batch * columns * item, write=True),), call.spec,
-        )  # fmt: skip
+        intermediate = Access(-4, steps * batch * columns * item, write=True)
+        shape = Product(steps * batch, columns, depth, 1, item, "fp32")
+        product = gemm_work("input_product", shape, source, weights, (intermediate,), call.spec)
         work += [product] * directions
         work.append(_steps(call, steps * directions, batch, width, columns, item))
     work.append(KernelWork("store", (write(out),), blocks=64.0))
@@ -32,12 +34,17 @@ def recurrent(call: Call) -> list[KernelWork]:
 
 
 def _steps(call: Call, steps: int, batch: int, width: int, columns: int, item: int) -> KernelWork:
-    """The dependent chain of a layer: each step is a small product and the gates' arithmetic, two kernels deep."""
+    """The dependent chain of a layer: each step is a small product, then the gates' arithmetic."""
     spec = call.spec
     weights = float(columns * width * item)
     per_step = weights / spec.l2_bandwidth + 2.0 * batch * columns * width / spec.peak["fp32"]
-    latency = 2.0 * (spec.kernel_min + spec.dram_latency)
+    kernels = KERNELS_PER_STEP[call.args[0]]
+    chain = kernels * max(spec.kernel_min + spec.dram_latency, RAW_LAUNCH_SHARE * spec.launch_overhead)
     return KernelWork(
-        "steps", (Access(-4, steps * batch * columns * item),), flops={"fp32": 0.0}, blocks=float(spec.sm_count),
-        serial_seconds=steps * (per_step + latency), fixed_kernels=1,
-    )  # fmt: skip
+        "steps",
+        (Access(-4, steps * batch * columns * item),),
+        flops={"fp32": 0.0},
+        blocks=float(spec.sm_count),
+        serial_seconds=steps * (per_step + chain),
+        fixed_kernels=1,
+    )

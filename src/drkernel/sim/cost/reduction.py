@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from drkernel.sim.cost.call import Call, read, scratch, write
 from drkernel.sim.cost.kernel import Access, KernelWork
@@ -15,6 +16,8 @@ SCAN_EFFICIENCY = 0.61
 """PyTorch's scan loads a row tile into shared memory, synchronises, scans and stores, without overlap of the two."""
 WELFORD_INSTRUCTIONS = 66.0
 """Instructions per element of a running mean and variance: a division, its reciprocal chain and the loop around it."""
+ROW_INSTRUCTIONS = 300.0
+"""Instructions of each thread for a row of its own block: merging moments by shuffles, then through shared memory."""
 SOFTMAX_SMEM_BYTES = 48 * 1024
 """Rows up to this size are kept in shared memory by the softmax kernel; longer ones are read three times."""
 WARP_SOFTMAX = 1024
@@ -55,6 +58,22 @@ def reduce_blocks(results: float, depth: float, call: Call) -> float:
     if blocks < wanted:
         blocks = min(wanted, max(blocks, results * depth / per_block))
     return max(1.0, blocks)
+
+
+def logsumexp(call: Call) -> list[KernelWork]:
+    """As ATen composes it: a maximum, a difference, its exponential in place, a sum, then small operators."""
+    source, out = call.inputs[0], call.outputs[0]
+    elements = float(source.elements)
+    difference = scratch(source.nbytes, write=True)
+    small = streaming(call.base, [read(out), write(out)], float(out.elements), {"fp32": 10.0 * out.elements})
+    maximum, total = (reduce(replace(call, base=name))[0] for name in ("amax", "sum"))
+    return [
+        maximum,
+        streaming("sub", [read(source), difference], elements, {"int": 8.0 * elements}, BROADCAST_EFFICIENCY),
+        streaming("exp", [scratch(source.nbytes), difference], elements, {"fp32": 4.0 * elements, "sfu": elements}),
+        replace(total, accesses=(scratch(source.nbytes), write(out))),
+        *[small] * 5,
+    ]
 
 
 def softmax(call: Call) -> list[KernelWork]:
@@ -127,11 +146,11 @@ def layer_norm(call: Call) -> list[KernelWork]:
         KernelWork(
             call.base,
             (read(source, 2.0), *others, write(out)),
-            flops={"fp32": source.elements * (WELFORD_INSTRUCTIONS / 4 + 6.0)},
+            flops={"fp32": source.elements * (WELFORD_INSTRUCTIONS / 4 + 6.0) + rows * 128 * ROW_INSTRUCTIONS},
             blocks=rows,
             threads=128,
             blocks_per_sm=16,
-            bytes_in_flight=16.0,
+            bytes_in_flight=24.0,
             reuse_window=row * source.itemsize * 16.0 * call.spec.sm_count,
             ilp=0.5,
         )

@@ -26,6 +26,8 @@ from drkernel.verdict import Profile
 
 FLASH_HEAD_LIMIT = 256
 """largest head that the flash kernels take; PyTorch falls back to the memory-efficient ones"""
+MODULE_CALL_SHARE = 0.6
+"""host time of calling a submodule against that of an eager operator"""
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,10 @@ class _LibraryCalls(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if name in ("lstm", "gru", "rnn_tanh", "rnn_relu") and len(args) == 9 and args[0].device.type == "meta":
             return self._recurrent(name, args)
+        if name == "dropout" and len(args) == 3 and args[0].device.type == "meta" and args[2] and 0 < args[1] < 1:
+            out = self._make(*args[0].shape, like=args[0])
+            self.tracer.emit("native_dropout.default", args, {}, [out])
+            return out
         if func is torch.nn.functional.scaled_dot_product_attention and args[0].device.type == "meta":
             return self._attention(args, kwargs)
         return func(*args, **kwargs)
@@ -174,7 +180,12 @@ def model_module(
         l2.drop(tracer.is_dead)
 
     tracer = OperatorTracer(add)
-    with torch.no_grad(), tracer:
-        result = model(*inputs)
-        del result
+    hook = torch.nn.modules.module.register_module_forward_pre_hook(
+        lambda module, arguments: line.add_host(MODULE_CALL_SHARE * spec.launch_overhead)
+    )
+    try:
+        with torch.no_grad(), tracer:
+            model(*inputs)
+    finally:
+        hook.remove()
     return line.profile(f"sim:{spec.name}")
