@@ -211,6 +211,8 @@ def test_errors_name_the_cause():
         otb.otb(returns, weights[:, :3], group, mask)
     with pytest.raises(ValueError, match=">= 0"):
         otb.otb(returns, -weights, group, mask)
+    with pytest.raises(ValueError, match="NaN return"):
+        otb.otb(returns.masked_fill(mask, math.nan), weights, group, mask)
     with pytest.raises(ValueError, match="unknown energy"):
         otb.realized_energy(weights, mask, kind="sum")
     with pytest.raises(ValueError, match="both"):

@@ -31,7 +31,7 @@ from torch import Tensor
 Energy = Literal["cumulative", "token"]
 """Which energy weights the returns at a token: all of the trajectory up to it (the paper's), or its own."""
 
-_COLUMNS = 512  # tokens per block: bounds the float64 temporaries to B x 512
+_COLUMNS = 256  # tokens per block: bounds the float64 temporaries to a few times B x 256
 
 
 @torch.no_grad()
@@ -106,17 +106,16 @@ def optimal_token_baseline(
     """
     _check(returns_BT, weights_BT, group_B, mask_BT)
     index_B = torch.unique(group_B, return_inverse=True)[1]
-    baseline_BT = torch.zeros_like(returns_BT)
-    carry_B = returns_BT.new_zeros(returns_BT.shape[0], dtype=torch.float64)
+    mask_BT = mask_BT.bool()
+    baseline_BT, defined_BT = torch.empty_like(returns_BT), torch.empty_like(mask_BT)
     for start in range(0, returns_BT.shape[1], _COLUMNS):
         span = slice(start, start + _COLUMNS)
-        block, defined = _block(
-            returns_BT[:, span], weights_BT[:, span], index_B, mask_BT[:, span], leave_one_out, epsilon
-        )
-        filled = _carry_forward(block, defined, carry_B)
-        carry_B = filled[:, -1]
-        baseline_BT[:, span] = filled.masked_fill_(~mask_BT[:, span].bool(), 0.0).to(baseline_BT.dtype)
-    return baseline_BT
+        parts = (returns_BT[:, span], weights_BT[:, span], mask_BT[:, span])
+        baseline_BT[:, span], defined_BT[:, span] = _block(*parts, index_B, leave_one_out, epsilon)
+    lonely_B = (mask_BT & ~defined_BT).any(dim=1).nonzero()[:, 0]
+    if len(lonely_B):
+        baseline_BT[lonely_B] = _carry_forward(baseline_BT[lonely_B], defined_BT[lonely_B])
+    return baseline_BT.mul_(mask_BT)
 
 
 def otb(
@@ -195,32 +194,35 @@ def variance_proxy(
 
 
 def _block(
-    returns_BC: Tensor, weights_BC: Tensor, index_B: Tensor, mask_BC: Tensor, leave_one_out: bool, epsilon: float
+    returns_BC: Tensor, weights_BC: Tensor, mask_BC: Tensor, index_B: Tensor, leave_one_out: bool, epsilon: float
 ) -> tuple[Tensor, Tensor]:
     """Weighted means of a block of columns in float64, and where they are defined (some member weighs in).
 
     Float64 because own weight is taken off a sum: in float32 a heavy row would drown its light companions.
     """
-    mask_BC = mask_BC.bool()
-    weights_BC = (weights_BC.double() + epsilon).masked_fill_(~mask_BC, 0.0)
-    parts = (weights_BC * returns_BC.double().masked_fill(~mask_BC, 0.0), weights_BC, mask_BC.double())
+    present_BC = mask_BC.double()
+    # where, not a product: what lies under the mask may be NaN.
+    weights_BC = torch.where(mask_BC, weights_BC, 0.0).double().addcmul_(present_BC, present_BC, value=epsilon)
+    product_BC = torch.where(mask_BC, returns_BC, 0.0).double().mul_(weights_BC)
     groups = int(index_B.max()) + 1 if index_B.numel() else 0
-    product_BC, weight_BC, count_BC = (
-        part.new_zeros(groups, part.shape[1]).index_add_(0, index_B, part)[index_B] for part in parts
-    )
-    if leave_one_out:
-        product_BC, weight_BC, count_BC = product_BC - parts[0], weight_BC - parts[1], count_BC - parts[2]
-    # Without epsilon all weights of a column may be 0: then there is nothing to average.
-    defined_BC = (count_BC > 0.5) & (weight_BC > 0)
-    return torch.where(defined_BC, product_BC / weight_BC.where(defined_BC, 1.0), 0.0), defined_BC
+    sums = []
+    for part_BC in (product_BC, weights_BC, present_BC):
+        total_GC = part_BC.new_zeros(groups, part_BC.shape[1]).index_add_(0, index_B, part_BC)
+        if bool(total_GC.isnan().any()):
+            raise ValueError("a token under the mask has a NaN return or weight; mask its row or fix its reward")
+        total_BC = total_GC.index_select(0, index_B)
+        sums.append(total_BC.sub_(part_BC) if leave_one_out else total_BC)
+    product_BC, weights_BC, count_BC = sums
+    # Without epsilon all weights of a column may be 0: then there is nothing to average, and 0/0 must not get out.
+    defined_BC = (count_BC > 0.5).logical_and_(weights_BC > 0)
+    return product_BC.div_(weights_BC).nan_to_num_(0.0, 0.0, 0.0), defined_BC
 
 
-def _carry_forward(values_BC: Tensor, defined_BC: Tensor, carry_B: Tensor) -> Tensor:
-    """Fill undefined entries with the last defined one to their left, or with the carry from the block before."""
-    columns = torch.arange(values_BC.shape[1], device=values_BC.device)
-    last_BC = torch.where(defined_BC, columns, -1).cummax(dim=1).values
-    filled_BC = values_BC.gather(1, last_BC.clamp_min(0))
-    return torch.where(last_BC >= 0, filled_BC, carry_B[:, None])
+def _carry_forward(values_BT: Tensor, defined_BT: Tensor) -> Tensor:
+    """Fill undefined entries with the last defined one to their left, 0 where there is none."""
+    columns = torch.arange(values_BT.shape[1], device=values_BT.device)
+    last_BT = torch.where(defined_BT, columns, -1).cummax(dim=1).values
+    return torch.where(last_BT >= 0, values_BT.gather(1, last_BT.clamp_min(0)), 0.0)
 
 
 def _earlier_turns(total_B: Tensor, trajectory_B: Tensor, turn_B: Tensor) -> Tensor:
