@@ -25,12 +25,12 @@ from torch.utils._pytree import tree_map
 
 from drkernel.gym import findings as show
 from drkernel.gym.expected import ExpectedSide, same_bytes
-from drkernel.gym.session import CallResult, Output, Plain, Session
+from drkernel.gym.session import CallResult, Output, Plain, Session, SessionError
 from drkernel.tasks.compare import compare, merge, precision_class
 from drkernel.tasks.inputs import pick_variant
 from drkernel.tasks.oracle import RawOutput
 from drkernel.tasks.problem import Call
-from drkernel.verdict import Correctness, Finding
+from drkernel.verdict import CandidateError, Correctness, Finding
 
 Mode = Literal["fresh", "overwritten", "patched", "repeated", "reweighted"]
 PLAIN_TYPES = ("Tensor", "DeviceTensor", "Parameter")
@@ -109,6 +109,7 @@ class Checker:
         result = self.session.call(handles)
         checked = Checked(index, mode, case, handles, result, compare(values_of(result), case.oracle, self.side.rule))
         self.calls.append(checked)
+        self._check_device(checked)
         self._check_form(checked)
         self._check_inputs(checked)
         if not checked.passed:
@@ -142,6 +143,17 @@ class Checker:
         checked.correctness = checked.correctness.model_copy(
             update={"passed_calls": 0, "message": checked.correctness.message or finding.message}
         )
+
+    def _check_device(self, checked: Checked) -> None:
+        """No illegal access (a candidate may have swallowed the error), and no race: on a GPU luck would decide."""
+        record = checked.result.record
+        if record.fault is not None:
+            detail = CandidateError(type="DeviceFault", message=f"an illegal memory access was hidden: {record.fault}")
+            raise SessionError("runtime_error", detail, record)
+        races = [finding for finding in record.findings if finding.kind == "race" and finding.severity == "error"]
+        if races:
+            message = f"the result depends on which program comes first: {races[0].message}"
+            checked.correctness = checked.correctness.model_copy(update={"passed_calls": 0, "message": message})
 
     def _check_form(self, checked: Checked) -> None:
         """Outputs are plain tensors on the device."""

@@ -19,12 +19,12 @@ from typing import Any, Protocol
 from drkernel.gym import findings as show
 from drkernel.gym.checks import Checked, Checker, plan_calls
 from drkernel.gym.expected import ExpectedSide
-from drkernel.gym.knockout import knock_out
+from drkernel.gym.knockout import disturb, knock_out
 from drkernel.gym.naive import SEED, naive_check
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.session import Session, SessionError
 from drkernel.gym.timing import is_simulated, modelled_speedup, modelled_timing, reference_profile
-from drkernel.sim.engine import Interference
+from drkernel.sim.interfere import Interference
 from drkernel.tasks.reference import TaskError
 from drkernel.verdict import CandidateError, Correctness, Finding, Profile, Status, Verdict
 
@@ -138,7 +138,8 @@ class Trial:
         if checker.passed:
             with self.phase("checks"):
                 checker.check_held_outputs()
-        if checker.passed and self.settings.knock_out and not self.findings:
+        reads = sum(call.result.record.host_reads for call in checker.calls)
+        if checker.passed and reads and self.settings.knock_out and not self.findings:
             with self.phase("knock_out"):
                 self._knock_out(side, session, "disturb")
 
@@ -147,7 +148,7 @@ class Trial:
         if not any(call.result.record.launches for call in self.checker.calls):
             return
         try:
-            finding = knock_out(side, session, how)
+            finding = knock_out(side, session) if how == "skip" else disturb(side, session)
         except SessionError as error:
             if error.kind in ("infra_error", "tampering"):
                 raise
@@ -252,8 +253,11 @@ def contribution(calls: list[Checked]) -> list[Finding]:
 
 
 def typical_profile(calls: list[Checked]) -> Profile:
-    """The profile of the call of median time, the first (which compiles and tunes) left out where there are others."""
-    timed = [call for call in calls if call.mode != "reweighted"]
+    """The profile of the call of median time among those whose inputs were new.
+
+    The first call, which compiles and tunes, is left out where there are others.
+    """
+    timed = [call for call in calls if call.mode in ("fresh", "overwritten", "patched")]
     timed = timed[1:] or timed
     ordered = sorted((call.result.record.profile for call in timed), key=lambda profile: profile.elapsed_seconds)
     return ordered[len(ordered) // 2]

@@ -1,15 +1,18 @@
 """The knock-out: does the answer depend on the candidate's own kernels?
 
-The candidate is called again, on inputs it has not seen, while the device interferes with its launches and with
-nothing else. If the answer is right all the same, the kernels were decoys. Two ways to interfere:
+The candidate is called again while the device interferes with its launches and with nothing else. If the answer is
+right all the same, the kernels were decoys. Two experiments:
 
-- *skipped*: launches are recorded but not executed, and memory that nobody wrote holds random finite numbers (NaN
-  would spread through an ``+ 0 * decoy`` and make a decoy look useful);
-- *disturbed*: launches are executed, then every floating value that they wrote is changed by a random factor. This
-  one cannot be told from a real run by looking for a flag that a kernel sets.
+- *skip*, always: on fresh inputs, launches are recorded but not executed, and memory that nobody wrote holds random
+  finite numbers (NaN would spread through an ``+ 0 * decoy`` and make a decoy look useful);
+- *disturb*, when the candidate reads anything back from the device: a guard could have noticed the skipping and
+  spoiled its own answer. Launches are executed, then everything that they wrote is changed, while the host reads what
+  it read in an undisturbed call on the same inputs, so that there is nothing to notice.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 
@@ -17,21 +20,33 @@ from drkernel.gym import findings as show
 from drkernel.gym.checks import put_all, values_of
 from drkernel.gym.expected import ExpectedSide
 from drkernel.gym.session import Session, SessionError
-from drkernel.sim.engine import Interference
+from drkernel.sim.interfere import Interference
 from drkernel.tasks.compare import compare
+from drkernel.tasks.oracle import RawOutput
 from drkernel.verdict import Finding
 
-WORDS: dict[Interference, str] = {"skip": "skipped", "disturb": "disturbed"}
 
+def knock_out(side: ExpectedSide, session: Session) -> Finding | None:
+    """The *skip* experiment; the finding when it shows a decoy.
 
-def knock_out(side: ExpectedSide, session: Session, how: Interference) -> Finding | None:
-    """One experiment, on secret inputs of its own; the finding when it shows a decoy.
-
-    A candidate that raises has noticed that its kernels did not work: no decoy is shown. One that hangs or dies ends
-    the session with :class:`SessionError`. Disturbed indices may send a kernel out of bounds, after which the device is
-    of no more use: disturb last.
+    A candidate that raises has noticed that its kernels did not work: nothing is shown. One that hangs or dies ends the
+    session with :class:`SessionError`.
     """
-    inputs = side.reference.draw_inputs(side.seeds(f"knock-out {how}"))
+    inputs = side.reference.draw_inputs(side.seeds("skip"))
+    return _experiment(side, session, inputs, "skip", "skipped")
+
+
+def disturb(side: ExpectedSide, session: Session) -> Finding | None:
+    """The *disturb* experiment. Disturbed indices may break the device for good: do it last."""
+    inputs = side.reference.draw_inputs(side.seeds("disturb"))
+    session.set_poison("nan")
+    session.call(put_all(session, inputs))  # what the host reads in this call it reads again in the next
+    return _experiment(side, session, inputs, "disturb", "disturbed")
+
+
+def _experiment(
+    side: ExpectedSide, session: Session, inputs: list[Any], how: Interference, word: str
+) -> Finding | None:
     session.interfere(how)
     session.set_poison("random")
     try:
@@ -44,11 +59,11 @@ def knock_out(side: ExpectedSide, session: Session, how: Interference) -> Findin
         session.interfere("none")
     launched = [launch.name for launch in result.record.launches]
     if launched and _still_right(values_of(result), inputs, side):
-        return show.decoy_kernel(launched, WORDS[how], result.record.operators)
+        return show.decoy_kernel(launched, word, result.record.operators)
     return None
 
 
-def _still_right(values: list, inputs: list, side: ExpectedSide) -> bool:
+def _still_right(values: list[RawOutput], inputs: list[Any], side: ExpectedSide) -> bool:
     """The full comparison, after a quick look that settles nearly every honest case."""
     expected = side.instance.run(inputs)
     for got, want in zip(values, expected, strict=False):

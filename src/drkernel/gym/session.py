@@ -29,7 +29,7 @@ from drkernel.gym.launcher import JobHandle, Launcher, ZygoteError
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.sandbox import RunnerLimits
 from drkernel.gym.values import pack, unpack
-from drkernel.sim.engine import Interference
+from drkernel.sim.interfere import Interference
 from drkernel.sim.isolated import DeviceControl
 from drkernel.sim.protocol import DTYPES, ProtocolError, encode
 from drkernel.sim.spec import GPUSpec, get_spec
@@ -146,9 +146,16 @@ class Session:
             spec = found.spec
             return Output(value, handle, spec.shape, spec.stride, spec.dtype, "cuda:0", python_type, found.storage)
         if "device" in claim:  # a tensor that is not on the device: described, never read
-            shape, stride = tuple(map(int, claim["shape"])), tuple(map(int, claim["stride"]))
+            shape, stride = self._checked(lambda: (tuple(map(int, claim["shape"])), tuple(map(int, claim["stride"]))))
             return Output(
-                None, None, shape, stride, DTYPES.get(claim["dtype"]), str(claim["device"])[:50], python_type, None
+                None,
+                None,
+                shape,
+                stride,
+                DTYPES.get(str(claim.get("dtype"))),
+                str(claim["device"])[:50],
+                python_type,
+                None,
             )
         plain = self._checked(lambda: unpack(claim["value"], b"")) if "value" in claim else None
         return Output(plain, None, (), (), None, "host", python_type, None)

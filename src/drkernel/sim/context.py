@@ -11,7 +11,8 @@ import torch
 
 from drkernel.sim.cuda_api import cuda_api_on
 from drkernel.sim.driver import SimDriver, triton_on
-from drkernel.sim.engine import DeviceEngine, Interference
+from drkernel.sim.engine import DeviceEngine
+from drkernel.sim.interfere import Interference
 from drkernel.sim.protocol import Channel, LaunchCommand, Ref, TensorSpec
 from drkernel.sim.spec import GPUSpec, get_spec
 from drkernel.sim.tensor import DeviceArgumentMode, DeviceLink, OperatorMode

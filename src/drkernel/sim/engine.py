@@ -11,7 +11,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from torch.utils._pytree import tree_map
@@ -20,6 +20,7 @@ from drkernel.sim.cost.launch import launch_cost
 from drkernel.sim.cost.operators import TensorMeta, operator_cost
 from drkernel.sim.cost.timeline import L2State, Timeline
 from drkernel.sim.executor import Checks, LaunchResult, SimFinding, compile_ttir
+from drkernel.sim.interfere import HostReads, Interference, disturb_changes, flat_extent
 from drkernel.sim.memory import MemoryMap
 from drkernel.sim.operator_rules import FREE_OPERATORS, check_allowed
 from drkernel.sim.protocol import LaunchCommand, ProtocolError, Ref, TensorSpec
@@ -28,10 +29,6 @@ from drkernel.verdict import Profile
 
 SMALL_LAUNCH_PROGRAMS = 4096
 """launches up to this many programs get every check when checks are "auto" """
-
-Interference = Literal["none", "skip", "disturb"]
-"""what is done to kernel launches: nothing, not executing them, or changing what they have written"""
-INTERFERENCES: tuple[Interference, ...] = get_args(Interference)
 
 POISONS = ("nan", "zero", "random")
 """what memory that nothing has been written to may hold"""
@@ -86,6 +83,7 @@ class DeviceEngine:
         self.l2 = L2State(spec)
         self.timeline = Timeline(spec)
         self.interference: Interference = "none"
+        self.host_reads = HostReads()
         self.poison_policy = "nan"
         self.fault: str | None = None
         self._tensors: dict[int, torch.Tensor] = {}
@@ -184,9 +182,15 @@ class DeviceEngine:
                 poison(value, self.poison_policy)
         self._account(name, base, inputs, outputs, real_args)
         return tree_map(
-            lambda value: self.register(value, initialized=not fresh) if isinstance(value, torch.Tensor) else value,
+            lambda value: (
+                self.register(value, initialized=not fresh) if isinstance(value, torch.Tensor) else self._to_host(value)
+            ),
             result,
         )
+
+    def _to_host(self, value: Any) -> Any:
+        """Every value that leaves the device passes here."""
+        return None if value is None else self.host_reads.pass_on(value, self.interference == "disturb")
 
     def _account(self, name: str, base: str, inputs: list, outputs: list, args: Any) -> None:
         if base in FREE_OPERATORS or _is_view(inputs, outputs):
@@ -211,13 +215,20 @@ class DeviceEngine:
             self._record(command, 0.0, suppressed=True)
             return
         on = self.checks == "full" or (self.checks == "auto" and programs <= SMALL_LAUNCH_PROGRAMS)
+        disturbed = self.interference == "disturb"
+        before = [(flat, flat.clone()) for flat in self._extents(command)] if disturbed else []
         result = kernel.run(
             command.grid,
             self._addresses(command.args),
             self.memory,
             checks=Checks(uninitialized=on, race=on),
         )
+        for flat, old in before:
+            disturb_changes(flat, old)
         self._finish_launch(command, result)
+
+    def _extents(self, command: LaunchCommand) -> list[torch.Tensor]:
+        return [flat_extent(self.tensor(value)) for value in command.args if isinstance(value, Ref)]
 
     def _addresses(self, args: Iterable[Any]) -> list[int | float]:
         return [self.tensor(value).data_ptr() if isinstance(value, Ref) else value for value in args]
@@ -230,9 +241,6 @@ class DeviceEngine:
         self.timeline.add("custom", command.name, cost)
         copied = self._copied(command, result.written)
         self._record(command, cost.seconds, suppressed=False, written=result.written, copied=copied)
-        if self.interference == "disturb":
-            for tensor in self._arguments(command, result.written, True):
-                disturb(tensor)
         illegal = [f for f in result.findings if f.kind in ("out_of_bounds", "misaligned") and f.severity == "error"]
         if illegal:
             self.fault = illegal[0].message
@@ -275,7 +283,7 @@ class DeviceEngine:
         self._refuse_after_fault()
         tensor = self.tensor(ref)
         self._count_copy("device to host", tensor)
-        return tensor.clone(memory_format=torch.preserve_format)
+        return self._to_host(tensor.clone(memory_format=torch.preserve_format))
 
     def _count_copy(self, direction: str, tensor: torch.Tensor) -> None:
         self.counters.copies[direction] += 1
@@ -293,7 +301,8 @@ class DeviceEngine:
         }
         if what not in facts:
             raise ProtocolError(f"no device fact named {what!r}")
-        return facts[what]()
+        value = facts[what]()
+        return self._to_host(value) if what.endswith("_seconds") else value
 
     def _refuse_after_fault(self) -> None:
         if self.fault is not None:
@@ -306,6 +315,7 @@ class DeviceEngine:
         self.counters = Counters()
         self.l2 = L2State(self.spec)
         self.timeline = Timeline(self.spec)
+        self.host_reads.begin(replay=self.interference == "disturb")
 
     def profile(self) -> Profile:
         """Modelled time since the last reset, by kernel and operator."""
@@ -337,21 +347,6 @@ def _fill_random(tensor: torch.Tensor, floating: bool) -> None:
         tensor.copy_(torch.randn(tensor.shape, generator=_POISON_RANDOM))
     else:
         tensor.copy_(torch.randint(0, 100, tensor.shape, generator=_POISON_RANDOM))
-
-
-def disturb(tensor: torch.Tensor) -> None:
-    """Change every element, by a seemingly random but plausible amount; whole numbers stay near their range."""
-    if tensor.numel() == 0:
-        return
-    if tensor.dtype == torch.bool:
-        tensor.logical_not_()
-    elif tensor.is_floating_point() or tensor.is_complex():
-        wide = tensor.to(torch.float64 if tensor.is_floating_point() else torch.complex128)
-        factor = 1.3 + 0.4 * torch.rand(tensor.shape, generator=_POISON_RANDOM)
-        tensor.copy_((wide * factor + 0.1).to(tensor.dtype))
-    else:
-        rolled = tensor.flatten().roll(1).reshape(tensor.shape)
-        tensor.copy_(rolled if not torch.equal(rolled, tensor) else tensor + 1)
 
 
 def _same_elements(left: torch.Tensor, right: torch.Tensor) -> bool:

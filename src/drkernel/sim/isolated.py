@@ -19,8 +19,9 @@ from typing import Any
 
 import torch
 
-from drkernel.sim.engine import INTERFERENCES, POISONS, DeviceEngine, DeviceFault, Interference, LaunchRecord
+from drkernel.sim.engine import POISONS, DeviceEngine, DeviceFault, LaunchRecord
 from drkernel.sim.executor import SimFinding
+from drkernel.sim.interfere import INTERFERENCES, Interference
 from drkernel.sim.protocol import LaunchCommand, ProtocolError, Ref, TensorSpec, UnsupportedOp, decode, encode
 from drkernel.sim.spec import get_spec
 from drkernel.sim.wire import ConnectionLost, bytes_of, describe, receive, send, tensor_of
@@ -58,6 +59,8 @@ class CallRecord:
     profile: Profile
     fault: str | None = None
     """the illegal access that made the device unusable"""
+    host_reads: int = 0
+    """values and copies that the host got from the device, and looks at its clock"""
     late_work: list[str] = field(default_factory=list)
     """commands that arrived, and were refused, while the device was frozen before this call"""
     outputs: list[OutputSpec | None] = field(default_factory=list)
@@ -280,6 +283,7 @@ def _record_of(engine: DeviceEngine) -> dict[str, Any]:
         "prints": counters.prints,
         "profile": engine.profile().model_dump(mode="json"),
         "fault": engine.fault,
+        "host_reads": engine.host_reads.count,
     }
 
 
@@ -449,6 +453,7 @@ def _record_from(data: dict[str, Any]) -> CallRecord:
         prints=data["prints"],
         profile=Profile.model_validate(data["profile"]),
         fault=data["fault"],
+        host_reads=data["host_reads"],
         late_work=extra.get("late", []),
         outputs=[None if item is None else OutputSpec(decode(item[0]), item[1]) for item in extra.get("outputs", ())],
     )

@@ -1,0 +1,85 @@
+"""Interfering with kernel launches: the device's part of the knock-out experiments.
+
+``skip`` records launches without executing them. ``disturb`` executes them and then changes every element that they
+wrote; meanwhile whatever the host reads (scalars, copies, the clock) is what it read, in the same order, during the
+last call without interference. A candidate can therefore not tell the two calls apart by looking at a flag that its
+kernel sets, at a value that came back, or at the time.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import torch
+
+Interference = Literal["none", "skip", "disturb"]
+"""what is done to kernel launches: nothing, not executing them, or changing what they have written"""
+INTERFERENCES: tuple[Interference, ...] = get_args(Interference)
+
+MAX_RECORDED = 4096
+"""host reads of one call that are remembered"""
+
+_RANDOM = torch.Generator().manual_seed(0xD157)
+
+
+class HostReads:
+    """What the host has read during a call, to be read again in the next."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._recorded: list[Any] = []
+
+    def begin(self, replay: bool) -> None:
+        """A call begins: record it anew, or replay the last recorded one."""
+        self.count = 0
+        if not replay:
+            self._recorded = []
+
+    def pass_on(self, value: Any, replay: bool) -> Any:
+        """The host reads ``value``: remember it, or give what was read at this place before if it is of that form."""
+        place, self.count = self.count, self.count + 1
+        if not replay:
+            if place < MAX_RECORDED:
+                self._recorded.append(value.clone() if isinstance(value, torch.Tensor) else value)
+            return value
+        if place >= len(self._recorded):
+            return value
+        before = self._recorded[place]
+        if isinstance(value, torch.Tensor) or isinstance(before, torch.Tensor):
+            same = isinstance(value, torch.Tensor) and isinstance(before, torch.Tensor)
+            return before.clone() if same and before.shape == value.shape and before.dtype == value.dtype else value
+        return before if type(before) is type(value) else value
+
+
+def flat_extent(tensor: torch.Tensor) -> torch.Tensor:
+    """The memory that a tensor spans, as a vector over the same storage (so that no element appears twice)."""
+    if tensor.numel() == 0:
+        return tensor.reshape(-1)
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return torch.as_strided(tensor, (last + 1,), (1,), tensor.storage_offset())
+
+
+def disturb_changes(flat: torch.Tensor, before: torch.Tensor) -> None:
+    """Change, in place, every element of ``flat`` that is not what it was ``before``.
+
+    The changed elements are shuffled among themselves and, when floating, scaled each by its own factor; so no
+    plausible use of them (a sum, a maximum, a sign) comes out the same.
+    """
+    changed = (_bytes(flat) != _bytes(before)).any(-1).nonzero().reshape(-1)
+    if changed.numel() == 0:
+        return
+    values = flat[changed]
+    new = values[torch.randperm(values.numel(), generator=_RANDOM)]
+    if flat.dtype == torch.bool:
+        new = ~values
+    elif flat.is_floating_point() or flat.is_complex():
+        wide = new.to(torch.complex128 if flat.is_complex() else torch.float64)
+        factor = 1.2 + 0.6 * torch.rand(values.numel(), generator=_RANDOM, dtype=torch.float64)
+        new = (wide * factor + 0.05).to(flat.dtype)
+    else:
+        new = torch.where(new == values, values + 1, new)
+    flat[changed] = new
+
+
+def _bytes(flat: torch.Tensor) -> torch.Tensor:
+    return flat.contiguous().view(torch.uint8).reshape(flat.numel(), -1)
