@@ -56,7 +56,7 @@ def _accumulator(op: Op, a: Type, result: Type) -> str:
 
 def _count(low: Lowering, op: Op, products: int) -> None:
     elem = op.operands[0].type.elem
-    precision = op.attrs.get("inputPrecision", "tf32")
+    precision = op.attrs.get("inputPrecision", "ieee")
     if elem == "f32":
         unit = "fp32_dot" if precision == "ieee" else "tensor_tf32"
         factor = 3 if precision in ("tf32x3", "bf16x3") else 6 if precision == "bf16x6" else 1
@@ -70,7 +70,7 @@ def _operand(low: Lowering, op: Op, value: Value, accumulate: str) -> Buffer:
     """An operand in scratch memory, in the accumulator's type and rounded as the unit rounds its inputs."""
     assert value.type.shape is not None
     e = low.e
-    truncate = value.type.elem == "f32" and op.attrs.get("inputPrecision", "tf32") == "tf32"
+    truncate = value.type.elem == "f32" and op.attrs.get("inputPrecision", "ieee") == "tf32"
     held = Buffer("", value.type).cell
     binding = low.env.get(value)
     if isinstance(binding, Buffer) and not truncate and held == accumulate:
