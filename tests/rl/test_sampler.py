@@ -187,8 +187,9 @@ def test_a_conversation_without_room_ends_without_tokens(policy):
     assert turns[1].stop in ("context", "end", "fence") and len(short.ids) <= 40
 
 
-def test_a_decoder_in_bf16_still_reports_the_distribution_it_drew_from(policy):
-    decoder = policy.make_decoder(4, 128, torch.bfloat16)
+@pytest.mark.parametrize("weights", ["bf16", "int8"])
+def test_a_decoder_with_rounded_weights_still_reports_the_distribution_it_drew_from(policy, weights):
+    decoder = policy.make_decoder(4, 128, weights)
     sampler = Sampler(decoder, policy.tokenizer, SamplingConfig(rows=4, max_tokens=8))
     conversation = Conversation(seed=3)
     ids = policy.tokenizer.prompt_ids(prompt("beta"))
@@ -196,3 +197,5 @@ def test_a_decoder_in_bf16_still_reports_the_distribution_it_drew_from(policy):
     decoder.clear(0)
     logits = decoder.extend([0], [ids])
     assert turn.logprobs[0] == pytest.approx(float(torch.log_softmax(logits, -1)[0, turn.token_ids[0]]), abs=1e-6)
+    exact = full_logprobs(policy, ids)[-1]
+    assert 1e-4 < float((torch.log_softmax(logits, -1)[0] - exact).abs().max()) < 2

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 SUPPORTED = ("qwen3", "qwen2", "llama")
+Weights = Literal["same", "bf16", "int8"]
 
 
 def is_supported(config: Any) -> bool:
@@ -149,6 +150,12 @@ def effective_bias(linear: Any) -> Tensor | None:
     return None if base.bias is None else base.bias.detach()
 
 
+def round_to_int8(weight: Tensor) -> Tensor:
+    """The values that symmetric int8 storage with one scale a row can hold, nearest to ``weight``."""
+    scale = weight.abs().amax(dim=1, keepdim=True).clamp_min(1e-12) / 127
+    return (weight / scale).round() * scale
+
+
 @dataclass
 class _Layer:
     """One layer's weights, fused for decoding and stored transposed where that is faster."""
@@ -171,14 +178,15 @@ class LeanDecoder:
     live ones at the front with :meth:`move`. The weights are a snapshot: call :meth:`refresh` after an update.
     """
 
-    def __init__(self, model: Any, rows: int, capacity: int, dtype: torch.dtype | None = None):
+    def __init__(self, model: Any, rows: int, capacity: int, weights: Weights = "same"):
         if not is_supported(model.config):
             raise ValueError(f"the lean decoder does not know the architecture {model.config.model_type!r}")
         self.config = model.config
         self.rows, self.capacity = rows, capacity
         self.heads, self.kv = self.config.num_attention_heads, self.config.num_key_value_heads
         self.size, self.eps = head_size(self.config), float(self.config.rms_norm_eps)
-        self.dtype = dtype or model.get_input_embeddings().weight.dtype
+        own = model.get_input_embeddings().weight.dtype
+        self.weights, self.dtype = weights, torch.bfloat16 if weights == "bf16" else own
         self.device = model.get_input_embeddings().weight.device
         shape = (self.config.num_hidden_layers, 2, rows, self.kv, capacity, self.size)
         self.cache = torch.zeros(shape, dtype=self.dtype, device=self.device)
@@ -195,6 +203,8 @@ class LeanDecoder:
 
         def cast(*tensors: Tensor) -> Tensor:
             joined = torch.cat(tensors) if len(tensors) > 1 else tensors[0].detach()
+            if self.weights == "int8" and joined.dim() == 2:
+                joined = round_to_int8(joined)
             return joined.to(self.dtype, copy=True).contiguous()
 
         def norm(owner: Any, name: str) -> Tensor | None:

@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from drkernel.config import Config, ConfigError
-from drkernel.rl.lean import LeanDecoder, Packing, is_supported, packed_hidden
+from drkernel.rl.lean import LeanDecoder, Packing, Weights, is_supported, packed_hidden
 from drkernel.rl.logprobs import TokenStatistics, linear_token_statistics
 from drkernel.rl.pocket import PocketConfig, make_pocket
 from drkernel.rl.sampler import Decoder
@@ -143,7 +143,13 @@ class Policy:
 
     def save(self, directory: str | Path) -> None:
         """Write model (safetensors; adapters alone under LoRA) and tokenizer in Hugging Face's layout."""
+        from transformers.utils import logging
+
+        shown = logging.is_progress_bar_enabled()
+        logging.disable_progress_bar()
         self.model.save_pretrained(str(directory))
+        if shown:
+            logging.enable_progress_bar()
         self.tokenizer.save(directory)
 
     def statistics(
@@ -162,14 +168,19 @@ class Policy:
         chosen_M = mask_N.nonzero()[:, 0]
         return self.module(ids_N, packing, chosen_M - 1, ids_N[chosen_M], temperature, keep_ratio)
 
-    def make_decoder(self, rows: int, capacity: int, dtype: torch.dtype | None = None) -> Decoder:
-        """A decoder over this model's present weights; call its ``refresh(policy.model)`` after updates."""
+    def make_decoder(self, rows: int, capacity: int, weights: Weights = "same") -> Decoder:
+        """A decoder over this model's present weights; call its ``refresh(policy.model)`` after updates.
+
+        ``weights``: the trainer's own, or rounded to bf16 or int8, as a fast inference engine would.
+        """
         core = causal_lm(self.model)
         limit = getattr(core.config, "max_position_embeddings", None)
         if limit is not None and capacity > limit:
             raise ConfigError(f"a context of {capacity} tokens is more than the model's {limit}")
         if is_supported(core.config):
-            return LeanDecoder(core, rows, capacity, dtype)
+            return LeanDecoder(core, rows, capacity, weights)
+        if weights != "same":
+            raise ConfigError(f"sampling weights {weights!r} are not known for {core.config.model_type!r}; use 'same'")
         from drkernel.rl.generic_decoder import GenericDecoder
 
         return GenericDecoder(core, rows, capacity)

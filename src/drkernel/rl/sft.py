@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from pydantic import Field
 
-from drkernel.config import Config
+from drkernel.config import Config, ConfigError
 from drkernel.rl.policy import Example, Policy, microbatches
 from drkernel.rl.tokenizer import ChatTokenizer
 
@@ -47,6 +49,27 @@ def encode_conversation(tokenizer: ChatTokenizer, messages: Messages) -> Example
         ids += new
         mask += [role == "assistant"] * len(new)
     return Example(ids, mask)
+
+
+def load_conversations(path: Path) -> list[list[dict[str, str]]]:
+    """The ``messages`` of every row of a JSONL file (cold-start data, or any chat data of that form).
+
+    Raises :class:`ConfigError` naming the line that is malformed, or when there is none.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise ConfigError(f"cannot read cold-start data {path}: {error.strerror}") from error
+    conversations = []
+    for number, line in enumerate(lines, 1):
+        try:
+            messages = json.loads(line)["messages"]
+            conversations.append([{"role": str(m["role"]), "content": str(m["content"])} for m in messages])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"{path}, line {number}: not a row with messages ({error!r})") from error
+    if not conversations:
+        raise ConfigError(f"{path} holds no trajectory")
+    return conversations
 
 
 def split_rows(count: int, validation: float, seed: int) -> tuple[list[int], list[int]]:

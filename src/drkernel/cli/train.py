@@ -1,0 +1,149 @@
+"""``drkernel train``: a whole run from a recipe, or the rest of one that was interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def train(
+    recipe: Annotated[Path | None, typer.Argument(help="recipe (YAML), e.g. recipes/quickstart.yaml")] = None,
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value, e.g. rl.steps=50 seed=1")] = None,
+    resume: Annotated[Path | None, typer.Option(help="run directory to go on with; its own recipe is used")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="estimate memory and time, change nothing")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="refuse to go on with a run that exists")] = False,
+) -> None:
+    """Train a policy: cold start, supervised fine-tuning, reinforcement learning, evaluation, report.
+
+    The same command again goes on where the run stopped, or says that it is done.
+
+    Examples:
+
+      drkernel train recipes/quickstart.yaml
+
+      drkernel train recipes/quickstart.yaml name=longer rl.steps=200 seed=1
+
+      drkernel train --resume runs/longer
+
+      drkernel train recipes/qwen3-8b.yaml --dry-run
+    """
+    from drkernel.config import ConfigError, dump_config, load_config
+    from drkernel.rl.recipe import Recipe, check_recipe
+
+    try:
+        path, changes = _recipe_path(recipe, overrides or [], resume)
+        loaded = load_config(Recipe, path, changes)
+        if resume is not None:
+            loaded = loaded.model_copy(update={"runs": str(resume.parent), "name": resume.name})
+        check_recipe(loaded)
+        if dry_run:
+            from drkernel.rl.estimate import dry_run as estimate
+
+            print(estimate(loaded))
+            return
+        directory = Path(loaded.runs) / loaded.name
+        if fresh and directory.exists():
+            raise ConfigError(f"{directory} exists; choose another name (name=...) or leave out --fresh")
+        if (done := _summary(directory)) is not None:
+            print(f"{directory} is done; a new run needs another name (name=...). Its results:\n")
+            _print_summary(done, directory)
+            return
+        print(dump_config(loaded), file=sys.stderr if not sys.stdout.isatty() else sys.stdout)
+        raise SystemExit(asyncio.run(_train(loaded, directory)))
+    except ConfigError as error:
+        print(f"drkernel train: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def _recipe_path(recipe: Path | None, overrides: list[str], resume: Path | None) -> tuple[Path, list[str]]:
+    """The YAML to read and the overrides; with --resume the first argument is an override too."""
+    from drkernel.config import ConfigError
+
+    if resume is None:
+        if recipe is None:
+            raise ConfigError("give a recipe, e.g. recipes/quickstart.yaml, or --resume RUN")
+        return recipe, overrides
+    if not (resume / "config.yaml").exists():
+        raise ConfigError(f"{resume} is no run directory: it holds no config.yaml")
+    return resume / "config.yaml", [*([str(recipe)] if recipe is not None else []), *overrides]
+
+
+async def _train(recipe: Any, directory: Path) -> int:
+    """Run it; the exit code."""
+    from drkernel.cli.train_view import make_view
+    from drkernel.rl.recipe import make_pool
+    from drkernel.rl.trainer import Run, Stopped
+
+    pool = make_pool(recipe)
+    with make_view(recipe) as view:
+        run = Run(recipe, pool, view.update, _report_writer())
+
+        def stop(*_: Any) -> None:
+            if run.stop_requested:
+                raise KeyboardInterrupt
+            run.stop_requested = True
+            view.note("stopping after this step, with a checkpoint (once more to stop at once)")
+
+        before = signal.signal(signal.SIGINT, stop)
+        try:
+            summary = await run.run()
+        except Stopped:
+            view.note(f"stopped; go on with: drkernel train --resume {directory}")
+            return 130
+        finally:
+            signal.signal(signal.SIGINT, before)
+            await pool.close()
+    _print_summary(summary, directory)
+    return 0
+
+
+def _report_writer() -> Any:
+    from drkernel.report.run import write_report
+
+    return write_report
+
+
+def _summary(directory: Path) -> dict[str, Any] | None:
+    """The summary of a finished run, or None."""
+    path = directory / "summary.json"
+    if not path.exists():
+        return None
+    summary = json.loads(path.read_text(encoding="utf-8"))
+    return summary if summary.get("status") == "done" else None
+
+
+def _print_summary(summary: dict[str, Any], directory: Path) -> None:
+    """The table at the end, and what to try next."""
+    names = ("fast_0", "fast_1", "fast_1.2", "fast_2", "coverage", "hack_rate")
+    before, after = summary["before"] or {}, summary["after"] or {}
+    print(f"{'held-out tasks':<16}{'before RL':>12}{'after RL':>12}{'change':>12}")
+    for name in names:
+        a, b = before.get(name), after.get(name)
+        change = "" if a is None or b is None else f"{100 * (b - a):+.1f} pt"
+        print(f"{name:<16}{_percent(a):>12}{_percent(b):>12}{change:>12}")
+    print(
+        f"\ntimes {summary['timing_kind']} on {summary['device']}; {summary['seconds'] / 60:.1f} minutes, "
+        f"{summary['evaluations']} evaluations, {summary['tokens']} tokens, {summary['parameters']:,} parameters"
+    )
+    if summary["unsafe_no_checks"]:
+        print("WARNING: the judge's checks were switched off (unsafe_no_checks): these figures are not to be trusted.")
+    if summary.get("stopped_because"):
+        print(f"stopped early: {summary['stopped_because']}")
+    print("\nnext:")
+    if summary.get("report"):
+        print(f"  open {summary['report']}")
+    print(f"  drkernel report {directory}")
+    print("  drkernel train RECIPE name=NEW rl.steps=200 seed=1     a longer run, another seed")
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f}%"
