@@ -99,8 +99,7 @@ def implicit_gemm(call: Call, shape: ConvShape) -> list[KernelWork]:
     if unit.startswith("tensor_") and not aligned:
         return [_vector_gemm(call, shape)]
     if unit.startswith("tensor_") and shape.kernel > 1:
-        gradient = shape.unit_stride_gradient and len(x.shape) == 5
-        tiles = "gradient_3d" if gradient else "convolution"
+        tiles = "convolution"
         depth = padded_depth(shape, x.itemsize)
         if not _is_channels_last(x):
             work.append(_convert(x, read(x), scratch(x.nbytes, write=True)))

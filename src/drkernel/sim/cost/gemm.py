@@ -26,12 +26,11 @@ TILES = {
     "convolution": (
         (128, 128, 0.85), (256, 64, 0.85), (128, 64, 0.70), (64, 64, 0.50), (128, 32, 0.45), (64, 32, 0.35),
     ),
-    # What cuDNN 9.10 runs for data gradients of 3-D convolutions (which is what a transposed one is): one wide tile,
-    # however few the output channels.
-    "gradient_3d": ((64, 256, 0.45),),
 }  # fmt: skip
-PROLOGUE_BYTES = {"vector": 96, "tensor": 256, "convolution": 256, "gradient_3d": 256}
+PROLOGUE_BYTES = {"vector": 96, "tensor": 256, "convolution": 256}
 """Operand bytes per row that filling and draining the pipeline costs, as if the inner dimension were longer."""
+CLUSTER_TRAFFIC = 2 / 3
+"""From compute capability 9.0 on, two blocks of a cluster load one operand once and share it (multicast)."""
 _SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
 _RASTER_GROUP = 8
 """Tile rows that a swizzled tile order keeps in flight before it moves on, so that the other operand is re-read."""
@@ -123,7 +122,9 @@ def _tiling(product: Product, tile: tuple[int, int], split: int, rate: float, sp
     waves = math.ceil(grid * split / spec.sm_count)
     inner = math.ceil(k / split) + prologue
     compute = waves * 2.0 * tile_m * tile_n * inner / rate
-    operands = (m * k * math.ceil(n / tile_n) + n * k * math.ceil(m / tile_m)) * product.itemsize * product.batch
+    operands: float = (m * k * math.ceil(n / tile_n) + n * k * math.ceil(m / tile_m)) * product.itemsize * product.batch
+    if product.family == "tensor" and isinstance(spec.arch, int) and spec.arch >= 90:
+        operands *= CLUSTER_TRAFFIC
     partial = 8.0 * m * n * product.batch * split if split > 1 else 0.0
     l2_bytes = operands + product.output_bytes + partial
     seconds = max(compute, l2_bytes / spec.l2_bandwidth) + (spec.kernel_min if split > 1 else 0.0)

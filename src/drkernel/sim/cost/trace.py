@@ -6,13 +6,14 @@ attention) is caught before it does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
+import torch._VF
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -93,25 +94,34 @@ class OperatorTracer(TorchDispatchMode):
         return ref is not None and ref.expired()
 
 
-class _LibraryCalls(TorchFunctionMode):
-    """Catches functions that CUDA runs as one library call, reports them as such, and returns empty results."""
+class _LibraryCalls:
+    """Replaces functions that CUDA runs as one library call: reports them as such and returns empty results."""
 
     def __init__(self, tracer: OperatorTracer) -> None:
-        super().__init__()
         self.tracer = tracer
+        self._saved: list[tuple[Any, str, Any]] = []
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
-        if name in ("lstm", "gru", "rnn_tanh", "rnn_relu") and len(args) == 9 and args[0].device.type == "meta":
-            return self._recurrent(name, args)
-        if name == "dropout" and len(args) == 3 and args[0].device.type == "meta" and args[2] and 0 < args[1] < 1:
-            out = self._make(*args[0].shape, like=args[0])
-            self.tracer.emit("native_dropout.default", args, {}, [out])
-            return out
-        if func is torch.nn.functional.scaled_dot_product_attention and args[0].device.type == "meta":
-            return self._attention(args, kwargs)
-        return func(*args, **kwargs)
+    def __enter__(self) -> None:
+        for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
+            self._replace(torch._VF, kind, partial(self._recurrent, kind))
+        self._replace(torch._VF, "dropout", self._dropout)
+        self._replace(torch.nn.functional, "scaled_dot_product_attention", self._attention)
+
+    def __exit__(self, *error: Any) -> None:
+        for owner, name, original in reversed(self._saved):
+            setattr(owner, name, original)
+        self._saved.clear()
+
+    def _replace(self, owner: Any, name: str, stand_in: Callable[..., Any]) -> None:
+        original = getattr(owner, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            on_meta = isinstance(args[0], torch.Tensor) and args[0].device.type == "meta"
+            result = stand_in(*args, **kwargs) if on_meta else NotImplemented
+            return original(*args, **kwargs) if result is NotImplemented else result
+
+        self._saved.append((owner, name, original))
+        setattr(owner, name, call)
 
     def _make(self, *shape: int, like: torch.Tensor) -> torch.Tensor:
         self.tracer._suspended = True
@@ -120,7 +130,9 @@ class _LibraryCalls(TorchFunctionMode):
         finally:
             self.tracer._suspended = False
 
-    def _recurrent(self, name: str, args: Any) -> Any:
+    def _recurrent(self, name: str, *args: Any) -> Any:
+        if len(args) != 9:  # packed sequences
+            return NotImplemented
         x, hidden, weights, _, layers, _, _, bidirectional, batch_first = args
         state = hidden[0] if isinstance(hidden, (tuple, list)) else hidden
         directions = 2 if bidirectional else 1
@@ -133,11 +145,24 @@ class _LibraryCalls(TorchFunctionMode):
         self.tracer.emit("_cudnn_rnn.default", arguments, {}, [out, *final])
         return (out, *final)
 
-    def _attention(self, args: Any, kwargs: dict[str, Any]) -> torch.Tensor:
-        query, key, value = args[:3]
-        mask = args[3] if len(args) > 3 else kwargs.get("attn_mask")
-        causal = bool(args[5] if len(args) > 5 else kwargs.get("is_causal", False))
-        *lead, rows, _ = query.shape
+    def _dropout(self, x: torch.Tensor, p: float, train: bool) -> Any:
+        if not train or not 0 < p < 1:
+            return NotImplemented
+        out = self._make(*x.shape, like=x)
+        self.tracer.emit("native_dropout.default", [x, p, train], {}, [out])
+        return out
+
+    def _attention(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        **other: Any,
+    ) -> torch.Tensor:
+        lead, rows = query.shape[:-2], query.shape[-2]
         width = value.shape[-1]
         if len(lead) == 2:  # the fused kernels write (batch, rows, heads, width)
             out = self._make(lead[0], rows, lead[1], width, like=query).as_strided(
@@ -146,10 +171,10 @@ class _LibraryCalls(TorchFunctionMode):
         else:
             out = self._make(*lead, rows, width, like=query)
         half = query.dtype in (torch.float16, torch.bfloat16)
-        flash = half and mask is None and query.shape[-1] <= FLASH_HEAD_LIMIT
+        flash = half and attn_mask is None and query.shape[-1] <= FLASH_HEAD_LIMIT
         kind = "_scaled_dot_product_flash_attention" if flash else "_scaled_dot_product_efficient_attention"
-        tensors = [query, key, value, *([mask] if mask is not None else [])]
-        self.tracer.emit(f"{kind}.default", [*tensors, causal], {}, [out])
+        tensors = [query, key, value, *([attn_mask] if attn_mask is not None else [])]
+        self.tracer.emit(f"{kind}.default", [*tensors, is_causal], {}, [out])
         return out
 
 
@@ -162,15 +187,23 @@ def trace(call: Callable[[], Any]) -> list[TracedCall]:
 
 
 def model_module(
-    model: Callable[..., Any], inputs: Iterable[Any], spec: GPUSpec, *, timeline: Timeline | None = None
-) -> Profile:
-    """Model one eager forward call of ``model`` on ``inputs`` (meta tensors: shapes alone) after an L2 flush.
+    model: Callable[..., Any], inputs: Sequence[Any], spec: GPUSpec, *, warm: bool = False
+) -> tuple[Timeline, Profile]:
+    """Model one eager forward call of ``model`` on ``inputs`` (meta tensors: shapes alone).
 
-    Raises what the module raises, for instance where it asks a meta tensor for its values.
+    By default as a benchmark times it that flushes L2 first (a cold cache, and the host runs ahead while the flush
+    lasts); ``warm`` is a benchmark that calls again and again on an idle device. Raises what the module raises, for
+    instance where it asks a meta tensor for its values.
     """
-    line = timeline or Timeline(spec)
     l2 = L2State(spec)
+    if warm:
+        _run(model, inputs, spec, Timeline(spec), l2)
+    line = Timeline(spec, host_lead=0.0 if warm else None)
+    _run(model, inputs, spec, line, l2)
+    return line, line.profile(f"sim:{spec.name}")
 
+
+def _run(model: Callable[..., Any], inputs: Sequence[Any], spec: GPUSpec, line: Timeline, l2: L2State) -> None:
     def add(call: TracedCall) -> None:
         if call.free:
             line.add_host()
@@ -188,4 +221,3 @@ def model_module(
             model(*inputs)
     finally:
         hook.remove()
-    return line.profile(f"sim:{spec.name}")

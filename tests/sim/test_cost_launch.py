@@ -1,0 +1,130 @@
+"""Triton launches: from an executor's counts to time, on one footing with PyTorch's operators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from drkernel.sim.cost.l2 import L2State
+from drkernel.sim.cost.launch import blocks_per_sm, launch_cost
+from drkernel.sim.cost.operators import TensorMeta, operator_cost
+from drkernel.sim.spec import get_spec
+
+H100 = get_spec("h100")
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What the model reads of the executor's ``LaunchStats``."""
+
+    programs: int
+    footprint: tuple[tuple[int, float, float], ...]
+    load_sectors: float
+    store_sectors: float
+    flops: dict[str, float] = field(default_factory=dict)
+    max_same_address_atomics: int = 0
+
+
+def stream(
+    programs: int, read: float, written: float, flops: dict[str, float] | None = None, passes: float = 1
+) -> Counts:
+    return Counts(programs, ((1, read, 0.0), (2, 0.0, written)), passes * read / 32, written / 32, flops or {})
+
+
+def seconds(stats: Counts, num_warps: int = 4, spec=H100, **options) -> float:
+    return launch_cost(stats, num_warps, spec, L2State(spec), **options).seconds  # type: ignore[arg-type]
+
+
+def matmul(size: int, tile_m: int, tile_n: int, unit: str = "tensor_fp16") -> Counts:
+    item = 4 if "fp32" in unit else 2
+    programs = (size // tile_m) * (size // tile_n)
+    loads = programs * (tile_m + tile_n) * size * item / 32
+    matrix = size * size * item
+    return Counts(
+        programs, ((1, matrix, 0.0), (2, matrix, 0.0), (3, 0.0, matrix)), loads, matrix / 32, {unit: 2.0 * size**3}
+    )
+
+
+@pytest.mark.parametrize("name", ["h100", "h200", "a100", "b200", "mi300x"])
+def test_a_copy_kernel_reaches_the_achievable_bandwidth(name: str) -> None:
+    spec = get_spec(name)
+    nbytes = 2.0**32
+    rate = 2 * nbytes / seconds(stream(int(nbytes / 4096), nbytes, nbytes), spec=spec)
+    assert rate == pytest.approx(spec.dram_bandwidth, rel=0.05)
+
+
+def test_uncoalesced_access_and_too_few_programs_are_slower() -> None:
+    nbytes = 2.0**28
+    good = stream(65536, nbytes, nbytes)
+    assert seconds(replace(good, load_sectors=good.load_sectors * 8)) > 2 * seconds(good)
+    assert seconds(replace(good, programs=16)) > 5 * seconds(good)
+
+
+def test_a_triton_softmax_and_torchs_are_on_one_footing() -> None:
+    rows, columns = 4096, 1024
+    nbytes = 4.0 * rows * columns
+    triton = seconds(stream(rows, nbytes, nbytes, {"fp32": 6.0 * rows * columns, "sfu": 1.0 * rows * columns}))
+    x = TensorMeta((rows, columns), (columns, 1), "float32", 1)
+    out = replace(x, storage=2)
+    torch_softmax = operator_cost("_softmax.default", [x], [out], (None, -1, False), H100, L2State(H100)).seconds
+    assert 0.8 < triton / torch_softmax < 1.25
+
+
+def test_fusion_pays_by_the_bytes_it_saves() -> None:
+    nbytes = 2.0**30
+    fused = seconds(stream(2**18, nbytes, nbytes, {"fp32": 2.0**32}))
+    x = TensorMeta((2**28,), (1,), "float32", 1)
+    l2 = L2State(H100)
+    chain = sum(
+        operator_cost(name, [replace(x, storage=i)], [replace(x, storage=i + 1)], (), H100, l2).seconds
+        for i, name in enumerate(("relu.default", "sigmoid.default", "tanh.default"))
+    )
+    assert 2.7 < chain / fused < 3.3
+
+
+def test_a_good_triton_matmul_comes_near_the_library_and_a_small_tile_does_not() -> None:
+    size = 4096
+    a, b, out = (TensorMeta((size, size), (size, 1), "float16", i) for i in (1, 2, 3))
+    library = operator_cost("mm.default", [a, b], [out], (), H100, L2State(H100)).seconds
+    good = seconds(matmul(size, 128, 256), num_warps=8, num_stages=3, shared_bytes=147456, registers=168)
+    poor = seconds(matmul(size, 32, 32), num_warps=4, num_stages=2, shared_bytes=8192, registers=64)
+    assert 1.0 < good / library < 2.0
+    assert poor > 2 * good
+
+
+def test_occupancy_is_the_tightest_of_four_limits() -> None:
+    assert blocks_per_sm(H100, 4) == 16  # 2048 threads
+    assert blocks_per_sm(H100, 1) == 32  # blocks
+    assert blocks_per_sm(H100, 4, shared_bytes=100_000) == 2
+    assert blocks_per_sm(H100, 4, registers=255) == 2
+    assert blocks_per_sm(H100, 4, registers=33) == 12  # granted as 40
+    assert blocks_per_sm(get_spec("mi300x"), 4) == 8  # warps of 64
+
+
+def test_low_occupancy_cannot_cover_memory_latency() -> None:
+    stats = stream(4096, 2.0**28, 2.0**28)
+    free = seconds(stats, num_warps=1, num_stages=1)
+    tight = seconds(stats, num_warps=1, num_stages=1, shared_bytes=200_000)
+    assert tight > 2 * free
+
+
+def test_atomics_on_one_address_serialise() -> None:
+    stats = stream(1024, 2.0**20, 2.0**20)
+    crowded = replace(stats, max_same_address_atomics=1_000_000)
+    assert seconds(crowded) - seconds(stats) > 0.5e-3
+
+
+def test_launches_and_operators_share_one_cache() -> None:
+    l2 = L2State(H100)
+    x = TensorMeta((2**20,), (1,), "float32", 7)
+    operator_cost("relu.default", [x], [replace(x, storage=8)], (), H100, l2)
+    stats = Counts(1024, ((8, 2.0**22, 0.0), (9, 0.0, 2.0**22)), 2.0**17, 2.0**17)
+    cost = launch_cost(stats, 4, H100, l2)  # type: ignore[arg-type]
+    assert cost.dram_bytes == 0
+    assert launch_cost(stats, 4, H100, L2State(H100)).dram_bytes == 2.0**22  # type: ignore[arg-type]
+
+
+def test_flops_are_reported_as_counted() -> None:
+    cost = launch_cost(matmul(1024, 64, 64), 4, H100, L2State(H100))  # type: ignore[arg-type]
+    assert cost.flops == {"tensor_fp16": 2.0 * 1024**3} and cost.total_flops == 2.0 * 1024**3
