@@ -1,0 +1,22 @@
+# task: row_mean
+# twin of: 23
+# expect: correct
+# One program a row.
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def row_mean_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * cols + at, at < cols, 0.0)
+    tl.store(out_ptr + row, tl.sum(x, 0) / cols)
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        rows, cols = x.shape
+        out = torch.empty(rows, device=x.device)
+        row_mean_kernel[(rows,)](x, out, cols, BLOCK=triton.next_power_of_2(cols))
+        return out

@@ -1,0 +1,13 @@
+# precision: fp16
+import torch
+
+M, N, K = 48, 32, 64
+
+
+class Model(torch.nn.Module):
+    def forward(self, a, b):
+        return a @ b
+
+
+def get_inputs():
+    return [torch.randn(M, K).half(), torch.randn(K, N).half()]

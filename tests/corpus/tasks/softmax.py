@@ -1,0 +1,14 @@
+# precision: fp32
+import torch
+
+ROWS = 24
+COLS = 100
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.softmax(x, dim=-1)
+
+
+def get_inputs():
+    return [torch.randn(ROWS, COLS)]
