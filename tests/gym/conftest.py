@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import time
 
 import psutil
 import pytest
@@ -51,6 +52,12 @@ class Gym:
             return psutil.Process(self.factory._alive().pid).children(recursive=True)
         return []
 
+    def settle(self, seconds: float = 10) -> None:
+        """Until every job of earlier tests is gone."""
+        deadline = time.monotonic() + seconds
+        while self.factory.health()["jobs"] and time.monotonic() < deadline:
+            time.sleep(0.01)
+
     def is_healthy(self) -> bool:
         """Whether the next job does right, and nothing of earlier ones is left."""
         result = self.forward("return inputs[0] + 1", torch.zeros(3))
@@ -80,9 +87,13 @@ def open_session(gym):
 @pytest.fixture
 def nothing_leaks(gym):
     """Around a test: no process, descriptor, scratch or shared memory of it stays, and the next job is unaffected."""
+    gym.settle()
     zygote = psutil.Process(gym.factory._alive().pid)
     before = (zygote.num_fds(), psutil.Process().num_fds(), sorted(os.listdir("/dev/shm")))
     yield
     assert gym.is_healthy()
     after = (zygote.num_fds(), psutil.Process().num_fds(), sorted(os.listdir("/dev/shm")))
     assert after == before, "file descriptors or shared memory leaked"
+    assert not os.listdir(gym.factory._launcher._folder)[1:], (
+        "scratch was left (the zygote's log is the one file there)"
+    )

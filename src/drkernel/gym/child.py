@@ -35,7 +35,7 @@ def fork(
             signal.signal(name, signal.SIG_DFL)
         os.setsid()
         if how.scratch:
-            _enter(how.scratch)
+            _enter(how.scratch, os.environ["PATH"] if how.limits.allow_exec else os.defpath)
         main(*sandbox.confine(how, surroundings, lambda: _arrange(fds, output)))
         status = 0
     except BaseException:
@@ -59,9 +59,8 @@ def _arrange(fds: list[int], output: int | None) -> None:
     linux.close_from(first)
 
 
-def _enter(scratch: str) -> None:
+def _enter(scratch: str, path: str) -> None:
     """Make ``scratch`` home, working folder and every cache, in an environment that tells nothing."""
-    path = os.environ.get("PATH", "/usr/bin:/bin")
     os.environ.clear()
     os.environ.update(PATH=path, HOME=scratch, TMPDIR=scratch, LANG="C.UTF-8", OMP_NUM_THREADS="1")
     caches = {"TRITON_CACHE_DIR": "triton", "XDG_CACHE_HOME": "cache", "TORCH_EXTENSIONS_DIR": "extensions",
@@ -90,6 +89,7 @@ def runner_main(gpu: str, scratch: str) -> Main:
         from drkernel.sim.isolated import connect_host
         from drkernel.sim.wire import send
 
+        sys.argv[:] = ["candidate"]
         sys.path[:] = [entry for entry in sys.path if "site-packages" in entry or entry.startswith(sys.base_prefix)]
         channel, host = socket.socket(fileno=3), socket.socket(fileno=4)
         hello: dict[str, Any] = {"layers": layers, "missing": missing}

@@ -22,10 +22,12 @@ from drkernel.gym.sandbox import RunnerLimits
 
 START_SECONDS = 120.0
 _BOOT = """
-import json, sys
-sys.path[:0] = json.loads(sys.argv[3])
+import json, os, sys
+fd = int(sys.argv[1])
+config = json.loads(os.read(fd, 65536))
+sys.path[:0] = config["paths"]
 from drkernel.gym.zygote import main
-main(int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[4]))
+main(fd, config["folder"], config["without"])
 """
 _SPLICE = 1 << 20
 _DRAIN_STEPS = 64
@@ -85,11 +87,12 @@ class Launcher:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-c", _BOOT, str(theirs.fileno()), self._folder, json.dumps(_import_paths()),
-                 json.dumps(sorted(without))],
+                [sys.executable, "-I", "-c", _BOOT, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()], env=_environment(), cwd="/", start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log,
             )  # fmt: skip
+        config = {"paths": _import_paths(), "folder": self._folder, "without": sorted(without)}
+        self._control.send(json.dumps(config).encode())  # not as arguments: those can be read in /proc
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._control, selectors.EVENT_READ)
         self._wake, wake = socket.socketpair()

@@ -17,6 +17,7 @@ import selectors
 import shutil
 import signal
 import socket
+import time
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -180,7 +181,15 @@ class Zygote:
                     job.over_memory = True
                     processes.kill_trees([root])
         if not self.surroundings.pid_namespace:
-            processes.kill_orphans({pid for job in self.jobs.values() for pid in job.living})
+            self._end_orphans()
+
+    def _end_orphans(self) -> None:
+        """What a job has detached from itself has become this process's child."""
+        for _ in range(1000):  # each round may orphan what the last one's victims had forked
+            self._reap()
+            if not processes.kill_orphans({pid for job in self.jobs.values() for pid in job.living}):
+                return
+            time.sleep(0.001)
 
     def _end(self, job: Job) -> None:
         """Kill everything the job has started, reap it, remove its scratch."""
@@ -194,6 +203,8 @@ class Zygote:
                 processes.kill_user(uid)
         for pid in job.living:
             job.exited[pid] = os.waitpid(pid, 0)[1]
+        if not self.surroundings.pid_namespace:
+            self._end_orphans()
         if self.surroundings.mount_namespace and os.path.ismount(job.scratch):
             linux.umount(job.scratch)
         shutil.rmtree(job.scratch, ignore_errors=True)

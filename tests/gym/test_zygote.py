@@ -1,0 +1,121 @@
+"""The zygote: what happens when its processes, it, or the judge are killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+import torch
+from conftest import SETTINGS, Gym
+
+from drkernel.gym.session import SessionError
+
+ECHO = "class ModelNew:\n    def __call__(self, x):\n        import time; time.sleep(0.5); return x + 1"
+
+
+@pytest.fixture(scope="module")
+def own():
+    """A gym of this module's own: its zygote is killed."""
+    gym = Gym()
+    yield gym
+    gym.factory.close()
+
+
+@pytest.mark.parametrize("who, kind", [("runner", "runtime_error"), ("device", "infra_error")])
+def test_a_killed_process_is_told_apart(own, who, kind):
+    with own.factory.open(SETTINGS) as session:
+        session.load(ECHO, [], {}, seed=0)
+        handle = session.put(torch.zeros(1))
+        os.kill(session.job.pids[who], signal.SIGKILL)
+        with pytest.raises(SessionError) as caught:
+            session.call([handle])
+        assert caught.value.kind == kind
+        session.kill()
+        assert session.job.wait_until_gone(5)
+    assert own.is_healthy()
+
+
+def test_a_dead_zygote_takes_its_jobs_along_and_is_replaced(own):
+    session = own.factory.open(SETTINGS)
+    session.load(ECHO, [], {}, seed=0)
+    pids = list(session.job.pids.values())
+    os.kill(own.factory._launcher.pid, signal.SIGKILL)
+    with pytest.raises(SessionError) as caught:
+        session.call([1.0])
+    assert caught.value.kind == "infra_error"
+    assert wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
+    assert own.is_healthy() and own.factory.health()["zygotes_started"] == 2
+
+
+def test_killing_a_session_from_another_thread_unblocks_it(own):
+    import threading
+
+    with own.factory.open(SETTINGS) as session:
+        session.load("class ModelNew:\n    def __call__(self):\n        while True: pass", [], {}, seed=0)
+        threading.Timer(0.3, session.kill).start()
+        start = time.monotonic()
+        with pytest.raises(SessionError) as caught:
+            session.call([])
+        assert caught.value.kind == "infra_error" and time.monotonic() - start < 3
+
+
+DAEMON = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    time.sleep(100)
+class ModelNew:
+    def __call__(self): pass
+"""
+JUDGE = """
+import sys, time
+from drkernel.gym.session import SessionFactory
+from drkernel.gym.request import EvalSettings
+factory = SessionFactory().warm()
+session = factory.open(EvalSettings())
+session.load(sys.argv[1], [], {}, seed=0)
+print(factory._launcher.pid, *session.job.pids.values(), flush=True)
+LAST
+"""
+
+
+@pytest.mark.parametrize(
+    "last, end",
+    [
+        ("time.sleep(100)", signal.SIGKILL),
+        ("sys.exit(0)", None),
+        pytest.param("time.sleep(100)", signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param("time.sleep(100)", signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param("raise RuntimeError", None, marks=pytest.mark.slow),
+    ],
+)
+def test_the_judges_end_is_everybodys_end(last, end):
+    judge = subprocess.Popen(
+        [sys.executable, "-c", JUDGE.replace("LAST", last), DAEMON],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    pids = [int(word) for word in judge.stdout.readline().split()]
+    assert len(pids) == 3
+    family = [p for pid in pids if psutil.pid_exists(pid) for p in [psutil.Process(pid)]]
+    family += [child for p in family for child in p.children(recursive=True)]
+    folders = {p.cwd() for p in family if "drkernel-gym" in p.cwd()}
+    if end is not None:
+        judge.send_signal(end)
+    judge.wait(10)
+    assert wait_until(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in family))
+    assert wait_until(lambda: not any(os.path.exists(os.path.dirname(folder)) for folder in folders))
+    judge.stdout.close()
+
+
+def wait_until(condition, seconds=5.0):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
