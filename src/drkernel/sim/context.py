@@ -11,7 +11,7 @@ import torch
 
 from drkernel.sim.cuda_api import cuda_api_on
 from drkernel.sim.driver import SimDriver, triton_on
-from drkernel.sim.engine import DeviceEngine
+from drkernel.sim.engine import Depth, DeviceEngine
 from drkernel.sim.interfere import Interference
 from drkernel.sim.protocol import Channel, LaunchCommand, Ref, TensorSpec
 from drkernel.sim.spec import GPUSpec, get_spec
@@ -91,6 +91,11 @@ class SimDevice:
         """What the sanitizer found since the last reset."""
         return self.engine.counters.findings
 
+    @property
+    def prints(self) -> list[str]:
+        """Lines that kernels printed since the last reset."""
+        return self.engine.counters.prints
+
     def profile(self) -> Profile:
         """Modelled time since the last reset."""
         return self.engine.profile()
@@ -119,13 +124,16 @@ def host_side(spec: GPUSpec, channel: Channel) -> Iterator[DeviceLink]:
 
 
 @contextmanager
-def device(name: str = "h200", *, checks: str = "auto", memory_bytes: int | None = None) -> Iterator[SimDevice]:
+def device(
+    name: str = "h200", *, checks: str = "auto", memory_bytes: int | None = None, depth: Depth = "ttir"
+) -> Iterator[SimDevice]:
     """Run host code on a simulated GPU in this process.
 
-    ``checks``: "auto" (sanitize small launches), "full" or "off". ``memory_bytes`` caps device memory.
-    Raises ``ValueError`` for an unknown GPU.
+    ``checks``: "auto" (sanitize small launches), "full" or "off". ``memory_bytes`` caps device memory. ``depth``:
+    "ttir" runs Triton's front end alone, "full" compiles every kernel for the GPU too. Raises ``ValueError`` for an
+    unknown GPU.
     """
     spec = get_spec(name)
-    engine = DeviceEngine(spec, checks=checks, memory_bytes=memory_bytes)
+    engine = DeviceEngine(spec, checks=checks, memory_bytes=memory_bytes, depth=depth)
     with host_side(spec, BelowModes(engine)) as link:
         yield SimDevice(spec, engine, link)

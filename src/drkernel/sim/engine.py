@@ -11,7 +11,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch.utils._pytree import tree_map
@@ -27,8 +27,14 @@ from drkernel.sim.protocol import LaunchCommand, ProtocolError, Ref, TensorSpec
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Profile
 
+if TYPE_CHECKING:
+    from drkernel.sim.compile_target import KernelResources
+
 SMALL_LAUNCH_PROGRAMS = 4096
 """launches up to this many programs get every check when checks are "auto" """
+
+Depth = Literal["ttir", "full"]
+"""how far kernels are compiled: Triton's own IR, or machine code of the target (registers, shared memory)"""
 
 POISONS = ("nan", "zero", "random")
 """what memory that nothing has been written to may hold"""
@@ -56,6 +62,20 @@ class LaunchRecord:
     """addresses of the storages that the kernel wrote"""
     copied: bool = False
     """everything that it wrote is, element for element, another of its arguments"""
+    bound: str = "latency"
+    """what limits its modelled time: memory, compute or latency"""
+    roofline: float = 0.0
+    """fraction of the roofline reached"""
+    unique_bytes: float = 0.0
+    """distinct bytes read plus distinct bytes written, in whole sectors"""
+    dram_bytes: float = 0.0
+    flops: float = 0.0
+    registers: int | None = None
+    """per thread; this and what follows are known when the device compiles to depth "full" """
+    spills: int | None = None
+    shared_bytes: int | None = None
+    occupancy: int | None = None
+    """programs resident on one SM"""
 
 
 @dataclass
@@ -72,11 +92,14 @@ class Counters:
 class DeviceEngine:
     """One simulated GPU. Not thread-safe: one command at a time."""
 
-    def __init__(self, spec: GPUSpec, *, checks: str = "auto", memory_bytes: int | None = None):
+    def __init__(self, spec: GPUSpec, *, checks: str = "auto", memory_bytes: int | None = None, depth: Depth = "ttir"):
         if checks not in ("auto", "full", "off"):
             raise ValueError(f"checks must be 'auto', 'full' or 'off', not {checks!r}")
+        if depth not in get_args(Depth):
+            raise ValueError(f"depth must be 'ttir' or 'full', not {depth!r}")
         self.spec = spec
         self.checks = checks
+        self.depth = depth
         self.memory_bytes = memory_bytes or spec.hbm_bytes
         self.memory = MemoryMap()
         self.counters = Counters()
@@ -211,6 +234,7 @@ class DeviceEngine:
         programs = command.grid[0] * command.grid[1] * command.grid[2]
         if programs <= 0 or min(command.grid) < 1:
             raise RuntimeError(f"Triton Error [CUDA]: invalid argument (grid {command.grid})")
+        resources = self._compile(command)
         if self.interference == "skip":
             self._record(command, 0.0, suppressed=True)
             return
@@ -225,7 +249,18 @@ class DeviceEngine:
         )
         for flat, old in before:
             disturb_changes(flat, old)
-        self._finish_launch(command, result)
+        self._finish_launch(command, result, resources)
+
+    def _compile(self, command: LaunchCommand) -> KernelResources | None:
+        """Registers and shared memory on the target, at depth "full"."""
+        if self.depth == "ttir":
+            return None
+        from drkernel.sim.compile_target import compile_for_target
+
+        return compile_for_target(
+            command.ttir, self.spec, num_warps=command.num_warps, num_stages=command.num_stages, depth=self.depth,
+            options={},
+        )  # fmt: skip
 
     def _extents(self, command: LaunchCommand) -> list[torch.Tensor]:
         return [flat_extent(self.tensor(value)) for value in command.args if isinstance(value, Ref)]
@@ -233,14 +268,34 @@ class DeviceEngine:
     def _addresses(self, args: Iterable[Any]) -> list[int | float]:
         return [self.tensor(value).data_ptr() if isinstance(value, Ref) else value for value in args]
 
-    def _finish_launch(self, command: LaunchCommand, result: LaunchResult) -> None:
+    def _finish_launch(self, command: LaunchCommand, result: LaunchResult, resources: KernelResources | None) -> None:
         self.counters.findings += result.findings
         self.counters.prints += result.prints
-        assert result.stats is not None
-        cost = launch_cost(result.stats, command.num_warps, self.spec, self.l2)
+        cost = launch_cost(
+            result.stats,
+            command.num_warps,
+            self.spec,
+            self.l2,
+            num_stages=command.num_stages,
+            shared_bytes=resources.shared_bytes if resources else 0,
+            registers=(resources.registers or 0) if resources else 0,
+        )
         self.timeline.add("custom", command.name, cost)
-        copied = self._copied(command, result.written)
-        self._record(command, cost.seconds, suppressed=False, written=result.written, copied=copied)
+        self._record(
+            command,
+            cost.seconds,
+            written=result.written,
+            copied=self._copied(command, result.written),
+            bound=cost.bound,
+            roofline=cost.roofline,
+            unique_bytes=float(sum(read + written for _, read, written in result.stats.footprint)),
+            dram_bytes=cost.dram_bytes,
+            flops=cost.total_flops,
+            registers=resources.registers if resources else None,
+            spills=resources.spills if resources else None,
+            shared_bytes=resources.shared_bytes if resources else None,
+            occupancy=resources.occupancy_blocks_per_sm if resources else None,
+        )
         illegal = [f for f in result.findings if f.kind in ("out_of_bounds", "misaligned") and f.severity == "error"]
         if illegal:
             self.fault = illegal[0].message
@@ -257,18 +312,11 @@ class DeviceEngine:
         targets = self._arguments(command, written, True)
         return bool(targets) and all(any(_same_elements(t, s) for s in sources) for t in targets)
 
-    def _record(
-        self,
-        command: LaunchCommand,
-        seconds: float,
-        suppressed: bool,
-        written: tuple[int, ...] = (),
-        copied: bool = False,
-    ) -> None:
+    def _record(self, command: LaunchCommand, seconds: float, *, suppressed: bool = False, **facts: Any) -> None:
         self.counters.launches.append(
             LaunchRecord(
                 command.name, command.identity, command.grid, command.num_warps, command.num_stages,
-                command.constexprs, seconds, suppressed, written, copied,
+                command.constexprs, seconds, suppressed, **facts,
             )
         )  # fmt: skip
 

@@ -13,31 +13,38 @@ import torch
 
 from drkernel.sim.protocol import UnsupportedOp
 
-ALLOWED_INTERNAL = frozenset(
+
+def names(text: str) -> frozenset[str]:
+    """Operator names separated by white space."""
+    return frozenset(text.split())
+
+
+ALLOWED_INTERNAL = names(
     """
-    _softmax _log_softmax _softmax_backward_data _log_softmax_backward_data _to_copy _unsafe_view _local_scalar_dense
-    _native_batch_norm_legit _native_batch_norm_legit_functional _native_batch_norm_legit_no_training
-    _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward
-    _scaled_dot_product_attention_math _fused_rms_norm _fused_rms_norm_backward _adaptive_avg_pool2d _adaptive_avg_pool3d
-    _adaptive_avg_pool2d_backward _cdist_forward _euclidean_dist _embedding_bag _embedding_bag_forward_only _foreach_add
-    _foreach_mul _weight_norm_interface _weight_norm_interface_backward _trilinear _prelu_kernel _reshape_alias
-    _index_put_impl_ _upsample_bilinear2d_aa _upsample_bicubic2d_aa _conj _linalg_svd _linalg_det _linalg_slogdet
-    _linalg_eigh _thnn_fused_lstm_cell _addmm_activation _stack _cat _fft_r2c _fft_c2r _fft_c2c _pdist_forward
-    _safe_softmax _ctc_loss _dirichlet_grad _standard_gamma _sample_dirichlet _convolution _grouped_mm
-    """.split()
+    _softmax _log_softmax _softmax_backward_data _log_softmax_backward_data _to_copy _unsafe_view
+    _local_scalar_dense _native_batch_norm_legit _native_batch_norm_legit_functional
+    _native_batch_norm_legit_no_training _scaled_dot_product_flash_attention_for_cpu
+    _scaled_dot_product_flash_attention_for_cpu_backward _scaled_dot_product_attention_math _fused_rms_norm
+    _fused_rms_norm_backward _adaptive_avg_pool2d _adaptive_avg_pool3d _adaptive_avg_pool2d_backward _cdist_forward
+    _euclidean_dist _embedding_bag _embedding_bag_forward_only _foreach_add _foreach_mul _weight_norm_interface
+    _weight_norm_interface_backward _trilinear _prelu_kernel _reshape_alias _index_put_impl_ _upsample_bilinear2d_aa
+    _upsample_bicubic2d_aa _conj _linalg_svd _linalg_det _linalg_slogdet _linalg_eigh _thnn_fused_lstm_cell
+    _addmm_activation _stack _cat _fft_r2c _fft_c2r _fft_c2c _pdist_forward _safe_softmax _ctc_loss _dirichlet_grad
+    _standard_gamma _sample_dirichlet _convolution _grouped_mm
+    """
 )
-DENIED = frozenset(
+DENIED = names(
     """
     from_file set_ set resize_ resize resize_as_ sparse_coo_tensor sparse_compressed_tensor sparse_csr_tensor
     quantize_per_tensor quantize_per_channel rename_ share_memory_ pin_memory record_stream save load
-    """.split()
+    """
 )
-FREE_OPERATORS = frozenset(
+FREE_OPERATORS = names(
     """
     empty new_empty empty_like empty_strided new_empty_strided empty_permuted detach alias view _unsafe_view reshape
-    _reshape_alias expand permute t transpose select slice squeeze unsqueeze as_strided unbind split split_with_sizes
-    chunk diagonal unfold lift_fresh sym_size sym_stride is_same_size
-    """.split()
+    _reshape_alias expand permute t transpose select slice squeeze unsqueeze as_strided unbind split
+    split_with_sizes chunk diagonal unfold lift_fresh sym_size sym_stride is_same_size
+    """
 )
 """Operators that move no data on a GPU. (A ``reshape`` that copies shows up as ``clone``.)"""
 

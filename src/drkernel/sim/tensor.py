@@ -33,6 +33,7 @@ class DeviceTensor(torch.Tensor):
 
     _handle: int
     _address: int
+    _link: DeviceLink
 
     @staticmethod
     def __new__(cls, spec: TensorSpec, link: DeviceLink) -> DeviceTensor:
@@ -76,7 +77,8 @@ class DeviceTensor(torch.Tensor):
 
     def numpy(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(
-            "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
+            "can't convert cuda:0 device type tensor to numpy. "
+            "Use Tensor.cpu() to copy the tensor to host memory first."
         )
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
@@ -85,21 +87,23 @@ class DeviceTensor(torch.Tensor):
     def tolist(self) -> Any:
         return self.cpu().tolist()
 
-    def __deepcopy__(self, memo: dict) -> DeviceTensor:
-        copy = self.detach().clone().requires_grad_(self.requires_grad)
+    def __deepcopy__(self, memo: dict) -> torch.Tensor:
+        copy: torch.Tensor = self.detach().clone().requires_grad_(self.requires_grad)
         if isinstance(self, torch.nn.Parameter):
             copy = torch.nn.Parameter(copy, self.requires_grad)
         memo[id(self)] = copy
         return copy
 
-    def __repr__(self, *args: Any, **kwargs: Any) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         text = repr(self.detach().cpu())
         return f"{text[:-1]}, device='cuda:0')"
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         for leaf in _tensors(args, kwargs or {}):
             if isinstance(leaf, DeviceTensor):
                 return leaf._link.dispatch(func, args, kwargs or {})

@@ -1,0 +1,89 @@
+"""``drkernel sim FILE.py``: run a script that launches Triton kernels on a simulated GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+
+USAGE = 2
+
+
+class Checks(StrEnum):
+    """Which launches are sanitized."""
+
+    auto = "auto"
+    full = "full"
+    off = "off"
+
+
+class Depth(StrEnum):
+    """How far kernels are compiled."""
+
+    ttir = "ttir"
+    full = "full"
+
+
+HELP = """Run a script on a simulated GPU: what its Triton kernels did, did wrong, and would cost.
+
+FILE.py is any script written for CUDA (device="cuda", @triton.jit); it runs unchanged, without a GPU. Kernels are
+executed on the CPU and sanitized: out-of-bounds and misaligned accesses, reads of memory that nothing wrote, races.
+Times are modelled for the GPU, never measured. What follows '--' is the script's own command line.
+
+Exit codes: 0 fine, 1 the script failed, 2 wrong usage, 3 the sanitizer found an error.
+
+Examples:
+
+  drkernel sim examples/sim/softmax.py
+
+  drkernel sim examples/sim/out_of_bounds.py --checks full
+
+  drkernel sim examples/sim/softmax.py --gpu a100 --depth full -- 512 2000
+
+  drkernel sim examples/sim/softmax.py --json | jq '.launches[] | [.kernel, .bound, .roofline]'
+"""
+
+
+@app.command(help=HELP, context_settings={"allow_interspersed_args": True})
+def sim(
+    file: Annotated[Path, typer.Argument(metavar="FILE.py", help="the script to run")],
+    args: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS]", help="arguments of the script")] = None,
+    gpu: Annotated[str, typer.Option(help="h100, h100_pcie, h200, a100, b200 or mi300x")] = "h200",
+    checks: Annotated[Checks, typer.Option(help="sanitizer: auto checks small launches")] = Checks.auto,
+    depth: Annotated[Depth, typer.Option(help="full also compiles for the GPU: registers, shared memory")] = Depth.ttir,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON alone; the script's output is on stderr")] = False,
+) -> None:
+    """Parse, run, print."""
+    if not file.is_file():
+        _usage(f"no such script: {file}")
+    from drkernel.sim.spec import get_spec
+
+    try:
+        get_spec(gpu)
+    except ValueError as error:
+        _usage(str(error))
+    from drkernel.sim.script import run_script  # loads torch: after the usage is known to be right
+
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        report = run_script(file, args or (), gpu=gpu, checks=checks.value, depth=depth.value)
+    if as_json:
+        print(report.model_dump_json(indent=2))
+    else:
+        from rich.console import Console
+
+        from drkernel.report.sim_view import render
+
+        Console(highlight=False).print(render(report))
+    raise SystemExit(report.exit_code)
+
+
+def _usage(message: str) -> NoReturn:
+    """Say what is wrong and end with the code of wrong usage."""
+    print(f"drkernel sim: {message}", file=sys.stderr)
+    raise SystemExit(USAGE)

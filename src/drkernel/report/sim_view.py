@@ -1,0 +1,203 @@
+"""A script's run on the simulated GPU, in the terminal: launches, findings at their source lines, modelled profile."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from drkernel.gym.feedback import duration, percent
+from drkernel.report.verdict_view import profile_table
+from drkernel.sim.script import LaunchRow, ScriptFinding, ScriptReport
+
+COLOURS = {"error": "red", "warning": "yellow"}
+BOUNDS = {"memory": "cyan", "compute": "green", "latency": "yellow"}
+MAX_ROWS = 40
+MAX_PRINTS = 20
+CONTEXT_LINES = 1
+
+
+def render(report: ScriptReport) -> RenderableType:
+    """Everything a kernel engineer wants to know, the most urgent last (next to the prompt)."""
+    return Group(*_parts(report))
+
+
+def _parts(report: ScriptReport) -> Iterator[RenderableType]:
+    yield _headline(report)
+    if report.launches:
+        yield Text()
+        yield _indent(launch_table(report.launches))
+    if report.prints:
+        yield _title("device_print")
+        shown = list(report.prints[:MAX_PRINTS])
+        if len(report.prints) > MAX_PRINTS:
+            shown.append(f"... {len(report.prints) - MAX_PRINTS} more")
+        yield _indent(Text("\n".join(shown)))
+    if report.profile.rows:
+        busy, elapsed = report.profile.total_seconds, report.profile.elapsed_seconds
+        yield _title(f"Modelled time on {report.device}", f": device busy {duration(busy)} of {duration(elapsed)}")
+        yield _indent(profile_table(report.profile))
+    if report.findings:
+        yield _title("Findings")
+        for finding in report.findings:
+            yield _indent(_finding(finding))
+    if report.error is not None:
+        yield from _error(report)
+    yield _footer(report)
+
+
+def _headline(report: ScriptReport) -> Text:
+    line = Text("\n")
+    line.append(f" {Path(report.script).name} ", style="bold reverse")
+    line.append(f"  {report.gpu}, simulated ({report.device})", style="bold")
+    launches = sum(row.calls for row in report.launches)
+    operators = sum(report.operators.values())
+    line.append(f"\n{_count(launches, 'kernel launch', 'kernel launches')}, {_count(operators, 'PyTorch operator')}")
+    for direction, times in report.copies.items():
+        line.append(f", {_count(times, 'copy', 'copies')} {direction}")
+    line.append(f"; {size(report.peak_bytes)} of device memory")
+    return line
+
+
+def launch_table(rows: tuple[LaunchRow, ...]) -> Text:
+    """Two lines per kernel, grid and configuration, in order of first launch. Time and bytes are those of one call."""
+    shown = rows[:MAX_ROWS]
+    cells = [[row.kernel, _grid(row.grid), str(row.calls), *_rates(row)] for row in shown]
+    header = ["kernel", "grid", "calls", "time", "bytes", "rate"]
+    widths = [max(len(line[column]) for line in (header, *cells)) for column in range(len(header))]
+
+    def aligned(line: list[str]) -> list[str]:
+        left = [cell.ljust(width) for cell, width in zip(line[:2], widths[:2], strict=True)]
+        return left + [cell.rjust(width) for cell, width in zip(line[2:], widths[2:], strict=True)]
+
+    text = Text().append("  ".join([*aligned(header), "bound"]), style="dim")
+    for row, line in zip(shown, cells, strict=True):
+        name, *rest = aligned(line)
+        text.append(f"\n{name}  ", style="bold").append("  ".join(rest) + "  ").append(_bound(row))
+        text.append(f"\n  {_configuration(row)}", style="dim")
+    if len(rows) > MAX_ROWS:
+        text.append(f"\n... {len(rows) - MAX_ROWS} more", style="dim")
+    return text
+
+
+def _rates(row: LaunchRow) -> tuple[str, str, str]:
+    """Time, bytes, and the arithmetic rate of what computes or the effective bandwidth of the rest."""
+    seconds, nbytes = row.seconds / row.calls, row.unique_bytes / row.calls
+    rate = ""
+    if row.bound == "compute" and seconds:
+        rate = f"{row.flops / row.seconds / 1e12:.3g} TFLOP/s"
+    elif seconds:
+        rate = f"{nbytes / seconds / 1e9:.0f} GB/s"
+    return duration(seconds), size(nbytes), rate
+
+
+def _configuration(row: LaunchRow) -> str:
+    """Constexprs, warps and stages, and what they come to on the GPU where that is known."""
+    parts = [f"{name}={value}" for name, value in row.constexprs.items()]
+    parts += [_count(row.num_warps, "warp"), _count(row.num_stages, "stage")]
+    if row.registers is not None:
+        parts.append(_count(row.registers, "register"))
+    if row.spills:
+        parts.append(f"{row.spills} B spilled")
+    if row.shared_bytes is not None:
+        parts.append(f"{size(row.shared_bytes)} shared")
+    if row.occupancy is not None:
+        parts.append(f"{row.occupancy} per SM")
+    return ", ".join(parts)
+
+
+def _grid(grid: tuple[int, int, int]) -> str:
+    sizes = list(grid)
+    while len(sizes) > 1 and sizes[-1] == 1:
+        sizes.pop()
+    return "x".join(map(str, sizes))
+
+
+def _bound(row: LaunchRow) -> Text:
+    text = Text(row.bound, style=BOUNDS.get(row.bound, ""))
+    if row.roofline is not None and row.bound != "latency":
+        text.append(f" {percent(row.roofline)}", style="dim")
+    return text
+
+
+def _finding(finding: ScriptFinding) -> RenderableType:
+    line = Text()
+    line.append(f"{finding.severity} ", style=f"bold {COLOURS[finding.severity]}")
+    line.append(finding.kind, style="bold")
+    if finding.file and finding.line:
+        line.append(f"  {Path(finding.file).name}:{finding.line}", style="cyan")
+    line.append(f"  in {finding.kernel}")
+    if finding.program is not None:
+        line.append(f", program {finding.program}")
+    if finding.count > 1:
+        line.append(f", {finding.count} times")
+    detail = finding.message.partition("; kernel ")[0]
+    line.append(f"\n{detail}", style=COLOURS[finding.severity])
+    return Group(line, *_source(finding.file, finding.line, COLOURS[finding.severity]))
+
+
+def _source(file: str | None, line: int | None, colour: str) -> Iterator[RenderableType]:
+    """The line and its neighbours, the line itself marked."""
+    if not file or not line:
+        return
+    quoted = Text()
+    for number in range(max(1, line - CONTEXT_LINES), line + CONTEXT_LINES + 1):
+        code = linecache.getline(file, number).rstrip()
+        if not code and number != line:
+            continue
+        here = number == line
+        quoted.append(f"{'>' if here else ' '} {number:4d} | ", style=colour if here else "dim")
+        quoted.append(f"{code}\n", style="bold" if here else "dim")
+    quoted.rstrip()
+    if quoted.plain:
+        yield Padding(quoted, (0, 0, 0, 2))
+
+
+def _error(report: ScriptReport) -> Iterator[RenderableType]:
+    error = report.error
+    assert error is not None
+    where = f" at {Path(report.script).name}:{error.line}" if error.line else ""
+    yield Text(f"\n{error.type}{where}", style="bold red")
+    if error.traceback:
+        yield _indent(Text(error.traceback.rstrip(), style="dim"))
+    message = error.message.strip()
+    known = [finding.message for finding in report.findings]  # a fault repeats what is printed above
+    lines = [line for line in message.splitlines() if line not in known]
+    yield _indent(Text("\n".join(lines), style="red"))
+
+
+def _footer(report: ScriptReport) -> Text:
+    errors = sum(finding.severity == "error" for finding in report.findings)
+    warnings = len(report.findings) - errors
+    line = Text("\n")
+    if errors or report.error is not None:
+        line.append("FAILED", style="bold red")
+    else:
+        line.append("ok", style="bold green")
+    line.append(f"  {_count(errors, 'error')}, {_count(warnings, 'warning')}")
+    line.append(f"; ran in {duration(report.wall_seconds)} here, times above are modelled", style="dim")
+    return line
+
+
+def size(nbytes: float) -> str:
+    """Bytes in a readable unit (powers of 1024)."""
+    for factor, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if nbytes >= factor:
+            return f"{nbytes / factor:.3g} {unit}" if nbytes < 1000 * factor else f"{nbytes / factor:.0f} {unit}"
+    return f"{nbytes:.0f} B"
+
+
+def _count(number: int, singular: str, plural: str | None = None) -> str:
+    return f"{number} {singular if number == 1 else plural or singular + 's'}"
+
+
+def _title(text: str, rest: str = "") -> Text:
+    return Text("\n").append(text, style="bold").append(rest)
+
+
+def _indent(item: RenderableType) -> Padding:
+    return Padding(item, (0, 0, 0, 2))

@@ -1,0 +1,208 @@
+"""Runs a script on the simulated device and keeps what the device saw: the record behind ``drkernel sim``."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+import sysconfig
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from drkernel.config import Config
+from drkernel.sim.context import SimDevice, device
+from drkernel.sim.engine import Depth, LaunchRecord
+from drkernel.sim.executor import SimFinding
+from drkernel.verdict import Profile
+
+
+class LaunchRow(Config):
+    """Launches of one kernel with the same grid, constexprs, warps and stages."""
+
+    kernel: str
+    identity: str = Field(description="module, qualified name and source hash of the jitted function")
+    grid: tuple[int, int, int]
+    constexprs: dict[str, str]
+    num_warps: int
+    num_stages: int
+    calls: int = Field(ge=1)
+    seconds: float = Field(ge=0, description="modelled device seconds of all calls")
+    bound: str = Field(description="what limits it: memory, compute or latency")
+    roofline: float | None = Field(None, description="fraction of the roofline reached")
+    unique_bytes: float = Field(0.0, description="distinct bytes read plus distinct bytes written, all calls")
+    dram_bytes: float = Field(0.0, description="bytes to and from device memory, all calls")
+    flops: float = Field(0.0, description="floating-point operations, all calls")
+    registers: int | None = Field(None, description="per thread; known at depth 'full'")
+    spills: int | None = Field(None, description="bytes spilled per thread; known at depth 'full'")
+    shared_bytes: int | None = Field(None, description="shared memory per program; known at depth 'full'")
+    occupancy: int | None = Field(None, description="programs resident on one SM; known at depth 'full'")
+
+
+class ScriptFinding(Config):
+    """What the sanitizer found in a kernel."""
+
+    kind: str
+    severity: Literal["error", "warning"]
+    message: str
+    kernel: str
+    file: str | None
+    line: int | None
+    program: tuple[int, int, int] | None
+    arg: str | None
+    offset_bytes: int | None
+    count: int
+
+
+class ScriptError(Config):
+    """The exception that ended the script."""
+
+    type: str
+    message: str
+    line: int | None = Field(None, description="line of the script that was running")
+    traceback: str
+
+
+class ScriptReport(Config):
+    """Everything the device saw of one script."""
+
+    schema_version: Literal[1] = 1
+    script: str
+    device: str = Field(description="e.g. 'sim:h200'")
+    gpu: str = Field(description="the GPU's full name")
+    launches: tuple[LaunchRow, ...] = Field(description="in order of first launch")
+    operators: dict[str, int] = Field(description="ATen operators with device work -> calls")
+    copies: dict[str, int] = Field(description="copies between host and device -> times")
+    findings: tuple[ScriptFinding, ...]
+    prints: tuple[str, ...] = Field(description="lines of tl.device_print")
+    profile: Profile
+    peak_bytes: int = Field(ge=0, description="largest device memory in use")
+    wall_seconds: float = Field(ge=0, description="what running the script took here")
+    error: ScriptError | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """3 when the sanitizer found an error, else 1 when the script failed, else 0."""
+        if any(finding.severity == "error" for finding in self.findings):
+            return 3
+        return 1 if self.error is not None else 0
+
+
+def run_script(
+    path: Path, args: Sequence[str] = (), *, gpu: str = "h200", checks: str = "auto", depth: Depth = "ttir"
+) -> ScriptReport:
+    """Run ``path`` as ``__main__`` with ``sys.argv[1:] = args`` on a simulated ``gpu``.
+
+    The script's exceptions end up in the report, ``KeyboardInterrupt`` apart. Raises ``ValueError`` for an unknown GPU.
+    """
+    started = time.perf_counter()
+    with device(gpu, checks=checks, depth=depth) as dev:
+        error = _run(path, args)
+        peak = int(dev.engine.query("peak_bytes"))
+    return _report(path, dev, error, peak, time.perf_counter() - started)
+
+
+def _run(path: Path, args: Sequence[str]) -> ScriptError | None:
+    with _as_program(path, args):
+        try:
+            runpy.run_path(str(path), run_name="__main__")
+        except SystemExit as leaving:
+            if leaving.code in (None, 0):
+                return None
+            return ScriptError(type="SystemExit", message=str(leaving.code), traceback="")
+        except Exception as failure:
+            return _error_of(path, failure)
+    return None
+
+
+@contextmanager
+def _as_program(path: Path, args: Sequence[str]) -> Iterator[None]:
+    """``sys.argv`` and ``sys.path`` as ``python FILE args`` would set them."""
+    saved = sys.argv, list(sys.path)
+    sys.argv = [str(path), *args]
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        yield
+    finally:
+        sys.argv, sys.path[:] = saved
+
+
+def _error_of(path: Path, failure: Exception) -> ScriptError:
+    """The exception with the frames of the user's own code, without those of installed packages and of this one."""
+    frames = [frame for frame in traceback.extract_tb(failure.__traceback__) if not _is_library(frame.filename)]
+    own = [frame for frame in frames if frame.filename == str(path)]
+    text = "".join(traceback.format_list(frames))
+    return ScriptError(
+        type=type(failure).__name__, message=str(failure), line=own[-1].lineno if own else None, traceback=text
+    )
+
+
+def _is_library(filename: str) -> bool:
+    if filename.startswith("<"):
+        return True
+    folders = {Path(folder) for folder in sysconfig.get_paths().values()} | {Path(__file__).parents[1]}
+    return any(folder in folders for folder in Path(filename).resolve().parents)
+
+
+def _report(path: Path, dev: SimDevice, error: ScriptError | None, peak: int, seconds: float) -> ScriptReport:
+    return ScriptReport(
+        script=str(path),
+        device=f"sim:{dev.spec.name}",
+        gpu=dev.spec.full_name,
+        launches=tuple(_rows(dev.launches)),
+        operators=dev.operators,
+        copies=dev.copies,
+        findings=tuple(_merged(dev.findings)),
+        prints=tuple(dev.prints),
+        profile=dev.profile(),
+        peak_bytes=peak,
+        wall_seconds=seconds,
+        error=error,
+    )
+
+
+def _rows(launches: Sequence[LaunchRecord]) -> Iterator[LaunchRow]:
+    """Equal launches as one row."""
+    groups: dict[tuple, list[LaunchRecord]] = {}
+    for launch in launches:
+        constexprs = tuple(sorted(launch.constexprs.items()))
+        key = (launch.identity, launch.grid, launch.num_warps, launch.num_stages, constexprs)
+        groups.setdefault(key, []).append(launch)
+    for group in groups.values():
+        first, seconds = group[0], sum(launch.seconds for launch in group)
+        slowest = max(group, key=lambda launch: launch.seconds)
+        yield LaunchRow(
+            kernel=first.name,
+            identity=first.identity,
+            grid=first.grid,
+            constexprs=first.constexprs,
+            num_warps=first.num_warps,
+            num_stages=first.num_stages,
+            calls=len(group),
+            seconds=seconds,
+            bound=slowest.bound,
+            roofline=sum(launch.roofline * launch.seconds for launch in group) / seconds if seconds else None,
+            unique_bytes=sum(launch.unique_bytes for launch in group),
+            dram_bytes=sum(launch.dram_bytes for launch in group),
+            flops=sum(launch.flops for launch in group),
+            registers=first.registers,
+            spills=first.spills,
+            shared_bytes=first.shared_bytes,
+            occupancy=first.occupancy,
+        )
+
+
+def _merged(findings: Sequence[SimFinding]) -> Iterator[ScriptFinding]:
+    """The same finding of several launches once, with the sum of its counts."""
+    merged: dict[tuple, ScriptFinding] = {}
+    for finding in findings:
+        key = (finding.kind, finding.kernel, finding.file, finding.line, finding.arg, finding.severity)
+        count = finding.count + (merged[key].count if key in merged else 0)
+        first = merged.get(key) or ScriptFinding(**asdict(finding))
+        merged[key] = first.model_copy(update={"count": count})
+    yield from sorted(merged.values(), key=lambda finding: finding.severity)
