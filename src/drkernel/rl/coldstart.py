@@ -30,8 +30,6 @@ from drkernel.task import Task
 Progress = Callable[[int, int, dict[str, int]], None]
 """Told (trajectories settled, trajectories in all, counts by outcome) after each one."""
 
-SCHEMA_VERSION = 1
-
 
 class ColdstartConfig(Config):
     """How much data, from which teacher, under which terms."""
@@ -57,7 +55,7 @@ class ColdstartTurn(Config):
 class ColdstartRow(Config):
     """One trajectory."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[1] = 1
     id: str
     task: Task
     split: Literal["train"] = "train"

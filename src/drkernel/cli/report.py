@@ -1,0 +1,43 @@
+"""``drkernel report RUN``: the HTML page of a run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+
+HELP = """Make a self-contained HTML page of a run: RUN/report.html.
+
+Works on a run that is still going or was stopped. Exit codes: 0 written, 2 not a run or damaged.
+
+Examples:
+
+  drkernel report runs/quickstart
+
+  drkernel report runs/quickstart --json | jq -r .report
+"""
+
+
+@app.command(help=HELP)
+def report(
+    run: Annotated[Path, typer.Argument(help="a run directory, as 'drkernel train' makes it")],
+    as_json: Annotated[bool, typer.Option("--json", help="print {'report': PATH} and nothing else")] = False,
+) -> None:
+    """Parse, write, print."""
+    from drkernel.report.run import write_report
+    from drkernel.report.run_data import RunError
+
+    try:
+        path = write_report(run)
+    except RunError as error:
+        print(f"drkernel report: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except OSError as error:
+        print(f"drkernel report: cannot write the page: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    print(json.dumps({"report": str(path)}) if as_json else f"wrote {path}")
