@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from drkernel.sim.executor import LaunchStats
 
 SECTOR_BYTES = 32
+RESERVED_SHARED_BYTES = 1024
+"""Shared memory that CUDA keeps for itself in every block (CUDA C++ Programming Guide, compute capability 8.0 on)."""
 TRITON_TENSOR_SHARE = 0.85
 """Share of the sustained tensor rate that Triton's generated main loop reaches, before L2 and pipelining limits."""
 TRITON_FP32_DOT_SHARE = 0.55
@@ -26,7 +28,8 @@ def blocks_per_sm(spec: GPUSpec, num_warps: int, shared_bytes: int = 0, register
     threads = num_warps * spec.warp_size
     limits = [spec.max_blocks_per_sm, spec.max_threads_per_sm // threads]
     if shared_bytes:
-        limits.append(spec.smem_per_sm // shared_bytes)
+        reserved = RESERVED_SHARED_BYTES if spec.vendor == "nvidia" else 0
+        limits.append(spec.smem_per_sm // (shared_bytes + reserved))
     if registers:
         granule = -(-registers // 8) * 8  # registers are handed out in eights
         limits.append(spec.regs_per_sm // (granule * threads))
