@@ -137,7 +137,8 @@ def _across(low: Lowering, op: Op, values: list[Strip], width: int) -> list[Uni]
         half = width // 2
         low_half = ", ".join(f"i32 {k}" for k in range(half))
         high_half = ", ".join(f"i32 {k + half}" for k in range(half))
-        left, right = [], []
+        left: list[Strip] = []
+        right: list[Strip] = []
         for value in values:
             text, vt = to_vec(e, value, width), vec(width, value.ty)
             for mask, side in ((low_half, left), (high_half, right)):
@@ -146,7 +147,7 @@ def _across(low: Lowering, op: Op, values: list[Strip], width: int) -> list[Uni]
                     side.append(Uni(e.op(f"extractelement {vt} {text}, i32 {lane}"), value.ty))
                 else:
                     side.append(Vec(e.op(f"shufflevector {vt} {text}, {vt} poison, <{half} x i32> <{mask}>"), value.ty))
-        values = _run_region(low, op, list(left), list(right), half)
+        values = _run_region(low, op, left, right, half)
         width = half
     return [Uni(to_vec(e, v, 1), v.ty) for v in values]
 

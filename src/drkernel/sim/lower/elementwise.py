@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 from drkernel.sim.lower.emit import Emitter, splat_literal, vec
+from drkernel.sim.lower.libdevice import extern
 from drkernel.sim.lower.mathlib import math_call
 from drkernel.sim.lower.rounding import constant, from_bits, round_to, suffix, to_bits
 from drkernel.sim.lower.strip import Lin, Strip, Uni, Vec, add, extend, llvm_type, mul, to_vec
-from drkernel.sim.ttir.ir import Op, Type, UnsupportedOp, elem_bytes
+from drkernel.sim.ttir.ir import FLOAT_BITS, Op, Type, UnsupportedOp, elem_bytes
 
 _FLOAT_BINARY = {"arith.addf": "fadd", "arith.subf": "fsub", "arith.mulf": "fmul", "arith.divf": "fdiv",
                  "tt.precise_divf": "fdiv", "arith.remf": "frem"}  # fmt: skip
@@ -142,7 +141,7 @@ def _other(e: Emitter, op: Op, a: list[str], types: list[Type], result: Type, wi
     if name == "math.ctpop":
         return e.call(f"llvm.ctpop.{suffix(width, ty)}", vt, (vt, a[0]))
     if name == "tt.extern_elementwise":
-        return _extern(e, op, a, types, result, width)
+        return extern(e, op, a, types, result, width)
     raise UnsupportedOp(name, op.loc)
 
 
@@ -195,12 +194,7 @@ def cast(e: Emitter, op: Op, a: str, source: Type, target: Type, width: int) -> 
     sv, tv = vec(width, st), vec(width, tt)
     name = op.name
     if name in ("arith.extf", "arith.truncf", "tt.fp_to_fp"):
-        if op.attrs.get("rounding", "rtne") != "rtne":
-            raise UnsupportedOp(f"{name} with rounding {op.attrs['rounding']}", op.loc)
-        if st != tt:
-            a = e.op(f"{'fpext' if tt == 'double' else 'fptrunc'} {sv} {a} to {tv}")
-        wider = target.bits > source.bits
-        return a if wider or source.elem == target.elem else round_to(e, a, target.elem, width)
+        return _cast_float(e, op, a, source, target, width)
     if name in ("arith.sitofp", "arith.uitofp"):
         return round_to(e, e.op(f"{name[6:]} {sv} {a} to {tv}"), target.elem, width)
     if name in ("arith.fptosi", "arith.fptoui"):
@@ -217,64 +211,47 @@ def cast(e: Emitter, op: Op, a: str, source: Type, target: Type, width: int) -> 
     raise UnsupportedOp(name, op.loc)
 
 
-_FAST = {"fast_exp": "exp", "fast_log": "log", "fast_log2": "log2", "fast_sin": "sin", "fast_cos": "cos",
-         "fast_tan": "tan", "fast_tanh": "tanh", "fast_exp10": "exp10", "fast_log10": "log10"}  # fmt: skip
-_ROUNDED = {"fdiv_rn": "fdiv", "fadd_rn": "fadd", "fsub_rn": "fsub", "fmul_rn": "fmul", "ddiv_rn": "fdiv",
-            "fast_fdivide": "fdiv", "div_rn": "fdiv", "add_rn": "fadd", "mul_rn": "fmul"}  # fmt: skip
+def _cast_float(e: Emitter, op: Op, a: str, source: Type, target: Type, width: int) -> str:
+    """Between float types: to nearest even, or towards zero where the operation says so."""
+    st, tt = llvm_type(source), llvm_type(target)
+    sv, tv = vec(width, st), vec(width, tt)
+    rounding = op.attrs.get("rounding", "rtne")
+    if rounding not in ("rtne", "rtz"):
+        raise UnsupportedOp(f"{op.name} with rounding {rounding}", op.loc)
+    if tt == "double":
+        return a if st == tt else e.op(f"fpext {sv} {a} to {tv}")
+    if target.bits > source.bits or source.elem == target.elem:
+        return a
+    single = a
+    if st == "double":
+        single = e.op(f"fptrunc {sv} {a} to {tv}")
+        if target.elem != "f32":
+            single = _round_to_odd(e, a, single, width)
+    near = round_to(e, single, target.elem, width)
+    return near if rounding == "rtne" else _towards_zero(e, a, near, st, target.elem, width)
 
 
-def _extern(e: Emitter, op: Op, a: list[str], types: list[Type], result: Type, width: int) -> str:
-    """A device library function by its symbol: ``__nv_*`` (NVIDIA) or ``__ocml_*`` (AMD)."""
-    symbol = op.attrs.get("symbol", "").strip('"')
-    match = re.fullmatch(r"__(?:nv|ocml)_(\w+?)(?:_f32|_f64)?", symbol)
-    if match is None:
-        raise UnsupportedOp(f"the external function {symbol!r}", op.loc)
-    name, ty = match.group(1), llvm_type(types[0])
-    vt = vec(width, ty)
-    bare = name[:-1] if name.startswith("fast_") and name.endswith("f") else name
-    if ty == "float" and not name.startswith("fast_"):
-        bare = name[:-1] if name.endswith("f") and name not in ("erf",) else name
-    bare = _FAST.get(bare, bare)
-    if bare in _ROUNDED or name in _ROUNDED:
-        return e.op(f"{_ROUNDED.get(bare, _ROUNDED.get(name))} {vt} {a[0]}, {a[1]}")
-    if bare in ("isnan", "isinf", "finite", "isfinite", "signbit"):
-        return _classify(e, bare, a[0], ty, width, llvm_type(result))
-    if bare in ("fmax", "fmin"):
-        return e.call(
-            f"llvm.{'maxnum' if bare == 'fmax' else 'minnum'}.{suffix(width, ty)}", vt, (vt, a[0]), (vt, a[1])
-        )
-    if bare in ("fma", "fma_rn", "fmaf_rn"):
-        return e.call(f"llvm.fma.{suffix(width, ty)}", vt, (vt, a[0]), (vt, a[1]), (vt, a[2]))
-    if bare in ("sigmoid", "normcdf", "llrint", "rcbrt", "erfinv", "normcdfinv", "sinpi", "cospi", "erfcx"):
-        raise UnsupportedOp(f"the external function {symbol!r}", op.loc)
-    if ty not in ("float", "double") or llvm_type(result) != ty:
-        raise UnsupportedOp(f"the external function {symbol!r}", op.loc)
-    aliases = {
-        "rint": "rint",
-        "nearbyint": "rint",
-        "trunc": "trunc",
-        "sqrt_rn": "sqrt",
-        "rsqrt": "rsqrt",
-        "abs": "fabs",
-    }
-    try:
-        return math_call(e, aliases.get(bare, bare), a, ty, width)
-    except UnsupportedOp:
-        raise UnsupportedOp(f"the external function {symbol!r}", op.loc) from None
+def _magnitude(e: Emitter, a: str, ty: str, width: int) -> str:
+    return e.call(f"llvm.fabs.{suffix(width, ty)}", vec(width, ty), (vec(width, ty), a))
 
 
-def _classify(e: Emitter, name: str, a: str, ty: str, width: int, result: str) -> str:
-    vt, rt = vec(width, ty), vec(width, result)
-    mag = e.call(f"llvm.fabs.{suffix(width, ty)}", vt, (vt, a))
-    infinite = constant(float("inf"), width, ty)
-    if name == "isnan":
-        flag = e.bin("fcmp uno", vt, a, a)
-    elif name == "isinf":
-        flag = e.bin("fcmp oeq", vt, mag, infinite)
-    elif name == "signbit":
-        bits = 32 if ty == "float" else 64
-        it = vec(width, f"i{bits}")
-        flag = e.bin("icmp slt", it, e.cast("bitcast", vt, a, it), constant(0, width, f"i{bits}"))
-    else:
-        flag = e.bin("fcmp olt", vt, mag, infinite)
-    return flag if result == "i1" else e.cast("zext", vec(width, "i1"), flag, rt)
+def _round_to_odd(e: Emitter, a: str, near: str, width: int) -> str:
+    """``near`` (the float nearest to double ``a``) so changed that rounding it once more gives what ``a`` gives."""
+    dt, ft, it, bt = vec(width, "double"), vec(width, "float"), vec(width, "i32"), vec(width, "i1")
+    wide = e.cast("fpext", ft, near, dt)
+    over = e.bin("fcmp ogt", dt, _magnitude(e, wide, "double", width), _magnitude(e, a, "double", width))
+    bits = e.cast("bitcast", ft, near, it)
+    inward = e.op(f"select {bt} {over}, {it} {e.bin('sub', it, bits, constant(1, width, 'i32'))}, {it} {bits}")
+    inexact = e.bin("fcmp one", dt, wide, a)
+    odd = e.bin("or", it, inward, e.cast("zext", bt, inexact, it))
+    return e.cast("bitcast", it, odd, ft)
+
+
+def _towards_zero(e: Emitter, a: str, near: str, ty: str, elem: str, width: int) -> str:
+    """The neighbour of ``near`` on the side of zero where rounding went the other way."""
+    wide = near if ty == "float" else e.cast("fpext", vec(width, "float"), near, vec(width, "double"))
+    over = e.bin("fcmp ogt", vec(width, ty), _magnitude(e, wide, ty, width), _magnitude(e, a, ty, width))
+    bits = to_bits(e, near, elem, width)
+    it = vec(width, f"i{FLOAT_BITS[elem]}")
+    step = e.cast("zext", vec(width, "i1"), over, it)
+    return from_bits(e, e.bin("sub", it, bits, step), elem, width)

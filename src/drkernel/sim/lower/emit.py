@@ -119,6 +119,11 @@ class Emitter:
             return ""
         return self.op(text)
 
+    def call_defined(self, name: str, definition: str, result: str, *args: tuple[str, str]) -> str:
+        """Call a function whose definition goes into the module, once."""
+        self.declares[name] = definition
+        return self.op(f"call {result} @{name}({', '.join(f'{ty} {value}' for ty, value in args)})")
+
     # ---- loops
 
     @contextmanager

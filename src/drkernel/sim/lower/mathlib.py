@@ -21,6 +21,11 @@ _LOG = (
 """Cephes logf: minimax for (log(1+m) - m + m²/2) / m³ on [√½-1, √2-1]"""
 
 
+def has_function(name: str) -> bool:
+    """Whether :func:`math_call` knows ``name``."""
+    return name in _INTRINSICS or name in _LIBM or name == "rsqrt"
+
+
 def math_call(e: Emitter, name: str, args: list[str], ty: str, width: int) -> str:
     """``name`` applied to lanes of ``float`` or ``double``."""
     vt = vec(width, ty)
@@ -141,13 +146,31 @@ def _single(value: float) -> float:
 
 
 def _libm(e: Emitter, symbol: str, args: list[str], ty: str, width: int) -> str:
-    """Call a scalar library function for every lane."""
+    """Call a scalar library function for every lane, in a helper that loops (unrolled calls would bloat the kernel)."""
+    e.declare(symbol, ty, *(ty for _ in args))
     if width == 1:
         return e.call(symbol, ty, *((ty, a) for a in args))
+    vt, name = vec(width, ty), f"lanes_{symbol}_{width}"
+    return e.call_defined(name, _lane_loop(name, symbol, len(args), ty, width), vt, *((vt, a) for a in args))
+
+
+def _lane_loop(name: str, symbol: str, count: int, ty: str, width: int) -> str:
     vt = vec(width, ty)
-    result = "poison"
-    for lane in range(width):
-        scalars = [(ty, e.op(f"extractelement {vt} {a}, i64 {lane}")) for a in args]
-        value = e.call(symbol, ty, *scalars)
-        result = e.op(f"insertelement {vt} {result}, {ty} {value}, i64 {lane}")
-    return result
+    params = ", ".join(f"{vt} %a{k}" for k in range(count))
+    lanes = "\n".join(f"  %s{k} = extractelement {vt} %a{k}, i64 %lane" for k in range(count))
+    scalars = ", ".join(f"{ty} %s{k}" for k in range(count))
+    return f"""define internal {vt} @{name}({params}) noinline {{
+entry:
+  br label %loop
+loop:
+  %lane = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %part = phi {vt} [ zeroinitializer, %entry ], [ %full, %loop ]
+{lanes}
+  %value = call {ty} @{symbol}({scalars})
+  %full = insertelement {vt} %part, {ty} %value, i64 %lane
+  %next = add i64 %lane, 1
+  %more = icmp ult i64 %next, {width}
+  br i1 %more, label %loop, label %done
+done:
+  ret {vt} %full
+}}"""
