@@ -25,6 +25,8 @@ PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 
 CAP_DAC_READ_SEARCH = 2
+_MADV_COLLAPSE = 25
+_HUGE_PAGE = 2 << 20
 _CAPABILITY_VERSION_3 = 0x2008_0522
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -102,6 +104,25 @@ def close_from(first: int) -> None:
         syscall("close_range", number("close_range"), first, 0xFFFF_FFFF, 0)
     except OSError:
         os.closerange(first, 65536)
+
+
+def collapse_to_huge_pages() -> int:
+    """Gather this process's private memory into huge pages; returns the bytes gathered, 0 where the kernel cannot.
+
+    A fork copies one entry for each page: 512 times fewer afterwards. Pages that a child writes to are split again,
+    so that it copies no more than before.
+    """
+    gathered = 0
+    _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    with open("/proc/self/maps") as maps:
+        regions = [line.split() for line in maps]
+    for bounds, rights, _, _, inode, *name in regions:
+        if rights != "rw-p" or inode != "0" or name not in ([], ["[heap]"]):
+            continue
+        start, end = (int(bound, 16) for bound in bounds.split("-"))
+        for at in range(-(-start // _HUGE_PAGE) * _HUGE_PAGE, end - _HUGE_PAGE + 1, _HUGE_PAGE):
+            gathered += _HUGE_PAGE * (_libc.madvise(at, _HUGE_PAGE, _MADV_COLLAPSE) == 0)
+    return gathered
 
 
 def pidfd_open(pid: int) -> int:

@@ -228,6 +228,7 @@ def _warm_up() -> None:
     rehearse()
     gc.collect()
     gc.freeze()
+    linux.collapse_to_huge_pages()  # last: what is allocated afterwards is not gathered
 
 
 def main(control_fd: int, folder: str, without: list[str]) -> None:
