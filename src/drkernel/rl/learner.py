@@ -8,6 +8,7 @@ count, with what weight), advantages over what is left, loss. Every method is ta
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from drkernel.config import Config
+from drkernel.config import Config, ConfigError
 from drkernel.rl import registry
 from drkernel.rl.advantages import broadcast_to_tokens
 from drkernel.rl.losses import denominator, policy_loss
@@ -61,6 +62,27 @@ class LearnerConfig(Config):
     kl: Literal["k1", "k2", "k3"] = "k3"
     kl_coefficient: float = Field(0.0, ge=0, description="weight of the KL to the policy that RL started from")
     micro_tokens: int = Field(4096, ge=64, description="tokens of one forward pass: bounds memory")
+
+
+def check_methods(config: LearnerConfig) -> None:
+    """Raise :class:`ConfigError` for a method or an option that does not exist."""
+    kinds = ("advantage", "loss", "mismatch", "rejection", "schedule")
+    for kind in kinds:
+        method: Method = getattr(config, kind)
+        try:
+            function = getattr(registry, kind).get(method.name)
+        except ValueError as error:
+            raise ConfigError(f"rl.learner.{kind}: {error}") from None
+        known = {
+            name
+            for name, parameter in inspect.signature(function).parameters.items()
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY or kind in ("mismatch", "schedule")
+        }
+        known -= {"seed", "state"}
+        for name in method.options:
+            if name not in known:
+                has = ", ".join(sorted(known)) or "none"
+                raise ConfigError(f"rl.learner.{kind}: {method.name} has no option {name!r}; it has: {has}")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from drkernel.gym.episode import EpisodeConfig
 from drkernel.gym.request import Pool
 from drkernel.rl.coldstart import ColdstartConfig
 from drkernel.rl.evaluate import EvaluationConfig
-from drkernel.rl.learner import LearnerConfig
+from drkernel.rl.learner import LearnerConfig, check_methods
 from drkernel.rl.metrics import Extra
 from drkernel.rl.policy import PolicyConfig
 from drkernel.rl.sampler import SamplingConfig
@@ -124,6 +124,8 @@ def check_recipe(recipe: Recipe) -> None:
         raise ConfigError("the sft stage needs data: a coldstart section, or coldstart_file=PATH")
     if recipe.policy.from_scratch and not data:
         raise ConfigError("qwen3-pocket learns its tokenizer from cold-start data: add a coldstart section")
+    if recipe.rl is not None:
+        check_methods(recipe.rl.learner)
     context, longest = recipe.rollout.context, recipe.policy.pocket.context
     if recipe.policy.from_scratch and context > longest:
         raise ConfigError(f"rollout.context {context} is more than policy.pocket.context {longest}")
