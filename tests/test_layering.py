@@ -18,6 +18,7 @@ MAY_IMPORT = {
     "serve": {"gym", "sim", "tasks", "rl"},
     "solve": {"gym", "sim", "tasks", "rl", "serve"},
     "report": {"gym", "sim", "tasks", "rl", "serve", "solve"},
+    "__main__": {"cli"},
     "cli": {"gym", "sim", "tasks", "rl", "serve", "solve", "report"},
 }
 RL_MATHS = ("advantages", "otb", "mismatch", "rejection", "losses", "schedules", "vocabulary", "logprobs")
