@@ -8,12 +8,13 @@ are variants, with strengths drawn from the seed so that no candidate can recogn
 declared    what ``get_inputs()`` returns
 affine      each free float input scaled by 0.4 to 4 and shifted by up to two standard deviations
 heavy       each element multiplied by a log-normal factor: heavy tails, a few elements dominate
-large       scaled by 8 to 24 and shifted: overflows whatever drops a stabilising term
+large       scaled by 40 to 120 and shifted: overflows whatever drops a stabilising term
 ==========  ========================================================================================
 
 Only what may vary varies. Integers, booleans and constants stay; so do inputs named in the source's ``FIXED_INPUTS``;
-probabilities stay probabilities, values in [0, 1] stay there, positive values stay positive, exact zeros (triangles,
-masks, sparsity) stay zero, and symmetric matrices stay symmetric.
+probabilities stay probabilities, exact zeros (triangles, masks, sparsity) stay zero, and symmetric matrices stay
+symmetric. Values in [0, 1] stay there and positive values stay positive, unless the reference is finite on any value
+(``widen``): much of KernelBench draws ``torch.rand`` where nothing needs it, and there ReLU would be the identity.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import torch
 from drkernel.tasks.reference import Reference
 
 Variant = Literal["declared", "affine", "heavy", "large"]
-Role = Literal["fixed", "simplex", "unit", "scale_only", "positive", "free"]
+Role = Literal["fixed", "simplex", "unit", "scale_only", "factor_only", "positive", "free"]
 VARIANTS: tuple[Variant, ...] = ("declared", "affine", "heavy", "large")
 
 
@@ -38,10 +39,14 @@ def pick_variant(seed: int, call: int) -> Variant:
     return VARIANTS[1 + (_mix(seed, "variant") + call) % (len(VARIANTS) - 1)]
 
 
-def draw_inputs(reference: Reference, seed: int, variant: Variant = "declared", strength: float = 1.0) -> list[Any]:
+def draw_inputs(
+    reference: Reference, seed: int, variant: Variant = "declared", strength: float = 1.0, widen: bool = False
+) -> list[Any]:
     """Arguments of ``forward``, drawn from ``seed``.
 
-    ``strength`` in [0, 1] weakens a variant towards ``declared`` (for references that overflow on it).
+    ``strength`` in [0, 1] weakens a variant towards ``declared`` (for references that overflow on it). ``widen`` lets
+    inputs that are merely drawn positive, or from [0, 1], take any value; ask for it only where the reference is
+    finite on such inputs.
     """
     inputs = reference.draw_inputs(seed)
     if variant == "declared" or strength <= 0:
@@ -52,17 +57,22 @@ def draw_inputs(reference: Reference, seed: int, variant: Variant = "declared", 
     for index, value in enumerate(inputs):
         name = names[index] if index < len(names) else ""
         if isinstance(value, torch.Tensor) and name not in reference.fixed_inputs:
-            value = vary(value, variant, strength, generator)
+            value = vary(value, variant, strength, generator, widen)
         varied.append(value)
     return varied
 
 
-def vary(tensor: torch.Tensor, variant: Variant, strength: float, generator: torch.Generator) -> torch.Tensor:
-    """``tensor`` under a variant, of the same shape, strides, dtype and :func:`role_of`."""
+def vary(
+    tensor: torch.Tensor, variant: Variant, strength: float, generator: torch.Generator, widen: bool = False
+) -> torch.Tensor:
+    """``tensor`` under a variant, of the same shape, strides, dtype and :func:`role_of` (see ``widen`` above)."""
     role = role_of(tensor)
     if role == "fixed":
         return tensor
     values = tensor.to(torch.float64)
+    widened = widen and role in ("unit", "positive")
+    if widened:
+        role, values = "free", values - values.mean()
     # drawn in a fixed order whatever the role, so that one input's role does not change another's draw
     first, second = torch.rand(2, generator=generator, dtype=torch.float64).tolist()
     if role in ("simplex", "unit"):
@@ -75,11 +85,12 @@ def vary(tensor: torch.Tensor, variant: Variant, strength: float, generator: tor
         spread = 0.5 + 0.5 * first
         values = values * torch.exp(strength * spread * torch.randn(values.shape, generator=generator).double())
         return _like(values, tensor)
-    low, high = (8.0, 24.0) if variant == "large" else (0.4, 4.0)
+    low, high = (40.0, 120.0) if variant == "large" else (0.4, 4.0)
     scale = math.exp(strength * (math.log(low) + first * (math.log(high) - math.log(low))))
     shift = 0.0
     if role == "free":
-        shift = strength * (4 * second - 2) * float(values.std())
+        # widened inputs are shifted by less than their own deviation, so that both signs remain
+        shift = strength * (2 * second - 1) * float(values.std()) * (scale if widened else 2.0)
     return _like(values * scale + shift, tensor)
 
 
@@ -100,9 +111,9 @@ def role_of(tensor: torch.Tensor) -> Role:
         return "unit"
     if _is_symmetric(values):
         return "scale_only"
-    if float((values == 0).double().mean()) > 0.005 or low >= 0:
-        return "positive"  # a factor per element keeps zeros and signs
-    return "free"
+    if float((values == 0).double().mean()) > 0.005:
+        return "factor_only"  # a factor per element keeps zeros and signs
+    return "positive" if low >= 0 else "free"
 
 
 def _is_symmetric(values: torch.Tensor) -> bool:

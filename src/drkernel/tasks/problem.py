@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from drkernel.task import Task, override_constants, sized_reference
-from drkernel.tasks.inputs import Variant, draw_inputs
+from drkernel.task import Precision, Task, override_constants, sized_reference
+from drkernel.tasks.inputs import VARIANTS, Variant, draw_inputs, role_of
 from drkernel.tasks.oracle import Oracle, OracleMaker, RawOutput
 from drkernel.tasks.reference import Reference, load_reference, randomize_parameters
 from drkernel.tasks.tolerance import ToleranceRule, tolerance_for
@@ -67,8 +67,9 @@ class Instance:
 
     def draw_call(self, seed: int, variant: Variant = "declared") -> Call:
         """Fresh inputs and their oracle. Weakens the variant where the reference is not finite or not stable on it."""
+        widen = variant != "declared" and self.problem.widens
         for strength in (1.0,) if variant == "declared" else STRENGTHS:
-            inputs = draw_inputs(self.problem.reference, seed, variant, strength)
+            inputs = draw_inputs(self.problem.reference, seed, variant, strength, widen)
             oracle = self.oracle(inputs)
             if oracle.finite and oracle.unstable_fraction <= 0.01:
                 break
@@ -88,6 +89,11 @@ class Problem:
     profile: str | None
     reference: Reference
 
+    @property
+    def widens(self) -> bool:
+        """The reference is finite on any value where its own inputs are positive or in [0, 1] only by their draw."""
+        return _widens(self.reference, self.task.precision)
+
     def instance(self, seed: int, randomize: bool = True) -> Instance:
         """Weights from ``seed``. ``randomize=False`` leaves them as the constructor makes them, which is what both
         sides can build from one seed when a candidate's parameters have other names or shapes."""
@@ -97,6 +103,23 @@ class Problem:
 def load_problem(task: Task, profile: str | None) -> Problem:
     """Load a task's reference at a size profile. Raises ``TaskError`` when it does not load."""
     return Problem(task, profile, load_reference(_sized(task, profile)))
+
+
+@lru_cache(maxsize=512)
+def _widens(reference: Reference, precision: Precision) -> bool:
+    """Tried once for each source, on seeds of its own."""
+    inputs = reference.draw_inputs(0)
+    if not any(isinstance(value, torch.Tensor) and role_of(value) in ("unit", "positive") for value in inputs):
+        return False
+    maker = OracleMaker(reference.build(0), precision)
+    for seed, variant in enumerate(VARIANTS[1:]):
+        try:
+            oracle = maker(draw_inputs(reference, seed, variant, 1.0, widen=True))
+        except Exception:  # a reference may refuse what is out of its domain with any exception
+            return False
+        if not oracle.finite or oracle.kind != "fp64":
+            return False
+    return True
 
 
 _override_constants = lru_cache(maxsize=512)(lambda source, items: override_constants(source, dict(items)))

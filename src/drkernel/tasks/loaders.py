@@ -1,0 +1,232 @@
+"""Loading tasks from where they are: the built-in suite, KernelBench as published, parquet, JSONL, single files.
+
+A *task spec* is one string: ``builtin``, ``builtin/level2``, ``builtin/level1/softmax``, ``kernelbench:DIR[/levelN]``,
+``parquet:FILE``, ``jsonl:FILE`` or ``file:PATH``. Every error names the file, the row and the field.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from drkernel.task import Precision, Provenance, Task
+from drkernel.tasks.builtin import builtin_tasks
+from drkernel.tasks.reference import TaskError
+
+SPECS = "builtin[/levelN[/NAME]], kernelbench:DIR[/levelN], parquet:FILE, jsonl:FILE, file:PATH"
+_REFERENCE_KEYS = ("reference", "reference_code", "pytorch_code", "code")
+_NAME_KEYS = ("uuid", "name", "problem_id", "index")
+
+
+def load_tasks(spec: str, precision: Precision | None = None) -> list[Task]:
+    """Every task that a spec names, in a fixed order.
+
+    ``precision`` declares that of foreign tasks whose source does not say (default fp32); it is an error for specs that
+    carry their own. Raises :class:`TaskError` naming the file, row and field.
+    """
+    kind, separator, rest = spec.partition(":")
+    if kind.split("/")[0] == "builtin" and not separator:
+        _refuse_precision(spec, precision)
+        return _builtin(spec)
+    if not separator or not rest:
+        raise TaskError(f"cannot read the task spec {spec!r}; it should be one of: {SPECS}")
+    if kind == "kernelbench":
+        return list(_kernelbench(Path(rest), precision or "fp32"))
+    if kind == "parquet":
+        return list(_parquet(Path(rest), precision or "fp32"))
+    if kind == "jsonl":
+        _refuse_precision(spec, precision)
+        return list(_jsonl(Path(rest)))
+    if kind == "file":
+        return list(_file(Path(rest), precision or "fp32"))
+    raise TaskError(f"unknown kind of task spec {kind!r}; it should be one of: {SPECS}")
+
+
+def save_tasks(tasks: Iterable[Task], path: str | Path) -> None:
+    """Write tasks as JSONL, one :class:`Task` a line; ``jsonl:FILE`` reads it back to equal tasks."""
+    Path(path).write_text("".join(task.model_dump_json() + "\n" for task in tasks), encoding="utf-8")
+
+
+def _refuse_precision(spec: str, precision: Precision | None) -> None:
+    if precision is not None:
+        raise TaskError(f"tasks of {spec!r} declare their own precision; leave --precision out")
+
+
+def _builtin(spec: str) -> list[Task]:
+    chosen = [task for task in builtin_tasks() if task.id == spec or task.id.startswith(spec.rstrip("/") + "/")]
+    if not chosen:
+        raise TaskError(f"the built-in suite has nothing under {spec!r}; `drkernel tasks list builtin` shows all")
+    return chosen
+
+
+def _kernelbench(directory: Path, precision: Precision) -> Iterator[Task]:
+    """The published layout: ``levelN/NUMBER_Name.py``. DIR may be the repository, its KernelBench folder or a level."""
+    if not directory.is_dir():
+        raise TaskError(
+            f"{directory} is not a directory; kernelbench: wants KernelBench's folder of level1, level2, ..."
+        )
+    if (directory / "KernelBench").is_dir():
+        directory = directory / "KernelBench"
+    levels = sorted(path for path in directory.glob("level*") if path.is_dir())
+    if not levels and re.fullmatch(r"level\d+", directory.name):
+        levels = [directory]
+    files = [path for level in levels for path in sorted(level.glob("*.py"), key=_natural)]
+    if not files:
+        raise TaskError(f"{directory} holds no levelN/*.py; give KernelBench's repository, its folder or one level")
+    for path in files:
+        name = f"kernelbench/{path.parent.name}/{path.stem}"
+        yield _foreign(name, int(path.parent.name[5:]), path, precision, "kernelbench", "MIT")
+
+
+def _natural(path: Path) -> tuple[int, str]:
+    number = re.match(r"\d+", path.name)
+    return (int(number.group()) if number else 10**9, path.name)
+
+
+def _file(path: Path, precision: Precision) -> Iterator[Task]:
+    """One Python source, or every ``.py`` of a directory."""
+    files = sorted(path.glob("*.py")) if path.is_dir() else [path]
+    if not files:
+        raise TaskError(f"{path} holds no .py file")
+    for file in files:
+        yield _foreign(f"file/{file.stem}", 0, file, precision, "file", None)
+
+
+def _foreign(name: str, level: int, path: Path, precision: Precision, source: str, license: str | None) -> Task:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TaskError(f"cannot read {path}: {error}") from error
+    provenance = Provenance(source=source, path=str(path), license=license)
+    return _make(str(path), id=name, level=level, reference=text, precision=precision, provenance=provenance)
+
+
+def _jsonl(path: Path) -> Iterator[Task]:
+    """One Task's JSON a line; blank lines are skipped."""
+    seen: set[str] = set()
+    for number, line in enumerate(_lines(path), 1):
+        if not line.strip():
+            continue
+        where = f"{path}:{number}"
+        try:
+            fields = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise TaskError(f"{where}: not valid JSON: {error.msg} at column {error.colno}") from error
+        if not isinstance(fields, dict):
+            raise TaskError(f"{where}: a task must be a JSON object, found {type(fields).__name__}")
+        task = _make(where, **fields)
+        if task.id in seen:
+            raise TaskError(f"{where}: field id: {task.id!r} was used on an earlier line")
+        seen.add(task.id)
+        yield task
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise TaskError(f"cannot read {path}: {error}") from error
+
+
+def _parquet(path: Path, precision: Precision) -> Iterator[Task]:
+    """Rows with KernelBench's columns (code, level, name, problem_id) or verl's (reward_model, extra_info, ...)."""
+    try:
+        import pyarrow.parquet as parquet
+    except ImportError as error:
+        raise TaskError("reading parquet needs pyarrow: pip install 'drkernel[data]'") from error
+    try:
+        table = parquet.read_table(path)
+    except (OSError, ValueError) as error:
+        raise TaskError(f"cannot read {path}: {error}") from error
+    columns = set(table.column_names)
+    if {"code", "name"} <= columns:
+        read = _kernelbench_row
+    elif "reward_model" in columns:
+        read = _verl_row
+    else:
+        raise TaskError(
+            f"{path}: columns {', '.join(sorted(columns))} are neither KernelBench's (code, level, name, problem_id) "
+            "nor verl's (data_source, prompt, reward_model, extra_info)"
+        )
+    for number, row in enumerate(table.to_pylist()):
+        yield read(
+            f"{path} row {number}", row, number, precision, Provenance(source="parquet", path=f"{path}#{number}")
+        )
+
+
+def _kernelbench_row(where: str, row: Mapping[str, Any], number: int, precision: Precision, origin: Provenance) -> Task:
+    level = row.get("level")
+    level = 0 if level is None else level
+    reference = _text(where, "code", row["code"])
+    return _make(
+        where,
+        id=f"kernelbench/level{level}/{row['name']}",
+        level=level,
+        reference=reference,
+        precision=precision,
+        provenance=origin.model_copy(update={"license": "MIT"}),
+    )
+
+
+def _verl_row(where: str, row: Mapping[str, Any], number: int, precision: Precision, origin: Provenance) -> Task:
+    """The reference is ``reward_model.ground_truth`` (text, or a mapping that holds it), else in ``extra_info``."""
+    reward, extra = (_mapping(where, key, row.get(key)) for key in ("reward_model", "extra_info"))
+    truth = reward.get("ground_truth")
+    if isinstance(truth, str) and truth.lstrip().startswith("{"):
+        truth = _mapping(where, "reward_model.ground_truth", truth)
+    if not isinstance(truth, str):
+        holders = [truth or {}, extra]
+        truth = next((h[key] for h in holders for key in _REFERENCE_KEYS if isinstance(h.get(key), str)), None)
+    reference = _text(where, "reward_model.ground_truth", truth)
+    name = next((extra[key] for key in _NAME_KEYS if extra.get(key) not in (None, "")), number)
+    level = extra.get("level")
+    return _make(
+        where,
+        id=f"{row.get('data_source') or 'verl'}/{name}",
+        level=level if isinstance(level, int) else 0,
+        reference=reference,
+        precision=precision,
+        provenance=origin,
+    )
+
+
+def _mapping(where: str, field: str, value: Any) -> dict[str, Any]:
+    """A struct column as a dict; some writers store it as JSON text."""
+    if value is None:
+        return {}
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except json.JSONDecodeError as error:
+            raise TaskError(f"{where}: field {field}: neither a struct nor JSON text: {error.msg}") from error
+    if not isinstance(value, dict):
+        raise TaskError(f"{where}: field {field}: expected a mapping, found {type(value).__name__}")
+    return value
+
+
+def _text(where: str, field: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        found = "nothing" if value is None or value == "" else type(value).__name__
+        raise TaskError(f"{where}: field {field}: expected the reference's source text, found {found}")
+    return value
+
+
+def _make(where: str, **fields: Any) -> Task:
+    """A Task, its source at least parsed; errors carry ``where`` and the field."""
+    try:
+        task = Task.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(str(part) for part in first["loc"]) or "(task)"
+        raise TaskError(f"{where}: field {field}: {first['msg']}") from error
+    try:
+        ast.parse(task.reference)
+    except SyntaxError as error:
+        raise TaskError(f"{where}: field reference: line {error.lineno} is not valid Python: {error.msg}") from error
+    return task

@@ -1,0 +1,245 @@
+"""Shrinking foreign tasks that are too big for the machine.
+
+Sizes in KernelBench's format are integer literals at module level or where inputs are drawn. They are halved,
+batch-like ones first, then the other large ones, until the reference's memory and arithmetic, estimated on meta tensors
+(nothing is allocated), fit the limits. A halving after which the reference no longer runs is tried on every literal of
+that value at once, else taken back. What was changed is in the task's ``provenance.scaled``, and the shrunk task goes
+through the admission gate again.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from pydantic import Field
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
+
+from drkernel.config import Config
+from drkernel.task import Task
+from drkernel.tasks.gate import GateReport, admit
+from drkernel.tasks.reference import Reference, TaskError, load_reference
+
+
+class ScaleLimits(Config):
+    """What one forward of the reference may cost."""
+
+    bytes: int = Field(gt=0, description="inputs, parameters and the outputs of all operators together")
+    flops: float = Field(gt=0, description="multiplications and additions of products and convolutions")
+
+
+LIMITS: dict[str, ScaleLimits] = {
+    "tiny": ScaleLimits(bytes=512 << 10, flops=1e7),
+    "small": ScaleLimits(bytes=64 << 20, flops=2e9),
+    "full": ScaleLimits(bytes=16 << 30, flops=1e13),
+}
+"""Presets by the name of the built-in suite's profiles that they resemble."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One forward's estimated cost."""
+
+    bytes: int
+    flops: float
+    exact: bool
+    """False when the forward does not run on meta tensors (data-dependent shapes): then only inputs and parameters."""
+
+    def over(self, limits: ScaleLimits) -> float:
+        """The larger of both ratios of cost to limit; at most 1 fits."""
+        return max(self.bytes / limits.bytes, self.flops / limits.flops)
+
+
+@dataclass(frozen=True)
+class SizeLiteral:
+    """An integer literal in a module-level assignment."""
+
+    label: str
+    """The assigned name, with ``[i]`` where the value holds several integers."""
+    value: int
+    line: int
+    start: int
+    end: int
+    """Line (from 0) and byte columns in the source."""
+
+
+class ScaleResult(Config):
+    """A task that was made to fit, or why it could not be."""
+
+    task: Task = Field(description="the shrunk task; the original when nothing had to be changed")
+    fits: bool = Field(description="within the limits")
+    report: GateReport | None = Field(None, description="the gate's report on the shrunk task; None if it does not fit")
+    reason: str | None = Field(None, description="why it does not fit")
+
+    @property
+    def usable(self) -> bool:
+        """Fits and was admitted."""
+        return self.fits and self.report is not None and self.report.admitted
+
+
+# never halved: they are choices of the algorithm, not sizes of data
+_KEPT = re.compile(
+    r"kernel|stride|pad|dilation|group|pool|scale|factor|axis|heads?$|layers?$|depths$|step|block|window|"
+    r"seed|version|expan|reduction|ratio|top_?k|chunk|patch|rank|order|num_dim"
+)
+_BATCH = re.compile(r"batch|^bs$|^b$|^n_?samples$|^bsz$")
+
+
+def scale_task(task: Task, limits: ScaleLimits, seed: int = 0) -> ScaleResult:
+    """Shrink a task until it fits, then gate it. A task that fits already is only gated."""
+    try:
+        source, changed, cost = _shrink(task.reference, limits)
+    except TaskError as error:
+        return ScaleResult(task=task, fits=False, reason=str(error))
+    if changed:
+        provenance = task.provenance.model_copy(update={"scaled": {**task.provenance.scaled, **changed}})
+        task = task.model_copy(update={"reference": source, "profiles": {}, "provenance": provenance})
+    if cost.over(limits) > 1:
+        reason = f"still {cost.over(limits):.3g} times over the limits ({cost.bytes:,} bytes, {cost.flops:.3g} flops)"
+        return ScaleResult(task=task, fits=False, reason=reason)
+    return ScaleResult(task=task, fits=True, report=admit(task, None, seed))
+
+
+def _shrink(source: str, limits: ScaleLimits) -> tuple[str, dict[str, tuple[int, int]], Cost]:
+    """The shrunk source, what changed (label -> original, used), and its cost. Raises TaskError if it does not run."""
+    literals = {literal.label: literal for literal in size_literals(source)}
+    values = {label: literal.value for label, literal in literals.items()}
+    cost = estimate(load_reference(source))
+    for number, (labels, floor) in enumerate(_stages(values)):
+        if number == 1 and cost.over(limits) > 1:
+            values = _fewer_groups(source, literals, values)
+        frozen: set[str] = set()
+        while cost.over(limits) > 1:
+            open_labels = [label for label in labels if label not in frozen and values[label] > floor]
+            if not open_labels:
+                break
+            label = max(open_labels, key=lambda name: values[name])
+            attempt = _halved(source, literals, values, label, floor)
+            if attempt is None or attempt[1].over(limits) >= cost.over(limits):
+                frozen.add(label)
+            else:
+                values, cost = attempt
+    changed = {
+        label: (literal.value, values[label]) for label, literal in literals.items() if literal.value != values[label]
+    }
+    return rewrite(source, literals.values(), values), changed, cost
+
+
+def _fewer_groups(source: str, literals: dict[str, SizeLiteral], values: dict[str, int]) -> dict[str, int]:
+    """Groups of channels cut to 8 at most, so that fewer channels still leave several to a group."""
+    groups = {label: 8 for label in values if "group" in label.lower() and values[label] > 8 and values[label] % 8 == 0}
+    attempt = {**values, **groups}
+    try:
+        estimate(load_reference(rewrite(source, literals.values(), attempt)))
+    except TaskError:
+        return values
+    return attempt
+
+
+def _halved(
+    source: str, literals: dict[str, SizeLiteral], values: dict[str, int], label: str, floor: int
+) -> tuple[dict[str, int], Cost] | None:
+    """One literal halved, or where that does not run, all of its value together; None when neither runs."""
+    half = max(floor, values[label] // 2)
+    equal = [name for name in values if values[name] == values[label]]
+    for names in [[label]] + ([equal] if len(equal) > 1 else []):
+        attempt = {**values, **dict.fromkeys(names, half)}
+        try:
+            return attempt, estimate(load_reference(rewrite(source, literals.values(), attempt)))
+        except TaskError:
+            continue
+    return None
+
+
+def _stages(values: dict[str, int]) -> list[tuple[list[str], int]]:
+    """Which literals to halve in turn, and how far: batches to 2, large sizes to 16, then all but algorithm to 4."""
+    name = {label: label.partition("[")[0].lower() for label in values}
+    batch = [label for label in values if _BATCH.search(name[label])]
+    sizes = [label for label in values if label not in batch and not _KEPT.search(name[label])]
+    return [(batch, 2), (sizes, 16), (sizes, 4)]
+
+
+def size_literals(source: str) -> list[SizeLiteral]:
+    """Integer literals above 1 in module-level assignments and in the two functions that draw inputs."""
+    found: list[SizeLiteral] = []
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef) and node.name in ("get_inputs", "get_init_inputs"):
+            found += _integers(node.name, node)
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            found += _integers(node.targets[0].id, node.value)
+        elif (
+            isinstance(node, ast.Assign)
+            and isinstance(node.targets[0], ast.Tuple)
+            and isinstance(node.value, ast.Tuple)
+        ):
+            for target, value in zip(node.targets[0].elts, node.value.elts, strict=False):
+                if isinstance(target, ast.Name):
+                    found += _integers(target.id, value)
+    return found
+
+
+def _integers(name: str, holder: ast.AST) -> list[SizeLiteral]:
+    """The integers above 1 below a node, in the order of the text."""
+    leaves = [leaf for leaf in ast.walk(holder) if isinstance(leaf, ast.Constant)]
+    leaves = [leaf for leaf in leaves if type(leaf.value) is int and leaf.value > 1]
+    found = []
+    for index, leaf in enumerate(sorted(leaves, key=lambda leaf: (leaf.lineno, leaf.col_offset))):
+        assert isinstance(leaf.value, int) and leaf.end_col_offset is not None
+        label = name if len(leaves) == 1 else f"{name}[{index}]"
+        found.append(SizeLiteral(label, leaf.value, leaf.lineno - 1, leaf.col_offset, leaf.end_col_offset))
+    return found
+
+
+def rewrite(source: str, literals: Iterable[SizeLiteral], values: dict[str, int]) -> str:
+    """``source`` with the literals' values replaced, every line kept in its place."""
+    lines = source.encode().splitlines(keepends=True)  # ast counts columns in bytes
+    for literal in sorted(literals, key=lambda literal: (literal.line, literal.start), reverse=True):
+        line = lines[literal.line]
+        lines[literal.line] = line[: literal.start] + str(values[literal.label]).encode() + line[literal.end :]
+    return b"".join(lines).decode()
+
+
+def estimate(reference: Reference) -> Cost:
+    """Cost of one forward, by running it on meta tensors. Raises TaskError when the reference does not run."""
+    with torch.device("meta"):
+        model = reference.build(0)
+        inputs = reference.draw_inputs(0)
+    held = sum(map(_size, [*model.parameters(), *model.buffers(), *tree_leaves(inputs)]))
+    written, flops = _Written(), FlopCounterMode(display=False)
+    inputs = [value.to("meta") if isinstance(value, torch.Tensor) else value for value in inputs]
+    try:
+        with torch.no_grad(), torch.device("meta"), flops, written:
+            model(*inputs)
+    except (NotImplementedError, torch._subclasses.fake_tensor.DataDependentOutputException):
+        return Cost(held, 0.0, False)
+    except Exception as error:  # a reference may raise anything: at this size it does not run
+        if "meta" in str(error):
+            return Cost(held, 0.0, False)
+        raise TaskError(f"the reference does not run at this size: {type(error).__name__}: {error}") from error
+    total = flops.get_total_flops()
+    return Cost(held + written.bytes, float(total if math.isfinite(total) else 0.0), True)
+
+
+class _Written(TorchDispatchMode):
+    """Adds up the bytes of every operator's outputs; views cost nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if not func.is_view:
+            self.bytes += sum(map(_size, tree_leaves(result)))
+        return result
+
+
+def _size(value: Any) -> int:
+    return value.numel() * value.element_size() if isinstance(value, torch.Tensor) else 0

@@ -1,0 +1,213 @@
+"""Input drawing: seeded, different each time, and within what the reference can take."""
+
+import pytest
+import torch
+
+from drkernel.task import Task
+from drkernel.tasks.builtin import builtin_task, builtin_tasks
+from drkernel.tasks.inputs import VARIANTS, draw_inputs, pick_variant, role_of, vary
+from drkernel.tasks.oracle import flatten_outputs
+from drkernel.tasks.problem import load_problem
+from drkernel.tasks.reference import TaskError, load_reference, randomize_parameters, seeded
+
+LAYER_NORM = builtin_task("level1/layer_norm")
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("task", builtin_tasks()[::7], ids=lambda task: task.id)
+def test_draws_repeat_by_seed_and_differ_between_seeds(task, variant):
+    reference = load_problem(task, "tiny").reference
+    first, again, other = (draw_inputs(reference, seed, variant) for seed in (1, 1, 2))
+    assert all(torch.equal(a, b) for a, b in zip(flatten_outputs(first), flatten_outputs(again), strict=True))
+    assert any(not torch.equal(a, b) for a, b in zip(flatten_outputs(first), flatten_outputs(other), strict=True))
+
+
+def test_variants_leave_form_alone():
+    reference = load_problem(builtin_task("level2/masked_softmax"), "tiny").reference
+    declared = draw_inputs(reference, 1)
+    for variant in VARIANTS[1:]:
+        varied = draw_inputs(reference, 1, variant)
+        assert [(v.shape, v.dtype, v.stride()) for v in varied] == [(v.shape, v.dtype, v.stride()) for v in declared]
+        assert torch.equal(varied[1], declared[1]), "the boolean mask is not a distribution"
+        assert not torch.equal(varied[0], declared[0])
+
+
+ROLES = {
+    "free": torch.randn(8, 33),
+    "unit": torch.rand(8, 33),
+    "positive": torch.rand(8, 33) * 5 + 0.5,
+    "factor_only": torch.tril(torch.randn(9, 9)),
+    "scale_only": torch.randn(9, 9) @ torch.eye(9),
+    "simplex": torch.randn(8, 33).softmax(-1),
+}
+ROLES["scale_only"] = ROLES["scale_only"] + ROLES["scale_only"].T
+FIXED = [
+    torch.randint(0, 9, (8,)),
+    torch.rand(8, 33) < 0.5,
+    (torch.rand(8, 33) < 0.5).float(),
+    torch.randn(8, 33).log_softmax(-1),
+    torch.tensor(3.0),
+    torch.full((8,), float("inf")),
+]
+
+
+@pytest.mark.parametrize("role", list(ROLES))
+def test_roles_are_inferred(role):
+    assert role_of(ROLES[role]) == role
+
+
+@pytest.mark.parametrize("index", range(len(FIXED)))
+@pytest.mark.parametrize("variant", VARIANTS[1:])
+def test_what_is_not_free_stays(index, variant):
+    assert role_of(FIXED[index]) == "fixed"
+    assert vary(FIXED[index], variant, 1.0, generator(), widen=True) is FIXED[index]
+
+
+@pytest.mark.parametrize("variant", VARIANTS[1:])
+@pytest.mark.parametrize("seed", range(5))
+def test_variants_stay_in_the_domain(variant, seed):
+    varied = {role: vary(tensor, variant, 1.0, generator(seed)) for role, tensor in ROLES.items()}
+    assert torch.allclose(varied["simplex"].sum(-1), torch.ones(8), atol=1e-5) and varied["simplex"].min() >= 0
+    assert varied["unit"].min() >= 0 and varied["unit"].max() <= 1
+    assert varied["positive"].min() > 0
+    assert torch.equal(varied["factor_only"] == 0, ROLES["factor_only"] == 0)
+    assert torch.equal(varied["scale_only"], varied["scale_only"].T)
+    assert all(torch.isfinite(tensor).all() for tensor in varied.values())
+
+
+@pytest.mark.parametrize("variant", VARIANTS[1:])
+@pytest.mark.parametrize("seed", range(5))
+def test_widened_inputs_take_both_signs(variant, seed):
+    for role in ("unit", "positive"):
+        varied = vary(ROLES[role], variant, 1.0, generator(seed), widen=True)
+        assert varied.min() < 0 < varied.max()
+
+
+SOURCE = """import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return {body}
+def get_inputs():
+    return [torch.rand(16, 32)]
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "widens"),
+    [
+        ("torch.relu(x)", True),
+        ("torch.log(x + 0.01)", False),
+        ("torch.sqrt(x)", False),
+        ("torch.bernoulli(x) * x", False),
+    ],
+)
+def test_inputs_widen_only_where_the_reference_stays_finite(body, widens):
+    problem = load_problem(Task(id="t", reference=SOURCE.format(body=body)), None)
+    assert problem.widens is widens
+
+
+def test_large_inputs_break_a_softmax_without_its_maximum():
+    instance = load_problem(builtin_task("level1/softmax"), "tiny").instance(0)
+    x = instance.draw_call(3, "large").inputs[0]
+    naive = x.exp() / x.exp().sum(-1, keepdim=True)
+    assert not torch.isfinite(naive).all()
+
+
+def test_a_variant_weakens_where_the_reference_overflows():
+    source = SOURCE.format(body="torch.exp(x * 8)").replace("torch.rand(", "torch.randn(")
+    call = load_problem(Task(id="t", reference=source), None).instance(0).draw_call(1, "large")
+    assert call.strength < 1 and call.oracle.finite
+
+
+def test_pick_variant_starts_declared_then_follows_the_seed():
+    assert all(pick_variant(seed, 0) == "declared" for seed in range(5))
+    rows = {tuple(pick_variant(seed, call) for call in range(1, 4)) for seed in range(30)}
+    assert len(rows) == 3 and all(set(row) == set(VARIANTS[1:]) for row in rows)
+
+
+def test_seeded_restores_the_global_generators():
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    with seeded(1):
+        torch.rand(100)
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_weights_repeat_by_seed_and_match_a_plain_build():
+    problem = load_problem(LAYER_NORM, "tiny")
+    one, two, other = problem.instance(1), problem.instance(1), problem.instance(2)
+    assert all(torch.equal(a, two.state_dict()[n]) for n, a in one.state_dict().items())
+    assert any(not torch.equal(a, other.state_dict()[n]) for n, a in one.state_dict().items())
+    plain = problem.instance(1, randomize=False).state_dict()
+    assert torch.equal(plain["norm.weight"], torch.ones(96)) and plain["norm.bias"].abs().max() == 0
+
+
+def test_constant_parameters_and_statistics_are_drawn_anew_others_are_not():
+    model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6))
+    model.register_buffer("table", torch.ones(3))
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    changed = randomize_parameters(model, 0)
+    assert sorted(changed) == ["1.bias", "1.running_mean", "1.running_var", "1.weight"]
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name]) == (name not in changed)
+    assert model[1].running_var.min() > 0
+
+
+def test_training_state_does_not_leak_between_calls():
+    source = """import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(8)
+    def forward(self, x):
+        return self.norm(x)
+def get_inputs():
+    return [torch.randn(16, 8)]
+"""
+    instance = load_problem(Task(id="t", reference=source), None).instance(0)
+    state = instance.state_dict()
+    instance.draw_call(1)
+    instance.draw_call(2)
+    assert all(torch.equal(tensor, state[name]) for name, tensor in instance.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("raise ValueError('no')", "does not load: ValueError: no"),
+        ("x = 1", "defines no Model and no get_inputs"),
+        ("class Model: pass\ndef get_inputs(): return []", "Model must be a torch.nn.Module"),
+        (
+            SOURCE.format(body="x").replace("return [torch.rand", "return 3 and [torch.nope"),
+            "get_inputs() of the reference raised",
+        ),
+        (SOURCE.format(body="x").replace("return [torch.rand(16, 32)]", "return 3"), "get_inputs() must return a list"),
+        (SOURCE.format(body="x").replace("return []", "return 5"), "get_init_inputs() must return a list"),
+    ],
+)
+def test_faults_of_a_reference_are_named(source, words):
+    with pytest.raises(TaskError) as caught:
+        reference = load_reference(source)
+        reference.build(0)
+        reference.draw_inputs(0)
+    assert words in str(caught.value)
+
+
+def test_kernelbook_init_inputs_are_understood():
+    source = (
+        SOURCE.format(body="x * self.k")
+        .replace(
+            "    def forward",
+            "    def __init__(self, k=1):\n        super().__init__()\n        self.k = k\n    def forward",
+        )
+        .replace("return []", "return [[], {'k': 3}]")
+    )
+    instance = load_problem(Task(id="t", reference=source), None).instance(0)
+    assert instance.init_kwargs == {"k": 3} and instance.model.k == 3
