@@ -179,6 +179,7 @@ class Run:
         """Stage 3: reinforcement learning, between two evaluations of the same tasks with the same seeds."""
         recipe, terms = self.recipe, self.recipe.evaluation
         self.heldout = recipe.heldout_tasks.tasks("heldout")
+        random.Random(f"heldout-{terms.seed}").shuffle(self.heldout)  # any first n of them are a fair sample
         steps = recipe.rl.steps if recipe.rl is not None else 0
         learner = self._make_learner(resume)
         if self.state["before"] is None:
@@ -265,7 +266,7 @@ class Run:
         sampling = recipe.rollout.sampling.model_copy(update={"temperature": terms.temperature})
         decoder = self.policy.make_decoder(sampling.rows, recipe.rollout.context)
         rollout = self._rollout(Sampler(decoder, self.tokenizer, sampling, self._keep_ratio()))
-        jobs = plan_jobs(spread_out(self.heldout, tasks), samples, terms.seed)
+        jobs = plan_jobs(self.heldout[:tasks], samples, terms.seed)
         trajectories = await rollout.play(jobs)
         self._count(rollout.stats.tokens, rollout.stats.graded)
         row = {"stage": stage, "step": self.state["step"], "label": label}
