@@ -6,7 +6,6 @@ allocations of a :class:`~drkernel.sim.memory.MemoryMap`. No access leaves those
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import struct
 import threading
@@ -14,13 +13,13 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-import llvmlite.binding as llvm
 import numpy as np
 
+from drkernel.sim.lower.jit import Native, build
 from drkernel.sim.lower.kernel import Lowered, Lowering
-from drkernel.sim.lower.runtime import ATOMIC_BUCKETS, FINDING_WORDS, PRINT_WORDS, Ctx, Entry, Kind, target_machine
+from drkernel.sim.lower.runtime import ATOMIC_BUCKETS, FINDING_WORDS, PRINT_WORDS, Ctx, Entry, Kind
 from drkernel.sim.memory import Allocation, MemoryMap
 from drkernel.sim.ttir.ir import Function, TTIRError, Type, UnsupportedOp
 from drkernel.sim.ttir.parser import parse_ttir
@@ -103,8 +102,7 @@ class _Variant:
     """One native build of a kernel."""
 
     lowered: Lowered
-    engine: Any
-    call: Any
+    native: Native
 
 
 @dataclass
@@ -126,7 +124,7 @@ class CompiledKernel:
                 if fuse and not lowered.needs_disjoint and (checked, False) in self._variants:
                     self._variants[key] = self._variants[(checked, False)]
                 else:
-                    self._variants[key] = _build(lowered)
+                    self._variants[key] = _Variant(lowered, build(lowered.text, lowered.symbol))
                     if fuse and not lowered.needs_disjoint:
                         self._variants[(checked, False)] = self._variants[key]
             return self._variants[key]
@@ -158,24 +156,6 @@ class CompiledKernel:
         disjoint = len(bases) == len(set(bases))
         variant = self.variant(checks.uninitialized or checks.race, disjoint)
         return _Launch(self, variant, grid, args, memory, checks, step_limit).run()
-
-
-def _build(lowered: Lowered) -> _Variant:
-    """Compile LLVM IR to native code."""
-    machine = target_machine()
-    module = llvm.parse_assembly(lowered.text)
-    tuning = llvm.create_pipeline_tuning_options(speed_level=1)
-    tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_unrolling = False
-    builder = llvm.create_pass_builder(machine, tuning)
-    passes = llvm.create_new_module_pass_manager()
-    passes.add_sroa_pass()
-    passes.add_instruction_combine_pass()
-    passes.add_simplify_cfg_pass()
-    passes.run(module, builder)
-    engine = llvm.create_mcjit_compiler(module, machine)
-    engine.finalize_object()
-    prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-    return _Variant(lowered, engine, prototype(engine.get_function_address(lowered.symbol)))
 
 
 class _Launch:
@@ -220,7 +200,7 @@ class _Launch:
         ctx[Ctx.ARGS], ctx[Ctx.ARG_ENTRIES] = arg_words.ctypes.data, arg_entries.ctypes.data
         ctx[Ctx.RACE_SHIFT] = self.race_shift
         started = time.perf_counter()
-        self.variant.call(ctx.ctypes.data, 0, programs)
+        self.variant.native.call(ctx.ctypes.data, 0, programs)
         seconds = time.perf_counter() - started
         if ctx[Ctx.STATUS]:
             raise StepLimit(

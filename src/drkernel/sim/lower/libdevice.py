@@ -337,6 +337,7 @@ def _solve_erf(e: Emitter, tail: str, head: str, width: int) -> str:
 
 
 _COMPOSED: dict[str, Text] = {
-    "rcbrt": _rcbrt, "sinpi": _sinpi, "cospi": _cospi, "normcdf": _normcdf,
-    "erfinv": _inverse_erf, "erfcinv": _inverse_erfc, "normcdfinv": _inverse_normcdf, "rhypot": _rnorm, "norm3d": _norm, "norm4d": _norm, "rnorm3d": _rnorm, "rnorm4d": _rnorm,
+    "rcbrt": _rcbrt, "sinpi": _sinpi, "cospi": _cospi, "normcdf": _normcdf, "erfinv": _inverse_erf,
+    "erfcinv": _inverse_erfc, "normcdfinv": _inverse_normcdf, "rhypot": _rnorm, "norm3d": _norm, "norm4d": _norm,
+    "rnorm3d": _rnorm, "rnorm4d": _rnorm,
 }  # fmt: skip

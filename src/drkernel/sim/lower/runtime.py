@@ -7,13 +7,7 @@ and of allocation entries are given by the constants below.
 
 from __future__ import annotations
 
-import ctypes
-import ctypes.util
-import threading
 from enum import IntEnum
-from typing import Any
-
-import llvmlite.binding as llvm
 
 
 class Ctx(IntEnum):
@@ -439,36 +433,8 @@ SYMBOLS = (
     *(f"dk_{kind}_{size}" for kind in ("load", "store") for size in (1, 2, 4, 8)),
 )  # fmt: skip
 
-_lock = threading.Lock()
-_engine: Any = None
-_machine: Any = None
 
-
-def target_machine() -> Any:
-    """The JIT's target: this CPU with all its vector instructions; also installs the helpers, once."""
-    global _engine, _machine
-    with _lock:
-        if _machine is None:
-            llvm.initialize_native_target()
-            llvm.initialize_native_asmprinter()
-            libm = ctypes.util.find_library("m")
-            if libm is not None:
-                llvm.load_library_permanently(libm)
-            machine = llvm.Target.from_default_triple().create_target_machine(
-                cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2, jit=True
-            )
-            lanes = "".join(_lanes(size, store) for size in (1, 2, 4, 8) for store in (False, True))
-            module = llvm.parse_assembly(_FIND + _RECORD + _ACCESS + lanes + _ATOMIC + _PRINT)
-            module.verify()
-            tuning = llvm.create_pipeline_tuning_options(speed_level=2)
-            llvm.create_pass_builder(machine, tuning).getModulePassManager().run(
-                module, llvm.create_pass_builder(machine, tuning)
-            )
-            _engine = llvm.create_mcjit_compiler(module, machine)
-            _engine.finalize_object()
-            for name in SYMBOLS:
-                llvm.add_symbol(name, _engine.get_function_address(name))
-            _machine = llvm.Target.from_default_triple().create_target_machine(
-                cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2, jit=True
-            )
-    return _machine
+def helpers() -> str:
+    """LLVM IR of all helpers."""
+    lanes = "".join(_lanes(size, store) for size in (1, 2, 4, 8) for store in (False, True))
+    return _FIND + _RECORD + _ACCESS + lanes + _ATOMIC + _PRINT
