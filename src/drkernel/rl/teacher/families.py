@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from drkernel.rl.teacher.effect import every_step_matters
 from drkernel.rl.teacher.problem import CORES, STEPS, UNARY, Kind, Problem, Step
 from drkernel.rl.teacher.reference import make_task
 from drkernel.task import Task
@@ -155,8 +156,9 @@ def _draw_steps(slots: tuple[str, ...], rng: random.Random, names: Iterator[str]
 
 
 def _well_posed(problem: Problem) -> bool:
-    """No step without effect, and no output that a constant would match."""
-    return _steps_have_effect(problem.before, problem.core) and _steps_have_effect(problem.after, None, problem.core)
+    """No step without effect, and no output that a constant would match: by rule, then by running it."""
+    by_rule = _steps_have_effect(problem.before, problem.core) and _steps_have_effect(problem.after, None, problem.core)
+    return by_rule and every_step_matters(problem)
 
 
 def _steps_have_effect(steps: tuple[Step, ...], then: str | None, core: str | None = None) -> bool:
