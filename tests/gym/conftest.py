@@ -8,8 +8,9 @@ import psutil
 import pytest
 import torch
 
+from drkernel.gym.factory import SessionFactory
 from drkernel.gym.request import EvalSettings
-from drkernel.gym.session import Session, SessionError, SessionFactory
+from drkernel.gym.session import Session, SessionError
 
 SETTINGS = EvalSettings(deadline_s=10, memory_bytes=512 << 20, max_output_bytes=4096)
 
@@ -18,7 +19,7 @@ class Gym:
     """A factory, and short ways to run a candidate in it."""
 
     def __init__(self, *without: str):
-        self.factory = SessionFactory(without=without).warm()
+        self.factory = SessionFactory(without=without, spares=0).warm()
 
     def forward(self, body: str, *inputs: torch.Tensor, settings: EvalSettings = SETTINGS, top: str = ""):
         """The result of one call of a module with this ``forward`` body, or the error that ended it."""

@@ -5,8 +5,9 @@ import time
 import pytest
 import torch
 
+from drkernel.gym.factory import SessionFactory
 from drkernel.gym.request import EvalSettings
-from drkernel.gym.session import Plain, SessionError, SessionFactory
+from drkernel.gym.session import Plain, SessionError
 
 LINEAR = """
 import torch

@@ -72,7 +72,7 @@ class ModelNew:
 """
 JUDGE = """
 import sys, time
-from drkernel.gym.session import SessionFactory
+from drkernel.gym.factory import SessionFactory
 from drkernel.gym.request import EvalSettings
 factory = SessionFactory().warm()
 session = factory.open(EvalSettings())

@@ -124,9 +124,9 @@ def _grade(task: Any, source: str, settings: Any) -> Any:
     """One evaluation in this process; nothing is left running behind it."""
     import torch
 
+    from drkernel.gym.factory import SessionFactory
     from drkernel.gym.judge import evaluate as judge
     from drkernel.gym.request import EvalRequest
-    from drkernel.gym.session import SessionFactory
 
     torch.set_num_threads(1)
     with SessionFactory() as factory:

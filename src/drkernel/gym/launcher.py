@@ -38,16 +38,27 @@ class ZygoteError(RuntimeError):
     """The zygote could not be started, or died."""
 
 
+@dataclass(frozen=True)
+class JobTerms:
+    """What has to be known before a job is forked."""
+
+    gpu: str
+    limits: RunnerLimits
+    device_memory_bytes: int
+
+
 @dataclass(eq=False)
 class JobHandle:
     """One job as the judge holds it: sockets to its runner and device, and what is known of its end."""
 
     id: int
+    terms: JobTerms
     result: socket.socket
     control: socket.socket
     output: int
     """read end of the runner's stdout and stderr"""
-    output_limit: int
+    output_limit: int = 64 << 10
+    """bytes of output kept"""
     text: bytearray = field(default_factory=bytearray)
     dropped: int = 0
     """bytes of output beyond the limit"""
@@ -64,6 +75,11 @@ class JobHandle:
         with self.changed:
             self.changed.wait_for(lambda: self.exits or self.gone, seconds)
             return dict(self.exits)
+
+    @property
+    def usable(self) -> bool:
+        """Nothing of it has ended yet, as far as is known."""
+        return not (self.exits or self.gone or self.failure)
 
     def wait_until_gone(self, seconds: float) -> bool:
         """Whether nothing of the job is left."""
@@ -108,6 +124,11 @@ class Launcher:
         return not self._dead.is_set()
 
     @property
+    def jobs(self) -> int:
+        """Jobs of which something is left."""
+        return len(self._jobs)
+
+    @property
     def pid(self) -> int:
         """The zygote's process id."""
         return self._process.pid
@@ -126,18 +147,18 @@ class Launcher:
         except OSError:
             return "(no log)"
 
-    def spawn(self, *, gpu: str, limits: RunnerLimits, device_memory_bytes: int, output_limit: int) -> JobHandle:
+    def spawn(self, terms: JobTerms) -> JobHandle:
         """Ask for a job. Raises :class:`ZygoteError` when the zygote is dead."""
         self.wait_ready()
         result, runner_result = socket.socketpair()
         host_runner, host_device = socket.socketpair()
         control, device_control = socket.socketpair()
         output, runner_output = os.pipe2(os.O_CLOEXEC)
-        job = JobHandle(next(self._ids), result, control, output, output_limit)
+        job = JobHandle(next(self._ids), terms, result, control, output)
         theirs = [runner_result, host_runner, host_device, device_control]
         message = {
-            "do": "spawn", "job": job.id, "gpu": gpu, "limits": limits.model_dump(),
-            "device_memory_bytes": device_memory_bytes,
+            "do": "spawn", "job": job.id, "gpu": terms.gpu, "limits": terms.limits.model_dump(),
+            "device_memory_bytes": terms.device_memory_bytes,
         }  # fmt: skip
         fds = [
             runner_result.fileno(),

@@ -22,8 +22,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
+from drkernel.gym.factory import SessionFactory
 from drkernel.gym.request import EvalRequest
-from drkernel.gym.session import SessionFactory
 from drkernel.verdict import CandidateError, Verdict
 
 Evaluate = Callable[[EvalRequest, SessionFactory], Verdict]
@@ -63,7 +63,7 @@ class LocalPool:
             raise ValueError(f"attempts counts every try, so it is at least 1, not {attempts}")
         self.slots = slots or os.cpu_count() or 1
         self._judge = judge or _default_judge()
-        self._factory = factory or SessionFactory()
+        self._factory = factory or SessionFactory(spares=min(self.slots, 4))
         self._attempts = attempts
         self._cache_size = cache
         self._cache: OrderedDict[str, Verdict] = OrderedDict()

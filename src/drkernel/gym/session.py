@@ -25,14 +25,12 @@ from drkernel.gym.answers import (
     Plain,
     SessionError,
 )  # fmt: skip
-from drkernel.gym.launcher import JobHandle, Launcher, ZygoteError
+from drkernel.gym.launcher import JobHandle, Launcher
 from drkernel.gym.request import EvalSettings
-from drkernel.gym.sandbox import RunnerLimits
 from drkernel.gym.values import pack, unpack
 from drkernel.sim.interfere import Interference
 from drkernel.sim.isolated import DeviceControl
 from drkernel.sim.protocol import DTYPES, ProtocolError, encode
-from drkernel.sim.spec import GPUSpec, get_spec
 from drkernel.sim.wire import ConnectionLost, receive, send
 from drkernel.verdict import CandidateError, SandboxReport
 
@@ -45,7 +43,7 @@ T = TypeVar("T")
 class Session:
     """One job. A context manager; methods are for one thread, except :meth:`kill`, which may come from any."""
 
-    def __init__(self, launcher: Launcher, settings: EvalSettings, gpu: GPUSpec):
+    def __init__(self, launcher: Launcher, settings: EvalSettings, job: JobHandle):
         self._launcher = launcher
         self._settings = settings
         self.device_name = settings.device
@@ -53,16 +51,8 @@ class Session:
         self._over: SessionError | None = None
         self._closed = threading.Event()
         self._specs: dict[int, Any] = {}
-        limits = RunnerLimits(memory_bytes=settings.memory_bytes, cpu_s=int(settings.deadline_s * 2) + 10)
-        try:
-            self._job: JobHandle = launcher.spawn(
-                gpu=gpu.name,
-                limits=limits,
-                device_memory_bytes=min(gpu.hbm_bytes, settings.memory_bytes),
-                output_limit=settings.max_output_bytes,
-            )
-        except ZygoteError as error:
-            raise _infra(str(error)) from error
+        self._job = job
+        job.output_limit = settings.max_output_bytes
         self._control = DeviceControl(self._job.control)
         self._sandbox = SandboxReport()
         try:
@@ -82,6 +72,7 @@ class Session:
     def load(self, source: str, init_args: list[Any], init_kwargs: dict[str, Any], *, seed: int) -> LoadResult:
         """Import the source, seed torch, construct ``ModelNew(*init_args, **init_kwargs)`` and put it on the device."""
         data, payload = pack([list(init_args), dict(init_kwargs)])
+        self._on_device(lambda: self._control.seed(seed))
         start = time.monotonic()
         answer = self._device_open(
             lambda: self._ask({"do": "load", "source": source, "args": data, "seed": seed}, payload)
@@ -371,68 +362,3 @@ def _claims(answer: Any) -> list[dict[str, Any]]:
     if len(claims) > MAX_OUTPUTS:
         raise ValueError(f"{len(claims)} outputs, more than {MAX_OUTPUTS}")
     return claims
-
-
-def _infra(message: str) -> SessionError:
-    return SessionError("infra_error", CandidateError(type="InfraError", message=message))
-
-
-class SessionFactory:
-    """Opens sessions; owns the zygote and replaces a dead one. Thread-safe, a context manager."""
-
-    def __init__(self, *, without: Iterable[str] = ()):
-        self._without = frozenset(without)
-        self._lock = threading.Lock()
-        self._launcher: Launcher | None = None
-        self._started = 0
-        self._opened = 0
-
-    def warm(self) -> SessionFactory:
-        """Start the zygote now rather than at the first session."""
-        self._alive().wait_ready()
-        return self
-
-    def open(self, settings: EvalSettings) -> Session:
-        """A fresh runner and device. Raises :class:`SessionError` of kind ``infra_error`` when there can be none."""
-        kind, _, name = settings.device.partition(":")
-        if kind != "sim":
-            raise _infra(f"no sessions for device {settings.device!r}; use 'sim:GPU'")
-        try:
-            gpu = get_spec(name)
-        except ValueError as error:
-            raise _infra(str(error)) from error
-        self._opened += 1
-        return Session(self._alive(), settings, gpu)
-
-    def _alive(self) -> Launcher:
-        with self._lock:
-            if self._launcher is None or not self._launcher.alive:
-                if self._launcher is not None:
-                    self._launcher.close()
-                self._launcher = Launcher(without=self._without)
-                self._started += 1
-            return self._launcher
-
-    def health(self) -> dict[str, Any]:
-        """Zygotes started, sessions opened, jobs not yet gone, missing layers."""
-        launcher = self._launcher
-        return {
-            "zygote_alive": launcher is not None and launcher.alive,
-            "zygotes_started": self._started,
-            "sessions_opened": self._opened,
-            "jobs": 0 if launcher is None else len(launcher._jobs),
-            "missing_layers": {} if launcher is None else launcher.missing,
-        }
-
-    def close(self) -> None:
-        """End every session and the zygote; nothing is left behind."""
-        with self._lock:
-            if self._launcher is not None:
-                self._launcher.close()
-                self._launcher = None
-
-    def __enter__(self) -> SessionFactory:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

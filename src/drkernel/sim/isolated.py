@@ -22,7 +22,16 @@ import torch
 from drkernel.sim.engine import POISONS, DeviceEngine, DeviceFault, LaunchRecord
 from drkernel.sim.executor import SimFinding
 from drkernel.sim.interfere import INTERFERENCES, Interference
-from drkernel.sim.protocol import LaunchCommand, ProtocolError, Ref, TensorSpec, UnsupportedOp, decode, encode
+from drkernel.sim.protocol import (
+    LaunchCommand,
+    LaunchRefused,
+    ProtocolError,
+    Ref,
+    TensorSpec,
+    UnsupportedOp,
+    decode,
+    encode,
+)
 from drkernel.sim.spec import get_spec
 from drkernel.sim.wire import ConnectionLost, bytes_of, describe, receive, send, tensor_of
 from drkernel.verdict import Profile
@@ -31,7 +40,7 @@ _ERRORS: dict[str, type[Exception]] = {
     cls.__name__: cls
     for cls in (
         RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, UnsupportedOp, ProtocolError,
-        DeviceFault, torch.OutOfMemoryError,
+        DeviceFault, LaunchRefused, torch.OutOfMemoryError,
     )
 }  # fmt: skip
 
@@ -143,6 +152,9 @@ class _DeviceServer:
             self._check_visible(list(command.args))
             self.engine.launch(command)
             return None, b""
+        if what == "resources":
+            warps, stages = _small(header.get("num_warps")), _small(header.get("num_stages"))
+            return list(self.engine.resources(str(header.get("ttir")), warps, stages)), b""
         if what == "upload":
             return encode(self._show(self.engine.upload(tensor_of(header, payload)))), b""
         if what == "download":
@@ -298,12 +310,17 @@ def _launch_of(header: dict) -> LaunchCommand:
             ttir=header["ttir"],
             grid=grid,
             args=tuple(decode(header["args"])),
-            num_warps=max(1, min(32, int(header["num_warps"]))),
-            num_stages=max(1, min(32, int(header["num_stages"]))),
+            num_warps=_small(header["num_warps"]),
+            num_stages=_small(header["num_stages"]),
             constexprs={str(k)[:100]: str(v)[:200] for k, v in dict(header["constexprs"]).items()},
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ProtocolError(f"malformed launch: {error}") from error
+
+
+def _small(value: Any) -> int:
+    """A number of warps or stages."""
+    return max(1, min(32, int(value)))
 
 
 # ---- the host's end
@@ -330,6 +347,11 @@ class SocketChannel:
     def launch(self, command: LaunchCommand) -> None:
         header = {**asdict(command), "args": encode(command.args), "do": "launch"}
         self._ask(header)
+
+    def resources(self, ttir: str, num_warps: int, num_stages: int) -> tuple[int, int, int]:
+        asked = {"do": "resources", "ttir": ttir, "num_warps": num_warps, "num_stages": num_stages}
+        registers, spills, shared = self._ask(asked)[0]
+        return registers, spills, shared
 
     def upload(self, tensor: torch.Tensor) -> TensorSpec:
         return decode(self._ask({"do": "upload", **describe(tensor)}, bytes_of(tensor))[0])

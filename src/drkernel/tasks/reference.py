@@ -26,12 +26,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from drkernel.tasks.errors import TaskError
+
 _RNG_LOCK = threading.RLock()
 REQUIRED = ("Model", "get_inputs")
-
-
-class TaskError(ValueError):
-    """A task that cannot be used; the message names the task or file, the cause and what to change."""
 
 
 @contextmanager
@@ -39,7 +37,9 @@ def seeded(seed: int) -> Iterator[None]:
     """Seed torch, numpy and random for the block, alone among threads, and restore them after it."""
     with _RNG_LOCK, torch.random.fork_rng(devices=[]):
         python_state, numpy_state = random.getstate(), np.random.get_state()
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed formats a traceback for every absent accelerator
+        if torch.cuda.is_initialized():
+            torch.cuda.manual_seed_all(seed)
         random.seed(seed)
         np.random.seed(seed % 2**32)
         try:

@@ -1,0 +1,125 @@
+"""Where sessions come from: a factory that owns the zygote and keeps a runner ready for the next candidate."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from drkernel.gym.answers import SessionError
+from drkernel.gym.launcher import JobHandle, JobTerms, Launcher, ZygoteError
+from drkernel.gym.request import EvalSettings
+from drkernel.gym.sandbox import RunnerLimits
+from drkernel.gym.session import Session
+from drkernel.sim.spec import get_spec
+from drkernel.verdict import CandidateError
+
+
+class SessionFactory:
+    """Opens sessions; owns the zygote and replaces a dead one. Thread-safe, a context manager.
+
+    ``spares``: runners forked ahead of the next :meth:`open`, so that the fork is not waited for. They know nothing of
+    the candidate to come. ``without``: sandbox layers to leave out.
+    """
+
+    def __init__(self, *, spares: int = 1, without: Iterable[str] = ()):
+        self._spares = spares
+        self._without = frozenset(without)
+        self._lock = threading.Lock()
+        self._launcher: Launcher | None = None
+        self._ready: deque[JobHandle] = deque()
+        self._started = 0
+        self._opened = 0
+        self._closed = False
+
+    def warm(self) -> SessionFactory:
+        """Start the zygote now (about three seconds) rather than at the first session."""
+        self._alive().wait_ready()
+        return self
+
+    def open(self, settings: EvalSettings) -> Session:
+        """A fresh runner and device. Raises :class:`SessionError` of kind ``infra_error`` when there can be none."""
+        terms = _terms(settings)
+        launcher = self._alive()
+        try:
+            session = Session(launcher, settings, self._take(launcher, terms) or launcher.spawn(terms))
+            self._stock(launcher, terms)
+        except ZygoteError as error:
+            raise _infra(str(error)) from error
+        self._opened += 1
+        return session
+
+    def _take(self, launcher: Launcher, terms: JobTerms) -> JobHandle | None:
+        """A job that stands ready on these terms; one on other terms makes room for the kind that is wanted now."""
+        while True:
+            with self._lock:
+                if not self._ready:
+                    return None
+                job = self._ready.popleft()
+            if job.usable and job.terms == terms:
+                return job
+            launcher.kill(job)
+
+    def _stock(self, launcher: Launcher, terms: JobTerms) -> None:
+        """Fork for the next one, while this one is being judged."""
+        with self._lock:
+            wanted = self._spares - len(self._ready)
+        for _ in range(wanted):
+            job = launcher.spawn(terms)
+            with self._lock:
+                self._ready.append(job)
+
+    def _alive(self) -> Launcher:
+        with self._lock:
+            if self._closed:
+                raise _infra("the session factory is closed")
+            if self._launcher is None or not self._launcher.alive:
+                if self._launcher is not None:
+                    self._launcher.close()
+                self._ready.clear()
+                self._launcher = Launcher(without=self._without)
+                self._started += 1
+            return self._launcher
+
+    def health(self) -> dict[str, Any]:
+        """Zygotes started, sessions opened, jobs not yet gone, runners standing ready, missing layers."""
+        launcher = self._launcher
+        return {
+            "zygote_alive": launcher is not None and launcher.alive,
+            "zygotes_started": self._started,
+            "sessions_opened": self._opened,
+            "jobs": 0 if launcher is None else launcher.jobs,
+            "spares": len(self._ready),
+            "missing_layers": {} if launcher is None else launcher.missing,
+        }
+
+    def close(self) -> None:
+        """End every session and the zygote; nothing is left behind."""
+        with self._lock:
+            self._closed = True
+            if self._launcher is not None:
+                self._launcher.close()
+                self._launcher = None
+
+    def __enter__(self) -> SessionFactory:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _terms(settings: EvalSettings) -> JobTerms:
+    kind, _, name = settings.device.partition(":")
+    if kind != "sim":
+        raise _infra(f"no sessions for device {settings.device!r}; use 'sim:GPU'")
+    try:
+        gpu = get_spec(name)
+    except ValueError as error:
+        raise _infra(str(error)) from error
+    limits = RunnerLimits(memory_bytes=settings.memory_bytes, cpu_s=int(settings.deadline_s * 2) + 10)
+    return JobTerms(gpu.name, limits, min(gpu.hbm_bytes, settings.memory_bytes))
+
+
+def _infra(message: str) -> SessionError:
+    return SessionError("infra_error", CandidateError(type="InfraError", message=message))
