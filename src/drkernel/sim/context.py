@@ -13,9 +13,10 @@ from drkernel.sim.cuda_api import cuda_api_on
 from drkernel.sim.driver import SimDriver, triton_on
 from drkernel.sim.engine import Depth, DeviceEngine
 from drkernel.sim.interfere import Interference
+from drkernel.sim.libraries import LibraryCalls
 from drkernel.sim.protocol import Channel, LaunchCommand, Ref, TensorSpec
 from drkernel.sim.spec import GPUSpec, get_spec
-from drkernel.sim.tensor import DeviceArgumentMode, DeviceLink, OperatorMode
+from drkernel.sim.tensor import DeviceArgumentMode, DeviceLink, DeviceTensor, OperatorMode
 from drkernel.verdict import Profile
 
 _active = threading.Lock()
@@ -37,6 +38,9 @@ class BelowModes:
     def launch(self, command: LaunchCommand) -> None:
         with below_modes():
             self.inner.launch(command)
+
+    def resources(self, ttir: str, num_warps: int, num_stages: int) -> tuple[int, int, int]:
+        return self.inner.resources(ttir, num_warps, num_stages)
 
     def upload(self, tensor: torch.Tensor) -> TensorSpec:
         with below_modes():
@@ -116,7 +120,14 @@ def host_side(spec: GPUSpec, channel: Channel) -> Iterator[DeviceLink]:
         raise RuntimeError("a simulated device is already active in this process; leave its 'with' block first")
     link = DeviceLink(channel)
     try:
-        with cuda_api_on(spec, link), triton_on(SimDriver(spec, link)), OperatorMode(link), DeviceArgumentMode():
+        libraries = LibraryCalls(lambda tensor: isinstance(tensor, DeviceTensor), link.dispatch)
+        with (
+            cuda_api_on(spec, link),
+            triton_on(SimDriver(spec, link)),
+            OperatorMode(link),
+            DeviceArgumentMode(),
+            libraries,
+        ):
             yield link
     finally:
         link.close()

@@ -71,7 +71,7 @@ FAMILIES: dict[str, Family] = {
     **_names("mse_loss smooth_l1_loss huber_loss l1_loss binary_cross_entropy kl_div soft_margin_loss", indexing.loss),
     **_names("nll_loss_forward nll_loss2d_forward", indexing.nll),
     **_names("flip roll", pointwise.reordering),
-    **_names("_cudnn_rnn", recurrent),
+    **_names("lstm gru rnn_tanh rnn_relu", recurrent),
     **_names("cat stack _cat _stack concat", pointwise.concatenate),
     **_names(
         """zeros ones full arange linspace eye zeros_like ones_like full_like rand randn rand_like randn_like randint

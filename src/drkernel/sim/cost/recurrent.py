@@ -13,10 +13,12 @@ RAW_LAUNCH_SHARE = 0.55
 
 
 def recurrent(call: Call) -> list[KernelWork]:
-    """Arguments: (kind, x, state, weights, steps, batch, features, width, layers, directions)."""
-    kind, _, _, _, steps, batch, features, width, layers, directions = call.args
+    """``aten::lstm.input`` and kin: (x, state, weights, biases, layers, dropout, train, bidirectional, batch_first)."""
+    kind, x, out = call.base, call.inputs[0], call.outputs[0]
+    layers, directions, batch_first = int(call.args[4]), 2 if call.args[7] else 1, bool(call.args[8])
+    steps, batch = (x.shape[1], x.shape[0]) if batch_first else (x.shape[0], x.shape[1])
+    features, width = x.shape[-1], out.shape[-1] // directions
     gates = GATES[kind]
-    x, out = call.inputs[0], call.outputs[0]
     item = x.itemsize
     work: list[KernelWork] = []
     for layer in range(layers):
@@ -38,7 +40,7 @@ def _steps(call: Call, steps: int, batch: int, width: int, columns: int, item: i
     spec = call.spec
     weights = float(columns * width * item)
     per_step = weights / spec.l2_bandwidth + 2.0 * batch * columns * width / spec.peak["fp32"]
-    kernels = KERNELS_PER_STEP[call.args[0]]
+    kernels = KERNELS_PER_STEP[call.base]
     chain = kernels * max(spec.kernel_min + spec.dram_latency, RAW_LAUNCH_SHARE * spec.launch_overhead)
     return KernelWork(
         "steps",

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
-import torch._VF
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -21,6 +19,7 @@ from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.operators import operator_cost
 from drkernel.sim.cost.records import TensorMeta
 from drkernel.sim.cost.timeline import Timeline
+from drkernel.sim.libraries import RECURRENT, LibraryCalls
 from drkernel.sim.operator_rules import FREE_OPERATORS
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Profile
@@ -49,7 +48,9 @@ class OperatorTracer(TorchDispatchMode):
         super().__init__()
         self.sink = sink
         self._refs: dict[int, StorageWeakRef] = {}  # holding them keeps a storage's identity from being reused
-        self._library = _LibraryCalls(self)
+        self._library = LibraryCalls(
+            lambda tensor: tensor.device.type == "meta", self._library_call, attention_dropout=True
+        )
         self._suspended = False
 
     def __enter__(self) -> OperatorTracer:
@@ -80,6 +81,17 @@ class OperatorTracer(TorchDispatchMode):
         free = is_view or name.partition(".")[0] in FREE_OPERATORS
         self.sink(TracedCall(name, metas_in, metas_out, args, free))
 
+    def _library_call(self, overload: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """One library call on meta tensors: its results' shapes, and one report."""
+        self._suspended = True
+        try:
+            kind = overload._schema.name.removeprefix("aten::")
+            result = _recurrent_results(kind, *args) if kind in RECURRENT else overload(*args, **kwargs)
+        finally:
+            self._suspended = False
+        self.emit(f"{kind}.{overload._overloadname}", args, kwargs, result)
+        return result
+
     def meta(self, tensor: torch.Tensor) -> TensorMeta:
         """The model's view of a tensor."""
         storage = StorageWeakRef(tensor.untyped_storage())
@@ -94,88 +106,14 @@ class OperatorTracer(TorchDispatchMode):
         return ref is not None and ref.expired()
 
 
-class _LibraryCalls:
-    """Replaces functions that CUDA runs as one library call: reports them as such and returns empty results."""
-
-    def __init__(self, tracer: OperatorTracer) -> None:
-        self.tracer = tracer
-        self._saved: list[tuple[Any, str, Any]] = []
-
-    def __enter__(self) -> None:
-        for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
-            self._replace(torch._VF, kind, partial(self._recurrent, kind))
-        self._replace(torch._VF, "dropout", self._dropout)
-        self._replace(torch.nn.functional, "scaled_dot_product_attention", self._attention)
-
-    def __exit__(self, *error: Any) -> None:
-        for owner, name, original in reversed(self._saved):
-            setattr(owner, name, original)
-        self._saved.clear()
-
-    def _replace(self, owner: Any, name: str, stand_in: Callable[..., Any]) -> None:
-        original = getattr(owner, name)
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            on_meta = isinstance(args[0], torch.Tensor) and args[0].device.type == "meta"
-            result = stand_in(*args, **kwargs) if on_meta else NotImplemented
-            return original(*args, **kwargs) if result is NotImplemented else result
-
-        self._saved.append((owner, name, original))
-        setattr(owner, name, call)
-
-    def _make(self, *shape: int, like: torch.Tensor) -> torch.Tensor:
-        self.tracer._suspended = True
-        try:
-            return torch.empty(shape, dtype=like.dtype, device=like.device)
-        finally:
-            self.tracer._suspended = False
-
-    def _recurrent(self, name: str, *args: Any) -> Any:
-        if len(args) != 9:  # packed sequences
-            return NotImplemented
-        x, hidden, weights, _, layers, _, _, bidirectional, batch_first = args
-        state = hidden[0] if isinstance(hidden, (tuple, list)) else hidden
-        directions = 2 if bidirectional else 1
-        width = state.shape[-1]
-        out = self._make(*x.shape[:-1], directions * width, like=x)
-        final = [self._make(*state.shape, like=x) for _ in range(2 if name == "lstm" else 1)]
-        steps = x.shape[1] if batch_first else x.shape[0]
-        batch = x.shape[0] if batch_first else x.shape[1]
-        arguments = (name, x, state, list(weights), steps, batch, x.shape[-1], width, layers, directions)
-        self.tracer.emit("_cudnn_rnn.default", arguments, {}, [out, *final])
-        return (out, *final)
-
-    def _dropout(self, x: torch.Tensor, p: float, train: bool) -> Any:
-        if not train or not 0 < p < 1:
-            return NotImplemented
-        out = self._make(*x.shape, like=x)
-        self.tracer.emit("native_dropout.default", [x, p, train], {}, [out])
-        return out
-
-    def _attention(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attn_mask: torch.Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        **other: Any,
-    ) -> torch.Tensor:
-        lead, rows = query.shape[:-2], query.shape[-2]
-        width = value.shape[-1]
-        if len(lead) == 2:  # the fused kernels write (batch, rows, heads, width)
-            out = self._make(lead[0], rows, lead[1], width, like=query).as_strided(
-                (lead[0], lead[1], rows, width), (rows * lead[1] * width, width, lead[1] * width, 1)
-            )
-        else:
-            out = self._make(*lead, rows, width, like=query)
-        half = query.dtype in (torch.float16, torch.bfloat16)
-        flash = half and attn_mask is None and query.shape[-1] <= FLASH_HEAD_LIMIT
-        kind = "_scaled_dot_product_flash_attention" if flash else "_scaled_dot_product_efficient_attention"
-        tensors = [query, key, value, *([attn_mask] if attn_mask is not None else [])]
-        self.tracer.emit(f"{kind}.default", [*tensors, is_causal], {}, [out])
-        return out
+def _recurrent_results(
+    kind: str, x: torch.Tensor, hidden: Any, weights: Any, biases: bool, layers: int, dropout: float, train: bool,
+    bidirectional: bool, batch_first: bool,
+) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    """Empty results of a recurrent layer, whose own decomposition takes seconds even on meta tensors."""
+    state = hidden[0] if isinstance(hidden, (tuple, list)) else hidden
+    out = x.new_empty(*x.shape[:-1], (2 if bidirectional else 1) * state.shape[-1])
+    return (out, *[x.new_empty(state.shape) for _ in range(2 if kind == "lstm" else 1)])
 
 
 def trace(call: Callable[[], Any]) -> list[TracedCall]:

@@ -1,0 +1,98 @@
+"""Functions that PyTorch's CUDA build runs as one library call, but other tensors would see decomposed.
+
+Recurrent layers (cuDNN), fused attention and fused dropout: if a simulated device or a tracer saw their hundreds of
+small operators instead, eager PyTorch would look far slower than it is, and every candidate better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch._VF
+
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+_FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+
+
+class LibraryCalls:
+    """A context in which those functions arrive as one operator each.
+
+    ``applies`` says whether a tensor (the function's first) is ours; ``run`` executes one ATen overload on
+    positional and keyword arguments. Calls that record gradients, and forms that the operators do not take, go their
+    usual way; so does attention with dropout unless ``attention_dropout`` (the operator takes it on meta tensors only).
+    """
+
+    def __init__(
+        self,
+        applies: Callable[[torch.Tensor], bool],
+        run: Callable[[Any, tuple, dict[str, Any]], Any],
+        *,
+        attention_dropout: bool = False,
+    ) -> None:
+        self.applies = applies
+        self.attention_dropout = attention_dropout
+        self.run = run
+        self._saved: list[tuple[Any, str, Any]] = []
+
+    def __enter__(self) -> None:
+        for kind in RECURRENT:
+            self._replace(torch._VF, kind, partial(self._recurrent, kind))
+        self._replace(torch._VF, "dropout", self._dropout)
+        self._replace(torch.nn.functional, "scaled_dot_product_attention", self._attention)
+
+    def __exit__(self, *error: Any) -> None:
+        for owner, name, original in reversed(self._saved):
+            setattr(owner, name, original)
+        self._saved.clear()
+
+    def _replace(self, owner: Any, name: str, stand_in: Callable[..., Any]) -> None:
+        original = getattr(owner, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            ours = bool(args) and isinstance(args[0], torch.Tensor) and self.applies(args[0]) and not _records(args)
+            result = stand_in(*args, **kwargs) if ours else NotImplemented
+            return original(*args, **kwargs) if result is NotImplemented else result
+
+        self._saved.append((owner, name, original))
+        setattr(owner, name, call)
+
+    def _recurrent(self, kind: str, *args: Any) -> Any:
+        if len(args) != 9:  # packed sequences
+            return NotImplemented
+        return self.run(getattr(torch.ops.aten, kind).input, args, {})
+
+    def _dropout(self, x: torch.Tensor, p: float, train: bool) -> Any:
+        if not train or not 0 < p < 1:
+            return NotImplemented
+        return self.run(torch.ops.aten.native_dropout.default, (x, p, train), {})[0]
+
+    def _attention(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Any:
+        plain = query.dim() == key.dim() == value.dim() == 4 and not enable_gqa
+        plain = plain and (self.attention_dropout or not dropout_p)
+        if not plain or not query.shape[-1] == key.shape[-1] == value.shape[-1]:
+            return NotImplemented
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(attn_mask.logical_not(), -torch.inf)
+        options = {"attn_mask": attn_mask, "scale": scale}
+        return self.run(_FLASH, (query, key, value, dropout_p, is_causal), options)[0]
+
+
+def _records(args: Sequence[Any]) -> bool:
+    """Whether autograd would record the call."""
+    if not torch.is_grad_enabled():
+        return False
+    flat = [item for value in args for item in (value if isinstance(value, (list, tuple)) else [value])]
+    return any(isinstance(item, torch.Tensor) and item.requires_grad for item in flat)

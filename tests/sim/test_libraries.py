@@ -1,0 +1,82 @@
+"""Library calls of CUDA on the simulated device: one operator each, and the right numbers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from drkernel import sim
+
+
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+@pytest.mark.parametrize(
+    "options", [{}, {"num_layers": 2, "bidirectional": True, "batch_first": True}, {"bias": False}]
+)
+def test_recurrent_layers_are_one_operator(kind: type[torch.nn.RNNBase], options: dict) -> None:
+    torch.manual_seed(0)
+    layer = kind(8, 16, **options).eval()
+    x = torch.randn(5, 3, 8)
+    with torch.no_grad():
+        expected = layer(x)[0]
+        with sim.device("h100") as dev:
+            layer.cuda()
+            x_cuda = x.cuda()
+            dev.reset_counters()
+            out = layer(x_cuda)[0].cpu()
+            assert list(dev.operators)[-1] in ("aten.lstm", "aten.gru", "aten.rnn_tanh")
+            assert "aten.addmm" not in dev.operators
+    torch.testing.assert_close(out, expected)
+
+
+@pytest.mark.parametrize("mask", ["none", "causal", "bool", "float"])
+def test_attention_is_one_operator(mask: str) -> None:
+    torch.manual_seed(0)
+    q, k, v = torch.randn(2, 3, 7, 16), torch.randn(2, 3, 9, 16), torch.randn(2, 3, 9, 16)
+    options: dict = {"is_causal": True} if mask == "causal" else {}
+    if mask == "bool":
+        options = {"attn_mask": torch.rand(7, 9) > 0.3}
+    if mask == "float":
+        options = {"attn_mask": torch.randn(2, 3, 7, 9)}
+    expected = F.scaled_dot_product_attention(q, k, v, scale=0.3, **options)
+    with sim.device("h100") as dev, torch.no_grad():
+        on_device = {key: value.cuda() if isinstance(value, torch.Tensor) else value for key, value in options.items()}
+        out = F.scaled_dot_product_attention(q.cuda(), k.cuda(), v.cuda(), scale=0.3, **on_device)
+        assert "aten._scaled_dot_product_flash_attention_for_cpu" in dev.operators and "aten.bmm" not in dev.operators
+        out = out.cpu()
+    torch.testing.assert_close(out, expected)
+
+
+def test_forms_that_the_operator_does_not_take_go_their_usual_way() -> None:
+    q, v = torch.randn(2, 3, 7, 16), torch.randn(2, 3, 7, 8)
+    expected = F.scaled_dot_product_attention(q, q, v)
+    with sim.device("h100") as dev, torch.no_grad():
+        out = F.scaled_dot_product_attention(q.cuda(), q.cuda(), v.cuda()).cpu()
+        assert "aten.bmm" in dev.operators
+    torch.testing.assert_close(out, expected)
+
+
+def test_dropout_is_one_operator_and_nothing_stays_replaced() -> None:
+    before = (torch._VF.dropout, F.scaled_dot_product_attention)
+    with sim.device("h100") as dev, torch.no_grad():
+        out = F.dropout(torch.ones(1000, device="cuda"), 0.5, training=True).cpu()
+        assert dev.operators["aten.native_dropout"] == 1 and "aten.bernoulli_" not in dev.operators
+        assert F.dropout(torch.ones(4), 0.5, training=True).device.type == "cpu"
+    assert set(out.unique().tolist()) == {0.0, 2.0}
+    assert (torch._VF.dropout, F.scaled_dot_product_attention) == before
+
+
+def test_gradients_still_flow() -> None:
+    layer = torch.nn.LSTM(4, 4)
+    x = torch.randn(3, 2, 4)
+    layer(x)[0].sum().backward()
+    expected = layer.weight_ih_l0.grad
+    assert expected is not None
+    with sim.device("h100"):
+        copy = torch.nn.LSTM(4, 4)
+        copy.load_state_dict(layer.state_dict())
+        copy.cuda()
+        copy(x.cuda())[0].sum().backward()
+        assert copy.weight_ih_l0.grad is not None
+        grad = copy.weight_ih_l0.grad.cpu()
+    torch.testing.assert_close(grad, expected)
