@@ -4,7 +4,7 @@ from tiny import answer, prompt, texts, tiny_tokenizer
 from drkernel.rl.tokenizer import ChatTokenizer, train_tokenizer
 
 
-@pytest.mark.parametrize("split", ["line", "code"])
+@pytest.mark.parametrize("split", ["line", "clause", "code"])
 def test_every_text_round_trips(split):
     tokenizer = tiny_tokenizer(split)
     for text in [*texts(), "tabs\tand\r\nbreaks\n\n\n  x", "ünïcödé 😀", "", "```"]:

@@ -30,7 +30,7 @@ class TokenizerConfig(Config):
     """The locally trained tokenizer of a from-scratch model."""
 
     vocab_size: int = Field(1024, ge=260, description="entries at most, the 256 bytes and 4 marks among them")
-    split: Split = Field("line", description="'line': frequent lines become one token; 'code': names and signs do")
+    split: Split = Field("line", description="what becomes one token: 'line', 'clause' (up to a comma) or 'code'")
 
 
 class LoraConfig(Config):

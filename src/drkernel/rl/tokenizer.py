@@ -23,12 +23,14 @@ PLAIN_TEMPLATE = (
 )
 # Pieces that merges may not cross. "code": a line break with its indent, a (dotted) name with the space before and the
 # bracket after it, a run of signs, spaces. "line": whole lines, so that a line that occurs often becomes one token and
-# a kernel some fifty; for a small model and a corpus of few distinct lines.
+# a kernel some fifty; for a small model and a corpus of few distinct lines. "clause": lines cut after every comma, so
+# that an argument is a token that can be copied from one list of arguments to another.
 PIECES = {
-    "code": (r"\n+ *| ?[A-Za-z_.0-9]+\(?| ?[^\sA-Za-z0-9_.]+| +|\s", "isolated"),
-    "line": (r"\n", "merged_with_next"),
+    "code": [(r"\n+ *| ?[A-Za-z_.0-9]+\(?| ?[^\sA-Za-z0-9_.]+| +|\s", "isolated")],
+    "line": [(r"\n", "merged_with_next")],
+    "clause": [(r"\n", "merged_with_next"), (r", ", "merged_with_previous")],
 }
-Split = Literal["code", "line"]
+Split = Literal["code", "line", "clause"]
 _SENTINEL = "\u241f7c\u241f"  # stands for the assistant's text when a template is taken apart
 
 
@@ -138,12 +140,11 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, split: Split = "code"
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
-    pattern, behavior = PIECES[split]
     bpe = Tokenizer(models.BPE())
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(pattern), behavior),
+            *(pre_tokenizers.Split(Regex(pattern), behavior) for pattern, behavior in PIECES[split]),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
