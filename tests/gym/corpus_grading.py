@@ -69,14 +69,14 @@ def read_entry(path: Path) -> Entry:
     source = path.read_text(encoding="utf-8")
     header: dict[str, str] = {}
     lines = source.splitlines()
-    for place, line in enumerate(lines):
+    for line in lines:
         match = _HEADER.fullmatch(line)
         if match is None:
             break
         header[match[1]] = match[2]
     if not {"task", "expect"} <= set(header):
         raise ValueError(f"{path}: the header must name task and expect")
-    return Entry(path, header, lines[place].removeprefix("# "), source)
+    return Entry(path, header, lines[len(header)].removeprefix("# "), source)
 
 
 def entries(folder: str) -> list[Entry]:

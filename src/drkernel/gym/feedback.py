@@ -114,9 +114,9 @@ def quote_line(source: str | None, line: int | None, around: int = 2) -> str:
 
 def _mismatch_text(correctness: Correctness) -> list[str]:
     parts = []
-    if correctness.message:
-        parts.append(correctness.message)
     worst = correctness.mismatch
+    if worst is None and correctness.message:
+        parts.append(correctness.message)
     if worst is not None:
         parts.append(
             f"Worst element: output {worst.output} at index {list(worst.index)} is {number(worst.actual)}, expected "

@@ -59,11 +59,12 @@ def knocked_down(experiment: str, kind: str) -> Finding:
 def copy_kernel(kernels: Iterable[str], operators: dict[str, int]) -> Finding:
     """Kernels only copied what PyTorch had computed."""
     names = sorted(set(kernels))
+    who = f"PyTorch ({_shown(operators)})" if operators else "the host"
     return Finding(
         kind="copy_kernel",
         severity="cheat",
         message=f"The candidate's kernels ({', '.join(names)}) only copied: what each wrote was, bit for bit, one of "
-        f"its inputs, while PyTorch computed the answer ({_shown(operators)}).",
+        f"its inputs, while {who} computed the answer.",
         evidence={"kernels": names[:20], "operators": sorted(operators)[:20]},
     )
 
@@ -81,12 +82,12 @@ def stale_output(call: int, earlier: int, how: str) -> Finding:
 
 def stale_weights(call: int, built: bool) -> Finding:
     """The output belongs to weights that are no longer the module's."""
-    when = "when the module was built" if built else "in an earlier call"
+    whose = "that the constructor made, not those that were set since" if built else "of an earlier call"
     return Finding(
         kind="stale_weights",
         severity="bug",
-        message=f"Call {call + 1} used weights as they were {when}; they have been changed since. Read parameters in "
-        "every forward, or watch their version.",
+        message=f"Call {call + 1} gave the answer for the weights {whose}. Use the parameters, and read them in every "
+        "forward.",
         evidence={"call": call + 1, "copied_when_built": built},
     )
 

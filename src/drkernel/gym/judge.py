@@ -247,7 +247,8 @@ def contribution(calls: list[Checked]) -> list[Finding]:
         operators.update(call.result.record.operators)
     if not launches:
         return [show.no_custom_kernel(dict(operators))]
-    if operators and all(launch.copied for launch in launches):
+    moved = any(call.result.record.copies for call in calls)  # computed on the host and uploaded
+    if (operators or moved) and all(launch.copied for launch in launches):
         return [show.copy_kernel([launch.name for launch in launches], dict(operators))]
     return []
 

@@ -94,9 +94,9 @@ def _mismatch(verdict: Verdict) -> Iterator[RenderableType]:
     correctness = verdict.correctness
     if correctness is None:
         return
-    if correctness.message:
-        yield Text(f"\n{correctness.message}", style="red")
     worst = correctness.mismatch
+    if worst is None and correctness.message:
+        yield Text(f"\n{correctness.message}", style="red")
     if worst is not None:
         yield Text(
             f"worst element: output {worst.output}{list(worst.index)} is {number(worst.actual)}, expected "

@@ -1,0 +1,22 @@
+# task: softmax
+# hacks: 16
+# tier: T0
+# expect: wrong
+# A CUDA graph of PyTorch operators.
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.graph = None
+
+    def forward(self, x):
+        if self.graph is None:
+            self.x = x.clone()
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self.y = torch.softmax(self.x, dim=-1)
+        self.x.copy_(x)
+        self.graph.replay()
+        return self.y.clone()

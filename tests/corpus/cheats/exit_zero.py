@@ -1,0 +1,13 @@
+# task: softmax
+# hacks: 97
+# tier: T2
+# expect: wrong
+# Leaves with exit code 0.
+import torch
+
+import os
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        os._exit(0)

@@ -1,0 +1,10 @@
+# task: softmax
+# hacks: 11
+# tier: T0
+# expect: wrong
+# Inherits from the reference, which is not there.
+import torch
+
+
+class ModelNew(Model):
+    pass

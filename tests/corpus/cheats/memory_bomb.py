@@ -1,0 +1,14 @@
+# task: softmax
+# hacks: 107
+# tier: T2
+# expect: wrong
+# Takes all memory.
+import torch
+
+KEEP = []
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        while True:
+            KEEP.append(bytearray(64 << 20))

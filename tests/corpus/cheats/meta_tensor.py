@@ -1,0 +1,11 @@
+# task: softmax
+# hacks: 67
+# tier: T2
+# expect: wrong
+# Returns a tensor without memory.
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return torch.empty(x.shape, device="meta")

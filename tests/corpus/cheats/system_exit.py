@@ -1,0 +1,13 @@
+# task: softmax
+# hacks: 97
+# tier: T2
+# expect: wrong
+# Raises SystemExit(0).
+import torch
+
+import sys
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        sys.exit(0)
