@@ -11,27 +11,28 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch.utils._pytree import tree_map
 
+from drkernel.sim.compile_target import KernelResources, TargetCompileError, compile_for_target
 from drkernel.sim.cost.launch import launch_cost
 from drkernel.sim.cost.operators import TensorMeta, operator_cost
-from drkernel.sim.cost.timeline import L2State, Timeline
+from drkernel.sim.cost.timeline import FLUSH_BYTES, L2State, Timeline
 from drkernel.sim.executor import Checks, LaunchResult, SimFinding, compile_ttir
 from drkernel.sim.interfere import HostReads, Interference, disturb_changes, flat_extent
 from drkernel.sim.memory import MemoryMap
 from drkernel.sim.operator_rules import FREE_OPERATORS, check_allowed
-from drkernel.sim.protocol import LaunchCommand, ProtocolError, Ref, TensorSpec
+from drkernel.sim.protocol import LaunchCommand, LaunchRefused, ProtocolError, Ref, TensorSpec
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Profile
 
-if TYPE_CHECKING:
-    from drkernel.sim.compile_target import KernelResources
-
 SMALL_LAUNCH_PROGRAMS = 4096
 """launches up to this many programs get every check when checks are "auto" """
+
+MAX_GRID_X, MAX_GRID_YZ = 2**31 - 1, 65535
+"""largest grids that CUDA launches"""
 
 Depth = Literal["ttir", "full"]
 """how far kernels are compiled: Triton's own IR, or machine code of the target (registers, shared memory)"""
@@ -230,11 +231,11 @@ class DeviceEngine:
     def launch(self, command: LaunchCommand) -> None:
         """Execute (or, under the knock-out test, skip) one kernel launch and add its modelled time."""
         self._refuse_after_fault()
+        programs = self._programs(command.grid)
+        if programs == 0:
+            return
         kernel = compile_ttir(command.ttir, name=command.name)
-        programs = command.grid[0] * command.grid[1] * command.grid[2]
-        if programs <= 0 or min(command.grid) < 1:
-            raise RuntimeError(f"Triton Error [CUDA]: invalid argument (grid {command.grid})")
-        resources = self._compile(command)
+        resources = self._compile(command.ttir, command.num_warps, command.num_stages) if self.depth == "full" else None
         if self.interference == "skip":
             self._record(command, 0.0, suppressed=True)
             return
@@ -251,16 +252,26 @@ class DeviceEngine:
             disturb_changes(flat, old)
         self._finish_launch(command, result, resources)
 
-    def _compile(self, command: LaunchCommand) -> KernelResources | None:
-        """Registers and shared memory on the target, at depth "full"."""
-        if self.depth == "ttir":
-            return None
-        from drkernel.sim.compile_target import compile_for_target
+    def _programs(self, grid: tuple[int, int, int]) -> int:
+        """Programs of a grid; none when a size is 0, as Triton's launchers have it. Raises beyond the GPU's limits."""
+        x, y, z = grid
+        if x * y * z <= 0:
+            return 0
+        if min(grid) < 1 or x > MAX_GRID_X or (self.spec.vendor == "nvidia" and max(y, z) > MAX_GRID_YZ):
+            limits = f"at most {MAX_GRID_X} x {MAX_GRID_YZ} x {MAX_GRID_YZ}"
+            raise RuntimeError(f"Triton Error [CUDA]: invalid argument (grid {grid}; {limits})")
+        return x * y * z
 
-        return compile_for_target(
-            command.ttir, self.spec, num_warps=command.num_warps, num_stages=command.num_stages, depth=self.depth,
-            options={},
-        )  # fmt: skip
+    def resources(self, ttir: str, num_warps: int, num_stages: int) -> tuple[int, int, int]:
+        """Registers and spilled words a thread, and bytes of shared memory a program, on the target."""
+        found = self._compile(ttir, num_warps, num_stages)
+        return found.registers or 0, found.spills or 0, found.shared_bytes
+
+    def _compile(self, ttir: str, num_warps: int, num_stages: int) -> KernelResources:
+        try:
+            return compile_for_target(ttir, self.spec, num_warps=num_warps, num_stages=num_stages, depth="full")
+        except TargetCompileError as error:
+            raise LaunchRefused(f"{error.kind}: {error}") from error
 
     def _extents(self, command: LaunchCommand) -> list[torch.Tensor]:
         return [flat_extent(self.tensor(value)) for value in command.args if isinstance(value, Ref)]
@@ -345,12 +356,27 @@ class DeviceEngine:
             "memory_bytes": lambda: self.memory_bytes,
             "elapsed_seconds": lambda: self.timeline.elapsed_seconds,
             "device_seconds": lambda: self.timeline.device_seconds,
-            "synchronize": lambda: self._refuse_after_fault(),
+            "synchronize": self._synchronize,
+            "flush": self._flush,
         }
         if what not in facts:
             raise ProtocolError(f"no device fact named {what!r}")
         value = facts[what]()
         return self._to_host(value) if what.endswith("_seconds") else value
+
+    def _synchronize(self) -> None:
+        self._refuse_after_fault()
+        self.timeline.synchronize()
+
+    def _flush(self) -> None:
+        """Empty L2 by a fill of :data:`FLUSH_BYTES`, as benchmarks do."""
+        buffer = TensorMeta((FLUSH_BYTES,), (1,), "int8", -1)
+        self.timeline.add(
+            "library",
+            "L2 flush (benchmark)",
+            operator_cost("zero_.default", [buffer], [buffer], [], self.spec, self.l2),
+        )
+        self.l2.forget(-1)
 
     def _refuse_after_fault(self) -> None:
         if self.fault is not None:

@@ -35,6 +35,10 @@ class UnsupportedOp(RuntimeError):
     """An operator, a kernel operation or a call that the simulated device does not offer; the message names it."""
 
 
+class LaunchRefused(RuntimeError):
+    """A kernel that the target cannot run; the message is ``"<name of Triton's exception>: <its message>"``."""
+
+
 @dataclass(frozen=True)
 class Ref:
     """A tensor on the device, by handle."""
@@ -77,6 +81,9 @@ class Channel(Protocol):
 
     def launch(self, command: LaunchCommand) -> None:
         """Launch a kernel."""
+
+    def resources(self, ttir: str, num_warps: int, num_stages: int) -> tuple[int, int, int]:
+        """Compile for the target: registers and spilled words a thread, bytes of shared memory a program."""
 
     def upload(self, tensor: torch.Tensor) -> TensorSpec:
         """Copy a host tensor to the device."""
