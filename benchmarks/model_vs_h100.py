@@ -1,7 +1,7 @@
 """How well the modelled eager times agree with KernelBench's published ones.
 
     git clone https://github.com/ScalingIntelligence/KernelBench DIR
-    python benchmarks/model_vs_h100.py DIR [--gpu h100|h100_pcie] [--json OUT] [--explain LEVEL/ID] [--half even|odd]
+    python benchmarks/model_vs_h100.py DIR [--gpu h100|h100_pcie] [--compiled] [--json OUT] [--explain LEVEL/ID]
 
 Reads the timing file and the problems of the git revision that published it (sizes changed over time), runs every
 problem's module on meta tensors (no arithmetic, shapes alone), models it, and prints per level Spearman's rank
@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from drkernel.sim.cost.timeline import Timeline
-from drkernel.sim.cost.trace import model_module
+from drkernel.sim.cost.trace import Baseline, model_module
 from drkernel.sim.spec import GPUSpec, get_spec
 from drkernel.verdict import Profile
 
@@ -96,14 +96,15 @@ def flushes_cache(folder: Path, revision: str) -> bool:
     return subprocess.run(command, check=False).returncode == 0
 
 
-def model_problem(source: str, name: str, spec: GPUSpec, warm: bool) -> tuple[Timeline, Profile]:
+def model_problem(source: str, name: str, spec: GPUSpec, warm: bool, baseline: Baseline) -> tuple[Timeline, Profile]:
     model, inputs = build(source, name)
     with torch.device("meta"):
-        return model_module(model, inputs, spec, warm=warm)
+        return model_module(model, inputs, spec, baseline=baseline, warm=warm)
 
 
 def run(folder: Path, spec: GPUSpec, where: str, only: str = "") -> tuple[str, list[Outcome]]:
     revision, timings = load_timings(folder, where)
+    baseline: Baseline = "compile" if "compile" in where else "eager"
     warm = not flushes_cache(folder, revision)
     outcomes: list[Outcome] = []
     for level_name, problems in timings.items():
@@ -118,7 +119,9 @@ def run(folder: Path, spec: GPUSpec, where: str, only: str = "") -> tuple[str, l
                 continue
             measured = entry["mean"] * 1e-3
             try:
-                timeline, profile = model_problem(load_problem(folder, revision, level, name), name, spec, warm)
+                timeline, profile = model_problem(
+                    load_problem(folder, revision, level, name), name, spec, warm, baseline
+                )
             except Exception as error:
                 reason = f"{type(error).__name__}: {str(error).splitlines()[0][:140]}"
                 outcomes.append(Outcome(level, name, measured, reason=reason))
@@ -213,12 +216,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dir", type=Path, help="a git checkout of KernelBench")
     parser.add_argument("--gpu", default="h100", help="spec to model with")
+    parser.add_argument("--compiled", action="store_true", help="the published torch.compile times instead of eager")
     parser.add_argument("--timing", help="REVISION:PATH of another timing file in the checkout")
     parser.add_argument("--json", type=Path, help="write every outcome to this file")
     parser.add_argument("--explain", default="", help="LEVEL/ID: print this problem's operators")
     parser.add_argument("--worst", type=int, default=20)
     options = parser.parse_args()
     where = options.timing or TIMINGS.get(options.gpu)
+    if where and options.compiled and not options.timing:
+        where = where.replace("_torch.json", "_torch_compile_inductor_default.json")
     if where is None:
         parser.error(f"no published timings for {options.gpu}; give --timing REVISION:PATH")
     start = time.perf_counter()

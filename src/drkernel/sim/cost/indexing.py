@@ -20,11 +20,7 @@ RADIX_PASSES = 4
 def pooling(call: Call) -> list[KernelWork]:
     """A thread an output; the window's taps come from L1 and L2, its index arithmetic from the integer units."""
     source, outputs = call.inputs[0], call.outputs
-    window = call.numbers(1) or [1]
-    dims = 3 if "3d" in call.base else (1 if "1d" in call.base else 2)
-    taps = float(math.prod(window * dims if len(window) == 1 else window))
-    if call.base.startswith(("adaptive", "_adaptive")):
-        taps = max(1.0, source.elements / max(1, outputs[0].elements))
+    taps = window_taps(call)
     elements = float(outputs[0].elements)
     per_tap = POOL_AVERAGE_TAP if "avg" in call.base and "3d" not in call.base else POOL_TAP
     flops = {"fp32": elements * (POOL_BASE + taps * per_tap)}
@@ -41,6 +37,15 @@ def pooling(call: Call) -> list[KernelWork]:
             memory_efficiency=0.85,
         )
     ]
+
+
+def window_taps(call: Call) -> float:
+    """Inputs that each output of a pooling operator looks at."""
+    if "adaptive" in call.base:
+        return max(1.0, call.first.elements / max(1, call.out.elements))
+    window = call.numbers(1) or [1]
+    dims = 3 if "3d" in call.base else (1 if "1d" in call.base else 2)
+    return float(math.prod(window * dims if len(window) == 1 else window))
 
 
 def gather(call: Call) -> list[KernelWork]:

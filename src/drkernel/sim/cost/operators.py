@@ -83,18 +83,34 @@ FAMILIES: dict[str, Family] = {
 """Every other operator is taken as element-wise: one kernel that reads its inputs and writes its outputs."""
 
 
+def base_name(name: str) -> str:
+    """``"aten.add_.Tensor"`` -> ``"add"``."""
+    base = name.removeprefix("aten::").removeprefix("aten.").partition(".")[0]
+    return base if base.startswith("__") else base.rstrip("_")
+
+
+def family_of(name: str, inputs: Sequence[TensorMeta]) -> Family:
+    """Which kind of kernels an operator runs."""
+    base = base_name(name)
+    if base in ("max", "min") and (name.endswith(".other") or len(inputs) > 1):
+        return pointwise.pointwise
+    return FAMILIES.get(base, pointwise.pointwise)
+
+
+def make_call(name: str, inputs: Sequence[TensorMeta], outputs: Sequence[TensorMeta], args: Any, spec: GPUSpec) -> Call:
+    """An operator as the families read it."""
+    arguments = args if isinstance(args, (list, tuple)) else ()
+    return Call(base_name(name), name.rpartition(".")[2], tuple(inputs), tuple(outputs), arguments, spec)
+
+
 def operator_work(
     name: str, inputs: Sequence[TensorMeta], outputs: Sequence[TensorMeta], args: Any, spec: GPUSpec
 ) -> list[KernelWork]:
     """The kernels that ``name`` (e.g. ``"mm.default"``) launches on these shapes, in order."""
-    base, _, overload = name.removeprefix("aten::").removeprefix("aten.").partition(".")
-    base = base.rstrip("_") if not base.startswith("__") else base
-    call = Call(base, overload, tuple(inputs), tuple(outputs), args if isinstance(args, (list, tuple)) else (), spec)
-    if base in ("max", "min") and (overload == "other" or len(call.inputs) > 1):
-        return pointwise.pointwise(call)
+    call = make_call(name, inputs, outputs, args, spec)
     if not any(meta.elements for meta in (*call.inputs, *call.outputs)):
         return []
-    return FAMILIES.get(base, pointwise.pointwise)(call)
+    return family_of(name, inputs)(call)
 
 
 HOST_FACTOR = dict.fromkeys(
@@ -103,6 +119,7 @@ HOST_FACTOR = dict.fromkeys(
         "native_batch_norm",
         "_native_batch_norm_legit",
         "cudnn_batch_norm",
+        "_scaled_dot_product_flash_attention_for_cpu",
     ),
     2.5,
 )

@@ -7,18 +7,19 @@ attention) is caught before it does.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from drkernel.sim.cost.fusion import ENTRY_SECONDS, compiled_costs
 from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.operators import operator_cost
 from drkernel.sim.cost.records import TensorMeta
 from drkernel.sim.cost.timeline import Timeline
+from drkernel.sim.cost.traced import TracedCall
 from drkernel.sim.libraries import RECURRENT, LibraryCalls
 from drkernel.sim.operator_rules import FREE_OPERATORS
 from drkernel.sim.spec import GPUSpec
@@ -28,17 +29,6 @@ FLASH_HEAD_LIMIT = 256
 """largest head that the flash kernels take; PyTorch falls back to the memory-efficient ones"""
 MODULE_CALL_SHARE = 0.6
 """host time of calling a submodule against that of an eager operator"""
-
-
-@dataclass(frozen=True)
-class TracedCall:
-    """One operator as it was called. ``free`` ones move no data."""
-
-    name: str
-    inputs: tuple[TensorMeta, ...]
-    outputs: tuple[TensorMeta, ...]
-    args: Sequence[Any]
-    free: bool
 
 
 class OperatorTracer(TorchDispatchMode):
@@ -124,24 +114,34 @@ def trace(call: Callable[[], Any]) -> list[TracedCall]:
     return calls
 
 
+Baseline = Literal["eager", "compile"]
+
+
 def model_module(
-    model: Callable[..., Any], inputs: Sequence[Any], spec: GPUSpec, *, warm: bool = False
+    model: Callable[..., Any],
+    inputs: Sequence[Any],
+    spec: GPUSpec,
+    *,
+    baseline: Baseline = "eager",
+    warm: bool = False,
 ) -> tuple[Timeline, Profile]:
-    """Model one eager forward call of ``model`` on ``inputs`` (meta tensors: shapes alone).
+    """Model one forward call of ``model`` on ``inputs`` (meta tensors: shapes alone).
 
     By default as a benchmark times it that flushes L2 first (a cold cache, and the host runs ahead while the flush
-    lasts); ``warm`` is a benchmark that calls again and again on an idle device. Raises what the module raises, for
+    lasts); ``warm`` is a benchmark that calls again and again on an idle device. ``baseline="compile"`` models what
+    Inductor's default mode would make of the same operators (``fusion.py``). Raises what the module raises, for
     instance where it asks a meta tensor for its values.
     """
+    run = _run_eager if baseline == "eager" else _run_compiled
     l2 = L2State(spec)
     if warm:
-        _run(model, inputs, spec, Timeline(spec), l2)
+        run(model, inputs, spec, Timeline(spec), l2)
     line = Timeline(spec, host_lead=0.0 if warm else None)
-    _run(model, inputs, spec, line, l2)
+    run(model, inputs, spec, line, l2)
     return line, line.profile(f"sim:{spec.name}")
 
 
-def _run(model: Callable[..., Any], inputs: Sequence[Any], spec: GPUSpec, line: Timeline, l2: L2State) -> None:
+def _run_eager(model: Callable[..., Any], inputs: Sequence[Any], spec: GPUSpec, line: Timeline, l2: L2State) -> None:
     def add(call: TracedCall) -> None:
         if call.free:
             line.add_host()
@@ -159,3 +159,14 @@ def _run(model: Callable[..., Any], inputs: Sequence[Any], spec: GPUSpec, line: 
             model(*inputs)
     finally:
         hook.remove()
+
+
+def _run_compiled(model: Callable[..., Any], inputs: Sequence[Any], spec: GPUSpec, line: Timeline, l2: L2State) -> None:
+    calls: list[TracedCall] = []
+    tracer = OperatorTracer(calls.append)
+    with torch.no_grad(), tracer:
+        result = model(*inputs)
+    returned = {tracer.meta(leaf).storage for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)}
+    line.add_host(ENTRY_SECONDS)
+    for name, cost in compiled_costs(calls, returned, spec, l2):
+        line.add("library", name, cost)
