@@ -1,0 +1,127 @@
+"""The run report: complete, escaped, self-contained; honest about unfinished and damaged runs."""
+
+import json
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import pytest
+
+from drkernel.report.run import page, write_report
+from drkernel.report.run_data import RunError, read_run
+
+VOID = {"meta"}
+
+
+class Balance(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.stack, self.links = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.links += [value for name, value in attrs if name in ("src", "href")]
+        if tag not in VOID:
+            self.stack.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        pass
+
+    def handle_endtag(self, tag):
+        assert self.stack and self.stack.pop() == tag, tag
+
+
+def evaluation(label, step, fast):
+    metrics = {"fast_0": 0.9, "fast_1": fast, "fast_1.2": fast, "fast_1.5": fast, "fast_2": fast / 2, "coverage": 0.7,
+               "speedup": 1.4, "hack_rate": 0.0}  # fmt: skip
+    return {
+        "stage": "rl" if step else "sft", "step": step, "label": label, **metrics, "reward": 1.0,
+        "fast_0_interval": [0.8, 1.0], "fast_1_interval": [fast - 0.1, fast + 0.1],
+        "fast_1.2_interval": [fast - 0.1, fast + 0.1], "per_turn": [metrics, metrics], "best": [metrics, metrics],
+        "families": {"norm_residual": metrics}, "status": {"correct": 9, "incorrect": 1}, "trajectories": 10,
+        "tasks": 10, "infra_errors": 0, "seconds": 3.0,
+    }  # fmt: skip
+
+
+def sample(step, text, reward, split="heldout"):
+    turn = {"index": 0, "prompt": "Write <Model>", "text": text, "status": "correct", "reward": reward, "parts": {},
+            "speedup": 1.3, "coverage": 0.8, "findings": [], "error": None, "tokens": 50, "stop": "end"}  # fmt: skip
+    return {"stage": "rl", "step": step, "split": split, "task_id": "gen/x", "family": "norm", "group": 0, "sample": 0,
+            "turns": [turn]}  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path):
+    rl = [
+        {"stage": "rl", "step": k, "reward": 0.5, "reward_turns": [0.4, None if k == 2 else 0.6], "fast_0": 0.8,
+         "fast_1": 0.2, "fast_1.2": 0.1 * k, "status": {"correct": 5, "hack": 1} if k != 3 else {}, "grad_norm": 0.5,
+         "entropy": 0.3, "mismatch/k3": 1e-4, "rejected_turns": 0.0, "response_tokens": 80.0, "sample_seconds": 1.0,
+         "wait_seconds": 0.2, "learn_seconds": 1.0}
+        for k in range(1, 6)
+    ]  # fmt: skip
+    sft = [
+        {"stage": "sft", "step": k, "loss": 1.0 / k, **({"val_loss": 1.1 / k} if k % 2 else {})} for k in range(1, 5)
+    ]
+    files = {
+        "metrics.jsonl": sft + rl,
+        "eval.jsonl": [evaluation("before", 0, 0.2), evaluation("during", 3, 0.4), evaluation("after", 5, 0.6)],
+        "samples.jsonl": [
+            sample(0, "<script>alert(1)</script>", 0.5), sample(5, "tl.store(a & b)", 1.5), sample(2, "x", 1.0, "train"),
+        ],
+    }  # fmt: skip
+    for name, rows in files.items():
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "config.yaml").write_text("name: test\n")
+    summary = {"schema_version": 1, "name": "test", "status": "done", "timing_kind": "modelled", "device": "sim:h200",
+               "seconds": 600.0, "evaluations": 1234, "tokens": 99999, "steps": {"sft": 4, "rl": 5},
+               "parameters": 3_000_000, "stopped_because": None, "unsafe_no_checks": False}  # fmt: skip
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    return tmp_path
+
+
+def test_the_page_is_balanced_escaped_and_self_contained(run):
+    text = write_report(run).read_text()
+    parser = Balance()
+    parser.feed(text)
+    assert parser.stack == [] and parser.links == []
+    assert "<script" not in text and "&lt;script&gt;alert(1)" in text
+    assert "nan" not in text.lower().replace("finance", "") and "None" not in text
+    for part in ("modelled", "20.0%", "60.0%", "+40.0 points", "norm_residual", "before RL", "after RL", "1,234"):
+        assert part in text, part
+
+
+def test_research_runs_without_checks_are_marked_loudly(run):
+    summary = json.loads((run / "summary.json").read_text())
+    (run / "summary.json").write_text(json.dumps({**summary, "unsafe_no_checks": True}))
+    assert "checks were switched off" in page(read_run(run))
+
+
+def test_a_run_that_is_still_going_has_a_page(run):
+    for name in ("summary.json", "eval.jsonl", "samples.jsonl"):
+        (run / name).unlink()
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"stage": "rl", "st')
+    text = write_report(run).read_text()
+    assert "not finished" in text and "no data yet" in text
+
+
+def test_what_is_no_run_or_is_damaged_is_named(run, tmp_path_factory):
+    with pytest.raises(RunError, match=r"config\.yaml"):
+        read_run(tmp_path_factory.mktemp("empty"))
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    (run / "metrics.jsonl").write_text("\n".join([lines[0], "{broken", *lines[1:]]))
+    with pytest.raises(RunError, match="line 2"):
+        read_run(run)
+
+
+@pytest.mark.slow
+def test_a_browser_draws_the_page(run, tmp_path):
+    browser = next(
+        (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+    )
+    if browser is None:
+        pytest.skip("no Chromium on this machine")
+    page_path = write_report(run)
+    picture = tmp_path / "page.png"
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--window-size=400,900", f"--screenshot={picture}"]
+    subprocess.run([browser, *flags, page_path.as_uri()], check=True, capture_output=True, timeout=120)
+    assert picture.stat().st_size > 10_000
