@@ -65,7 +65,9 @@ def run(tmp_path):
         "metrics.jsonl": sft + rl,
         "eval.jsonl": [evaluation("before", 0, 0.2), evaluation("during", 3, 0.4), evaluation("after", 5, 0.6)],
         "samples.jsonl": [
-            sample(0, "<script>alert(1)</script>", 0.5), sample(5, "tl.store(a & b)", 1.5), sample(2, "x", 1.0, "train"),
+            sample(0, "<script>alert(1)</script>", 0.5),
+            sample(5, "tl.store(a & b)", 1.5),
+            sample(2, "x", 1.0, "train"),
         ],
     }  # fmt: skip
     for name, rows in files.items():
