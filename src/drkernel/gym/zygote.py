@@ -25,8 +25,8 @@ from typing import Any
 from drkernel.gym import child, linux, processes, sandbox
 from drkernel.sim.spec import get_spec
 
-WATCH_SECONDS = 0.02
-"""how often memory is looked at"""
+WATCH_SECONDS = 0.05
+"""how often memory is looked at (one process is bounded by its own limit at once; this bounds the sum of many)"""
 IDLE_SECONDS = 0.5
 """how often an idle zygote looks whether the judge is still its parent"""
 MAX_PACKET = 64 << 10
@@ -176,7 +176,7 @@ class Zygote:
             ):
                 if root not in job.living:
                     continue
-                tree = processes.tree_of(root)
+                tree = processes.tree_of(root) if root == job.runner else [root]
                 if sum(max(0, processes.private_bytes(pid) - self.baseline) for pid in tree) > allowed:
                     job.over_memory = True
                     processes.kill_trees([root])

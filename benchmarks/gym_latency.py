@@ -1,0 +1,153 @@
+"""What grading costs beyond the candidate's own work.
+
+    python benchmarks/gym_latency.py [--evals 60] [--slots N] [--json OUT]
+
+In one run: the zygote's start; evaluations one after another (latency, and its part that is not the candidate's load
+and calls); evaluations side by side (throughput); and the same first call in a fresh Python process, as a ratio.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from concurrent.futures import wait
+
+import torch
+from gym_candidates import HONEST
+from rich.console import Console
+from rich.table import Table
+
+from drkernel.gym.factory import SessionFactory
+from drkernel.gym.judge import evaluate
+from drkernel.gym.pool import LocalPool
+from drkernel.gym.request import EvalRequest, EvalSettings
+from drkernel.gym.session import Session
+from drkernel.tasks.builtin import builtin_task
+
+FRESH = """
+import sys
+import torch
+from drkernel.sim import device
+with device("h200"):
+    torch.set_num_threads(1)
+    namespace = {}
+    source = sys.stdin.read()
+    exec(compile(source, "candidate.py", "exec"), namespace)
+    print(namespace["ModelNew"]().cuda()(torch.zeros(8, device="cuda")).cpu().sum().item())
+"""
+TRIVIAL = "class ModelNew:\n    def __call__(self, x):\n        return x + 1\n"
+TRIVIAL_MODULE = "from torch import nn\nclass ModelNew(nn.Module):\n    def forward(self, x):\n        return x + 1\n"
+
+
+class OwnWork:
+    """Adds up the wall time that the judge waits for a candidate's load and calls."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        for name in ("load", "call"):
+            setattr(Session, name, self._timed(getattr(Session, name)))
+
+    def _timed(self, method):
+        def timed(*args, **kwargs):
+            result = None
+            try:
+                result = method(*args, **kwargs)
+                return result
+            finally:
+                self.seconds += getattr(result, "seconds", 0.0)
+
+        return timed
+
+
+def requests(count: int, tag: str) -> list[EvalRequest]:
+    """Distinct requests over the honest candidates."""
+    sources = list(HONEST.items())
+    return [
+        EvalRequest(task=builtin_task(name), candidate=f"{source}\n# {tag} {number}")
+        for number in range(count)
+        for name, source in [sources[number % len(sources)]]
+    ]
+
+
+def one_after_another(count: int) -> dict[str, float]:
+    """Latency of evaluations in an otherwise idle gym."""
+    own = OwnWork()
+    start = time.perf_counter()
+    with SessionFactory().warm() as factory:
+        started = time.perf_counter() - start
+        total, rest = [], []
+        for number, request in enumerate(requests(count + 6, "latency")):
+            own.seconds, start = 0.0, time.perf_counter()
+            verdict = evaluate(request, factory)
+            seconds = time.perf_counter() - start
+            assert verdict.status == "correct", verdict
+            if number >= 6:  # references and oracles are cached by then
+                total.append(seconds)
+                rest.append(seconds - own.seconds)
+    return {
+        "zygote_start_s": started,
+        "evaluation_median_ms": 1e3 * statistics.median(total),
+        "overhead_median_ms": 1e3 * statistics.median(rest),
+        "overhead_p90_ms": 1e3 * statistics.quantiles(rest, n=10)[-1],
+    }
+
+
+def side_by_side(count: int, slots: int) -> dict[str, float]:
+    """Throughput of a pool."""
+    with LocalPool(slots).warm() as pool:
+        wait([pool.submit(request) for request in requests(2 * slots + 4, "warm")])
+        start = time.perf_counter()
+        futures = [pool.submit(request) for request in requests(count, "throughput")]
+        statuses = {future.result().status for future in futures}
+        seconds = time.perf_counter() - start
+    assert statuses == {"correct"}, statuses
+    return {"slots": slots, "evaluations_per_second": count / seconds}
+
+
+def against_fresh_processes(count: int) -> dict[str, float]:
+    """From nothing to the answer of a trivial module's first call: a fresh Python, and a session of a warm gym."""
+    fresh, warm = [], []
+    for _ in range(count):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-c", FRESH], input=TRIVIAL_MODULE, text=True, check=True, capture_output=True)
+        fresh.append(time.perf_counter() - start)
+    with SessionFactory().warm() as factory:
+        for _ in range(5 * count + 5):
+            start = time.perf_counter()
+            with factory.open(EvalSettings()) as session:
+                session.load(TRIVIAL, [], {}, seed=0)
+                session.call([session.put(torch.zeros(8))])
+            warm.append(time.perf_counter() - start)
+    fresh_s, warm_s = statistics.median(fresh), statistics.median(warm[5:])
+    return {"fresh_process_ms": 1e3 * fresh_s, "session_ms": 1e3 * warm_s, "fresh_over_session": fresh_s / warm_s}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--evals", type=int, default=60)
+    parser.add_argument("--slots", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--json", help="also write the figures here")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    figures = {
+        "cores": float(os.cpu_count() or 1),
+        **against_fresh_processes(5),
+        **one_after_another(options.evals),
+        **side_by_side(2 * options.evals, options.slots),
+    }
+    table = Table("figure", "value", title="what grading costs (wall clock)")
+    for name, value in figures.items():
+        table.add_row(name, f"{value:.2f}")
+    Console().print(table)
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump(figures, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
