@@ -7,9 +7,9 @@ import torch
 
 from drkernel.task import Task, sized_reference
 from drkernel.tasks.builtin import builtin_task, builtin_tasks
+from drkernel.tasks.errors import TaskError
 from drkernel.tasks.oracle import flatten_outputs
 from drkernel.tasks.problem import load_problem
-from drkernel.tasks.reference import TaskError
 
 NAMES = [task.id.removeprefix("builtin/") for task in builtin_tasks()]
 

@@ -5,10 +5,11 @@ import torch
 
 from drkernel.task import Task
 from drkernel.tasks.builtin import builtin_task, builtin_tasks
+from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import VARIANTS, draw_inputs, pick_variant, role_of, vary
 from drkernel.tasks.oracle import flatten_outputs
 from drkernel.tasks.problem import load_problem
-from drkernel.tasks.reference import TaskError, load_reference, randomize_parameters, seeded
+from drkernel.tasks.reference import load_reference, randomize_parameters, seeded
 
 LAYER_NORM = builtin_task("level1/layer_norm")
 

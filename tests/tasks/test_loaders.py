@@ -5,9 +5,9 @@ import json
 import pytest
 
 from drkernel.tasks.builtin import builtin_tasks
+from drkernel.tasks.errors import TaskError
 from drkernel.tasks.loaders import load_tasks, save_tasks
 from drkernel.tasks.problem import load_problem
-from drkernel.tasks.reference import TaskError
 
 SOURCE = """import torch
 N = 8

@@ -3,7 +3,8 @@
 import pytest
 
 from drkernel.task import Task
-from drkernel.tasks.reference import TaskError, load_reference
+from drkernel.tasks.errors import TaskError
+from drkernel.tasks.reference import load_reference
 from drkernel.tasks.scale import LIMITS, ScaleLimits, estimate, rewrite, scale_task, size_literals
 
 LINEAR = """import torch

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 
 from drkernel.config import Config
 from drkernel.task import Precision, Provenance, Task
-from drkernel.tasks.reference import TaskError
+from drkernel.tasks.errors import TaskError
 
 SUITE = Path(__file__).parent / "suite"
 

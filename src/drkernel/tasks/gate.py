@@ -24,11 +24,11 @@ from torch.utils._pytree import tree_map
 from drkernel.config import Config
 from drkernel.task import Task
 from drkernel.tasks.compare import compare
+from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import Variant
 from drkernel.tasks.oracle import ExpectedOutput, RawOutput, flatten_outputs
 from drkernel.tasks.problem import Call, Instance, load_problem
 from drkernel.tasks.promote import cloned, run_rounded
-from drkernel.tasks.reference import TaskError
 from drkernel.tasks.reorder import Reordered
 from drkernel.tasks.tolerance import MANTISSA_BITS
 

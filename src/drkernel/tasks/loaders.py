@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from drkernel.task import Precision, Provenance, Task
 from drkernel.tasks.builtin import builtin_tasks
-from drkernel.tasks.reference import TaskError
+from drkernel.tasks.errors import TaskError
 
 SPECS = "builtin[/levelN[/NAME]], kernelbench:DIR[/levelN], parquet:FILE, jsonl:FILE, file:PATH"
 _REFERENCE_KEYS = ("reference", "reference_code", "pytorch_code", "code")

@@ -24,8 +24,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from drkernel.config import Config
 from drkernel.task import Task
+from drkernel.tasks.errors import TaskError
 from drkernel.tasks.gate import GateReport, admit
-from drkernel.tasks.reference import Reference, TaskError, load_reference
+from drkernel.tasks.reference import Reference, load_reference
 
 
 class ScaleLimits(Config):
@@ -225,6 +226,28 @@ def estimate(reference: Reference) -> Cost:
         raise TaskError(f"the reference does not run at this size: {type(error).__name__}: {error}") from error
     total = flops.get_total_flops()
     return Cost(held + written.bytes, float(total if math.isfinite(total) else 0.0), True)
+
+
+def describe(source: str) -> dict[str, Any]:
+    """Inputs, outputs, parameters and cost of one forward in words, from meta tensors. Raises TaskError."""
+    reference = load_reference(source)
+    with torch.device("meta"):
+        model = reference.build(0)
+        inputs = reference.draw_inputs(0)
+    cost = estimate(reference)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return {
+        "inputs": [f"{name} {_form(value)}" for name, value in zip(reference.argument_names(), inputs, strict=False)],
+        "parameters": f"{parameters:,}",
+        "memory": f"{cost.bytes:,} bytes: inputs, parameters and every operator's output",
+        "flops": f"{cost.flops:.4g} in products and convolutions" if cost.exact else "unknown: shapes depend on data",
+    }
+
+
+def _form(value: Any) -> str:
+    if not isinstance(value, torch.Tensor):
+        return repr(value)
+    return f"{str(value.dtype).removeprefix('torch.')}[{', '.join(map(str, value.shape))}]"
 
 
 class _Written(TorchDispatchMode):

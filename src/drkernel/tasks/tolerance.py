@@ -61,8 +61,8 @@ class ToleranceRule:
 _RULES: dict[str, ToleranceRule] = {
     "fp64": ToleranceRule("fp64", 1e-9, 1e-9, 16, 4096, 64, 4096),
     "fp32": ToleranceRule("fp32", 1e-4, 1e-4, 16, 512, 64, 256),
-    "tf32": ToleranceRule("tf32", 4e-3, 4e-3, 4, 4, 8, 2),
-    "fp16": ToleranceRule("fp16", 4e-3, 4e-3, 4, 4, 8, 2),
+    "tf32": ToleranceRule("tf32", 4e-3, 4e-3, 4, 3, 5, 1),
+    "fp16": ToleranceRule("fp16", 4e-3, 4e-3, 4, 3, 5, 1),
     "bf16": ToleranceRule("bf16", 3e-2, 3e-2, 4, 4, 8, 2),
 }
 

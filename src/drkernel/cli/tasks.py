@@ -1,0 +1,270 @@
+"""``drkernel tasks list|show|check``: what tasks there are, what one looks like, whether they can fail an answer."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from drkernel.task import Precision, Task
+    from drkernel.tasks.gate import GateReport
+    from drkernel.tasks.scale import ScaleResult
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="List, show and check tasks.")
+
+SPEC_HELP = "builtin, builtin/levelN, kernelbench:DIR, kernelbench:DIR/levelN, parquet:FILE, jsonl:FILE or file:PATH"
+OK, NOT_ADMITTED, USAGE = 0, 1, 2
+
+
+class Declared(StrEnum):
+    """Precisions a task may declare."""
+
+    fp64 = "fp64"
+    fp32 = "fp32"
+    tf32 = "tf32"
+    fp16 = "fp16"
+    bf16 = "bf16"
+
+
+Spec = Annotated[str, typer.Argument(metavar="[SPEC]", help=SPEC_HELP)]
+Level = Annotated[int | None, typer.Option(help="only this level")]
+Tag = Annotated[str | None, typer.Option(help="only tasks with this tag")]
+Match = Annotated[str | None, typer.Option(help="only tasks whose id contains this text")]
+As = Annotated[Declared | None, typer.Option("--precision", help="declared precision of foreign tasks [default: fp32]")]
+Json = Annotated[bool, typer.Option("--json", help="print JSON and nothing else")]
+
+
+@app.command(name="list", help=f"List the tasks that SPEC names: {SPEC_HELP}.\n\nExit codes: 0 fine, 2 wrong usage.")
+def list_tasks(
+    spec: Spec = "builtin",
+    level: Level = None,
+    tag: Tag = None,
+    match: Match = None,
+    precision: As = None,
+    as_json: Json = False,
+) -> None:
+    """Load, filter, print."""
+    tasks = _load(spec, precision, level, tag, match)
+    if as_json:
+        keep = {"id", "level", "precision", "tags", "profiles", "family", "provenance"}
+        print(json.dumps([task.model_dump(mode="json", include=keep) for task in tasks], indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("task", no_wrap=True, min_width=max(len(task.id) for task in tasks))
+    table.add_column("precision", no_wrap=True, min_width=9)
+    table.add_column("tags", no_wrap=True, overflow="ellipsis")
+    for task in tasks:
+        table.add_row(task.id, task.precision, ", ".join(task.tags))
+    Console(highlight=False).print(table)
+    print(f"{len(tasks)} tasks", file=sys.stderr)
+
+
+@app.command(help="Show one task: its source, sizes, inputs, outputs and cost.\n\nExit codes: 0 fine, 2 wrong usage.")
+def show(
+    name: Annotated[str, typer.Argument(metavar="TASK", help="a built-in task (level1/softmax) or a SPEC")],
+    profile: Annotated[str | None, typer.Option(help="size profile; without it the source as it is")] = None,
+    match: Match = None,
+    precision: As = None,
+    source: Annotated[bool, typer.Option("--source", help="print the sized source and nothing else")] = False,
+    as_json: Json = False,
+) -> None:
+    """Load one task, describe it on meta tensors, print."""
+    from drkernel.task import sized_reference
+
+    spec = f"builtin/{name}" if name.startswith("level") else name
+    tasks = _load(spec, precision, None, None, match)
+    if len(tasks) > 1:
+        _usage(f"{spec} names {len(tasks)} tasks; add --match TEXT to choose one: {_some(tasks)}")
+    try:
+        text = sized_reference(tasks[0], profile)
+    except (KeyError, ValueError) as error:
+        _usage(str(error.args[0]))
+    if source:
+        print(text, end="" if text.endswith("\n") else "\n")
+        return
+    facts = _describe(tasks[0], text)
+    if as_json:
+        print(json.dumps({"task": tasks[0].model_dump(mode="json"), "profile": profile, **facts}, indent=2))
+        return
+    from rich.console import Console
+    from rich.syntax import Syntax
+
+    console = Console(highlight=False)
+    console.print(
+        f"[bold]{tasks[0].id}[/]  level {tasks[0].level}, {tasks[0].precision}, profile {profile or 'as written'}"
+    )
+    console.print(Syntax(text.rstrip(), "python", theme="ansi_dark", background_color="default"))
+    for key, value in facts.items():
+        console.print(f"[bold]{key}[/]: {', '.join(map(str, value)) if isinstance(value, list) else value}")
+
+
+@app.command(
+    help="Run the admission gate: wrong answers must fail, the reference itself must pass.\n\n"
+    "Zeros, a constant, another seed's output, inputs passed through, the first row repeated, the next lower precision "
+    "and the reference without its parameters are judged as candidates are; a task that accepts one is ill-conditioned "
+    "and should not be trained on. --save writes the admitted tasks as JSONL.\n\n"
+    "Exit codes: 0 all admitted, 1 some not, 2 wrong usage.\n\n"
+    "Examples:\n\n  drkernel tasks check\n\n"
+    "  drkernel tasks check kernelbench:KernelBench/level2 --scale tiny --save level2.jsonl"
+)
+def check(
+    spec: Spec = "builtin",
+    profile: Annotated[str | None, typer.Option(help="size profile [default: tiny where a task has it]")] = None,
+    scale: Annotated[str | None, typer.Option(help="shrink tasks over these limits first: tiny, small or full")] = None,
+    level: Level = None,
+    tag: Tag = None,
+    match: Match = None,
+    precision: As = None,
+    seed: Annotated[int, typer.Option(help="seed of weights and inputs")] = 0,
+    save: Annotated[
+        Path | None, typer.Option(help="write admitted tasks (shrunk where --scale did) to this JSONL")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Load, gate with progress, print, save."""
+    import torch
+
+    from drkernel.tasks.loaders import save_tasks
+    from drkernel.tasks.scale import LIMITS, ScaleResult, scale_task
+
+    if scale is not None and scale not in LIMITS:
+        _usage(f"--scale {scale!r} is unknown; there are: {', '.join(LIMITS)}")
+    tasks = _load(spec, precision, level, tag, match)
+    torch.set_num_threads(1)  # tasks are small: threads cost more than they give, ruinously so on a busy machine
+    results = []
+    for task in _progress(tasks, quiet=as_json):
+        if scale is not None:
+            results.append(scale_task(task, LIMITS[scale], seed))
+        else:
+            results.append(ScaleResult(task=task, fits=True, report=_gate(task, profile, seed)))
+    if save is not None:
+        save_tasks([result.task for result in results if result.usable], save)
+    if as_json:
+        print(json.dumps([_row(result) for result in results], indent=2))
+    else:
+        _print_results(results)
+    raise SystemExit(OK if all(result.usable for result in results) else NOT_ADMITTED)
+
+
+def _gate(task: Task, profile: str | None, seed: int) -> GateReport:
+    from drkernel.tasks.gate import admit
+
+    if profile is None:
+        profile = "tiny" if "tiny" in task.profiles else None
+    elif profile not in task.profiles:
+        _usage(f"{task.id} has no size profile {profile!r}; it has: {', '.join(task.profiles) or 'none'}")
+    return admit(task, profile, seed)
+
+
+def _row(result: ScaleResult) -> dict[str, Any]:
+    """One task's result for scripts."""
+    scaled = {name: list(sizes) for name, sizes in result.task.provenance.scaled.items()}
+    report = result.report.model_dump(mode="json") if result.report else None
+    return {
+        "task": result.task.id,
+        "usable": result.usable,
+        "scaled": scaled,
+        "reason": result.reason,
+        "report": report,
+    }
+
+
+def _print_results(results: list[ScaleResult]) -> None:
+    """Two lines for each task that is not plainly admitted, and a summary."""
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=False)
+    for result in results:
+        word, colour, why = _outcome(result)
+        if why:
+            console.print(Text.assemble((word, f"bold {colour}"), " ", result.task.id))
+            console.print(Padding(Text(why), (0, 0, 0, 4)))
+    admitted = sum(result.usable for result in results)
+    seconds = sum(result.report.seconds for result in results if result.report)
+    shrunk = sum(bool(result.task.provenance.scaled) for result in results)
+    note = f", {shrunk} shrunk" if shrunk else ""
+    console.print(f"{admitted} of {len(results)} tasks admitted{note}, {seconds:.1f} s in the gate")
+
+
+def _outcome(result: ScaleResult) -> tuple[str, str, str]:
+    """Word, colour and reasons; no reasons for what is plainly admitted."""
+    report = result.report
+    if report is None:
+        return "too big", "yellow", result.reason or "over the limits"
+    if report.error:
+        return "error", "red", report.error
+    if not report.admitted:
+        return "ill-conditioned", "red", _why(report)
+    return "admitted", "green", "; ".join(report.notes)
+
+
+def _why(report: GateReport) -> str:
+    """Faults of the reference, then for each output the wrong answers that it accepts, with the numbers."""
+    accepted: dict[int, list[str]] = {}
+    for result in report.controls:
+        if result.passed:
+            detail = f"{result.detail}, " if result.detail else ""
+            accepted.setdefault(result.output, []).append(f"{result.control} ({detail}error {result.error:.2g})")
+    controls = {result.control for result in report.controls}
+    reasons = [reason for reason in report.ill_conditioned_by if reason not in controls]
+    reasons += [f"output {index} accepts {', '.join(names)}; 1 is the tolerance" for index, names in accepted.items()]
+    return "; ".join(reasons)
+
+
+def _describe(task: Task, text: str) -> dict[str, Any]:
+    """What one forward takes and costs, on meta tensors: nothing is allocated."""
+    from drkernel.tasks.errors import TaskError
+    from drkernel.tasks.scale import describe
+
+    try:
+        return describe(text)
+    except TaskError as error:
+        return {"error": str(error)}
+
+
+def _load(spec: str, precision: Declared | None, level: int | None, tag: str | None, match: str | None) -> list[Task]:
+    """The tasks of a spec that pass the filters; wrong specs and empty results end the command."""
+    from drkernel.tasks.errors import TaskError
+    from drkernel.tasks.loaders import load_tasks
+
+    declared: Precision | None = precision.value if precision else None  # type: ignore[assignment]
+    try:
+        tasks = load_tasks(spec, declared)
+    except TaskError as error:
+        _usage(str(error))
+    chosen = [
+        task
+        for task in tasks
+        if (level is None or task.level == level) and (tag is None or tag in task.tags) and (match or "") in task.id
+    ]
+    if not chosen:
+        _usage(f"none of the {len(tasks)} tasks of {spec} passes the filters")
+    return chosen
+
+
+def _some(tasks: list[Task]) -> str:
+    return ", ".join(task.id for task in tasks[:5]) + (", ..." if len(tasks) > 5 else "")
+
+
+def _progress(tasks: list[Task], quiet: bool) -> Any:
+    """A progress bar on stderr, where a person looks on."""
+    from rich.console import Console
+    from rich.progress import track
+
+    hidden = quiet or not sys.stderr.isatty()
+    return track(tasks, "checking", console=Console(stderr=True), disable=hidden, transient=True)
+
+
+def _usage(message: str) -> Any:
+    print(f"drkernel tasks: {message}", file=sys.stderr)
+    raise SystemExit(USAGE)

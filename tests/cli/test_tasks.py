@@ -1,0 +1,86 @@
+"""``drkernel tasks``: tables for people, JSON for scripts, documented exit codes."""
+
+import json
+
+import pytest
+
+from drkernel.cli import main
+from drkernel.tasks.builtin import builtin_tasks
+from drkernel.tasks.loaders import load_tasks
+
+DEGENERATE = """import torch
+n = 64
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.softmax(x, -1).sum(-1)
+def get_inputs():
+    return [torch.randn(n, n)]
+"""
+
+
+def run(capsys, *args):
+    """Exit code, stdout, stderr of one command."""
+    with pytest.raises(SystemExit) as caught:
+        main(["tasks", *args])
+    out = capsys.readouterr()
+    return caught.value.code or 0, out.out, out.err
+
+
+def test_list_prints_every_task_and_filters(capsys):
+    code, out, err = run(capsys, "list")
+    assert code == 0 and all(task.id in out for task in builtin_tasks()) and "96 tasks" in err
+    code, out, _ = run(capsys, "list", "--level", "2", "--tag", "convolution", "--json")
+    rows = json.loads(out)
+    assert code == 0 and rows and all(row["level"] == 2 and "convolution" in row["tags"] for row in rows)
+
+
+def test_show_describes_a_task_at_a_profile(capsys):
+    code, out, _ = run(capsys, "show", "level1/softmax", "--profile", "tiny")
+    assert code == 0 and "ROWS = 16" in out and "x float32[16, 100]" in out
+    code, out, _ = run(capsys, "show", "builtin/level1/matmul", "--json")
+    facts = json.loads(out)
+    assert facts["inputs"] == ["a float32[4096, 4096]", "b float32[4096, 4096]"]
+    assert facts["flops"].startswith("1.374e+11") and facts["task"]["id"] == "builtin/level1/matmul"
+    code, out, _ = run(capsys, "show", "level1/relu", "--source")
+    assert out == load_tasks("builtin/level1/relu")[0].reference
+
+
+def test_check_admits_and_exits_with_zero(capsys):
+    code, out, _ = run(capsys, "check", "--match", "level1/softmax")
+    assert code == 0 and "2 of 2 tasks admitted" in out
+
+
+def test_check_names_what_a_degenerate_task_accepts(capsys, tmp_path):
+    (tmp_path / "sums.py").write_text(DEGENERATE)
+    code, out, _ = run(capsys, "check", f"file:{tmp_path / 'sums.py'}")
+    assert code == 1 and "ill-conditioned" in out and "output 0 accepts constant" in out
+    code, out, _ = run(capsys, "check", f"file:{tmp_path / 'sums.py'}", "--json")
+    (row,) = json.loads(out)
+    assert code == 1 and row["usable"] is False and "stale" in row["report"]["ill_conditioned_by"]
+
+
+def test_check_shrinks_and_saves_what_was_admitted(capsys, tmp_path):
+    (tmp_path / "good.py").write_text(DEGENERATE.replace(".sum(-1)", "").replace("n = 64", "n = 65536"))
+    (tmp_path / "sums.py").write_text(DEGENERATE)
+    saved = tmp_path / "admitted.jsonl"
+    code, out, _ = run(capsys, "check", f"file:{tmp_path}", "--scale", "tiny", "--save", str(saved))
+    assert code == 1 and "1 of 2 tasks admitted, 1 shrunk" in out
+    (task,) = load_tasks(f"jsonl:{saved}")
+    assert task.id == "file/good" and task.provenance.scaled["n"][0] == 65536
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["list", "nowhere"], "cannot read the task spec"),
+        (["list", "--level", "9"], "none of the 96 tasks"),
+        (["show", "builtin/level1"], "add --match TEXT"),
+        (["show", "level1/softmax", "--profile", "huge"], "no size profile 'huge'"),
+        (["check", "--profile", "huge"], "has no size profile 'huge'"),
+        (["check", "--scale", "gigantic"], "there are: tiny, small, full"),
+        (["list", "--precision", "fp16"], "declare their own precision"),
+    ],
+)
+def test_wrong_usage_exits_with_two_and_says_why(capsys, args, words):
+    code, out, err = run(capsys, *args)
+    assert code == 2 and words in err and not out
