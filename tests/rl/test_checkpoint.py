@@ -70,6 +70,7 @@ def test_a_kill_at_any_moment_leaves_the_last_whole_checkpoint(tmp_path, monkeyp
             checkpoints.save("rl-2", policy, None, {"step": 2})
     monkeypatch.undo()
     again = Checkpoints(tmp_path)
+    again.sweep()
     path, state = again.latest()
     assert state == {"step": 1}
     Checkpoints.load(path, policy, None)

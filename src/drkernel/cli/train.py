@@ -80,12 +80,14 @@ def _recipe_path(recipe: Path | None, overrides: list[str], resume: Path | None)
 async def _train(recipe: Any, directory: Path) -> int:
     """Run it; the exit code."""
     from drkernel.cli.train_view import make_view
+    from drkernel.rl import distributed
     from drkernel.rl.recipe import make_pool
     from drkernel.rl.trainer import Run, Stopped
 
+    world = distributed.start()
     pool = make_pool(recipe)
-    with make_view(recipe) as view:
-        run = Run(recipe, pool, view.update, _report_writer())
+    with make_view(recipe, world.first) as view:
+        run = Run(recipe, pool, view.update, _report_writer(), world)
 
         def stop(*_: Any) -> None:
             if run.stop_requested:
@@ -102,7 +104,9 @@ async def _train(recipe: Any, directory: Path) -> int:
         finally:
             signal.signal(signal.SIGINT, before)
             await pool.close()
-    _print_summary(summary, directory)
+            distributed.stop(world)
+    if world.first:
+        _print_summary(summary, directory)
     return 0
 
 

@@ -10,9 +10,9 @@ from typing import Any
 from drkernel.rl.recipe import Recipe
 
 
-def make_view(recipe: Recipe) -> View:
-    """A live view on a terminal, else one that prints a line now and then."""
-    return LiveView(recipe) if sys.stdout.isatty() else View(recipe)
+def make_view(recipe: Recipe, first: bool = True) -> View:
+    """A live view on a terminal, else one that prints a line now and then; only the first rank has a live one."""
+    return LiveView(recipe) if first and sys.stdout.isatty() else View(recipe)
 
 
 def _number(value: Any, pattern: str = "{:.3f}") -> str:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from drkernel.config import ConfigError
+from drkernel.rl.distributed import full_state, load_full_state
 from drkernel.rl.policy import Policy
 
 
@@ -56,27 +57,34 @@ class Checkpoints:
     def __init__(self, directory: Path, keep: int = 2):
         self.directory, self.keep = directory, keep
         directory.mkdir(parents=True, exist_ok=True)
-        for leftover in directory.glob(".*.tmp"):
+
+    def sweep(self) -> None:
+        """Remove what a killed run left half-written."""
+        for leftover in self.directory.glob(".*.tmp"):
             shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
 
     def save(self, name: str, policy: Policy, optimizer: torch.optim.Optimizer | None, state: dict[str, Any]) -> Path:
         """Write checkpoint ``name``, make it the latest, and remove older ones beyond ``keep``.
 
-        Raises ``OSError`` (a full disk) with the previous checkpoint untouched.
+        Every rank must ask; the first one writes. Raises ``OSError`` (a full disk) with the previous checkpoint
+        untouched.
         """
+        final = self.directory / name
+        weights, moments = full_state(policy.model, optimizer, policy.world)
+        if not policy.world.first:
+            return final
         temporary = self.directory / f".{name}.tmp"
         if temporary.exists():
             shutil.rmtree(temporary)
         temporary.mkdir()
         try:
             training = {
-                "model": trainable_state(policy),
-                "optimizer": None if optimizer is None else optimizer.state_dict(),
+                "model": trainable_part(policy, weights),
+                "optimizer": moments,
                 "rng": torch.get_rng_state(),
             }
             torch.save(training, temporary / "training.pt")
             (temporary / "state.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
-            final = self.directory / name
             if final.exists():  # from before a resume: the same step, to be repeated
                 shutil.rmtree(final)
             publish_directory(temporary, final)
@@ -107,19 +115,25 @@ class Checkpoints:
     def load(path: Path, policy: Policy, optimizer: torch.optim.Optimizer | None) -> None:
         """Put weights, optimiser and generator back as they were."""
         training = torch.load(path / "training.pt", map_location=policy.device, weights_only=True)
-        load_trainable(policy, training["model"])
-        if optimizer is not None and training["optimizer"] is not None:
-            optimizer.load_state_dict(training["optimizer"])
+        if policy.world.size > 1:
+            load_full_state(policy.model, optimizer, training["model"], training["optimizer"])
+        else:
+            load_trainable(policy, training["model"])
+            if optimizer is not None and training["optimizer"] is not None:
+                optimizer.load_state_dict(training["optimizer"])
         torch.set_rng_state(training["rng"].cpu())
 
     def export(self, name: str, policy: Policy) -> Path:
         """Write model and tokenizer in Hugging Face's layout as ``checkpoints/NAME``, replacing an older one."""
         temporary, final = self.directory / f".{name}.tmp", self.directory / name
         old = self.directory / f".{name}.old.tmp"
-        for leftover in (temporary, old):
-            shutil.rmtree(leftover, ignore_errors=True)
-        temporary.mkdir()
+        if policy.world.first:
+            for leftover in (temporary, old):
+                shutil.rmtree(leftover, ignore_errors=True)
+            temporary.mkdir()
         policy.save(temporary)
+        if not policy.world.first:
+            return final
         if final.exists():
             os.rename(final, old)
         publish_directory(temporary, final)
@@ -134,9 +148,8 @@ class Checkpoints:
             shutil.rmtree(path)
 
 
-def trainable_state(policy: Policy) -> dict[str, torch.Tensor]:
+def trainable_part(policy: Policy, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Weights to keep: all of them, or the adapters alone when only they train."""
-    state = policy.model.state_dict()
     if policy.config.lora is None:
         return dict(state)
     names = {name for name, parameter in policy.model.named_parameters() if parameter.requires_grad}
@@ -144,7 +157,7 @@ def trainable_state(policy: Policy) -> dict[str, torch.Tensor]:
 
 
 def load_trainable(policy: Policy, state: dict[str, torch.Tensor]) -> None:
-    """Inverse of :func:`trainable_state`. Raises ``RuntimeError`` when names or shapes differ."""
+    """Put :func:`trainable_part` back. Raises ``RuntimeError`` when names or shapes differ."""
     missing, unexpected = policy.model.load_state_dict(state, strict=policy.config.lora is None)
     if unexpected:
         raise RuntimeError(f"the checkpoint holds weights that this model has not: {unexpected[:3]}")

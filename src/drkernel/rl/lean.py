@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from drkernel.rl.distributed import whole
+
 SUPPORTED = ("qwen3", "qwen2", "llama")
 Weights = Literal["same", "bf16", "int8"]
 
@@ -202,7 +204,8 @@ class LeanDecoder:
         body = model.get_decoder()
 
         def cast(*tensors: Tensor) -> Tensor:
-            joined = torch.cat(tensors) if len(tensors) > 1 else tensors[0].detach()
+            parts = [whole(tensor.detach()) for tensor in tensors]
+            joined = torch.cat(parts) if len(parts) > 1 else parts[0]
             if self.weights == "int8" and joined.dim() == 2:
                 joined = round_to_int8(joined)
             return joined.to(self.dtype, copy=True).contiguous()

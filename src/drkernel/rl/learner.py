@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -123,6 +123,10 @@ class Rows:
             correct_B=torch.tensor([turn.correct for turn in turns], dtype=torch.bool),
             coverage_B=torch.tensor([nan if turn.coverage is None else turn.coverage for turn in turns]),
         )
+
+    def graded(self, members: Iterable[int]) -> list[int]:
+        """Those of ``members`` with at least one graded turn: the others have nothing to compute."""
+        return [index for index in members if any(t.valid and t.token_ids for t in self.trajectories[index].turns)]
 
     def examples(self, members: Sequence[int]) -> list[Example]:
         """The trajectories with these indices as sequences, graded turns masked in."""
@@ -252,16 +256,17 @@ class Learner:
     def _score(self, policy: Policy, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         """[B, T] log-probabilities, Σπ² and entropy of all graded tokens, on the CPU."""
         parts = [torch.zeros_like(rows.rollout_BT) for _ in range(3)]
-        for members in self._micro(rows, list(range(len(rows.trajectories)))):
+        world = self.policy.world
+        for members, counts in world.share(self._micro(rows, rows.graded(range(len(rows.trajectories))))):
             rows_R = rows.pick(members)
-            if not bool(rows.mask_BT[rows_R].any()):
-                continue
             statistics = policy.statistics(rows.examples(members), self.temperature, self.config.keep_ratio)
             for part, values_M in zip(
                 parts, (statistics.logprobs, statistics.sum_pi_squared, statistics.entropy), strict=True
             ):
-                part[rows_R] = rows.spread(values_M.float().cpu(), rows_R)
-        return parts[0], parts[1], parts[2]
+                if counts:
+                    part[rows_R] = rows.spread(values_M.float().cpu(), rows_R)
+        old_BT, square_BT, entropy_BT = (world.sum_tensor(part) for part in parts)
+        return old_BT, square_BT, entropy_BT
 
     def _micro(self, rows: Rows, members: list[int]) -> list[list[int]]:
         lengths = [len(rows.trajectories[index].ids) for index in members]
@@ -277,23 +282,21 @@ class Learner:
             total: float | Tensor = float(share_BT.shape[0]) * config.scale
         else:
             total = denominator(share_BT, config.aggregation)
-        sums: dict[str, float] = {}
-        loss_sum, tokens = 0.0, float(share_BT.sum())
-        for batch in self._micro(rows, members):
-            rows_R = rows.pick(batch)
-            if not bool(prepared.mask_BT[rows_R].any()):
-                continue
-            loss, metrics = self._loss(prepared, batch, rows_R, total)
-            loss.backward()
-            loss_sum += float(loss.detach())
+        world = self.policy.world
+        sums: dict[str, float] = {"loss": 0.0}
+        tokens = float(share_BT.sum())
+        trained = [index for index in members if bool(prepared.mask_BT[rows.pick([index])].any())]
+        for batch, counts in world.share(self._micro(rows, trained)):
+            loss, metrics = self._loss(prepared, batch, rows.pick(batch), total)
+            (loss * (world.size if counts else 0)).backward()  # sharding takes the mean over ranks
             weight = float(metrics.pop("tokens")) / tokens
+            del metrics["ratio_max"]  # the only one that is not a mean over tokens
             for name, value in metrics.items():
-                if name == "ratio_max":
-                    sums[name] = max(sums.get(name, 0.0), float(value))
-                else:
-                    sums[name] = sums.get(name, 0.0) + weight * float(value)
+                sums[name] = sums.get(name, 0.0) + (weight * float(value) if counts else 0.0)
+            sums["loss"] += float(loss.detach()) if counts else 0.0
+        sums = {name: world.sum(value) for name, value in sorted(sums.items())}
         norm, skipped = apply_gradient(self.policy, self.optimizer, lr, config.clip)
-        return {"loss": loss_sum, "grad_norm": norm, **sums}, skipped
+        return {"grad_norm": norm, **sums}, skipped
 
     def _loss(
         self, prepared: _Prepared, batch: list[int], rows_R: Tensor, total: float | Tensor

@@ -51,6 +51,20 @@ class RunFiles:
             file.close()
 
 
+class NoFiles:
+    """The run files of a rank that writes none."""
+
+    def append(self, name: str, row: dict[str, Any]) -> None:
+        """Nothing."""
+
+    def sizes(self) -> dict[str, int]:
+        """Nothing."""
+        return {}
+
+    def close(self) -> None:
+        """Nothing."""
+
+
 def finite(value: Any) -> Any:
     """``value`` with NaN and infinities as None, through dicts and lists."""
     if isinstance(value, float):

@@ -16,6 +16,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from drkernel.config import Config, ConfigError
+from drkernel.rl import distributed
+from drkernel.rl.distributed import World
 from drkernel.rl.lean import LeanDecoder, Packing, Weights, is_supported, packed_hidden
 from drkernel.rl.logprobs import TokenStatistics, linear_token_statistics
 from drkernel.rl.pocket import PocketConfig, make_pocket
@@ -97,9 +99,10 @@ class PolicyModule(nn.Module):
         if low:
             weight, bias = weight.to(self.dtype), None if bias is None else bias.to(self.dtype)
         selected_ME = hidden_NE[before_M].to(weight.dtype)
-        return linear_token_statistics(
+        found = linear_token_statistics(
             selected_ME, weight, targets_M, bias_V=bias, temperature=temperature, keep_ratio=keep_ratio
         )
+        return found._replace(logprobs=found.logprobs.clone())  # sharding must not be handed a view
 
 
 class Policy:
@@ -111,6 +114,15 @@ class Policy:
         supported = is_supported(causal_lm(model).config) and not config.checkpoint_activations
         self.lean = supported if lean is None else lean
         self.module = PolicyModule(model, self.lean, DTYPES[config.dtype])
+        self.world = World()
+
+    def shard(self, world: World) -> None:
+        """Divide the weights over the ranks of ``world``; make the optimiser after this."""
+        self.world = world
+        if world.size > 1:
+            self.lean = self.module.lean = False  # the lean forward reaches past the layers that gather weights
+            layers = causal_lm(self.model).get_decoder().layers
+            distributed.shard(self.module, list(layers), low=self.config.dtype == "bf16")
 
     @staticmethod
     def from_scratch(config: PolicyConfig, tokenizer: ChatTokenizer, seed: int) -> Policy:
@@ -142,12 +154,21 @@ class Policy:
         return Policy(_with_lora(model.to(pick_device(config.device)), config.lora), tokenizer, config)
 
     def save(self, directory: str | Path) -> None:
-        """Write model (safetensors; adapters alone under LoRA) and tokenizer in Hugging Face's layout."""
+        """Write model (safetensors; adapters alone under LoRA) and tokenizer in Hugging Face's layout.
+
+        Every rank must ask; the first one writes.
+        """
         from transformers.utils import logging
 
+        weights, _ = distributed.full_state(self.model, None, self.world)
+        if not self.world.first:
+            return
+        if self.world.size > 1:  # put together from shards, a shared weight comes under both of its names
+            own = {name for name, _ in (*self.model.named_parameters(), *self.model.named_buffers())}
+            weights = {name: weight for name, weight in weights.items() if name in own}
         shown = logging.is_progress_bar_enabled()
         logging.disable_progress_bar()
-        self.model.save_pretrained(str(directory))
+        self.model.save_pretrained(str(directory), state_dict=weights)
         if shown:
             logging.enable_progress_bar()
         self.tokenizer.save(directory)

@@ -14,6 +14,7 @@ import torch
 from pydantic import Field
 
 from drkernel.config import Config, ConfigError
+from drkernel.rl.distributed import whole
 from drkernel.rl.policy import Example, Policy, microbatches
 from drkernel.rl.tokenizer import ChatTokenizer
 
@@ -134,12 +135,14 @@ def sft_step(
     total = sum(sum(example.mask) for example in examples)
     if total == 0:
         raise ValueError("the batch has no assistant token to train on")
+    world = policy.world
     loss_sum = 0.0
-    for batch in microbatches([len(example.ids) for example in examples], config.micro_tokens):
-        part = [examples[index] for index in batch]
-        loss = -policy.statistics(part).logprobs.sum() / total
-        loss.backward()
-        loss_sum += float(loss.detach())
+    batches = microbatches([len(example.ids) for example in examples], config.micro_tokens)
+    for batch, counts in world.share(batches):
+        loss = -policy.statistics([examples[index] for index in batch]).logprobs.sum() / total
+        (loss * (world.size if counts else 0)).backward()  # sharding takes the mean over ranks
+        loss_sum += float(loss.detach()) if counts else 0.0
+    loss_sum = world.sum(loss_sum)
     norm, skipped = apply_gradient(policy, optimizer, lr, config.clip)
     return {
         "loss": loss_sum,
@@ -153,7 +156,7 @@ def sft_step(
 
 def apply_gradient(policy: Policy, optimizer: torch.optim.Optimizer, lr: float, clip: float) -> tuple[float, bool]:
     """Clip and step; (norm before clipping, whether the step was left out because the norm is not finite)."""
-    norm = float(torch.nn.utils.clip_grad_norm_(policy.trainable(), clip))
+    norm = float(whole(torch.nn.utils.clip_grad_norm_(policy.trainable(), clip)))
     finite = math.isfinite(norm)
     if finite:
         for group in optimizer.param_groups:
@@ -168,12 +171,14 @@ def mean_loss(policy: Policy, examples: Sequence[Example], config: SftConfig) ->
     """Mean loss of the assistant tokens of ``examples``; empty when there are none."""
     if not examples:
         return {}
-    total, loss = 0, 0.0
-    for batch in microbatches([len(example.ids) for example in examples], config.micro_tokens):
+    total, loss = 0.0, 0.0
+    batches = microbatches([len(example.ids) for example in examples], config.micro_tokens)
+    for batch, counts in policy.world.share(batches):
         logprobs = policy.statistics([examples[index] for index in batch]).logprobs
-        total += logprobs.numel()
-        loss -= float(logprobs.sum())
-    return {"val_loss": loss / total}
+        if counts:
+            total += logprobs.numel()
+            loss -= float(logprobs.sum())
+    return {"val_loss": policy.world.sum(loss) / policy.world.sum(total)}
 
 
 def run_sft(

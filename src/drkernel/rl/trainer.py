@@ -29,12 +29,14 @@ from drkernel.gym.episode import Episode
 from drkernel.gym.request import Pool
 from drkernel.rl.checkpoint import Checkpoints, publish_directory, write_atomic
 from drkernel.rl.coldstart import write_coldstart
+from drkernel.rl.distributed import World
 from drkernel.rl.evaluate import evaluation_metrics
 from drkernel.rl.learner import Learner
-from drkernel.rl.metrics import RunFiles, Sinks
+from drkernel.rl.metrics import NoFiles, RunFiles, Sinks
 from drkernel.rl.policy import Policy
 from drkernel.rl.recipe import Recipe, check_recipe
-from drkernel.rl.rollout import Rollout, plan_jobs
+from drkernel.rl.records import Trajectory, Turn
+from drkernel.rl.rollout import Job, Rollout, plan_jobs
 from drkernel.rl.sampler import Sampler
 from drkernel.rl.sft import encode_rows, load_conversations, make_optimizer, run_sft
 from drkernel.rl.summary import headline, rl_metrics, sample_row, spread_out
@@ -61,10 +63,13 @@ class Run:
         pool: Pool,
         progress: Progress = lambda kind, row: None,
         write_report: Callable[[Path], Path] | None = None,
+        world: World | None = None,
     ):
         """``write_report`` makes the page of a finished run; it lies above this package, so it is handed in."""
         check_recipe(recipe)
-        self.recipe, self.pool, self.progress, self.write_report = recipe, pool, progress, write_report
+        self.recipe, self.pool, self.write_report = recipe, pool, write_report
+        self.world = world or World()
+        self.progress = progress if self.world.first else lambda kind, row: None
         self.directory = Path(recipe.runs) / recipe.name
         self.stop_requested = False
         """Set it (from a signal handler) to end after the present step, with a checkpoint."""
@@ -86,18 +91,23 @@ class Run:
         self._started = time.perf_counter()
         if self.recipe.threads:
             torch.set_num_threads(self.recipe.threads)
-        self._open_directory()
-        await self._make_data()
+        self.world.first_does(self._open_directory)
+        if self.world.first:
+            await self._make_data()
+        self.world.first_does(self._make_tokenizer)
         self.policy = self._make_policy()
+        self.policy.shard(self.world)
         self.tokenizer = self.policy.tokenizer
         self.checkpoints = Checkpoints(self.directory / "checkpoints", self.recipe.checkpoint.keep)
+        self.world.first_does(self.checkpoints.sweep)
         found = self.checkpoints.latest()
         if found is not None:
             self.state = found[1]
         resume = found[0] if found is not None else None
         self._seconds_before = float(self.state["seconds"])
-        self.files = RunFiles(self.directory, self.state["sizes"])
-        self.sinks = Sinks(self.recipe.sinks, self.directory, json.loads(self.recipe.model_dump_json()))
+        self.files = RunFiles(self.directory, self.state["sizes"]) if self.world.first else NoFiles()
+        sinks = self.recipe.sinks if self.world.first else ()
+        self.sinks = Sinks(sinks, self.directory, json.loads(self.recipe.model_dump_json()))
         self._saved_at = time.perf_counter()
         try:
             if self.state["stage"] == "sft":
@@ -139,20 +149,23 @@ class Run:
         given = self.recipe.coldstart_file
         return load_conversations(Path(given) if given is not None else self.directory / "coldstart.jsonl")
 
+    def _make_tokenizer(self) -> None:
+        """Train the tokenizer of a from-scratch model, unless it is there."""
+        directory, terms = self.directory / "tokenizer", self.recipe.policy.tokenizer
+        if directory.exists() or not self.recipe.policy.from_scratch:
+            return
+        texts = [message["content"] for messages in self._conversations() for message in messages]
+        temporary = self.directory / ".tokenizer.tmp"
+        shutil.rmtree(temporary, ignore_errors=True)
+        train_tokenizer(texts, terms.vocab_size, terms.split).save(temporary)
+        publish_directory(temporary, directory)
+
     def _make_policy(self) -> Policy:
         """The model before any training, with its tokenizer."""
-        recipe = self.recipe
-        if not recipe.policy.from_scratch:
-            return Policy.load(recipe.policy)
-        directory = self.directory / "tokenizer"
-        if not directory.exists():
-            terms = recipe.policy.tokenizer
-            texts = [message["content"] for messages in self._conversations() for message in messages]
-            temporary = self.directory / ".tokenizer.tmp"
-            shutil.rmtree(temporary, ignore_errors=True)
-            train_tokenizer(texts, terms.vocab_size, terms.split).save(temporary)
-            publish_directory(temporary, directory)
-        return Policy.from_scratch(recipe.policy, ChatTokenizer.load(directory), recipe.seed)
+        terms = self.recipe.policy
+        if not terms.from_scratch:
+            return Policy.load(terms)
+        return Policy.from_scratch(terms, ChatTokenizer.load(self.directory / "tokenizer"), self.recipe.seed)
 
     def _run_sft(self, resume: Path | None) -> None:
         """Stage 2: supervised fine-tuning, going on after the checkpoint ``resume``."""
@@ -218,6 +231,7 @@ class Run:
         start = self.directory / "checkpoints" / "sft" if self.recipe.sft is not None else None
         reference = Policy.load(self.recipe.policy, start)
         reference.model.requires_grad_(False)
+        reference.shard(self.world)
         return reference
 
     async def _rl_step(self, learner: Learner, step: int, tasks: Sequence[Task]) -> None:
@@ -235,7 +249,7 @@ class Run:
             graded += 1
             self.progress("turn", {"step": step + 1, "graded": graded, "of": len(jobs) * recipe.episode.turns})
 
-        trajectories = await rollout.play(jobs, on_graded)
+        trajectories = await self._play(rollout, jobs, on_graded)
         sampled = time.perf_counter()
         learned = learner.learn(trajectories, step, recipe.seed * 1_000_003 + step)
         self.state["schedule"] = learner.schedule_state()
@@ -267,7 +281,7 @@ class Run:
         decoder = self.policy.make_decoder(sampling.rows, recipe.rollout.context)
         rollout = self._rollout(Sampler(decoder, self.tokenizer, sampling, self._keep_ratio()))
         jobs = plan_jobs(self.heldout[:tasks], samples, terms.seed)
-        trajectories = await rollout.play(jobs)
+        trajectories = await self._play(rollout, jobs)
         self._count(rollout.stats.tokens, rollout.stats.graded)
         row = {"stage": stage, "step": self.state["step"], "label": label}
         row |= evaluation_metrics(trajectories, recipe.episode.turns)
@@ -280,6 +294,16 @@ class Run:
                 self.files.append("samples.jsonl", sample_row(stage, self.state["step"], "heldout", trajectory))
         self._keep_best(row)
         return row
+
+    async def _play(
+        self, rollout: Rollout, jobs: Sequence[Job], on_graded: Callable[[Turn], None] | None = None
+    ) -> list[Trajectory]:
+        """Play this rank's share of the jobs (whole groups); the trajectories of all ranks, and the sums of counts."""
+        mine = [job for job in jobs if job.group % self.world.size == self.world.rank]
+        played = self.world.gather(await rollout.play(mine, on_graded))
+        stats = rollout.stats
+        stats.tokens, stats.graded = int(self.world.sum(stats.tokens)), int(self.world.sum(stats.graded))
+        return sorted(played, key=lambda trajectory: (trajectory.group, trajectory.sample))
 
     def _keep_best(self, row: dict[str, Any]) -> None:
         """Export the weights when their held-out reward is the best yet."""
@@ -329,7 +353,7 @@ class Run:
         if budget is None:
             return False
         reserve = 1.2 * self.state["before"]["seconds"] + 10
-        if self._seconds() + reserve < 60 * budget:
+        if self.world.agree(self._seconds() + reserve < 60 * budget):
             return False
         self.state["stopped_because"] = f"the time budget of {budget:g} minutes was spent at step {self.state['step']}"
         return True
@@ -339,9 +363,10 @@ class Run:
         # between refreshes the sampler holds older weights, which a checkpoint does not keep
         settled = self.state["stage"] == "sft" or self.state["step"] % self.recipe.rollout.refresh_every == 0
         late = time.perf_counter() - self._saved_at >= self.recipe.checkpoint.seconds
-        if settled and (late or self.stop_requested):
+        late, stop = self.world.agree((late, self.stop_requested))
+        if settled and (late or stop):
             self._checkpoint(optimizer)
-        if settled and self.stop_requested:
+        if settled and stop:
             raise Stopped(str(self.directory))
 
     def _checkpoint(self, optimizer: torch.optim.Optimizer | None) -> None:
@@ -371,6 +396,8 @@ class Run:
             "unsafe_no_checks": settings.unsafe_no_checks,
             "report": None,
         }
+        if not self.world.first:
+            return summary
         write_atomic(self.directory / "summary.json", json.dumps(summary, indent=1))
         if recipe.report and self.write_report is not None:
             summary["report"] = str(self.write_report(self.directory))

@@ -1,0 +1,150 @@
+"""One run on several devices of a machine: ``torchrun``, weights sharded with FSDP2, work divided by rank.
+
+Every rank draws the same plan, plays its own share of the trajectories, and sees all of them before it learns, so that
+advantages and denominators are those of the whole batch. Losses are sums with a global denominator: the gradient is
+that of a single process, whatever the number of ranks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class World:
+    """Who takes part. With one rank everything here does nothing."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this rank writes files and talks."""
+        return self.rank == 0
+
+    def share(self, parts: Sequence[T]) -> list[tuple[T, bool]]:
+        """This rank's parts, and for each whether it counts.
+
+        Ranks that would have fewer parts than others get one again that does not count: sharded forward passes are
+        made by all ranks together or not at all.
+        """
+        if not parts:
+            return []
+        rounds = -(-len(parts) // self.size)
+        places = [round_ * self.size + self.rank for round_ in range(rounds)]
+        return [(parts[place], True) if place < len(parts) else (parts[0], False) for place in places]
+
+    def slice(self, parts: Sequence[T]) -> Sequence[T]:
+        """This rank's run of consecutive parts."""
+        count = len(parts)
+        return parts[self.rank * count // self.size : (self.rank + 1) * count // self.size]
+
+    def gather(self, items: Sequence[T]) -> list[T]:
+        """The items of every rank, in order of rank, on every rank."""
+        if self.size == 1:
+            return list(items)
+        out: list[Any] = [None] * self.size
+        dist.all_gather_object(out, list(items))
+        return [item for part in out for item in part]
+
+    def sum(self, value: float) -> float:
+        """The sum over ranks."""
+        if self.size == 1:
+            return value
+        total = torch.tensor(value, dtype=torch.float64)
+        dist.all_reduce(total)
+        return float(total)
+
+    def sum_tensor(self, value: Tensor) -> Tensor:
+        """The sum over ranks of a CPU tensor, in place."""
+        if self.size > 1:
+            dist.all_reduce(value)
+        return value
+
+    def agree(self, value: R) -> R:
+        """The first rank's value, on every rank: for decisions that depend on a clock or a signal."""
+        if self.size == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=0)
+        return box[0]
+
+    def first_does(self, action: Callable[[], None]) -> None:
+        """Let the first rank do something that the others wait for."""
+        if self.first:
+            action()
+        if self.size > 1:
+            dist.barrier()
+
+
+def start() -> World:
+    """Join the processes that ``torchrun`` started; the lone world without it."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1:
+        return World()
+    if not dist.is_initialized():
+        gpu = torch.cuda.is_available()
+        if gpu:
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        # the others wait while the first rank makes cold-start data
+        dist.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo", timeout=timedelta(hours=24))
+    return World(dist.get_rank(), size)
+
+
+def stop(world: World) -> None:
+    """Leave the group."""
+    if world.size > 1 and dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def shard(module: nn.Module, layers: Sequence[nn.Module], low: bool) -> None:
+    """Shard a module's parameters over all ranks, layer by layer; ``low`` computes in bf16 over fp32 shards."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    kind = next(module.parameters()).device.type
+    mesh = init_device_mesh(kind, (dist.get_world_size(),))
+    terms: dict[str, Any] = {"mesh": mesh}
+    if low:
+        terms["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    for layer in layers:
+        fully_shard(layer, **terms)
+    fully_shard(module, **terms)
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A sharded tensor put together (all ranks must ask), or a plain one as it is."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def full_state(model: nn.Module, optimizer: torch.optim.Optimizer | None, world: World) -> tuple[Any, Any]:
+    """Whole state dicts of model and optimiser, on the CPU; every rank must ask, the first one gets them."""
+    if world.size == 1:
+        return model.state_dict(), None if optimizer is None else optimizer.state_dict()
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, get_optimizer_state_dict
+
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    weights = get_model_state_dict(model, options=options)
+    moments = None if optimizer is None else get_optimizer_state_dict(model, optimizer, options=options)
+    return weights, moments
+
+
+def load_full_state(model: nn.Module, optimizer: torch.optim.Optimizer | None, weights: Any, moments: Any) -> None:
+    """Put whole state dicts back into sharded ones; every rank passes the same."""
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict, set_optimizer_state_dict
+
+    options = StateDictOptions(full_state_dict=True, strict=False)
+    set_model_state_dict(model, weights, options=options)
+    if optimizer is not None and moments is not None:
+        set_optimizer_state_dict(model, optimizer, moments, options=options)
