@@ -51,7 +51,7 @@ def room_of(path: Path) -> str:
 def test_imports_go_downward(path):
     room = room_of(path)
     for name in imports_of(path):
-        target = (name.split(".") + ["__init__"])[1]
+        target = [*name.split("."), "__init__"][1]
         if target in RECORDS | {"__init__", "__version__"} or target == room:
             continue
         assert room not in RECORDS | {"__init__"}, f"{path.name} is a record and imports {name}"
@@ -71,6 +71,7 @@ def test_files_stay_readable_in_one_sitting(path):
 
 
 def test_import_is_fast_and_pulls_in_no_torch():
-    code = "import sys, time; t = time.perf_counter(); import drkernel; print(time.perf_counter() - t, 'torch' in sys.modules)"
+    code = "import sys, time; t = time.perf_counter(); import drkernel; "
+    code += "print(time.perf_counter() - t, 'torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert out[1] == "False"

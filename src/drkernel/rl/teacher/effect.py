@@ -51,6 +51,7 @@ def _draw(problem: Problem, name: str, generator: Any) -> Any:
     import torch
 
     roles = dict(problem.operands)
+    shape: tuple[int, ...]
     if problem.kind == "matmul" and name in ("x", "w"):
         shape = (problem.rows, problem.depth) if name == "x" else (problem.depth, problem.columns)
     else:

@@ -170,7 +170,7 @@ class _Reader:
         if end < 0:
             raise TTIRError("unbalanced function header")
         self.scopes = [{}]
-        args = []
+        args: list[Value] = []
         for part in split_top(line[match.end() : end]):
             name, _, rest = part.partition(": ")
             type_text = re.split(r" \{| loc\(", rest, maxsplit=1)[0]
