@@ -128,3 +128,20 @@ def test_launches_and_operators_share_one_cache() -> None:
 def test_flops_are_reported_as_counted() -> None:
     cost = launch_cost(matmul(1024, 64, 64), 4, H100, L2State(H100))  # type: ignore[arg-type]
     assert cost.flops == {"tensor_fp16": 2.0 * 1024**3} and cost.total_flops == 2.0 * 1024**3
+
+
+def test_what_every_program_reads_again_comes_from_l1() -> None:
+    rows, width = 4096, 16384.0
+    plain = Counts(rows, ((1, rows * width, 0.0), (2, 0.0, rows * width)), rows * width / 32, rows * width / 32)
+    weighted = replace(
+        plain, footprint=(*plain.footprint, (3, width, 0.0)), load_sectors=plain.load_sectors + rows * width / 32
+    )
+    assert seconds(weighted) == pytest.approx(seconds(plain), rel=0.05)
+    shared = replace(weighted, footprint=((1, rows * width, 0.0), (2, 0.0, rows * width), (3, 2.0**23, 0.0)))
+    assert seconds(shared) > 1.1 * seconds(plain)  # eight megabytes do not fit
+
+
+def test_small_tiles_in_an_unpipelined_loop_wait_for_memory() -> None:
+    stats = stream(264, 2.0**30, 2.0**20)
+    small, large = (seconds(stats, in_flight=tile) for tile in (512.0, 16384.0))
+    assert small > 4 * large

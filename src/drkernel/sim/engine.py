@@ -17,6 +17,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from drkernel.sim.compile_target import KernelResources, TargetCompileError, compile_for_target
+from drkernel.sim.cost.inflight import bytes_in_flight
 from drkernel.sim.cost.launch import launch_cost
 from drkernel.sim.cost.operators import TensorMeta, operator_cost
 from drkernel.sim.cost.timeline import FLUSH_BYTES, L2State, Timeline
@@ -288,6 +289,7 @@ class DeviceEngine:
             self.spec,
             self.l2,
             num_stages=command.num_stages,
+            in_flight=bytes_in_flight(command.ttir, command.num_stages),
             shared_bytes=resources.shared_bytes if resources else 0,
             registers=(resources.registers or 0) if resources else 0,
         )

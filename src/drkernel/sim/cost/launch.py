@@ -19,6 +19,12 @@ TRITON_TENSOR_SHARE = 0.85
 """Share of the sustained tensor rate that Triton's generated main loop reaches, before L2 and pipelining limits."""
 TRITON_FP32_DOT_SHARE = 0.55
 """The same for fp32 dots on the vector units, where generated code lacks the libraries' register blocking."""
+MAX_THREAD_BYTES = 256.0
+"""Loads that a thread can have outstanding: a quarter of the most registers it may have."""
+DEFAULT_IN_FLIGHT = 64.0
+"""The same where a kernel's loads are not known."""
+L1_SHARE = 0.25
+"""Storages up to this share of an SM's shared memory and L1 are taken to stay in L1 from program to program."""
 INTRA_PROGRAM_PASSES = 4.0
 """Re-reads up to this factor are taken as one program streaming its own data again; more means programs share data."""
 
@@ -45,12 +51,14 @@ def launch_cost(
     num_stages: int = 2,
     shared_bytes: int = 0,
     registers: int = 0,
+    in_flight: float | None = None,
 ) -> CostEstimate:
     """Device seconds of one launch, without the host's launch overhead; moves ``l2`` (shared with operators) on.
 
     ``stats.footprint`` holds (storage, unique bytes read, unique bytes written); sectors are what warps asked for.
+    ``in_flight`` is what one program keeps outstanding, in bytes (``inflight.bytes_in_flight``), where known.
     """
-    requested_read = stats.load_sectors * SECTOR_BYTES
+    requested_read = _past_l1(stats, spec)
     requested_write = stats.store_sectors * SECTOR_BYTES
     unique_read = float(sum(read for _, read, _ in stats.footprint))
     unique_write = float(sum(written for _, _, written in stats.footprint))
@@ -67,6 +75,7 @@ def launch_cost(
             share = written / unique_write * requested_write
             accesses.append(Access(storage, written, write=True, requested=max(written, share)))
     threads = num_warps * spec.warp_size
+    moved = (requested_read + requested_write) / programs
     concurrent = min(programs, float(spec.sm_count * resident))
     work = KernelWork(
         "launch",
@@ -75,7 +84,9 @@ def launch_cost(
         blocks=programs,
         threads=threads,
         blocks_per_sm=resident,
-        bytes_in_flight=_bytes_in_flight((requested_read + requested_write) / programs, threads, num_stages),
+        bytes_in_flight=max(
+            4.0, min(moved / threads, MAX_THREAD_BYTES, (in_flight or DEFAULT_IN_FLIGHT * threads) / threads)
+        ),
         reuse_window=max(1.0, unique_read / programs * concurrent),
         overlap=_overlap(num_stages, resident, programs, spec),
         atomic_seconds=stats.max_same_address_atomics * spec.atomic_same_address,
@@ -96,9 +107,18 @@ def _derated(flops: dict[str, float]) -> dict[str, float]:
     }
 
 
-def _bytes_in_flight(per_program: float, threads: int, num_stages: int) -> float:
-    """Bytes one thread keeps outstanding: its share of the traffic, bounded by registers and pipeline depth."""
-    return max(4.0, min(per_program / threads, 64.0 * max(1, num_stages - 1)))
+def _past_l1(stats: LaunchStats, spec: GPUSpec) -> float:
+    """Bytes of loads that reach L2: what every program reads again of small storages (weights of a norm) stays in L1.
+
+    The executor counts sectors over all storages together; what was asked beyond one pass over everything is put down
+    to the small ones first, as far as every program can have read them whole.
+    """
+    requested = stats.load_sectors * SECTOR_BYTES
+    unique = sum(read for _, read, _ in stats.footprint)
+    small = sum(read for _, read, _ in stats.footprint if read <= L1_SHARE * spec.smem_per_sm)
+    again = min(max(0.0, requested - unique), small * max(0.0, stats.programs - 1.0))
+    from_l2 = small * max(0.0, min(float(stats.programs), float(spec.sm_count)) - 1.0)
+    return requested - again + min(again, from_l2)
 
 
 def _overlap(num_stages: int, resident: int, programs: float, spec: GPUSpec) -> float:

@@ -87,18 +87,18 @@ def softmax(call: Call) -> list[KernelWork]:
     flops = {"fp32": 10.0 * elements, "sfu": 2.0 * elements}
     if inner > 1:
         return [_spatial_softmax(call, source, out, dim, inner, flops)]
-    if dim <= WARP_SOFTMAX:
-        efficiency = 1.0 if dim >= 128 else 0.8
+    if dim <= WARP_SOFTMAX:  # a warp a row (two short ones), every element loaded before the first is used
+        rows_per_block = 8 if dim <= 128 else 4
         return [
             KernelWork(
                 call.base,
                 (read(source), write(out)),
                 flops=flops,
-                blocks=max(1.0, rows / 8),
+                blocks=max(1.0, rows / rows_per_block),
                 threads=128,
                 blocks_per_sm=16,
-                bytes_in_flight=32.0,
-                memory_efficiency=efficiency,
+                bytes_in_flight=max(4.0, dim * source.itemsize * rows_per_block / 128.0),
+                memory_efficiency=1.0 if dim >= 128 else 0.8,
             )
         ]
     row_bytes = dim * source.itemsize
