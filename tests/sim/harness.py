@@ -31,6 +31,8 @@ class Log:
     ttir: list[str] = field(default_factory=list)
     fresh: set[int] = field(default_factory=set)
     """storage addresses that count as never written"""
+    reachable: list[torch.Tensor] = field(default_factory=list)
+    """tensors that kernels reach by addresses in memory"""
 
     @property
     def findings(self) -> list[SimFinding]:
@@ -61,6 +63,8 @@ class _Kernel:
         seen: set[int] = set()
         for type_name, value in zip(self.src.signature.values(), rest[5:], strict=True):
             _flatten(type_name, value, args, memory, seen, self.log.fresh)
+        for tensor in self.log.reachable:
+            _enter(tensor, memory, seen, self.log.fresh)
         self.log.ttir.append(self.ttir)
         kernel = compile_ttir(self.ttir, name=self.name)
         self.log.results.append(kernel.run((x, y, z), args, memory, checks=self.log.checks, **self.log.options))
@@ -75,16 +79,22 @@ def _flatten(type_name: Any, value: Any, out: list, memory: MemoryMap, seen: set
     elif isinstance(type_name, str) and type_name.startswith("tensordesc"):
         _flatten("*", value.base, out, memory, seen, fresh)
         out += [*map(int, value.shape), *map(int, value.strides), value.padding == "nan"]
+        if hasattr(value, "round_f32_to_tf32"):  # since Triton 3.7
+            out.append(bool(value.round_f32_to_tf32))
         out += [*map(int, value.shape), *map(int, value.strides)]
     elif isinstance(value, torch.Tensor):
-        storage = value.untyped_storage()
-        if storage.nbytes() and storage.data_ptr() not in seen:
-            seen.add(storage.data_ptr())
-            base = storage.data_ptr()
-            memory.add(base, storage.nbytes(), initialized=base not in fresh)
+        _enter(value, memory, seen, fresh)
         out.append(value.data_ptr())
     else:
         out.append(value)
+
+
+def _enter(tensor: torch.Tensor, memory: MemoryMap, seen: set[int], fresh: set[int]) -> None:
+    storage = tensor.untyped_storage()
+    base = storage.data_ptr()
+    if storage.nbytes() and base not in seen:
+        seen.add(base)
+        memory.add(base, storage.nbytes(), initialized=base not in fresh)
 
 
 class _Driver(SimDriver):

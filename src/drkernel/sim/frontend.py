@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 
@@ -25,7 +27,21 @@ def ttir_text(src: Any, target: Any, options: Any) -> str:
     backend.load_dialects(context)
     module = _make_ir(src, target, options, backend, context)
     _run_passes(module)
-    return str(module)
+    text = str(module)
+    return _inlined(text, context) if "tt.call @" in text else text
+
+
+def _inlined(text: str, context: Any) -> str:
+    """The module with its ``noinline`` functions inlined after all: there is no call stack to simulate."""
+    from triton._C.libtriton import ir
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "module.ttir"
+        path.write_text(text.replace("noinline = true", "noinline = false"))
+        module = ir.parse_mlir_module(str(path), context)
+        module.context = context
+        _run_passes(module)
+        return str(module)
 
 
 def _make_ir(src: Any, target: Any, options: Any, backend: Any, context: Any) -> Any:

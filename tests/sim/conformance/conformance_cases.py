@@ -59,6 +59,8 @@ class Case:
 
 
 CASES: dict[str, Case] = {}
+REACHABLE: list[torch.Tensor] = []
+"""tensors that the running case's kernels reach by addresses in memory, not by arguments"""
 
 
 def case(*, interpreter: bool = True, slow: bool = False) -> Callable[[CaseFunction], CaseFunction]:
