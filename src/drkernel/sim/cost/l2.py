@@ -31,6 +31,7 @@ class L2State:
         self.capacity = spec.l2_bytes * EFFECTIVE_L2_SHARE
         self._held: OrderedDict[int, _Resident] = OrderedDict()
         self._writeback = 0.0
+        self._used = 0.0
 
     def read(self, storage: int, nbytes: float) -> float:
         """Read ``nbytes`` of a storage; returns the bytes that must come from device memory."""
@@ -48,12 +49,14 @@ class L2State:
     def _insert(self, storage: int, nbytes: float, dirty: bool) -> None:
         entry = self._held.pop(storage, None) or _Resident()
         kept = min(nbytes, self.capacity)
+        before = entry.total
         if dirty:
             self._writeback += nbytes - kept
             entry.dirty = max(entry.dirty, kept)
         entry.total = max(entry.total, kept)
         self._held[storage] = entry
-        excess = sum(item.total for item in self._held.values()) - self.capacity
+        self._used += entry.total - before
+        excess = self._used - self.capacity
         while excess > 0 and len(self._held) > 1:
             victim_id, victim = next(iter(self._held.items()))
             if victim_id == storage:
@@ -63,6 +66,7 @@ class L2State:
             self._writeback += written
             victim.dirty -= written
             victim.total -= out
+            self._used -= out
             excess -= out
             if victim.total <= 0:
                 del self._held[victim_id]
@@ -74,7 +78,8 @@ class L2State:
 
     def forget(self, storage: int) -> None:
         """The memory was freed. Its dirty lines are dropped: a caching allocator hands the block out again at once."""
-        self._held.pop(storage, None)
+        held = self._held.pop(storage, None)
+        self._used -= held.total if held else 0.0
 
     def drop(self, is_dead: Callable[[int], bool]) -> None:
         """Forget every storage for which ``is_dead`` holds."""
@@ -84,6 +89,7 @@ class L2State:
     def flush(self) -> None:
         """Empty the cache."""
         self._held.clear()
+        self._used = 0.0
         self._writeback = 0.0
 
     def resident_bytes(self, storage: int) -> float:
