@@ -9,7 +9,7 @@ import torch
 from rl_tree import Tree, expected_by_turn, flat_groups, shrinkage
 
 from drkernel.rl import advantages as adv
-from drkernel.rl import otb
+from drkernel.rl import losses, otb
 
 torch.set_num_threads(1)
 CASES = [(n, seed) for n in (2, 3, 4) for seed in (0, 1)]
@@ -236,3 +236,27 @@ def test_with_shared_parameters_the_closed_form_is_no_longer_the_minimiser():
     least = gradient_variance(tree, exact)
     for kind in ("token", "cumulative"):
         assert gradient_variance(tree, population_otb(tree, kind)) > least * (1 + 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "unbiased"),
+    [
+        ("fixed_scale_sum", True),
+        ("seq_mean_token_sum", True),
+        ("seq_mean_token_mean", False),
+        ("token_mean", False),
+    ],
+)
+def test_only_aggregations_that_do_not_divide_by_sampled_lengths_keep_the_gradient(aggregation, unbiased):
+    tree, n = Tree(0), 2
+    members, weights, returns, group, valid, *_ = flat_groups(tree, n)
+    advantages = adv.trloo(returns, group, valid).reshape(*members.shape, tree.turns)
+    shares = torch.zeros_like(advantages)
+    for i, rows in enumerate(tree.mask()[members]):
+        leaf = torch.zeros(n, tree.turns, dtype=torch.float64, requires_grad=True)
+        total = float(n) if aggregation == "fixed_scale_sum" else None
+        losses.aggregate(leaf, rows, aggregation, total).backward()
+        shares[i] = leaf.grad
+    expected = expected_by_turn(tree, members, weights, (n * shares * advantages).reshape(-1)).sum(0)
+    assert (cosine(expected, tree.true_gradient()) > 1 - 1e-12) == unbiased
+    assert (gap(expected, tree.true_gradient()) < 1e-10) == unbiased
