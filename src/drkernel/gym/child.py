@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import resource
 import signal
 import socket
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from drkernel.gym import linux, sandbox
 
@@ -41,6 +42,41 @@ def fork(
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()
+    finally:
+        os._exit(status)
+
+
+def fork_runner(
+    main: Main, fds: list[int], output: int, how: sandbox.Confinement, surroundings: sandbox.Surroundings
+) -> int:
+    """The same in a PID namespace of its own where there are any; the pid may be that of the namespace's keeper."""
+    if not surroundings.pid_namespace:
+        return fork(main, fds, output, how, surroundings)
+    if not surroundings.needs_keeper:
+        with sandbox.child_in_new_pid_namespace():
+            return fork(main, fds, output, how, surroundings)
+    pid = os.fork()
+    if pid == 0:
+        _keep(main, fds, output, how, surroundings)
+    return pid
+
+
+def _keep(
+    main: Main, fds: list[int], output: int, how: sandbox.Confinement, surroundings: sandbox.Surroundings
+) -> NoReturn:
+    """Make the namespace, start the runner in it, and end as it ends; when the keeper dies, so does the runner."""
+    status = FAILED
+    try:
+        signal.set_wakeup_fd(-1)
+        linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+        linux.unshare(linux.CLONE_NEWPID)
+        pid = fork(main, fds, output, how, surroundings)
+        linux.close_from(3)
+        waited = os.waitpid(pid, 0)[1]
+        if os.WIFSIGNALED(waited):
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            os.kill(os.getpid(), os.WTERMSIG(waited))
+        status = os.waitstatus_to_exitcode(waited)
     finally:
         os._exit(status)
 

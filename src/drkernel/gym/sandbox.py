@@ -51,6 +51,9 @@ class Surroundings:
     """What the zygote found permitted, decided once."""
 
     pid_namespace: bool = False
+    needs_keeper: bool = False
+    """PID namespaces can be made only by a process that does nothing else afterwards"""
+    user_namespace: bool = False
     mount_namespace: bool = False
     network_namespace: bool = False
     first_uid: int | None = None
@@ -122,6 +125,7 @@ def _enter_user_namespace(found: Surroundings) -> None:
         for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
             with open(f"/proc/self/{name}", "w") as file:
                 file.write(text)
+        found.user_namespace = True
     except OSError as error:
         found.missing["user namespace"] = error.strerror or str(error)
 
@@ -138,14 +142,36 @@ def _mounts(found: Surroundings) -> None:
 
 
 def _pids(found: Surroundings) -> None:
-    with child_in_new_pid_namespace():
+    """Find out, in a child, whether PID namespaces can be made, and whether their maker can go back to its own."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(_try_pid_namespace())
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if status not in (_DIRECT, _BY_KEEPER):
+        raise OSError(status, os.strerror(max(status, 0)))
+    found.pid_namespace, found.needs_keeper = True, status == _BY_KEEPER
+
+
+_DIRECT, _BY_KEEPER = 201, 202
+
+
+def _try_pid_namespace() -> int:
+    """Exit code of the trial: one of the above, or the error's number."""
+    try:
+        own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        linux.unshare(linux.CLONE_NEWPID)
         pid = os.fork()
         if pid == 0:
             os._exit(0 if os.getpid() == 1 else 1)
-    _, status = os.waitpid(pid, 0)
-    if status != 0:
-        raise OSError(errno.EPERM, "a child did not become the first process of its namespace")
-    found.pid_namespace = True
+        if os.waitpid(pid, 0)[1] != 0:
+            return errno.EPERM
+    except OSError as error:
+        return error.errno or errno.EPERM
+    try:
+        linux.setns(own, linux.CLONE_NEWPID)
+    except OSError:  # in a user namespace: one's own PID namespace belongs to its parent
+        return _BY_KEEPER
+    return _DIRECT
 
 
 @contextmanager
@@ -272,12 +298,12 @@ def confine(
         readable = ["/proc/self", *([_PACKAGE] if how.trusted else [])]
         layer("landlock", lambda: rules.restrict(writable=writable, readable=readable))
     arrange()
-    layer("resource limits", lambda: _limit(how))
+    layer("resource limits", lambda: _limit(how, surroundings))
     layer("seccomp", lambda: seccomp.install(_filter(how, surroundings, on)))
     return on, missing
 
 
-def _limit(how: Confinement) -> None:
+def _limit(how: Confinement, surroundings: Surroundings) -> None:
     limits = how.limits
     hard = {
         resource.RLIMIT_CORE: 0,
@@ -288,6 +314,8 @@ def _limit(how: Confinement) -> None:
     }
     if how.uid is not None:
         hard[resource.RLIMIT_NPROC] = limits.processes
+    elif surroundings.user_namespace:  # counted over all jobs of this zygote
+        hard[resource.RLIMIT_NPROC] = limits.processes + 3 * MAX_JOBS
     if not limits.allow_exec:  # CUDA reserves address space far beyond what it uses
         hard[resource.RLIMIT_AS] = how.memory_in_use + limits.memory_bytes
     for what, value in hard.items():

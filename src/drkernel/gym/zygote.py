@@ -18,7 +18,6 @@ import shutil
 import signal
 import socket
 import time
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -135,9 +134,7 @@ class Zygote:
         how = sandbox.Confinement(device_limits, None, around.device_uid(job.slot), in_use, trusted=True)
         job.device = child.fork(child.device_main(gpu, device_bytes), [host_device, control], None, how, around)
         how = sandbox.Confinement(limits, scratch, around.runner_uid(job.slot), in_use)
-        with sandbox.child_in_new_pid_namespace() if around.pid_namespace else nullcontext():
-            main = child.runner_main(gpu, scratch)
-            job.runner = child.fork(main, [result, host_runner], output, how, around)
+        job.runner = child.fork_runner(child.runner_main(gpu, scratch), [result, host_runner], output, how, around)
         self._tell({"event": "spawned", "job": job.id, "runner": job.runner, "device": job.device})
 
     def _make_scratch(self, job: Job) -> None:
@@ -193,7 +190,8 @@ class Zygote:
 
     def _end(self, job: Job) -> None:
         """Kill everything the job has started, reap it, remove its scratch."""
-        if self.surroundings.pid_namespace:  # the runner is the first process there: the kernel ends the rest with it
+        alone = self.surroundings.pid_namespace and not self.surroundings.needs_keeper
+        if alone:  # the runner is the first process of its namespace: the kernel ends the rest with it
             for pid in job.living:
                 processes.send_kill(pid)
         else:
@@ -203,7 +201,7 @@ class Zygote:
                 processes.kill_user(uid)
         for pid in job.living:
             job.exited[pid] = os.waitpid(pid, 0)[1]
-        if not self.surroundings.pid_namespace:
+        if not alone:
             self._end_orphans()
         if self.surroundings.mount_namespace and os.path.ismount(job.scratch):
             linux.umount(job.scratch)

@@ -162,6 +162,11 @@ class _DeviceServer:
             self._check_visible([ref])
             tensor = self.engine.download(ref)
             return describe(tensor), bytes_of(tensor)
+        if what == "generator":
+            seed, state = header.get("seed"), header.get("state")
+            if (seed is not None and not isinstance(seed, int)) or (state is not None and not isinstance(state, str)):
+                raise ProtocolError("a generator takes an integer seed or a text state")
+            return self.engine.generator(int(header.get("number", 0)), seed=seed, state=state), b""
         if what == "query":
             return encode(self.engine.query(str(header.get("what")))), b""
         raise ProtocolError(f"the device knows no command {what!r}")
@@ -227,7 +232,7 @@ class _DeviceServer:
             engine.poison_policy = POISONS[POISONS.index(header["policy"])]
             return None, b""
         if what == "seed":
-            torch.manual_seed(int(header["seed"]))
+            engine.random.seed(int(header["seed"]))
             return None, b""
         if what == "shutdown":
             self.stopped = True
@@ -362,6 +367,9 @@ class SocketChannel:
 
     def free(self, handle: int) -> None:
         self._pending_free.append(handle)
+
+    def generator(self, number: int, *, seed: int | None = None, state: str | None = None) -> dict[str, Any]:
+        return self._ask({"do": "generator", "number": number, "seed": seed, "state": state})[0]
 
     def query(self, what: str) -> Any:
         return decode(self._ask({"do": "query", "what": what})[0])
