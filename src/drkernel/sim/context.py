@@ -8,15 +8,17 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from drkernel.sim.cuda_api import cuda_api_on
 from drkernel.sim.driver import SimDriver, triton_on
 from drkernel.sim.engine import Depth, DeviceEngine
 from drkernel.sim.interfere import Interference
 from drkernel.sim.libraries import LibraryCalls
+from drkernel.sim.modes import DeviceArgumentMode, OperatorMode
 from drkernel.sim.protocol import Channel, LaunchCommand, Ref, TensorSpec
 from drkernel.sim.spec import GPUSpec, get_spec
-from drkernel.sim.tensor import DeviceArgumentMode, DeviceLink, DeviceTensor, OperatorMode
+from drkernel.sim.tensor import DeviceLink, DeviceTensor
 from drkernel.verdict import Profile
 
 _active = threading.Lock()
@@ -54,6 +56,10 @@ class BelowModes:
         with below_modes():
             self.inner.free(handle)
 
+    def generator(self, number: int, *, seed: int | None = None, state: str | None = None) -> dict[str, Any]:
+        with below_modes():
+            return self.inner.generator(number, seed=seed, state=state)
+
     def query(self, what: str) -> Any:
         return self.inner.query(what)
 
@@ -61,10 +67,12 @@ class BelowModes:
 @contextmanager
 def below_modes() -> Iterator[None]:
     """Device-side work must not be caught by the host's modes."""
-    from torch.utils._python_dispatch import _disable_current_modes
-
-    with torch._C.DisableTorchFunction(), _disable_current_modes():
-        yield
+    with torch._C.DisableTorchFunction():
+        if torch._C._len_torch_dispatch_stack():
+            with _disable_current_modes():
+                yield
+        else:
+            yield
 
 
 class SimDevice:
@@ -125,7 +133,7 @@ def host_side(spec: GPUSpec, channel: Channel) -> Iterator[DeviceLink]:
             cuda_api_on(spec, link),
             triton_on(SimDriver(spec, link)),
             OperatorMode(link),
-            DeviceArgumentMode(),
+            DeviceArgumentMode(link),
             libraries,
         ):
             yield link

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -9,52 +10,33 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from drkernel.sim.loading import LEGACY_TENSOR_TYPES, load_on, refuse_compile
+from drkernel.sim.modes import DeviceGenerator, is_cuda
 from drkernel.sim.protocol import UnsupportedOp
 from drkernel.sim.spec import GPUSpec
-from drkernel.sim.tensor import CUDA, DeviceGenerator, is_cuda
+from drkernel.sim.tensor import CUDA
 
 if TYPE_CHECKING:
     from drkernel.sim.tensor import DeviceLink
 
 
-class Stream:
-    """A CUDA stream. The device runs every stream in issue order, as one queue."""
+def _stream_classes(link: DeviceLink) -> tuple[type, type]:
+    """``torch.cuda.Stream`` and ``torch.cuda.Event``. The device runs every stream in issue order, as one queue."""
+    query = link.channel.query
+    numbers = itertools.count(1)
 
-    def __init__(self, device: Any = None, priority: int = 0, **_: Any):
-        self.device = CUDA
-        self.cuda_stream = 0
-
-    def synchronize(self) -> None: ...
-
-    def wait_stream(self, stream: Any) -> None: ...
-
-    def wait_event(self, event: Any) -> None: ...
-
-    def query(self) -> bool:
-        return True
-
-    def record_event(self, event: Any = None) -> Any:
-        event = event or torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, *_: Any) -> None: ...
-
-
-def _event_class(link: DeviceLink) -> type:
     class Event:
         """A CUDA event: ``elapsed_time`` is modelled milliseconds."""
 
-        def __init__(self, enable_timing: bool = False, **_: Any):
+        def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False):
+            self._timed = enable_timing
             self._seconds: float | None = None
 
         def record(self, stream: Any = None) -> None:
-            self._seconds = link.channel.query("elapsed_seconds")
+            self._seconds = query("elapsed_seconds")
 
-        def synchronize(self) -> None: ...
+        def synchronize(self) -> None:
+            query("synchronize")
 
         def wait(self, stream: Any = None) -> None: ...
 
@@ -62,17 +44,72 @@ def _event_class(link: DeviceLink) -> type:
             return True
 
         def elapsed_time(self, end: Any) -> float:
+            if not self._timed or not end._timed:
+                raise ValueError("Both events must be created with argument 'enable_timing=True'.")
             if self._seconds is None or end._seconds is None:
                 raise RuntimeError("Both events must be recorded before calculating elapsed time.")
             return (end._seconds - self._seconds) * 1e3
 
-    return Event
+    class Stream:
+        """A CUDA stream, by name only."""
+
+        def __init__(self, device: Any = None, priority: int = 0, **_: Any):
+            self.device = CUDA
+            self.device_index = 0
+            self.priority = priority
+            self.cuda_stream = self.stream_id = next(numbers)
+
+        def synchronize(self) -> None:
+            query("synchronize")
+
+        def wait_stream(self, stream: Any) -> None: ...
+
+        def wait_event(self, event: Any) -> None: ...
+
+        def query(self) -> bool:
+            return True
+
+        def record_event(self, event: Any = None) -> Any:
+            event = event or Event(enable_timing=True)
+            event.record(self)
+            return event
+
+    return Stream, Event
+
+
+class _StreamContext:
+    """``torch.cuda.stream(s)``: makes ``s`` the current stream, which orders nothing here."""
+
+    def __init__(self, streams: _Streams, stream: Any):
+        self._streams, self._stream = streams, stream
+
+    def __enter__(self) -> None:
+        self._before = self._streams.current
+        if self._stream is not None:
+            self._streams.current = self._stream
+
+    def __exit__(self, *_: Any) -> None:
+        self._streams.current = self._before
+
+
+class _Streams:
+    """Which stream is current."""
+
+    def __init__(self, stream_class: type):
+        self.default = stream_class()
+        self.default.cuda_stream = self.default.stream_id = 0
+        self.current = self.default
+
+    def set(self, stream: Any) -> None:
+        self.current = stream if stream is not None else self.current
 
 
 class _DeviceContext:
     """``torch.cuda.device(0)``: there is one device."""
 
-    def __init__(self, device: Any = None): ...
+    def __init__(self, device: Any = None):
+        if not isinstance(device, torch.Tensor):
+            is_cuda(device)
 
     def __enter__(self) -> None: ...
 
@@ -86,14 +123,9 @@ def _refuse(name: str) -> Any:
     return refuse
 
 
-def _replacements(spec: GPUSpec, link: DeviceLink) -> dict[str, Any]:
-    query = link.channel.query
-    stream = Stream()
-
-    def seed(value: int) -> None:
-        torch.default_generator.manual_seed(int(value))  # torch.manual_seed itself calls this function
-
-    properties = SimpleNamespace(
+def _properties(spec: GPUSpec) -> SimpleNamespace:
+    """What ``torch.cuda.get_device_properties`` returns."""
+    return SimpleNamespace(
         name=spec.full_name,
         major=spec.capability[0],
         minor=spec.capability[1],
@@ -101,14 +133,21 @@ def _replacements(spec: GPUSpec, link: DeviceLink) -> dict[str, Any]:
         multi_processor_count=spec.sm_count,
         warp_size=spec.warp_size,
         max_threads_per_multi_processor=spec.max_threads_per_sm,
+        max_threads_per_block=1024,
         shared_memory_per_block_optin=spec.max_smem_per_block,
         shared_memory_per_block=49152,
         shared_memory_per_multiprocessor=spec.smem_per_sm,
         regs_per_multiprocessor=spec.regs_per_sm,
         L2_cache_size=spec.l2_bytes,
         is_integrated=False,
+        is_multi_gpu_board=False,
         gcnArchName=str(spec.arch),
     )
+
+
+def _facts(spec: GPUSpec) -> dict[str, Any]:
+    """Answers that the spec alone gives."""
+    properties = _properties(spec)
     return {
         "is_available": lambda: True,
         "is_initialized": lambda: True,
@@ -116,58 +155,142 @@ def _replacements(spec: GPUSpec, link: DeviceLink) -> dict[str, Any]:
         "_lazy_init": lambda: None,
         "device_count": lambda: 1,
         "current_device": lambda: 0,
-        "set_device": lambda device: None,
-        "synchronize": lambda device=None: query("synchronize") and None,
+        "set_device": lambda device: is_cuda(device) and None,
         "get_device_name": lambda device=None: spec.full_name,
         "get_device_capability": lambda device=None: spec.capability,
         "get_device_properties": lambda device=None: properties,
+        "get_arch_list": lambda: [f"sm_{spec.arch}" if isinstance(spec.arch, int) else spec.arch],
         "is_bf16_supported": lambda including_emulation=True: True,
-        "mem_get_info": lambda device=None: (query("memory_bytes") - query("used_bytes"), query("memory_bytes")),
-        "memory_allocated": lambda device=None: query("used_bytes"),
-        "max_memory_allocated": lambda device=None: query("peak_bytes"),
-        "memory_reserved": lambda device=None: query("used_bytes"),
+        "can_device_access_peer": lambda device, peer: False,
         "empty_cache": lambda: None,
-        "reset_peak_memory_stats": lambda device=None: None,
-        "manual_seed": seed,
-        "manual_seed_all": seed,
-        "current_stream": lambda device=None: stream,
-        "default_stream": lambda device=None: stream,
-        "stream": lambda stream: stream if stream is not None else Stream(),
-        "set_stream": lambda stream: None,
-        "Stream": Stream,
-        "Event": _event_class(link),
+        "ipc_collect": lambda: None,
+        "is_current_stream_capturing": lambda: False,
+        "set_per_process_memory_fraction": lambda fraction, device=None: None,
         "device": _DeviceContext,
         "device_of": _DeviceContext,
-        "CUDAGraph": _refuse("CUDAGraph"),
-        "graph": _refuse("graph"),
-        "make_graphed_callables": _refuse("make_graphed_callables"),
+        **{name: _refuse(name) for name in ("CUDAGraph", "graph", "make_graphed_callables")},
+        **LEGACY_TENSOR_TYPES,
+    }
+
+
+def _memory(link: DeviceLink) -> dict[str, Any]:
+    """Answers about device memory."""
+    query = link.channel.query
+
+    def info(device: Any = None) -> tuple[int, int]:
+        total = query("memory_bytes")
+        return total - query("used_bytes"), total
+
+    def stats(device: Any = None) -> dict[str, int]:
+        used, peak = query("used_bytes"), query("peak_bytes")
+        kinds = ("allocated_bytes", "reserved_bytes", "active_bytes")
+        return {f"{kind}.all.{when}": n for kind in kinds for when, n in (("current", used), ("peak", peak))}
+
+    used, peak = (lambda device=None: query("used_bytes")), (lambda device=None: query("peak_bytes"))
+    return {
+        "mem_get_info": info,
+        "memory_allocated": used,
+        "memory_reserved": used,
+        "max_memory_allocated": peak,
+        "max_memory_reserved": peak,
+        "memory_stats": stats,
+        "memory_summary": lambda device=None, abbreviated=False: "\n".join(f"{k}: {v}" for k, v in stats().items()),
+        "reset_peak_memory_stats": lambda device=None: query("reset_peak") and None,
+        "reset_max_memory_allocated": lambda device=None: query("reset_peak") and None,
+        "reset_accumulated_memory_stats": lambda device=None: None,
+    }
+
+
+def _random(link: DeviceLink, default: DeviceGenerator) -> dict[str, Any]:
+    """Seeding. ``torch.manual_seed`` itself calls ``manual_seed_all`` here."""
+
+    def seed(value: int) -> None:
+        default.manual_seed(int(value))
+
+    return {
+        "manual_seed": seed,
+        "manual_seed_all": seed,
+        "seed": default.seed,
+        "seed_all": default.seed,
+        "initial_seed": default.initial_seed,
+        "get_rng_state": lambda device="cuda": default.get_state(),
+        "get_rng_state_all": lambda: [default.get_state()],
+        "set_rng_state": lambda state, device="cuda": default.set_state(state),
+        "set_rng_state_all": lambda states: default.set_state(states[0]),
+        "default_generators": (default,),
+    }
+
+
+def _replacements(spec: GPUSpec, link: DeviceLink, default: DeviceGenerator) -> dict[str, Any]:
+    stream_class, event_class = _stream_classes(link)
+    streams = _Streams(stream_class)
+    return {
+        **_facts(spec),
+        **_memory(link),
+        **_random(link, default),
+        "synchronize": lambda device=None: link.channel.query("synchronize") and None,
+        "current_stream": lambda device=None: streams.current,
+        "default_stream": lambda device=None: streams.default,
+        "stream": lambda stream: _StreamContext(streams, stream),
+        "set_stream": streams.set,
+        "Stream": stream_class,
+        "Event": event_class,
+    }
+
+
+def _accelerator(replacements: dict[str, Any]) -> dict[str, Any]:
+    """The same by the names of ``torch.accelerator``."""
+    same = ("is_available", "device_count", "synchronize", "current_stream", "set_stream", "empty_cache")
+    return {
+        **{name: replacements[name] for name in same},
+        "current_accelerator": lambda check_available=False: torch.device("cuda"),
+        "current_device_index": replacements["current_device"],
+        "current_device_idx": replacements["current_device"],
+        "set_device_index": replacements["set_device"],
+        "memory_allocated": replacements["memory_allocated"],
+        "max_memory_allocated": replacements["max_memory_allocated"],
     }
 
 
 @contextmanager
 def cuda_api_on(spec: GPUSpec, link: DeviceLink) -> Iterator[None]:
     """Replace what host code calls of ``torch.cuda``; everything is put back on the way out."""
-    missing = object()
-    saved: dict[str, Any] = {}
-    replacements = _replacements(spec, link)
-    saved_generator = torch.Generator
+    base, numbers = torch._C.Generator, itertools.count(1)
 
-    class Generator(saved_generator):  # type: ignore[valid-type, misc]
-        """``torch.Generator`` that also accepts the GPU."""
+    class Generator(torch.Generator):  # type: ignore[misc]
+        """``torch.Generator`` that also makes generators of the GPU."""
 
         def __new__(cls, device: Any = "cpu") -> Any:
-            return DeviceGenerator() if is_cuda(device) else saved_generator(device)
+            return DeviceGenerator(link, next(numbers)) if is_cuda(device) else base(device)
 
+    cuda = _replacements(spec, link, DeviceGenerator(link, 0))
+    replaced = [(torch.cuda, name, value) for name, value in cuda.items()]
+    replaced += [(torch.accelerator, name, value) for name, value in _accelerator(cuda).items()]
+    replaced += [(torch.cuda.random, name, cuda[name]) for name in _random(link, cuda["default_generators"][0])]
+    replaced += [
+        (torch, "Generator", Generator),
+        (torch, "load", load_on(torch.load)),
+        (torch, "compile", refuse_compile),
+        (torch, "get_device_module", lambda device=None: torch.cuda),
+        (torch.version, "cuda", "12.8" if spec.vendor == "nvidia" else None),
+        (torch.version, "hip", None if spec.vendor == "nvidia" else "6.4"),
+    ]
+    with replaced_attributes(replaced):
+        yield
+
+
+@contextmanager
+def replaced_attributes(replaced: list[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Set (owner, name, value) for the block; attributes that were not there are deleted again."""
+    missing = object()
+    saved = [(owner, name, vars(owner).get(name, missing)) for owner, name, _ in replaced]
     try:
-        for name, value in replacements.items():
-            saved[name] = getattr(torch.cuda, name, missing)
-            setattr(torch.cuda, name, value)
-        torch.Generator = Generator  # type: ignore[misc]
+        for owner, name, value in replaced:
+            setattr(owner, name, value)
         yield
     finally:
-        torch.Generator = saved_generator  # type: ignore[misc]
-        for name, value in saved.items():
+        for owner, name, value in reversed(saved):
             if value is missing:
-                delattr(torch.cuda, name)
+                delattr(owner, name)
             else:
-                setattr(torch.cuda, name, value)
+                setattr(owner, name, value)

@@ -8,13 +8,13 @@ a list, launches by the executor's memory map.
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import torch
-from torch.utils._pytree import tree_map
 
 from drkernel.sim.compile_target import KernelResources, TargetCompileError, compile_for_target
 from drkernel.sim.cost.inflight import bytes_in_flight
@@ -24,8 +24,9 @@ from drkernel.sim.cost.timeline import FLUSH_BYTES, L2State, Timeline
 from drkernel.sim.executor import Checks, LaunchResult, SimFinding, compile_ttir
 from drkernel.sim.interfere import HostReads, Interference, disturb_changes, flat_extent
 from drkernel.sim.memory import MemoryMap
-from drkernel.sim.operator_rules import FREE_OPERATORS, check_allowed
-from drkernel.sim.protocol import LaunchCommand, LaunchRefused, ProtocolError, Ref, TensorSpec
+from drkernel.sim.operator_rules import FACTORIES, FREE_OPERATORS, check_allowed
+from drkernel.sim.protocol import GeneratorRef, LaunchCommand, LaunchRefused, ProtocolError, Ref, TensorSpec
+from drkernel.sim.random import DeviceRandom
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Profile
 
@@ -109,6 +110,7 @@ class DeviceEngine:
         self.timeline = Timeline(spec)
         self.interference: Interference = "none"
         self.host_reads = HostReads()
+        self.random = DeviceRandom()
         self.poison_policy = "nan"
         self.fault: str | None = None
         self._tensors: dict[int, torch.Tensor] = {}
@@ -156,15 +158,25 @@ class DeviceEngine:
             self._storages[address] += 1
             return
         if self.used_bytes + size > self.memory_bytes:
-            free = self.memory_bytes - self.used_bytes
-            raise torch.OutOfMemoryError(
-                f"CUDA out of memory. Tried to allocate {size} bytes. GPU 0 has a total capacity of "
-                f"{self.memory_bytes} bytes of which {free} bytes is free."
-            )
+            raise self._out_of_memory(f"Tried to allocate {size} bytes.")
         self._storages[address] = 1
         self.used_bytes += size
         self.peak_bytes = max(self.peak_bytes, self.used_bytes)
         self.memory.add(address, size, initialized=initialized)
+
+    def _reserve(self, args: Any, kwargs: dict[str, Any]) -> None:
+        """Refuse a factory's result that does not fit, before this machine's memory is touched."""
+        dtype = kwargs.get("dtype") or torch.get_default_dtype()
+        size = args[0] if args and isinstance(args[0], list) else []
+        nbytes = math.prod(size) * dtype.itemsize if all(isinstance(n, int) for n in size) else 0
+        if self.used_bytes + nbytes > self.memory_bytes:
+            raise self._out_of_memory(f"Tried to allocate {nbytes} bytes.")
+
+    def _out_of_memory(self, why: str) -> torch.OutOfMemoryError:
+        return torch.OutOfMemoryError(
+            f"CUDA out of memory. {why} GPU 0 has a total capacity of {self.memory_bytes} bytes of which "
+            f"{self.memory_bytes - self.used_bytes} bytes is free."
+        )
 
     def free(self, handle: int) -> None:
         """Drop a handle; memory goes when the last tensor over it does."""
@@ -191,27 +203,46 @@ class DeviceEngine:
         overload = check_allowed(name)
         base = name.partition(".")[0]
         inputs: list[torch.Tensor] = []
-
-        def resolve(value: Any) -> Any:
-            if isinstance(value, Ref):
-                inputs.append(self.tensor(value))
-                return inputs[-1]
-            return value
-
-        real_args, real_kwargs = tree_map(resolve, list(args)), tree_map(resolve, kwargs)
-        result = overload(*real_args, **real_kwargs)
+        real_args = [self._resolve(value, inputs) for value in args]
+        real_kwargs = {key: self._resolve(value, inputs) for key, value in kwargs.items()}
+        if base in FACTORIES:
+            self._reserve(real_args, real_kwargs)
+        try:
+            result = self.random.run(overload, real_args, real_kwargs)
+        except (MemoryError, RuntimeError) as error:
+            if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
+                raise self._out_of_memory(str(error).partition("\n")[0]) from error
+            raise
         outputs = [value for value in _leaves(result) if isinstance(value, torch.Tensor)]
         fresh = base in _ALLOCATORS
         if fresh:
             for value in outputs:
                 poison(value, self.poison_policy)
         self._account(name, base, inputs, outputs, real_args)
-        return tree_map(
-            lambda value: (
-                self.register(value, initialized=not fresh) if isinstance(value, torch.Tensor) else self._to_host(value)
-            ),
-            result,
-        )
+        return self._hand_out(result, initialized=not fresh)
+
+    def _resolve(self, value: Any, inputs: list[torch.Tensor]) -> Any:
+        """Handles as what they stand for; tensors are also collected."""
+        if isinstance(value, Ref):
+            inputs.append(self.tensor(value))
+            return inputs[-1]
+        if isinstance(value, GeneratorRef):
+            return self.random.generator(value.number)
+        if isinstance(value, (list, tuple)):
+            return [self._resolve(item, inputs) for item in value]
+        return value
+
+    def _hand_out(self, value: Any, initialized: bool) -> Any:
+        """Results as the host sees them."""
+        if isinstance(value, torch.Tensor):
+            return self.register(value, initialized=initialized)
+        if isinstance(value, (list, tuple)):
+            return type(value)(self._hand_out(item, initialized) for item in value)
+        return self._to_host(value)
+
+    def generator(self, number: int, *, seed: int | None = None, state: str | None = None) -> dict[str, Any]:
+        """Seed a generator, or set its state; returns both."""
+        return self.random.command(number, seed, state)
 
     def _to_host(self, value: Any) -> Any:
         """Every value that leaves the device passes here."""
@@ -360,6 +391,7 @@ class DeviceEngine:
             "device_seconds": lambda: self.timeline.device_seconds,
             "synchronize": self._synchronize,
             "flush": self._flush,
+            "reset_peak": self._reset_peak,
         }
         if what not in facts:
             raise ProtocolError(f"no device fact named {what!r}")
@@ -369,6 +401,9 @@ class DeviceEngine:
     def _synchronize(self) -> None:
         self._refuse_after_fault()
         self.timeline.synchronize()
+
+    def _reset_peak(self) -> None:
+        self.peak_bytes = self.used_bytes
 
     def _flush(self) -> None:
         """Empty L2 by a fill of :data:`FLUSH_BYTES`, as benchmarks do."""

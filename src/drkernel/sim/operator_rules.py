@@ -48,6 +48,9 @@ FREE_OPERATORS = names(
 )
 """Operators that move no data on a GPU. (A ``reshape`` that copies shows up as ``clone``.)"""
 
+FACTORIES = names("empty zeros ones full rand randn randint normal empty_strided empty_permuted")
+"""Operators whose first argument is the size of what they make."""
+
 
 @lru_cache(maxsize=4096)
 def check_allowed(name: str) -> Any:

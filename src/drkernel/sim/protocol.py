@@ -47,6 +47,13 @@ class Ref:
 
 
 @dataclass(frozen=True)
+class GeneratorRef:
+    """A random number generator of the device; number 0 is its default one."""
+
+    number: int
+
+
+@dataclass(frozen=True)
 class TensorSpec:
     """What the host knows of a device tensor."""
 
@@ -94,6 +101,9 @@ class Channel(Protocol):
     def free(self, handle: int) -> None:
         """Drop a handle."""
 
+    def generator(self, number: int, *, seed: int | None = None, state: str | None = None) -> dict[str, Any]:
+        """Seed a generator of the device or set its state (hexadecimal); returns its ``seed`` and ``state``."""
+
     def query(self, what: str) -> Any:
         """Device facts for host code: memory in use, modelled time."""
 
@@ -108,6 +118,8 @@ def encode(value: Any) -> Any:
         return {"c": [value.real, value.imag]}
     if isinstance(value, Ref):
         return {"t": value.handle}
+    if isinstance(value, GeneratorRef):
+        return {"g": value.number}
     if isinstance(value, TensorSpec):
         name = str(value.dtype).removeprefix("torch.")
         return {"s": [value.handle, list(value.shape), list(value.stride), value.offset, name, value.address]}
@@ -150,6 +162,7 @@ _DECODERS = {
     "f": lambda body, depth: float(body),
     "c": lambda body, depth: complex(*body),
     "t": lambda body, depth: Ref(int(body)),
+    "g": lambda body, depth: GeneratorRef(int(body)),
     "s": _decode_spec,
     "d": lambda body, depth: DTYPES[body],
     "m": lambda body, depth: _MEMORY_FORMATS[body],

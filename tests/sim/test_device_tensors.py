@@ -1,0 +1,345 @@
+"""Tensors of the simulated device under host code written for CUDA: factories, moves, operators, refusals."""
+
+import copy
+import gc
+import io
+import pickle
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from drkernel import sim
+from drkernel.sim.protocol import UnsupportedOp
+from drkernel.sim.tensor import DeviceTensor
+
+
+@pytest.fixture
+def dev():
+    with sim.device("h100") as device:
+        yield device
+
+
+def on_device(value) -> bool:
+    return isinstance(value, DeviceTensor) and value.is_cuda and value.device == torch.device("cuda", 0)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.zeros(2, 3, device="cuda"),
+        lambda: torch.ones((2, 3), device="cuda:0", dtype=torch.float16),
+        lambda: torch.empty(2, 3, device=torch.device("cuda")),
+        lambda: torch.full((2,), 7, device=0),
+        lambda: torch.arange(5, device="cuda"),
+        lambda: torch.linspace(0, 1, 5, device="cuda"),
+        lambda: torch.eye(3, device="cuda"),
+        lambda: torch.rand(2, device="cuda"),
+        lambda: torch.randn(2, 3, device="cuda", dtype=torch.bfloat16),
+        lambda: torch.randint(0, 5, (3,), device="cuda"),
+        lambda: torch.randperm(5, device="cuda"),
+        lambda: torch.tensor([1.0, 2.0], device="cuda"),
+        lambda: torch.tensor(3, device="cuda:0"),
+        lambda: torch.as_tensor([1, 2], device="cuda"),
+        lambda: torch.asarray([1, 2], device="cuda"),
+        lambda: torch.scalar_tensor(2.0, device="cuda"),
+        lambda: torch.zeros_like(torch.ones(2), device="cuda"),
+        lambda: torch.empty_strided((2, 3), (1, 2), device="cuda"),
+        lambda: torch.tril_indices(3, 3, device="cuda"),
+        lambda: torch.ones(2).cuda(),
+        lambda: torch.ones(2).cuda(0),
+        lambda: torch.ones(2).cuda("cuda:0", non_blocking=True),
+        lambda: torch.ones(2).cuda(torch.device("cuda")),
+        lambda: torch.ones(2).to("cuda"),
+        lambda: torch.ones(2).to(0),
+        lambda: torch.ones(2).to(torch.device("cuda:0"), torch.float16),
+        lambda: torch.ones(2).to("cuda", torch.float64, non_blocking=True),
+        lambda: torch.ones(2).to(device="cuda", dtype=torch.int32),
+        lambda: torch.ones(2).to(torch.ones(1, device="cuda")),
+        lambda: torch.ones(2).type("torch.cuda.HalfTensor"),
+        lambda: torch.ones(2).pin_memory().cuda(),
+        lambda: torch.ones(2, device="cuda").new_zeros(3),
+        lambda: torch.ones(2, device="cuda").new_tensor([1.0]),
+        lambda: torch.ones(2, device="cuda").new_full((2,), 3.0),
+        lambda: torch.ones(2).new_zeros(3, device="cuda"),
+        lambda: torch.cuda.FloatTensor(3).zero_(),
+        lambda: torch.cuda.FloatTensor([1.0, 2.0]),
+        lambda: torch.cat([torch.ones(2, device="cuda"), torch.ones(1, device="cuda")]),
+        lambda: torch.stack([torch.ones(2, device="cuda")] * 2),
+        lambda: torch.from_numpy(torch.ones(2).numpy()).cuda(),
+        lambda: torch.complex(torch.ones(2, device="cuda"), torch.ones(2, device="cuda")),
+        lambda: torch.ones(2, 2, device="cuda").to(memory_format=torch.contiguous_format),
+        lambda: torch.ones(2, device="cuda").float().half().double().long().bool(),
+        lambda: torch.Tensor(2, 3).cuda(),
+    ],
+)
+def test_every_way_to_make_a_device_tensor(dev, make):
+    assert on_device(make())
+
+
+def test_values_survive_the_round_trip(dev):
+    for dtype in (
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+        torch.float64,
+        torch.int8,
+        torch.uint8,
+        torch.int64,
+        torch.bool,
+        torch.complex64,
+        torch.float8_e4m3fn,
+    ):
+        host = (torch.randn(4, 5) * 10).to(dtype)
+        back = host.cuda().cpu()
+        assert type(back) is torch.Tensor and back.dtype == dtype
+        assert back.view(torch.uint8).tolist() == host.view(torch.uint8).tolist()
+
+
+def test_strides_survive(dev):
+    host = torch.randn(4, 6, 5).permute(2, 0, 1)
+    device = host.cuda()
+    assert device.stride() == host.stride() and torch.equal(device.cpu(), host)
+    images = torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last).cuda()
+    assert images.is_contiguous(memory_format=torch.channels_last)
+    assert images[:, 1].stride() == (48, 12, 3) and images[:, 1].storage_offset() == 1
+
+
+def test_default_device(dev):
+    with torch.device("cuda"):
+        assert on_device(torch.zeros(2)) and on_device(torch.nn.Linear(2, 2).weight)
+        assert on_device(torch.tensor([1.0]))
+    torch.set_default_device("cuda")
+    try:
+        assert on_device(torch.randn(2))
+    finally:
+        torch.set_default_device("cpu")
+    assert type(torch.zeros(2)) is torch.Tensor
+
+
+def test_what_it_says_of_itself(dev):
+    x = torch.zeros(2, 3, device="cuda")
+    assert x.is_cuda and not x.is_cpu and not x.is_meta and x.get_device() == 0 and x.device.type == "cuda"
+    assert x.device.index == 0 and x.data_ptr() != 0 and x.data_ptr() % 16 == 0
+    assert x.type() == "torch.cuda.FloatTensor"
+    assert x.untyped_storage().nbytes() == 24 and x.nbytes == 24 and x.element_size() == 4
+    assert repr(x) == "tensor([[0., 0., 0.],\n        [0., 0., 0.]], device='cuda:0')"
+    assert f"{torch.tensor(1.5, device='cuda'):.2f}" == "1.50"
+    assert len(x) == 2 and bool(torch.ones(1, device="cuda")) and int(torch.tensor(3, device="cuda")) == 3
+    assert [row.sum().item() for row in x] == [0.0, 0.0]
+    assert x.tolist() == [[0.0] * 3] * 2 and torch.is_tensor(x) and isinstance(x, torch.Tensor)
+    assert not x.is_pinned() and not x.is_sparse and x.layout == torch.strided
+    assert isinstance(hash(x), int) and x.is_floating_point()
+
+
+def test_operators_agree_with_the_host(dev):
+    a, b = torch.randn(6, 5), torch.randn(5, 4)
+    x, y = a.cuda(), b.cuda()
+    pairs = [
+        (x @ y, a @ b),
+        (x.softmax(-1), a.softmax(-1)),
+        (F.gelu(x), F.gelu(a)),
+        (x.sum(0, keepdim=True), a.sum(0, keepdim=True)),
+        (x.max(1).values, a.max(1).values),
+        (x.max(1).indices, a.max(1).indices),
+        (torch.sort(x, descending=True)[0], torch.sort(a, descending=True)[0]),
+        (torch.topk(x, 2).indices, torch.topk(a, 2).indices),
+        (torch.where(x > 0, x, 0.0), torch.where(a > 0, a, 0.0)),
+        (x[x > 0], a[a > 0]),
+        (x[[0, 2], 1:3], a[[0, 2], 1:3]),
+        (x[torch.tensor([0, 2])], a[[0, 2]]),
+        (x[torch.tensor([0, 2], device="cuda")], a[[0, 2]]),
+        (torch.einsum("ij,jk->ki", x, y), torch.einsum("ij,jk->ki", a, b)),
+        (F.layer_norm(x, (5,)), F.layer_norm(a, (5,))),
+        (F.conv1d(x[None], torch.ones(3, 6, 3, device="cuda")), F.conv1d(a[None], torch.ones(3, 6, 3))),
+        (x.unfold(1, 3, 1), a.unfold(1, 3, 1)),
+        (2 * x + 1, 2 * a + 1),
+        (x + torch.tensor(2.0), a + 2.0),
+        (x.cumsum(0), a.cumsum(0)),
+        (torch.cat(torch.split(x, 2), 1), torch.cat(torch.split(a, 2), 1)),
+        (x.reshape(-1).view(5, 6).t().contiguous(), a.reshape(-1).view(5, 6).t().contiguous()),
+        (x.std(), a.std()),
+        (x.norm(), a.norm()),
+        (torch.linalg.norm(x, dim=1), torch.linalg.norm(a, dim=1)),
+        (torch.bmm(x[None], y[None]), torch.bmm(a[None], b[None])),
+        (F.interpolate(x[None, None], scale_factor=2), F.interpolate(a[None, None], scale_factor=2)),
+        (F.pad(x, (1, 2)), F.pad(a, (1, 2))),
+        (x.argmax(), a.argmax()),
+        (torch.meshgrid(x[0], y[0], indexing="ij")[0], torch.meshgrid(a[0], b[0], indexing="ij")[0]),
+    ]
+    for got, expected in pairs:
+        assert on_device(got)
+        torch.testing.assert_close(got.cpu(), expected)
+
+
+def test_in_place_and_out(dev):
+    x = torch.zeros(4, 4, device="cuda")
+    x[1] = 5
+    x[:, 2] += torch.arange(4, device="cuda")
+    x[2, 3].fill_(9)
+    x.view(-1)[0] = torch.tensor(7.0)
+    x[x == 5] = -1
+    expected = torch.zeros(4, 4)
+    expected[1] = 5
+    expected[:, 2] += torch.arange(4)
+    expected[2, 3] = 9
+    expected[0, 0] = 7
+    expected[expected == 5] = -1
+    assert torch.equal(x.cpu(), expected)
+    out = torch.empty(4, 4, device="cuda")
+    assert torch.add(x, 1, out=out) is out and torch.equal(out.cpu(), expected + 1)
+    out.copy_(torch.ones(4, 4))
+    assert out.sum().item() == 16
+    host = torch.empty(4, 4)
+    host.copy_(out * 2, non_blocking=True)
+    assert host.sum().item() == 32
+    y = x
+    y += 1
+    assert y is x
+    torch.manual_seed(0)
+    assert x.normal_().std().item() > 0 and x.uniform_(-1, 1).abs().max().item() <= 1
+    x.data = torch.ones(2, device="cuda")
+    assert x.tolist() == [1.0, 1.0]
+
+
+def test_views_share_memory_and_one_object_a_handle(dev):
+    x = torch.zeros(3, 4, device="cuda")
+    row = x[1]
+    row.add_(2)
+    assert x.sum().item() == 8 and row.data_ptr() == x.data_ptr() + 16
+    assert x.t().data_ptr() == x.data_ptr() and row._base is x
+    assert x.untyped_storage().data_ptr() == row.untyped_storage().data_ptr()
+
+
+@pytest.mark.parametrize("read", [lambda x: x.numpy(), lambda x: __import__("numpy").asarray(x)])
+def test_numpy_is_refused_as_by_cuda(dev, read):
+    with pytest.raises(TypeError, match="can't convert cuda:0 device type tensor to numpy"):
+        read(torch.ones(2, device="cuda"))
+
+
+def test_mixed_devices_are_refused_as_by_cuda(dev):
+    x = torch.ones(3, device="cuda")
+    for mix in (
+        lambda: x + torch.ones(3),
+        lambda: torch.ones(3) * x,
+        lambda: torch.cat([x, torch.ones(3)]),
+        lambda: torch.ones(3, 3) @ x,
+        lambda: F.linear(x, torch.ones(2, 3)),
+        lambda: torch.where(x > 0, torch.ones(3), x),
+    ):
+        with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+            mix()
+    assert (x * torch.tensor(2.0)).tolist() == [2.0] * 3
+    with pytest.raises(RuntimeError, match="indices should be either on cpu"):
+        torch.ones(3)[torch.tensor([0], device="cuda")]
+    with pytest.raises((RuntimeError, TypeError), match="Expected all tensors to be on the same device"):
+        torch.ones(3).add_(x)
+
+
+def test_an_unknown_device_index_is_refused(dev):
+    for use in (
+        lambda: torch.zeros(2, device="cuda:1"),
+        lambda: torch.ones(2).cuda(1),
+        lambda: torch.ones(2).to("cuda:3"),
+    ):
+        with pytest.raises(RuntimeError, match="CUDA error: invalid device ordinal"):
+            use()
+
+
+def test_random_numbers_repeat_by_seed_and_generators_work(dev):
+    torch.manual_seed(3)
+    first = torch.randn(5, device="cuda")
+    torch.manual_seed(3)
+    assert torch.equal(first.cpu(), torch.randn(5, device="cuda").cpu())
+    torch.cuda.manual_seed(4)
+    second = torch.rand(5, device="cuda")
+    torch.cuda.manual_seed_all(4)
+    assert torch.equal(second.cpu(), torch.rand(5, device="cuda").cpu())
+    generator = torch.Generator(device="cuda").manual_seed(5)
+    assert generator.device.type == "cuda"
+    third = torch.rand(5, device="cuda", generator=generator)
+    generator.manual_seed(5)
+    assert torch.equal(third.cpu(), torch.rand(5, device="cuda", generator=generator).cpu())
+    host = torch.Generator().manual_seed(5)
+    assert torch.rand(2, generator=host).shape == (2,)
+
+
+def test_copies_of_objects(dev):
+    x = torch.randn(3, device="cuda")
+    y = copy.deepcopy(x)
+    y.zero_()
+    assert x.abs().sum().item() > 0 and on_device(y)
+    assert copy.copy(x).data_ptr() == x.data_ptr()
+    buffer = io.BytesIO()
+    torch.save({"x": x}, buffer)
+    buffer.seek(0)
+    assert torch.equal(torch.load(buffer, map_location="cpu")["x"], x.cpu())
+    buffer.seek(0)
+    assert on_device(torch.load(buffer)["x"])
+    assert torch.equal(pickle.loads(pickle.dumps(x)).cpu(), x.cpu())
+
+
+def test_memory_is_accounted_freed_and_limited():
+    with sim.device("h100", memory_bytes=1 << 20) as dev:
+        before = torch.cuda.memory_allocated()
+        x = torch.zeros(1000, device="cuda")
+        view = x[10:]
+        assert torch.cuda.memory_allocated() - before == 4000
+        del x
+        gc.collect()
+        assert torch.cuda.memory_allocated() - before == 4000, "a view keeps the storage"
+        del view
+        gc.collect()
+        assert torch.cuda.memory_allocated() == before and torch.cuda.max_memory_allocated() >= 4000
+        with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
+            torch.zeros(1 << 20, device="cuda")
+        with pytest.raises(torch.cuda.OutOfMemoryError):
+            torch.zeros(1 << 20, device="cuda")
+        assert torch.zeros(1000, device="cuda").sum().item() == 0
+        assert dev.engine.used_bytes < 1 << 20
+
+
+def test_a_huge_tensor_is_out_of_memory_before_the_host_is(dev):
+    with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
+        torch.empty(1 << 40, device="cuda")
+
+
+def test_fresh_memory_is_poisoned(dev):
+    assert torch.empty(5, device="cuda").isnan().all().item()
+    assert torch.empty_like(torch.ones(5, device="cuda")).isnan().all().item()
+    assert (torch.empty(5, dtype=torch.int32, device="cuda") != 0).all().item()
+
+
+def test_what_is_not_offered_fails_by_name(dev):
+    x = torch.ones(4, 4, device="cuda")
+    with pytest.raises((UnsupportedOp, NotImplementedError), match="sparse"):
+        x.to_sparse()
+    with pytest.raises(UnsupportedOp, match="CUDAGraph"):
+        torch.cuda.CUDAGraph()
+    with pytest.raises(UnsupportedOp, match=r"torch\.compile"):
+        torch.compile(lambda y: y + 1)(x)
+
+
+def test_census_of_operators_and_copies(dev):
+    x = torch.ones(100).cuda()
+    y = x.view(10, 10).t() + 1
+    y.relu_()
+    assert dev.operators == {"aten.add": 1, "aten.relu_": 1}
+    y.cpu()
+    y.sum().item()
+    assert dev.copies == {"host to device": 1, "device to host": 2}
+    profile = dev.profile()
+    assert {row.name for row in profile.rows} >= {"aten.add", "memcpy host to device", "memcpy device to host"}
+    assert profile.kind == "modelled" and profile.total_seconds > 0
+    dev.reset_counters()
+    assert dev.operators == {} and dev.copies == {} and dev.profile().rows == ()
+
+
+def test_tensors_outlive_the_device_quietly():
+    with sim.device("h100"):
+        x = torch.ones(3, device="cuda")
+        graph = (torch.ones(3, device="cuda", requires_grad=True) * 2).sum()
+    with pytest.raises(RuntimeError, match="simulated device"):
+        x + 1
+    del x, graph
+    gc.collect()
