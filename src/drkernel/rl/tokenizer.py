@@ -23,12 +23,12 @@ PLAIN_TEMPLATE = (
 )
 # Pieces that merges may not cross. "code": a line break with its indent, a (dotted) name with the space before and the
 # bracket after it, a run of signs, spaces. "line": whole lines, so that a line that occurs often becomes one token and
-# a kernel some fifty; for a small model and a corpus of few distinct lines. "clause": lines cut after every comma, so
-# that an argument is a token that can be copied from one list of arguments to another.
+# a kernel some fifty; for a small model and a corpus of few distinct lines. "clause": lines cut after the
+# name that is assigned to and after every comma, so that a small model finds "v2 = " where it was and copies arguments.
 PIECES = {
     "code": [(r"\n+ *| ?[A-Za-z_.0-9]+\(?| ?[^\sA-Za-z0-9_.]+| +|\s", "isolated")],
     "line": [(r"\n", "merged_with_next")],
-    "clause": [(r"\n", "merged_with_next"), (r", ", "merged_with_previous")],
+    "clause": [(r"\n *\w+ = ", "isolated"), (r"\n", "merged_with_next"), (r", ", "merged_with_previous")],
 }
 Split = Literal["code", "line", "clause"]
 _SENTINEL = "\u241f7c\u241f"  # stands for the assistant's text when a template is taken apart
