@@ -1,0 +1,16 @@
+"""Every conformance case: importing the kernels registers them."""
+
+import kernels_attention
+import kernels_blocks
+import kernels_casts
+import kernels_control
+import kernels_elementwise
+import kernels_matmul
+import kernels_nn
+from conformance_cases import CASES, REACHABLE
+
+MODULES = (
+    kernels_attention, kernels_blocks, kernels_casts, kernels_control, kernels_elementwise, kernels_matmul, kernels_nn,
+)  # fmt: skip
+
+__all__ = ["CASES", "MODULES", "REACHABLE"]
