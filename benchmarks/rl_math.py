@@ -113,7 +113,7 @@ def show(name: str, result: tuple[float, float, list[float]]) -> None:
     ours, theirs, ratios = result
     median = statistics.median(ratios)
     spread = f"({min(ratios):.1f} to {max(ratios):.1f})"
-    print(f"{name:44s} {1e3 * ours:10.2f} ms {1e3 * theirs:10.2f} ms  {median:7.1f}x  {spread}")
+    print(f"{name:50s} {1e3 * ours:10.2f} ms {1e3 * theirs:10.2f} ms  {median:7.1f}x  {spread}")
 
 
 def speed(turns: int, tokens: int) -> None:
@@ -128,7 +128,7 @@ def speed(turns: int, tokens: int) -> None:
     mask = torch.arange(tokens) < length[:, None]
     group = adv.group_ids(task, turn)
     print(f"{rows} turns x {tokens} tokens, {torch.get_num_threads()} thread(s), torch {torch.__version__}")
-    print(f"{'':44s} {'drkernel':>13s} {'loop':>13s}  {'ratio':>8s}")
+    print(f"{'':50s} {'drkernel':>13s} {'loop':>13s}  {'ratio':>8s}")
 
     def ours(function: Callable[..., Tensor]) -> Callable[[], Tensor]:
         return lambda: function(returns, adv.group_ids(task, turn), valid)
@@ -141,7 +141,15 @@ def speed(turns: int, tokens: int) -> None:
             f"{name}, one advantage a turn", alternate(ours(function), lambda f=loop: f(returns, task, turn, valid), 7)
         )
         show(
-            f"{name}, spread over the tokens",
+            f"{name}, as the loss takes it (a view over tokens)",
+            alternate(
+                lambda f=function: ours(f)()[:, None].expand(-1, tokens),
+                lambda f=loop: f(returns, task, turn, valid).unsqueeze(-1).tile([1, tokens]) * mask,
+                5,
+            ),
+        )
+        show(
+            f"{name}, written out over the tokens, masked",
             alternate(
                 lambda f=function: adv.broadcast_to_tokens(ours(f)(), mask),
                 lambda f=loop: f(returns, task, turn, valid).unsqueeze(-1).tile([1, tokens]) * mask,

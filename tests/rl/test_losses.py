@@ -75,6 +75,16 @@ def test_at_the_sampling_parameters_every_kind_is_the_policy_gradient(kind, aggr
     assert torch.allclose(new.grad, plain.grad, atol=1e-12)
 
 
+@every_kind
+def test_a_ratio_beyond_float32_stays_finite(kind):
+    new = torch.tensor([[-0.1, -0.1, -900.0]], requires_grad=True)
+    old = torch.tensor([[-200.0, -200.0, -0.1]])
+    got = losses.policy_loss(new, old, torch.tensor([[0.0, 1.0, 1.0]]), torch.ones(1, 3), kind=KINDS[kind], total=1.0)
+    got.loss.backward()
+    assert torch.isfinite(got.loss) and torch.isfinite(new.grad).all()
+    assert all(torch.isfinite(value) for value in got.metrics.values())
+
+
 def test_clipping_by_hand():
     old = torch.zeros(1, 6)
     ratio = torch.tensor([[1.5, 0.5, 1.5, 0.5, 5.0, 1.1]])

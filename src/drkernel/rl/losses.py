@@ -69,7 +69,7 @@ def clipped(
         raise ValueError(
             f"need 0 <= clip_low <= 1, clip_high >= 0, dual_clip > 1; got {clip_low}, {clip_high}, {dual_clip}"
         )
-    ratio_BT = (logprobs_BT - old_BT).exp()
+    ratio_BT = _ratio(logprobs_BT - old_BT)
     plain_BT = -advantages_BT * ratio_BT
     bound_BT = -advantages_BT * ratio_BT.clamp(1 - clip_low, 1 + clip_high)
     loss_BT = torch.maximum(plain_BT, bound_BT)
@@ -104,7 +104,7 @@ def cispo(
     ``clip_low`` 1 leaves the lower side free, as the paper does; ``clip_high`` is ours, the paper names no number.
     """
     del mask_BT
-    ratio_BT = (logprobs_BT.detach() - old_BT).exp()
+    ratio_BT = _ratio(logprobs_BT.detach() - old_BT)
     weight_BT = ratio_BT.clamp(1 - clip_low, 1 + clip_high)
     loss_BT = -weight_BT * advantages_BT * logprobs_BT
     return TokenLoss(loss_BT, weight_BT != ratio_BT, torch.zeros_like(weight_BT, dtype=torch.bool))
@@ -127,7 +127,7 @@ def gspo(
     """
     kept_BT = mask_BT.bool()
     gap_BT = (logprobs_BT.detach() - old_BT).masked_fill(~kept_BT, 0.0)
-    ratio_B1 = (gap_BT.sum(dim=1, keepdim=True) / kept_BT.sum(dim=1, keepdim=True).clamp_min(1)).exp()
+    ratio_B1 = _ratio(gap_BT.sum(dim=1, keepdim=True) / kept_BT.sum(dim=1, keepdim=True).clamp_min(1))
     # Value s, gradient s ∇log π: the sequence's ratio carried by each of its tokens.
     ratio_BT = ratio_B1 * (logprobs_BT - logprobs_BT.detach()).exp()
     plain_BT = -advantages_BT * ratio_BT
@@ -245,7 +245,7 @@ def policy_loss(
 @torch.no_grad()
 def _metrics(logprobs_BT: Tensor, old_BT: Tensor, mask_BT: Tensor, token: TokenLoss) -> dict[str, Tensor]:
     """What to log of a step; all over trained tokens, 0 where there are none."""
-    gap_BT = logprobs_BT - old_BT
+    gap_BT = (logprobs_BT - old_BT).clamp_max(20.0)
     ratio_BT = gap_BT.exp()
     return {
         "tokens": mask_BT.sum(),
@@ -255,6 +255,11 @@ def _metrics(logprobs_BT: Tensor, old_BT: Tensor, mask_BT: Tensor, token: TokenL
         "dual_clip_fraction": _masked_mean(token.dual_BT.float(), mask_BT),
         "policy_kl": _masked_mean(torch.expm1(gap_BT) - gap_BT, mask_BT),
     }
+
+
+def _ratio(gap: Tensor) -> Tensor:
+    """e^gap, held at e^20: an overflow to infinity times an advantage of 0 would be NaN."""
+    return gap.clamp_max(20.0).exp()
 
 
 def _masked_mean(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
