@@ -8,8 +8,9 @@ import time
 import pytest
 import torch
 
+from drkernel.sim.control import DeviceControl
 from drkernel.sim.engine import DeviceEngine
-from drkernel.sim.isolated import DeviceControl, SocketChannel, _DeviceServer
+from drkernel.sim.isolated import SocketChannel, _DeviceServer
 from drkernel.sim.protocol import ProtocolError, Ref, UnsupportedOp
 from drkernel.sim.spec import get_spec
 from drkernel.sim.wire import ConnectionLost, receive, send

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import torch
 
-from drkernel.sim.isolated import CallRecord
+from drkernel.sim.control import CallRecord
 from drkernel.verdict import CandidateError
 
 ErrorKind = Literal["compile_error", "runtime_error", "timeout", "out_of_memory", "tampering", "infra_error"]
@@ -29,20 +29,23 @@ class SessionError(Exception):
 
 
 @dataclass(frozen=True)
-class LoadResult:
-    """A loaded candidate."""
-
-    type: str
-    """class of what was constructed, as the runner says"""
-    seconds: float
-
-
-@dataclass(frozen=True)
 class ParameterSpec:
     """One entry of the candidate's state dict."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class LoadResult:
+    """A loaded candidate."""
+
+    type: str
+    """class of what was constructed, as the runner says"""
+    parameters: dict[str, ParameterSpec]
+    """its state dict: names, shapes and dtypes, buffers included"""
+    seconds: float
+    """wall seconds that the runner took"""
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,14 @@ class CallResult:
     """class of the returned value, as the runner says"""
     record: CallRecord
     seconds: float
-    """wall seconds on the judge's clock"""
+    """wall seconds that the runner took, on the judge's clock"""
+    arguments: list[Any]
+    """the call's arguments with every tensor replaced by its handle: give them again to call on the same tensors"""
+
+    @property
+    def mutated(self) -> list[int]:
+        """Handles of inputs whose bytes are no longer those that the judge put or wrote last."""
+        return self.record.mutated
 
 
 @dataclass(frozen=True)

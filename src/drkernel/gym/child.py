@@ -8,6 +8,7 @@ import resource
 import signal
 import socket
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -126,6 +127,7 @@ def runner_main(gpu: str, scratch: str) -> Main:
         from drkernel.sim.wire import send
 
         sys.argv[:] = ["candidate"]
+        tempfile.tempdir = None  # the zygote's choice; this process has TMPDIR set
         sys.path[:] = [entry for entry in sys.path if "site-packages" in entry or entry.startswith(sys.base_prefix)]
         channel, host = socket.socket(fileno=3), socket.socket(fileno=4)
         hello: dict[str, Any] = {"layers": layers, "missing": missing}

@@ -13,7 +13,7 @@ import torch
 from drkernel.gym.checks import put_all, values_of
 from drkernel.gym.expected import ExpectedSide
 from drkernel.gym.session import Session
-from drkernel.sim.isolated import CallRecord
+from drkernel.sim.control import CallRecord
 from drkernel.tasks.oracle import RawOutput
 from drkernel.verdict import Correctness
 

@@ -16,8 +16,7 @@ from typing import Any
 
 import torch
 
-from drkernel.gym.values import pack, unpack
-from drkernel.sim.protocol import TensorSpec, decode
+from drkernel.gym.values import Granted, pack, replace_leaves, unpack
 from drkernel.sim.wire import ConnectionLost, receive, send
 
 CANDIDATE_FILE = "candidate.py"
@@ -75,7 +74,7 @@ class Runner:
         self._module = model.cuda() if isinstance(model, torch.nn.Module) else model
         if not callable(self._module):
             raise TypeError(f"ModelNew makes a {type(model).__name__}, which cannot be called")
-        return {"type": _type_name(self._module)}
+        return {"type": _type_name(self._module), "parameters": self._parameters(header, payload)}
 
     def _state(self) -> dict[str, torch.Tensor]:
         state = self._module.state_dict() if isinstance(self._module, torch.nn.Module) else {}
@@ -99,7 +98,7 @@ class Runner:
         return None
 
     def _call(self, header: dict, payload: bytearray) -> Any:
-        inputs = [self._argument(item) for item in unpack(header["inputs"], payload)]
+        inputs = replace_leaves(unpack(header["inputs"], payload), self._argument)
         with torch.no_grad():
             result = self._module(*inputs)
         outputs: list[Any] = []
@@ -108,15 +107,11 @@ class Runner:
 
     def _argument(self, value: Any) -> Any:
         """A granted tensor (always the same object for one handle) or a plain value."""
-        if isinstance(value, dict) and set(value) == {"granted"}:
-            spec = decode(value["granted"])
-            assert isinstance(spec, TensorSpec)
-            if spec.handle not in self._tensors:
-                self._tensors[spec.handle] = self._link.wrap(spec)
-            return self._tensors[spec.handle]
-        if isinstance(value, list):
-            return [self._argument(item) for item in value]
-        return value
+        if not isinstance(value, Granted):
+            return value
+        if value.spec.handle not in self._tensors:
+            self._tensors[value.spec.handle] = self._link.wrap(value.spec)
+        return self._tensors[value.spec.handle]
 
     def _describe(self, value: Any, outputs: list[Any], depth: int) -> None:
         if isinstance(value, (tuple, list)) and depth < 8:

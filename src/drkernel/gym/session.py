@@ -11,7 +11,7 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -27,10 +27,10 @@ from drkernel.gym.answers import (
 )  # fmt: skip
 from drkernel.gym.launcher import JobHandle, Launcher
 from drkernel.gym.request import EvalSettings
-from drkernel.gym.values import pack, unpack
+from drkernel.gym.values import Granted, pack, replace_leaves, unpack
+from drkernel.sim.control import DeviceControl
 from drkernel.sim.interfere import Interference
-from drkernel.sim.isolated import DeviceControl
-from drkernel.sim.protocol import DTYPES, ProtocolError, encode
+from drkernel.sim.protocol import DTYPES, ProtocolError, TensorSpec
 from drkernel.sim.wire import ConnectionLost, receive, send
 from drkernel.verdict import CandidateError, SandboxReport
 
@@ -77,51 +77,65 @@ class Session:
         answer = self._device_open(
             lambda: self._ask({"do": "load", "source": source, "args": data, "seed": seed}, payload)
         )
-        return LoadResult(str(answer.get("type"))[:100], time.monotonic() - start)
+        seconds = time.monotonic() - start
+        return self._checked(lambda: LoadResult(str(answer["type"])[:100], _parameters(answer["parameters"]), seconds))
 
     def parameters(self) -> dict[str, ParameterSpec]:
         """Names, shapes and dtypes of the module's state dict, buffers included."""
         answer = self._device_open(lambda: self._ask({"do": "parameters"}))
-        return self._checked(
-            lambda: {
-                str(name): ParameterSpec(tuple(int(n) for n in entry["shape"]), DTYPES[entry["dtype"]])
-                for name, entry in answer.items()
-            }
-        )
+        return self._checked(lambda: _parameters(answer))
 
     def load_state(self, tensors: dict[str, torch.Tensor]) -> None:
         """Copy values into parameters and buffers in place. Names not given keep theirs; unknown names are an error."""
         data, payload = pack(dict(tensors))
         self._device_open(lambda: self._ask({"do": "load_state", "state": data}, payload))
 
-    def call(self, inputs: Iterable[Any]) -> CallResult:
-        """Call the module with granted tensors and plain values, the device taking its commands meanwhile.
+    def call(
+        self,
+        arguments: Sequence[Any],
+        *,
+        poison: Literal["nan", "zero", "random"] | None = None,
+        interference: Interference | None = None,
+    ) -> CallResult:
+        """Call the module; only meanwhile does the device take its commands.
 
-        An ``int`` that is a live handle of :meth:`put` means that tensor; see :class:`Plain` for a number that is not.
+        A ``torch.Tensor`` among the arguments (in lists, tuples, dicts too) is put on the device, a new allocation each
+        time. An ``int`` that is a live handle means that tensor; see :class:`Plain` for a number that is not.
+        ``poison`` is what fresh memory holds from now on, ``interference`` what the device does to the candidate's own
+        launches in this call alone.
         """
-        data, payload = pack([self._argument(value) for value in inputs])
+        fresh: list[torch.Tensor] = []
+        replace_leaves(list(arguments), lambda leaf: fresh.append(leaf) if isinstance(leaf, torch.Tensor) else None)
+        specs = iter(self._on_device(lambda: self._control.begin_call(fresh, poison=poison, interference=interference)))
+        named = replace_leaves(
+            list(arguments), lambda leaf: self._grant(next(specs)) if isinstance(leaf, torch.Tensor) else leaf
+        )
+        data, payload = pack(replace_leaves(named, self._argument))
         start = time.monotonic()
-        self._on_device(self._control.begin_call)
+        after: Interference | None = None if interference is None else "none"
         try:
             answer = self._ask({"do": "call", "inputs": data}, payload)
         except SessionError as error:
             if self._over is None:
-                error.record = self._on_device(lambda: self._control.end_call(freeze=True))
+                error.record = self._on_device(lambda: self._control.end_call(freeze=True, interference=after))
             raise
+        seconds = time.monotonic() - start
         claimed = self._checked(lambda: _claims(answer))
         handles = [claim["handle"] for claim in claimed if isinstance(claim.get("handle"), int)]
-        record = self._on_device(lambda: self._control.end_call(freeze=True, outputs=handles))
+        record = self._on_device(lambda: self._control.end_call(freeze=True, outputs=handles, interference=after))
         known = dict(zip(handles, record.outputs, strict=True))
         outputs = [self._output(claim, known) for claim in claimed]
-        return CallResult(outputs, str(answer.get("type"))[:100], record, time.monotonic() - start)
+        return CallResult(outputs, str(answer.get("type"))[:100], record, seconds, named)
+
+    def _grant(self, spec: TensorSpec) -> int:
+        self._specs[spec.handle] = spec
+        return spec.handle
 
     def _argument(self, value: Any) -> Any:
         if isinstance(value, Plain):
             return value.value
         if isinstance(value, int) and not isinstance(value, bool) and value in self._specs:
-            return {"granted": encode(self._specs[value])}
-        if isinstance(value, (list, tuple)):
-            return [self._argument(item) for item in value]
+            return Granted(self._specs[value])
         return value
 
     def _output(self, claim: dict[str, Any], known: dict[int, Any]) -> Output:
@@ -133,9 +147,10 @@ class Session:
                 raise self._end(
                     "tampering", "ForgedHandle", f"the answer names a tensor {handle} that is not the candidate's"
                 )
-            value = self._on_device(lambda: self._control.get_tensor(handle))
             spec = found.spec
-            return Output(value, handle, spec.shape, spec.stride, spec.dtype, "cuda:0", python_type, found.storage)
+            return Output(
+                found.value, handle, spec.shape, spec.stride, spec.dtype, "cuda:0", python_type, found.storage
+            )
         if "device" in claim:  # a tensor that is not on the device: described, never read
             shape, stride = self._checked(lambda: (tuple(map(int, claim["shape"])), tuple(map(int, claim["stride"]))))
             return Output(
@@ -155,9 +170,7 @@ class Session:
 
     def put(self, tensor: torch.Tensor) -> int:
         """Copy a host tensor into a new allocation on the device and grant it; returns its handle."""
-        spec = self._on_device(lambda: self._control.put_tensor(tensor))
-        self._specs[spec.handle] = spec
-        return spec.handle
+        return self._grant(self._on_device(lambda: self._control.put_tensor(tensor)))
 
     def write(self, handle: int, tensor: torch.Tensor) -> None:
         """Replace the contents of a granted input in place: same handle, same address, same object in the runner."""
@@ -166,6 +179,10 @@ class Session:
     def read(self, handle: int) -> torch.Tensor:
         """What a device tensor holds now: an input, or an output of any call that is not released yet."""
         return self._on_device(lambda: self._control.get_tensor(handle))
+
+    def changed(self) -> list[int]:
+        """Handles of outputs whose bytes are no longer what the call that returned them ended with."""
+        return self._on_device(self._control.changed)
 
     def release(self, handles: Iterable[int]) -> None:
         """Let inputs and outputs go."""
@@ -350,6 +367,13 @@ def describe_status(status: int) -> str:
             return f"{signal.Signals(number).name}: killed by signal {number}"
         return f"signal {number}"
     return f"exited with code {status >> 8}"
+
+
+def _parameters(entries: Any) -> dict[str, ParameterSpec]:
+    return {
+        str(name): ParameterSpec(tuple(int(size) for size in entry["shape"]), DTYPES[entry["dtype"]])
+        for name, entry in entries.items()
+    }
 
 
 def _claims(answer: Any) -> list[dict[str, Any]]:

@@ -5,14 +5,33 @@ Tuples come back as lists, except where they are marked; a value of any other ty
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from drkernel.sim.protocol import DTYPES, ProtocolError
+from drkernel.sim.protocol import DTYPES, ProtocolError, TensorSpec, decode, encode
 from drkernel.sim.wire import bytes_of, describe, tensor_of
 
 _DEPTH = 32
+
+
+@dataclass(frozen=True)
+class Granted:
+    """A tensor on the device that the judge has granted, where an argument is meant to be it."""
+
+    spec: TensorSpec
+
+
+def replace_leaves(value: Any, new: Callable[[Any], Any]) -> Any:
+    """``value`` with every leaf of its lists, tuples and dicts replaced by ``new(leaf)``."""
+    if isinstance(value, (list, tuple)):
+        items = [replace_leaves(item, new) for item in value]
+        return tuple(items) if isinstance(value, tuple) else items
+    if isinstance(value, dict):
+        return {key: replace_leaves(item, new) for key, item in value.items()}
+    return new(value)
 
 
 def pack(value: Any) -> tuple[Any, bytes]:
@@ -32,6 +51,8 @@ def _pack(value: Any, payload: bytearray) -> Any:
         return {"c": [repr(value.real), repr(value.imag)]}
     if isinstance(value, torch.dtype):
         return {"d": str(value).removeprefix("torch.")}
+    if isinstance(value, Granted):
+        return {"g": encode(value.spec)}
     if isinstance(value, torch.Tensor):
         if value.device.type != "cpu":
             raise TypeError(f"a tensor on {value.device} cannot cross; give host tensors")
@@ -66,6 +87,8 @@ def unpack(data: Any, payload: bytes | bytearray | memoryview, depth: int = 0) -
             return complex(float(body[0]), float(body[1]))
         if tag == "d":
             return DTYPES[body]
+        if tag == "g":
+            return Granted(decode(body))
         if tag == "u":
             return tuple(unpack(item, payload, depth + 1) for item in body)
         if tag == "o":
