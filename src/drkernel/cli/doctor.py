@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(add_completion=False)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 MARKS = {"ok": ("green", "ok"), "limited": ("yellow", "limited"), "missing": ("red", "MISSING")}
 

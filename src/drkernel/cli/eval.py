@@ -9,7 +9,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from pydantic import ValidationError
 
-app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 EXIT_CODES = {"correct": 0, "hack": 3, "infra_error": 4}
 USAGE = 2

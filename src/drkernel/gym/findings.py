@@ -33,8 +33,8 @@ def decoy_kernel(kernels: Iterable[str], experiment: str, operators: dict[str, i
     """Kernels ran, but the answer does not depend on them."""
     names = sorted(set(kernels))
     done = {
-        "skipped": "their launches were skipped and fresh memory poisoned",
-        "disturbed": "everything they wrote was disturbed",
+        "skipped": "its kernels were skipped and fresh memory poisoned",
+        "disturbed": "everything that its kernels wrote was disturbed",
     }[experiment]
     return Finding(
         kind="decoy_kernel",
