@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from drkernel.sim.autocast import autocast_on
 from drkernel.sim.cuda_api import cuda_api_on
 from drkernel.sim.driver import SimDriver, triton_on
 from drkernel.sim.engine import Depth, DeviceEngine
@@ -134,6 +135,7 @@ def host_side(spec: GPUSpec, channel: Channel) -> Iterator[DeviceLink]:
             triton_on(SimDriver(spec, link)),
             OperatorMode(link),
             DeviceArgumentMode(link),
+            autocast_on(),
             libraries,
         ):
             yield link

@@ -69,6 +69,9 @@ def _stream_classes(link: DeviceLink) -> tuple[type, type]:
         def query(self) -> bool:
             return True
 
+        def is_capturing(self) -> bool:
+            return False
+
         def record_event(self, event: Any = None) -> Any:
             event = event or Event(enable_timing=True)
             event.record(self)

@@ -84,6 +84,8 @@ class LibraryCalls:
         plain = plain and (self.attention_dropout or not dropout_p)
         if not plain or not query.shape[-1] == key.shape[-1] == value.shape[-1]:
             return NotImplemented
+        if any(operand.stride(-1) != 1 for operand in (query, key, value)):
+            return NotImplemented  # the fused kernels take rows only, here as on a GPU
         if attn_mask is not None and attn_mask.dtype == torch.bool:
             attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(attn_mask.logical_not(), -torch.inf)
         options = {"attn_mask": attn_mask, "scale": scale}

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from drkernel.sim.protocol import GeneratorRef
-from drkernel.sim.tensor import CUDA, META, DeviceLink, DeviceTensor
+from drkernel.sim.tensor import CUDA, META, DeviceLink, DeviceTensor, is_composite
 
 LEGACY_TYPES = {
     "Half": torch.float16, "BFloat16": torch.bfloat16, "Float": torch.float32, "Double": torch.float64,
@@ -36,6 +36,9 @@ class OperatorMode(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if DeviceTensor in types:
+            if is_composite(func):  # inference mode does not take composite operators apart
+                with self:
+                    return func.decompose(*args, **kwargs)
             return self.link.dispatch(func, args, kwargs)
         device = kwargs.get("device")
         if device is not None and device.type in ("cuda", "meta") and not getattr(_plain_meta, "depth", 0):
@@ -222,9 +225,10 @@ def _set_data(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """``host.data = device_tensor``, by which host code moves a parameter in place."""
     target, value = args
     if isinstance(value, DeviceTensor) and not isinstance(target, DeviceTensor):
-        value = value.detach()
-        moved = torch.nn.Parameter(value, target.requires_grad) if isinstance(target, torch.nn.Parameter) else value
-        torch.utils.swap_tensors(target, moved)
+        moved: Any = value.detach()
+        if isinstance(target, torch.nn.Parameter):
+            moved = torch.nn.Parameter(moved, target.requires_grad)
+        value._link.become(target, moved)
         return None
     return func(target, value)
 

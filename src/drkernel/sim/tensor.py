@@ -20,6 +20,8 @@ from drkernel.sim.protocol import Channel, Ref, TensorSpec, UnsupportedOp
 CUDA = torch.device("cuda", 0)
 META = torch.device("meta")
 HOST = torch.device("cpu")
+AUTOCAST = torch._C.DispatchKeySet(torch._C._dispatch_key_parse("AutocastPrivateUse1"))
+"""lets ``autocast.py`` see operators on device tensors above autograd; torch's autocast for CUDA wants CUDA tensors"""
 MIXED_DEVICES = (
     "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! "
     "(when checking arguments of {op})"
@@ -71,8 +73,9 @@ class DeviceTensor(torch.Tensor):
     @staticmethod
     def __new__(cls, spec: TensorSpec, owner: _Owner) -> DeviceTensor:
         tensor = torch.Tensor._make_wrapper_subclass(
-            cls, spec.shape, strides=spec.stride, storage_offset=spec.offset, dtype=spec.dtype, device=META
-        )
+            cls, spec.shape, strides=spec.stride, storage_offset=spec.offset, dtype=spec.dtype, device=META,
+            _extra_dispatch_keys=AUTOCAST,
+        )  # fmt: skip
         tensor._handle = spec.handle
         tensor._address = spec.address
         tensor._owner = owner
@@ -229,6 +232,13 @@ class DeviceLink:
         self._known[spec.handle] = tensor = DeviceTensor(spec, owner)
         return tensor
 
+    def become(self, target: torch.Tensor, moved: DeviceTensor) -> None:
+        """Make ``target``, a host tensor, the device tensor ``moved``, as the same Python object."""
+        self._known.pop(moved._handle, None)  # torch swaps only what nothing refers to weakly
+        torch.utils.swap_tensors(target, moved)
+        assert isinstance(target, DeviceTensor)
+        self._known[target._handle] = target
+
     def dispatch(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run one ATen operator that has a device tensor, or a device among its arguments."""
         if self.closed:
@@ -368,6 +378,13 @@ def _written_argument(schema: Any) -> int | None:
 @lru_cache(maxsize=4096)
 def _facts_of(func: Any) -> _Facts:
     return _Facts(func)
+
+
+@lru_cache(maxsize=4096)
+def is_composite(func: Any) -> bool:
+    """Whether an operator is one that torch takes apart into others before they reach a device."""
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key)
 
 
 def tensors_of(args: Any, kwargs: Any) -> list[torch.Tensor]:

@@ -1,0 +1,157 @@
+"""``torch.cuda`` while a device is simulated: its answers, streams and events, and that everything is put back."""
+
+import pytest
+import torch
+
+from drkernel import sim
+from drkernel.sim.spec import get_spec, known_gpus
+
+
+@pytest.fixture
+def dev():
+    with sim.device("h100") as device:
+        yield device
+
+
+@pytest.mark.parametrize("name", known_gpus())
+def test_queries_answer_from_the_spec(name):
+    spec = get_spec(name)
+    with sim.device(name):
+        assert torch.cuda.is_available() and torch.cuda.device_count() == 1 and torch.cuda.current_device() == 0
+        assert torch.cuda.get_device_name() == spec.full_name
+        assert torch.cuda.get_device_capability() == spec.capability
+        properties = torch.cuda.get_device_properties("cuda")
+        assert properties.multi_processor_count == spec.sm_count and properties.total_memory == spec.hbm_bytes
+        assert torch.cuda.mem_get_info()[1] == spec.hbm_bytes
+        assert torch.cuda.is_bf16_supported() and torch.accelerator.is_available()
+        assert torch.accelerator.current_accelerator() == torch.device("cuda")
+        assert (torch.version.hip is not None) == (spec.vendor == "amd")
+
+
+def test_devices_and_contexts(dev):
+    torch.cuda.set_device(0)
+    with torch.cuda.device(0), torch.cuda.device_of(torch.zeros(1, device="cuda")):
+        assert torch.zeros(1, device="cuda").is_cuda
+    for wrong in (lambda: torch.cuda.set_device(1), lambda: torch.cuda.device(2)):
+        with pytest.raises(RuntimeError, match="invalid device ordinal"):
+            wrong()
+
+
+def test_memory_statistics(dev):
+    torch.cuda.reset_peak_memory_stats()
+    x = torch.zeros(1 << 20, device="cuda")
+    assert torch.cuda.memory_stats()["allocated_bytes.all.current"] == torch.cuda.memory_allocated() == 4 << 20
+    del x
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_allocated() == 0 and torch.cuda.max_memory_allocated() == 4 << 20
+    assert "allocated_bytes" in torch.cuda.memory_summary()
+
+
+def test_events_read_the_modelled_clock(dev):
+    x = torch.ones(1 << 20, device="cuda")
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    for _ in range(20):
+        x = x + 1
+    end.record()
+    torch.cuda.synchronize()
+    row = next(row for row in dev.profile().rows if row.name == "aten.add")
+    assert start.elapsed_time(end) == pytest.approx(row.seconds * 1e3, rel=0.3)
+    with pytest.raises(RuntimeError, match="must be recorded"):
+        start.elapsed_time(torch.cuda.Event(enable_timing=True))
+    with pytest.raises(ValueError, match="enable_timing"):
+        start.elapsed_time(torch.cuda.Event())
+
+
+def test_streams(dev):
+    side = torch.cuda.Stream()
+    assert torch.cuda.current_stream() == torch.cuda.default_stream() and torch.cuda.current_stream().cuda_stream == 0
+    with torch.cuda.stream(side):
+        assert torch.cuda.current_stream() is side and side.cuda_stream != 0
+        x = torch.ones(3, device="cuda") * 2
+    assert torch.cuda.current_stream() is torch.cuda.default_stream()
+    side.wait_stream(torch.cuda.current_stream())
+    event = side.record_event()
+    torch.cuda.current_stream().wait_event(event)
+    event.wait(), event.synchronize(), side.synchronize()
+    assert side.query() and event.query() and x.tolist() == [2.0] * 3
+    x.record_stream(side)
+
+
+def test_random_state_is_the_devices_own(dev):
+    torch.manual_seed(1)
+    host_first = torch.randn(3)
+    torch.manual_seed(1)
+    torch.randn(3, device="cuda")
+    assert torch.equal(torch.randn(3), host_first), "drawing on the device leaves the host's generator alone"
+    state = torch.cuda.get_rng_state()
+    first = torch.rand(4, device="cuda").cpu()
+    torch.nn.functional.dropout(torch.ones(100, device="cuda"), 0.5)
+    torch.cuda.set_rng_state(state)
+    assert torch.equal(torch.rand(4, device="cuda").cpu(), first)
+    torch.cuda.manual_seed(11)
+    assert torch.cuda.initial_seed() == 11
+    with torch.random.fork_rng(devices=[0]):
+        inside = torch.rand(2, device="cuda").cpu()
+    assert torch.equal(torch.rand(2, device="cuda").cpu(), inside)
+    dropped = torch.nn.functional.dropout(torch.ones(1000, device="cuda"), 0.5)
+    assert 300 < (dropped == 0).sum().item() < 700
+
+
+def test_generators_of_the_wrong_device_are_refused(dev):
+    with pytest.raises(RuntimeError, match="Expected a 'cuda' device type for generator but found 'cpu'"):
+        torch.rand(3, device="cuda", generator=torch.Generator())
+    with pytest.raises(RuntimeError, match="Expected a 'cpu' device type for generator but found 'cuda'"):
+        torch.rand(3, generator=torch.Generator(device="cuda"))
+    with pytest.raises(RuntimeError, match="Expected a 'cuda' device type for generator"):
+        torch.zeros(3, device="cuda").normal_(generator=torch.Generator())
+
+
+def snapshot() -> dict:
+    """Everything that a device replaces, by identity."""
+    import triton
+    import triton.compiler
+    import triton.testing
+    from triton.language.semantic import TritonSemantic
+
+    owners = (
+        torch, torch.cuda, torch.cuda.random, torch.accelerator, torch.version, torch._VF, torch.nn.functional,
+        torch.Tensor, triton, triton.compiler, triton.compiler.compiler, triton.testing, TritonSemantic,
+    )  # fmt: skip
+    found: dict = {(owner.__name__, name): id(value) for owner in owners for name, value in vars(owner).items()}
+    found["modes"] = (torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack())
+    found["driver"] = id(triton.runtime.driver._active)
+    return found
+
+
+def test_everything_is_put_back_also_after_an_error():
+    with sim.device("h100"):  # what torch loads lazily on first use is loaded now
+        torch.ones(2, device="cuda").sum().item()
+    before = snapshot()
+    with sim.device("h100"):
+        assert snapshot() != before
+    assert snapshot() == before
+    with pytest.raises(ZeroDivisionError), sim.device("a100"):
+        raise ZeroDivisionError
+    assert snapshot() == before
+    assert not torch.cuda.is_available()
+    with pytest.raises((RuntimeError, AssertionError), match="CUDA"):
+        torch.zeros(2, device="cuda")
+
+
+def test_devices_do_not_nest(dev):
+    with pytest.raises(RuntimeError, match="already active"), sim.device("a100"):
+        pass
+    assert torch.cuda.get_device_name() == dev.spec.full_name
+
+
+def test_wrong_arguments_are_named():
+    for wrong, message in (
+        ({"name": "gtx970"}, "no GPU named 'gtx970'"),
+        ({"checks": "often"}, "checks must be"),
+        ({"depth": "deep"}, "depth must be"),
+    ):
+        with pytest.raises(ValueError, match=message), sim.device(**wrong):
+            pass
+    with sim.device("h100"):
+        pass
