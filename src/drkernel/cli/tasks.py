@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -138,6 +139,7 @@ def check(
     if scale is not None and scale not in LIMITS:
         _usage(f"--scale {scale!r} is unknown; there are: {', '.join(LIMITS)}")
     tasks = _load(spec, precision, level, tag, match)
+    warnings.filterwarnings("ignore", module="torch")  # the references', not the gate's
     torch.set_num_threads(1)  # tasks are small: threads cost more than they give, ruinously so on a busy machine
     results = []
     for task in _progress(tasks, quiet=as_json):

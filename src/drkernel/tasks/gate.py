@@ -117,7 +117,7 @@ def _reference_faults(instance: Instance, calls: list[Call]) -> list[str]:
 def _run_controls(instance: Instance, calls: list[Call], seed: int) -> Iterator[ControlResult]:
     """Every control on every output it applies to."""
     stale = instance.run(instance.problem.reference.draw_inputs(seed + 1000))
-    lower = [_lower_precision(instance, call) for call in calls]
+    lower = [reference_in_lower_precision(instance, call) for call in calls]
     for index, first in enumerate(calls[0].oracle.outputs):
         expected = [call.oracle.outputs[index] for call in calls]
         answers: dict[str, list[RawOutput]] = {
@@ -198,7 +198,7 @@ def _same_shape_inputs(call: Call, index: int) -> list[int]:
     ]
 
 
-def _lower_precision(instance: Instance, call: Call) -> list[RawOutput]:
+def reference_in_lower_precision(instance: Instance, call: Call) -> list[RawOutput]:
     """The reference computed in the next lower precision.
 
     Real arithmetic in the lower dtype; where that does not run, or overflows its range, and below bf16 (no fp8

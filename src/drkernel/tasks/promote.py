@@ -28,11 +28,22 @@ class PromoteToDouble(TorchFunctionMode):
     """Within the block, half and single precision tensors and dtype requests become double. Thread-local."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        args = tree_map(_promoted, args)
-        kwargs = {key: tree_map(_promoted, value) for key, value in (kwargs or {}).items()}
+        args = _carried(args)
+        kwargs = {key: _carried(value) for key, value in (kwargs or {}).items()}
         if getattr(func, "__name__", "") in _CASTS and len(args) == 1 and isinstance(args[0], torch.Tensor):
             return args[0].double()
-        return tree_map(_promoted, func(*args, **kwargs))
+        return _carried(func(*args, **kwargs))
+
+
+def _carried(value: Any) -> Any:
+    """:func:`_promoted` on every leaf; tree_map alone would take most of a tiny task's time."""
+    if isinstance(value, (torch.Tensor, torch.dtype)):
+        return _promoted(value)
+    if value is None or isinstance(value, (int, float, str)):
+        return value
+    if type(value) in (tuple, list):
+        return type(value)(map(_carried, value))
+    return tree_map(_promoted, value)
 
 
 def _promoted(value: Any) -> Any:
