@@ -94,12 +94,14 @@ class Trial:
         try:
             with self.phase("load"):
                 given = side.instance
-                session.load(self.request.candidate, given.init_args, given.init_kwargs, seed=side.build_seed)
+                loaded = session.load(self.request.candidate, given.init_args, given.init_kwargs, seed=side.build_seed)
             if self.settings.unsafe_no_checks:
                 self._judge_naively(side, session)
                 return
             with self.phase("checks"):
-                wrong = self._hand_over(side, session)
+                wrong = side.bind(loaded.parameters)
+                if wrong is None and side.pairs:
+                    session.load_state(side.state())
                 if wrong is not None:
                     self.fields["correctness"] = Correctness(checked_calls=0, passed_calls=0, message=wrong)
                     return
@@ -110,12 +112,6 @@ class Trial:
         finally:
             self.fields["sandbox"] = session.report()
             self.fields["stdout"] = session.stdout()
-
-    def _hand_over(self, side: ExpectedSide, session: Session) -> str | None:
-        wrong = side.bind(session.parameters())
-        if wrong is None and side.pairs:
-            session.load_state(side.state())
-        return wrong
 
     def _check(self, side: ExpectedSide, session: Session) -> None:
         """Checked calls in their secret order, the knock-out at a secret place among them."""

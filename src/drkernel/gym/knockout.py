@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from drkernel.gym import findings as show
-from drkernel.gym.checks import put_all, values_of
+from drkernel.gym.checks import arguments_of, values_of
 from drkernel.gym.expected import ExpectedSide
 from drkernel.gym.session import Session, SessionError
 from drkernel.sim.interfere import Interference
@@ -39,24 +39,19 @@ def knock_out(side: ExpectedSide, session: Session) -> Finding | None:
 def disturb(side: ExpectedSide, session: Session) -> Finding | None:
     """The *disturb* experiment. Disturbed indices may break the device for good: do it last."""
     inputs = side.reference.draw_inputs(side.seeds("disturb"))
-    session.set_poison("nan")
-    session.call(put_all(session, inputs))  # what the host reads in this call it reads again in the next
+    session.call(arguments_of(inputs), poison="nan")  # what the host reads in this call it reads again in the next
     return _experiment(side, session, inputs, "disturb", "disturbed")
 
 
 def _experiment(
     side: ExpectedSide, session: Session, inputs: list[Any], how: Interference, word: str
 ) -> Finding | None:
-    session.interfere(how)
-    session.set_poison("random")
     try:
-        result = session.call(put_all(session, inputs))
+        result = session.call(arguments_of(inputs), poison="random", interference=how)
     except SessionError as error:
         if error.kind != "runtime_error":
             raise
         return None
-    finally:
-        session.interfere("none")
     launched = [launch.name for launch in result.record.launches]
     if launched and _still_right(values_of(result), inputs, side):
         return show.decoy_kernel(launched, word, result.record.operators)

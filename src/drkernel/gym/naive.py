@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import torch
 
-from drkernel.gym.checks import put_all, values_of
+from drkernel.gym.checks import arguments_of, values_of
 from drkernel.gym.expected import ExpectedSide
 from drkernel.gym.session import Session
 from drkernel.sim.control import CallRecord
@@ -27,7 +27,7 @@ def naive_check(side: ExpectedSide, session: Session, calls: int) -> tuple[Corre
     expected = side.instance.run(inputs)
     passed = 0
     for _ in range(calls):
-        result = session.call(put_all(session, inputs))
+        result = session.call(arguments_of(inputs))
         passed += naive_match(values_of(result), expected)
     return Correctness(checked_calls=calls, passed_calls=passed), result.record
 
