@@ -73,3 +73,11 @@ def test_teacher_follows_its_mix_and_mends():
     assert [teacher.next_answer()[0] for _ in range(3)] == ["lazy", "fused", "fused"]
     with pytest.raises(ValueError, match="above 0"):
         Mix(fused=0, lazy=0, bad_mask=0, compile_error=0, forgotten_step=0)
+
+
+def test_every_line_of_a_heldout_answer_occurs_in_training_answers():
+    """What is new in a held-out problem is how its lines are put together, never a line."""
+    seen = {line for p in generate_problems("train", 1500, 0) for line in write_answer(p, Style()).splitlines()}
+    answers = [write_answer(problem, Style()) for problem in generate_problems("heldout", 100, 0)]
+    missing = sorted({line for answer in answers for line in answer.splitlines()} - seen)
+    assert len(missing) <= 0.1 * len({line for answer in answers for line in answer.splitlines()}), missing

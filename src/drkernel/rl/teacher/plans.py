@@ -48,6 +48,9 @@ class Mix(Config):
 class TeacherConfig(Config):
     """How the program teacher behaves."""
 
+    variety: Literal["full", "blocks"] = Field(
+        "full", description="'full' varies names and block sizes, 'blocks' only sizes: easier for a very small model"
+    )
     first: Mix = Field(Mix(), description="plans of the first turn")
     mend: float = Field(0.6, ge=0, le=1, description="chance that a turn after a failure is the right fused answer")
     improve: float = Field(0.5, ge=0, le=1, description="chance that a turn after a lazy answer is fused")
@@ -60,7 +63,7 @@ class ProgramTeacher:
         self.problem = problem
         self.config = config
         self.rng = rng
-        self.style = Style.draw(rng)
+        self.style = Style.draw(rng, names=config.variety == "full")
         self.plan: Plan | None = None
 
     def next_answer(self) -> tuple[Plan, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 
 from drkernel.rl.teacher.problem import CORES, Problem
 from drkernel.task import Provenance, Task
@@ -15,10 +16,9 @@ COLS = {columns}
 class Model(torch.nn.Module):
     def forward(self, {arguments}):
 {body}
-        return x
 
 def get_inputs():
-    return [{inputs}]
+{inputs}
 
 def get_init_inputs():
     return []
@@ -32,11 +32,21 @@ def arguments(problem: Problem) -> list[str]:
 
 
 def statements(problem: Problem) -> list[str]:
-    """The reference's statements, one per step."""
-    lines = [f"x = {step.text('torch', 'x')}" for step in problem.before]
+    """The reference's statements: ``v1 = ...``, ``v2 = ...``, one per step, each a function of the one before."""
+    lines: list[str] = []
+
+    def value() -> str:
+        return f"v{len(lines)}" if lines else "x"
+
+    for step in problem.before:
+        lines.append(f"v{len(lines) + 1} = {step.text('torch', value())}")
     if problem.core:
-        lines += CORES[problem.core].torch
-    return lines + [f"x = {step.text('torch', 'x')}" for step in problem.after]
+        (rule,) = CORES[problem.core].torch
+        right = re.sub(r"\bx\b", value(), rule.split(" = ", 1)[1])
+        lines.append(f"v{len(lines) + 1} = {right}")
+    for step in problem.after:
+        lines.append(f"v{len(lines) + 1} = {step.text('torch', value())}")
+    return lines
 
 
 def reference_source(problem: Problem) -> str:
@@ -45,13 +55,15 @@ def reference_source(problem: Problem) -> str:
     shapes = ["ROWS, DEPTH", "DEPTH, COLS"] if matmul else ["ROWS, COLS"]
     # a bias has one value a column, also where the core has reduced the columns away (never drawn there)
     shapes += ["COLS" if role == "bias" else "ROWS, COLS" for _, role in problem.operands]
+    lines = statements(problem)
+    inputs = [f"{name} = torch.randn({shape})" for name, shape in zip(arguments(problem), shapes, strict=True)]
     return TEMPLATE.format(
         rows=problem.rows,
         columns=problem.columns,
         depth=f"DEPTH = {problem.depth}\n" if matmul else "",
         arguments=", ".join(arguments(problem)),
-        body="\n".join(f"        {line}" for line in statements(problem)),
-        inputs=", ".join(f"torch.randn({shape})" for shape in shapes),
+        body="\n".join(f"        {line}" for line in [*lines, f"return v{len(lines)}"]),
+        inputs="\n".join(f"    {line}" for line in [*inputs, f"return [{', '.join(arguments(problem))}]"]),
     )
 
 

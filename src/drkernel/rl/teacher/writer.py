@@ -35,7 +35,7 @@ class Style:
     """The writer's habits: names and block sizes."""
 
     kernel: str = "kernel"
-    value: str = "a"
+    value: str = "v"
     index: str = "i"
     mask: str = "m"
     out: str = "o"
@@ -43,16 +43,19 @@ class Style:
     tile: int = 16
 
     @staticmethod
-    def draw(rng: random.Random) -> Style:
-        """A style of one's own, from the generator."""
+    def draw(rng: random.Random, names: bool = True) -> Style:
+        """A style of one's own, from the generator; without ``names`` only the sizes of blocks are drawn."""
+        block, tile = rng.choice((128, 256, 512, 1024)), rng.choice((16, 32))
+        if not names:
+            return Style(block=block, tile=tile)
         return Style(
             kernel=rng.choice(("kernel", "fused", "fused_kernel", "k")),
-            value=rng.choice(("a", "v", "t")),
+            value=rng.choice(("v", "t", "a")),
             index=rng.choice(("i", "offs", "idx")),
             mask=rng.choice(("m", "mask")),
             out=rng.choice(("o", "out")),
-            block=rng.choice((128, 256, 512, 1024)),
-            tile=rng.choice((16, 32)),
+            block=block,
+            tile=tile,
         )
 
 
@@ -80,22 +83,23 @@ def can_have(problem: Problem, flaw: Flaw) -> bool:
 
 
 def _write_pointwise(problem: Problem, style: Style, bad_mask: bool) -> str:
-    v, i, m = style.value, style.index, style.mask
+    i, m = style.index, style.mask
+    indices = {"same": i, "bias": f"{i} % c"}
+    values, last = _step_lines(problem.before, style, "x0", 0)
     body = [
         f"{i} = tl.program_id(0) * B + tl.arange(0, B)",
         f"{m} = {i} < n - 1" if bad_mask else f"{m} = {i} < n",
-        f"{v} = tl.load(x + {i}, mask={m})",
-        *_step_lines(problem.before, v, {"same": i, "bias": f"{i} % c"}, m),
-        f"tl.store({style.out} + {i}, {v}, mask={m})",
+        f"x0 = tl.load(x + {i}, mask={m})",
+        *_operand_loads(problem.steps, indices, m),
+        *values,
+        f"tl.store({style.out} + {i}, {last}, mask={m})",
     ]
     has_bias = any(role == "bias" for _, role in problem.operands)
     pointers = ["x"] + [name for name, _ in problem.operands]
     host = [
         f"{style.out} = torch.empty_like(x)",
         "n = x.numel()",
-        f"{style.kernel}[(triton.cdiv(n, {style.block}),)]({', '.join(pointers)}, {style.out}, n, "
-        + ("x.shape[-1], " if has_bias else "")
-        + f"B={style.block})",
+        _flat_launch(style, pointers, style.out, "x", has_bias),
         f"return {style.out}",
     ]
     parameters = [*pointers, style.out, "n", *(["c"] if has_bias else []), "B: tl.constexpr"]
@@ -103,31 +107,38 @@ def _write_pointwise(problem: Problem, style: Style, bad_mask: bool) -> str:
 
 
 def _write_row(problem: Problem, style: Style, bad_mask: bool) -> str:
-    v, i, m = style.value, style.index, style.mask
+    i, m = style.index, style.mask
     assert problem.core is not None
     core = CORES[problem.core]
-    operand_index = {"same": f"r * n + {i}", "bias": i}
+    mask = f"{m} = {i} < n"
+    before, value = _step_lines(problem.before, style, "x0", 0)
+    lanes_are_zero = core.padding == "0.0" and all(step.rule.zero_at_zero for step in problem.before)
+    if core.padding and not lanes_are_zero and not bad_mask:
+        before.append(f"{value} = tl.where({m}, {value}, {core.padding})")
+    if bad_mask and lanes_are_zero:
+        mask = f"{m} = {i} < n - 1"
+    number = len(problem.before) + 1
+    middle = []
+    for line in core.triton:
+        right = line.split(" = ", 1)[1].format(v=value, m=m, n="n")
+        value = f"{style.value}{number}"
+        middle.append(f"{value} = {right}")
+    after, value = _step_lines(problem.after, style, value, number)
     body = [
         "r = tl.program_id(0)",
         f"{i} = tl.arange(0, B)",
-        f"{m} = {i} < n",
-        f"{v} = tl.load(x + r * n + {i}, mask={m}, other=0.0)",
-        *_step_lines(problem.before, v, operand_index, m),
+        mask,
+        f"x0 = tl.load(x + r * n + {i}, mask={m}, other=0.0)",
+        *_operand_loads(problem.steps, {"same": f"r * n + {i}", "bias": i}, m),
+        *before,
+        *middle,
+        *after,
     ]
-    lanes_are_zero = core.padding == "0.0" and all(step.rule.zero_at_zero for step in problem.before)
-    if core.padding and not lanes_are_zero and not bad_mask:
-        body.append(f"{v} = tl.where({m}, {v}, {core.padding})")
-    if bad_mask and lanes_are_zero:
-        body[2] = f"{m} = {i} < n - 1"
-    body += [line.format(v=v, m=m, n="n") for line in core.triton]
     if core.reduces:
-        body += [*_step_lines(problem.after, v, {}, m), f"tl.store({style.out} + r, {v})"]
+        body.append(f"tl.store({style.out} + r, {value})")
         out = "torch.empty(x.shape[0], device=x.device)"
     else:
-        body += [
-            *_step_lines(problem.after, v, operand_index, m),
-            f"tl.store({style.out} + r * n + {i}, {v}, mask={m})",
-        ]
+        body.append(f"tl.store({style.out} + r * n + {i}, {value}, mask={m})")
         out = "torch.empty_like(x)"
     pointers = ["x"] + [name for name, _ in problem.operands]
     host = [
@@ -140,21 +151,24 @@ def _write_row(problem: Problem, style: Style, bad_mask: bool) -> str:
 
 
 def _write_matmul(problem: Problem, style: Style, bad_mask: bool) -> str:
-    v, m = style.value, style.mask
+    m = style.mask
     depth_mask = "" if bad_mask else " & (q[None, :] < K)"
     depth_mask_w = "" if bad_mask else "(q[:, None] < K) & "
+    first = f"{style.value}1"
+    values, last = _step_lines(problem.after, style, first, 1)
     body = [
         "i = tl.program_id(0) * B + tl.arange(0, B)[:, None]",
         "j = tl.program_id(1) * B + tl.arange(0, B)[None, :]",
-        f"{v} = tl.zeros((B, B), tl.float32)",
+        f"{m} = (i < M) & (j < N)",
+        *_operand_loads(problem.after, {"same": "i * N + j", "bias": "j"}, m, bias_mask="j < N"),
+        f"{first} = tl.zeros((B, B), tl.float32)",
         "for s in range(0, K, B):",
         "    q = s + tl.arange(0, B)",
-        f"    p = tl.load(x + i * K + q[None, :], mask=(i < M){depth_mask}, other=0.0)",
-        f"    b = tl.load(w + q[:, None] * N + j, mask={depth_mask_w}(j < N), other=0.0)",
-        f'    {v} += tl.dot(p, b, input_precision="ieee")',
-        f"{m} = (i < M) & (j < N)",
-        *_step_lines(problem.after, v, {"same": "i * N + j", "bias": "j"}, m, bias_mask="j < N"),
-        f"tl.store({style.out} + i * N + j, {v}, mask={m})",
+        f"    x0 = tl.load(x + i * K + q[None, :], mask=(i < M){depth_mask}, other=0.0)",
+        f"    w0 = tl.load(w + q[:, None] * N + j, mask={depth_mask_w}(j < N), other=0.0)",
+        f'    {first} += tl.dot(x0, w0, input_precision="ieee")',
+        *values,
+        f"tl.store({style.out} + i * N + j, {last}, mask={m})",
     ]
     pointers = ["x", "w"] + [name for name, _ in problem.operands]
     host = [
@@ -174,43 +188,59 @@ def _write_lazy(problem: Problem, style: Style, rng: random.Random) -> str:
     at_end = bool(problem.after) or problem.core is None
     steps = problem.after if problem.after else problem.before
     step = steps[-1] if at_end else steps[0]
-    rest = statements(problem)
-    rest = rest[:-1] if at_end else rest[1:]
-    v, i, m = style.value, style.index, style.mask
-    indices = {"same": i, "bias": f"{i} % c"}
+    torch_lines = statements(problem)
+    total = len(torch_lines)
+    source = f"v{total - 1}" if at_end and total > 1 else "x"
+    i, m = style.index, style.mask
+    values, last = _step_lines((step,), style, "x0", total - 1 if at_end else 0)
     body = [
         f"{i} = tl.program_id(0) * B + tl.arange(0, B)",
         f"{m} = {i} < n",
-        f"{v} = tl.load(x + {i}, mask={m})",
-        *_step_lines((step,), v, indices, m),
-        f"tl.store({style.out} + {i}, {v}, mask={m})",
+        f"x0 = tl.load(x + {i}, mask={m})",
+        *_operand_loads((step,), {"same": i, "bias": f"{i} % c"}, m),
+        *values,
+        f"tl.store({style.out} + {i}, {last}, mask={m})",
     ]
-    pointers = ["x"] + ([step.operand] if step.operand else [])
+    operands = [step.operand] if step.operand else []
     has_bias = step.rule.operand == "bias"
-    launch = (
-        f"{style.kernel}[(triton.cdiv(n, {style.block}),)]({', '.join(pointers)}, {style.out}, n, "
-        + ("x.shape[-1], " if has_bias else "")
-        + f"B={style.block})"
-    )
-    call = [f"{style.out} = torch.empty_like(x)", "n = x.numel()", launch]
-    host = [*rest, *call, f"return {style.out}"] if at_end else [*call, f"x = {style.out}", *rest, "return x"]
-    parameters = [*pointers, style.out, "n", *(["c"] if has_bias else []), "B: tl.constexpr"]
+    out = style.out if at_end else "v1"
+    call = [
+        f"{out} = torch.empty_like({source})",
+        f"n = {source}.numel()",
+        _flat_launch(style, [source, *operands], out, source, has_bias),
+    ]
+    host = [*torch_lines[:-1], *call, f"return {out}"] if at_end else [*call, *torch_lines[1:], f"return v{total}"]
+    parameters = ["x", *operands, style.out, "n", *(["c"] if has_bias else []), "B: tl.constexpr"]
     return _module(style, parameters, body, arguments(problem), host)
 
 
-def _step_lines(
-    steps: tuple[Step, ...], value: str, indices: dict[str, str], mask: str, bias_mask: str | None = None
+def _flat_launch(style: Style, pointers: list[str], out: str, like: str, has_bias: bool) -> str:
+    columns = f"{like}.shape[-1], " if has_bias else ""
+    grid = f"{style.kernel}[(triton.cdiv(n, {style.block}),)]"
+    return f"{grid}({', '.join(pointers)}, {out}, n, {columns}B={style.block})"
+
+
+def _operand_loads(
+    steps: tuple[Step, ...], indices: dict[str, str], mask: str, bias_mask: str | None = None
 ) -> list[str]:
-    """One line a step; a second operand is loaded on the line before."""
+    """One line for every second operand: ``y0 = tl.load(y + ...)``."""
     lines = []
     for step in steps:
-        operand = None
         if step.operand and step.rule.operand:
-            operand = "b"
             where = bias_mask if bias_mask and step.rule.operand == "bias" else mask
-            lines.append(f"b = tl.load({step.operand} + {indices[step.rule.operand]}, mask={where})")
-        lines.append(f"{value} = {step.text('triton', value, operand)}")
+            lines.append(f"{step.operand}0 = tl.load({step.operand} + {indices[step.rule.operand]}, mask={where})")
     return lines
+
+
+def _step_lines(steps: tuple[Step, ...], style: Style, value: str, number: int) -> tuple[list[str], str]:
+    """One line a step, ``v<number + 1> = ...`` and on; the lines and the name of the last value."""
+    lines = []
+    for step in steps:
+        number += 1
+        operand = f"{step.operand}0" if step.operand else None
+        lines.append(f"{style.value}{number} = {step.text('triton', value, operand)}")
+        value = f"{style.value}{number}"
+    return lines, value
 
 
 def _forget_step(problem: Problem, rng: random.Random) -> Problem:
@@ -230,7 +260,7 @@ def _break_compile(source: str, style: Style, rng: random.Random) -> str:
         variants.append(source.replace("tl.sigmoid(", "tl.sigm(", 1))
     if "tl.arange(0, B)" in source:
         variants.append(source.replace("tl.arange(0, B)", "tl.arange(0, n)" if ", n," in source else "tl.arange(B)", 1))
-    variants.append(source.replace(f"{style.value} = tl.load(", f"{style.value} = tl.read(", 1))
+    variants.append(source.replace("x0 = tl.load(", "x0 = tl.read(", 1))
     changed = [variant for variant in variants if variant != source]
     return rng.choice(changed) if changed else source.replace("B: tl.constexpr", "B", 1)
 
