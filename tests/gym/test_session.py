@@ -32,8 +32,9 @@ def session(open_session):
 
 
 def test_state_goes_over_by_name_and_outputs_come_back(session):
-    session.load(LINEAR, [4], {"bias": False}, seed=1)
-    assert {n: p.shape for n, p in session.parameters().items()} == {"linear.weight": (4, 4), "calls": ()}
+    loaded = session.load(LINEAR, [4], {"bias": False}, seed=1)
+    assert {n: p.shape for n, p in loaded.parameters.items()} == {"linear.weight": (4, 4), "calls": ()}
+    assert session.parameters() == loaded.parameters
     weight, x = torch.randn(4, 4), torch.randn(3, 4)
     session.load_state({"linear.weight": weight})
     result = session.call([session.put(x), 2.0])
@@ -120,6 +121,63 @@ def test_strides_dtypes_and_empty_tensors_survive_both_ways(session):
         assert torch.equal(output.value, value * 1)
 
 
+def test_tensors_given_to_a_call_are_put_anywhere_in_its_arguments(session):
+    source = """
+class ModelNew:
+    def __call__(self, pair, named, n):
+        pair[1].add_(n)
+        return named['x'] + pair[0], n
+"""
+    session.load(source, [], {}, seed=0)
+    one, two, three = torch.ones(2), torch.full((2,), 2.0), torch.full((2,), 3.0)
+    result = session.call([(one, two), {"x": three, "granted": None}, 5])
+    assert result.outputs[0].value.tolist() == [4, 4] and result.outputs[1].value == 5
+    (_, second), _, _ = result.arguments
+    assert result.mutated == [second]
+    assert session.read(second).tolist() == [7, 7] and two.tolist() == [2, 2]
+    again = session.call(result.arguments)
+    assert again.arguments == result.arguments and again.mutated == [second]
+    session.write(second, two)
+    assert session.call([(one, one), {"x": three}, Plain(0)]).mutated == []
+
+
+def test_interference_is_for_one_call_and_poison_stays(session):
+    source = """
+import torch, triton
+import triton.language as tl
+@triton.jit
+def fill(out_ptr, N: tl.constexpr):
+    tl.store(out_ptr + tl.arange(0, N), 7.0)
+class ModelNew:
+    def __call__(self):
+        out = torch.empty(16, device="cuda")
+        fill[(1,)](out, N=16)
+        return out
+"""
+    session.load(source, [], {}, seed=0)
+    assert session.call([]).outputs[0].value.tolist() == [7] * 16
+    skipped = session.call([], interference="skip", poison="zero")
+    assert skipped.outputs[0].value.tolist() == [0] * 16 and skipped.record.launches[0].name == "fill"
+    assert session.call([]).outputs[0].value.tolist() == [7] * 16
+    assert session.call([], interference="skip").outputs[0].value.tolist() == [0] * 16
+
+
+def test_outputs_that_change_later_are_known(session):
+    source = """
+import torch
+class ModelNew:
+    def __call__(self, x):
+        self.buffer = getattr(self, "buffer", torch.zeros(3, device="cuda"))
+        self.buffer.copy_(x)
+        return self.buffer, x + 1
+"""
+    session.load(source, [], {}, seed=0)
+    first = session.call([torch.ones(3)])
+    assert session.changed() == []
+    session.call([torch.zeros(3)])
+    assert session.changed() == [first.outputs[0].handle]
+
+
 def test_host_results_are_seen_as_such(session):
     session.load("class ModelNew:\n    def __call__(self, x):\n        return x.cpu(), 3, None, 'text'", [], {}, seed=0)
     outputs = session.call([session.put(torch.ones(2))]).outputs
@@ -135,10 +193,8 @@ def test_fresh_memory_holds_what_the_judge_says(session):
         seed=0,
     )
     assert session.call([]).outputs[0].value.isnan().all()
-    session.set_poison("zero")
-    assert (session.call([]).outputs[0].value == 0).all()
-    session.set_poison("random")
-    values = session.call([]).outputs[0].value
+    assert (session.call([], poison="zero").outputs[0].value == 0).all()
+    values = session.call([], poison="random").outputs[0].value
     assert values.isfinite().all() and values.std() > 0.1
 
 

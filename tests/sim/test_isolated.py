@@ -130,13 +130,12 @@ def test_device_memory_is_bounded(device):
 def test_poison_follows_the_judge(device):
     host, judge, _ = device
     for policy, right in (("nan", torch.isnan), ("zero", lambda t: t == 0), ("random", torch.isfinite)):
-        judge.set_poison(policy)
+        judge.begin_call(poison=policy)
         spec = host.op("empty.memory_format", [[64]], {"dtype": torch.float32})
-        judge.begin_call()
         judge.end_call(outputs=[spec.handle])
         assert right(judge.get_tensor(spec.handle)).all()
     with pytest.raises(ValueError, match="nan"):
-        judge.set_poison("other")
+        judge.begin_call(poison="other")
 
 
 def test_overwriting_keeps_handle_and_address(device):

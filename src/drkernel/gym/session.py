@@ -192,14 +192,6 @@ class Session:
         for handle in released:
             self._specs.pop(handle, None)
 
-    def interfere(self, how: Interference) -> None:
-        """From now on the device skips the candidate's own launches, disturbs what they write, or lets them be."""
-        self._on_device(lambda: self._control.interfere(how))
-
-    def set_poison(self, policy: Literal["nan", "zero", "random"]) -> None:
-        """What fresh memory holds from now on."""
-        self._on_device(lambda: self._control.set_poison(policy))
-
     # ---- what is known about the job
 
     def report(self) -> SandboxReport:

@@ -87,8 +87,8 @@ class ControlDesk:
         self._returned: list[tuple[int, torch.Tensor]] = []
         self._commands = {
             "put": self._put, "get": self._get, "overwrite": self._overwrite, "free": self._free, "begin": self._begin,
-            "end": self._end, "changed": self._changed, "frozen": self._freeze, "interfere": self._interfere,
-            "poison": self._poison, "seed": self._seed, "shutdown": self._shutdown,
+            "end": self._end, "changed": self._changed, "frozen": self._freeze,
+            "seed": self._seed, "shutdown": self._shutdown,
         }  # fmt: skip
 
     def command(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
@@ -174,14 +174,6 @@ class ControlDesk:
 
     def _freeze(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
         self.frozen = bool(header["on"])
-        return None, b""
-
-    def _interfere(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
-        self._set({"interference": header["how"]})
-        return None, b""
-
-    def _poison(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
-        self._set({"poison": header["policy"]})
         return None, b""
 
     def _seed(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
@@ -296,7 +288,8 @@ class DeviceControl:
         interference: Interference | None = None,
     ) -> list[TensorSpec]:
         """Reset counters and clock, and take the host's commands; new inputs and settings ride along."""
-        _known_poison(poison)
+        if poison is not None and poison not in POISONS:
+            raise ValueError(f"poison must be one of {', '.join(POISONS)}, not {poison!r}")
         payload = bytearray()
         headers = []
         for tensor in puts:
@@ -325,15 +318,6 @@ class DeviceControl:
         """Refuse (or take) the host's commands, without touching counters."""
         self._ask({"do": "frozen", "on": on})
 
-    def interfere(self, how: Interference) -> None:
-        """From now on "skip" kernel launches, or "disturb" what they write; "none" lets them be."""
-        self._ask({"do": "interfere", "how": how})
-
-    def set_poison(self, policy: str) -> None:
-        """What fresh memory holds: "nan", "zero" or "random"."""
-        _known_poison(policy)
-        self._ask({"do": "poison", "policy": policy})
-
     def seed(self, seed: int) -> None:
         """Seed the device's generator."""
         self._ask({"do": "seed", "seed": seed})
@@ -342,11 +326,6 @@ class DeviceControl:
         """End the device process."""
         with contextlib.suppress(ConnectionLost, OSError, ProtocolError):
             self._ask({"do": "shutdown"})
-
-
-def _known_poison(policy: str | None) -> None:
-    if policy is not None and policy not in POISONS:
-        raise ValueError(f"poison must be one of {', '.join(POISONS)}, not {policy!r}")
 
 
 def _record_from(data: dict[str, Any], payload: bytearray) -> CallRecord:
