@@ -46,6 +46,8 @@ class View:
         """The line for an event, or None for the many that are not worth one."""
         if kind == "stage":
             return "stage " + " ".join(f"{key}={value}" for key, value in row.items())
+        if kind == "coldstart" and (row["done"] % max(1, row["total"] // 10) == 0 or row["done"] == row["total"]):
+            return f"cold start {row['done']}/{row['total']} kept {row.get('kept', 0)} dropped {row.get('dropped', 0)}"
         if kind == "sft" and ("val_loss" in row or row["step"] == 1):
             return f"sft {row['step']}/{row['steps']} loss {row['loss']:.3f} val {_number(row.get('val_loss'))}"
         if kind == "rl":
