@@ -1,5 +1,7 @@
 """Input drawing: seeded, different each time, and within what the reference can take."""
 
+import sys
+
 import pytest
 import torch
 
@@ -9,7 +11,7 @@ from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import VARIANTS, draw_inputs, pick_variant, role_of, vary
 from drkernel.tasks.oracle import flatten_outputs
 from drkernel.tasks.problem import load_problem
-from drkernel.tasks.reference import load_reference, randomize_parameters, seeded
+from drkernel.tasks.reference import KEPT, load_reference, randomize_parameters, seeded
 
 LAYER_NORM = builtin_task("level1/layer_norm")
 
@@ -212,3 +214,19 @@ def test_kernelbook_init_inputs_are_understood():
     )
     instance = load_problem(Task(id="t", reference=source), None).instance(0)
     assert instance.init_kwargs == {"k": 3} and instance.model.k == 3
+
+
+def test_references_are_kept_loaded_up_to_a_number():
+    def loaded():
+        return {name for name in sys.modules if name.startswith("drkernel_reference_")}
+
+    first = load_reference(SOURCE.format(body="x"))
+    assert load_reference(SOURCE.format(body="x")) is first
+    for number in range(KEPT + 10):
+        load_reference(SOURCE.format(body=f"x + {number}"))
+    assert len(loaded()) <= KEPT and first.namespace.__name__ not in loaded()
+    assert load_reference(SOURCE.format(body="x")) is not first
+    before = loaded()
+    with pytest.raises(TaskError):
+        load_reference("x = 1")
+    assert loaded() == before

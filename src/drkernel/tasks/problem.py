@@ -105,7 +105,7 @@ def load_problem(task: Task, profile: str | None) -> Problem:
     return Problem(task, profile, load_reference(_sized(task, profile)))
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=256)
 def _widens(reference: Reference, precision: Precision) -> bool:
     """Tried once for each source, on seeds of its own."""
     inputs = reference.draw_inputs(0)

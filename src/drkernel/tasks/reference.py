@@ -19,7 +19,6 @@ import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,8 @@ from drkernel.tasks.errors import TaskError
 
 _RNG_LOCK = threading.RLock()
 REQUIRED = ("Model", "get_inputs")
+KEPT = 256
+"""References kept loaded; a long-lived judge of generated tasks would otherwise keep every one it ever saw."""
 
 
 @contextmanager
@@ -49,7 +50,7 @@ def seeded(seed: int) -> Iterator[None]:
             np.random.set_state(numpy_state)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Reference:
     """A loaded reference module."""
 
@@ -96,25 +97,46 @@ class Reference:
         return frozenset(getattr(self.namespace, "FIXED_INPUTS", ()))
 
 
-@lru_cache(maxsize=512)
+_LOADED: dict[str, Reference] = {}
+
+
 def load_reference(source: str) -> Reference:
-    """Execute a reference's source. Raises :class:`TaskError` for what does not load or lacks a required name."""
+    """Execute a reference's source, or return it as loaded before (the last ``KEPT`` are kept).
+
+    Raises :class:`TaskError` for what does not load or lacks a required name.
+    """
+    with _RNG_LOCK:  # executing draws numbers: one lock for both, so that no order of two can be wrong
+        reference = _LOADED.pop(source, None) or Reference(source, _execute(source))
+        _LOADED[source] = reference  # most recent last
+        while len(_LOADED) > KEPT:
+            _forget(_LOADED.pop(next(iter(_LOADED))).namespace.__name__)
+    return reference
+
+
+def _execute(source: str) -> types.ModuleType:
+    """The source as a module that tracebacks, dataclasses and torch.compile can find by name."""
     name = f"drkernel_reference_{hashlib.sha256(source.encode()).hexdigest()[:16]}"
     filename = f"<{name}>"
     module = types.ModuleType(name)
     module.__file__ = filename
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-    sys.modules[name] = module  # dataclasses and pickling look their module up here
+    sys.modules[name] = module
     try:
         with seeded(0):
             exec(compile(source, filename, "exec"), module.__dict__)
     except Exception as error:
-        sys.modules.pop(name, None)
+        _forget(name)
         raise TaskError(f"the reference does not load: {type(error).__name__}: {error}") from error
     missing = [required for required in REQUIRED if not hasattr(module, required)]
     if missing:
+        _forget(name)
         raise TaskError(f"the reference defines no {' and no '.join(missing)}; KernelBench's format needs both")
-    return Reference(source, module)
+    return module
+
+
+def _forget(name: str) -> None:
+    sys.modules.pop(name, None)
+    linecache.cache.pop(f"<{name}>", None)
 
 
 def randomize_parameters(model: nn.Module, seed: int) -> list[str]:

@@ -122,7 +122,11 @@ def _shrink(source: str, limits: ScaleLimits) -> tuple[str, dict[str, tuple[int,
             if not open_labels:
                 break
             label = max(open_labels, key=lambda name: values[name])
-            attempt = _halved(source, literals, values, label, floor)
+            # cost is at most linear in a batch and about quadratic in other sizes: halve as often at once as is safe
+            times = max(1, int(math.log2(cost.over(limits)) / (1 if number == 0 else 2)))
+            attempt = None
+            for by in sorted({times, 1}, reverse=True):
+                attempt = attempt or _smaller(source, literals, values, label, max(floor, values[label] >> by))
             if attempt is None or attempt[1].over(limits) >= cost.over(limits):
                 frozen.add(label)
             else:
@@ -144,14 +148,13 @@ def _fewer_groups(source: str, literals: dict[str, SizeLiteral], values: dict[st
     return attempt
 
 
-def _halved(
-    source: str, literals: dict[str, SizeLiteral], values: dict[str, int], label: str, floor: int
+def _smaller(
+    source: str, literals: dict[str, SizeLiteral], values: dict[str, int], label: str, smaller: int
 ) -> tuple[dict[str, int], Cost] | None:
-    """One literal halved, or where that does not run, all of its value together; None when neither runs."""
-    half = max(floor, values[label] // 2)
+    """One literal made smaller, or where that does not run, all of its value together; None when neither runs."""
     equal = [name for name in values if values[name] == values[label]]
     for names in [[label]] + ([equal] if len(equal) > 1 else []):
-        attempt = {**values, **dict.fromkeys(names, half)}
+        attempt = {**values, **dict.fromkeys(names, smaller)}
         try:
             return attempt, estimate(load_reference(rewrite(source, literals.values(), attempt)))
         except TaskError:
