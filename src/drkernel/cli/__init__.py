@@ -13,6 +13,7 @@ import sys
 # command -> (module in this package, one-line help); the order is the order of --help
 COMMANDS: dict[str, tuple[str, str]] = {
     "eval": ("eval", "grade one candidate kernel against a reference module"),
+    "bench": ("bench", "benchmark a model: fast_p with intervals, resumable"),
     "tasks": ("tasks", "list, show and check tasks"),
     "sim": ("sim", "run a script that launches Triton kernels on a simulated GPU"),
     "coldstart": ("coldstart", "write verified multi-turn trajectories for supervised fine-tuning"),

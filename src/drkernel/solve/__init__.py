@@ -1,1 +1,1 @@
-"""Inference: chat clients, the refinement loop, sequential test-time scaling, benchmarks and their metrics."""
+"""Inference: any chat model, many turns, the best verified kernel; and the benchmark that scores models honestly."""

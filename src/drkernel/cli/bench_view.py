@@ -1,0 +1,135 @@
+"""What ``drkernel bench`` shows: a line while it runs, tables when it is done."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from drkernel.solve.bench import BenchConfig, BenchRun, Ended
+    from drkernel.solve.meter import Meter
+    from drkernel.solve.prepare import Prepared
+    from drkernel.solve.refine import Attempt
+
+
+class LiveBench:
+    """A progress bar on a terminal; elsewhere a line for every ended trajectory."""
+
+    def __init__(self, run: BenchRun, meter: Meter, quiet: bool):
+        self.run, self.meter, self.quiet = run, meter, quiet
+        self.terminal = sys.stderr.isatty()
+        total = len(run.tasks) * run.config.samples
+        done = sum(run.state.complete((t.id, s)) for t in run.tasks for s in range(run.config.samples))
+        columns = (
+            TextColumn("trajectories"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+            TextColumn("{task.description}"),
+        )  # fmt: skip
+        self.bar = Progress(*columns, console=Console(stderr=True), disable=quiet or not self.terminal)
+        self.line = self.bar.add_task("", total=total, completed=done)
+        self.counts: Counter[str] = Counter()
+        if done and not quiet:
+            print(f"{done} of {total} trajectories are there already", file=sys.stderr)
+
+    def __call__(self, row: Attempt | Ended) -> None:
+        """One line of the journal."""
+        from drkernel.solve.refine import Attempt
+
+        if isinstance(row, Attempt):
+            self.counts[row.verdict.status] += 1
+            words = " ".join(f"{name} {count}" for name, count in self.counts.most_common(4))
+            tokens = f"{self.meter.spending.usage.total:,} tokens"
+            cost = "" if self.meter.dollars is None else f" ${self.meter.dollars:.2f}"
+            self.bar.update(self.line, description=f"{words} | {tokens}{cost}")
+            return
+        self.bar.advance(self.line)
+        if not self.quiet and not self.terminal:
+            detail = f" ({row.detail})" if row.detail else ""
+            print(f"{row.task_id} sample {row.sample}: ended by {row.end}{detail}", file=sys.stderr)
+
+    def __enter__(self) -> LiveBench:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+
+def show(summary: dict[str, Any], config: BenchConfig, prepared: Prepared, directory: Path) -> None:
+    """Print the tables."""
+    console = Console(highlight=False)
+    shrunk = f", {prepared.shrunk} of them shrunk to fit" if prepared.shrunk else ""
+    sizes = f"{summary['tasks']} tasks x {config.samples} samples x {config.refine.turns} turns"
+    console.print(f"[bold]{config.model}[/] on {config.tasks}: {sizes}{shrunk}")
+    if summary["left_out"]:
+        console.print(f"{summary['left_out']} tasks are left out; config.yaml says why for each")
+    if "last" in summary:
+        console.print(fast_table(summary))
+        console.print(details_table(summary))
+    for reason, count in summary["incomplete_because"].items():
+        console.print(f"[bold red]{count} trajectories are missing:[/] {reason}")
+    console.print(f"[dim]{directory}/summary.json[/]")
+
+
+def fast_table(summary: dict[str, Any]) -> Table:
+    """fast_p of every turn, of the last one and of the best, with 95% intervals over tasks."""
+    names = list(summary["last"])
+    kind = f"times {summary['timing_kind']} on {summary['device']}, against {summary['baseline']} PyTorch"
+    caption = f"{kind}; 95% intervals over tasks"
+    table = Table(box=None, header_style="bold", pad_edge=False, caption=caption, caption_justify="left")
+    table.add_column("", no_wrap=True)
+    for name in names:
+        table.add_column("correct" if name == "fast_0" else name, justify="right", no_wrap=True)
+    if len(summary["per_turn"]) > 1:
+        for number, row in enumerate(summary["per_turn"], 1):
+            table.add_row(f"turn {number}", *(f"{100 * row['last'][name]['value']:.1f}%" for name in names))
+    for label, key in (("last turn", "last"), ("best turn", "best")):
+        table.add_row(f"[bold]{label}[/]", *(_estimate(summary[key][name]) for name in names))
+    return table
+
+
+def _estimate(value: dict[str, float]) -> str:
+    return f"{100 * value['value']:.1f}% [dim]{100 * value['low']:.0f}-{100 * value['high']:.0f}[/]"
+
+
+def details_table(summary: dict[str, Any]) -> Table:
+    """Everything that is not fast_p."""
+    table = Table.grid(padding=(0, 2))
+    for k, row in summary["at_k"].items():
+        if len(summary["at_k"]) > 1:
+            shares = [f"{name.replace('@k', '@' + k)} {percent(row[name])}" for name in ("pass@k", "fast_1@k")]
+            shares += [f"fast_1.2@{k} {percent(row['fast_1.2@k'])}", f"best speedup {row['best_speedup@k']:.2f}x"]
+            table.add_row(f"best of {k}", ", ".join(shares))
+    if summary["coverage"] is not None:
+        table.add_row("coverage", f"{percent(summary['coverage'])} of device time in own kernels (correct answers)")
+    if summary["speedup_geomean"] is not None:
+        table.add_row("speedup", f"{summary['speedup_geomean']:.2f}x geometric mean of the best correct answers")
+    hacks = summary["hacks"]
+    kinds = ", ".join(f"{name} {count}" for name, count in hacks["by_finding"].items())
+    shares = [f"{percent(hacks['last']['value'])} of last turns"]
+    shares += [f"{percent(hacks['ever']['value'])} of trajectories at some turn"]
+    table.add_row("cheating", ", ".join(shares) + (f": {kinds}" if kinds else ""))
+    table.add_row("last turns", _counts(summary["status_last"]))
+    table.add_row("all answers", _counts(summary["status_all"]))
+    usage = summary["usage"]
+    about = "about " if usage["estimated"] else ""
+    parts = [f"{about}{usage['prompt']:,} read ({usage['cached']:,} cached)", f"{about}{usage['completion']:,} written"]
+    parts += [] if summary["dollars"] is None else [f"${summary['dollars']:.2f}"]
+    table.add_row("tokens", ", ".join(parts))
+    if summary["cut_off_answers"]:
+        table.add_row("cut off", f"{summary['cut_off_answers']} answers by the token budget of one answer")
+    return table
+
+
+def percent(share: float) -> str:
+    """A share with one decimal."""
+    return f"{100 * share:.1f}%"
+
+
+def _counts(values: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in sorted(values.items(), key=lambda item: -item[1]))

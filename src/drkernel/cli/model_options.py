@@ -1,0 +1,98 @@
+"""Options that every command which asks a model has, and what is made of them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from drkernel.solve.chat import Sampling
+    from drkernel.solve.meter import Budget, Limits, Meter, Prices
+
+USAGE = 2
+
+Model = Annotated[str, typer.Option(help="openai:NAME, hf:PATH, command:PROGRAM or script:PATH")]
+BaseUrl = Annotated[
+    str | None, typer.Option(help="address of an OpenAI-compatible endpoint, e.g. http://localhost:8000/v1")
+]
+KeyEnv = Annotated[str | None, typer.Option(help="environment variable with the key [default: OPENAI_API_KEY]")]
+Temperature = Annotated[float | None, typer.Option(min=0, help="of the answers; a negative number is refused")]
+TopP = Annotated[float | None, typer.Option(help="nucleus of the answers")]
+MaxTokens = Annotated[int, typer.Option(min=1, help="token budget of one answer")]
+Seed = Annotated[int | None, typer.Option(help="seed of the answers, where the model takes one")]
+Extra = Annotated[
+    list[str] | None, typer.Option("--extra", help="KEY=VALUE (YAML) for the request, as it is; repeatable")
+]
+Concurrency = Annotated[int, typer.Option(min=1, help="requests at once")]
+Rpm = Annotated[float | None, typer.Option(help="requests a minute at most")]
+Tpm = Annotated[float | None, typer.Option(help="tokens a minute at most, prompts and granted answers together")]
+Tries = Annotated[int, typer.Option(min=1, help="requests for one answer before it counts as failed")]
+Timeout = Annotated[float, typer.Option(help="seconds without a byte (or of a command) until a request has failed")]
+PriceIn = Annotated[float | None, typer.Option(help="dollars for a million prompt tokens")]
+PriceOut = Annotated[float | None, typer.Option(help="dollars for a million completion tokens")]
+PriceCached = Annotated[float | None, typer.Option(help="dollars for a million cached prompt tokens")]
+BudgetTokens = Annotated[int | None, typer.Option(help="stop when the answers took so many tokens")]
+BudgetDollars = Annotated[float | None, typer.Option(help="stop when the answers cost so much")]
+BudgetMinutes = Annotated[float | None, typer.Option(help="stop after so many minutes")]
+Cache = Annotated[Path | None, typer.Option(help="SQLite file of replies shared by runs [default: in the run]")]
+PromptSet = Annotated[str, typer.Option(help="full, compact, or a directory of system.txt, task.txt, feedback.txt")]
+
+
+def fail(command: str, message: str) -> NoReturn:
+    """Say what is wrong and end with the code of wrong usage."""
+    print(f"drkernel {command}: {message}", file=sys.stderr)
+    raise SystemExit(USAGE)
+
+
+def make_sampling(
+    temperature: float | None, top_p: float | None, max_tokens: int, seed: int | None, extra: list[str] | None
+) -> Sampling:
+    """Raises :class:`ConfigError` for an ``extra`` that is no KEY=VALUE."""
+    from drkernel.config import load_config
+    from drkernel.solve.chat import Sampling
+
+    values: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens, "seed": seed}
+    return load_config(Sampling, None, [f"extra.{item}" for item in extra or []]).model_copy(update=values)
+
+
+def make_prices(prompt: float | None, completion: float | None, cached: float | None) -> Prices | None:
+    """Raises :class:`ConfigError` for half of a price list."""
+    from drkernel.config import ConfigError
+    from drkernel.solve.meter import Prices
+
+    if prompt is None and completion is None and cached is None:
+        return None
+    if prompt is None or completion is None:
+        raise ConfigError("prices need both --price-in and --price-out")
+    return Prices(prompt=prompt, completion=completion, cached=cached)
+
+
+def make_meter(client: Any, cache: Path, limits: Limits, prices: Prices | None, budget: Budget) -> Meter:
+    """A model with cache, limits and budget around it."""
+    from drkernel.config import ConfigError
+    from drkernel.solve.meter import Meter
+    from drkernel.solve.store import ReplyCache
+
+    try:
+        return Meter(client, cache=ReplyCache(cache), limits=limits, prices=prices, budget=budget)
+    except ValueError as error:
+        raise ConfigError(f"{error}: give --price-in and --price-out") from error
+
+
+def default_profile(device: str, profile: str | None) -> str | None:
+    """'tiny' on a simulated GPU, 'full' on a real one, unless asked otherwise."""
+    if profile is not None:
+        return None if profile == "none" else profile
+    return "tiny" if device.startswith("sim:") else "full"
+
+
+def one_thread() -> None:
+    """Judges compare small tensors; threads cost more than they give."""
+    import torch
+
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    torch.set_num_threads(1)

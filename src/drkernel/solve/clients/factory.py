@@ -1,0 +1,47 @@
+"""From a model spec to a client: ``openai:NAME``, ``hf:PATH``, ``command:PROGRAM ARGS`` or ``script:PATH``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from drkernel.config import ConfigError
+from drkernel.solve.chat import ChatModel, Sampling
+
+SPECS = "openai:NAME, hf:PATH, command:PROGRAM or script:PATH"
+
+
+def open_model(
+    spec: str,
+    *,
+    base_url: str | None = None,
+    key_env: str | None = None,
+    sampling: Sampling = Sampling(),
+    timeout: float = 600.0,
+) -> ChatModel:
+    """The client of a spec.
+
+    ``base_url`` and ``key_env`` (the environment variable that holds the key) are for ``openai:`` alone.
+    Raises :class:`ConfigError` naming what is wrong.
+    """
+    kind, separator, rest = spec.partition(":")
+    if not separator or not rest:
+        raise ConfigError(f"cannot read the model {spec!r}; it should be one of: {SPECS}")
+    if kind != "openai" and (base_url or key_env):
+        raise ConfigError(f"an address and a key are for openai: models; {kind}: takes none")
+    if kind == "openai":
+        from drkernel.solve.clients.openai import OpenAIModel
+
+        return OpenAIModel(rest, base_url=base_url, key_env=key_env, timeout=timeout)
+    if kind == "hf":
+        from drkernel.solve.clients.local import LocalModel
+
+        return LocalModel(rest, sampling)
+    if kind == "command":
+        from drkernel.solve.clients.command import CommandModel
+
+        return CommandModel(rest, timeout=timeout)
+    if kind == "script":
+        from drkernel.solve.clients.script import ScriptModel
+
+        return ScriptModel(Path(rest))
+    raise ConfigError(f"unknown kind of model {kind!r}; it should be one of: {SPECS}")

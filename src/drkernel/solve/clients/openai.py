@@ -1,0 +1,249 @@
+"""``openai:NAME``: any endpoint that speaks OpenAI's chat completions: hosted ones, vLLM, SGLang, llama.cpp.
+
+Answers are streamed, so that a stalled connection is told from a long answer, and an answer that was cut in transit
+from one that ended. The key comes from the environment, goes to the endpoint's address alone and is never stored or
+printed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from drkernel.config import ConfigError
+from drkernel.solve.chat import Call, ContextFull, Finish, ModelError, Reply, Usage, estimated_usage
+
+DEFAULT_URL = "https://api.openai.com/v1"
+DEFAULT_KEY_ENV = "OPENAI_API_KEY"
+LONGEST = 30
+"""An answer may take so many times the timeout between two bytes, so that a stream of keep-alives ends some time."""
+RETRY_STATUS = {408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529}
+_TOO_LONG = re.compile(
+    r"context.{0,20}(length|window|size)|maximum.{0,20}(tokens|context)|too many tokens|too long", re.I
+)
+
+
+class OpenAIModel:
+    """One model behind one address.
+
+    Raises :class:`ConfigError` when httpx is missing, the address is none, or the hosted default has no key.
+    """
+
+    def __init__(self, model: str, *, base_url: str | None = None, key_env: str | None = None, timeout: float = 120.0):
+        try:
+            import httpx
+        except ImportError as error:
+            raise ConfigError("openai: models need httpx: pip install 'drkernel[solve]'") from error
+        self._httpx = httpx
+        self._model = model
+        url = httpx.URL((base_url or DEFAULT_URL).rstrip("/"))
+        if url.scheme not in ("http", "https") or not url.host:
+            raise ConfigError(f"--base-url {base_url!r} is no address; it looks like http://localhost:8000/v1")
+        if url.userinfo or url.query:
+            raise ConfigError("--base-url may hold no password and no query: keys come from the environment")
+        self.name = f"openai:{model}" if base_url is None else f"openai:{model}@{url}"
+        self._key = os.environ.get(key_env or DEFAULT_KEY_ENV) or None
+        if self._key is None and (key_env is not None or base_url is None):
+            raise ConfigError(f"no key: set {key_env or DEFAULT_KEY_ENV}, or give --base-url for an endpoint without")
+        headers = {} if self._key is None else {"Authorization": f"Bearer {self._key}"}
+        self._client = httpx.AsyncClient(
+            base_url=str(url),
+            headers=headers,
+            timeout=httpx.Timeout(timeout, connect=min(timeout, 30.0), pool=None),
+            limits=httpx.Limits(max_connections=None),
+        )
+        self._longest = LONGEST * timeout
+        self._budget_field = "max_tokens"
+        self._usage_in_stream = True
+
+    async def complete(self, call: Call) -> Reply:
+        """One request. A reason to ask again later is a :class:`ModelError` with ``retry``."""
+        started = time.monotonic()
+        for _ in range(3):  # an endpoint that refuses a field by name is asked once more without it
+            try:
+                gathered = await self._request(self._body(call))
+            except _Refused as refused:
+                if not self._adapt(refused.message):
+                    raise self._error(refused) from None
+                continue
+            return self._reply(call, gathered, time.monotonic() - started)
+        raise ModelError(f"{self.name} refuses the request's fields")
+
+    def _body(self, call: Call) -> dict[str, Any]:
+        sampling = call.sampling
+        body: dict[str, Any] = {
+            "model": self._model,
+            "messages": [message.model_dump() for message in call.messages],
+            self._budget_field: sampling.max_tokens,
+            "stream": True,
+        }
+        if self._usage_in_stream:
+            body["stream_options"] = {"include_usage": True}
+        for name, value in (("temperature", sampling.temperature), ("top_p", sampling.top_p), ("seed", call.seed)):
+            if value is not None:
+                body[name] = value
+        return body | sampling.extra
+
+    async def _request(self, body: dict[str, Any]) -> _Gathered:
+        try:
+            async with (
+                asyncio.timeout(self._longest),
+                self._client.stream("POST", "/chat/completions", json=body) as response,
+            ):
+                if response.status_code != 200:
+                    text = (await response.aread()).decode("utf-8", "replace")
+                    raise _Refused(response.status_code, _message(text), _retry_after(response.headers))
+                if "text/event-stream" in response.headers.get("content-type", ""):
+                    return await _read_stream(response.aiter_lines())
+                return _read_whole(await response.aread())
+        except (self._httpx.TimeoutException, TimeoutError) as error:
+            raise ModelError(
+                f"stalled: {self.name} sent nothing for too long ({type(error).__name__})", retry=True
+            ) from None
+        except self._httpx.TransportError as error:
+            raise ModelError(f"connection: {self._safe(str(error)) or type(error).__name__}", retry=True) from None
+
+    def _adapt(self, message: str) -> bool:
+        """Change how requests are put, where the endpoint's message asks for it; False when it does not."""
+        if "max_completion_tokens" in message and self._budget_field == "max_tokens":
+            self._budget_field = "max_completion_tokens"
+            return True
+        if "stream_options" in message and self._usage_in_stream:
+            self._usage_in_stream = False
+            return True
+        return False
+
+    def _error(self, refused: _Refused) -> ModelError:
+        message = self._safe(refused.message)
+        if refused.status == 400 and _TOO_LONG.search(message):
+            return ContextFull(message)
+        if refused.status in RETRY_STATUS:
+            return ModelError(f"HTTP {refused.status}: {message}", retry=True, wait=refused.wait)
+        hint = {401: "; is the key right?", 404: "; is the model's name right?"}.get(refused.status, "")
+        return ModelError(f"{self.name} answers HTTP {refused.status}: {message}{hint}")
+
+    def _safe(self, text: str) -> str:
+        """Text from outside without the key, should an endpoint echo it."""
+        return text if self._key is None else text.replace(self._key, "[key]")
+
+    def _reply(self, call: Call, gathered: _Gathered, seconds: float) -> Reply:
+        text = "".join(gathered.text)
+        usage = _usage(gathered.usage) or estimated_usage(call, text)
+        finish: Finish = gathered.finish if gathered.finish in ("stop", "length") else "unknown"  # type: ignore[assignment]
+        return Reply(text=text, finish=finish, usage=usage, model=gathered.model or self._model, seconds=seconds)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    def __repr__(self) -> str:
+        return f"OpenAIModel({self.name!r})"
+
+
+class _Refused(Exception):
+    """An answer that is not 200."""
+
+    def __init__(self, status: int, message: str, wait: float | None):
+        super().__init__(message)
+        self.status, self.message, self.wait = status, message, wait
+
+
+@dataclass
+class _Gathered:
+    """What came of an answer so far."""
+
+    text: list[str] = field(default_factory=list)
+    finish: str | None = None
+    model: str = ""
+    usage: dict[str, Any] | None = None
+
+    def add(self, chunk: dict[str, Any], part: str) -> None:
+        """A chunk of a stream (``part`` "delta") or a whole answer ("message")."""
+        if "error" in chunk:
+            raise ModelError(f"broken answer: {_error_text(chunk['error'])}", retry=True)
+        self.model = chunk.get("model") or self.model
+        self.usage = chunk.get("usage") or self.usage
+        for choice in (chunk.get("choices") or [])[:1]:
+            self.text.append((choice.get(part) or {}).get("content") or "")
+            self.finish = choice.get("finish_reason") or self.finish
+
+
+async def _read_stream(lines: AsyncIterator[str]) -> _Gathered:
+    """Server-sent events up to ``[DONE]``. A stream that ends before a finish reason was cut in transit."""
+    gathered = _Gathered()
+    async for line in lines:
+        if not line.startswith("data:"):
+            continue
+        data = line[5:].strip()
+        if data == "[DONE]":
+            break
+        try:
+            chunk = json.loads(data)
+        except json.JSONDecodeError:
+            raise ModelError("broken answer: a chunk of the stream is no JSON", retry=True) from None
+        gathered.add(chunk, "delta")
+    if gathered.finish is None:
+        raise ModelError("truncated stream: the answer broke off in transit", retry=True)
+    return gathered
+
+
+def _read_whole(data: bytes) -> _Gathered:
+    gathered = _Gathered()
+    try:
+        body = json.loads(data)
+    except ValueError:
+        raise ModelError("broken answer: it is no JSON", retry=True) from None
+    if not isinstance(body, dict):
+        raise ModelError("broken answer: it is no JSON object", retry=True)
+    gathered.add(body, "message")
+    if gathered.finish is None and not gathered.text:
+        raise ModelError("broken answer: it holds no choice", retry=True)
+    return gathered
+
+
+def _usage(raw: dict[str, Any] | None) -> Usage | None:
+    if not raw or raw.get("completion_tokens") is None:
+        return None
+    details = raw.get("prompt_tokens_details") or {}
+    prompt = int(raw.get("prompt_tokens") or 0)
+    cached = min(prompt, int(details.get("cached_tokens") or 0))
+    return Usage(prompt=prompt, completion=int(raw["completion_tokens"]), cached=cached)
+
+
+def _message(text: str) -> str:
+    """What an error body says, on one line."""
+    try:
+        body = json.loads(text)
+        text = _error_text(body.get("error", body)) if isinstance(body, dict) else text
+    except json.JSONDecodeError:
+        pass
+    return " ".join(text.split())[:500]
+
+
+def _error_text(error: Any) -> str:
+    if isinstance(error, dict):
+        return str(error.get("message") or error.get("detail") or error)
+    return str(error)
+
+
+def _retry_after(headers: Any) -> float | None:
+    """Seconds of a Retry-After header, as a number or a date."""
+    value = headers.get("retry-after")
+    if value is None:
+        return None
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
+    except (TypeError, ValueError):
+        return None

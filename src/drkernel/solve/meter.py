@@ -1,0 +1,211 @@
+"""Between a run and its model: cache, concurrency, rate limits, retries, budget and the count of what was spent."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pydantic import Field
+
+from drkernel.config import Config
+from drkernel.solve.chat import Call, ChatModel, ModelError, Reply, Usage, count_tokens
+from drkernel.solve.store import ReplyCache
+
+
+class Prices(Config):
+    """What tokens cost, in dollars for a million."""
+
+    prompt: float = Field(ge=0)
+    completion: float = Field(ge=0)
+    cached: float | None = Field(None, ge=0, description="prompt tokens read from the endpoint's cache; None: `prompt`")
+
+    def cost(self, usage: Usage) -> float:
+        """Dollars for some tokens."""
+        cached = self.prompt if self.cached is None else self.cached
+        fresh = usage.prompt - usage.cached
+        return (fresh * self.prompt + usage.cached * cached + usage.completion * self.completion) / 1e6
+
+
+class Limits(Config):
+    """How hard an endpoint may be asked."""
+
+    concurrency: int = Field(8, ge=1, description="requests at once")
+    requests_per_minute: float | None = Field(None, gt=0)
+    tokens_per_minute: float | None = Field(None, gt=0, description="prompt and granted completion together")
+    tries: int = Field(6, ge=1, description="requests for one answer, the first included")
+    backoff_s: float = Field(
+        1.0, gt=0, description="longest wait before the second try; doubles with every further one"
+    )
+    backoff_max_s: float = Field(60.0, gt=0)
+
+
+class Budget(Config):
+    """What a run may spend; None is no limit."""
+
+    tokens: int | None = Field(None, ge=1)
+    dollars: float | None = Field(None, gt=0, description="needs prices")
+    minutes: float | None = Field(None, gt=0, description="wall minutes; what is under way then is not waited for")
+
+
+class BudgetSpent(Exception):
+    """No further request may be made; the message says which limit was reached."""
+
+
+@dataclass
+class Spending:
+    """What a run used."""
+
+    usage: Usage = field(default_factory=Usage)
+    """Tokens of every answer, those from the cache included: what the results took, however often a run was resumed.
+    Budgets are counted in these."""
+    paid: Usage = field(default_factory=Usage)
+    """Of them, what this process asked its model for."""
+    replies: int = 0
+    from_cache: int = 0
+    retries: int = 0
+    failures: dict[str, int] = field(default_factory=dict)
+    """Requests that failed and were tried again, by reason."""
+
+
+class RateLimiter:
+    """A bucket that refills continuously at ``per_minute`` and holds ``burst`` at most (default: a second's worth)."""
+
+    def __init__(self, per_minute: float, burst: float | None = None, clock: Callable[[], float] = time.monotonic):
+        self._rate = per_minute / 60
+        self._burst = max(1.0, per_minute / 60) if burst is None else burst
+        self._clock = clock
+        self._level = self._burst
+        self._then = clock()
+
+    def wait_for(self, amount: float) -> float:
+        """Take ``amount`` now and return the seconds to wait until it is covered. More than a burst is a debt."""
+        now = self._clock()
+        self._level = min(self._burst, self._level + (now - self._then) * self._rate)
+        self._then = now
+        self._level -= amount
+        return max(0.0, -self._level / self._rate)
+
+
+class Meter:
+    """A model with everything around it. ``cache`` None keeps nothing."""
+
+    def __init__(
+        self,
+        model: ChatModel,
+        *,
+        cache: ReplyCache | None = None,
+        limits: Limits = Limits(),
+        prices: Prices | None = None,
+        budget: Budget = Budget(),
+        seed: int = 0,
+    ):
+        if budget.dollars is not None and prices is None:
+            raise ValueError("a budget in dollars needs the model's prices")
+        self.model, self.cache, self.limits, self.prices, self.budget = model, cache, limits, prices, budget
+        self.spending = Spending()
+        self._slots = asyncio.Semaphore(limits.concurrency)
+        self._requests = RateLimiter(limits.requests_per_minute) if limits.requests_per_minute else None
+        self._tokens = RateLimiter(limits.tokens_per_minute) if limits.tokens_per_minute else None
+        self._jitter = random.Random(seed)
+        self._started = time.monotonic()
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.model.name
+
+    @property
+    def dollars(self) -> float | None:
+        """What the answers cost; None without prices."""
+        return None if self.prices is None else self.prices.cost(self.spending.usage)
+
+    async def complete(self, call: Call) -> Reply:
+        """The cached reply or a new one, kept before it is returned.
+
+        Raises:
+            ModelError: no answer after all tries, or none to be had.
+            BudgetSpent: a limit was reached.
+        """
+        key = call.key(self.model.name)
+        if self.cache is not None and (kept := self.cache.get(key)) is not None:
+            self.spending.from_cache += 1
+            self._count(kept)
+            return kept
+        async with self._slots:
+            reply = await self._within_budget(call)
+        if self.cache is not None:
+            self.cache.put(key, reply)
+        self.spending.paid += reply.usage
+        self._count(reply)
+        return reply
+
+    def _count(self, reply: Reply) -> None:
+        self.spending.replies += 1
+        self.spending.usage += reply.usage
+
+    def check_budget(self) -> None:
+        """Raises :class:`BudgetSpent` when a limit is reached."""
+        spent, budget = self.spending, self.budget
+        if budget.tokens is not None and spent.usage.total >= budget.tokens:
+            raise BudgetSpent(f"the budget of {budget.tokens:,} tokens is spent")
+        if budget.dollars is not None and (self.dollars or 0.0) >= budget.dollars:
+            raise BudgetSpent(f"the budget of ${budget.dollars:g} is spent")
+        if budget.minutes is not None and self.minutes >= budget.minutes:
+            raise BudgetSpent(f"the budget of {budget.minutes:g} minutes is spent")
+
+    @property
+    def minutes(self) -> float:
+        """Wall minutes since the meter was made."""
+        return (time.monotonic() - self._started) / 60
+
+    async def _within_budget(self, call: Call) -> Reply:
+        self.check_budget()
+        if self.budget.minutes is None:
+            return await self._with_tries(call)
+        left = 60 * (self.budget.minutes - self.minutes)
+        try:
+            async with asyncio.timeout(left) as deadline:
+                return await self._with_tries(call)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise BudgetSpent(f"the budget of {self.budget.minutes:g} minutes is spent") from None
+
+    async def _with_tries(self, call: Call) -> Reply:
+        """Ask until there is an answer; waits grow and are drawn at random, so that callers do not march in step."""
+        for attempt in range(1, self.limits.tries + 1):
+            await self._wait_turn(call)
+            try:
+                reply = await self.model.complete(call)
+                return reply.model_copy(update={"tries": attempt})
+            except ModelError as error:
+                if not error.retry:
+                    raise
+                reason = str(error).partition(":")[0]
+                self.spending.failures[reason] = self.spending.failures.get(reason, 0) + 1
+                if attempt == self.limits.tries:
+                    raise ModelError(f"no answer after {attempt} tries; the last failure: {error}") from error
+                self.spending.retries += 1
+                longest = min(self.limits.backoff_max_s, self.limits.backoff_s * 2 ** (attempt - 1))
+                await asyncio.sleep(max(error.wait or 0.0, self._jitter.uniform(0, longest)))
+                self.check_budget()
+        raise AssertionError("unreachable: the last try returns or raises")
+
+    async def _wait_turn(self, call: Call) -> None:
+        waits = [0.0]
+        if self._requests is not None:
+            waits.append(self._requests.wait_for(1))
+        if self._tokens is not None:
+            prompt = count_tokens(call.messages)
+            waits.append(self._tokens.wait_for(prompt + call.sampling.max_tokens))
+        if (wait := max(waits)) > 0:
+            await asyncio.sleep(wait)
+
+    async def close(self) -> None:
+        """Close the model and the cache."""
+        await self.model.close()
+        if self.cache is not None:
+            self.cache.close()

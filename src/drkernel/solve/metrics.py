@@ -1,0 +1,261 @@
+"""What a benchmark says: fast_p, pass@k, best@k, coverage, hack rate, each over tasks and with an interval.
+
+Everything is a pure function of :class:`Outcome` rows. A task counts once, however many samples it has: its value is
+the mean over its samples, and intervals resample tasks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+THRESHOLDS = (0.0, 1.0, 1.2, 1.5, 2.0)
+"""Of fast_p; 0 asks for correctness alone."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One graded turn, as far as metrics go."""
+
+    status: str
+    speedup: float | None = None
+    """Reference time over candidate time; only of correct answers that were timed."""
+    coverage: float | None = None
+    reward: float = 0.0
+    findings: tuple[str, ...] = ()
+    """Kinds of findings that condemn."""
+
+    @property
+    def correct(self) -> bool:
+        """Right answer, honestly made."""
+        return self.status == "correct"
+
+
+Samples = Mapping[str, Sequence[Sequence[Outcome]]]
+"""task id -> trajectories -> turns; every trajectory has at least one turn."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over tasks with its interval."""
+
+    value: float
+    low: float
+    high: float
+    tasks: int
+
+    def to_json(self) -> dict[str, float | int]:
+        """Four fields."""
+        return dict(vars(self))
+
+
+def fast_name(threshold: float) -> str:
+    """'fast_0', 'fast_1', 'fast_1.2', ..."""
+    return f"fast_{threshold:g}"
+
+
+def is_fast(outcome: Outcome, threshold: float) -> bool:
+    """Correct, and (above threshold 0) more than ``threshold`` times as fast as the reference."""
+    return outcome.correct and (threshold == 0.0 or (outcome.speedup or 0.0) > threshold)
+
+
+def last_turn(turns: Sequence[Outcome], turn: int | None = None) -> Outcome:
+    """The state after ``turn`` (from 1): that turn's outcome, or the last one's of a trajectory that ended before."""
+    return turns[: turn or len(turns)][-1]
+
+
+def best_turn(turns: Sequence[Outcome], turn: int | None = None) -> Outcome:
+    """The fastest correct outcome up to ``turn`` (best of history), the last outcome when none is correct."""
+    seen = turns[: turn or len(turns)]
+    correct = [outcome for outcome in seen if outcome.correct]
+    return max(correct, key=lambda outcome: outcome.speedup or 0.0) if correct else seen[-1]
+
+
+# ---- intervals
+
+
+def mean_interval(values: Sequence[float], *, seed: int = 0, confidence: float = 0.95, draws: int = 2000) -> Estimate:
+    """The mean of one value a task, with a bootstrap interval over tasks.
+
+    The percentile interval is known to be too narrow for few tasks; its percentiles are moved out as a t interval's
+    would be (the "expanded percentile" interval of Hesterberg, *What teachers should know about the bootstrap*, The
+    American Statistician 2015). Where all tasks agree a bootstrap has no width at all; there the end is that of the
+    exact binomial interval, (tail)^(1/n) away. Raises ``ValueError`` for no values.
+    """
+    array_N = np.asarray(values, dtype=np.float64)
+    count = len(array_N)
+    if count == 0:
+        raise ValueError("a mean over no tasks has no interval")
+    mean = float(array_N.mean())
+    tail = (1 - confidence) / 2
+    if count == 1 or np.all(array_N == array_N[0]):
+        away = 1 - tail ** (1 / count)
+        inside = 0.0 <= mean <= 1.0
+        low, high = (max(0.0, mean - away), min(1.0, mean + away)) if inside else (-math.inf, math.inf)
+        return Estimate(mean, low, high, count)
+    means_D = _resamples(count, seed, draws) @ array_N / count
+    tail = NormalDist().cdf(-math.sqrt(count / (count - 1)) * student_quantile(1 - tail, count - 1))
+    low, high = np.quantile(means_D, [tail, 1 - tail])
+    return Estimate(mean, float(low), float(high), count)
+
+
+@lru_cache(maxsize=2)  # every figure of a table resamples the same tasks
+def _resamples(count: int, seed: int, draws: int) -> np.ndarray:
+    """How often each of ``count`` tasks is drawn in each of ``draws`` resamples, [draws, count]."""
+    chances_N = np.full(count, 1 / count)
+    return np.random.default_rng(seed).multinomial(count, chances_N, size=draws).astype(np.float64)
+
+
+@lru_cache
+def student_quantile(probability: float, freedom: int) -> float:
+    """Quantile of Student's t, by bisection on its distribution function (regularised incomplete beta)."""
+    low, high = 0.0, 1e3
+    for _ in range(80):
+        middle = (low + high) / 2
+        if _student_cdf(middle, freedom) < probability:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def _student_cdf(t: float, freedom: int) -> float:
+    """P(T <= t) for t >= 0, integrating the density by Simpson's rule after t = sqrt(n) tan(a)."""
+    if t > 1e2 * math.sqrt(freedom):
+        return 1.0
+    angle = math.atan(t / math.sqrt(freedom))
+    grid = np.linspace(0.0, angle, 2001)
+    weights = np.ones(2001)
+    weights[1:-1:2], weights[2:-1:2] = 4, 2
+    log_scale = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - 0.5 * math.log(math.pi)
+    area = float((weights * np.cos(grid) ** (freedom - 1)).sum()) * angle / 2000 / 3
+    return 0.5 + math.exp(log_scale) * area
+
+
+# ---- over samples
+
+
+def pass_at_k(successes: Sequence[bool], k: int) -> float:
+    """Chance that at least one of ``k`` samples drawn without replacement succeeds: 1 - C(n-c, k) / C(n, k).
+
+    The unbiased estimator of Chen et al. (arXiv 2107.03374). Raises ``ValueError`` for more than there are.
+    """
+    n, c = len(successes), sum(map(bool, successes))
+    if not 1 <= k <= n:
+        raise ValueError(f"pass@{k} of {n} samples")
+    return 1 - math.comb(n - c, k) / math.comb(n, k)
+
+
+def best_at_k(values: Sequence[float], k: int) -> float:
+    """Expected largest of ``k`` values drawn without replacement: the i-th smallest is it in C(i-1, k-1) of C(n, k)."""
+    n = len(values)
+    if not 1 <= k <= n:
+        raise ValueError(f"best@{k} of {n} samples")
+    ordered = sorted(values)
+    return sum(value * math.comb(i, k - 1) for i, value in enumerate(ordered)) / math.comb(n, k)
+
+
+def per_task(samples: Samples, value: Callable[[Sequence[Outcome]], float]) -> dict[str, float]:
+    """A value of each trajectory, averaged over the samples of each task."""
+    return {task: sum(map(value, plays)) / len(plays) for task, plays in samples.items() if plays}
+
+
+def over_tasks(samples: Samples, value: Callable[[Sequence[Outcome]], float], seed: int = 0) -> Estimate:
+    """:func:`per_task`, then its mean and interval."""
+    return mean_interval(list(per_task(samples, value).values()), seed=seed)
+
+
+# ---- the table
+
+
+def summarise(samples: Samples, turns: int, *, seed: int = 0) -> dict[str, Any]:
+    """All figures of a run as JSON-able values; ``{}`` of intervals only when there is no trajectory.
+
+    ``last`` and ``best``: fast_p after the last turn, and of the best turn so far; ``per_turn[k]`` both after turn
+    k + 1. ``pass_at_k`` and ``best_at_k`` by k (powers of two, and the number of samples every task has).
+    """
+    plays = [play for trajectories in samples.values() for play in trajectories]
+    outcomes = [outcome for play in plays for outcome in play]
+    result: dict[str, Any] = {
+        "tasks": sum(bool(trajectories) for trajectories in samples.values()),
+        "trajectories": len(plays),
+        "answers": len(outcomes),
+    }
+    if not plays:
+        return result
+    result["last"] = fast_table(samples, last_turn, None, seed)
+    result["best"] = fast_table(samples, best_turn, None, seed)
+    result["per_turn"] = [
+        {"last": fast_table(samples, last_turn, turn, seed), "best": fast_table(samples, best_turn, turn, seed)}
+        for turn in range(1, turns + 1)
+    ]
+    result["reward"] = over_tasks(samples, lambda play: last_turn(play).reward, seed).to_json()
+    result["at_k"] = _at_k(samples)
+    best = [best_turn(play) for play in plays]
+    result["coverage"] = mean([o.coverage for o in best if o.correct and o.coverage is not None])
+    result["speedup_geomean"] = geomean([o.speedup for o in best if o.correct and o.speedup])
+    result["status_last"] = dict(Counter(last_turn(play).status for play in plays))
+    result["status_all"] = dict(Counter(outcome.status for outcome in outcomes))
+    result["hacks"] = _hacks(samples, plays, seed)
+    return result
+
+
+def fast_table(
+    samples: Samples, pick: Callable[[Sequence[Outcome], int | None], Outcome], turn: int | None, seed: int
+) -> dict[str, dict[str, float | int]]:
+    """fast_p of the outcome that ``pick`` takes from every trajectory."""
+    return {
+        fast_name(p): over_tasks(samples, lambda play, p=p: float(is_fast(pick(play, turn), p)), seed).to_json()  # type: ignore[misc]
+        for p in THRESHOLDS
+    }
+
+
+def _at_k(samples: Samples) -> dict[str, dict[str, float]]:
+    """pass@k and fast_p@k of the best turn, and best@k of its speedup, over tasks that have at least k samples."""
+    fewest = min(len(plays) for plays in samples.values() if plays)
+    sizes = sorted({2**i for i in range(fewest.bit_length()) if 2**i <= fewest} | {fewest})
+    table: dict[str, dict[str, float]] = {}
+    for k in sizes:
+        best = [[best_turn(play) for play in plays] for plays in samples.values() if plays]
+        row = {
+            f"{'pass' if p == 0 else fast_name(p)}@k": mean([pass_at_k([is_fast(o, p) for o in b], k) for b in best])
+            for p in THRESHOLDS
+        }
+        row["best_speedup@k"] = mean([best_at_k([o.speedup or 0.0 if o.correct else 0.0 for o in b], k) for b in best])
+        table[str(k)] = {name: value for name, value in row.items() if value is not None}
+    return table
+
+
+def _hacks(samples: Samples, plays: Sequence[Sequence[Outcome]], seed: int) -> dict[str, Any]:
+    """How often a trajectory ends in, or ever makes, a condemned answer; and by which findings."""
+
+    def ever(play: Sequence[Outcome]) -> float:
+        return float(any(outcome.status == "hack" for outcome in play))
+
+    kinds = Counter(
+        kind for play in plays for kind in {k for outcome in play if outcome.status == "hack" for k in outcome.findings}
+    )
+    return {
+        "last": over_tasks(samples, lambda play: float(last_turn(play).status == "hack"), seed).to_json(),
+        "ever": over_tasks(samples, ever, seed).to_json(),
+        "by_finding": dict(kinds.most_common()),
+    }
+
+
+def mean(values: Iterable[float]) -> float | None:
+    """The mean; None of nothing."""
+    kept = list(values)
+    return sum(kept) / len(kept) if kept else None
+
+
+def geomean(values: Iterable[float]) -> float | None:
+    """The geometric mean of positive values; None of nothing."""
+    kept = [math.log(value) for value in values if value > 0]
+    return math.exp(sum(kept) / len(kept)) if kept else None

@@ -1,0 +1,120 @@
+"""Tasks made ready for a run: loaded, filtered, shrunk where a simulated GPU could not hold them, and gated."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from drkernel.config import ConfigError
+from drkernel.task import Precision, Task
+from drkernel.tasks.errors import TaskError
+from drkernel.tasks.gate import GateReport, admit
+from drkernel.tasks.loaders import load_tasks
+from drkernel.tasks.scale import LIMITS, scale_task
+
+
+@dataclass
+class Prepared:
+    """Tasks to judge, and those that are not judged."""
+
+    tasks: list[Task] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+    """task id -> why"""
+
+    @property
+    def shrunk(self) -> int:
+        """How many run at smaller sizes than they were written with."""
+        return sum(bool(task.provenance.scaled) for task in self.tasks)
+
+    @property
+    def hash(self) -> str:
+        """Content hash of the tasks in order."""
+        return tasks_hash(self.tasks)
+
+
+def tasks_hash(tasks: Sequence[Task]) -> str:
+    """Content hash of tasks in order."""
+    return hashlib.sha256("".join(task.content_hash for task in tasks).encode()).hexdigest()[:16]
+
+
+def choose(
+    spec: str,
+    *,
+    precision: Precision | None = None,
+    level: int | None = None,
+    tag: str | None = None,
+    match: str | None = None,
+    limit: int | None = None,
+) -> list[Task]:
+    """The tasks of a spec that pass the filters; ``limit`` takes the first so many, evenly from the whole list.
+
+    Raises:
+        ConfigError: the spec cannot be read, or nothing passes.
+    """
+    try:
+        tasks = load_tasks(spec, precision)
+    except TaskError as error:
+        raise ConfigError(str(error)) from error
+    chosen = [
+        task
+        for task in tasks
+        if (level is None or task.level == level) and (tag is None or tag in task.tags) and (match or "") in task.id
+    ]
+    if not chosen:
+        raise ConfigError(f"none of the {len(tasks)} tasks of {spec} passes the filters")
+    if limit is not None and limit < len(chosen):
+        chosen = [chosen[i * len(chosen) // limit] for i in range(limit)]
+    return chosen
+
+
+def prepare(
+    tasks: Sequence[Task],
+    *,
+    device: str,
+    profile: str | None,
+    scale: str | None = None,
+    keep_ill_conditioned: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Prepared:
+    """Make foreign tasks fit ``device`` and leave out what cannot tell a right answer from a wrong one.
+
+    Built-in tasks have size profiles and passed the gate already. ``scale`` names the limits to shrink to ("tiny",
+    "small", "full"); None shrinks to "tiny" on a simulated GPU and leaves sizes alone on a real one.
+    """
+    if scale is not None and scale not in LIMITS:
+        raise ConfigError(f"--scale {scale!r} is unknown; there are: {', '.join(LIMITS)}")
+    if scale is None and device.startswith("sim:"):
+        scale = "tiny"
+    prepared = Prepared()
+    for number, task in enumerate(tasks, 1):
+        if task.provenance.source in ("builtin", "generated") or (profile is not None and profile in task.profiles):
+            prepared.tasks.append(task)
+        else:
+            _prepare_one(task, scale, keep_ill_conditioned, prepared)
+        if progress is not None:
+            progress(number, len(tasks))
+    return prepared
+
+
+def _prepare_one(task: Task, scale: str | None, keep: bool, prepared: Prepared) -> None:
+    if scale is not None:
+        result = scale_task(task, LIMITS[scale])
+        if not result.fits or result.report is None:
+            prepared.left_out[task.id] = result.reason or f"does not fit the limits of {scale!r}"
+            return
+        task, report = result.task, result.report
+    else:
+        report = admit(task, None)
+    reason = why_not(report)
+    if reason and not (keep and report.error is None):
+        prepared.left_out[task.id] = reason
+    else:
+        prepared.tasks.append(task)
+
+
+def why_not(report: GateReport) -> str:
+    """Why the gate refuses a task, in words; empty when it admits it."""
+    if report.error:
+        return report.error
+    return "" if report.admitted else f"ill-conditioned: accepts {', '.join(report.ill_conditioned_by)}"

@@ -1,0 +1,120 @@
+"""Prompts as files: the system message, the task and the feedback after an answer.
+
+The named sets ``full`` and ``compact`` are the texts that the gym's episodes use, so that a trained policy reads here
+what it was trained on. A directory with ``system.txt``, ``task.txt`` or ``feedback.txt`` replaces them one by one.
+
+Places to fill are ``$name`` (``$$`` is a dollar sign). task.txt: ``$reference``, ``$precision``, ``$device``.
+feedback.txt: ``$feedback``, ``$turn``, ``$turns``. An empty system.txt, the default, sends no system message.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from importlib import resources
+from pathlib import Path
+from string import Template
+
+from pydantic import Field
+
+from drkernel.config import Config, ConfigError
+from drkernel.gym.episode import FEEDBACK_CHARS, PromptSet, describe_device
+from drkernel.gym.feedback import feedback
+from drkernel.gym.request import EvalSettings
+from drkernel.solve.chat import Message
+from drkernel.task import Task, sized_reference
+from drkernel.verdict import Verdict
+
+FIELDS = {
+    "system": {"device"},
+    "task": {"reference", "precision", "device"},
+    "feedback": {"feedback", "turn", "turns"},
+}
+NEEDED = {"system": set[str](), "task": {"reference"}, "feedback": {"feedback"}}
+
+
+class Prompts(Config):
+    """The three texts and where they came from."""
+
+    name: str = Field(description="'full', 'compact' or the directory they were read from")
+    style: PromptSet = Field("full", description="how much the feedback says")
+    system: str
+    task: str
+    feedback: str
+    feedback_chars: int = Field(3000, ge=40, description="budget of the feedback text")
+
+    @property
+    def version(self) -> str:
+        """Short content hash: equal versions send equal texts."""
+        text = "\0".join((self.style, str(self.feedback_chars), self.system, self.task, self.feedback))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @classmethod
+    def load(cls, name: str = "full", base: PromptSet = "full", feedback_chars: int | None = None) -> Prompts:
+        """A named set, or a directory whose files replace those of ``base``.
+
+        Raises:
+            ConfigError: no such set or directory, an unknown ``$name`` in a file, or a needed one missing.
+        """
+        if name in FEEDBACK_CHARS:
+            base = "full" if name == "full" else "compact"
+        elif not Path(name).is_dir():
+            raise ConfigError(f"no prompts {name!r}: give 'full', 'compact' or a directory of {_files()}")
+        texts = {part: _builtin(part, base) for part in FIELDS}
+        if name not in FEEDBACK_CHARS:
+            own = {part: Path(name) / f"{part}.txt" for part in FIELDS}
+            own = {part: path for part, path in own.items() if path.is_file()}
+            if not own:
+                raise ConfigError(f"{name} holds none of {_files()}")
+            texts |= {part: path.read_text(encoding="utf-8").rstrip("\n") for part, path in own.items()}
+        for part, text in texts.items():
+            _check(f"{name}/{part}.txt", part, text)
+        chars = feedback_chars or FEEDBACK_CHARS[base]
+        return cls(name=name, style=base, feedback_chars=chars, **texts)
+
+    def save(self, directory: Path) -> None:
+        """Write the three files; :meth:`load` reads them back."""
+        directory.mkdir(parents=True, exist_ok=True)
+        for part in FIELDS:
+            text = getattr(self, part)
+            (directory / f"{part}.txt").write_text(text + "\n" if text else "", encoding="utf-8")
+
+    def opening(self, task: Task, settings: EvalSettings) -> list[Message]:
+        """System message, where there is one, and the task."""
+        device = describe_device(settings.device)
+        profile = settings.profile if settings.profile in task.profiles else None
+        reference = sized_reference(task, profile).strip()
+        text = Template(self.task).substitute(reference=reference, precision=task.precision, device=device)
+        messages = [Message(role="user", content=text)]
+        if self.system.strip():
+            system = Template(self.system).substitute(device=device)
+            messages.insert(0, Message(role="system", content=system))
+        return messages
+
+    def after(self, verdict: Verdict, source: str | None, turn: int, turns: int) -> str:
+        """The user's message after an answer."""
+        body = feedback(verdict, self.feedback_chars, style=self.style, source=source)
+        return Template(self.feedback).substitute(feedback=body, turn=turn, turns=turns)
+
+
+def _builtin(part: str, base: PromptSet) -> str:
+    if part == "system":
+        path = resources.files("drkernel.solve") / "prompts" / "system.txt"
+    else:
+        path = resources.files("drkernel.gym") / "prompts" / f"{base}_{part}.txt"
+    return path.read_text(encoding="utf-8").rstrip("\n")
+
+
+def _files() -> str:
+    return ", ".join(f"{part}.txt" for part in FIELDS)
+
+
+def _check(where: str, part: str, text: str) -> None:
+    template = Template(text)
+    if not template.is_valid():
+        raise ConfigError(f"{where}: a '$' that starts no name; write '$$' for a dollar sign")
+    names = set(template.get_identifiers())
+    if unknown := names - FIELDS[part]:
+        places = ", ".join(f"${name}" for name in sorted(FIELDS[part]))
+        raise ConfigError(f"{where}: ${sorted(unknown)[0]} is unknown here; there are: {places}")
+    if missing := NEEDED[part] - names:
+        raise ConfigError(f"{where}: ${sorted(missing)[0]} is missing")

@@ -1,0 +1,81 @@
+"""A pool that grades by what the text says of itself, a model that answers from a function, and tasks for both."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from drkernel.gym.request import EvalRequest
+from drkernel.solve.chat import Call, Reply, estimated_usage
+from drkernel.task import Task
+from drkernel.verdict import CandidateError, Finding, Speedup, Verdict
+
+REFERENCE = "import torch\n\nROWS = {rows}\n\nclass Model(torch.nn.Module):\n    pass\n"
+
+
+def make_tasks(count: int) -> list[Task]:
+    """Tasks t/0, t/1, ... that differ in their text."""
+    return [
+        Task(id=f"t/{index}", reference=REFERENCE.format(rows=index + 2), profiles={"tiny": {"ROWS": index + 1}})
+        for index in range(count)
+    ]
+
+
+def answer(speed: float | str, words: str = "Here:") -> str:
+    """An answer that TextPool grades as correct at ``speed``, or by a word: WRONG, HACK, INFRA, BROKEN."""
+    says = f"SPEED = {speed}" if isinstance(speed, float | int) else speed
+    return f"{words}\n```python\nclass ModelNew: {says}\n```\n"
+
+
+class TextPool:
+    """Grades by what the candidate says of itself. ``infra``: how often INFRA fails before it is correct."""
+
+    def __init__(self, infra: int = 10**9) -> None:
+        self.requests: list[EvalRequest] = []
+        self.infra = infra
+
+    async def evaluate(self, request: EvalRequest) -> Verdict:
+        await asyncio.sleep(0)
+        self.requests.append(request)
+        base: dict[str, Any] = {"task_id": request.task.id, "candidate_sha256": "0" * 64, "device": "sim:h200"}
+        text = request.candidate
+        if "HACK" in text:
+            finding = Finding(kind="no_custom_kernel", severity="cheat", message="No kernel ran.")
+            return Verdict(status="hack", findings=(finding,), **base)
+        if "WRONG" in text:
+            return Verdict(status="incorrect", **base)
+        if "BROKEN" in text:
+            error = CandidateError(type="ValueError", message="broken")
+            return Verdict(status="runtime_error", error=error, **base)
+        if "INFRA" in text:
+            self.infra -= 1
+            if self.infra >= 0:
+                return Verdict(status="infra_error", **base)
+            text = "SPEED = 1.3"
+        speed = float(text.partition("SPEED = ")[2].split()[0])
+        speedup = Speedup(value=speed, low=speed, high=speed, kind="modelled")
+        return Verdict(status="correct", speedup=speedup, coverage=1.0, **base)
+
+    def health(self) -> dict[str, Any]:
+        return {}
+
+    async def close(self) -> None: ...
+
+
+class FunctionModel:
+    """Answers with ``function(call)``; an exception that it raises is raised."""
+
+    name = "function:test"
+
+    def __init__(self, function: Callable[[Call], str]):
+        self.function = function
+        self.calls: list[Call] = []
+
+    async def complete(self, call: Call) -> Reply:
+        self.calls.append(call)
+        await asyncio.sleep(0)
+        text = self.function(call)
+        return Reply(text=text, usage=estimated_usage(call, text), model=self.name)
+
+    async def close(self) -> None: ...

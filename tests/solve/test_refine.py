@@ -1,0 +1,133 @@
+"""The loop: what the model is shown, what goes on, when it stops."""
+
+import asyncio
+
+import pytest
+from solve_fakes import FunctionModel, TextPool, answer, make_tasks
+
+from drkernel.solve.chat import ContextFull, ModelError
+from drkernel.solve.prompt import Prompts
+from drkernel.solve.refine import ContextConfig, RefineConfig, Refinement, best_of
+
+TASK = make_tasks(1)[0]
+PROMPTS = Prompts.load("full")
+
+
+def play(function, pool=None, done=(), **config):
+    model = FunctionModel(function)
+    refine = Refinement(TASK, model, pool or TextPool(), PROMPTS, RefineConfig(**config), done=done)
+    return asyncio.run(refine.run()), model
+
+
+def by_turn(*speeds):
+    return lambda call: answer(speeds[call.turn - 1])
+
+
+def test_vanilla_shows_every_turn_with_its_feedback():
+    played, model = play(by_turn(1.1, "WRONG", 1.5), turns=3)
+    assert played.end == "turns" and [a.verdict.status for a in played.attempts] == ["correct", "incorrect", "correct"]
+    roles = [[m.role for m in call.messages] for call in model.calls]
+    assert roles == [["user"], ["user", "assistant", "user"], ["user", "assistant", "user", "assistant", "user"]]
+    assert "Correct." in model.calls[1].messages[2].content and "turn 1 of 3" in model.calls[1].messages[2].content
+    assert "Wrong result." in model.calls[2].messages[4].content
+    assert model.calls[0].messages[0].content.count("ROWS = 1") == 1  # the size profile's
+    assert played.attempts[2].shown == ((1, 0), (2, 0))
+
+
+def test_reasoning_is_not_sent_back():
+    _, model = play(lambda call: "<think>\nsecret\n</think>\n\n" + answer(1.0), turns=2)
+    assert "secret" not in model.calls[1].messages[1].content and "ModelNew" in model.calls[1].messages[1].content
+
+
+def test_context_management_keeps_the_best_by_reward_in_order():
+    speeds = (1.5, "WRONG", 1.2, 2.5, 1.1, 1.0, 1.0, 1.0)
+    played, model = play(by_turn(*speeds), turns=8, context=ContextConfig(keep=2, turns_per_iteration=4))
+    assert [a.iteration for a in played.attempts] == [1, 1, 1, 1, 2, 2, 2, 2]
+    shown = [a.shown for a in played.attempts]
+    assert shown[3] == ((1, 0), (2, 0), (3, 0))
+    assert shown[4] == ((1, 0), (4, 0))  # the best two of four, in the order they were made
+    assert shown[5] == ((1, 0), (4, 0), (5, 0))
+    assert len(model.calls[4].messages) == 5
+
+
+def test_keeping_nothing_starts_every_iteration_afresh():
+    played, _ = play(by_turn(1.5, 1.2, 1.1), turns=3, context=ContextConfig(keep=0, turns_per_iteration=1))
+    assert [a.shown for a in played.attempts] == [(), (), ()]
+
+
+def test_breadth_draws_several_and_the_best_goes_on():
+    speeds = {(1, 0): 1.1, (1, 1): 1.9, (1, 2): "HACK", (2, 0): 1.2, (2, 1): "WRONG", (2, 2): 1.3}
+    played, model = play(lambda call: answer(speeds[call.turn, call.sample]), turns=2, breadth=3)
+    assert len(played.attempts) == 6 and played.attempts[3].shown == ((1, 1),)
+    assert all("SPEED = 1.9" in call.messages[1].content for call in model.calls[3:])
+    best = best_of(played.attempts)
+    assert best is not None and best.position == (1, 1)
+
+
+def test_it_stops_at_the_target_speedup():
+    played, model = play(by_turn(1.1, 2.1, 3.0), turns=3, target=2.0)
+    assert played.end == "target" and len(model.calls) == 2
+
+
+def test_a_conversation_over_the_context_ends_the_trajectory_before_asking():
+    limit = ContextConfig(max_tokens=9000)
+    played, model = play(lambda call: answer(1.1, "x" * 4000), turns=9, context=limit)
+    assert played.end == "context" and 1 <= len(model.calls) < 4
+
+
+def test_a_model_that_refuses_the_length_ends_it_too():
+    def function(call):
+        if call.turn == 2:
+            raise ContextFull("maximum context length is 4096")
+        return answer(1.1)
+
+    played, _ = play(function, turns=3)
+    assert played.end == "context" and len(played.attempts) == 1 and "4096" in played.detail
+
+
+def test_a_model_that_fails_leaves_what_is_there():
+    def function(call):
+        if call.turn == 2:
+            raise ModelError("HTTP 401: no")
+        return answer(1.1)
+
+    played, _ = play(function, turns=3)
+    assert played.end == "model_error" and len(played.attempts) == 1 and "401" in played.detail
+
+
+@pytest.mark.parametrize(("infra", "end", "calls"), [("stop", "infra_error", 2), ("skip", "turns", 3)])
+def test_a_grader_that_fails_says_nothing_to_the_model(infra, end, calls):
+    played, model = play(by_turn(1.1, "INFRA", 1.2), turns=3, infra=infra)
+    assert played.end == end and len(model.calls) == calls and played.attempts[1].reward is None
+    if infra == "skip":
+        assert model.calls[2].messages[1].content == model.calls[1].messages[1].content
+        assert len(model.calls[2].messages) == 3
+
+
+def test_attempts_of_an_earlier_process_are_taken_up_not_made_again():
+    whole, _ = play(by_turn(1.1, "WRONG", 1.5, 1.2), turns=4)
+    again, model = play(by_turn(1.1, "WRONG", 1.5, 1.2), turns=4, done=whole.attempts[:2])
+    assert [call.turn for call in model.calls] == [3, 4]
+    assert again.attempts == whole.attempts
+
+
+def test_an_answer_without_code_is_graded_without_the_pool():
+    pool = TextPool()
+    played, model = play(lambda call: "I cannot.", pool=pool, turns=2)
+    assert pool.requests == [] and played.attempts[0].verdict.status == "compile_error"
+    assert "no ```python code block" in model.calls[1].messages[2].content
+
+
+def test_cancellation_keeps_what_was_made():
+    async def go():
+        model = FunctionModel(by_turn(1.1, 1.2, 1.3))
+        refine = Refinement(TASK, model, TextPool(), PROMPTS, RefineConfig(turns=3))
+        job = asyncio.create_task(refine.run())
+        while not refine.attempts:
+            await asyncio.sleep(0)
+        job.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await job
+        return refine.attempts
+
+    assert len(asyncio.run(go())) == 1
