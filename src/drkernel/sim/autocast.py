@@ -102,9 +102,10 @@ def _refuse(*args: Any, **kwargs: Any) -> Any:
     )
 
 
-@contextmanager
-def autocast_on() -> Iterator[None]:
-    """Let ``torch.autocast("cuda")`` work on device tensors for the block."""
+@functools.cache
+def _registered() -> tuple[_Casts, tuple[torch.library.Library, ...]]:
+    """The kernels, registered once and for good: it rebuilds PyTorch's dispatch tables, which costs a forked process
+    more than all else it does to become a host. Without device tensors nothing ever reaches them."""
     library, others = torch.library.Library("aten", "IMPL"), torch.library.Library("_", "IMPL")
     others.fallback(torch.library.fallthrough_kernel, KEY)
     casts = _Casts()
@@ -119,6 +120,13 @@ def autocast_on() -> Iterator[None]:
             operator = getattr(getattr(torch.ops.aten, base), overload or "default")
             library.impl(name, _kernel(operator, choose, casts), KEY)
     library.impl("binary_cross_entropy", _refuse, KEY)
+    return casts, (library, others)
+
+
+@contextmanager
+def autocast_on() -> Iterator[None]:
+    """Let ``torch.autocast("cuda")`` work on device tensors for the block."""
+    casts, _ = _registered()
     enable, clear = torch.set_autocast_enabled, torch.clear_autocast_cache
 
     def set_autocast_enabled(*args: Any) -> None:
@@ -138,5 +146,4 @@ def autocast_on() -> Iterator[None]:
         torch.set_autocast_enabled = enable
         torch.clear_autocast_cache = clear
         enable("privateuseone", False)
-        library._destroy()
-        others._destroy()
+        casts.clear()
