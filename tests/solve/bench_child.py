@@ -1,0 +1,34 @@
+"""A bench in a process of its own, to be killed: ``python bench_child.py URL DIRECTORY``; graded by TextPool."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from solve_fakes import TextPool, make_tasks
+
+from drkernel.solve.bench import BenchConfig, BenchRun
+from drkernel.solve.chat import Sampling
+from drkernel.solve.clients.openai import OpenAIModel
+from drkernel.solve.meter import Limits, Meter
+from drkernel.solve.prompt import Prompts
+from drkernel.solve.refine import RefineConfig
+from drkernel.solve.store import ReplyCache
+
+
+async def main(url: str, directory: Path) -> None:
+    limits = Limits(concurrency=4, backoff_s=0.01, backoff_max_s=0.05, tries=20)
+    model = OpenAIModel("m", base_url=url, timeout=0.5)
+    model.name = "openai:m"  # the port of the test's endpoint differs from run to run
+    prompts = Prompts.load("full")
+    config = BenchConfig(
+        model=model.name, tasks="t", samples=1, refine=RefineConfig(turns=3, sampling=Sampling(seed=1)),
+        prompts_version=prompts.version, judge_seed=7,
+    )  # fmt: skip
+    with BenchRun(directory, config, make_tasks(20), prompts) as run:
+        meter = Meter(model, limits=limits, cache=ReplyCache(directory / "replies.sqlite"))
+        await run.run(meter, TextPool(), at_once=6)
+        await meter.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], Path(sys.argv[2])))

@@ -1,0 +1,178 @@
+"""The benchmark: what it writes, what it takes up again, what it refuses."""
+
+import asyncio
+import hashlib
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from solve_endpoint import FAULTS, Endpoint
+from solve_fakes import FunctionModel, TextPool, answer, make_tasks
+
+from drkernel.config import ConfigError
+from drkernel.solve.bench import BenchConfig, BenchRun, outcomes, read_bench
+from drkernel.solve.chat import ModelError
+from drkernel.solve.meter import Meter
+from drkernel.solve.prompt import Prompts
+from drkernel.solve.refine import RefineConfig
+from drkernel.solve.store import Journal, ReplyCache, read_rows
+
+HERE = Path(__file__).parent
+PROMPTS = Prompts.load("full")
+
+
+def bench(directory, function, pool=None, tasks=3, samples=1, cache=None, **refine):
+    """Run a bench with a function for a model; its summary and the model."""
+    model = FunctionModel(function)
+    config = BenchConfig(model=model.name, tasks="t", samples=samples, refine=RefineConfig(**refine))
+    with BenchRun(Path(directory), config, make_tasks(tasks), PROMPTS) as run:
+        return asyncio.run(run.run(Meter(model, cache=cache), pool or TextPool())), model
+
+
+def test_a_run_is_written_and_read_back(tmp_path):
+    speeds = {"t/0": 1.5, "t/1": "WRONG", "t/2": "HACK"}
+    summary, model = bench(tmp_path, lambda call: answer(speeds[call.task_id]), turns=2, samples=2)
+    assert len(model.calls) == 12 and summary["trajectories"] == 6 and summary["incomplete"] == 0
+    assert summary["last"]["fast_1.2"]["value"] == pytest.approx(1 / 3)
+    assert summary["hacks"]["by_finding"] == {"no_custom_kernel": 2}
+    assert summary["status_all"] == {"correct": 4, "incorrect": 4, "hack": 4}
+    assert (summary["timing_kind"], summary["device"], summary["baseline"]) == ("modelled", "sim:h200", "eager")
+    config, tasks, state = read_bench(tmp_path)
+    assert [task.id for task in tasks] == ["t/0", "t/1", "t/2"] and config.samples == 2
+    assert {task: len(plays) for task, plays in outcomes([t.id for t in tasks], 2, state).items()} == dict.fromkeys(
+        ("t/0", "t/1", "t/2"), 2
+    )
+    assert json.loads((tmp_path / "summary.json").read_text()) == json.loads(json.dumps(summary))
+    assert (tmp_path / "prompts" / "task.txt").read_text().strip() == PROMPTS.task
+
+
+def test_a_finished_run_asks_for_nothing_more(tmp_path):
+    first, _ = bench(tmp_path, lambda call: answer(1.5), turns=2)
+    again, model = bench(tmp_path, lambda call: answer(9.0), turns=2)
+    assert model.calls == [] and again == first
+
+
+def test_trajectories_that_the_endpoint_failed_are_told_and_tried_again(tmp_path):
+    def failing(call):
+        if call.task_id == "t/1" and call.turn == 2:
+            raise ModelError("HTTP 500: down")
+        return answer(1.5)
+
+    summary, _ = bench(tmp_path, failing, turns=2)
+    assert summary["incomplete"] == 1 and summary["trajectories"] == 2
+    assert summary["incomplete_because"] == {"model_error: HTTP 500: down": 1}
+    summary, model = bench(tmp_path, lambda call: answer(1.5), turns=2)
+    assert [(call.task_id, call.turn) for call in model.calls] == [("t/1", 2)]
+    assert summary["incomplete"] == 0 and summary["trajectories"] == 3
+
+
+def test_turns_that_the_grader_failed_are_graded_again_without_asking_the_model(tmp_path):
+    cache = ReplyCache(tmp_path / "c.sqlite")
+    summary, _ = bench(tmp_path / "r", lambda call: answer("INFRA"), tasks=1, turns=2, cache=cache)
+    assert summary["incomplete_because"] == {"infra_error": 1}
+    summary, model = bench(tmp_path / "r", lambda call: answer(1.1), TextPool(infra=0), 1, turns=2, cache=cache)
+    assert [call.turn for call in model.calls] == [2]
+    assert summary["status_all"] == {"correct": 2} and summary["incomplete"] == 0
+
+
+def test_a_directory_of_other_terms_is_refused(tmp_path):
+    bench(tmp_path, lambda call: answer(1.5), turns=2)
+    with pytest.raises(ConfigError, match=r"refine.turns 2 there, 3 here"):
+        bench(tmp_path, lambda call: answer(1.5), turns=3)
+
+
+def test_two_processes_may_not_write_one_run(tmp_path):
+    held = Journal(tmp_path / "attempts.jsonl")
+    with pytest.raises(ConfigError, match="being written by another process"):
+        bench(tmp_path, lambda call: answer(1.5))
+    held.close()
+
+
+def test_a_torn_line_is_cut_off_and_a_damaged_one_is_told(tmp_path):
+    path = tmp_path / "j.jsonl"
+    path.write_text('{"a": 1}\n{"b": ')
+    assert list(read_rows(path)) == [{"a": 1}]
+    journal = Journal(path)
+    journal.append('{"c": 3}')
+    journal.close()
+    assert list(read_rows(path)) == [{"a": 1}, {"c": 3}]
+    path.write_text('{"a": 1}\n{"b": \n{"c": 3}\n')
+    with pytest.raises(ConfigError, match="line 2"):
+        list(read_rows(path))
+
+
+# ---- killed and resumed, against a real endpoint with faults
+
+
+def reply_of(messages, seed):
+    """A text that depends on the conversation alone, with an id that says which request it answers."""
+    digest = hashlib.sha256(json.dumps([messages, seed]).encode()).hexdigest()
+    says = ["SPEED = 1.1", "SPEED = 1.4", "SPEED = 2.6", "WRONG", "HACK", "BROKEN"][int(digest[:8], 16) % 6]
+    return f"id {digest}\n" + (answer(says) if digest[8] != "0" else "No code today.")
+
+
+def fault_of(digest, attempt):
+    """The first request for some answers fails, each in its way; later ones do not."""
+    number = int(digest[:8], 16)
+    return FAULTS[number % len(FAULTS)] if attempt == 0 and number % 7 == 0 else None
+
+
+def start(endpoint, directory):
+    env = {**os.environ, "PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"}
+    arguments = [sys.executable, str(HERE / "bench_child.py"), endpoint.url, str(directory)]
+    return subprocess.Popen(arguments, env=env, stderr=subprocess.PIPE, text=True)
+
+
+def finish(child):
+    _, err = child.communicate(timeout=120)
+    assert child.returncode == 0, err
+
+
+def kill_after(endpoint, child, served):
+    deadline = time.monotonic() + 60
+    while len(endpoint.served) < served:
+        assert time.monotonic() < deadline and child.poll() is None
+        time.sleep(0.005)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    child.stderr.close()
+
+
+def kept_ids(directory):
+    """Ids of the answers that were on the disk when the process died."""
+    database = sqlite3.connect(directory / "replies.sqlite")
+    try:
+        return {re.search("id ([0-9a-f]{64})", row[0])[1] for row in database.execute("SELECT reply FROM replies")}
+    finally:
+        database.close()
+
+
+def asked_ids(bodies):
+    return [hashlib.sha256(json.dumps([b["messages"], b.get("seed")]).encode()).hexdigest() for b in bodies]
+
+
+def test_killed_twice_and_resumed_gives_the_table_of_an_uninterrupted_run(tmp_path):
+    with Endpoint(reply_of) as endpoint:
+        finish(start(endpoint, tmp_path / "whole"))
+        assert len(endpoint.served) == 60
+    with Endpoint(reply_of, fault_of, delay=0.02, stall=5.0) as endpoint:
+        cut = tmp_path / "cut"
+        paid = []
+        for served in (15, 38):
+            kill_after(endpoint, start(endpoint, cut), served)
+            paid.append((kept_ids(cut), len(endpoint.bodies)))
+        finish(start(endpoint, cut))
+        assert sum(endpoint.faults[fault] for fault in FAULTS) > 0
+        for kept, before in paid:
+            assert len(kept) > 5 and not kept & set(asked_ids(endpoint.bodies[before:]))
+        # only what was on the wire when the process died can be charged twice: at most the requests at once
+        assert len(endpoint.served) <= 60 + 2 * 4
+    whole, resumed = (json.loads((tmp_path / name / "summary.json").read_text()) for name in ("whole", "cut"))
+    assert resumed == whole and whole["answers"] == 60 and whole["incomplete"] == 0
