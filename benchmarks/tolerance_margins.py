@@ -53,7 +53,7 @@ def main() -> None:
                 call = instance.draw_call(1000 * seed + number, variant)
                 if not any(want.floating for want in call.oracle.outputs):
                     continue
-                with Reordered():
+                with Reordered(one_pass=True):
                     honest[task.precision].append(error(instance, call, instance.run(call.inputs)))
                 outputs = flatten_outputs(run_rounded(instance.model, call.inputs, bits))
                 worst_rounded = max(worst_rounded, error(instance, call, outputs))

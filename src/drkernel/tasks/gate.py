@@ -95,10 +95,12 @@ def _unusable(task: Task, profile: str | None, error: str, start: float) -> Gate
 
 def _reference_faults(instance: Instance, calls: list[Call]) -> list[str]:
     """What is wrong with the reference itself, in words."""
+    if not calls[0].oracle.outputs:
+        return ["the reference returns no output"]
+    if _is_random(instance, calls[0]):
+        return ["the reference is random: two runs on the same inputs and weights differ"]
     faults = []
     for call in calls:
-        if not call.oracle.outputs:
-            return ["the reference returns no output"]
         if not call.oracle.finite:
             faults.append(f"the reference's outputs are not finite on {call.variant} inputs")
         if call.oracle.unstable_fraction > 0.01:
@@ -112,6 +114,18 @@ def _reference_faults(instance: Instance, calls: list[Call]) -> list[str]:
         if result.passed_calls == 0:
             faults.append(f"an honest reordering fails on {call.variant} inputs: {result.message}")
     return list(dict.fromkeys(faults))
+
+
+def _is_random(instance: Instance, call: Call) -> bool:
+    """Two runs differ by more than any order of summation explains."""
+    runs = zip(instance.run(call.inputs), instance.run(call.inputs), call.oracle.outputs, strict=True)
+    for first, second, want in runs:
+        if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor) and want.floating:
+            if first.shape != second.shape or bool(((first - second).abs() > 0.01 * want.scale).any()):
+                return True
+        elif isinstance(first, torch.Tensor) != isinstance(second, torch.Tensor):
+            return True
+    return False
 
 
 def _run_controls(instance: Instance, calls: list[Call], seed: int) -> Iterator[ControlResult]:

@@ -1,14 +1,16 @@
 """An honest implementation that computes everything in another order: the positive control of the comparison.
 
 Within :class:`Reordered` PyTorch's operators are replaced by the arithmetic that hand-written kernels use: products
-and sums accumulated over blocks, softmax with a running maximum, variances in one pass as ``E[x^2] - E[x]^2``,
-exponentials through base two, scans in blocks with a carry. Precision is the operands' own; sums of half-precision
-operands accumulate in single precision as tensor cores do. What a tolerance refuses here it would refuse a kernel.
+and sums accumulated over blocks, softmax with a running maximum, exponentials through base two, scans in blocks with a
+carry, and on request variances in one pass as ``E[x^2] - E[x]^2``. Precision is the operands' own; sums over half
+precision accumulate in single precision as tensor cores do. What a tolerance refuses here it would refuse a kernel.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,15 +19,26 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 BLOCK = 16
 LOG2_E = 1.4426950408889634
+Moments = Callable[[Tensor, Sequence[int]], tuple[Tensor, Tensor]]
 aten = torch.ops.aten
 
 
 class Reordered(TorchDispatchMode):
-    """Within the block, operators that round run in another order of operations. Thread-local."""
+    """Within the block, operators that round run in another order of operations. Thread-local.
+
+    ``one_pass`` also takes variances as ``E[x^2] - E[x]^2``, which many kernels do and which loses accuracy where the
+    mean is large: most tasks bear it, but one that does not is not at fault.
+    """
+
+    def __init__(self, one_pass: bool = False) -> None:
+        super().__init__()
+        moments: Moments = _one_pass if one_pass else _two_pass
+        self._table: dict[Any, Callable[..., Any]] = dict(_TABLE)
+        self._table.update({operator: partial(function, moments) for operator, function in _NORMS.items()})
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        replacement = _TABLE.get(func)
+        replacement = self._table.get(func)
         floating = args and isinstance(args[0], Tensor) and args[0].is_floating_point()
         if replacement is None or not floating or args[0].numel() == 0:
             return func(*args, **kwargs)
@@ -86,17 +99,26 @@ def _mean(x: Tensor, dims: Sequence[int] | None = None, keepdim: bool = False, *
     return (total * (1.0 / (x.numel() / max(total.numel(), 1)))).to(dtype or x.dtype)
 
 
-def _moments(x: Tensor, dims: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Mean and biased variance in one pass, dimensions kept."""
-    count = 1
-    for dim in dims:
-        count *= x.shape[dim]
-    mean = _summed(x, dims, True) / count
-    return mean, (_summed(_wide(x).square(), dims, True) / count - mean.square()).clamp_min(0)
+def _count(x: Tensor, dims: Sequence[int]) -> int:
+    return math.prod(x.shape[dim] for dim in dims)
 
 
-def _layer_norm(x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float) -> Any:
-    mean, variance = _moments(x, list(range(x.dim() - len(shape), x.dim())))
+def _two_pass(x: Tensor, dims: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Mean and biased variance, dimensions kept."""
+    mean = _summed(x, dims, True) / _count(x, dims)
+    return mean, _summed((_wide(x) - mean).square(), dims, True) / _count(x, dims)
+
+
+def _one_pass(x: Tensor, dims: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Mean and biased variance from sums of ``x`` and ``x^2``, dimensions kept."""
+    mean = _summed(x, dims, True) / _count(x, dims)
+    return mean, (_summed(_wide(x).square(), dims, True) / _count(x, dims) - mean.square()).clamp_min(0)
+
+
+def _layer_norm(
+    moments: Moments, x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> Any:
+    mean, variance = moments(x, list(range(x.dim() - len(shape), x.dim())))
     scale = 1.0 / torch.sqrt(variance + eps)
     y = (_wide(x) - mean) * scale
     y = y if weight is None else y * _wide(weight)
@@ -105,10 +127,18 @@ def _layer_norm(x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Te
 
 
 def _group_norm(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, n: int, c: int, hw: int, groups: int, eps: float
+    moments: Moments,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    n: int,
+    c: int,
+    hw: int,
+    groups: int,
+    eps: float,
 ) -> Any:
     grouped = x.reshape(n, groups, -1)
-    mean, variance = _moments(grouped, [2])
+    mean, variance = moments(grouped, [2])
     scale = 1.0 / torch.sqrt(variance + eps)
     y = ((_wide(grouped) - mean) * scale).reshape(n, c, -1)
     y = y if weight is None else y * _wide(weight).reshape(1, c, 1)
@@ -182,16 +212,26 @@ def _scan(step: Callable[[Tensor, int], Tensor], join: Callable[[Tensor, Tensor]
 
 
 def _var(
-    x: Tensor, dims: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+    moments: Moments,
+    x: Tensor,
+    dims: Sequence[int] | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
 ) -> Any:
-    return _var_mean(x, dims, correction=correction, keepdim=keepdim)[0]
+    return _var_mean(moments, x, dims, correction=correction, keepdim=keepdim)[0]
 
 
 def _var_mean(
-    x: Tensor, dims: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+    moments: Moments,
+    x: Tensor,
+    dims: Sequence[int] | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
 ) -> tuple[Tensor, Tensor]:
     chosen = [d % x.dim() for d in dims] if dims else list(range(x.dim()))
-    mean, variance = _moments(x, chosen)
+    mean, variance = moments(x, chosen)
     count = x.numel() // mean.numel()
     variance = variance * (count / (count - (1 if correction is None else correction)))
     if not keepdim:
@@ -235,8 +275,6 @@ _TABLE: dict[Any, Callable[..., Any]] = {
     aten.sum.dim_IntList: _sum,
     aten.mean.default: _mean,
     aten.mean.dim: _mean,
-    aten.native_layer_norm.default: _layer_norm,
-    aten.native_group_norm.default: _group_norm,
     aten.exp.default: _exp,
     aten._softmax.default: _softmax,
     aten._log_softmax.default: _log_softmax,
@@ -246,7 +284,11 @@ _TABLE: dict[Any, Callable[..., Any]] = {
     aten.silu.default: _silu,
     aten.cumsum.default: _scan(lambda x, dim: x.cumsum(dim), torch.add),
     aten.cumprod.default: _scan(lambda x, dim: x.cumprod(dim), torch.mul),
+    aten.convolution.default: _convolution,
+}
+_NORMS: dict[Any, Callable[..., Any]] = {
+    aten.native_layer_norm.default: _layer_norm,
+    aten.native_group_norm.default: _group_norm,
     aten.var.correction: _var,
     aten.var_mean.correction: _var_mean,
-    aten.convolution.default: _convolution,
 }

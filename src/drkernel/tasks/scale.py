@@ -3,8 +3,8 @@
 Sizes in KernelBench's format are integer literals at module level or where inputs are drawn. They are halved,
 batch-like ones first, then the other large ones, until the reference's memory and arithmetic, estimated on meta tensors
 (nothing is allocated), fit the limits. A halving after which the reference no longer runs is tried on every literal of
-that value at once, else taken back. What was changed is in the task's ``provenance.scaled``, and the shrunk task goes
-through the admission gate again.
+that value and then on all sizes at once, else taken back. What was changed is in the task's ``provenance.scaled``, and
+the shrunk task goes through the admission gate again.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _shrink(source: str, limits: ScaleLimits) -> tuple[str, dict[str, tuple[int,
             times = max(1, int(math.log2(cost.over(limits)) / (1 if number == 0 else 2)))
             attempt = None
             for by in sorted({times, 1}, reverse=True):
-                attempt = attempt or _smaller(source, literals, values, label, max(floor, values[label] >> by))
+                attempt = attempt or _smaller(source, literals, values, label, open_labels, by, floor)
             if attempt is None or attempt[1].over(limits) >= cost.over(limits):
                 frozen.add(label)
             else:
@@ -149,12 +149,18 @@ def _fewer_groups(source: str, literals: dict[str, SizeLiteral], values: dict[st
 
 
 def _smaller(
-    source: str, literals: dict[str, SizeLiteral], values: dict[str, int], label: str, smaller: int
+    source: str,
+    literals: dict[str, SizeLiteral],
+    values: dict[str, int],
+    label: str,
+    others: list[str],
+    halvings: int,
+    floor: int,
 ) -> tuple[dict[str, int], Cost] | None:
-    """One literal made smaller, or where that does not run, all of its value together; None when neither runs."""
+    """One literal halved so often; where that does not run all of its value; else all ``others``. None if none runs."""
     equal = [name for name in values if values[name] == values[label]]
-    for names in [[label]] + ([equal] if len(equal) > 1 else []):
-        attempt = {**values, **dict.fromkeys(names, smaller)}
+    for names in ([label], equal, others):
+        attempt = {**values, **{name: max(floor, values[name] >> halvings) for name in names}}
         try:
             return attempt, estimate(load_reference(rewrite(source, literals.values(), attempt)))
         except TaskError:
