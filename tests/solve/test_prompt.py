@@ -1,0 +1,63 @@
+"""Prompts: named sets, files of one's own, mistakes in them."""
+
+import pytest
+from solve_fakes import make_tasks
+
+from drkernel.config import ConfigError
+from drkernel.gym.episode import EpisodeConfig, feedback_prompt, task_prompt
+from drkernel.gym.request import EvalSettings
+from drkernel.solve.prompt import Prompts
+from drkernel.verdict import Verdict
+
+TASK = make_tasks(1)[0]
+VERDICT = Verdict(status="incorrect", task_id="t", candidate_sha256="0" * 64, device="sim:h200")
+
+
+@pytest.mark.parametrize("name", ["full", "compact"])
+def test_the_named_sets_say_what_an_episode_says(name):
+    prompts, settings = Prompts.load(name), EvalSettings()
+    (message,) = prompts.opening(TASK, settings)
+    assert message.role == "user" and message.content == task_prompt(TASK, settings, name)
+    config = EpisodeConfig(turns=3, prompts=name)
+    assert prompts.after(VERDICT, None, 2, 3) == feedback_prompt(VERDICT, config, 2)
+
+
+def test_files_replace_the_set_one_by_one(tmp_path):
+    (tmp_path / "system.txt").write_text("You know $device by heart. $$5\n")
+    (tmp_path / "feedback.txt").write_text("[$turn/$turns] $feedback\n")
+    prompts = Prompts.load(str(tmp_path))
+    system, user = prompts.opening(TASK, EvalSettings())
+    assert system.role == "system" and system.content == "You know NVIDIA H200 by heart. $5"
+    assert user.content == task_prompt(TASK, EvalSettings(), "full")
+    assert prompts.after(VERDICT, None, 2, 3).startswith("[2/3] Wrong result.")
+    assert prompts.version != Prompts.load("full").version
+
+
+def test_what_is_saved_reads_back_to_the_same_version(tmp_path):
+    for name in ("full", "compact"):
+        prompts = Prompts.load(name)
+        prompts.save(tmp_path / name)
+        again = Prompts.load(str(tmp_path / name), base=name)
+        assert again.version == prompts.version
+
+
+@pytest.mark.parametrize(("file", "text", "message"), [
+    ("task.txt", "Do $something with $reference", r"\$something is unknown here; there are: \$device"),
+    ("task.txt", "Do it", r"\$reference is missing"),
+    ("feedback.txt", "Costs $5: $feedback", r"'\$' that starts no name"),
+    ("other.txt", "x", "holds none of"),
+])  # fmt: skip
+def test_mistakes_in_a_file_are_named(tmp_path, file, text, message):
+    (tmp_path / file).write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        Prompts.load(str(tmp_path))
+
+
+def test_unknown_prompts_are_refused():
+    with pytest.raises(ConfigError, match="'full', 'compact' or a directory"):
+        Prompts.load("nonsense")
+
+
+def test_a_task_without_the_size_profile_is_shown_as_it_is():
+    task = TASK.model_copy(update={"profiles": {}})
+    assert "ROWS = 2" in Prompts.load("full").opening(task, EvalSettings())[0].content
