@@ -5,11 +5,11 @@ import torch
 from corpus_grading import ROOT, read_entry, task_named
 
 from drkernel.gym import judge as judge_module
+from drkernel.gym.answers import ParameterSpec
 from drkernel.gym.checks import plan_calls
 from drkernel.gym.expected import ExpectedSide, Seeds, same_bytes
 from drkernel.gym.judge import evaluate
 from drkernel.gym.request import EvalRequest, EvalSettings
-from drkernel.gym.session import ParameterSpec
 from drkernel.task import Task
 from drkernel.verdict import Verdict
 

@@ -23,7 +23,7 @@ from drkernel.tasks.problem import Call, Instance, load_problem
 from drkernel.tasks.promote import cloned
 
 if TYPE_CHECKING:
-    from drkernel.gym.session import ParameterSpec
+    from drkernel.gym.answers import ParameterSpec
 
 
 class Seeds:
