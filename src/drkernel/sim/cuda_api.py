@@ -119,11 +119,13 @@ class _DeviceContext:
     def __exit__(self, *_: Any) -> None: ...
 
 
-def _refuse(name: str) -> Any:
-    def refuse(*_: Any, **__: Any) -> Any:
+def _refuse(name: str) -> type:
+    """A class (annotations name it) that cannot be made."""
+
+    def refuse(self: Any, *_: Any, **__: Any) -> None:
         raise UnsupportedOp(f"torch.cuda.{name} is not offered on the simulated device")
 
-    return refuse
+    return type(name, (), {"__init__": refuse})
 
 
 def _properties(spec: GPUSpec) -> SimpleNamespace:
@@ -274,6 +276,7 @@ def cuda_api_on(spec: GPUSpec, link: DeviceLink) -> Iterator[None]:
         (torch, "Generator", Generator),
         (torch, "load", load_on(torch.load)),
         (torch, "compile", refuse_compile),
+        (torch.autograd, "has_torch_function", lambda args: False),  # so that modes stay on during autograd.grad
         (torch, "get_device_module", lambda device=None: torch.cuda),
         (torch.version, "cuda", "12.8" if spec.vendor == "nvidia" else None),
         (torch.version, "hip", None if spec.vendor == "nvidia" else "6.4"),

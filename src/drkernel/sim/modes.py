@@ -57,6 +57,9 @@ class DeviceArgumentMode(TorchFunctionMode):
         handler = _HANDLERS.get(func)
         if handler is not None:
             return handler(func, args, dict(kwargs or {}))
+        if func is torch.Tensor.backward:
+            with self:  # host code that runs during the backward pass names the GPU too
+                return _backward(*args, **(kwargs or {}))
         if not kwargs:
             return func(*args)
         kwargs = dict(kwargs)
@@ -137,6 +140,12 @@ def is_cuda(value: Any) -> bool:
     return kind == "cuda"
 
 
+def _backward(
+    tensor: torch.Tensor, gradient: Any = None, retain_graph: Any = None, create_graph: bool = False, inputs: Any = None
+) -> None:
+    torch.autograd.backward(tensor, gradient, retain_graph, create_graph, inputs=inputs)
+
+
 def _on_plain_meta(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Meta tensors that host code asks for by that name are its own affair."""
     _plain_meta.depth = getattr(_plain_meta, "depth", 0) + 1
@@ -188,8 +197,11 @@ def _from_data(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     else:
         if wanted is not None and not on_device:
             kwargs["device"] = wanted
-        value = func(data, *args[1:], **kwargs)
-        value = value.to(META) if on_device else value
+        if not on_device:
+            return func(data, *args[1:], **kwargs, requires_grad=requires_grad)
+        with torch._C._DisableFuncTorch():  # plain data: nothing that a transform would follow
+            value = func(data, *args[1:], **kwargs)
+        value = value.to(META)
     return value.requires_grad_() if requires_grad else value
 
 
@@ -233,6 +245,22 @@ def _set_data(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return func(target, value)
 
 
+def _inner(value: Any) -> Any:
+    """What a functorch transform (``torch.func.grad``, ``vmap``) has wrapped."""
+    while type(value) is torch.Tensor and torch._C._functorch.is_functorch_wrapped_tensor(value):
+        value = torch._C._functorch.get_unwrapped(value)
+    return value
+
+
+def _of_inner(on_device: Any) -> Callable[[Any, Any, dict[str, Any]], Any]:
+    """A property that says ``on_device`` of device tensors inside a transform, where torch would say 'meta'."""
+
+    def handler(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        return on_device if isinstance(_inner(args[0]), DeviceTensor) else func(*args, **kwargs)
+
+    return handler
+
+
 _HANDLERS: dict[Any, Callable[[Any, Any, dict[str, Any]], Any]] = {
     torch.Tensor.cuda: _cuda,
     torch.Tensor.to: _to,
@@ -242,6 +270,10 @@ _HANDLERS: dict[Any, Callable[[Any, Any, dict[str, Any]], Any]] = {
     torch.Tensor.__getitem__: _get_item,
     torch.Tensor.__setitem__: _set_item,
     torch.Tensor.data.__set__: _set_data,  # type: ignore[attr-defined]
+    torch.Tensor.device.__get__: _of_inner(CUDA),  # type: ignore[attr-defined]
+    torch.Tensor.is_cuda.__get__: _of_inner(True),  # type: ignore[attr-defined]
+    torch.Tensor.is_meta.__get__: _of_inner(False),  # type: ignore[attr-defined]
+    torch.Tensor.get_device: _of_inner(0),
     torch.tensor: _from_data,
     torch.as_tensor: _from_data,
     torch.asarray: _from_data,
