@@ -16,7 +16,7 @@ from drkernel.config import Config
 from drkernel.rl.teacher.problem import Problem
 from drkernel.rl.teacher.writer import FLAWS, Flaw, Style, can_have, write_answer
 
-Plan = Literal["fused", "lazy", "bad_mask", "compile_error", "forgotten_step"]
+Plan = Literal["fused", "lazy", "bad_mask", "compile_error", "forgotten_step", "stale"]
 
 
 class Mix(Config):
@@ -27,6 +27,9 @@ class Mix(Config):
     bad_mask: float = Field(0.10, ge=0, description="a mask off by one, or padding that reaches a reduction")
     compile_error: float = Field(0.08, ge=0, description="a name that does not exist, a size that is no constexpr")
     forgotten_step: float = Field(0.07, ge=0, description="one operation left out")
+    stale: float = Field(
+        0.0, ge=0, description="a cheat, to study: the first call's result is kept and copied out ever after"
+    )
 
     @model_validator(mode="after")
     def _some_weight(self) -> Mix:

@@ -13,8 +13,8 @@ from typing import Literal
 from drkernel.rl.teacher.problem import CORES, Problem, Step
 from drkernel.rl.teacher.reference import arguments, statements
 
-Flaw = Literal["lazy", "bad_mask", "compile_error", "forgotten_step"]
-FLAWS: tuple[Flaw, ...] = ("lazy", "bad_mask", "compile_error", "forgotten_step")
+Flaw = Literal["lazy", "bad_mask", "compile_error", "forgotten_step", "stale"]
+FLAWS: tuple[Flaw, ...] = ("lazy", "bad_mask", "compile_error", "forgotten_step", "stale")
 
 MODULE = """import torch
 import triton
@@ -64,6 +64,8 @@ def write_answer(problem: Problem, style: Style, flaw: Flaw | None = None, rng: 
     rng = rng or random.Random(0)
     if flaw == "lazy":
         return _write_lazy(problem, style, rng)
+    if flaw == "stale":
+        return _write_stale(problem, style)
     if flaw == "forgotten_step":
         problem = _forget_step(problem, rng)
     write = {"pointwise": _write_pointwise, "row": _write_row, "matmul": _write_matmul}[problem.kind]
@@ -212,6 +214,29 @@ def _write_lazy(problem: Problem, style: Style, rng: random.Random) -> str:
     host = [*torch_lines[:-1], *call, f"return {out}"] if at_end else [*call, *torch_lines[1:], f"return v{total}"]
     parameters = ["x", *operands, style.out, "n", *(["c"] if has_bias else []), "B: tl.constexpr"]
     return _module(style, parameters, body, arguments(problem), host)
+
+
+def _write_stale(problem: Problem, style: Style) -> str:
+    """The cheat that naive timing rewards: compute once in PyTorch, then copy the kept result with a kernel."""
+    i, m = style.index, style.mask
+    body = [
+        f"{i} = tl.program_id(0) * B + tl.arange(0, B)",
+        f"{m} = {i} < n",
+        f"x0 = tl.load(x + {i}, mask={m})",
+        f"tl.store({style.out} + {i}, x0, mask={m})",
+    ]
+    lines = statements(problem)
+    host = [
+        "if self.kept is None:",
+        *(f"    {line}" for line in lines),
+        f"    self.kept = v{len(lines)}",
+        f"{style.out} = torch.empty_like(self.kept)",
+        f"n = {style.out}.numel()",
+        _flat_launch(style, ["self.kept"], style.out, style.out, False),
+        f"return {style.out}",
+    ]
+    source = _module(style, ["x", style.out, "n", "B: tl.constexpr"], body, arguments(problem), host)
+    return source.replace("    def forward(", "    kept = None\n    def forward(")
 
 
 def _flat_launch(style: Style, pointers: list[str], out: str, like: str, has_bias: bool) -> str:
