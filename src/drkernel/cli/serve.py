@@ -1,0 +1,117 @@
+"""``drkernel serve``: the grading service of one machine, or of many workers that join it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+
+HELP = """Grade candidates for others over HTTP; every accepted job is durable before it is acknowledged.
+
+Listens on this machine alone. On another address a token is required: put it into the environment variable
+DRKERNEL_TOKEN or into a file (--token-file). Watch it in a browser at the address it prints.
+
+SIGTERM drains: nothing new is accepted, what runs may finish. Exit codes: 0 stopped, 2 wrong usage.
+
+Examples:
+
+  drkernel serve
+
+  DRKERNEL_TOKEN=... drkernel serve --host 0.0.0.0 --port 8766 --slots 16
+
+  drkernel train recipes/quickstart.yaml --pool http://127.0.0.1:8765
+"""
+
+
+@app.command(help=HELP)
+def serve(
+    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="port; 0 takes a free one")] = 8765,
+    store: Annotated[Path, typer.Option(help="the store: a SQLite file")] = Path("drkernel-store.sqlite"),
+    slots: Annotated[int | None, typer.Option(min=0, help="evaluations at once here; 0: remote workers only")] = None,
+    token_file: Annotated[Path | None, typer.Option(help="file that holds the bearer token")] = None,
+    max_queue: Annotated[int, typer.Option(min=1, help="waiting jobs from which on submissions are refused")] = 100_000,
+    max_body_mb: Annotated[int, typer.Option(min=1, help="largest request in MiB")] = 64,
+    rate: Annotated[float, typer.Option(min=0, help="requests a second and client address; 0: unlimited")] = 0.0,
+    lease: Annotated[
+        float, typer.Option(min=1, help="seconds without a heartbeat after which a job is taken back")
+    ] = 60.0,
+    grace: Annotated[float, typer.Option(min=0, help="seconds that running jobs get at shutdown")] = 60.0,
+) -> None:
+    """Parse, build, serve."""
+    from drkernel.serve.guard import GuardError, check_binding
+    from drkernel.serve.store import StoreError
+
+    token = _token(token_file)
+    try:
+        check_binding(host, token)
+        application = _application(store, slots, lease, token, max_queue, max_body_mb << 20, rate, grace)
+    except (GuardError, StoreError) as error:
+        _usage(str(error))
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    _run(application, host, port)
+
+
+def _application(
+    store: Path, slots: int | None, lease: float, token: str | None, max_queue: int, max_body: int, rate: float,
+    grace: float,
+) -> Any:  # fmt: skip
+    from drkernel.gym.pool import LocalPool
+    from drkernel.report.verdict_html import page
+    from drkernel.serve.app import make_app
+    from drkernel.serve.service import Service
+    from drkernel.serve.store import Store
+
+    count = (os.cpu_count() or 1) if slots is None else slots
+    opened = Store(store)
+    pool = LocalPool(slots=count) if count else None
+    service = Service(opened, pool, slots=count, lease_s=lease)
+    return make_app(
+        service,
+        token=token,
+        max_queue=max_queue,
+        max_body=max_body,
+        rate=rate,
+        grace_s=grace,
+        verdict_page=lambda request, verdict: page(verdict, task=request.task, candidate=request.candidate),
+    )
+
+
+def _run(application: Any, host: str, port: int) -> None:
+    import socket
+
+    import uvicorn
+
+    config = uvicorn.Config(
+        application, host=host, port=port, log_level="warning", timeout_keep_alive=30, access_log=False,
+        timeout_graceful_shutdown=5,
+    )  # fmt: skip
+    server = uvicorn.Server(config)
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        _usage(f"cannot listen on {host}:{port}: {error.strerror}; choose another --port")
+    print(f"drkernel serve: http://{host}:{listener.getsockname()[1]}", flush=True)
+    server.run(sockets=[listener])
+
+
+def _token(token_file: Path | None) -> str | None:
+    if token_file is not None:
+        try:
+            return token_file.read_text(encoding="utf-8").strip() or None
+        except OSError as error:
+            _usage(f"cannot read the token file {token_file}: {error.strerror}")
+    return os.environ.get("DRKERNEL_TOKEN") or None
+
+
+def _usage(message: str) -> NoReturn:
+    print(f"drkernel serve: {message}", file=sys.stderr)
+    raise SystemExit(2)

@@ -1,0 +1,149 @@
+"""Who may ask, how much and how often: bearer token, body size, rate; and the headers that keep pages safe."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+OPEN_PATHS = frozenset({"/health", "/ready", "/login", "/static/watch.css", "/static/watch.js"})
+"""answered without a token: they say nothing about jobs"""
+
+SECURITY_HEADERS = {
+    "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+}
+
+
+class GuardError(ValueError):
+    """The service must not start like this; says what to change."""
+
+
+def check_binding(host: str, token: str | None) -> None:
+    """Refuse to listen beyond this machine without a token."""
+    try:
+        loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = host == "localhost"
+    if not loopback and not token:
+        raise GuardError(
+            f"listening on {host} without a token would let anyone run code here: set DRKERNEL_TOKEN (or --token-file) "
+            "or listen on 127.0.0.1"
+        )
+    if token is not None and len(token) < 16:
+        raise GuardError("the token is too short to be secret: at least 16 characters")
+
+
+@dataclass
+class Bucket:
+    """A token bucket: ``rate`` a second, at most ``burst`` at once."""
+
+    rate: float
+    burst: float
+    level: float = field(init=False)
+    at: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.level, self.at = self.burst, time.monotonic()
+
+    def take(self) -> float:
+        """0 when allowed, else seconds until it will be."""
+        now = time.monotonic()
+        self.level = min(self.burst, self.level + (now - self.at) * self.rate)
+        self.at = now
+        if self.level >= 1.0:
+            self.level -= 1.0
+            return 0.0
+        return (1.0 - self.level) / self.rate
+
+
+class Guard:
+    """ASGI middleware around the whole service."""
+
+    def __init__(self, app: ASGIApp, *, token: str | None, max_body: int, rate: float):
+        self.app, self.token, self.max_body, self.rate = app, token, max_body, rate
+        self.buckets: dict[str, Bucket] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse early, else pass on with the body bounded and headers added."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        request = Request(scope)
+        refusal = self._refuse(request)
+        if refusal is not None:
+            await refusal(scope, receive, _with_headers(send))
+            return
+        await self.app(scope, self._bounded(receive), _with_headers(send))
+
+    def _refuse(self, request: Request) -> JSONResponse | None:
+        path = request.url.path
+        if self.token is not None and path not in OPEN_PATHS and not self._authorised(request):
+            return _error(
+                401, "a bearer token is required: Authorization: Bearer TOKEN", {"www-authenticate": "Bearer"}
+            )
+        length = request.headers.get("content-length", "0")
+        if not length.isdigit():
+            return _error(400, "malformed Content-Length")
+        if int(length) > self.max_body:
+            return _error(413, f"the body is larger than {self.max_body} bytes")
+        if self.rate > 0 and path not in OPEN_PATHS:
+            wait = self._bucket(request).take()
+            if wait:
+                return _error(429, "too many requests", {"retry-after": f"{max(1, round(wait))}"})
+        return None
+
+    def _authorised(self, request: Request) -> bool:
+        assert self.token is not None
+        given = request.headers.get("authorization", "")
+        if given.lower().startswith("bearer "):
+            return hmac.compare_digest(given[7:].strip().encode(), self.token.encode())
+        # the page to watch cannot set headers: it carries the token in a cookie that /login set
+        return hmac.compare_digest(request.cookies.get("drkernel_token", "").encode(), self.token.encode())
+
+    def _bucket(self, request: Request) -> Bucket:
+        client = request.client.host if request.client else "?"
+        if client not in self.buckets:
+            if len(self.buckets) > 10_000:
+                self.buckets.clear()
+            self.buckets[client] = Bucket(self.rate, 4 * self.rate)
+        return self.buckets[client]
+
+    def _bounded(self, receive: Receive) -> Receive:
+        """Count bytes of bodies without a length; end the request when they are too many."""
+        seen = 0
+
+        async def bounded() -> Message:
+            nonlocal seen
+            message = await receive()
+            if message["type"] == "http.request":
+                seen += len(message.get("body", b""))
+                if seen > self.max_body:
+                    return {"type": "http.disconnect"}
+            return message
+
+        return bounded
+
+
+def _with_headers(send: Send) -> Send:
+    async def wrapped(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = message.setdefault("headers", [])
+            present = {name.lower() for name, _ in headers}
+            headers += [(k.encode(), v.encode()) for k, v in SECURITY_HEADERS.items() if k.encode() not in present]
+        await send(message)
+
+    return wrapped
+
+
+def _error(status: int, message: str, headers: dict[str, Any] | None = None) -> JSONResponse:
+    return JSONResponse({"detail": message}, status_code=status, headers=headers)

@@ -1,0 +1,89 @@
+"""What goes over the wire of the service: records of requests and answers, version 1."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from drkernel.config import Config
+from drkernel.gym.request import EvalRequest
+from drkernel.verdict import Verdict
+
+MAX_BATCH = 1000
+
+
+class SubmitBody(Config):
+    """``POST /v1/jobs``: one or many evaluations."""
+
+    requests: list[EvalRequest] = Field(min_length=1, max_length=MAX_BATCH)
+    priority: int = Field(0, ge=-100, le=100, description="higher is served first")
+    fresh: bool = Field(False, description="evaluate anew although an equal request has a verdict")
+    wait_s: float = Field(0.0, ge=0, le=300, description="hold the answer until all are done, at most so long")
+
+
+class JobView(Config):
+    """A job as clients see it."""
+
+    id: str
+    state: Literal["queued", "leased", "done", "cancelled"]
+    task_id: str
+    device: str
+    client: str
+    priority: int
+    submitted: float
+    started: float | None = None
+    finished: float | None = None
+    attempts: int = 0
+    status: str | None = None
+    sequence: int | None = None
+    verdict: Verdict | None = None
+
+
+class SubmitAnswer(Config):
+    """The jobs of a submission, in order."""
+
+    jobs: list[JobView]
+
+
+class LeaseBody(Config):
+    """``POST /v1/worker/lease``: a remote worker asks for work."""
+
+    worker: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,80}$")
+    slots: int = Field(1, ge=1, le=1024)
+    wait_s: float = Field(20.0, ge=0, le=60)
+
+
+class LeaseAnswer(Config):
+    """A job to do, or nothing for now."""
+
+    job_id: str | None = None
+    request: EvalRequest | None = None
+    lease_s: float = 60.0
+
+
+class BeatBody(Config):
+    """``POST /v1/worker/heartbeat``: leases that a worker still works on."""
+
+    worker: str
+    jobs: list[str] = Field(max_length=4096)
+
+
+class BeatAnswer(Config):
+    """The leases that it still holds; what is missing was given to somebody else."""
+
+    held: list[str]
+
+
+class CompleteBody(Config):
+    """``POST /v1/worker/complete``: a worker's verdict."""
+
+    worker: str
+    job_id: str
+    verdict: Verdict
+
+
+class CompleteAnswer(Config):
+    """Whether the verdict was recorded; False when the lease had passed to somebody else."""
+
+    recorded: bool

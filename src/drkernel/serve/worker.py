@@ -1,0 +1,77 @@
+"""A remote worker: joins a service by URL and token, leases jobs, evaluates them here, reports verdicts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import platform
+import secrets
+
+from drkernel.gym.request import EvalRequest, Pool
+from drkernel.serve.client import AsyncClient, ServiceError
+from drkernel.serve.protocol import CompleteAnswer, LeaseAnswer
+from drkernel.verdict import Verdict
+
+log = logging.getLogger("drkernel.worker")
+
+
+class Worker:
+    """Takes up to ``slots`` jobs at once. A job that it loses is done by somebody else; nothing is reported twice."""
+
+    def __init__(self, client: AsyncClient, pool: Pool, *, slots: int, name: str | None = None):
+        self.client, self.pool, self.slots = client, pool, slots
+        self.name = name or f"{platform.node() or 'worker'}-{os.getpid()}-{secrets.token_hex(2)}"
+        self.done = 0
+        self._running: set[str] = set()
+        self._lease_s = 60.0
+        self._stopping = False
+
+    async def run(self) -> None:
+        """Work until :meth:`stop`. Raises :class:`ServiceError` when the service refuses this worker for good."""
+        beat = asyncio.create_task(self._beat())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self.slots):
+                    group.create_task(self._slot())
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        finally:
+            beat.cancel()
+
+    def stop(self) -> None:
+        """Finish what runs, take nothing new."""
+        self._stopping = True
+
+    async def _slot(self) -> None:
+        while not self._stopping:
+            body = {"worker": self.name, "slots": self.slots, "wait_s": 10.0}
+            answer = LeaseAnswer.model_validate(await self.client.call("POST", "/v1/worker/lease", json=body))
+            self._lease_s = answer.lease_s
+            if answer.job_id is None or answer.request is None:
+                continue
+            await self._do(answer.job_id, answer.request)
+
+    async def _do(self, job_id: str, request: EvalRequest) -> None:
+        self._running.add(job_id)
+        try:
+            verdict: Verdict = await self.pool.evaluate(request)
+            body = {"worker": self.name, "job_id": job_id, "verdict": json.loads(verdict.model_dump_json())}
+            answer = CompleteAnswer.model_validate(await self.client.call("POST", "/v1/worker/complete", json=body))
+            self.done += answer.recorded
+            if not answer.recorded:
+                log.warning("job %s had passed to another worker", job_id)
+        finally:
+            self._running.discard(job_id)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self._lease_s / 4)
+            if not self._running:
+                continue
+            try:
+                body = {"worker": self.name, "jobs": sorted(self._running)}
+                await self.client.call("POST", "/v1/worker/heartbeat", json=body)
+            except ServiceError as error:
+                log.warning("heartbeat failed: %s", error)

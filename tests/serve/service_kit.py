@@ -1,0 +1,79 @@
+"""Requests, verdicts, a pool that answers at once, and a live server in this process."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+import time
+
+import httpx
+import uvicorn
+
+from drkernel.gym.request import EvalRequest, EvalSettings
+from drkernel.task import Provenance, Task
+from drkernel.verdict import CandidateError, Verdict
+
+REFERENCE = "class Model: ...\ndef get_inputs(): return []\ndef get_init_inputs(): return []\n"
+
+
+def make_request(number=0, *, device="sim:h200", task="t"):
+    return EvalRequest(
+        task=Task(id=f"{task}/{number % 7}", level=1, reference=REFERENCE, provenance=Provenance(source="test")),
+        candidate=f"class ModelNew:\n    number = {number}\n",
+        settings=EvalSettings(device=device, profile=None),
+    )
+
+
+def make_verdict(request, status="correct", error=None):
+    return Verdict(
+        status=status,
+        task_id=request.task.id,
+        candidate_sha256="0" * 64,
+        device=request.settings.device,
+        baseline=request.settings.baseline,
+        error=CandidateError(type="Test", message=error) if error else None,
+    )
+
+
+class CountingPool:
+    """Every candidate is correct; counts evaluations by request; may take a while, or fail at first."""
+
+    def __init__(self, delay=0.0, fail_first=0):
+        self.delay, self.fail_first = delay, fail_first
+        self.calls = {}
+
+    async def evaluate(self, request):
+        count = self.calls[request.key] = self.calls.get(request.key, 0) + 1
+        if self.delay:
+            await asyncio.sleep(self.delay)
+        return make_verdict(request, "infra_error" if count <= self.fail_first else "correct")
+
+    def health(self):
+        return {}
+
+    async def close(self):
+        pass
+
+
+class LiveServer:
+    """uvicorn in a thread on a free port."""
+
+    def __init__(self, app):
+        self.socket = socket.socket()
+        self.socket.bind(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+        self.server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
+        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.socket]}, daemon=True)
+        self.thread.start()
+        deadline = time.time() + 20
+        while time.time() < deadline:
+            with contextlib.suppress(httpx.TransportError):
+                httpx.get(self.url + "/health", timeout=1.0)
+                return
+            time.sleep(0.02)
+        raise RuntimeError("the test server did not start")
+
+    def stop(self):
+        self.server.should_exit = True
+        self.thread.join(20)
+        self.socket.close()
