@@ -119,9 +119,9 @@ def test_bodies_that_are_too_large_malformed_or_too_many(serving):
 
 
 def test_rates_are_bounded_per_client(serving):
-    server = serving(app_options={"rate": 5.0})
-    codes = [httpx.get(server.url + "/v1/state").status_code for _ in range(40)]
-    assert codes[:10] == [200] * 10 and 429 in codes
+    server = serving(app_options={"rate": 0.5})
+    codes = [httpx.get(server.url + "/v1/state").status_code for _ in range(10)]
+    assert codes[:2] == [200] * 2 and 429 in codes
 
 
 def test_hostile_text_stays_text(serving):

@@ -13,12 +13,16 @@ import sys
 # command -> (module in this package, one-line help); the order is the order of --help
 COMMANDS: dict[str, tuple[str, str]] = {
     "eval": ("eval", "grade one candidate kernel against a reference module"),
+    "solve": ("solve", "find a fast kernel for a reference: many turns, the best verified"),
     "bench": ("bench", "benchmark a model: fast_p with intervals, resumable"),
     "tasks": ("tasks", "list, show and check tasks"),
     "sim": ("sim", "run a script that launches Triton kernels on a simulated GPU"),
     "coldstart": ("coldstart", "write verified multi-turn trajectories for supervised fine-tuning"),
     "train": ("train", "train a policy from a recipe, or resume a run"),
     "report": ("report", "make a self-contained HTML page of a run"),
+    "serve": ("serve", "grade for others over HTTP: durable, idempotent, watched in a browser"),
+    "worker": ("worker", "lend this machine to a service"),
+    "store": ("store", "show, export or prune what a service has stored"),
     "doctor": ("doctor", "what this machine can do, and what is missing"),
 }
 
