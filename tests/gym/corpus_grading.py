@@ -25,8 +25,8 @@ from drkernel.verdict import Verdict
 
 ROOT = Path(__file__).parents[1] / "corpus"
 _HEADER = re.compile(r"# ([a-z ]+): (.*)")
-SLACK = 0.98
-"""A neutral cheat's modelled time may differ from its twin's by 2%."""
+SLACK = 0.9
+"""A neutral cheat's own instructions may make it 10% faster than its twin; one that worked would gain more."""
 
 
 @dataclass(frozen=True)

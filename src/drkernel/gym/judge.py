@@ -250,11 +250,11 @@ def contribution(calls: list[Checked]) -> list[Finding]:
 
 
 def typical_profile(calls: list[Checked]) -> Profile:
-    """The profile of the call of median time among those whose inputs were new.
+    """The profile of the call of median time among those whose inputs were new in every place.
 
     The first call, which compiles and tunes, is left out where there are others.
     """
-    timed = [call for call in calls if call.mode in ("fresh", "overwritten", "patched")]
+    timed = [call for call in calls if call.mode in ("fresh", "overwritten")]
     timed = timed[1:] or timed
     ordered = sorted((call.result.record.profile for call in timed), key=lambda profile: profile.elapsed_seconds)
     return ordered[len(ordered) // 2]

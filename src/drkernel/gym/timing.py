@@ -5,7 +5,7 @@ cost model and the same accounting as the candidate's device. Nothing of it is p
 that carry operators to the device are per thread, so that many judges may work side by side.
 
 What is timed is what is checked: the sizes of the request's profile. A modelled time has no spread, so the interval of
-a modelled speedup is the value itself; how far the model is from hardware is another question: docs/cost.md.
+a modelled speedup is the value itself; how far the model is from hardware is another question: docs/cost_model.md.
 """
 
 from __future__ import annotations

@@ -1,0 +1,98 @@
+"""The statistics of measured times: medians, the interval of a speedup, and two limits that a clock must respect.
+
+Samples come in *blocks*: reference and candidate take turns on one GPU, so that drift of clocks and temperature hits
+both. The interval of the speedup is a bootstrap over blocks and, within them, over samples (a two-stage bootstrap:
+samples of one block share its conditions and are not independent).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from drkernel.verdict import Speedup
+
+RESAMPLES = 1000
+CLOCK_SLACK = 1.5
+"""Device time may be this many times shorter than host time before the two are said to disagree..."""
+HOST_OVERHEAD_S = 50e-6
+"""...beyond what a host needs per call to launch, synchronise and read a clock."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Calls of one module, timed back to back."""
+
+    device_seconds: tuple[float, ...]
+    """one a call, by events on the device"""
+    wall_seconds: float
+    """host time around all calls of the block, on the judge's clock, what lies between the calls subtracted"""
+
+
+def median_seconds(blocks: Sequence[Block]) -> float:
+    """Median over all samples. Raises ``ValueError`` without samples: a missing time is never taken for a fast one."""
+    samples = [seconds for block in blocks for seconds in block.device_seconds]
+    if not samples:
+        raise ValueError("no timed calls")
+    if not all(np.isfinite(samples)) or min(samples) <= 0:
+        raise ValueError("a timed call has no positive, finite duration")
+    return float(np.median(samples))
+
+
+def speedup_interval(
+    reference: Sequence[Block], candidate: Sequence[Block], *, confidence: float = 0.95, seed: int = 0
+) -> Speedup:
+    """Ratio of medians, reference over candidate, with its bootstrap interval.
+
+    Blocks are paired in time: block k of one side ran next to block k of the other; pairs are resampled together.
+    Raises ``ValueError`` when the two sides do not have equally many blocks of equally many calls, or no calls.
+    """
+    value = median_seconds(reference) / median_seconds(candidate)
+    top = np.asarray([block.device_seconds for block in reference])
+    bottom = np.asarray([block.device_seconds for block in candidate])
+    if top.ndim != 2 or top.shape != bottom.shape:
+        raise ValueError("reference and candidate need equally many blocks of equally many calls, to be paired")
+    rng = np.random.default_rng(seed)
+    count, size = top.shape
+    chosen = rng.integers(count, size=(RESAMPLES, count, 1))  # the same pairs for both sides
+    ratios = _resampled_medians(top, chosen, size, rng) / _resampled_medians(bottom, chosen, size, rng)
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(ratios, [tail, 1 - tail])
+    return Speedup(
+        value=value,
+        low=float(min(low, value)),
+        high=float(max(high, value)),
+        confidence=confidence,
+        kind="measured",
+    )
+
+
+def _resampled_medians(samples: np.ndarray, blocks: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
+    """Medians of resamples: the given blocks, and within each as many of its samples, drawn with replacement."""
+    within = rng.integers(size, size=(*blocks.shape[:2], size))
+    return np.median(samples[blocks, within].reshape(len(blocks), -1), axis=1)
+
+
+def clocks_disagree(blocks: Sequence[Block]) -> float | None:
+    """How many times longer the host's clock says than the device's, when that is more than launching explains.
+
+    A candidate whose work escapes the events (another stream, a patched event) still takes host time until the
+    device is idle. None when the clocks agree.
+    """
+    device = sum(sum(block.device_seconds) for block in blocks)
+    calls = sum(len(block.device_seconds) for block in blocks)
+    wall = sum(block.wall_seconds for block in blocks) - calls * HOST_OVERHEAD_S
+    if calls == 0 or wall <= CLOCK_SLACK * device:
+        return None
+    return wall / device if device > 0 else float("inf")
+
+
+def roofline_floor(unique_bytes: float, bandwidth: float) -> float:
+    """Seconds below which a call cannot be, by memory traffic alone.
+
+    ``unique_bytes``: inputs read and outputs written, each once, L2 being empty at the start; ``bandwidth``: bytes per
+    second of device memory. Arithmetic is left out, for a clever kernel may need less of it than the reference.
+    """
+    return unique_bytes / bandwidth

@@ -1,0 +1,74 @@
+"""Measured times: the interval's coverage, and the limits that a clock must respect."""
+
+import numpy as np
+import pytest
+
+from drkernel.gym.measure import Block, clocks_disagree, median_seconds, roofline_floor, speedup_interval
+
+
+def blocks(rng, seconds: float, *, count: int = 8, size: int = 8, noise: float = 0.05, drift=None) -> list[Block]:
+    """Blocks of log-normal samples; ``drift`` multiplies whole blocks, as a clock that changes does."""
+    drift = np.ones(count) if drift is None else drift
+    samples = seconds * drift[:, None] * np.exp(noise * rng.standard_normal((count, size)))
+    return [Block(tuple(row), float(row.sum())) for row in samples]
+
+
+def test_a_module_against_itself_gives_an_interval_that_contains_one():
+    """Nominal 95%; over 300 runs a fraction below 0.9 would be 4 standard errors off."""
+    inside = 0
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        drift = np.exp(0.1 * rng.standard_normal(8))  # both sides of a pair see the same conditions
+        speedup = speedup_interval(blocks(rng, 1e-4, drift=drift), blocks(rng, 1e-4, drift=drift), seed=seed)
+        inside += speedup.low <= 1.0 <= speedup.high
+    assert inside / 300 >= 0.9
+
+
+def test_a_real_difference_is_seen_and_bracketed():
+    rng = np.random.default_rng(0)
+    speedup = speedup_interval(blocks(rng, 2e-4), blocks(rng, 1e-4))
+    assert speedup.low > 1.8 and speedup.high < 2.2 and speedup.low <= speedup.value <= speedup.high
+    assert speedup.kind == "measured"
+
+
+def test_more_samples_narrow_the_interval():
+    rng = np.random.default_rng(1)
+    few = speedup_interval(blocks(rng, 1e-4, count=3), blocks(rng, 1e-4, count=3))
+    many = speedup_interval(blocks(rng, 1e-4, count=30), blocks(rng, 1e-4, count=30))
+    assert many.high - many.low < few.high - few.low
+
+
+def test_drift_that_hits_both_sides_does_not_move_the_ratio():
+    rng = np.random.default_rng(2)
+    drift = np.linspace(1.0, 2.0, 8)
+    speedup = speedup_interval(blocks(rng, 1e-4, drift=drift, noise=0.01), blocks(rng, 1e-4, drift=drift, noise=0.01))
+    assert speedup.value == pytest.approx(1.0, abs=0.05)
+
+
+@pytest.mark.parametrize("samples", [(), (0.0, 1e-4), (float("nan"),), (float("inf"),), (-1e-4,)])
+def test_a_missing_or_impossible_time_is_an_error_not_a_fast_one(samples):
+    with pytest.raises(ValueError, match="timed call"):
+        median_seconds([Block(samples, 1.0)] if samples else [])
+
+
+def test_sides_must_be_paired():
+    rng = np.random.default_rng(3)
+    with pytest.raises(ValueError, match="paired"):
+        speedup_interval(blocks(rng, 1e-4, count=2), blocks(rng, 1e-4, count=3))
+
+
+def test_clocks_that_disagree_are_noticed():
+    honest = [Block((1e-3,) * 10, 10 * 1e-3 + 10 * 30e-6)]
+    assert clocks_disagree(honest) is None
+    side_stream = [Block((1e-5,) * 10, 10 * 1e-3)]
+    assert clocks_disagree(side_stream) > 50
+    assert clocks_disagree([Block((0.0,) * 10, 1.0)]) == float("inf")
+
+
+def test_launch_bound_calls_are_not_accused():
+    """A kernel of 3 us whose launch takes the host 20 us: the host's clock says seven times as long, honestly."""
+    assert clocks_disagree([Block((3e-6,) * 100, 100 * 20e-6)]) is None
+
+
+def test_the_floor_is_memory_traffic_alone():
+    assert roofline_floor(4.8e12, 4.8e12) == 1.0
