@@ -131,7 +131,7 @@ def bench(
             meter = options.make_meter(client, cache or directory / "replies.sqlite", limits, config.prices, budget)
             summary = _run(run, meter, slots, quiet=as_json)
     except (ConfigError, ValidationError) as error:
-        options.fail("bench", _plain(error))
+        options.fail("bench", options.plain(error))
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from here", file=sys.stderr)
         raise SystemExit(130) from None
@@ -142,15 +142,6 @@ def bench(
 
         show(summary, config, prepared, directory)
     raise SystemExit(0 if not summary["incomplete"] else 1)
-
-
-def _plain(error: Exception) -> str:
-    """A validation error as one line an option."""
-    from pydantic import ValidationError
-
-    if not isinstance(error, ValidationError):
-        return str(error)
-    return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
 
 
 def _describe(tasks: str, **filters: Any) -> str:

@@ -48,6 +48,15 @@ def fail(command: str, message: str) -> NoReturn:
     raise SystemExit(USAGE)
 
 
+def plain(error: Exception) -> str:
+    """A validation error as one line an option; others as they are."""
+    from pydantic import ValidationError
+
+    if not isinstance(error, ValidationError):
+        return str(error)
+    return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+
+
 def make_sampling(
     temperature: float | None, top_p: float | None, max_tokens: int, seed: int | None, extra: list[str] | None
 ) -> Sampling:

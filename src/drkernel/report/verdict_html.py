@@ -44,10 +44,10 @@ def page(verdict: Verdict, *, task: Task, candidate: str) -> str:
         _figures(verdict),
         _trouble(verdict),
         _findings(verdict.findings),
-        _profile("Device time of one call", verdict.profile),
-        _profile("The reference's device time", verdict.reference_profile),
-        f"<h2>Candidate</h2>{_code(candidate, line)}",
-        f"<details><summary>Reference</summary>{_code(_reference(task, verdict), None)}</details>",
+        profile_section("Device time of one call", verdict.profile),
+        profile_section("The reference's device time", verdict.reference_profile),
+        f"<h2>Candidate</h2>{code_block(candidate, line)}",
+        f"<details><summary>Reference</summary>{code_block(_reference(task, verdict), None)}</details>",
         _printed(verdict),
         _footer(verdict),
     ]
@@ -112,7 +112,8 @@ def _findings(findings: tuple[Finding, ...]) -> str:
     return f"<h2>Findings</h2><table>{''.join(rows)}</table>"
 
 
-def _profile(title: str, profile: Profile | None) -> str:
+def profile_section(title: str, profile: Profile | None) -> str:
+    """A heading and a table of kernels with bars; empty without a profile."""
     if profile is None:
         return ""
     rows = []
@@ -133,7 +134,8 @@ def _profile(title: str, profile: Profile | None) -> str:
     return f"<h2>{head}</h2><div class='scroll'><table>{''.join(rows)}</table></div>{legend}"
 
 
-def _code(source: str, hit: int | None) -> str:
+def code_block(source: str, hit: int | None = None) -> str:
+    """Numbered source, the line ``hit`` marked."""
     lines = []
     for number_, text in enumerate(source.splitlines(), 1):
         line = f"<span class='n'>{number_:4d}  </span>{escape(text)}"

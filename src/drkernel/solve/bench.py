@@ -35,6 +35,7 @@ class BenchConfig(Config):
     """Everything that decides a run's results."""
 
     schema_version: Literal[1] = 1
+    kind: Literal["bench", "solve"] = Field("bench", description="a benchmark, or the search for one task's kernel")
     model: str = Field(description="name of the model: kind, model and address")
     tasks: str = Field(description="the task spec, with the filters that were applied")
     tasks_hash: str = Field("", description="content hash of the tasks in order")
@@ -82,6 +83,9 @@ class BenchState:
         return ended is not None and ended.end in COMPLETE
 
 
+EXTENDABLE = ("refine.turns", "refine.target")
+"""What may change when a search is taken up again: it goes on from the attempts that are there."""
+
 Progress = Callable[[Attempt | Ended], None]
 """Told of every line as it is written."""
 
@@ -109,11 +113,14 @@ class BenchRun:
         path = self.directory / "config.yaml"
         if path.is_file():
             differing = differences(load_config(BenchConfig, path), self.config)
-            if differing:
+            free = EXTENDABLE if self.config.kind == "solve" else ()
+            bound = [f"{key} {old!r} there, {new!r} here" for key, old, new in differing if key not in free]
+            if bound:
                 raise ConfigError(
-                    f"{self.directory} holds a run on other terms ({'; '.join(differing)}); give another directory"
+                    f"{self.directory} holds a run on other terms ({'; '.join(bound)}); give another directory"
                 )
-            return
+            if not differing:
+                return
         self.prompts.save(self.directory / "prompts")
         _write(self.directory / "tasks.jsonl", "".join(task.model_dump_json() + "\n" for task in self.tasks))
         _write(path, dump_config(self.config))  # last: a directory with a config is whole
@@ -127,7 +134,7 @@ class BenchRun:
             self._play(task, sample, meter, pool, gate, progress)
             for sample in range(self.config.samples)
             for task in self.tasks
-            if not self.state.complete((task.id, sample))
+            if self.config.kind == "solve" or not self.state.complete((task.id, sample))
         ]
         try:
             async with asyncio.TaskGroup() as group:
@@ -178,11 +185,11 @@ class BenchRun:
         self.close()
 
 
-def differences(old: BenchConfig, new: BenchConfig) -> list[str]:
-    """What differs between two configs, in words; empty when they are equal."""
+def differences(old: BenchConfig, new: BenchConfig) -> list[tuple[str, Any, Any]]:
+    """(key, old value, new value) of what differs between two configs."""
     before, after = _flat(old.model_dump(mode="json")), _flat(new.model_dump(mode="json"))
     return [
-        f"{key} {before.get(key)!r} there, {after.get(key)!r} here"
+        (key, before.get(key), after.get(key))
         for key in dict.fromkeys([*before, *after])
         if before.get(key) != after.get(key)
     ]

@@ -1,0 +1,210 @@
+"""``drkernel solve REFERENCE``: more turns, a better kernel."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from drkernel.cli import model_options as options
+
+if TYPE_CHECKING:
+    from drkernel.gym.pool import LocalPool
+    from drkernel.solve.bench import BenchRun
+    from drkernel.solve.meter import Meter
+    from drkernel.solve.verify import Verified
+    from drkernel.task import Task
+
+app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+
+HELP = """Find a fast kernel for a reference module: ask a model, grade, tell it what the grader saw, ask again.
+
+REFERENCE is a file in KernelBench's format (Model, get_inputs, get_init_inputs) or a built-in task such as
+builtin/level1/softmax. After every --turns-per-iteration turns the conversation is cut to the best --keep turns by
+reward; --keep all never cuts. At the end, or on Ctrl-C, the best kernel is graded again from scratch and written to a
+file that runs by itself, beside a page that shows how it was found. The same command goes on where it was stopped.
+
+Exit codes: 0 a verified kernel was written, 1 none was found, 2 wrong usage.
+
+Examples:
+
+  drkernel solve reference.py --model openai:NAME --turns 14 --target 2
+
+  drkernel solve builtin/level2/linear_bias_gelu --model command:./my_model --breadth 4
+"""
+
+
+@app.command(help=HELP)
+def solve(
+    reference: Annotated[str, typer.Argument(help="a reference file, or the id of a built-in task")],
+    model: options.Model,
+    out: Annotated[Path | None, typer.Option(help="run directory [default: runs/solve-NAME]")] = None,
+    save: Annotated[Path | None, typer.Option(help="where the kernel goes [default: best.py in the run]")] = None,
+    turns: Annotated[int, typer.Option(min=1, help="answers in a row")] = 10,
+    keep: Annotated[str, typer.Option(help="best earlier turns kept before an iteration, or 'all'")] = "4",
+    turns_per_iteration: Annotated[int, typer.Option(min=1, help="turns between two cuts of the conversation")] = 5,
+    breadth: Annotated[int, typer.Option(min=1, help="answers a turn; the best goes on")] = 1,
+    target: Annotated[float | None, typer.Option(help="stop at this speedup")] = None,
+    context_tokens: Annotated[int | None, typer.Option(help="stop when the conversation would exceed this")] = None,
+    precision: Annotated[str | None, typer.Option(help="declared precision of the reference [default: fp32]")] = None,
+    scale: Annotated[
+        str | None, typer.Option(help="shrink the reference first: tiny, small or full [sim: small]")
+    ] = None,
+    device: Annotated[str, typer.Option(help="'sim:GPU' models time without a GPU, 'cuda:N' measures")] = "sim:h200",
+    baseline: Annotated[str, typer.Option(help="what speedup is against: eager or compile")] = "eager",
+    profile: Annotated[str | None, typer.Option(help="size profile of a built-in task [sim: tiny, cuda: full]")] = None,
+    checks: Annotated[int, typer.Option(min=1, help="calls on fresh inputs that must be right")] = 3,
+    deadline: Annotated[float, typer.Option(help="seconds until a candidate is stopped")] = 60.0,
+    prompts: options.PromptSet = "full",
+    base_url: options.BaseUrl = None,
+    key_env: options.KeyEnv = None,
+    temperature: options.Temperature = 1.0,
+    top_p: options.TopP = None,
+    max_tokens: options.MaxTokens = 8192,
+    seed: options.Seed = None,
+    extra: options.Extra = None,
+    concurrency: options.Concurrency = 8,
+    rpm: options.Rpm = None,
+    tpm: options.Tpm = None,
+    tries: options.Tries = 6,
+    timeout: options.Timeout = 120.0,
+    price_in: options.PriceIn = None,
+    price_out: options.PriceOut = None,
+    price_cached: options.PriceCached = None,
+    budget_tokens: options.BudgetTokens = None,
+    budget_dollars: options.BudgetDollars = None,
+    budget_minutes: options.BudgetMinutes = None,
+    cache: options.Cache = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON and nothing else")] = False,
+) -> None:
+    """Parse, search, verify, print."""
+    from pydantic import ValidationError
+
+    from drkernel.config import ConfigError
+    from drkernel.gym.request import EvalSettings
+    from drkernel.solve.bench import BenchConfig, BenchRun
+    from drkernel.solve.clients.factory import open_model
+    from drkernel.solve.meter import Budget, Limits
+    from drkernel.solve.prepare import tasks_hash
+    from drkernel.solve.prompt import Prompts
+    from drkernel.solve.refine import ContextConfig, RefineConfig
+
+    options.one_thread()
+    try:
+        sampling = options.make_sampling(temperature, top_p, max_tokens, seed, extra)
+        client = open_model(model, base_url=base_url, key_env=key_env, sampling=sampling, timeout=timeout)
+        sized = options.default_profile(device, profile)
+        task = _task(reference, precision, device, sized, scale)
+        texts = Prompts.load(prompts)
+        settings = EvalSettings.model_validate(
+            dict(device=device, baseline=baseline, profile=sized, checks=checks, deadline_s=deadline)
+        )
+        context = dict(keep=None if keep == "all" else keep, turns_per_iteration=turns_per_iteration)
+        refine = RefineConfig(
+            turns=turns, breadth=breadth, target=target, settings=settings, sampling=sampling, infra="skip",
+            context=ContextConfig.model_validate({**context, "max_tokens": context_tokens}),
+        )  # fmt: skip
+        config = BenchConfig(
+            kind="solve", model=client.name, tasks=reference, tasks_hash=tasks_hash([task]), refine=refine,
+            prompts=texts.name, prompts_version=texts.version,
+            prices=options.make_prices(price_in, price_out, price_cached),
+        )  # fmt: skip
+        limits = Limits(concurrency=concurrency, requests_per_minute=rpm, tokens_per_minute=tpm, tries=tries)
+        budget = Budget(tokens=budget_tokens, dollars=budget_dollars, minutes=budget_minutes)
+        directory = out or Path("runs") / ("solve-" + task.id.rpartition("/")[2])
+        with BenchRun(directory, config, [task], texts) as run:
+            meter = options.make_meter(client, cache or directory / "replies.sqlite", limits, config.prices, budget)
+            result = _search_and_settle(run, task, meter, save, quiet=as_json)
+    except (ConfigError, ValidationError) as error:
+        options.fail("solve", options.plain(error))
+    if as_json:
+        print(json.dumps(result))
+    raise SystemExit(0 if result["verified"] else 1)
+
+
+def _task(reference: str, precision: str | None, device: str, profile: str | None, scale: str | None) -> Task:
+    """The task, shrunk where a simulated GPU could not hold it. What the gate has against it is only said."""
+    from drkernel.config import ConfigError
+    from drkernel.solve.prepare import choose, prepare
+
+    spec = reference if reference.startswith("builtin") else f"file:{reference}"
+    tasks = choose(spec, precision=precision)  # type: ignore[arg-type]
+    if len(tasks) > 1:
+        raise ConfigError(f"{reference} names {len(tasks)} tasks; solve takes one")
+    if device.startswith("sim:") and scale is None:
+        scale = "small"
+    prepared = prepare(tasks, device=device, profile=profile, scale=scale, keep_ill_conditioned=True)
+    if not prepared.tasks:
+        raise ConfigError(f"{reference} cannot be graded: {next(iter(prepared.left_out.values()))}")
+    for name, (old, new) in prepared.tasks[0].provenance.scaled.items():
+        print(f"shrunk to fit {device}: {name} {old} -> {new} (--scale full keeps more)", file=sys.stderr)
+    return prepared.tasks[0]
+
+
+def _search_and_settle(run: BenchRun, task: Task, meter: Meter, save: Path | None, quiet: bool) -> dict[str, Any]:
+    """Search until the end or Ctrl-C, then verify and write; a second Ctrl-C leaves the best unverified."""
+    from drkernel.cli.solve_view import LiveSolve, show
+    from drkernel.gym.pool import LocalPool
+
+    with LocalPool() as pool:
+        view = LiveSolve(run, meter, quiet=quiet)
+        try:
+            asyncio.run(_search(run, meter, pool, view))
+        except KeyboardInterrupt:
+            print("stopped; verifying the best so far (Ctrl-C again to leave it unverified)", file=sys.stderr)
+        run.finish()
+        try:
+            tried = asyncio.run(_verify(run, task, pool))
+        except KeyboardInterrupt:
+            tried = []
+    result = _write(run, task, tried, save)
+    if not quiet:
+        show(result, tried)
+    return result
+
+
+async def _search(run: BenchRun, meter: Meter, pool: LocalPool, view: Any) -> None:
+    try:
+        with view:
+            await run.run(meter, pool, progress=view)
+    finally:
+        await meter.close()
+
+
+async def _verify(run: BenchRun, task: Task, pool: LocalPool) -> list[Verified]:
+    from drkernel.solve.verify import verify
+
+    return await verify(task, run.state.turns((task.id, 0)), run.config.refine.settings, pool)
+
+
+def _write(run: BenchRun, task: Task, tried: list[Verified], save: Path | None) -> dict[str, Any]:
+    """``best.py``, ``result.json`` and the page."""
+    from drkernel.report.solve import write_solve_report
+    from drkernel.solve.verify import winner, write_candidate
+
+    attempts = run.state.turns((task.id, 0))
+    best = winner(tried)
+    path = save or run.directory / "best.py"
+    result: dict[str, Any] = {
+        "task": task.id,
+        "model": run.config.model,
+        "attempts": len(attempts),
+        "verified": best is not None,
+        "speedup": None if best is None else best.speedup,
+        "timing_kind": "modelled" if run.config.refine.settings.device.startswith("sim:") else "measured",
+        "device": run.config.refine.settings.device,
+        "file": None if best is None else str(path),
+        "found_at_turn": None if best is None else best.attempt.turn,
+        "did_not_hold_up": [one.attempt.position for one in tried if not one.verdict.is_correct],
+    }
+    if best is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = write_candidate(task, best, run.config.refine.settings, run.config.model, len(attempts))
+        path.write_text(text, encoding="utf-8")
+    (run.directory / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    result["report"] = str(write_solve_report(run.directory, tried))
+    return result

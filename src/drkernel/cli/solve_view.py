@@ -1,0 +1,115 @@
+"""What ``drkernel solve`` shows: the attempts as they come, then the kernel that was found."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from drkernel.solve.bench import BenchRun, Ended
+    from drkernel.solve.meter import Meter
+    from drkernel.solve.refine import Attempt
+    from drkernel.solve.verify import Verified
+
+COLOURS = {"correct": "green", "hack": "magenta", "infra_error": "yellow"}
+
+
+class LiveSolve:
+    """A table of attempts that grows on a terminal; elsewhere a line for each."""
+
+    def __init__(self, run: BenchRun, meter: Meter, quiet: bool):
+        self.run, self.meter, self.quiet = run, meter, quiet
+        self.terminal = sys.stderr.isatty()
+        self.console = Console(stderr=True, highlight=False)
+        self.attempts: list[Attempt] = [attempt for task in run.tasks for attempt in run.state.turns((task.id, 0))]
+        self.end: Ended | None = None
+        self.live: Live | None = None
+        if self.attempts and not quiet:
+            self.console.print(f"{len(self.attempts)} attempts are there already")
+
+    def __call__(self, row: Attempt | Ended) -> None:
+        """One line of the journal."""
+        from drkernel.solve.refine import Attempt
+
+        if isinstance(row, Attempt):
+            self.attempts.append(row)
+        else:
+            self.end = row
+        if self.live is not None:
+            self.live.update(self.table())
+        elif not self.quiet:
+            if isinstance(row, Attempt):
+                self.console.print(*(cell for cell in self._cells(row) if cell), sep="  ")
+            else:
+                detail = f": {row.detail}" if row.detail else ""
+                self.console.print(f"ended by {row.end}{detail}")
+
+    def __enter__(self) -> LiveSolve:
+        if self.terminal and not self.quiet:
+            self.live = Live(self.table(), console=self.console, refresh_per_second=4)
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.live is not None:
+            self.live.stop()
+
+    def table(self) -> Table:
+        """All attempts, the best so far marked, and what was spent."""
+        usage = self.meter.spending.usage
+        cost = "" if self.meter.dollars is None else f", ${self.meter.dollars:.2f}"
+        ended = "" if self.end is None else f"; ended by {self.end.end} {self.end.detail}".rstrip()
+        caption = f"{usage.total:,} tokens{cost}, {self.meter.minutes:.1f} minutes{ended}"
+        table = Table(box=None, header_style="bold", pad_edge=False, caption=caption, caption_justify="left")
+        for name in ("turn", "verdict", "speedup", "coverage", "tokens", "what happened"):
+            table.add_column(name, no_wrap=name != "what happened")
+        for attempt in self.attempts:
+            table.add_row(*self._cells(attempt))
+        return table
+
+    def _cells(self, attempt: Attempt) -> list[str]:
+        best = max((a.speedup or 0.0 for a in self.attempts), default=0.0)
+        star = " [bold yellow]*[/]" if attempt.speedup is not None and attempt.speedup >= best else ""
+        status = attempt.verdict.status
+        branch = f".{attempt.branch + 1}" if self.run.config.refine.breadth > 1 else ""
+        return [
+            f"{attempt.turn}{branch}",
+            f"[{COLOURS.get(status, 'red')}]{status.replace('_', ' ')}[/]{star}",
+            "" if attempt.speedup is None else f"{attempt.speedup:.2f}x",
+            "" if attempt.verdict.coverage is None else f"{100 * attempt.verdict.coverage:.0f}% own",
+            f"{attempt.reply.usage.total:,} tokens",
+            what_happened(attempt),
+        ]
+
+
+def what_happened(attempt: Attempt) -> str:
+    """The decisive fact in a few words, safe for the terminal."""
+    from rich.markup import escape
+
+    verdict = attempt.verdict
+    if verdict.error is not None:
+        return escape(f"{verdict.error.type}: {(verdict.error.message.splitlines() or [''])[0]}"[:90])
+    cheats = [finding.kind for finding in verdict.findings if finding.severity == "cheat"]
+    return ", ".join(dict.fromkeys(cheats))
+
+
+def show(result: dict[str, Any], tried: Sequence[Verified]) -> None:
+    """The result in a few lines."""
+    console = Console(highlight=False)
+    for one in tried:
+        if not one.verdict.is_correct:
+            console.print(f"turn {one.attempt.turn} did not hold up: [red]{one.verdict.status}[/] on fresh inputs")
+    if result["verified"]:
+        kind = f"{result['timing_kind']} on {result['device']}"
+        console.print(
+            f"[bold green]{result['speedup']:.2f}x[/] ({kind}), verified from scratch, found at turn "
+            f"{result['found_at_turn']} of {result['attempts']} attempts: [bold]{result['file']}[/]"
+        )
+    else:
+        console.print(f"[bold red]no verified kernel[/] in {result['attempts']} attempts")
+    console.print(f"[dim]how: {result['report']}[/]")

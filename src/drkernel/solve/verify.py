@@ -1,0 +1,143 @@
+"""The last word on a search: its best kernels graded again from scratch, and the winner written as a file.
+
+"From scratch" is a fresh runner, fresh secret seeds and more checked calls than any attempt had; nothing of the search
+but the source text goes in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from string import Template
+
+from drkernel.gym.request import EvalRequest, EvalSettings, Pool
+from drkernel.solve.refine import Attempt
+from drkernel.task import Task, sized_reference
+from drkernel.verdict import Verdict
+
+CHECKS = 10
+"""Checked calls of a verification, at least."""
+TRIED = 5
+"""Candidates that are verified at most."""
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A candidate and what the verification found."""
+
+    attempt: Attempt
+    verdict: Verdict
+
+    @property
+    def speedup(self) -> float:
+        """As verified; 0 when it did not hold up."""
+        found = self.verdict.speedup
+        return found.value if self.verdict.is_correct and found is not None else 0.0
+
+
+def by_speed(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Correct attempts, the fastest first, each source once."""
+    ordered = sorted(attempts, key=lambda attempt: (-(attempt.speedup or 0.0), attempt.position))
+    seen: dict[str, Attempt] = {}
+    for attempt in ordered:
+        if attempt.verdict.is_correct and attempt.code is not None:
+            seen.setdefault(attempt.code, attempt)
+    return list(seen.values())
+
+
+async def verify(task: Task, attempts: Sequence[Attempt], settings: EvalSettings, pool: Pool) -> list[Verified]:
+    """Grade the fastest candidates again until one holds up that no other claims to beat.
+
+    Returned in the order they were tried; the best of them is :func:`winner`.
+    """
+    strict = settings.model_copy(update={"seed": None, "checks": max(CHECKS, settings.checks)})
+    if strict.profile is not None and strict.profile not in task.profiles:
+        strict = strict.model_copy(update={"profile": None})
+    tried: list[Verified] = []
+    for attempt in by_speed(attempts)[:TRIED]:
+        best = winner(tried)
+        if best is not None and best.speedup >= (attempt.speedup or 0.0):
+            break
+        assert attempt.code is not None
+        verdict = await pool.evaluate(EvalRequest(task=task, candidate=attempt.code, settings=strict))
+        tried.append(Verified(attempt, verdict))
+    return tried
+
+
+def winner(tried: Sequence[Verified]) -> Verified | None:
+    """The fastest that held up; None when none did."""
+    held = [one for one in tried if one.verdict.is_correct]
+    return max(held, key=lambda one: one.speedup) if held else None
+
+
+_CHECK = Template("""
+
+# What follows is not part of the kernel: it runs when this file is run, and compares ModelNew with its reference.
+_REFERENCE = $reference
+
+
+def _compare_with_reference() -> None:
+    import types
+
+    import torch
+
+    reference = types.ModuleType("reference")
+    exec(_REFERENCE, reference.__dict__)
+    drawn = list(getattr(reference, "get_init_inputs", list)())
+    keywords = {}
+    if len(drawn) == 2 and isinstance(drawn[0], (list, tuple)) and isinstance(drawn[1], dict):
+        drawn, keywords = list(drawn[0]), drawn[1]
+
+    def build(cls):
+        torch.manual_seed(0)
+        return cls(*drawn, **keywords).cuda()
+
+    old, new = build(reference.Model), build(ModelNew)
+    if {k: v.shape for k, v in old.state_dict().items()} == {k: v.shape for k, v in new.state_dict().items()}:
+        new.load_state_dict(old.state_dict())
+    torch.manual_seed(1)
+    inputs = [x.cuda() if isinstance(x, torch.Tensor) else x for x in reference.get_inputs()]
+    copies = [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]
+    with torch.no_grad():
+        want, got = old(*inputs), new(*copies)
+    wants, gots = ([x] if isinstance(x, torch.Tensor) else list(x) for x in (want, got))
+    assert len(wants) == len(gots), f"{len(gots)} outputs instead of {len(wants)}"
+    for index, (a, b) in enumerate(zip(wants, gots)):
+        assert a.shape == b.shape and a.dtype == b.dtype, f"output {index}: {b.dtype} {tuple(b.shape)}"
+        error = (a.double() - b.double()).abs().max().item() if a.numel() else 0.0
+        print(f"output {index}: {str(a.dtype)[6:]} {tuple(a.shape)}, largest difference from PyTorch {error:.3g}")
+
+
+if __name__ == "__main__":
+    _compare_with_reference()
+""")
+
+
+def write_candidate(task: Task, best: Verified, settings: EvalSettings, model: str, attempts: int) -> str:
+    """The winner as a file that runs by itself: the source as the model wrote it, then a comparison with the reference.
+
+    The comparison needs a GPU; ``drkernel sim FILE`` runs it without one.
+    """
+    verdict = best.verdict
+    profile = settings.profile if settings.profile in task.profiles else None
+    lines = [f"ModelNew for {task.id}, written by {model}, found by drkernel solve in {attempts} attempts."]
+    if verdict.speedup is not None:
+        kind = verdict.speedup.kind
+        lines.append(f"{verdict.speedup.value:.2f}x against {verdict.baseline} PyTorch, {kind} on {verdict.device}.")
+    calls = verdict.correctness.passed_calls if verdict.correctness is not None else 0
+    lines.append(f"Verified from scratch: {calls} calls on fresh inputs right, {task.precision} tolerance.")
+    if profile is not None:
+        lines.append(f"Sizes are those of the profile {profile!r}.")
+    if task.provenance.scaled:
+        sizes = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in task.provenance.scaled.items())
+        lines.append(f"Sizes were shrunk to fit the grader, and only these were verified: {sizes}.")
+    lines.append("Run it with Python on a machine with a GPU, or without one: drkernel sim FILE")
+    assert best.attempt.code is not None
+    header = "".join(f"# {line}\n" for line in lines)
+    return header + best.attempt.code.rstrip("\n") + "\n" + check_of(sized_reference(task, profile))
+
+
+def check_of(reference: str) -> str:
+    """The part of the file that compares, for a reference's source."""
+    lines = reference.rstrip("\n").splitlines(keepends=True)
+    return _CHECK.substitute(reference="(\n" + "".join(f"    {line!r}\n" for line in lines) + ")")
