@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 from pydantic import ValidationError
+
+from drkernel.cli.pools import POOL_HELP, check_pool, evaluate_at
+from drkernel.config import ConfigError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -44,9 +48,14 @@ def evaluate(
     seed: Annotated[int | None, typer.Option(help="make the verdict repeatable; default: secret seeds")] = None,
     unsafe_no_checks: Annotated[bool, typer.Option(help="research only: grade as a naive harness would")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print the verdict as JSON and nothing else")] = False,
+    pool: Annotated[str | None, typer.Option(help=POOL_HELP)] = None,
     html: Annotated[Path | None, typer.Option(help="also write a self-contained HTML page")] = None,
 ) -> None:
     """Parse, grade, print."""
+    try:
+        check_pool(pool)
+    except ConfigError as error:
+        _usage(str(error))
     task = _task(reference, precision)
     source = _candidate(candidate)
     chosen = profile if profile is not None else ("tiny" if "tiny" in task.profiles else None)
@@ -56,7 +65,7 @@ def evaluate(
         device=device, baseline=baseline, profile=chosen, checks=checks, trials=trials, deadline_s=deadline, seed=seed,
         unsafe_no_checks=unsafe_no_checks,
     )  # fmt: skip
-    verdict = _grade(task, source, settings)
+    verdict = _grade(task, source, settings, pool)
     if as_json:
         print(verdict.model_dump_json(indent=2))
     else:
@@ -120,14 +129,16 @@ def _settings(**values: Any) -> Any:
         _usage(f"--{str(first['loc'][0]).replace('_', '-')}: {first['msg']}")
 
 
-def _grade(task: Any, source: str, settings: Any) -> Any:
-    """One evaluation in this process; nothing is left running behind it."""
+def _grade(task: Any, source: str, settings: Any, pool: str | None) -> Any:
+    """One evaluation, by a service or in this process; nothing is left running behind it."""
     import torch
 
     from drkernel.gym.factory import SessionFactory
     from drkernel.gym.judge import evaluate as judge
     from drkernel.gym.request import EvalRequest
 
+    if pool is not None:
+        return asyncio.run(evaluate_at(pool, EvalRequest(task=task, candidate=source, settings=settings)))
     torch.set_num_threads(1)
     with SessionFactory() as factory:
         return judge(EvalRequest(task=task, candidate=source, settings=settings), factory)

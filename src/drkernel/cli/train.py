@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from drkernel.cli.pools import POOL_HELP, check_pool, http_pool
+
 app = typer.Typer(add_completion=False)
 
 
@@ -21,6 +23,7 @@ def train(
     resume: Annotated[Path | None, typer.Option(help="run directory to go on with; its own recipe is used")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="estimate memory and time, change nothing")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="refuse to go on with a run that exists")] = False,
+    pool: Annotated[str | None, typer.Option(help=POOL_HELP)] = None,
 ) -> None:
     """Train a policy: cold start, supervised fine-tuning, reinforcement learning, evaluation, report.
 
@@ -35,6 +38,8 @@ def train(
       drkernel train --resume runs/longer
 
       drkernel train recipes/qwen3-8b.yaml --dry-run
+
+      drkernel train recipes/quickstart.yaml --pool http://127.0.0.1:8765
     """
     from drkernel.config import ConfigError, dump_config, load_config
     from drkernel.rl.recipe import Recipe, check_recipe
@@ -45,6 +50,7 @@ def train(
         if resume is not None:
             loaded = loaded.model_copy(update={"runs": str(resume.parent), "name": resume.name})
         check_recipe(loaded)
+        check_pool(pool)
         if dry_run:
             from drkernel.rl.estimate import dry_run as estimate
 
@@ -58,7 +64,7 @@ def train(
             _print_summary(done, directory)
             return
         print(dump_config(loaded), file=sys.stderr if not sys.stdout.isatty() else sys.stdout)
-        raise SystemExit(asyncio.run(_train(loaded, directory)))
+        raise SystemExit(asyncio.run(_train(loaded, directory, pool)))
     except ConfigError as error:
         print(f"drkernel train: {error}", file=sys.stderr)
         raise SystemExit(2) from None
@@ -77,7 +83,7 @@ def _recipe_path(recipe: Path | None, overrides: list[str], resume: Path | None)
     return resume / "config.yaml", [*([str(recipe)] if recipe is not None else []), *overrides]
 
 
-async def _train(recipe: Any, directory: Path) -> int:
+async def _train(recipe: Any, directory: Path, pool_url: str | None) -> int:
     """Run it; the exit code."""
     from drkernel.cli.train_view import make_view
     from drkernel.rl import distributed
@@ -85,7 +91,7 @@ async def _train(recipe: Any, directory: Path) -> int:
     from drkernel.rl.trainer import Run, Stopped
 
     world = distributed.start()
-    pool = make_pool(recipe)
+    pool = make_pool(recipe) if pool_url is None else http_pool(pool_url)
     with make_view(recipe, world.first) as view:
         run = Run(recipe, pool, view.update, _report_writer(), world)
 

@@ -1,0 +1,35 @@
+"""Where a command's evaluations run: this machine, or a service elsewhere (``--pool http://HOST:PORT``)."""
+
+from __future__ import annotations
+
+from drkernel.config import ConfigError
+from drkernel.gym.request import EvalRequest, Pool
+from drkernel.verdict import Verdict
+
+POOL_HELP = "grade by a service, e.g. http://127.0.0.1:8765 (its token in DRKERNEL_TOKEN); default: this machine"
+
+
+def check_pool(url: str | None) -> None:
+    """Refuse what is no address of a service.
+
+    Raises:
+        ConfigError: it does not begin with http:// or https://.
+    """
+    if url is not None and not url.startswith(("http://", "https://")):
+        raise ConfigError(f"--pool {url}: give the address of a service, e.g. http://127.0.0.1:8765")
+
+
+def http_pool(url: str) -> Pool:
+    """A pool that is a service; call :func:`check_pool` first."""
+    from drkernel.serve.client import HttpPool
+
+    return HttpPool(url)
+
+
+async def evaluate_at(url: str, request: EvalRequest) -> Verdict:
+    """One evaluation by a service."""
+    pool = http_pool(url)
+    try:
+        return await pool.evaluate(request)
+    finally:
+        await pool.close()
