@@ -11,7 +11,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from drkernel.gym import linux, sandbox
 
@@ -119,20 +119,30 @@ def device_main(gpu: str, memory_bytes: int) -> Main:
 
 
 def runner_main(gpu: str, scratch: str) -> Main:
-    """Be the runner: untrusted from the candidate's first line on; descriptors 3 (judge) and 4 (device)."""
+    """Be the runner: untrusted from the candidate's first line on; descriptors 3 (judge) and 4 (simulated device)."""
 
     def main(layers: list[str], missing: dict[str, str]) -> None:
-        from drkernel.gym.runner import Runner
-        from drkernel.sim.isolated import connect_host
         from drkernel.sim.wire import send
 
         sys.argv[:] = ["candidate"]
         tempfile.tempdir = None  # the zygote's choice; this process has TMPDIR set
         sys.path[:] = [entry for entry in sys.path if "site-packages" in entry or entry.startswith(sys.base_prefix)]
-        channel, host = socket.socket(fileno=3), socket.socket(fileno=4)
-        hello: dict[str, Any] = {"layers": layers, "missing": missing}
-        send(channel, hello)
-        with connect_host(gpu, host) as link:
-            Runner(channel, link, scratch).serve()
+        channel = socket.socket(fileno=3)
+        send(channel, {"layers": layers, "missing": missing})
+        if is_simulated(gpu):
+            from drkernel.gym.runner import Runner
+            from drkernel.sim.isolated import connect_host
+
+            with connect_host(gpu, socket.socket(fileno=4)) as link:
+                Runner(channel, link, scratch).serve()
+        else:
+            from drkernel.gym.cuda_runner import CudaRunner
+
+            CudaRunner(channel, scratch, gpu).serve()
 
     return main
+
+
+def is_simulated(gpu: str) -> bool:
+    """Whether a job's GPU is a simulated one (named like "h200"), not a torch device ("cuda:0")."""
+    return gpu.partition(":")[0] not in ("cuda", "cpu")

@@ -5,15 +5,21 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
+
+import torch
 
 from drkernel.gym.answers import SessionError
+from drkernel.gym.cuda_session import CudaSession
+from drkernel.gym.job_session import JobSession
 from drkernel.gym.launcher import JobHandle, JobTerms, Launcher, ZygoteError
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.sandbox import RunnerLimits
 from drkernel.gym.session import Session
 from drkernel.sim.spec import get_spec
 from drkernel.verdict import CandidateError
+
+S = TypeVar("S", bound=JobSession)
 
 
 class SessionFactory:
@@ -39,11 +45,36 @@ class SessionFactory:
         return self
 
     def open(self, settings: EvalSettings) -> Session:
-        """A fresh runner and device. Raises :class:`SessionError` of kind ``infra_error`` when there can be none."""
-        terms = _terms(settings)
+        """A fresh runner and a simulated device.
+
+        Raises :class:`SessionError` of kind ``infra_error`` when there can be none.
+        """
+        kind, _, name = settings.device.partition(":")
+        if kind != "sim":
+            raise _infra(f"no sessions for device {settings.device!r}; use 'sim:GPU', or open_cuda for 'cuda:N'")
+        try:
+            gpu = get_spec(name)
+        except ValueError as error:
+            raise _infra(str(error)) from error
+        terms = JobTerms(gpu.name, _limits(settings), min(gpu.hbm_bytes, settings.memory_bytes))
+        return self._open(settings, terms, Session)
+
+    def open_cuda(self, settings: EvalSettings) -> CudaSession:
+        """A fresh runner with a GPU of this machine. Raises as :meth:`open` does."""
+        kind, _, number = settings.device.partition(":")
+        if kind != "cuda" or not number.isdigit():
+            raise _infra(f"no session with a GPU for device {settings.device!r}; use 'cuda:N'")
+        if not torch.cuda.is_available() or int(number) >= torch.cuda.device_count():
+            raise _infra(f"there is no {settings.device} here: torch sees {torch.cuda.device_count()} CUDA devices")
+        more = {"allow_exec": True, "processes": 512, "open_files": 4096}  # Triton runs a C compiler for its launcher
+        return self._open(
+            settings, JobTerms(settings.device, _limits(settings).model_copy(update=more), 0), CudaSession
+        )
+
+    def _open(self, settings: EvalSettings, terms: JobTerms, kind: type[S]) -> S:
         launcher = self._alive()
         try:
-            session = Session(launcher, settings, self._take(launcher, terms) or launcher.spawn(terms))
+            session = kind(launcher, settings, self._take(launcher, terms) or launcher.spawn(terms))
             self._stock(launcher, terms)
         except ZygoteError as error:
             raise _infra(str(error)) from error
@@ -109,16 +140,8 @@ class SessionFactory:
         self.close()
 
 
-def _terms(settings: EvalSettings) -> JobTerms:
-    kind, _, name = settings.device.partition(":")
-    if kind != "sim":
-        raise _infra(f"no sessions for device {settings.device!r}; use 'sim:GPU'")
-    try:
-        gpu = get_spec(name)
-    except ValueError as error:
-        raise _infra(str(error)) from error
-    limits = RunnerLimits(memory_bytes=settings.memory_bytes, cpu_s=int(settings.deadline_s * 2) + 10)
-    return JobTerms(gpu.name, limits, min(gpu.hbm_bytes, settings.memory_bytes))
+def _limits(settings: EvalSettings) -> RunnerLimits:
+    return RunnerLimits(memory_bytes=settings.memory_bytes, cpu_s=int(settings.deadline_s * 2) + 10)
 
 
 def _infra(message: str) -> SessionError:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from drkernel.gym.child import is_simulated
 from drkernel.gym.sandbox import RunnerLimits
 
 START_SECONDS = 120.0
@@ -54,7 +55,8 @@ class JobHandle:
     id: int
     terms: JobTerms
     result: socket.socket
-    control: socket.socket
+    control: socket.socket | None
+    """to the device, when that is a process of its own"""
     output: int
     """read end of the runner's stdout and stderr"""
     output_limit: int = 64 << 10
@@ -151,22 +153,18 @@ class Launcher:
         """Ask for a job. Raises :class:`ZygoteError` when the zygote is dead."""
         self.wait_ready()
         result, runner_result = socket.socketpair()
-        host_runner, host_device = socket.socketpair()
-        control, device_control = socket.socketpair()
         output, runner_output = os.pipe2(os.O_CLOEXEC)
+        control, theirs = None, [runner_result]
+        if is_simulated(terms.gpu):
+            host_runner, host_device = socket.socketpair()
+            control, device_control = socket.socketpair()
+            theirs += [host_runner, host_device, device_control]
         job = JobHandle(next(self._ids), terms, result, control, output)
-        theirs = [runner_result, host_runner, host_device, device_control]
         message = {
             "do": "spawn", "job": job.id, "gpu": terms.gpu, "limits": terms.limits.model_dump(),
             "device_memory_bytes": terms.device_memory_bytes,
         }  # fmt: skip
-        fds = [
-            runner_result.fileno(),
-            host_runner.fileno(),
-            runner_output,
-            host_device.fileno(),
-            device_control.fileno(),
-        ]
+        fds = [runner_result.fileno(), runner_output, *(sock.fileno() for sock in theirs[1:])]
         try:
             with self._lock:
                 self._jobs[job.id] = job
@@ -187,7 +185,8 @@ class Launcher:
     def kill(self, job: JobHandle) -> None:
         """End a job: its processes are killed and reaped, its scratch removed. Returns at once; see ``job.gone``."""
         job.result.close()
-        job.control.close()
+        if job.control is not None:
+            job.control.close()
         with contextlib.suppress(OSError):
             self._control.send(json.dumps({"do": "kill", "job": job.id}).encode())
 

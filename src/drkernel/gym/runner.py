@@ -34,17 +34,24 @@ class Runner:
         self._importing = False
         self._module: Any = None
         self._tensors: dict[int, torch.Tensor] = {}
+        self.data = bytearray()
+        """bytes that go along with the answer"""
 
-    def serve(self) -> None:
-        """Answer requests until the judge goes away. Each answer carries the request's nonce."""
-        commands = {
+    def commands(self) -> dict[str, Any]:
+        """What the judge may ask."""
+        return {
             "load": self._load,
             "parameters": self._parameters,
             "load_state": self._load_state,
             "call": self._call,
             "release": self._release,
         }
+
+    def serve(self) -> None:
+        """Answer requests until the judge goes away. Each answer carries the request's nonce."""
+        commands = self.commands()
         while True:
+            self.data = bytearray()
             try:
                 header, payload = receive(self._channel)
             except ConnectionLost:
@@ -57,7 +64,7 @@ class Runner:
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(Exception):  # the candidate may have put anything in their place
                     stream.flush()
-            send(self._channel, {**answer, "nonce": header["nonce"]})
+            send(self._channel, {**answer, "nonce": header["nonce"]}, self.data if "ok" in answer else b"")
 
     def _load(self, header: dict, payload: bytearray) -> Any:
         self._source = header["source"]
@@ -71,10 +78,13 @@ class Runner:
             raise CompileError("the source defines no class ModelNew")
         torch.default_generator.manual_seed(header["seed"])  # the host's; the device's is seeded by the judge
         model = module.ModelNew(*args, **kwargs)
-        self._module = model.cuda() if isinstance(model, torch.nn.Module) else model
+        self._module = self._place(model) if isinstance(model, torch.nn.Module) else model
         if not callable(self._module):
             raise TypeError(f"ModelNew makes a {type(model).__name__}, which cannot be called")
-        return {"type": _type_name(self._module), "parameters": self._parameters(header, payload)}
+        return {"type": type_name(self._module), "parameters": self._parameters(header, payload)}
+
+    def _place(self, model: torch.nn.Module) -> torch.nn.Module:
+        return model.cuda()
 
     def _state(self) -> dict[str, torch.Tensor]:
         state = self._module.state_dict() if isinstance(self._module, torch.nn.Module) else {}
@@ -103,7 +113,7 @@ class Runner:
             result = self._module(*inputs)
         outputs: list[Any] = []
         self._describe(result, outputs, 0)
-        return {"outputs": outputs, "type": _type_name(result)}
+        return {"outputs": outputs, "type": type_name(result)}
 
     def _argument(self, value: Any) -> Any:
         """A granted tensor (always the same object for one handle) or a plain value."""
@@ -118,21 +128,22 @@ class Runner:
             for item in value:
                 self._describe(item, outputs, depth + 1)
         elif isinstance(value, torch.Tensor):
-            handle = getattr(value, "_handle", None)
-            outputs.append(
-                {
-                    "handle": handle if isinstance(handle, int) else None,
-                    "type": _type_name(value),
-                    "shape": list(value.shape),
-                    "stride": list(value.stride()) if value.layout == torch.strided else [],
-                    "dtype": str(value.dtype).removeprefix("torch."),
-                    "device": str(value.device),
-                }
-            )
+            outputs.append(self._describe_tensor(value))
         elif value is None or isinstance(value, (bool, int, float)):
-            outputs.append({"value": pack(value)[0], "type": _type_name(value)})
+            outputs.append({"value": pack(value)[0], "type": type_name(value)})
         else:
-            outputs.append({"type": _type_name(value)})
+            outputs.append({"type": type_name(value)})
+
+    def _describe_tensor(self, value: torch.Tensor) -> dict[str, Any]:
+        handle = getattr(value, "_handle", None)
+        return {
+            "handle": handle if isinstance(handle, int) else None,
+            "type": type_name(value),
+            "shape": list(value.shape),
+            "stride": list(value.stride()) if value.layout == torch.strided else [],
+            "dtype": str(value.dtype).removeprefix("torch."),
+            "device": str(value.device),
+        }
 
     def _release(self, header: dict, payload: bytearray) -> Any:
         for handle in header["handles"]:
@@ -154,7 +165,8 @@ def _import(path: str) -> Any:
     return module
 
 
-def _type_name(value: Any) -> str:
+def type_name(value: Any) -> str:
+    """The class of a value, cut to a bearable length."""
     return type(value).__name__[:100]
 
 

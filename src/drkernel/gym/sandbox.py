@@ -7,6 +7,7 @@ then calls :func:`confine` on itself, after the fork and before the candidate's 
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import resource
 import signal
@@ -235,6 +236,18 @@ def readable_paths() -> list[str]:
     return list(dict.fromkeys(paths))
 
 
+def gpu_devices() -> list[str]:
+    """Device files of NVIDIA's driver, as far as there are any."""
+    return [*glob.glob("/dev/nvidia*"), *glob.glob("/dev/nvidia-caps/*")]
+
+
+def gpu_facts() -> list[str]:
+    """What CUDA's libraries read of the machine, and the headers that Triton's launcher is compiled with."""
+    paths = ["/proc/driver/nvidia", "/proc/devices", "/proc/modules", "/sys/module", "/sys/bus/pci", "/sys/devices",
+             "/etc/ld.so.conf", "/etc/ld.so.conf.d", sysconfig.get_path("include")]  # fmt: skip
+    return [path for path in paths if os.path.exists(path)]
+
+
 def _except_ourselves(folder: str) -> list[str]:
     """A folder, or what is in it but this package: tasks and judge are not the candidate's to read."""
     if os.path.commonpath([_PACKAGE, folder]) != folder:
@@ -259,6 +272,8 @@ class Confinement:
     uid: int | None
     memory_in_use: int
     """address space the process already had, bytes"""
+    gpu: bool = False
+    """may use the machine's own GPU"""
     trusted: bool = False
     """may read this package (the device process: confined as a second line, though it runs no candidate code)"""
 
@@ -294,8 +309,8 @@ def confine(
     layer("no new privileges", lambda: linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1))
     rules = surroundings.rules
     if rules is not None:
-        writable = [how.scratch] if how.scratch else []
-        readable = ["/proc/self", *([_PACKAGE] if how.trusted else [])]
+        writable = [*([how.scratch] if how.scratch else []), *(gpu_devices() if how.gpu else [])]
+        readable = ["/proc/self", *([_PACKAGE] if how.trusted else []), *(gpu_facts() if how.gpu else [])]
         layer("landlock", lambda: rules.restrict(writable=writable, readable=readable))
     arrange()
     layer("resource limits", lambda: _limit(how, surroundings))

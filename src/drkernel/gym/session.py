@@ -35,6 +35,7 @@ class Session(JobSession):
     """One candidate on a simulated GPU."""
 
     def __init__(self, launcher: Launcher, settings: EvalSettings, job: JobHandle):
+        assert job.control is not None, "a simulated device has a socket to the judge"
         self._control = DeviceControl(job.control)
         self._specs: dict[int, TensorSpec] = {}
         super().__init__(launcher, settings, job)

@@ -120,9 +120,7 @@ class Zygote:
     # ---- starting
 
     def _spawn(self, message: dict[str, Any], fds: list[int]) -> None:
-        result, host_runner, output, host_device, control = fds
         gpu, limits = message["gpu"], sandbox.RunnerLimits.model_validate(message["limits"])
-        get_spec(gpu)  # read here, once: the runner may not read this package's files
         if not self.free_slots:
             raise OSError(f"{sandbox.MAX_JOBS} jobs run at once; a zygote takes no more")
         scratch = os.path.join(self.folder, f"job-{message['job']}")
@@ -130,11 +128,16 @@ class Zygote:
         self._make_scratch(job)
         in_use, device_bytes = processes.address_space(os.getpid()), message["device_memory_bytes"]
         around = self.surroundings
-        device_limits = limits.model_copy(update={"memory_bytes": device_bytes + EXECUTOR_BYTES, "allow_exec": False})
-        how = sandbox.Confinement(device_limits, None, around.device_uid(job.slot), in_use, trusted=True)
-        job.device = child.fork(child.device_main(gpu, device_bytes), [host_device, control], None, how, around)
-        how = sandbox.Confinement(limits, scratch, around.runner_uid(job.slot), in_use)
-        job.runner = child.fork_runner(child.runner_main(gpu, scratch), [result, host_runner], output, how, around)
+        result, output, *others = fds
+        if child.is_simulated(gpu):
+            get_spec(gpu)  # read here, once: the runner may not read this package's files
+            host_runner, *device_fds = others
+            allowed = limits.model_copy(update={"memory_bytes": device_bytes + EXECUTOR_BYTES, "allow_exec": False})
+            how = sandbox.Confinement(allowed, None, around.device_uid(job.slot), in_use, trusted=True)
+            job.device = child.fork(child.device_main(gpu, device_bytes), device_fds, None, how, around)
+            others = [host_runner]
+        how = sandbox.Confinement(limits, scratch, around.runner_uid(job.slot), in_use, gpu=not child.is_simulated(gpu))
+        job.runner = child.fork_runner(child.runner_main(gpu, scratch), [result, *others], output, how, around)
         self._tell({"event": "spawned", "job": job.id, "runner": job.runner, "device": job.device})
 
     def _make_scratch(self, job: Job) -> None:
@@ -219,6 +222,7 @@ def _warm_up() -> None:
     import torch
 
     torch.set_num_threads(1)
+    import drkernel.gym.cuda_runner
     import drkernel.gym.runner
     import drkernel.sim.isolated  # noqa: F401
     from drkernel.gym.rehearsal import rehearse

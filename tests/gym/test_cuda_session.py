@@ -1,0 +1,152 @@
+"""A session whose runner holds the tensors: everything but the GPU on the CPU, and all of it with ``-m gpu``."""
+
+import pytest
+import torch
+from conftest import SETTINGS
+
+from drkernel.gym.cuda_session import CudaSession
+from drkernel.gym.launcher import JobTerms
+from drkernel.gym.request import EvalSettings
+from drkernel.gym.sandbox import RunnerLimits
+from drkernel.gym.session import Plain, SessionError
+
+SCALE = """
+import torch
+from torch import nn
+class ModelNew(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(n))
+    def forward(self, x, k=1):
+        return x * self.scale * k, x.sum()
+"""
+TRITON = """
+import torch, triton
+import triton.language as tl
+@triton.jit
+def double(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=offsets < n)
+    tl.store(out_ptr + offsets, x * 2, mask=offsets < n)
+class ModelNew:
+    def __call__(self, x):
+        out = torch.empty_like(x)
+        double[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
+        return torch.relu(out)
+"""
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
+def session(request, gym):
+    if request.param == "cpu":
+        launcher = gym.factory._alive()
+        job = launcher.spawn(JobTerms("cpu", RunnerLimits(memory_bytes=1 << 30), 0))
+        opened = CudaSession(launcher, SETTINGS, job)
+    else:
+        opened = gym.factory.open_cuda(EvalSettings(device="cuda:0"))
+    with opened as session:
+        yield session
+
+
+def test_state_calls_and_outputs(session):
+    loaded = session.load(SCALE, [3], {}, seed=5)
+    assert loaded.parameters["scale"].shape == (3,) and session.parameters() == loaded.parameters
+    scale, x = torch.tensor([1.0, 2.0, 3.0]), torch.ones(2, 3)
+    session.load_state({"scale": scale})
+    result = session.call([x, 2])
+    assert torch.equal(result.outputs[0].value.cpu(), x * scale * 2) and result.outputs[1].value.item() == 6
+    assert result.record.operators["aten.mul"] == 2 and result.mutated == []
+    handle = result.arguments[0]
+    session.write(handle, torch.zeros(2, 3))
+    assert session.call([handle, Plain(1)]).outputs[0].value.abs().sum() == 0
+    assert session.read(result.outputs[0].handle).tolist() == (x * scale * 2).tolist()
+    with pytest.raises(SessionError, match="no state named other"):
+        session.load_state({"other": scale})
+
+
+def test_mutated_inputs_and_changed_outputs(session):
+    source = """
+import torch
+class ModelNew:
+    def __call__(self, x):
+        self.buffer = getattr(self, "buffer", torch.zeros_like(x))
+        self.buffer.copy_(x)
+        x.add_(1)
+        return self.buffer
+"""
+    session.load(source, [], {}, seed=0)
+    first = session.call([torch.zeros(2, 3)])
+    assert first.mutated == first.arguments and session.changed() == []
+    session.call([torch.ones(2, 3)])
+    assert session.changed() == [first.outputs[0].handle]
+    session.release([first.outputs[0].handle, *first.arguments])
+    assert session.changed() == []
+
+
+def test_errors_end_as_on_a_simulated_gpu(session):
+    session.load("class ModelNew:\n    def __call__(self, x):\n        return x @ x", [], {}, seed=0)
+    with pytest.raises(SessionError) as caught:
+        session.call([torch.ones(2, 3)])
+    assert caught.value.kind == "runtime_error" and caught.value.detail.line == 3
+    assert session.call([torch.eye(3)]).outputs[0].value.sum() == 3
+
+
+def test_calls_are_timed_one_by_one(session):
+    source = "import time\nclass ModelNew:\n    def __call__(self, x, s):\n        time.sleep(s); return x + s"
+    session.load(source, [], {}, seed=0)
+    handle = session.put(torch.zeros(4))
+    timed = session.time([[handle, 0.02], [handle, 0.05]], flush_bytes=1 << 20, keep=1)
+    assert len(timed.device_seconds) == len(timed.call_seconds) == 2
+    assert 0.02 <= timed.call_seconds[0] < timed.call_seconds[1] <= sum(timed.call_seconds) < timed.wall_seconds
+    assert torch.allclose(timed.kept[0].value, torch.full((4,), 0.05))
+    dry = session.time([[handle, 5.0]] * 3, flush_bytes=1 << 20, dry=True)
+    assert len(dry.call_seconds) == 3 and dry.wall_seconds < 5
+
+
+def test_a_profile_comes_back(session):
+    session.load(SCALE, [3], {}, seed=0)
+    profile = session.profile([torch.ones(2, 3)], calls=2)
+    assert profile.kind == "measured" and profile.elapsed_seconds > 0
+
+
+LIES = [{"events": [], "walls": []}, {"events": [-1.0], "walls": [1.0]}, {"events": ["x"], "walls": [1]}, 3]
+
+
+@pytest.mark.parametrize("lie", LIES, ids=str)
+def test_times_of_the_wrong_form_are_tampering(session, monkeypatch, lie):
+    monkeypatch.setattr(session, "_ask_for_data", lambda header, payload: (lie, bytearray()))
+    with pytest.raises(SessionError) as caught:
+        session.time([[]], flush_bytes=1)
+    assert caught.value.kind == "tampering"
+
+
+def test_disturbing_is_not_offered(session):
+    session.load(SCALE, [3], {}, seed=0)
+    with pytest.raises(ValueError, match="skip"):
+        session.call([torch.ones(3)], interference="disturb")
+
+
+def test_asking_for_a_gpu_that_is_not_there(gym):
+    with pytest.raises(SessionError) as caught:
+        gym.factory.open_cuda(EvalSettings(device="cuda:99"))
+    assert caught.value.kind == "infra_error"
+    with pytest.raises(SessionError, match="open_cuda"):
+        gym.factory.open(EvalSettings(device="cuda:0"))
+
+
+@pytest.mark.gpu
+def test_triton_on_the_gpu(session):
+    if session.device_name != "cuda:0":
+        pytest.skip("needs the GPU")
+    session.load(TRITON, [], {}, seed=0)
+    x = torch.randn(1000)
+    result = session.call([x], poison="nan")
+    assert torch.equal(result.outputs[0].value, torch.relu(x * 2))
+    assert [launch.name for launch in result.record.launches] == ["double"]
+    skipped = session.call([x], poison="nan", interference="skip").outputs[0].value
+    assert not torch.equal(skipped, torch.relu(x * 2))
+    handle = session.put(x)
+    timed = session.time([[handle]] * 20, flush_bytes=256 << 20)
+    assert all(0 < d <= c for d, c in zip(timed.device_seconds, timed.call_seconds, strict=True))
+    rows = {row.name: row.owner for row in session.profile([handle], calls=3).rows}
+    assert rows["double"] == "custom" and rows["aten.relu"] == "library"
