@@ -29,6 +29,11 @@ _plain_meta = threading.local()
 class OperatorMode(TorchDispatchMode):
     """Forwards operators on device tensors, and those that ask for the device: factories and uploads."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: being skipped costs a wrapper around every operator, and the import of torch._dynamo (seconds)."""
+        return False
+
     def __init__(self, link: DeviceLink):
         super().__init__()
         self.link = link
