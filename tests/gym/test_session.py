@@ -264,9 +264,13 @@ class ModelNew:
     session.load(source, [], {}, seed=0)
     handle = session.put(torch.ones(3))
     first = session.call([handle]).outputs[0]
-    time.sleep(0.5)
+    for _ in range(20):  # a loaded machine may run the thread late
+        time.sleep(0.4)
+        if session.call([handle]).record.late_work:
+            break
+    else:
+        raise AssertionError("no late work was seen")
     assert session.read(first.handle).tolist() == [0, 0, 0]
-    assert session.call([handle]).record.late_work
 
 
 def test_the_deadline_counts_waiting_on_the_candidate_only(gym):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Iterable
@@ -75,10 +76,11 @@ class SessionFactory:
         launcher = self._alive()
         try:
             session = kind(launcher, settings, self._take(launcher, terms) or launcher.spawn(terms))
-            self._stock(launcher, terms)
         except ZygoteError as error:
             raise _infra(str(error)) from error
         self._opened += 1
+        with contextlib.suppress(ZygoteError):  # the next to open will hear of it
+            self._stock(launcher, terms)
         return session
 
     def _take(self, launcher: Launcher, terms: JobTerms) -> JobHandle | None:
@@ -106,18 +108,25 @@ class SessionFactory:
             if self._closed:
                 raise _infra("the session factory is closed")
             if self._launcher is None or not self._launcher.alive:
-                if self._launcher is not None:
-                    self._launcher.close()
-                self._ready.clear()
+                self._put_away()
                 self._launcher = Launcher(without=self._without)
                 self._started += 1
             return self._launcher
+
+    def _put_away(self) -> None:
+        """End the zygote and the jobs that stand ready."""
+        if self._launcher is not None:
+            while self._ready:
+                self._launcher.kill(self._ready.popleft())
+            self._launcher.close()
+            self._launcher = None
 
     def health(self) -> dict[str, Any]:
         """Zygotes started, sessions opened, jobs not yet gone, runners standing ready, missing layers."""
         launcher = self._launcher
         return {
             "zygote_alive": launcher is not None and launcher.alive,
+            "zygote_pid": None if launcher is None else launcher.pid,
             "zygotes_started": self._started,
             "sessions_opened": self._opened,
             "jobs": 0 if launcher is None else launcher.jobs,
@@ -129,9 +138,7 @@ class SessionFactory:
         """End every session and the zygote; nothing is left behind."""
         with self._lock:
             self._closed = True
-            if self._launcher is not None:
-                self._launcher.close()
-                self._launcher = None
+            self._put_away()
 
     def __enter__(self) -> SessionFactory:
         return self

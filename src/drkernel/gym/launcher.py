@@ -103,7 +103,7 @@ class Launcher:
         os.chmod(self._folder, 0o711)
         self._log = Path(self._folder) / "zygote.log"
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs, self._log.open("wb") as log:
+        with theirs, self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-c", _BOOT, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()], env=_environment(), cwd="/", start_new_session=True,
@@ -171,6 +171,9 @@ class Launcher:
                 socket.send_fds(self._control, [json.dumps(message).encode()], fds)
         except OSError as error:
             self._forget(job)
+            for sock in (result, control):
+                if sock is not None:
+                    sock.close()
             raise ZygoteError(f"the zygote is gone: {error}\n{self.log()}") from error
         finally:
             for sock in theirs:

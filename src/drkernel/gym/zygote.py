@@ -29,6 +29,8 @@ WATCH_SECONDS = 0.05
 IDLE_SECONDS = 0.5
 """how often an idle zygote looks whether the judge is still its parent"""
 MAX_PACKET = 64 << 10
+MAX_LOG = 1 << 20
+"""bytes of standard error kept, over all jobs"""
 EXECUTOR_BYTES = 1 << 30
 """what the device process may take beyond the simulated GPU's memory"""
 
@@ -210,6 +212,8 @@ class Zygote:
             linux.umount(job.scratch)
         shutil.rmtree(job.scratch, ignore_errors=True)
         self.free_slots.append(job.slot)
+        if os.fstat(2).st_size > MAX_LOG:
+            os.ftruncate(2, 0)
         del self.jobs[job.id]
         self._tell({"event": "gone", "job": job.id})
 
