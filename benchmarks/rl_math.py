@@ -4,8 +4,9 @@
     python benchmarks/rl_math.py --turns 768 --tokens 1024
 
 Advantages: 3,072 turns (64 tasks x 16 samples x 3 turns) x 8,192 tokens. The loop is written here in the style common
-in trainers: rows are put into a dict by group, then visited one at a time. Both sides run in this process, alternating;
-figures are medians, with the smallest and largest ratio of the pairs.
+in trainers: rows are put into a dict by group, then visited one at a time. Both sides run in this process on one
+thread, alternating; figures are medians of CPU time (which a busy machine disturbs less than wall time), with the
+smallest and largest ratio of the pairs.
 
 Memory: peak resident memory of log-probability plus Σπ² at vocabulary 151,936, in a fresh process for each way, over
 the inputs that exist before the call. "Chunk" is one chunk of float32 logits. glibc is told to give freed blocks back
@@ -96,14 +97,14 @@ def loop_otb_left_out(returns_BT: Tensor, weights_BT: Tensor, group: Tensor, mas
 
 
 def alternate(ours: Callable[[], object], theirs: Callable[[], object], pairs: int) -> tuple[float, float, list[float]]:
-    """Median seconds of either side and the ratio of every pair, after one warm-up each."""
+    """Median CPU seconds of either side and the ratio of every pair, after one warm-up each."""
     ours(), theirs()
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(pairs):
         for function, bucket in ((ours, times[0]), (theirs, times[1])):
-            start = time.perf_counter()
+            start = time.process_time()
             function()
-            bucket.append(time.perf_counter() - start)
+            bucket.append(time.process_time() - start)
     ratios = [b / a for a, b in zip(*times, strict=True)]
     return statistics.median(times[0]), statistics.median(times[1]), ratios
 
@@ -193,7 +194,7 @@ def probe(way: str, rows: int) -> dict[str, float]:
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")
     before = resident()[0]
-    start = time.perf_counter()
+    start = time.process_time()
     if way == "linear":
         out = linear_token_statistics(hidden, weight, tokens, rows=rows)
     elif way == "linear backward":
@@ -204,7 +205,7 @@ def probe(way: str, rows: int) -> dict[str, float]:
     else:
         logp = logits.log_softmax(-1)
         out = (logp.gather(-1, tokens[:rows, None]), logp.exp().square().sum(-1))
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     return {"bytes": resident()[1] - before, "seconds": seconds, "sum": float(out[0].detach().sum())}
 
 
@@ -226,7 +227,7 @@ def memory(rows: int) -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300, env=settings)
         found = json.loads(done.stdout)
         used = found["bytes"] - allowance
-        print(f"{text:58s} {used / 2**20:8.0f} MiB {used / chunk:9.2f}x  ({found['seconds']:.1f} s)")
+        print(f"{text:58s} {used / 2**20:8.0f} MiB {used / chunk:9.2f}x  ({found['seconds']:.1f} CPU s)")
 
 
 def main() -> None:

@@ -202,7 +202,8 @@ def off_policy(tree, n, spread, settings):
     group = torch.arange(members.shape[0]).repeat_interleave(n * turns) * turns + torch.arange(turns).repeat(
         members.numel()
     )
-    valid = (tree.mask() & found.keep_BT)[members].reshape(-1)
+    # All graded rows make the baselines; what is rejected leaves the loss alone (its weight is 0).
+    valid = tree.mask()[members].reshape(-1)
     advantages = adv.trloo(tree.returns()[members].reshape(-1), group, valid).reshape(*members.shape, turns)
     shaped = advantages * found.weights_BT[members] * weights[:, None, None] / n
     return torch.einsum("gnt,gntp->p", shaped, tree.scores()[members]), found
