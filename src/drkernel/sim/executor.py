@@ -19,13 +19,15 @@ import numpy as np
 
 from drkernel.sim.lower.jit import Native, build
 from drkernel.sim.lower.kernel import Lowered, Lowering
-from drkernel.sim.lower.runtime import ATOMIC_BUCKETS, FINDING_WORDS, PRINT_WORDS, Ctx, Entry, Kind
+from drkernel.sim.lower.runtime import ATOMIC_BUCKETS, FINDING_WORDS, PRINT_WORDS, Ctx, Entry, Kind, Status
 from drkernel.sim.memory import Allocation, MemoryMap
-from drkernel.sim.ttir.ir import Function, TTIRError, Type, UnsupportedOp
+from drkernel.sim.ttir.ir import Function, TTIRError, Type, UnsupportedOp, elem_bytes
 from drkernel.sim.ttir.parser import parse_ttir
 
-DEFAULT_STEP_LIMIT = 1 << 28
-"""loop iterations one launch may take before it counts as endless"""
+DEFAULT_STEP_LIMIT = 1 << 30
+"""work that one program may do in loops before it counts as endless, in strips of 16 elements"""
+DEFAULT_TIME_LIMIT = 600.0
+"""seconds that one launch may take"""
 
 _MAX_PRINTS = 4096
 
@@ -120,14 +122,25 @@ class CompiledKernel:
         key = (checked, fuse)
         with self._lock:
             if key not in self._variants:
-                lowered = Lowering(self.function, checked=checked, allow_store_fusion=fuse).run()
+                lowered = self._lower(checked, fuse)
                 if fuse and not lowered.needs_disjoint and (checked, False) in self._variants:
                     self._variants[key] = self._variants[(checked, False)]
                 else:
-                    self._variants[key] = _Variant(lowered, build(lowered.text, lowered.symbol))
+                    self._variants[key] = _compiled(lowered)
                     if fuse and not lowered.needs_disjoint:
                         self._variants[(checked, False)] = self._variants[key]
             return self._variants[key]
+
+    def _lower(self, checked: bool, fuse: bool) -> Lowered:
+        try:
+            return Lowering(self.function, checked=checked, allow_store_fusion=fuse).run()
+        except (UnsupportedOp, TTIRError):
+            raise
+        except RecursionError:
+            raise UnsupportedOp(f"an expression as deep as in kernel {self.name}") from None
+        except (LookupError, ValueError, TypeError, AttributeError, AssertionError, OverflowError) as error:
+            # text that keeps the shape rules can still name attributes or use types that make no sense
+            raise TTIRError(f"kernel {self.name} cannot be lowered: {error!r}") from error
 
     def run(
         self,
@@ -137,12 +150,13 @@ class CompiledKernel:
         *,
         checks: Checks | None = None,
         step_limit: int = DEFAULT_STEP_LIMIT,
+        time_limit: float = DEFAULT_TIME_LIMIT,
     ) -> LaunchResult:
         """Execute every program of ``grid``; ``args`` has one entry per parameter, addresses for pointers.
 
         Raises:
-            TTIRError: the arguments do not fit the parameters.
-            StepLimit: the launch looped for longer than ``step_limit`` iterations.
+            TTIRError: the arguments do not fit the parameters, or the text contradicts itself.
+            StepLimit: a program looped beyond ``step_limit``, or the launch ran beyond ``time_limit`` seconds.
             UnsupportedOp: on the first launch, what cannot be simulated.
         """
         checks = checks or Checks()
@@ -155,7 +169,14 @@ class CompiledKernel:
         ]
         disjoint = len(bases) == len(set(bases))
         variant = self.variant(checks.uninitialized or checks.race, disjoint)
-        return _Launch(self, variant, grid, args, memory, checks, step_limit).run()
+        return _Launch(self, variant, grid, args, memory, checks, step_limit, time_limit).run()
+
+
+def _compiled(lowered: Lowered) -> _Variant:
+    try:
+        return _Variant(lowered, build(lowered.text, lowered.symbol))
+    except RuntimeError as error:  # LLVM's reader and verifier: element types or values that contradict each other
+        raise TTIRError(f"the kernel makes no valid native code: {str(error)[:400]}") from error
 
 
 class _Launch:
@@ -170,9 +191,10 @@ class _Launch:
         memory: MemoryMap,
         checks: Checks,
         step_limit: int,
+        time_limit: float,
     ):
         self.kernel, self.variant, self.grid, self.memory = kernel, variant, grid, memory
-        self.checks, self.step_limit = checks, step_limit
+        self.checks, self.step_limit, self.time_limit = checks, step_limit, time_limit
         self.args = args
         self.lowered = variant.lowered
         # races are only looked for where programs cannot have agreed on an order through atomics
@@ -188,7 +210,7 @@ class _Launch:
         self.atomics = np.zeros(ATOMIC_BUCKETS, np.uint32)
         zero = np.zeros(64, np.uint8)
         arena = np.empty(self.lowered.arena_bytes + 64, np.uint8)
-        ctx[Ctx.STEPS] = self.step_limit
+        ctx[Ctx.STEP_LIMIT] = self.step_limit
         ctx[Ctx.GRID_X : Ctx.GRID_Z + 1] = self.grid
         ctx[Ctx.ENTRIES], ctx[Ctx.N_ENTRIES] = self.entries.ctypes.data, len(self.entries)
         ctx[Ctx.FINDINGS], ctx[Ctx.MAX_FINDINGS] = self.findings.ctypes.data, self.checks.max_findings
@@ -199,14 +221,11 @@ class _Launch:
         arg_words, arg_entries = self._arguments()
         ctx[Ctx.ARGS], ctx[Ctx.ARG_ENTRIES] = arg_words.ctypes.data, arg_entries.ctypes.data
         ctx[Ctx.RACE_SHIFT] = self.race_shift
+        ctx[Ctx.DEADLINE] = time.monotonic_ns() + int(self.time_limit * 1e9)
         started = time.perf_counter()
         self.variant.native.call(ctx.ctypes.data, 0, programs)
         seconds = time.perf_counter() - started
-        if ctx[Ctx.STATUS]:
-            raise StepLimit(
-                f"kernel {self.kernel.name} took more than {self.step_limit} loop iterations: an endless loop, or a "
-                "lock that no program releases"
-            )
+        self._raise_if_stopped(Status(int(ctx[Ctx.STATUS])))
         self._keep_initialized()
         return LaunchResult(
             findings=self._read_findings(int(ctx[Ctx.N_FINDINGS])),
@@ -215,6 +234,15 @@ class _Launch:
             prints=self._read_prints(int(ctx[Ctx.N_PRINTS])),
             written=tuple(a.base for a, (_, w) in zip(self.allocations, self.maps, strict=True) if w.any()),
         )
+
+    def _raise_if_stopped(self, status: Status) -> None:
+        if status is Status.STEPS:
+            raise StepLimit(
+                f"a program of kernel {self.kernel.name} looped beyond its budget of {self.step_limit} steps: an "
+                "endless loop, or a lock that no program releases"
+            )
+        if status is Status.TIME:
+            raise StepLimit(f"kernel {self.kernel.name} ran for more than {self.time_limit:g} seconds")
 
     def _entries(self) -> None:
         """Native entries of the allocations the kernel may touch, sorted by address."""
@@ -229,26 +257,30 @@ class _Launch:
                         found[allocation.base] = allocation
             self.allocations = [found[base] for base in sorted(found)]
         self.maps = [(np.zeros(a.sectors + 8, np.uint8), np.zeros(a.sectors + 8, np.uint8)) for a in self.allocations]
-        self.race_shift = 2 if self._words_only() else 0
-        self.race_shadows = [
-            np.zeros(2 * (a.nbytes >> self.race_shift) + 4, np.int32) if self.race else None for a in self.allocations
-        ]
+        self.race_shift = self._cell_shift()
+        cells = [(a.nbytes >> self.race_shift) + 20 if self.race else 0 for a in self.allocations]
+        self.shadows = [(np.zeros(n, np.int32), np.zeros(n, np.int32)) for n in cells]
         self.entries = np.zeros((len(self.allocations) + 1, Entry.SIZE), np.int64)
-        for row, allocation, (read, write), race in zip(
-            self.entries, self.allocations, self.maps, self.race_shadows, strict=False
+        for row, allocation, (read, write), (writers, readers) in zip(
+            self.entries, self.allocations, self.maps, self.shadows, strict=False
         ):
             row[Entry.BASE], row[Entry.END] = allocation.base, allocation.end
             row[Entry.READ_MAP], row[Entry.WRITE_MAP] = read.ctypes.data, write.ctypes.data
             if self.checks.uninitialized and allocation.initialized is not None:
                 row[Entry.INIT] = allocation.initialized.ctypes.data
-            row[Entry.RACE] = race.ctypes.data if race is not None else 0
+            if self.race:
+                row[Entry.WRITERS], row[Entry.READERS] = writers.ctypes.data, readers.ctypes.data
         # the last row is empty: base = end = the top of the address space, for pointers into nothing
         self.entries[-1, Entry.BASE] = self.entries[-1, Entry.END] = 1 << 62
         self.nowhere = np.zeros(8, np.uint8)
         self.entries[-1, Entry.READ_MAP] = self.entries[-1, Entry.WRITE_MAP] = self.nowhere.ctypes.data
 
-    def _words_only(self) -> bool:
-        return all(p.type.pointee in ("f32", "i32", "f64", "i64") for p in self.kernel.params if p.type.elem == "ptr")
+    def _cell_shift(self) -> int:
+        """log2 of the bytes a cell of the race shadow stands for: the smallest element the kernel may touch."""
+        if self.lowered.dynamic_pointers:
+            return 0
+        pointees = [p.type.pointee for p in self.kernel.params if p.type.pointee is not None]
+        return min((elem_bytes(name).bit_length() - 1 for name in pointees), default=0)
 
     def _arguments(self) -> tuple[np.ndarray, np.ndarray]:
         words = np.zeros(max(1, len(self.args)), np.int64)
@@ -329,7 +361,7 @@ class _Launch:
         offset = address - base if allocation is not None else None
         name, severity, text = _WORDS[kind]
         if kind is Kind.ASSERT:
-            detail = f"{text}: {self.lowered.messages[site]}"
+            detail = f"{text}: {place.message}"
         else:
             what = f"{size}-byte {'store' if place.op == 'tt.store' else 'access' if 'atomic' in place.op else 'load'}"
             target = f" of argument {place.argument!r}" if place.argument else ""
@@ -348,11 +380,15 @@ class _Launch:
         )  # fmt: skip
 
     def _read_prints(self, total: int) -> tuple[str, ...]:
+        """Lines as Triton prints them on a GPU."""
         lines = []
         for site, program, flat, bits in self.prints[: min(total, _MAX_PRINTS)].tolist():
+            place = self.lowered.sites[site]
+            pid = ", ".join(map(str, self._program(program)))
+            index = ", ".join(str(int(k)) for k in np.unravel_index(flat, place.shape)) if place.shape else ""
             value = struct.unpack("<d", struct.pack("<q", bits))[0]
-            text = self.lowered.messages[site]
-            lines.append(f"pid {self._program(program)} idx ({flat}){text} {value:g}")
+            number = "" if place.shape is None else f"{int(value)}" if place.integer else f"{value:g}"
+            lines.append(f"pid ({pid}) idx ({index}){place.message}{number}")
         if total > _MAX_PRINTS:
             lines.append(f"... {total - _MAX_PRINTS} more values printed")
         return tuple(lines)

@@ -204,14 +204,35 @@ def _close(low: Lowering, carried: list[_Carried], before: str, latch: str) -> N
             low.e.lines[line] = f"  {register} = phi {ty} [ {initial}, %{before} ], [ {following}, %{latch} ]"
 
 
-def _step_limit(low: Lowering) -> None:
-    """Count one iteration; leave the kernel when the launch's budget is spent."""
+def _step_limit(low: Lowering, *bodies: Block) -> None:
+    """Charge one iteration to the program's budget; leave the kernel when it is spent or the time is over."""
     e = low.e
-    left = e.bin("sub", "i64", e.op("load i64, ptr %steps"), "1")
+    weight = sum(_work(op) for body in bodies for op in body.ops)
+    before = e.op("load i64, ptr %steps")
+    left = e.bin("sub", "i64", before, str(weight))
     e.do(f"store i64 {left}, ptr %steps")
-    fine = e.new_label("steps")
-    e.branch(e.bin("icmp slt", "i64", left, "0"), "abort", fine, likely=False)
+    fine, spent, clock = e.new_label("steps"), e.new_label("spent"), e.new_label("clock")
+    crossed = e.bin("lshr", "i64", e.bin("xor", "i64", before, left), str(_CLOCK_BITS))
+    e.branch(e.bin("icmp eq", "i64", crossed, "0"), fine, spent, likely=True)
+    e.start(spent)
+    e.branch(e.bin("icmp slt", "i64", left, "0"), "abort_steps", clock, likely=False)
+    e.start(clock)
+    e.branch(e.call("dk_late", "i1", ("ptr", "%ctx")), "abort_time", fine, likely=False)
     e.start(fine)
+
+
+_CLOCK_BITS = 18
+"""the clock is read each time the budget falls by 2 to this power"""
+
+
+def _work(op: Op) -> int:
+    """Rough cost of one operation, in strips; nested regions charge for themselves."""
+    if op.name.startswith("tt.atomic"):
+        return 64  # a loop around an atomic may be a lock that nobody will release: programs run one after another
+    elements = max((value.type.numel for value in (*op.operands, *op.results)), default=1)
+    if op.name == "tt.dot":
+        elements = op.results[0].type.numel * (op.operands[0].type.shape or (1,))[-1] // 4
+    return max(1, elements // 16)
 
 
 def for_loop(low: Lowering, op: Op) -> None:
@@ -237,7 +258,7 @@ def for_loop(low: Lowering, op: Op) -> None:
     again = e.bin("and", "i1", again, e.bin("icmp sgt", ty, step, "0"))
     e.branch(again, inside, after)
     e.start(inside)
-    _step_limit(low)
+    _step_limit(low, body)
     low.env[body.args[0]] = Uni(variable, ty)
     for item, argument, initial, value in zip(carried, arguments, initials, yields, strict=True):
         _bind(low, item, argument, initial)
@@ -275,7 +296,7 @@ def while_loop(low: Lowering, op: Op) -> None:
     _open(low, carried)
     for item, argument, initial in zip(carried, test.args, op.operands, strict=True):
         _bind(low, item, argument, initial)
-    _step_limit(low)
+    _step_limit(low, test, body)
     low.count_block()
     low.lower_ops(test)
     outgoing = [_forward(low, value, buffers.get(k)) for k, value in enumerate(passed)]

@@ -7,6 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from drkernel.sim.ttir.ir import UnsupportedOp
+
+MAX_LINES = 300_000
+"""instructions of one kernel; what is longer would take minutes to compile"""
 WIDTH = 16
 """lanes of a strip: a block value is computed this many elements at a time"""
 
@@ -73,6 +77,8 @@ class Emitter:
         """Append ``%new = text`` and return the register."""
         register = self.fresh()
         self.lines.append(f"  {register} = {text}")
+        if len(self.lines) > MAX_LINES:
+            raise UnsupportedOp(f"a kernel of over {MAX_LINES} native instructions")
         return register
 
     def bin(self, op: str, ty: str, a: str, b: str) -> str:

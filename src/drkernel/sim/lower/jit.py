@@ -10,7 +10,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from drkernel.sim.lower.runtime import SYMBOLS, helpers
+from drkernel.sim.lower.helpers import SYMBOLS, helpers
 
 _PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 _lock = threading.Lock()
@@ -32,6 +32,7 @@ def build(text: str, symbol: str) -> Native:
         _install_helpers()
     machine = _machine()  # an engine owns its machine and deletes it: never share one
     module = llvm.parse_assembly(text)
+    module.verify()  # also refuses values used where their definition does not reach
     tuning = llvm.create_pipeline_tuning_options(speed_level=1)
     tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_unrolling = False
     passes = llvm.create_new_module_pass_manager()
@@ -64,8 +65,6 @@ def _install_helpers() -> None:
     machine = _machine()
     module = llvm.parse_assembly(helpers())
     module.verify()
-    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
-    builder.getModulePassManager().run(module, builder)
     _helpers = llvm.create_mcjit_compiler(module, machine)
     _helpers.finalize_object()
     for name in SYMBOLS:

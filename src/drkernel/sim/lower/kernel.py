@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from drkernel.sim.lower import access, combine, control, dot
+from drkernel.sim.lower import access, atomics, combine, control, debug, dot
 from drkernel.sim.lower.elementwise import ELEMENTWISE, SPECIAL_FUNCTION, apply
 from drkernel.sim.lower.emit import Emitter, float_literal
 from drkernel.sim.lower.nest import Binding, Buffer, Index, Nest, Shifted, constant_text, strips
 from drkernel.sim.lower.plan import SHAPE_OPS, SOURCES, Plan, Planner, argument_of, walk
-from drkernel.sim.lower.runtime import Ctx
+from drkernel.sim.lower.runtime import Ctx, Status
 from drkernel.sim.lower.strip import Strip, Uni, int_literal, llvm_type
 from drkernel.sim.ttir.ir import Block, Function, Op, TTIRError, Type, UnsupportedOp, Value
 
@@ -23,8 +23,14 @@ class Site:
 
     op: str
     loc: str
-    argument: str | None
+    argument: str | None = None
     """name of the pointer argument the address derives from, where that is certain"""
+    message: str = ""
+    """text of a ``device_print`` or ``device_assert``"""
+    shape: tuple[int, ...] | None = None
+    """of what is printed"""
+    integer: bool = False
+    """whether integers are printed"""
 
 
 @dataclass
@@ -46,8 +52,6 @@ class Lowered:
     arena_bytes: int
     sites: tuple[Site, ...]
     blocks: tuple[BlockCost, ...]
-    messages: tuple[str, ...]
-    """texts of ``device_print`` and ``device_assert``, by site"""
     needs_disjoint: bool
     """valid only when no two pointer arguments share memory"""
     has_atomics: bool
@@ -69,7 +73,6 @@ class Lowering:
         self.sites: list[Site] = []
         self.costs: list[BlockCost] = []
         self.cost = BlockCost()
-        self.messages: list[str] = []
         self.entries: dict[Value, access.KnownEntry] = {}
         self.globals: list[str] = []
         self.dynamic = False
@@ -90,13 +93,20 @@ class Lowering:
         e.start("program_end")
         e.do("%program.next = add i64 %program, 1")
         e.do("%program.more = icmp ult i64 %program.next, %last")
-        e.branch("%program.more", "program_start", "return")
+        e.branch("%program.more", "program_more", "return")
+        e.start("program_more")
+        e.do("%program.low = and i64 %program.next, 63")
+        e.branch(e.bin("icmp eq", "i64", "%program.low", "0"), "program_clock", "program_start", likely=False)
+        e.start("program_clock")
+        late = e.call("dk_late", "i1", ("ptr", "%ctx"))
+        e.branch(late, "abort_time", "program_start", likely=False)
         e.start("return")
         e.do("ret void")
-        e.start("abort")
-        status = e.op(f"getelementptr i64, ptr %ctx, i64 {Ctx.STATUS}")
-        e.do(f"store i64 1, ptr {status}")
-        e.do("ret void")
+        for label, code in (("abort_steps", Status.STEPS), ("abort_time", Status.TIME)):
+            e.start(label)
+            status = e.op(f"getelementptr i64, ptr %ctx, i64 {Ctx.STATUS}")
+            e.do(f"store i64 {int(code)}, ptr {status}")
+            e.do("ret void")
         ops = walk(self.function.body)
         return Lowered(
             text=self._module(),
@@ -104,7 +114,6 @@ class Lowering:
             arena_bytes=self.arena + 64,
             sites=tuple(self.sites),
             blocks=tuple(self.costs),
-            messages=tuple(self.messages),
             needs_disjoint=self.plan.loads_fused_into_stores,
             has_atomics=any(op.name.startswith("tt.atomic") for op in ops),
             dynamic_pointers=self.dynamic,
@@ -130,13 +139,17 @@ class Lowering:
             e.do(f"%grid.{axis}.p = getelementptr i64, ptr %ctx, i64 {word}")
             e.do(f"%grid.{axis} = load i64, ptr %grid.{axis}.p")
         e.do(f"%steps = getelementptr i64, ptr %ctx, i64 {Ctx.STEPS}")
+        e.do(f"%step.limit = load i64, ptr {e.op(f'getelementptr i64, ptr %ctx, i64 {Ctx.STEP_LIMIT}')}")
         counts = self.context("counts", Ctx.BLOCKS, "ptr")
         e.do(f"%counts = getelementptr i8, ptr {counts}, i64 0")
         e.do(f"%program.slot = getelementptr i64, ptr %ctx, i64 {Ctx.PROGRAM}")
         e.jump("program_start")
         e.start("program_start")
-        e.do("%program = phi i64 [ %first, %entry ], [ %program.next, %program_end ]")
+        e.do(
+            "%program = phi i64 [ %first, %entry ], [ %program.next, %program_more ], [ %program.next, %program_clock ]"
+        )
         e.do("store i64 %program, ptr %program.slot")
+        e.do("store i64 %step.limit, ptr %steps")
         e.do("%plane = mul i64 %grid.x, %grid.y")
         e.do("%pid.z64 = udiv i64 %program, %plane")
         e.do("%in_plane = urem i64 %program, %plane")
@@ -271,11 +284,19 @@ class Lowering:
 
     # ---- memory
 
-    def site(self, op: Op, pointer: Value | None, message: str = "") -> int:
-        """Number of the place where ``op`` touches memory."""
+    def site(
+        self,
+        op: Op,
+        pointer: Value | None,
+        *,
+        message: str = "",
+        shape: tuple[int, ...] | None = None,
+        integer: bool = False,
+    ) -> int:
+        """Number of the place where ``op`` touches memory or says something."""
         argument = argument_of(pointer) if pointer is not None else None
-        self.sites.append(Site(op.name, op.loc, argument.name.lstrip("%") if argument is not None else None))
-        self.messages.append(message)
+        name = argument.name.lstrip("%") if argument is not None else None
+        self.sites.append(Site(op.name, op.loc, name, message, shape, integer))
         return len(self.sites) - 1
 
     def entry_of(self, pointer: Value) -> access.KnownEntry | None:
@@ -345,10 +366,10 @@ _HANDLERS = {
     "tt.get_program_id": _program_id,
     "tt.get_num_programs": _program_id,
     "tt.store": access.store,
-    "tt.atomic_rmw": access.atomic_rmw,
-    "tt.atomic_cas": access.atomic_cas,
-    "tt.assert": access.device_assert,
-    "tt.print": access.device_print,
+    "tt.atomic_rmw": atomics.atomic_rmw,
+    "tt.atomic_cas": atomics.atomic_cas,
+    "tt.assert": debug.device_assert,
+    "tt.print": debug.device_print,
     "tt.reduce": combine.reduce,
     "tt.scan": combine.scan,
     "tt.histogram": combine.histogram,

@@ -13,6 +13,7 @@ from drkernel.sim.lower.emit import WIDTH, Emitter, float_literal, vec
 from drkernel.sim.lower.rounding import constant_from_hex, round_constant
 from drkernel.sim.lower.strip import Lin, Strip, Uni, Vec, add, int_literal, llvm_type, mul, shift_and_mask, to_vec
 from drkernel.sim.ttir.ir import Op, TTIRError, Type, UnsupportedOp, Value
+from drkernel.sim.ttir.verify import trans_order
 
 if TYPE_CHECKING:
     from drkernel.sim.lower.kernel import Lowering
@@ -274,7 +275,7 @@ def _reshape(nest: Nest, op: Op, value: Value, index: Index) -> Strip:
 
 
 def _trans(nest: Nest, op: Op, value: Value, index: Index) -> Strip:
-    order = [int(k) for k in op.attrs["order"].partition(":")[2].strip(" >").split(",")]
+    order = trans_order(op)
     source: list[Strip] = [Uni("0", "i32")] * len(order)
     for k, axis in enumerate(order):
         source[axis] = index[k]

@@ -22,6 +22,11 @@ _COSTLY_INTEGER = frozenset({"arith.divsi", "arith.divui", "arith.remsi", "arith
 _FLOAT_COMPARES = frozenset({"arith.cmpf", "arith.fptosi", "arith.fptoui"})
 _WRITES = frozenset({"tt.store", "tt.atomic_rmw", "tt.atomic_cas"})
 
+_MAX_DEPTH = 48
+"""operations that may stand inside each other before one is given a buffer: lowering recurses over them"""
+_CHEAP = 16
+"""integer operations that are rather repeated at every use than kept"""
+
 Root = tuple[str, int, int]
 
 
@@ -75,6 +80,8 @@ class Planner:
         self._grows: dict[int, bool] = {}
         self._root_ops: dict[Root, Op] = {}
         self._position: dict[int, int] = {}
+        self._deep: set[int] = set()
+        self._weight: dict[int, int] = {}
 
     def run(self) -> Plan:
         """The plan of the whole function."""
@@ -83,11 +90,29 @@ class Planner:
             if op.block is not None:
                 for k, member in enumerate(op.block.ops):
                     self._position.setdefault(id(member), k)
+        self._measure(ops)
         for op in reversed(ops):
             for value in op.results:
                 if value.type.is_block:
                     self._decide(op, value)
         return Plan(self.inline, self.fused)
+
+    def _measure(self, ops: list[Op]) -> None:
+        """How deep and how costly each block's expression is, from the first operation to the last."""
+        depth: dict[int, int] = {}
+        for op in ops:
+            level = 1 + max((depth.get(id(value), 0) for value in op.operands), default=0)
+            weight = sum(self._weight.get(id(value), 0) for value in op.operands)
+            weight += 0 if op.name in SOURCES or op.name in SHAPE_OPS else 4 if op.name == "tt.mulhiui" else 1
+            for value in op.results:
+                if not value.type.is_block:
+                    continue
+                if op.name not in ELEMENTWISE and op.name not in SHAPE_OPS:
+                    level = weight = 0
+                elif level >= _MAX_DEPTH and op.name in ELEMENTWISE:
+                    self._deep.add(id(value))
+                    level = weight = 0
+                depth[id(value)], self._weight[id(value)] = level, min(weight, 1000)
 
     def _decide(self, op: Op, value: Value) -> None:
         roots, grows = self._consumers(value)
@@ -99,9 +124,10 @@ class Planner:
             if len(roots) == 1 and not grows and self._may_move_load(op, next(iter(roots))):
                 self.inline.add(id(value))
             return
-        if op.name not in ELEMENTWISE:
+        if op.name not in ELEMENTWISE or id(value) in self._deep:
             return
-        if is_index_like(value) or (len(roots) == 1 and not grows and self._same_block(op, next(iter(roots)))):
+        cheap = is_index_like(value) and self._weight[id(value)] <= _CHEAP
+        if cheap or (len(roots) == 1 and not grows and self._same_block(op, next(iter(roots)))):
             self.inline.add(id(value))
 
     def _consumers(self, value: Value) -> tuple[set[Root], bool]:

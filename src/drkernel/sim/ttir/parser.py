@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 
 from drkernel.sim.ttir.ir import FLOAT_BITS, Block, Function, Op, Region, TTIRError, Type, UnsupportedOp, Value
+from drkernel.sim.ttir.verify import verify
 
 _MAX_DEPTH = 60
 _NAME = re.compile(r"%[A-Za-z0-9_$.\-]+(?:#\d+)?")
@@ -272,6 +273,9 @@ class _Reader:
         head, types = (rest[:colon], rest[colon + 1 :]) if colon >= 0 else (rest, "")
         op.operands = self._operands(head)
         op.attrs = _attributes(head)
+        if op.name in ("tt.print", "tt.assert"):
+            quoted = re.search(r'"((?:[^"\\]|\\.)*)"', head)
+            op.attrs["text"] = _unescape(quoted.group(1)) if quoted is not None else ""
         return _result_types(op, head, types.strip())
 
     def _branch(self, op: Op, rest: str) -> list[Type]:
@@ -367,6 +371,13 @@ class _Reader:
         return [parse_type(t) for t in split_top(_unparen(arrow))]
 
 
+def _unescape(text: str) -> str:
+    """MLIR's string escapes: two hexadecimal digits, or the character itself."""
+    return re.sub(
+        r"\\([0-9A-Fa-f]{2}|.)", lambda m: chr(int(m.group(1), 16)) if len(m.group(1)) == 2 else m.group(1), text
+    )
+
+
 def _unparen(text: str) -> str:
     return text[1:-1] if text.startswith("(") and text.endswith(")") else text
 
@@ -440,8 +451,12 @@ def parse_ttir(text: str) -> Function:
     if len(text) > 8 << 20:
         raise TTIRError(f"TTIR of {len(text)} characters is over the limit of 8 MiB")
     try:
-        return _Reader(text).function()
-    except (IndexError, ValueError) as error:
+        function = _Reader(text).function()
+    except RecursionError:
+        raise TTIRError("the text nests too deeply") from None
+    except (IndexError, KeyError, ValueError) as error:
         if isinstance(error, TTIRError):
             raise
         raise TTIRError(f"malformed TTIR: {error}") from None
+    verify(function)
+    return function
