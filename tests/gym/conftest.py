@@ -20,6 +20,8 @@ class Gym:
 
     def __init__(self, *without: str):
         self.factory = SessionFactory(without=without, spares=0).warm()
+        self.always: set[int] = set()
+        self.always = {process.pid for process in self.processes()}  # bubblewrap's own, where it is used
 
     def forward(self, body: str, *inputs: torch.Tensor, settings: EvalSettings = SETTINGS, top: str = ""):
         """The result of one call of a module with this ``forward`` body, or the error that ended it."""
@@ -48,9 +50,10 @@ class Gym:
         return f"{error.detail.type}: {error.detail.message}"
 
     def processes(self) -> list[psutil.Process]:
-        """Everything below this factory's zygote."""
+        """Every process of a job of this factory."""
         with contextlib.suppress(psutil.NoSuchProcess):
-            return psutil.Process(self.factory._alive().pid).children(recursive=True)
+            zygote = psutil.Process(self.factory._alive().pid)
+            return [process for process in zygote.children(recursive=True) if process.pid not in self.always]
         return []
 
     def settle(self, seconds: float = 10) -> None:

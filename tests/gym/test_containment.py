@@ -1,6 +1,7 @@
 """What a job starts is found and ended, whichever layers the machine offers."""
 
 import os
+import shutil
 import time
 
 import psutil
@@ -13,9 +14,10 @@ from drkernel.gym.session import SessionError
 PIDS, UID, SECCOMP = "pid namespace", "own user id", "seccomp"
 MODES = {
     "user id": (PIDS,),
+    "bubblewrap": (PIDS, "mount namespace", "network namespace"),
     "threads only": (PIDS, UID),
     "walk": (PIDS, UID, SECCOMP),
-    "nothing at all": (PIDS, UID, SECCOMP, "landlock", "mount namespace", "network namespace"),
+    "nothing at all": (PIDS, UID, SECCOMP, "landlock", "mount namespace", "network namespace", "bubblewrap"),
 }
 SPAWN = """
 import time
@@ -33,11 +35,13 @@ def spawn(depth):
 SHORT = SETTINGS.model_copy(update={"deadline_s": 2.0})
 
 
-SLOW = ("threads only", "walk")
+SLOW = ("threads only", "walk", "bubblewrap")
 
 
 @pytest.fixture(scope="module", params=[pytest.param(m, marks=[pytest.mark.slow] if m in SLOW else []) for m in MODES])
 def mode(request):
+    if request.param == "bubblewrap" and shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed")
     gym = Gym(*MODES[request.param])
     gym.name = request.param
     yield gym
@@ -83,6 +87,7 @@ def test_layers_left_out_are_reported(mode):
         report = session.report()
     for layer in MODES[mode.name]:
         assert report.missing[layer] == "switched off" and layer not in report.layers
+    assert ("bubblewrap" in report.layers) == (mode.name == "bubblewrap")
 
 
 def test_signals_stay_inside(mode):

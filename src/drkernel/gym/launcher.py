@@ -25,7 +25,7 @@ START_SECONDS = 120.0
 _BOOT = """
 import json, os, sys
 fd = int(sys.argv[1])
-config = json.loads(os.read(fd, 65536))
+config = json.loads(os.read(int(sys.argv[-1]), 65536))
 sys.path[:0] = config["paths"]
 from drkernel.gym.zygote import main
 main(fd, config["folder"], config["without"])

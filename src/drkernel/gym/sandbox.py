@@ -10,8 +10,10 @@ import errno
 import glob
 import os
 import resource
+import shutil
 import signal
 import socket
+import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator
@@ -23,10 +25,7 @@ from pydantic import Field
 from drkernel.config import Config
 from drkernel.gym import landlock, linux, seccomp
 
-LAYERS = (
-    "pid namespace", "network namespace", "mount namespace", "own user id", "no new privileges", "capabilities dropped",
-    "resource limits", "landlock", "seccomp", "private scratch",
-)  # fmt: skip
+INSIDE = "DRKERNEL_INSIDE_BUBBLEWRAP"
 MAX_JOBS = 64
 """jobs of one zygote at once"""
 _UID_FIRST, _UID_LAST, _UID_BLOCK = 61_184, 65_519, 2 * MAX_JOBS
@@ -55,6 +54,8 @@ class Surroundings:
     needs_keeper: bool = False
     """PID namespaces can be made only by a process that does nothing else afterwards"""
     user_namespace: bool = False
+    bubblewrap: bool = False
+    """the zygote and all its jobs are in one set of namespaces that bubblewrap made"""
     mount_namespace: bool = False
     network_namespace: bool = False
     first_uid: int | None = None
@@ -109,6 +110,42 @@ def prepare(without: frozenset[str] = frozenset()) -> Surroundings:
             found.missing["landlock"] = "the kernel offers none"
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
     return found
+
+
+_BUBBLEWRAP = [
+    "--dev-bind",
+    "/",
+    "/",
+    "--proc",
+    "/proc",
+    "--unshare-net",
+    "--unshare-ipc",
+    "--unshare-uts",
+    "--unshare-pid",
+]
+
+
+def bubblewrap(found: Surroundings, without: frozenset[str]) -> list[str] | None:
+    """A command to put before the zygote's own, where no namespace could be entered but bubblewrap can make them.
+
+    It may be installed setuid where users may not make namespaces themselves. One set of namespaces then holds the
+    zygote and all its jobs. Inside of it (:data:`INSIDE` is set) there is no second one.
+    """
+    if INSIDE in os.environ:
+        found.bubblewrap = True
+        return None
+    if found.pid_namespace or found.network_namespace or found.mount_namespace or "bubblewrap" in without:
+        return None
+    program = shutil.which("bwrap")
+    if program is None:
+        found.missing["bubblewrap"] = "not installed"
+        return None
+    command = [program, *_BUBBLEWRAP]
+    tried = subprocess.run([*command, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode != 0:
+        found.missing["bubblewrap"] = tried.stderr.strip()[:200] or f"exit code {tried.returncode}"
+        return None
+    return command
 
 
 def _try(found: Surroundings, name: str, step: Callable[[Surroundings], None]) -> None:
@@ -285,11 +322,8 @@ def confine(
 
     ``arrange`` closes the descriptors that are not the child's own, as soon as the layers that need them are on.
     """
-    on = [
-        n
-        for n in ("pid namespace", "network namespace", "mount namespace")
-        if getattr(surroundings, n.replace(" ", "_"))
-    ]
+    around = ("pid namespace", "network namespace", "mount namespace", "bubblewrap")
+    on = [name for name in around if getattr(surroundings, name.replace(" ", "_"))]
     missing = dict(surroundings.missing)
 
     def layer(name: str, step: Callable[[], object]) -> None:

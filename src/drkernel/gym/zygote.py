@@ -17,9 +17,10 @@ import selectors
 import shutil
 import signal
 import socket
+import sys
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from drkernel.gym import child, linux, processes, sandbox
 from drkernel.sim.spec import get_spec
@@ -237,6 +238,17 @@ def _warm_up() -> None:
     linux.collapse_to_huge_pages()  # last: what is allocated afterwards is not gathered
 
 
+def _start_again(wrapper: list[str], control_fd: int, config: dict[str, Any]) -> NoReturn:
+    """Become the same program within ``wrapper``; what the judge has told goes along in a pipe."""
+    read, write = os.pipe()
+    os.write(write, json.dumps({**config, "paths": [entry for entry in sys.path if entry]}).encode())
+    os.close(write)
+    for fd in (read, control_fd):
+        os.set_inheritable(fd, True)
+    os.environ[sandbox.INSIDE] = "1"
+    os.execv(wrapper[0], [*wrapper, *sys.orig_argv, str(read)])
+
+
 def main(control_fd: int, folder: str, without: list[str]) -> None:
     """The zygote's life; its process is started by :class:`drkernel.gym.launcher.Launcher`."""
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -245,6 +257,9 @@ def main(control_fd: int, folder: str, without: list[str]) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     control = socket.socket(fileno=control_fd)
     surroundings = sandbox.prepare(frozenset(without))
+    wrapper = sandbox.bubblewrap(surroundings, frozenset(without))
+    if wrapper is not None:
+        _start_again(wrapper, control_fd, {"folder": folder, "without": without})
     _warm_up()
     if len(os.listdir("/proc/self/task")) != 1:
         raise RuntimeError("importing started a thread; forking would not be safe")
