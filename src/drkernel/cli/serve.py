@@ -34,6 +34,7 @@ def serve(
     host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="port; 0 takes a free one")] = 8765,
     store: Annotated[Path, typer.Option(help="the store: a SQLite file")] = Path("drkernel-store.sqlite"),
+    device: Annotated[str, typer.Option(help="device of requests that name none (KernelGYM's clients)")] = "sim:h200",
     slots: Annotated[int | None, typer.Option(min=0, help="evaluations at once here; 0: remote workers only")] = None,
     token_file: Annotated[Path | None, typer.Option(help="file that holds the bearer token")] = None,
     max_queue: Annotated[int, typer.Option(min=1, help="waiting jobs from which on submissions are refused")] = 100_000,
@@ -51,7 +52,8 @@ def serve(
     token = _token(token_file)
     try:
         check_binding(host, token)
-        application = _application(store, slots, lease, token, max_queue, max_body_mb << 20, rate, grace)
+        limits = (max_queue, max_body_mb << 20, rate, grace)
+        application = _application(store, device, slots, lease, token, limits)
     except (GuardError, StoreError) as error:
         _usage(str(error))
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
@@ -59,9 +61,8 @@ def serve(
 
 
 def _application(
-    store: Path, slots: int | None, lease: float, token: str | None, max_queue: int, max_body: int, rate: float,
-    grace: float,
-) -> Any:  # fmt: skip
+    store: Path, device: str, slots: int | None, lease: float, token: str | None, limits: tuple[int, int, float, float]
+) -> Any:
     from drkernel.gym.pool import LocalPool
     from drkernel.report.verdict_html import page
     from drkernel.serve.app import make_app
@@ -75,10 +76,11 @@ def _application(
     return make_app(
         service,
         token=token,
-        max_queue=max_queue,
-        max_body=max_body,
-        rate=rate,
-        grace_s=grace,
+        max_queue=limits[0],
+        max_body=limits[1],
+        rate=limits[2],
+        grace_s=limits[3],
+        device=device,
         verdict_page=lambda request, verdict: page(verdict, task=request.task, candidate=request.candidate),
     )
 

@@ -11,11 +11,12 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Query, Request
-from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
+from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from drkernel import __version__
 from drkernel.serve import pages
 from drkernel.serve.guard import Guard
+from drkernel.serve.kernelgym import add_kernelgym
 from drkernel.serve.metrics import exposition
 from drkernel.serve.protocol import (
     BeatAnswer,
@@ -45,8 +46,12 @@ def make_app(
     rate: float = 0.0,
     grace_s: float = 60.0,
     verdict_page: pages.VerdictPage | None = None,
+    device: str = "sim:h200",
 ) -> FastAPI:
-    """The application over a service; ``rate`` is requests a second and client (0: unlimited)."""
+    """The application over a service; ``rate`` is requests a second and client (0: unlimited).
+
+    ``device`` is where requests run that do not name one (those of KernelGYM's clients).
+    """
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -73,22 +78,28 @@ def make_app(
     _job_routes(app, service, max_queue)
     _worker_routes(app, service)
     _watch_routes(app, service)
+    add_kernelgym(app, service, device)
     pages.add_pages(app, service)
     return app
 
 
-def view(service: Service, job: Job, *, with_verdict: bool = True) -> JobView:
-    """A job as the wire has it."""
+def view(service: Service, job: Job, *, with_verdict: bool = True) -> bytes:
+    """A job as the wire has it (:class:`JobView`), as JSON; the stored verdict is passed on as it is."""
     fields = asdict(job)
     for hidden in ("key", "owner"):
         fields.pop(hidden)
-    verdict = service.store.verdict(job.id) if with_verdict and job.state == "done" else None
-    return JobView(**fields, verdict=verdict)
+    verdict = service.store.verdict_json(job.id) if with_verdict and job.state == "done" else None
+    return json.dumps(fields).encode()[:-1] + b', "verdict": ' + (verdict or b"null") + b"}"
+
+
+def answer(jobs: list[bytes]) -> Response:
+    """Jobs as a :class:`SubmitAnswer`."""
+    return Response(b'{"jobs": [' + b", ".join(jobs) + b"]}", media_type="application/json")
 
 
 def _job_routes(app: FastAPI, service: Service, max_queue: int) -> None:
     @app.post("/v1/jobs", response_model=SubmitAnswer, status_code=200, tags=["jobs"])
-    async def submit(body: SubmitBody, request: Request) -> SubmitAnswer:
+    async def submit(body: SubmitBody, request: Request) -> Response:
         """Accept evaluations durably. With ``wait_s`` the answer comes when they are done, or after so long."""
         if service.draining:
             raise HTTPException(503, "the service is shutting down", {"retry-after": "10"})
@@ -100,20 +111,18 @@ def _job_routes(app: FastAPI, service: Service, max_queue: int) -> None:
         ids = await service.submit(body.requests, client=client, priority=body.priority, fresh=body.fresh)
         loop = asyncio.get_running_loop()
         end = loop.time() + body.wait_s
-        jobs = []
-        for job_id in ids:
-            job = await service.wait(job_id, max(0.0, end - loop.time()))
-            assert job is not None
-            jobs.append(await asyncio.to_thread(view, service, job))
-        return SubmitAnswer(jobs=jobs)
+        if body.wait_s:
+            for job_id in ids:
+                await service.wait(job_id, max(0.0, end - loop.time()))
+        return answer(await asyncio.to_thread(_views, service, ids))
 
     @app.get("/v1/jobs/{job_id}", response_model=JobView, tags=["jobs"])
-    async def get(job_id: JobId, wait_s: Annotated[float, Query(ge=0, le=300)] = 0.0) -> JobView:
+    async def get(job_id: JobId, wait_s: Annotated[float, Query(ge=0, le=300)] = 0.0) -> Response:
         """A job, and its verdict once it is done; ``wait_s`` waits for that."""
         job = await service.wait(job_id, wait_s)
         if job is None:
             raise HTTPException(404, "no such job")
-        return await asyncio.to_thread(view, service, job)
+        return Response(await asyncio.to_thread(view, service, job), media_type="application/json")
 
     @app.delete("/v1/jobs/{job_id}", tags=["jobs"])
     async def cancel(job_id: JobId) -> dict[str, bool]:
@@ -130,12 +139,12 @@ def _job_routes(app: FastAPI, service: Service, max_queue: int) -> None:
         client: str | None = None,
         before: float | None = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    ) -> SubmitAnswer:
+    ) -> Response:
         """Jobs that match, newest first, without their verdicts."""
         found = await asyncio.to_thread(
             lambda: service.store.find(state=state, status=status, task=task, client=client, limit=limit, before=before)
         )
-        return SubmitAnswer(jobs=[view(service, job, with_verdict=False) for job in found])
+        return answer([view(service, job, with_verdict=False) for job in found])
 
     @app.get("/v1/events", tags=["jobs"])
     async def events(request: Request, after: int | None = None) -> StreamingResponse:
@@ -145,6 +154,11 @@ def _job_routes(app: FastAPI, service: Service, max_queue: int) -> None:
         return StreamingResponse(_stream(service, request, last), media_type="text/event-stream")
 
 
+def _views(service: Service, ids: list[str]) -> list[bytes]:
+    jobs = [service.store.get(job_id) for job_id in ids]
+    return [view(service, job) for job in jobs if job is not None]
+
+
 async def _stream(service: Service, request: Request, after: int | None) -> AsyncIterator[str]:
     last = after if after is not None else await asyncio.to_thread(service.store.last_sequence)
     yield f": from {last}\n\n"
@@ -152,7 +166,7 @@ async def _stream(service: Service, request: Request, after: int | None) -> Asyn
         jobs = await asyncio.to_thread(service.store.finished_after, last)
         for job in jobs:
             last = job.sequence or last
-            data = view(service, job, with_verdict=False).model_dump_json()
+            data = view(service, job, with_verdict=False).decode()
             yield f"id: {last}\nevent: finished\ndata: {data}\n\n"
         if not jobs:
             await service.next_event(5.0)

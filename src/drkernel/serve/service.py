@@ -113,7 +113,7 @@ class Service:
         """The job once it is done or cancelled, or as it is after ``seconds``."""
         event = self._waiters.setdefault(job_id, asyncio.Event())
         try:
-            job = await asyncio.to_thread(self.store.get, job_id)
+            job = self.store.get(job_id)  # a look-up by primary key: cheaper than a hop to a thread
             if job is None or job.state in ("done", "cancelled") or seconds <= 0:
                 return job
             with contextlib.suppress(TimeoutError):

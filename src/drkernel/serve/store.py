@@ -46,11 +46,18 @@ CREATE TABLE IF NOT EXISTS jobs (
     verdict BLOB,                 -- zlib of the verdict's JSON
     sequence INTEGER              -- order of finishing, from 1
 );
+CREATE TABLE IF NOT EXISTS names (name TEXT PRIMARY KEY, job_id TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS jobs_queue ON jobs (state, priority DESC, submitted);
 CREATE INDEX IF NOT EXISTS jobs_key ON jobs (key);
 CREATE INDEX IF NOT EXISTS jobs_sequence ON jobs (sequence);
 CREATE INDEX IF NOT EXISTS jobs_task ON jobs (task_id, status);
 """
+
+
+_EQUAL = (
+    "SELECT id FROM jobs WHERE key = ? AND state != 'cancelled' AND (status IS NULL OR status != 'infra_error') "
+    "ORDER BY submitted LIMIT 1"
+)
 
 
 class StoreError(RuntimeError):
@@ -145,18 +152,16 @@ class Store:
         A request equal to one that waits, runs or has a verdict (other than ``infra_error``) gets that job's id, unless
         ``fresh``. Raises :class:`StoreError` when they cannot be made durable.
         """
-        ids = []
         now = time.time()
+        keys = [request.key for request in requests]
+        if not fresh and (known := self._known(keys)) is not None:
+            return known
+        ids = []
         with self._transaction() as db:
-            for request in requests:
-                key = request.key
+            for request, key in zip(requests, keys, strict=True):
                 found = None
                 if not fresh:
-                    found = db.execute(
-                        "SELECT id FROM jobs WHERE key = ? AND state != 'cancelled' AND "
-                        "(status IS NULL OR status != 'infra_error') ORDER BY submitted LIMIT 1",
-                        (key,),
-                    ).fetchone()
+                    found = db.execute(_EQUAL, (key,)).fetchone()
                 if found is not None:
                     ids.append(found[0])
                     continue
@@ -172,6 +177,17 @@ class Store:
                 ids.append(job_id)
         return ids
 
+    def _known(self, keys: list[str]) -> list[str] | None:
+        """Ids of jobs that all these keys have already, found without writing; None when one is new."""
+        ids = []
+        with self._lock:
+            for key in keys:
+                row = self._db.execute(_EQUAL, (key,)).fetchone()
+                if row is None:
+                    return None
+                ids.append(row[0])
+        return ids
+
     def cancel(self, job_id: str) -> bool:
         """Cancel a job that waits; False when it runs, is done or does not exist."""
         with self._transaction() as db:
@@ -180,6 +196,17 @@ class Store:
                 (time.time(), job_id),
             )
             return changed.rowcount == 1
+
+    def name(self, name: str, job_id: str) -> None:
+        """Let a client's own name stand for a job; a name used again stands for the later one."""
+        with self._transaction() as db:
+            db.execute("INSERT OR REPLACE INTO names VALUES (?, ?)", (name, job_id))
+
+    def alias(self, name: str) -> str | None:
+        """The job that a client's name stands for."""
+        with self._lock:
+            row = self._db.execute("SELECT job_id FROM names WHERE name = ?", (name,)).fetchone()
+        return str(row[0]) if row is not None else None
 
     # ---- working
 
@@ -265,6 +292,10 @@ class Store:
         blob = self._blob("verdict", job_id)
         return Verdict.model_validate_json(blob) if blob is not None else None
 
+    def verdict_json(self, job_id: str) -> bytes | None:
+        """The same as the JSON that was stored."""
+        return self._blob("verdict", job_id)
+
     def request(self, job_id: str) -> EvalRequest | None:
         """The request of a job."""
         blob = self._blob("request", job_id)
@@ -339,4 +370,5 @@ class Store:
             changed = db.execute(
                 "DELETE FROM jobs WHERE state IN ('done', 'cancelled') AND finished < ?", (time.time() - older_than_s,)
             )
+            db.execute("DELETE FROM names WHERE job_id NOT IN (SELECT id FROM jobs)")
             return changed.rowcount

@@ -1,0 +1,231 @@
+"""The routes that clients of the KernelGYM server call, over this service; see docs/kernelgym.md for what differs.
+
+Only what its released clients send and read is answered: ``/evaluate``, ``/evaluate/batch``, ``/status/ID``,
+``/results/ID`` and cancelling a task. A client's own ``task_id`` names the job, durably.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from fastapi import FastAPI, HTTPException, Request
+from pydantic import BaseModel, Field, ValidationError
+
+from drkernel.gym.request import EvalRequest, EvalSettings
+from drkernel.serve.service import Service
+from drkernel.serve.store import Job
+from drkernel.task import Provenance, Task
+from drkernel.verdict import Verdict
+
+PRIORITIES = {"low": -10, "normal": 0, "high": 10}
+
+
+class EvaluateBody(BaseModel):
+    """An evaluation as KernelGYM's clients send it; fields that have no meaning here are accepted and ignored."""
+
+    task_id: str = Field(min_length=1, max_length=100)
+    reference_code: str = Field(min_length=10, max_length=100_000)
+    kernel_code: str = Field(min_length=10, max_length=100_000)
+    backend: Literal["triton", "cuda"] = "triton"
+    num_correct_trials: int = Field(5, ge=1, le=20)
+    num_perf_trials: int = Field(100, ge=1, le=1000)
+    timeout: int = Field(300, ge=10, le=3600)
+    priority: Literal["low", "normal", "high"] = "normal"
+    force_refresh: bool = False
+    entry_point: str = Field("Model", pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,80}$")
+    reference_backend: str | None = None
+    workflow: str | None = "kernelbench"
+    measure_performance: bool | None = None
+    run_performance: bool | None = None
+
+
+class BatchBody(BaseModel):
+    """Up to a hundred evaluations."""
+
+    batch_id: str
+    tasks: list[EvaluateBody] = Field(min_length=1, max_length=100)
+
+
+def add_kernelgym(app: FastAPI, service: Service, device: str) -> None:
+    """Mount the routes; ``device`` is what evaluations run on."""
+
+    @app.post("/evaluate", tags=["kernelgym"])
+    async def evaluate(body: EvaluateBody, request: Request) -> dict[str, Any]:
+        """Submit, and wait for the result as long as the task may take."""
+        job_id = await _submit(service, body, device, _client(request))
+        job = await service.wait(job_id, float(body.timeout))
+        assert job is not None
+        return await asyncio.to_thread(response, service, job, body.task_id)
+
+    @app.post("/evaluate/batch", tags=["kernelgym"])
+    async def batch(body: BatchBody, request: Request) -> dict[str, Any]:
+        """Submit many and wait for all."""
+        ids = [await _submit(service, task, device, _client(request)) for task in body.tasks]
+        jobs = await asyncio.gather(*(service.wait(i, float(t.timeout)) for i, t in zip(ids, body.tasks, strict=True)))
+        results = [
+            await asyncio.to_thread(response, service, job, task.task_id)
+            for job, task in zip(jobs, body.tasks, strict=True)
+            if job is not None
+        ]
+        completed = sum(result["status"] == "completed" for result in results)
+        return {
+            "batch_id": body.batch_id,
+            "total_tasks": len(body.tasks),
+            "completed_tasks": completed,
+            "failed_tasks": len(results) - completed,
+            "results": results,
+            "batch_status": "completed",
+        }
+
+    @app.get("/status/{task_id}", tags=["kernelgym"])
+    async def status(task_id: str) -> dict[str, Any]:
+        """Where a task stands."""
+        job = await asyncio.to_thread(_named, service, task_id)
+        answer = await asyncio.to_thread(response, service, job, task_id)
+        return {
+            "task_id": task_id,
+            "status": answer["status"],
+            "progress": 100.0 if job.state == "done" else 0.0,
+            "assigned_device": job.device,
+            "error_message": answer["error_message"],
+        }
+
+    @app.get("/results/{task_id}", tags=["kernelgym"])
+    async def results(task_id: str) -> dict[str, Any]:
+        """The result of a task that is done."""
+        job = await asyncio.to_thread(_named, service, task_id)
+        if job.state != "done":
+            raise HTTPException(404, f"Task {task_id} has no result yet")
+        return await asyncio.to_thread(response, service, job, task_id)
+
+    @app.delete("/tasks/{task_id}", tags=["kernelgym"])
+    async def cancel(task_id: str) -> dict[str, str]:
+        """Cancel a task that waits."""
+        job = await asyncio.to_thread(_named, service, task_id)
+        if not await service.cancel(job.id):
+            raise HTTPException(404, f"Task {task_id} cannot be cancelled")
+        return {"message": f"Task {task_id} cancelled successfully"}
+
+
+def _client(request: Request) -> str:
+    return (request.client.host if request.client else "?") + " (kernelgym)"
+
+
+def _named(service: Service, task_id: str) -> Job:
+    job_id = service.store.alias(task_id)
+    job = service.store.get(job_id) if job_id is not None else None
+    if job is None:
+        raise HTTPException(404, f"Task {task_id} not found")
+    return job
+
+
+async def _submit(service: Service, body: EvaluateBody, device: str, client: str) -> str:
+    if (body.workflow or "kernelbench").strip().lower() != "kernelbench":
+        raise HTTPException(422, f"workflow {body.workflow!r} is not served; 'kernelbench' is")
+    if service.draining:
+        raise HTTPException(503, "the service is shutting down", {"retry-after": "10"})
+    try:
+        request = to_request(body, device)
+    except ValidationError as error:
+        raise HTTPException(422, str(error.errors()[0]["msg"])) from None
+    (job_id,) = await service.submit(
+        [request], client=client, priority=PRIORITIES[body.priority], fresh=body.force_refresh
+    )
+    await asyncio.to_thread(service.store.name, body.task_id, job_id)
+    return job_id
+
+
+def to_request(body: EvaluateBody, device: str) -> EvalRequest:
+    """The same evaluation in our terms. Other entry points are given their usual names at the end of the source."""
+    reference, candidate = body.reference_code, body.kernel_code
+    if body.entry_point != "Model":
+        reference += f"\n\nModel = {body.entry_point}\n"
+        candidate += f"\n\nModelNew = {body.entry_point}New\n"
+    timing = body.run_performance if body.run_performance is not None else body.measure_performance
+    return EvalRequest(
+        task=Task(id="kernelgym", level=0, reference=reference, provenance=Provenance(source="kernelgym")),
+        candidate=candidate,
+        settings=EvalSettings(
+            device=device,
+            profile=None,
+            baseline="compile" if "compile" in (body.reference_backend or "") else "eager",
+            checks=body.num_correct_trials,
+            trials=body.num_perf_trials,
+            deadline_s=float(body.timeout),
+            timing=timing is not False,
+        ),
+    )
+
+
+def response(service: Service, job: Job, task_id: str) -> dict[str, Any]:
+    """A job as KernelGYM's clients read it. Runtimes are in milliseconds."""
+    verdict = service.store.verdict(job.id) if job.state == "done" else None
+    answer: dict[str, Any] = {
+        "task_id": task_id,
+        "status": {"queued": "pending", "leased": "processing", "cancelled": "cancelled"}.get(job.state, "completed"),
+        "compiled": None,
+        "correctness": None,
+        "decoy_kernel": None,
+        "reference_runtime": None,
+        "kernel_runtime": None,
+        "speedup": None,
+        "metadata": None,
+        "error_message": None,
+        "error_code": None,
+        "submitted_at": _iso(job.submitted),
+        "completed_at": _iso(job.finished),
+        "processing_time": job.finished - job.started if job.finished and job.started else None,
+    }
+    if verdict is not None:
+        answer |= _of_verdict(verdict)
+    return answer
+
+
+_CODES = {
+    "compile_error": "COMPILATION_ERROR", "incorrect": "CORRECTNESS_ERROR", "runtime_error": "RUNTIME_ERROR",
+    "timeout": "TIMEOUT_ERROR", "out_of_memory": "RESOURCE_ERROR", "hack": "VALIDATION_ERROR",
+    "infra_error": "SYSTEM_ERROR",
+}  # fmt: skip
+
+
+def _of_verdict(verdict: Verdict) -> dict[str, Any]:
+    status = {"compile_error": "failed", "infra_error": "failed", "timeout": "timeout"}.get(verdict.status, "completed")
+    findings = [f"{finding.kind}: {finding.message}" for finding in verdict.findings]
+    message = verdict.error.message if verdict.error is not None else None
+    if verdict.correctness is not None and verdict.status == "incorrect":
+        message = verdict.correctness.message or message
+    if verdict.is_hack:
+        message = "; ".join(findings)
+    return {
+        "status": status,
+        "compiled": verdict.status not in ("compile_error", "infra_error"),
+        "correctness": verdict.is_correct,
+        "decoy_kernel": verdict.is_hack,
+        "reference_runtime": verdict.reference_timing.seconds * 1e3 if verdict.reference_timing else None,
+        "kernel_runtime": verdict.timing.seconds * 1e3 if verdict.timing else None,
+        "speedup": verdict.speedup.value if verdict.speedup is not None and verdict.is_correct else 0.0,
+        "metadata": _metadata(verdict, findings),
+        "error_message": message,
+        "error_code": _CODES.get(verdict.status),
+    }
+
+
+def _metadata(verdict: Verdict, findings: list[str]) -> dict[str, Any]:
+    rows = verdict.profile.rows if verdict.profile is not None else ()
+    own = [row for row in rows if row.owner == "custom"]
+    return {
+        "device": verdict.device,
+        "timing_kind": verdict.timing.kind if verdict.timing is not None else None,
+        "drkernel_status": verdict.status,
+        "findings": findings,
+        "num_custom_kernels": sum(row.calls for row in own),
+        "num_total_kernels": sum(row.calls for row in rows),
+        "custom_kernel_cuda_time_in_profiling_us": sum(row.seconds for row in own) * 1e6,
+        "total_kernel_run_time_in_profiling_us": sum(row.seconds for row in rows) * 1e6,
+    }
+
+
+def _iso(seconds: float | None) -> str | None:
+    return datetime.fromtimestamp(seconds, UTC).isoformat() if seconds is not None else None
