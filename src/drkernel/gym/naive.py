@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import torch
 
-from drkernel.gym.checks import arguments_of, values_of
+from drkernel.gym.checks import AnySession, arguments_of, values_of
 from drkernel.gym.expected import ExpectedSide
-from drkernel.gym.session import Session
 from drkernel.sim.control import CallRecord
 from drkernel.tasks.oracle import RawOutput
 from drkernel.verdict import Correctness
@@ -21,7 +20,7 @@ SEED = 42
 TOLERANCE = 1e-2
 
 
-def naive_check(side: ExpectedSide, session: Session, calls: int) -> tuple[Correctness, CallRecord]:
+def naive_check(side: ExpectedSide, session: AnySession, calls: int) -> tuple[Correctness, CallRecord]:
     """Compare ``calls`` calls on one fixed set of inputs; returns the result and the last call's record."""
     inputs = side.reference.draw_inputs(SEED)
     expected = side.instance.run(inputs)
