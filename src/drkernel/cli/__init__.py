@@ -15,6 +15,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "eval": ("eval", "grade one candidate kernel against a reference module"),
     "solve": ("solve", "find a fast kernel for a reference: many turns, the best verified"),
     "bench": ("bench", "benchmark a model: fast_p with intervals, resumable"),
+    "compare": ("compare", "compare two benchmark runs, paired task by task"),
+    "export": ("export", "turn a run's trajectories into data for fine-tuning"),
     "tasks": ("tasks", "list, show and check tasks"),
     "sim": ("sim", "run a script that launches Triton kernels on a simulated GPU"),
     "coldstart": ("coldstart", "write verified multi-turn trajectories for supervised fine-tuning"),

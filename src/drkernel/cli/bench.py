@@ -39,9 +39,9 @@ Examples:
 def bench(
     model: options.Model,
     tasks: Annotated[
-        str, typer.Option(help="builtin[/levelN], kernelbench:DIR, parquet:FILE, jsonl:FILE, file:PATH")
+        str, typer.Option(help="builtin, builtin/levelN, kernelbench:DIR, parquet:FILE, jsonl:FILE, file:PATH")
     ] = "builtin",
-    out: Annotated[Path | None, typer.Option(help="run directory [default: runs/bench-MODEL]")] = None,
+    out: Annotated[Path | None, typer.Option(help="run directory (default: runs/bench-MODEL)")] = None,
     samples: Annotated[int, typer.Option(min=1, help="trajectories a task")] = 1,
     turns: Annotated[int, typer.Option(min=1, help="answers a trajectory")] = 3,
     keep: Annotated[int | None, typer.Option(help="context management: best turns kept before an iteration")] = None,
@@ -53,16 +53,16 @@ def bench(
     match: Annotated[str | None, typer.Option(help="only tasks whose id contains this text")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="so many tasks, evenly from the list")] = None,
     precision: Annotated[str | None, typer.Option(help="declared precision of foreign tasks")] = None,
-    scale: Annotated[str | None, typer.Option(help="shrink foreign tasks: tiny, small or full [sim: tiny]")] = None,
+    scale: Annotated[str | None, typer.Option(help="shrink foreign tasks: tiny, small or full (sim: tiny)")] = None,
     all_tasks: Annotated[
         bool, typer.Option("--all-tasks", help="keep tasks that the gate finds ill-conditioned")
     ] = False,
     device: Annotated[str, typer.Option(help="'sim:GPU' models time without a GPU, 'cuda:N' measures")] = "sim:h200",
     baseline: Annotated[str, typer.Option(help="what speedup is against: eager or compile")] = "eager",
-    profile: Annotated[str | None, typer.Option(help="size profile of built-in tasks [sim: tiny, cuda: full]")] = None,
+    profile: Annotated[str | None, typer.Option(help="size profile of built-in tasks (sim: tiny, cuda: full)")] = None,
     checks: Annotated[int, typer.Option(min=1, help="calls on fresh inputs that must be right")] = 3,
     deadline: Annotated[float, typer.Option(help="seconds until a candidate is stopped")] = 60.0,
-    judge_seed: Annotated[int | None, typer.Option(help="repeatable verdicts [default: secret seeds]")] = None,
+    judge_seed: Annotated[int | None, typer.Option(help="repeatable verdicts (default: secret seeds)")] = None,
     prompts: options.PromptSet = "full",
     base_url: options.BaseUrl = None,
     key_env: options.KeyEnv = None,
@@ -83,7 +83,7 @@ def bench(
     budget_dollars: options.BudgetDollars = None,
     budget_minutes: options.BudgetMinutes = None,
     cache: options.Cache = None,
-    slots: Annotated[int | None, typer.Option(min=1, help="evaluations at once [default: one a core]")] = None,
+    slots: Annotated[int | None, typer.Option(min=1, help="evaluations at once (default: one a core)")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the summary as JSON and nothing else")] = False,
 ) -> None:
     """Parse, run, print."""
@@ -135,6 +135,9 @@ def bench(
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from here", file=sys.stderr)
         raise SystemExit(130) from None
+    from drkernel.report.bench import write_bench_report
+
+    write_bench_report(directory)
     if as_json:
         print(json.dumps(summary))
     else:

@@ -64,16 +64,16 @@ def show(summary: dict[str, Any], config: BenchConfig, prepared: Prepared, direc
     """Print the tables."""
     console = Console(highlight=False)
     shrunk = f", {prepared.shrunk} of them shrunk to fit" if prepared.shrunk else ""
-    sizes = f"{summary['tasks']} tasks x {config.samples} samples x {config.refine.turns} turns"
-    console.print(f"[bold]{config.model}[/] on {config.tasks}: {sizes}{shrunk}")
+    sizes = f"{len(prepared.tasks)} tasks x {config.samples} samples x {config.refine.turns} turns"
+    console.print(f"[bold]{config.model}[/] on {config.tasks}: {sizes}{shrunk}", soft_wrap=True)
     if summary["left_out"]:
         console.print(f"{summary['left_out']} tasks are left out; config.yaml says why for each")
     if "last" in summary:
         console.print(fast_table(summary))
         console.print(details_table(summary))
     for reason, count in summary["incomplete_because"].items():
-        console.print(f"[bold red]{count} trajectories are missing:[/] {reason}")
-    console.print(f"[dim]{directory}/summary.json[/]")
+        console.print(f"[bold red]{count} trajectories are missing:[/] {reason}", soft_wrap=True)
+    console.print(f"[dim]{directory}/report.html, summary.json[/]", soft_wrap=True)
 
 
 def fast_table(summary: dict[str, Any]) -> Table:

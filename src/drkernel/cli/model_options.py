@@ -19,7 +19,7 @@ Model = Annotated[str, typer.Option(help="openai:NAME, hf:PATH, command:PROGRAM 
 BaseUrl = Annotated[
     str | None, typer.Option(help="address of an OpenAI-compatible endpoint, e.g. http://localhost:8000/v1")
 ]
-KeyEnv = Annotated[str | None, typer.Option(help="environment variable with the key [default: OPENAI_API_KEY]")]
+KeyEnv = Annotated[str | None, typer.Option(help="environment variable with the key (default: OPENAI_API_KEY)")]
 Temperature = Annotated[float | None, typer.Option(min=0, help="of the answers; a negative number is refused")]
 TopP = Annotated[float | None, typer.Option(help="nucleus of the answers")]
 MaxTokens = Annotated[int, typer.Option(min=1, help="token budget of one answer")]
@@ -38,7 +38,7 @@ PriceCached = Annotated[float | None, typer.Option(help="dollars for a million c
 BudgetTokens = Annotated[int | None, typer.Option(help="stop when the answers took so many tokens")]
 BudgetDollars = Annotated[float | None, typer.Option(help="stop when the answers cost so much")]
 BudgetMinutes = Annotated[float | None, typer.Option(help="stop after so many minutes")]
-Cache = Annotated[Path | None, typer.Option(help="SQLite file of replies shared by runs [default: in the run]")]
+Cache = Annotated[Path | None, typer.Option(help="SQLite file of replies shared by runs (default: in the run)")]
 PromptSet = Annotated[str, typer.Option(help="full, compact, or a directory of system.txt, task.txt, feedback.txt")]
 
 

@@ -25,19 +25,34 @@ Examples:
 
 @app.command(help=HELP)
 def report(
-    run: Annotated[Path, typer.Argument(help="a run directory, as 'drkernel train' makes it")],
+    run: Annotated[Path, typer.Argument(help="a directory that train, bench or solve made")],
     as_json: Annotated[bool, typer.Option("--json", help="print {'report': PATH} and nothing else")] = False,
 ) -> None:
     """Parse, write, print."""
-    from drkernel.report.run import write_report
+    from drkernel.config import ConfigError
     from drkernel.report.run_data import RunError
 
     try:
-        path = write_report(run)
-    except RunError as error:
+        path = _write(run)
+    except (RunError, ConfigError) as error:
         print(f"drkernel report: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except OSError as error:
         print(f"drkernel report: cannot write the page: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     print(json.dumps({"report": str(path)}) if as_json else f"wrote {path}")
+
+
+def _write(run: Path) -> Path:
+    """The page of whatever the directory holds."""
+    from drkernel.report.bench import write_bench_report
+    from drkernel.report.run import write_report
+    from drkernel.report.solve import write_solve_report
+
+    config = run / "config.yaml"
+    text = config.read_text(encoding="utf-8") if config.is_file() else ""
+    if "\nkind: bench\n" in text:
+        return write_bench_report(run)
+    if "\nkind: solve\n" in text:
+        return write_solve_report(run)
+    return write_report(run)

@@ -42,21 +42,21 @@ Examples:
 def solve(
     reference: Annotated[str, typer.Argument(help="a reference file, or the id of a built-in task")],
     model: options.Model,
-    out: Annotated[Path | None, typer.Option(help="run directory [default: runs/solve-NAME]")] = None,
-    save: Annotated[Path | None, typer.Option(help="where the kernel goes [default: best.py in the run]")] = None,
+    out: Annotated[Path | None, typer.Option(help="run directory (default: runs/solve-NAME)")] = None,
+    save: Annotated[Path | None, typer.Option(help="where the kernel goes (default: best.py in the run)")] = None,
     turns: Annotated[int, typer.Option(min=1, help="answers in a row")] = 10,
     keep: Annotated[str, typer.Option(help="best earlier turns kept before an iteration, or 'all'")] = "4",
     turns_per_iteration: Annotated[int, typer.Option(min=1, help="turns between two cuts of the conversation")] = 5,
     breadth: Annotated[int, typer.Option(min=1, help="answers a turn; the best goes on")] = 1,
     target: Annotated[float | None, typer.Option(help="stop at this speedup")] = None,
     context_tokens: Annotated[int | None, typer.Option(help="stop when the conversation would exceed this")] = None,
-    precision: Annotated[str | None, typer.Option(help="declared precision of the reference [default: fp32]")] = None,
+    precision: Annotated[str | None, typer.Option(help="declared precision of the reference (default: fp32)")] = None,
     scale: Annotated[
-        str | None, typer.Option(help="shrink the reference first: tiny, small or full [sim: small]")
+        str | None, typer.Option(help="shrink the reference first: tiny, small or full (sim: small)")
     ] = None,
     device: Annotated[str, typer.Option(help="'sim:GPU' models time without a GPU, 'cuda:N' measures")] = "sim:h200",
     baseline: Annotated[str, typer.Option(help="what speedup is against: eager or compile")] = "eager",
-    profile: Annotated[str | None, typer.Option(help="size profile of a built-in task [sim: tiny, cuda: full]")] = None,
+    profile: Annotated[str | None, typer.Option(help="size profile of a built-in task (sim: tiny, cuda: full)")] = None,
     checks: Annotated[int, typer.Option(min=1, help="calls on fresh inputs that must be right")] = 3,
     deadline: Annotated[float, typer.Option(help="seconds until a candidate is stopped")] = 60.0,
     prompts: options.PromptSet = "full",

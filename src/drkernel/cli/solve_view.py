@@ -44,7 +44,7 @@ class LiveSolve:
             self.live.update(self.table())
         elif not self.quiet:
             if isinstance(row, Attempt):
-                self.console.print(*(cell for cell in self._cells(row) if cell), sep="  ")
+                self.console.print(*(cell for cell in self._cells(row) if cell), sep="  ", soft_wrap=True)
             else:
                 detail = f": {row.detail}" if row.detail else ""
                 self.console.print(f"ended by {row.end}{detail}")
@@ -108,8 +108,9 @@ def show(result: dict[str, Any], tried: Sequence[Verified]) -> None:
         kind = f"{result['timing_kind']} on {result['device']}"
         console.print(
             f"[bold green]{result['speedup']:.2f}x[/] ({kind}), verified from scratch, found at turn "
-            f"{result['found_at_turn']} of {result['attempts']} attempts: [bold]{result['file']}[/]"
+            f"{result['found_at_turn']} of {result['attempts']} attempts: [bold]{result['file']}[/]",
+            soft_wrap=True,
         )
     else:
         console.print(f"[bold red]no verified kernel[/] in {result['attempts']} attempts")
-    console.print(f"[dim]how: {result['report']}[/]")
+    console.print(f"[dim]how: {result['report']}[/]", soft_wrap=True)

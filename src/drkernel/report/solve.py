@@ -25,6 +25,7 @@ STYLE = (
     + """
 .steps td, .steps th { vertical-align: top; padding-right: 1.1rem; white-space: nowrap; }
 .steps td.wide { white-space: normal; min-width: 16rem; } .steps tr.best td { font-weight: 600; }
+figure { max-width: 38rem; } .steps details > summary { margin: 0; }
 .tag { display: inline-block; padding: 0 .5em; border-radius: .3em; color: #fff; background: #b3362c; }
 .tag.correct { background: #23814c; } .tag.hack { background: #7d3aa0; } .tag.infra_error { background: #946b00; }
 """

@@ -277,12 +277,16 @@ def summary_of(config: BenchConfig, tasks: Sequence[str], state: BenchState) -> 
 
 
 def _reasons(missing: Sequence[Key], state: BenchState) -> dict[str, int]:
-    counts: dict[str, int] = {}
+    """Why trajectories are missing -> how many, in words; of several details the first is the example."""
+    details: dict[str, list[str]] = {}
     for key in missing:
         ended = state.ended.get(key)
-        reason = "not played yet" if ended is None else f"{ended.end}: {ended.detail}".rstrip(": ")[:200]
-        counts[reason] = counts.get(reason, 0) + 1
-    return counts
+        details.setdefault("not played yet" if ended is None else ended.end, []).append(ended.detail if ended else "")
+    reasons = {}
+    for end, said in details.items():
+        joint = ": " if len(set(said)) == 1 else ", e.g. "
+        reasons[f"{end}{joint}{said[0][:300]}" if said[0] else end] = len(said)
+    return reasons
 
 
 def _write(path: Path, text: str) -> None:

@@ -51,9 +51,9 @@ class Estimate:
     high: float
     tasks: int
 
-    def to_json(self) -> dict[str, float | int]:
-        """Four fields."""
-        return dict(vars(self))
+    def to_json(self) -> dict[str, float | None]:
+        """Four fields; an end that is not known is None."""
+        return {name: value if math.isfinite(value) else None for name, value in vars(self).items()}
 
 
 def fast_name(threshold: float) -> str:
@@ -81,13 +81,21 @@ def best_turn(turns: Sequence[Outcome], turn: int | None = None) -> Outcome:
 # ---- intervals
 
 
-def mean_interval(values: Sequence[float], *, seed: int = 0, confidence: float = 0.95, draws: int = 2000) -> Estimate:
+def mean_interval(
+    values: Sequence[float],
+    *,
+    bounds: tuple[float, float] | None = (0.0, 1.0),
+    seed: int = 0,
+    confidence: float = 0.95,
+    draws: int = 2000,
+) -> Estimate:
     """The mean of one value a task, with a bootstrap interval over tasks.
 
     The percentile interval is known to be too narrow for few tasks; its percentiles are moved out as a t interval's
     would be (the "expanded percentile" interval of Hesterberg, *What teachers should know about the bootstrap*, The
-    American Statistician 2015). Where all tasks agree a bootstrap has no width at all; there the end is that of the
-    exact binomial interval, (tail)^(1/n) away. Raises ``ValueError`` for no values.
+    American Statistician 2015). Where all tasks agree a bootstrap has no width at all; there an end lies 1 - tail^(1/n)
+    of the width of ``bounds`` (what values can be) away, as in the exact binomial interval; without bounds nothing is
+    known, and the ends are infinite. Raises ``ValueError`` for no values.
     """
     array_N = np.asarray(values, dtype=np.float64)
     count = len(array_N)
@@ -96,10 +104,10 @@ def mean_interval(values: Sequence[float], *, seed: int = 0, confidence: float =
     mean = float(array_N.mean())
     tail = (1 - confidence) / 2
     if count == 1 or np.all(array_N == array_N[0]):
-        away = 1 - tail ** (1 / count)
-        inside = 0.0 <= mean <= 1.0
-        low, high = (max(0.0, mean - away), min(1.0, mean + away)) if inside else (-math.inf, math.inf)
-        return Estimate(mean, low, high, count)
+        if bounds is None:
+            return Estimate(mean, -math.inf, math.inf, count)
+        away = (1 - tail ** (1 / count)) * (bounds[1] - bounds[0])
+        return Estimate(mean, max(bounds[0], mean - away), min(bounds[1], mean + away), count)
     means_D = _resamples(count, seed, draws) @ array_N / count
     tail = NormalDist().cdf(-math.sqrt(count / (count - 1)) * student_quantile(1 - tail, count - 1))
     low, high = np.quantile(means_D, [tail, 1 - tail])
@@ -167,9 +175,14 @@ def per_task(samples: Samples, value: Callable[[Sequence[Outcome]], float]) -> d
     return {task: sum(map(value, plays)) / len(plays) for task, plays in samples.items() if plays}
 
 
-def over_tasks(samples: Samples, value: Callable[[Sequence[Outcome]], float], seed: int = 0) -> Estimate:
+def over_tasks(
+    samples: Samples,
+    value: Callable[[Sequence[Outcome]], float],
+    seed: int = 0,
+    bounds: tuple[float, float] | None = (0.0, 1.0),
+) -> Estimate:
     """:func:`per_task`, then its mean and interval."""
-    return mean_interval(list(per_task(samples, value).values()), seed=seed)
+    return mean_interval(list(per_task(samples, value).values()), seed=seed, bounds=bounds)
 
 
 # ---- the table
@@ -196,7 +209,7 @@ def summarise(samples: Samples, turns: int, *, seed: int = 0) -> dict[str, Any]:
         {"last": fast_table(samples, last_turn, turn, seed), "best": fast_table(samples, best_turn, turn, seed)}
         for turn in range(1, turns + 1)
     ]
-    result["reward"] = over_tasks(samples, lambda play: last_turn(play).reward, seed).to_json()
+    result["reward"] = over_tasks(samples, lambda play: last_turn(play).reward, seed, None).to_json()
     result["at_k"] = _at_k(samples)
     best = [best_turn(play) for play in plays]
     result["coverage"] = mean([o.coverage for o in best if o.correct and o.coverage is not None])
@@ -209,7 +222,7 @@ def summarise(samples: Samples, turns: int, *, seed: int = 0) -> dict[str, Any]:
 
 def fast_table(
     samples: Samples, pick: Callable[[Sequence[Outcome], int | None], Outcome], turn: int | None, seed: int
-) -> dict[str, dict[str, float | int]]:
+) -> dict[str, dict[str, float | None]]:
     """fast_p of the outcome that ``pick`` takes from every trajectory."""
     return {
         fast_name(p): over_tasks(samples, lambda play, p=p: float(is_fast(pick(play, turn), p)), seed).to_json()  # type: ignore[misc]

@@ -1,0 +1,85 @@
+"""``drkernel compare RUN RUN``: two benchmark runs, task by task."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from drkernel.cli import model_options as options
+
+app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+
+HELP = """Compare two benchmark runs on the tasks they share: differences, 95% intervals, a paired test.
+
+A difference is the second run minus the first. p is the chance of one at least so large if the runs could be exchanged
+task by task (a sign-flip test). Modelled times are never compared with measured ones.
+
+Exit codes: 0 compared, 2 wrong usage or runs that do not compare.
+
+Examples:
+
+  drkernel compare runs/bench-base runs/bench-trained
+
+  drkernel compare runs/a runs/b --json | jq '.rows[] | select(.p < 0.05)'
+"""
+
+
+@app.command(help=HELP)
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="RUN", help="a run directory")],
+    second: Annotated[Path, typer.Argument(metavar="RUN", help="another one")],
+    force: Annotated[bool, typer.Option("--force", help="compare runs graded on other terms all the same")] = False,
+    seed: Annotated[int, typer.Option(help="of the resampling")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON and nothing else")] = False,
+) -> None:
+    """Parse, compare, print."""
+    from drkernel.config import ConfigError
+    from drkernel.solve.compare import compare as compared
+
+    try:
+        result = compared(first, second, seed=seed, force=force)
+    except ConfigError as error:
+        options.fail("compare", str(error))
+    if as_json:
+        print(json.dumps(result))
+    else:
+        _show(result)
+
+
+def _show(result: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    console.print(f"first:  {result['first']['run']} ({result['first']['model']})")
+    console.print(f"second: {result['second']['run']} ({result['second']['model']})")
+    console.print(f"{result['tasks']} tasks in both; times {result['timing_kind']} on {result['device']}, "
+                  f"against {result['baseline']} PyTorch")  # fmt: skip
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("", "first", "second", "difference", "95% interval", "p"):
+        table.add_column(name, justify="left" if not name else "right", no_wrap=True)
+    for row in result["rows"]:
+        share = "reward" not in row["figure"]
+        scale, unit = (100, "%") if share else (1, "")
+        colour = (
+            "" if row["p"] >= 0.05 else ("green" if (row["difference"] > 0) != ("cheat" in row["figure"]) else "red")
+        )
+        difference = f"{scale * row['difference']:+.1f}" if share else f"{row['difference']:+.3f}"
+        digits = 1 if share else 3
+        table.add_row(
+            row["figure"],
+            f"{scale * row['first']:.{digits}f}{unit}",
+            f"{scale * row['second']:.{digits}f}{unit}",
+            f"[{colour}]{difference}[/]" if colour else difference,
+            "" if row["low"] is None else f"{scale * row['low']:+.{digits}f} to {scale * row['high']:+.{digits}f}",
+            f"{row['p']:.3f}" if row["p"] >= 0.001 else "<0.001",
+        )
+    console.print(table)
+    ratio = result["speedup_ratio"]
+    if ratio is not None:
+        known = "" if ratio["low"] is None else f"{ratio['low']:.2f} to {ratio['high']:.2f}, "
+        said = f"the second {ratio['ratio']:.2f}x as fast as the first ({known}p {ratio['p']:.3f})"
+        console.print(f"solved by both: {ratio['tasks']} tasks, {said}")

@@ -1,0 +1,205 @@
+"""A benchmark run as one self-contained HTML page: how good the model is, turn by turn and task by task."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from drkernel.gym.feedback import percent
+from drkernel.report.solve import figures, shell, tag, timing_note
+from drkernel.report.svg import Line, bar_rows, line_plot, stacked_plot
+from drkernel.report.verdict_html import code_block
+from drkernel.solve.bench import BenchConfig, BenchState, read_bench, summary_of
+from drkernel.solve.metrics import THRESHOLDS, fast_name
+from drkernel.solve.refine import Attempt, best_of
+from drkernel.task import Task
+
+SHOWN_CODE = 300
+"""Tasks whose best answer is shown in full; more would make the page too heavy to open."""
+Row = dict[str, Any]
+
+
+def write_bench_report(directory: Path) -> Path:
+    """Write ``report.html`` into a run directory, finished or not; its path.
+
+    Raises :class:`~drkernel.config.ConfigError` when the directory is no bench run.
+    """
+    config, tasks, state = read_bench(directory)
+    path = directory / "report.html"
+    temporary = path.with_suffix(".html.tmp")
+    temporary.write_text(page(config, tasks, state), encoding="utf-8")
+    os.replace(temporary, path)
+    return path
+
+
+def page(config: BenchConfig, tasks: Sequence[Task], state: BenchState) -> str:
+    """The page as text."""
+    summary = summary_of(config, [task.id for task in tasks], state)
+    body = [f"<h1>{escape(config.model)} on {escape(config.tasks)}</h1>", _headline(config, tasks, summary)]
+    if "last" in summary:
+        body += [_table(summary), _curves(config, tasks, state, summary), _at_k(summary), _hacks(summary)]
+    body += [_tasks(config, tasks, state), _left_out(config), _terms(config)]
+    return shell(f"drkernel bench {config.model}", "".join(body))
+
+
+def _headline(config: BenchConfig, tasks: Sequence[Task], summary: Row) -> str:
+    shrunk = sum(bool(task.provenance.scaled) for task in tasks)
+    sizes = f"{len(tasks)} tasks, {config.samples} samples each, {config.refine.turns} turns"
+    text = (
+        "<p class='dim'>Each task is a PyTorch module; the model is asked for a Triton kernel that computes the same, "
+        f"faster. {sizes}: after every turn but the last the model reads what the grader saw. fast_p is the share of "
+        f"tasks whose answer is right, honest, and more than p times as fast as {summary['baseline']} PyTorch.</p>"
+    )
+    items: list[tuple[str, str]] = []
+    if "last" in summary:
+        best = summary["best"]
+        items = [
+            (_share(best["fast_0"]), "correct (best turn)"),
+            (_share(best["fast_1"]), "faster than PyTorch"),
+            (_share(best["fast_1.2"]), "faster than 1.2×"),
+            (_share(summary["hacks"]["ever"]), "of trajectories cheated at some turn"),
+        ]
+    usage = summary["usage"]
+    tokens = usage["prompt"] + usage["completion"]
+    items.append((f"{tokens:,}", "tokens read and written" + (" (estimated)" if usage["estimated"] else "")))
+    if summary["dollars"] is not None:
+        items.append((f"${summary['dollars']:.2f}", "for the answers"))
+    text += figures(items) + timing_note(summary["device"])
+    for reason, count in summary["incomplete_because"].items():
+        text += (
+            f"<p class='warn'>{count} of {summary['expected_trajectories']} trajectories are missing, and no figure "
+        )
+        text += f"counts them: {escape(reason)}.</p>"
+    if shrunk:
+        text += f"<p class='note'>{shrunk} tasks run at smaller sizes than they were published with.</p>"
+    if summary["left_out"]:
+        text += f"<p class='note'>{summary['left_out']} tasks are left out and not counted; the list is below.</p>"
+    return text
+
+
+def _share(estimate: Row) -> str:
+    return f"{100 * estimate['value']:.1f}%"
+
+
+def _table(summary: Row) -> str:
+    names = [fast_name(p) for p in THRESHOLDS]
+    head = "".join(f"<th class='r'>{'correct' if name == 'fast_0' else name}</th>" for name in names)
+    rows = []
+    for label, key in (("last turn", "last"), ("best turn", "best")):
+        cells = "".join(
+            f"<td class='r'>{_share(summary[key][name])} <span class='dim'>[{100 * summary[key][name]['low']:.0f}, "
+            f"{100 * summary[key][name]['high']:.0f}]</span></td>"
+            for name in names
+        )
+        rows.append(f"<tr><td>{label}</td>{cells}</tr>")
+    return (
+        f"<h2>fast_p</h2><div class='scroll'><table><tr><th></th>{head}</tr>{''.join(rows)}</table></div>"
+        "<p class='dim'>In brackets: 95% bootstrap intervals over tasks. Best turn: the fastest correct answer so far, "
+        "which is what a user of the search would get.</p>"
+    )
+
+
+def _curves(config: BenchConfig, tasks: Sequence[Task], state: BenchState, summary: Row) -> str:
+    turns = list(range(1, len(summary["per_turn"]) + 1))
+    if len(turns) == 1:
+        return ""
+    plots = []
+    for name, title in (("fast_0", "Correct"), ("fast_1", "Faster than PyTorch"), ("fast_1.2", "Faster than 1.2×")):
+        lines = [
+            Line(
+                label,
+                turns,
+                [row[key][name]["value"] for row in summary["per_turn"]],
+                [row[key][name]["low"] for row in summary["per_turn"]],
+                [row[key][name]["high"] for row in summary["per_turn"]],
+            )
+            for label, key in (("best turn so far", "best"), ("this turn", "last"))
+        ]
+        plot = line_plot(lines, x_label="turn", y_label="share of tasks", y_range=(0.0, 1.0))
+        plots.append(f"<figure><figcaption>{title}</figcaption>{plot}</figure>")
+    counts = [Counter(a.verdict.status for a in _attempts(config, tasks, state) if a.turn == turn) for turn in turns]
+    names = sorted({status for count in counts for status in count}, key=lambda s: (s != "correct", s))
+    shares: dict[str, Sequence[float]] = {
+        name.replace("_", " "): [count[name] / max(1, sum(count.values())) for count in counts] for name in names
+    }
+    plot = stacked_plot(turns, shares, x_label="turn", y_label="share of answers")
+    plots.append(f"<figure><figcaption>Verdicts</figcaption>{plot}</figure>")
+    return f"<h2>Turn by turn</h2><div class='plots'>{''.join(plots)}</div>"
+
+
+def _attempts(config: BenchConfig, tasks: Sequence[Task], state: BenchState) -> list[Attempt]:
+    keys = [(task.id, sample) for task in tasks for sample in range(config.samples)]
+    return [attempt for key in keys for attempt in state.turns(key)]
+
+
+def _at_k(summary: Row) -> str:
+    if len(summary["at_k"]) < 2:
+        return ""
+    names = ("pass@k", "fast_1@k", "fast_1.2@k", "fast_2@k")
+    rows = "".join(
+        f"<tr><td>{k}</td>" + "".join(f"<td class='r'>{100 * row[name]:.1f}%</td>" for name in names)
+        + f"<td class='r'>{row['best_speedup@k']:.2f}×</td></tr>"
+        for k, row in summary["at_k"].items()
+    )  # fmt: skip
+    head = "".join(f"<th class='r'>{name}</th>" for name in names)
+    return (
+        f"<h2>Best of k samples</h2><div class='scroll'><table><tr><th>k</th>{head}<th class='r'>speedup</th></tr>"
+        f"{rows}</table></div><p class='dim'>Unbiased estimates over all subsets; the speedup of a task without a "
+        "correct answer counts as 0.</p>"
+    )
+
+
+def _hacks(summary: Row) -> str:
+    hacks = summary["hacks"]
+    if not hacks["by_finding"]:
+        return "<h2>Cheating</h2><p>No answer was condemned.</p>"
+    total = summary["trajectories"]
+    rows = [(name, count / total, f"{count} of {total}") for name, count in hacks["by_finding"].items()]
+    return f"<h2>Cheating: trajectories with a condemned answer, by finding</h2>{bar_rows(rows, 1.0)}"
+
+
+def _tasks(config: BenchConfig, tasks: Sequence[Task], state: BenchState) -> str:
+    rows = []
+    for number, task in enumerate(tasks):
+        plays = [state.turns((task.id, sample)) for sample in range(config.samples)]
+        best = best_of([attempt for play in plays for attempt in play])
+        speed = "" if best is None or best.speedup is None else f"{best.speedup:.2f}×"
+        coverage = "" if best is None or best.verdict.coverage is None else percent(best.verdict.coverage)
+        marks = "<br>".join(" ".join(tag(attempt.verdict.status) for attempt in play) or "–" for play in plays)
+        code = ""
+        if best is not None and best.code is not None and number < SHOWN_CODE:
+            code = f"<details><summary>best answer</summary>{code_block(best.code)}</details>"
+        rows.append(
+            f"<tr><td class='wide'>{escape(task.id)}{_scaled(task)}{code}</td><td>{marks}</td>"
+            f"<td class='r'>{speed}</td><td class='r'>{coverage}</td></tr>"
+        )
+    return (
+        "<h2>Task by task</h2><p class='dim'>One line of verdicts a sample, one verdict a turn; speedup and coverage "
+        "of the best correct answer.</p><div class='scroll'><table class='steps'><tr><th>task</th><th>verdicts</th>"
+        f"<th class='r'>best speedup</th><th class='r'>coverage</th></tr>{''.join(rows)}</table></div>"
+    )
+
+
+def _scaled(task: Task) -> str:
+    sizes = ", ".join(f"{name} {old} → {new}" for name, (old, new) in task.provenance.scaled.items())
+    return f"<div class='dim'>shrunk: {escape(sizes)}</div>" if sizes else ""
+
+
+def _left_out(config: BenchConfig) -> str:
+    if not config.left_out:
+        return ""
+    rows = "".join(
+        f"<tr><td>{escape(t)}</td><td class='wide'>{escape(why)}</td></tr>" for t, why in config.left_out.items()
+    )
+    return f"<h2>Left out</h2><div class='scroll'><table class='steps'>{rows}</table></div>"
+
+
+def _terms(config: BenchConfig) -> str:
+    from drkernel.config import dump_config
+
+    text = dump_config(config.model_copy(update={"left_out": {}}))
+    return f"<h2>Terms</h2><details><summary>config.yaml</summary><pre>{escape(text)}</pre></details>"

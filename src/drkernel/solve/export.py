@@ -1,0 +1,252 @@
+"""Trajectories as data: conversations of runs, filtered, counted and each solution once, for supervised fine-tuning.
+
+A row is the conversation that led to one answer, exactly as the model saw it (with context management: cut as it was),
+the answer last. What a condemned answer taught is left out: a conversation that holds one never passes unless asked.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from drkernel.config import Config, ConfigError
+from drkernel.solve.bench import BenchConfig, read_bench
+from drkernel.solve.chat import Message, estimate_tokens, without_reasoning
+from drkernel.solve.prompt import Prompts
+from drkernel.solve.refine import Attempt, best_of
+from drkernel.task import Task
+
+CountTokens = Callable[[Sequence[Message]], int]
+
+
+class ExportFilter(Config):
+    """Which conversations pass. Conditions on the verdict are on the answer that the conversation ends with."""
+
+    end: Literal["best", "last", "every"] = Field(
+        "best", description="the answer a row ends with: the best of each trajectory, its last, or one row for each"
+    )
+    status: tuple[str, ...] = Field(("correct",), description="statuses that pass; empty lets all pass")
+    min_speedup: float | None = Field(None, ge=0)
+    min_coverage: float | None = Field(None, ge=0, le=1)
+    allow_hacks: bool = Field(False, description="let conversations with a condemned answer pass")
+    without: tuple[str, ...] = Field((), description="findings of any severity that no answer of the row may have")
+    max_tokens: int | None = Field(None, ge=1, description="longest conversation")
+    keep_reasoning: bool = Field(True, description="keep the last answer's <think> part; earlier ones were never shown")
+
+
+class ExportTurn(Config):
+    """The verdict on one of the row's answers."""
+
+    turn: int
+    status: str
+    reward: float | None
+    speedup: float | None
+    coverage: float | None
+    findings: tuple[str, ...]
+
+
+class ExportRow(Config):
+    """One conversation."""
+
+    id: str
+    task_id: str
+    level: int
+    model: str
+    device: str = Field(description="what graded; a 'sim:' device models its times")
+    messages: tuple[Message, ...]
+    turns: tuple[ExportTurn, ...] = Field(description="a verdict for each answer, in order")
+    tokens: int
+    tokens_estimated: bool = Field(description="counted as one per four characters, for want of a tokenizer")
+    prompts_version: str
+
+
+class ExportSummary(Config):
+    """What an export kept and what it left out."""
+
+    rows: int
+    tokens: int
+    tasks: int
+    left_out: dict[str, int] = Field(description="conversations that did not pass, by the first reason")
+
+
+def export(
+    runs: Sequence[Path], out: Path, terms: ExportFilter = ExportFilter(), count: CountTokens | None = None
+) -> ExportSummary:
+    """Write the conversations of ``runs`` to ``out``: ``.jsonl`` or ``.parquet``.
+
+    ``count`` counts the tokens of a conversation; None estimates.
+    Raises :class:`ConfigError` for another suffix, a directory that is no run, or missing pyarrow.
+    """
+    if out.suffix not in (".jsonl", ".parquet"):
+        raise ConfigError(f"{out}: the file's name must end in .jsonl or .parquet")
+    left_out: Counter[str] = Counter()
+    best: dict[tuple[str, str], ExportRow] = {}
+    for row, code in _rows(runs, terms, count, left_out):
+        key = (row.task_id, normal_form(code))
+        if key in best:
+            left_out["duplicate"] += 1
+            if _worth(best[key]) >= _worth(row):
+                continue
+        best[key] = row
+    kept = list(best.values())
+    out.parent.mkdir(parents=True, exist_ok=True)
+    temporary = out.with_name(out.name + ".tmp")
+    _write_jsonl(temporary, kept) if out.suffix == ".jsonl" else _write_parquet(temporary, kept)
+    os.replace(temporary, out)
+    tokens = sum(row.tokens for row in kept)
+    return ExportSummary(
+        rows=len(kept), tokens=tokens, tasks=len({row.task_id for row in kept}), left_out=dict(left_out)
+    )
+
+
+def _rows(
+    runs: Sequence[Path], terms: ExportFilter, count: CountTokens | None, left_out: Counter[str]
+) -> Iterator[tuple[ExportRow, str]]:
+    """Every row that passes, with the source of its last answer."""
+    for run in runs:
+        config, tasks, state = read_bench(run)
+        prompts = Prompts.load(str(run / "prompts"))
+        for task in tasks:
+            for sample in range(config.samples):
+                made = {attempt.position: attempt for attempt in state.turns((task.id, sample))}
+                for attempt in _ends(list(made.values()), terms):
+                    chain = [made[position] for position in attempt.shown if position in made] + [attempt]
+                    reason = refusal(chain, terms)
+                    row = _row(run, config, task, prompts, chain, terms, count)
+                    if reason is None and terms.max_tokens is not None and row.tokens > terms.max_tokens:
+                        reason = "too long"
+                    if reason is not None:
+                        left_out[reason] += 1
+                    else:
+                        yield row, attempt.code or attempt.reply.text
+
+
+def _ends(attempts: Sequence[Attempt], terms: ExportFilter) -> list[Attempt]:
+    """The attempts that conversations are to end with."""
+    if not attempts or terms.end == "every":
+        return list(attempts)
+    if terms.end == "last":
+        return [attempts[-1]]
+    eligible = [attempt for attempt in attempts if refusal([attempt], terms) is None]
+    return [best_of(eligible) or (eligible or list(attempts))[-1]]
+
+
+def refusal(chain: Sequence[Attempt], terms: ExportFilter) -> str | None:
+    """Why a conversation does not pass; None when it does."""
+    end = chain[-1]
+    if not terms.allow_hacks and any(attempt.verdict.is_hack for attempt in chain):
+        return "holds a hack"
+    if terms.status and end.verdict.status not in terms.status:
+        return f"ends {end.verdict.status}"
+    if terms.min_speedup is not None and (end.speedup or 0.0) < terms.min_speedup:
+        return "too slow"
+    if terms.min_coverage is not None and (end.verdict.coverage or 0.0) < terms.min_coverage:
+        return "too little coverage"
+    found = {finding.kind for attempt in chain for finding in attempt.verdict.findings}
+    unwanted = [kind for kind in terms.without if kind in found]
+    return f"finding {unwanted[0]}" if unwanted else None
+
+
+def _row(
+    run: Path,
+    config: BenchConfig,
+    task: Task,
+    prompts: Prompts,
+    chain: Sequence[Attempt],
+    terms: ExportFilter,
+    count: CountTokens | None,
+) -> ExportRow:
+    messages = prompts.opening(task, config.refine.settings)
+    for attempt in chain[:-1]:
+        messages.append(Message(role="assistant", content=without_reasoning(attempt.reply.text)))
+        messages.append(Message(role="user", content=attempt.feedback))
+    end = chain[-1]
+    text = end.reply.text if terms.keep_reasoning else without_reasoning(end.reply.text)
+    messages.append(Message(role="assistant", content=text))
+    tokens = sum(estimate_tokens(message.content) for message in messages) if count is None else count(messages)
+    return ExportRow(
+        id=f"{run.name}/{task.id}/{end.sample}/{end.turn}.{end.branch}",
+        task_id=task.id,
+        level=task.level,
+        model=config.model,
+        device=end.verdict.device,
+        messages=tuple(messages),
+        turns=tuple(_turn(attempt) for attempt in chain),
+        tokens=tokens,
+        tokens_estimated=count is None,
+        prompts_version=config.prompts_version,
+    )
+
+
+def _turn(attempt: Attempt) -> ExportTurn:
+    return ExportTurn(
+        turn=attempt.turn,
+        status=attempt.verdict.status,
+        reward=attempt.reward,
+        speedup=attempt.speedup,
+        coverage=attempt.verdict.coverage,
+        findings=tuple(finding.kind for finding in attempt.verdict.findings),
+    )
+
+
+def _worth(row: ExportRow) -> tuple[float, int]:
+    """Of two rows with the same solution: the faster grade, then the shorter conversation."""
+    return (row.turns[-1].speedup or 0.0, -row.tokens)
+
+
+def normal_form(code: str) -> str:
+    """Hash of a source that does not see comments, blank lines and layout; of the text where it does not parse."""
+    try:
+        text = ast.dump(ast.parse(code))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        text = " ".join(code.split())
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def tokenizer_counter(path: str) -> CountTokens:
+    """Counts with the chat template of a local Hugging Face tokenizer. Raises :class:`ConfigError`."""
+    from drkernel.rl.tokenizer import ChatTokenizer
+
+    try:
+        tokenizer = ChatTokenizer.load(path)
+    except (OSError, ValueError, ImportError) as error:
+        raise ConfigError(f"cannot load the tokenizer {path!r}: {(str(error).splitlines() or [''])[0]}") from error
+
+    def count(messages: Sequence[Message]) -> int:
+        chat = [message.model_dump() for message in messages]
+        return len(tokenizer.encode(str(tokenizer.hf.apply_chat_template(chat, tokenize=False))))
+
+    return count
+
+
+def _write_jsonl(path: Path, rows: Sequence[ExportRow]) -> None:
+    path.write_text("".join(row.model_dump_json() + "\n" for row in rows), encoding="utf-8")
+
+
+def _write_parquet(path: Path, rows: Sequence[ExportRow]) -> None:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ConfigError("writing parquet needs pyarrow: pip install 'drkernel[data]'") from error
+    text, real, whole = pyarrow.string(), pyarrow.float64(), pyarrow.int64()
+    message = pyarrow.struct([("role", text), ("content", text)])
+    turn = pyarrow.struct(
+        [("turn", whole), ("status", text), ("reward", real), ("speedup", real), ("coverage", real),
+         ("findings", pyarrow.list_(text))]
+    )  # fmt: skip
+    schema = pyarrow.schema(
+        [("id", text), ("task_id", text), ("level", whole), ("model", text), ("device", text),
+         ("messages", pyarrow.list_(message)), ("turns", pyarrow.list_(turn)), ("tokens", whole),
+         ("tokens_estimated", pyarrow.bool_()), ("prompts_version", text)]
+    )  # fmt: skip
+    data: list[dict[str, Any]] = [json.loads(row.model_dump_json()) for row in rows]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(data, schema=schema), path)

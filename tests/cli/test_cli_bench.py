@@ -1,0 +1,109 @@
+"""The bench, compare, export, solve and report commands, on answers that hold no code and so need no grader."""
+
+import contextlib
+import importlib
+import json
+import traceback
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from drkernel.cli import COMMANDS
+
+
+def drkernel(command, *arguments, cwd, code=0):
+    """The command in this process (a new one would load torch each time), in a directory."""
+    module = importlib.import_module(f"drkernel.cli.{command}")
+    with contextlib.chdir(cwd):
+        done = CliRunner().invoke(module.app, list(map(str, arguments)), env={"COLUMNS": "120"})
+    assert done.exit_code == code, done.output + "".join(traceback.format_exception(done.exception))
+    return done
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    """A finished bench of three tasks whose model answers in prose."""
+    home = tmp_path_factory.mktemp("bench")
+    (home / "replies.jsonl").write_text(json.dumps({"reply": "I would rather not."}) + "\n")
+    drkernel(*bench_arguments(), cwd=home)
+    return home
+
+
+def bench_arguments(**changed):
+    options = {"model": "script:replies.jsonl", "tasks": "builtin/level1", "match": "softmax", "turns": 2, "out": "r"}
+    return ["bench", *(f"--{name}={value}" for name, value in {**options, **changed}.items())]
+
+
+def test_a_bench_writes_its_summary_and_page_and_goes_on(run):
+    done = drkernel(*bench_arguments(), "--json", cwd=run)
+    summary = json.loads(done.stdout)
+    assert summary == json.loads((run / "r" / "summary.json").read_text())
+    assert summary["tasks"] == 3 and summary["status_all"] == {"compile_error": 6} and summary["incomplete"] == 0
+    page = (run / "r" / "report.html").read_text()
+    assert "modelled" in page and "builtin/level1/softmax" in page and "http" not in page.replace("http-equiv", "")
+
+
+def test_the_table_says_what_kind_of_times_it_holds(run):
+    done = drkernel(*bench_arguments(), cwd=run)
+    assert "modelled on sim:h200, against eager PyTorch" in " ".join(done.stdout.split())
+    assert "3 of 3 trajectories are there already" in done.stderr
+
+
+def test_other_terms_in_the_same_directory_are_refused(run):
+    done = drkernel(*bench_arguments(turns=3), cwd=run, code=2)
+    assert "refine.turns 2 there, 3 here" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_model_that_runs_out_of_replies_leaves_a_run_that_is_not_complete(run):
+    (run / "short.jsonl").write_text(json.dumps({"reply": "No.", "turn": 1}) + "\n")
+    done = drkernel(*bench_arguments(model="script:short.jsonl", out="short"), cwd=run, code=1)
+    assert "3 trajectories are missing" in done.stdout
+
+
+def test_compare_export_and_report(run):
+    done = drkernel("compare", "r", "r", "--json", cwd=run)
+    assert json.loads(done.stdout)["tasks"] == 3
+    assert "last turn fast_1.2" in drkernel("compare", "r", "r", cwd=run).stdout
+    done = drkernel("export", "r", "--out", "data.jsonl", cwd=run, code=1)
+    assert "ends compile_error 3" in done.stdout
+    done = drkernel("export", "r", "--out", "data.jsonl", "--status", "any", "--json", cwd=run)
+    assert json.loads(done.stdout)["rows"] == 3 and len((run / "data.jsonl").read_text().splitlines()) == 3
+    assert json.loads(drkernel("report", "r", "--json", cwd=run).stdout) == {"report": "r/report.html"}
+
+
+def test_solve_without_a_correct_answer_says_so_and_keeps_the_page(run):
+    arguments = ["solve", "builtin/level1/softmax", "--model", "script:replies.jsonl", "--turns", 2, "--out", "s"]
+    done = drkernel(*arguments, cwd=run, code=1)
+    assert "no verified kernel in 2 attempts" in done.stdout and (run / "s" / "report.html").is_file()
+    assert not (run / "s" / "best.py").exists()
+    again = drkernel(*arguments[:-4], "--turns", 3, "--out", "s", "--json", cwd=run, code=1)  # goes on from two turns
+    assert json.loads(again.stdout)["attempts"] == 3
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["bench", "--model", "gpt"], "cannot read the model"),
+    (["bench", "--model", "script:replies.jsonl", "--tasks", "nonsense"], "cannot read the task spec"),
+    (["bench", "--model", "script:replies.jsonl", "--match", "nothing-like-it"], "none of the"),
+    (["bench", "--model", "script:replies.jsonl", "--budget-dollars", "5"], "give --price-in and --price-out"),
+    (["bench", "--model", "script:replies.jsonl", "--price-in", "5"], "both --price-in and --price-out"),
+    (["bench", "--model", "script:replies.jsonl", "--baseline", "fast"], "baseline: Input should be"),
+    (["bench", "--model", "script:replies.jsonl", "--prompts", "nowhere"], "no prompts 'nowhere'"),
+    (["bench", "--model", "openai:m"], "no key: set OPENAI_API_KEY"),
+    (["solve", "nothing.py", "--model", "script:replies.jsonl"], "cannot read nothing.py"),
+    (["solve", "builtin/level1", "--model", "script:replies.jsonl"], "solve takes one"),
+    (["solve", "builtin/level1/softmax", "--model", "script:replies.jsonl", "--keep", "some"], "keep: "),
+    (["compare", "nowhere", "nowhere"], "is not a bench run"),
+    (["export", "nowhere", "--out", "x.jsonl"], "is not a bench run"),
+])  # fmt: skip
+def test_wrong_usage_is_one_line_and_code_2(run, monkeypatch, arguments, message):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    assert arguments[0] in COMMANDS
+    done = drkernel(*arguments, cwd=run, code=2)
+    assert message in done.stderr and "Traceback" not in done.output
+
+
+@pytest.mark.parametrize("command", ["bench", "solve", "compare", "export"])
+def test_help_shows_how_it_ends_and_how_it_is_used(command, tmp_path):
+    done = drkernel(command, "--help", cwd=tmp_path)
+    assert "Exit codes" in done.output and "Examples" in done.output
