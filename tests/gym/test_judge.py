@@ -68,6 +68,27 @@ def test_a_reference_that_does_not_load_is_not_the_candidates_fault(gym):
     assert verdict.status == "infra_error" and "nothing_like_it" in verdict.error.message
 
 
+def test_a_profile_that_the_task_lacks_is_not_the_candidates_fault(gym):
+    verdict = grade(gym, SOFTMAX, profile="small")
+    assert verdict.status == "infra_error" and "no size profile 'small'" in verdict.error.message
+
+
+def test_text_that_utf8_cannot_write_does_not_break_the_verdict(gym):
+    verdict = grade(gym, module("raise ValueError('\\ud800 oops')"))
+    read_back = Verdict.model_validate_json(verdict.model_dump_json())
+    assert verdict.status == "runtime_error" and "oops" in read_back.error.message
+
+
+@pytest.mark.parametrize(
+    "returned",
+    ["None", "'text'", "{'a': x}", "[x] * 5", "x.to(torch.complex64)", "x[:0]", "10 ** 400", "iter([x])",
+     "complex(1, 2)", "x.to(torch.float8_e4m3fn)", "torch.nn.Parameter(x)", "x.cpu().numpy()",
+     "x.as_strided(x.shape, (0, 0))"],
+)  # fmt: skip
+def test_odd_results_are_wrong_results(gym, returned):
+    assert grade(gym, module(f"return {returned}")).status == "incorrect"
+
+
 def test_a_kernel_error_names_the_line(gym):
     source = SOFTMAX.replace("tl.exp(x - tl.max(x, 0))", "tl.exp(x - tl.unknown(x))")
     verdict = grade(gym, source)

@@ -25,6 +25,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from drkernel.gym import findings as show
+from drkernel.gym.cuda_session import CudaSession
 from drkernel.gym.expected import ExpectedSide, same_bytes
 from drkernel.gym.session import CallResult, Output, Plain, Session, SessionError
 from drkernel.tasks.compare import compare, merge, precision_class
@@ -33,7 +34,10 @@ from drkernel.tasks.oracle import RawOutput
 from drkernel.tasks.problem import Call
 from drkernel.verdict import CandidateError, Correctness, Finding
 
+AnySession = Session | CudaSession
 Mode = Literal["fresh", "overwritten", "patched", "repeated", "reweighted"]
+DEVICES: tuple[str, ...] = ("cuda",)
+"""where outputs must be"""
 PLAIN_TYPES = ("Tensor", "DeviceTensor", "Parameter")
 HOW: dict[str, str] = {
     "fresh": "new tensors",
@@ -83,7 +87,7 @@ class Checker:
     """Runs checked calls until one fails."""
 
     side: ExpectedSide
-    session: Session
+    session: AnySession
     calls: list[Checked] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
@@ -138,7 +142,8 @@ class Checker:
 
     # ---- what else a call must satisfy
 
-    def _fail(self, checked: Checked, finding: Finding) -> None:
+    def fail(self, checked: Checked, finding: Finding) -> None:
+        """A call that gave the right values is wrong for another reason."""
         self.findings.append(finding)
         checked.correctness = checked.correctness.model_copy(update={"passed_calls": 0, "message": finding.message})
 
@@ -158,10 +163,10 @@ class Checker:
         for place, output in enumerate(checked.result.outputs):
             if output.device == "host":  # a number
                 continue
-            if not output.device.startswith("cuda"):
-                self._fail(checked, show.host_result(place, output.device))
+            if not output.device.startswith(DEVICES):
+                self.fail(checked, show.host_result(place, output.device))
             elif output.python_type not in PLAIN_TYPES:
-                self._fail(checked, show.wrapped_output(place, output.python_type))
+                self.fail(checked, show.wrapped_output(place, output.python_type))
 
     def _check_inputs(self, checked: Checked) -> None:
         """Arguments are as they were, unless the reference changes them too."""
@@ -171,7 +176,7 @@ class Checker:
         names = self.side.reference.argument_names()
         places = [k for k, value in enumerate(checked.result.arguments) if mutated & set(_handles(value))]
         name = names[places[0]] if places[0] < len(names) else str(places[0])
-        self._fail(checked, show.mutated_input(checked.index, name))
+        self.fail(checked, show.mutated_input(checked.index, name))
 
     def check_held_outputs(self) -> None:
         """Outputs of earlier calls still hold what they held when they were returned."""
@@ -180,7 +185,7 @@ class Checker:
         for checked in self.calls[1:] if rewritten else self.calls:
             for place, output in enumerate(checked.result.outputs):
                 if output.handle in changed:
-                    self._fail(checked, show.aliased_output(checked.index, place))
+                    self.fail(checked, show.aliased_output(checked.index, place))
                     return
 
     def _check_determinism(self, checked: Checked) -> None:

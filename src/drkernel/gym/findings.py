@@ -186,6 +186,37 @@ def tampering(error: CandidateError) -> Finding:
     )
 
 
+def clock_disagreement(ratio: float) -> Finding:
+    """The judge's clock says that timed calls took much longer than the device's events say."""
+    return Finding(
+        kind="clock_disagreement",
+        severity="cheat",
+        message=f"By the judge's clock the timed calls took {ratio:.1f} times as long as by the device's events: work "
+        "escapes the events, or they are forged.",
+        evidence={"ratio": ratio},
+    )
+
+
+def wrong_when_timed(message: str | None) -> Finding:
+    """A timed call's outputs are wrong although the checked calls' were right."""
+    return Finding(
+        kind="wrong_when_timed",
+        severity="bug",
+        message=f"A timed call gave a wrong answer after every checked call was right: {message}",
+    )
+
+
+def below_roofline(seconds: float, floor: float) -> Finding:
+    """A time in which the inputs cannot even be read."""
+    return Finding(
+        kind="below_roofline",
+        severity="cheat",
+        message=f"A call is said to take {seconds:.3g} s, but reading its inputs once takes {floor:.3g} s at the "
+        "memory bandwidth of this GPU, and the reference takes longer than that.",
+        evidence={"seconds": seconds, "floor_seconds": floor},
+    )
+
+
 def unsafe_no_checks() -> Finding:
     """The loud note of the research mode."""
     return Finding(

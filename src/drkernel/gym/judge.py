@@ -16,8 +16,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from pydantic_core import PydanticSerializationError
+
 from drkernel.gym import findings as show
-from drkernel.gym.checks import Checked, Checker, plan_calls
+from drkernel.gym.checks import AnySession, Checked, Checker, plan_calls
+from drkernel.gym.cuda import WrongWhenTimed, measure
+from drkernel.gym.cuda_session import CudaSession
 from drkernel.gym.expected import ExpectedSide
 from drkernel.gym.knockout import disturb, knock_out
 from drkernel.gym.naive import SEED, naive_check
@@ -33,7 +37,10 @@ class OpensSessions(Protocol):
     """What the judge needs of a session factory."""
 
     def open(self, settings: EvalSettings) -> Session:
-        """A fresh runner."""
+        """A fresh runner with a simulated GPU."""
+
+    def open_cuda(self, settings: EvalSettings) -> CudaSession:
+        """A fresh runner with a real one."""
 
 
 def evaluate(request: EvalRequest, factory: OpensSessions) -> Verdict:
@@ -42,23 +49,28 @@ def evaluate(request: EvalRequest, factory: OpensSessions) -> Verdict:
     Trouble that is not the candidate's (a reference that does not load, a sandbox that does not start) is a verdict of
     status ``infra_error`` whose ``error`` says what to do.
     """
-    if not is_simulated(request.settings.device):
-        from drkernel.gym.cuda import evaluate_on_cuda
-
-        return evaluate_on_cuda(request, factory)
     trial = Trial(request)
+    opens = factory.open if is_simulated(request.settings.device) else factory.open_cuda
     try:
         with trial.phase("reference"):
-            side = ExpectedSide(request)
+            side = expected_side(request)
         with trial.phase("start"):
-            session = factory.open(request.settings)
+            session = opens(request.settings)
         with session:
-            trial.run(side, session)
+            trial.run(side, session, factory)
     except SessionError as error:
         trial.stop(error)
     except TaskError as error:
         trial.infra("TaskError", str(error))
     return trial.verdict()
+
+
+def expected_side(request: EvalRequest) -> ExpectedSide:
+    """The reference made ready; whatever is wrong with it or with the asked profile is a :class:`TaskError`."""
+    try:
+        return ExpectedSide(request)
+    except (KeyError, ValueError) as error:
+        raise TaskError(str(error.args[0] if error.args else error)) from error
 
 
 class Trial:
@@ -89,7 +101,7 @@ class Trial:
 
     # ---- the flow
 
-    def run(self, side: ExpectedSide, session: Session) -> None:
+    def run(self, side: ExpectedSide, session: AnySession, factory: OpensSessions) -> None:
         """Everything that needs the session."""
         try:
             with self.phase("load"):
@@ -108,12 +120,12 @@ class Trial:
             self._check(side, session)
             if self.settings.timing and self.checker is not None and self.checker.passed:
                 with self.phase("timing"):
-                    self._time(side, typical_profile(self.checker.calls), self.checker.calls[0].case.inputs)
+                    self._take_time(side, session, factory, self.checker.calls)
         finally:
             self.fields["sandbox"] = session.report()
             self.fields["stdout"] = session.stdout()
 
-    def _check(self, side: ExpectedSide, session: Session) -> None:
+    def _check(self, side: ExpectedSide, session: AnySession) -> None:
         """Checked calls in their secret order, the knock-out at a secret place among them."""
         checker = self.checker = Checker(side, session)
         modes = plan_calls(self.settings.checks, side.has_weights, side.seeds("plan"))
@@ -139,7 +151,7 @@ class Trial:
             with self.phase("knock_out"):
                 self._knock_out(side, session, "disturb")
 
-    def _knock_out(self, side: ExpectedSide, session: Session, how: Interference) -> None:
+    def _knock_out(self, side: ExpectedSide, session: AnySession, how: Interference) -> None:
         assert self.checker is not None
         if not any(call.result.record.launches for call in self.checker.calls):
             return
@@ -154,13 +166,28 @@ class Trial:
         if finding is not None:
             self.findings.append(finding)
 
-    def _judge_naively(self, side: ExpectedSide, session: Session) -> None:
+    def _judge_naively(self, side: ExpectedSide, session: AnySession) -> None:
         """The research mode: what a harness without any defence would say."""
         side.instance = side.problem.instance(side.build_seed, randomize=False)
         with self.phase("checks"):
             self.fields["correctness"], record = naive_check(side, session, self.settings.checks)
         with self.phase("timing"):
             self._time(side, record.profile, side.reference.draw_inputs(SEED))
+
+    def _take_time(self, side: ExpectedSide, session: AnySession, factory: OpensSessions, calls: list[Checked]) -> None:
+        """Measure on a real GPU, model on a simulated one; never a mixture."""
+        if isinstance(session, CudaSession):
+            launched = {launch.name for call in calls for launch in call.result.record.launches}
+            try:
+                measured = measure(side, session, factory, self.settings, launched)
+            except WrongWhenTimed as error:
+                assert self.checker is not None
+                self.checker.fail(calls[-1], show.wrong_when_timed(str(error)))
+                return
+            self.fields |= measured.fields
+            self.findings += measured.findings
+        else:
+            self._time(side, typical_profile(calls), calls[0].case.inputs)
 
     def _time(self, side: ExpectedSide, profile: Profile, inputs: list[Any]) -> None:
         """The candidate's modelled time against the reference's, on the same model of the same GPU."""
@@ -189,8 +216,8 @@ class Trial:
         """The record of it all."""
         self._weigh_calls()
         candidate = self.request.candidate.encode("utf-8", "surrogatepass")
-        return Verdict(
-            **{
+        return storable(
+            {
                 "status": self._status(),
                 "task_id": self.request.task.id,
                 "candidate_sha256": hashlib.sha256(candidate).hexdigest(),
@@ -233,6 +260,26 @@ class Trial:
         correctness = self.fields.get("correctness")
         right = correctness is not None and 0 < correctness.checked_calls == correctness.passed_calls
         return "correct" if right else "incorrect"
+
+
+def storable(fields: dict[str, Any]) -> Verdict:
+    """The verdict, its text such that UTF-8 can write it: a candidate's messages may hold lone surrogates."""
+    verdict = Verdict(**fields)
+    try:
+        verdict.model_dump_json()
+    except PydanticSerializationError:
+        return Verdict.model_validate(_encodable(verdict.model_dump()))
+    return verdict
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_encodable(item) for item in value)
+    return value
 
 
 def contribution(calls: list[Checked]) -> list[Finding]:

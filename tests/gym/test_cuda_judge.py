@@ -1,0 +1,172 @@
+"""The judge with a runner that holds the tensors: everything but the GPU on the CPU, and all of it with ``-m gpu``.
+
+On the CPU no Triton kernel runs, so a candidate there has no kernel of its own; what is tested is the flow: weights,
+checks, blocks in turns, kept outputs, clocks and the floor. The interval of a reference against itself is real.
+"""
+
+import pytest
+import torch
+from corpus_grading import ROOT, task_named
+
+from drkernel.gym import cuda
+from drkernel.gym.cuda_session import CudaSession
+from drkernel.gym.expected import ExpectedSide
+from drkernel.gym.judge import evaluate
+from drkernel.gym.launcher import JobTerms
+from drkernel.gym.measure import Block
+from drkernel.gym.request import EvalRequest, EvalSettings
+from drkernel.gym.sandbox import RunnerLimits
+from drkernel.sim.spec import get_spec
+from drkernel.task import Task
+from drkernel.verdict import Profile, ProfileRow
+
+SETTINGS = EvalSettings(device="cuda:0", profile=None, trials=10, deadline_s=60, memory_bytes=1 << 30)
+MODULE = """
+import time
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(96)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        {body}
+"""
+
+
+class CpuFactory:
+    """Opens 'CUDA' sessions whose device is the CPU."""
+
+    def __init__(self, gym):
+        self.launcher = gym.factory._alive()
+
+    def open_cuda(self, settings: EvalSettings) -> CudaSession:
+        return CudaSession(self.launcher, settings, self.launcher.spawn(JobTerms("cpu", RunnerLimits(), 0)))
+
+    def open(self, settings):
+        raise AssertionError("a measuring device must not open a simulated session")
+
+
+@pytest.fixture
+def on_cpu(gym, monkeypatch):
+    monkeypatch.setattr(cuda, "FLUSH_BYTES", 1 << 16)
+    monkeypatch.setattr("drkernel.gym.checks.DEVICES", ("cuda", "cpu"))
+    return CpuFactory(gym)
+
+
+def grade(factory, source: str, task: Task | None = None, **settings):
+    wanted = task or task_named("layer_norm")
+    chosen = SETTINGS.model_copy(update=settings)
+    return evaluate(EvalRequest(task=wanted, candidate=source, settings=chosen), factory)
+
+
+def test_flow_times_and_findings(on_cpu):
+    verdict = grade(on_cpu, MODULE.format(body="return self.norm(x)"))
+    assert [finding.kind for finding in verdict.findings if finding.severity == "cheat"] == ["no_custom_kernel"]
+    assert verdict.correctness.passed_calls == verdict.correctness.checked_calls >= 4
+    assert verdict.timing.kind == "measured" and len(verdict.timing.samples) == 10
+    assert verdict.speedup.low <= verdict.speedup.value <= verdict.speedup.high
+    assert verdict.coverage == 0.0 and verdict.reference_timing.seconds > 0
+
+
+def test_a_wrong_answer_in_a_timed_call_is_found(on_cpu):
+    verdict = grade(on_cpu, MODULE.format(body="return self.norm(x) if self.calls < 9 else x * 0"))
+    assert verdict.status == "incorrect" and verdict.speedup is None
+    assert "wrong_when_timed" in [finding.kind for finding in verdict.findings]
+
+
+def test_a_candidate_that_fails_when_timed_fails(on_cpu):
+    verdict = grade(on_cpu, MODULE.format(body="assert self.calls < 9; return self.norm(x)"))
+    assert verdict.status == "runtime_error" and verdict.error.type == "AssertionError" and verdict.speedup is None
+
+
+def test_a_reference_that_fails_is_not_the_candidates_fault(on_cpu, monkeypatch):
+    monkeypatch.setitem(cuda.WRAPPERS, "eager", "\nclass ModelNew: pass\n")
+    verdict = grade(on_cpu, MODULE.format(body="return self.norm(x)"))
+    assert verdict.status == "infra_error" and "the reference does not run on the GPU" in verdict.error.message
+
+
+def test_no_gpu_is_an_infra_error_that_says_so(gym):
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    verdict = grade(gym.factory, MODULE.format(body="return self.norm(x)"))
+    assert verdict.status == "infra_error" and "no cuda:0 here" in verdict.error.message
+
+
+@pytest.mark.slow
+def test_a_reference_against_itself_contains_one_in_most_runs(on_cpu):
+    """Nominally 95%; 16 runs with real noise on a shared machine, so the bar is 12."""
+    inside = 0
+    for _ in range(16):
+        verdict = grade(on_cpu, MODULE.format(body="return self.norm(x)"), trials=40, knock_out=False)
+        inside += verdict.speedup.low <= 1.0 <= verdict.speedup.high
+    assert inside >= 12
+
+
+class TestConclusions:
+    """What follows from times and profiles, on made-up ones."""
+
+    def conclude(self, ours: Block, theirs: Block, monkeypatch, task: str = "softmax"):
+        side = ExpectedSide(EvalRequest(task=task_named(task), candidate="", settings=SETTINGS))
+        monkeypatch.setattr(cuda, "device_title", lambda device: f"{device} NVIDIA H200")
+        empty = Profile(kind="measured", device="cuda:0", total_seconds=0, elapsed_seconds=0)
+        return cuda._conclude(side, [ours] * 4, [theirs] * 4, empty, empty, SETTINGS)
+
+    def test_clocks_that_disagree_condemn(self, monkeypatch):
+        escaping = Block((1e-6,) * 5, 5e-3)
+        found = self.conclude(escaping, Block((1e-3,) * 5, 5.1e-3), monkeypatch)
+        assert [f.kind for f in found.findings] == ["clock_disagreement"]
+
+    def test_a_time_under_the_floor_condemns(self, monkeypatch):
+        bandwidth = get_spec("h200").dram_bandwidth
+        read = 24 * 100 * 4 / bandwidth
+        found = self.conclude(Block((read / 2,) * 5, 0.0), Block((read * 3,) * 5, 0.0), monkeypatch)
+        assert [f.kind for f in found.findings] == ["below_roofline"]
+
+    def test_a_reference_that_reads_less_than_its_inputs_lifts_the_floor(self, monkeypatch):
+        read = 24 * 100 * 4 / get_spec("h200").dram_bandwidth
+        found = self.conclude(Block((read / 4,) * 5, 0.0), Block((read / 2,) * 5, 0.0), monkeypatch)
+        assert found.findings == [] and found.fields["speedup"].value == pytest.approx(2.0)
+
+    def test_only_launched_kernels_are_the_candidates_own(self):
+        rows = [
+            ProfileRow(name="softmax_kernel", owner="custom", calls=1, seconds=1e-6, share=0.5),
+            ProfileRow(name="ampere_sgemm", owner="custom", calls=1, seconds=1e-6, share=0.5),
+        ]
+        profile = Profile(kind="measured", device="cuda:0", rows=tuple(rows), total_seconds=2e-6, elapsed_seconds=3e-6)
+        assert cuda.owned(profile, {"softmax_kernel"}).coverage == 0.5
+
+    def test_gpus_are_known_by_name(self):
+        assert cuda.spec_of("cuda:0 NVIDIA H200").name == "h200"
+        assert cuda.spec_of("cuda:0 NVIDIA A100-SXM4-80GB").name == "a100"
+        assert cuda.spec_of("cuda:0 Some Other Card") is None
+
+
+@pytest.mark.gpu
+class TestOnAGpu:
+    """Never run where this was written: there was no GPU."""
+
+    @pytest.mark.parametrize("name", ["softmax_plain", "layer_norm_plain", "linear_gelu_fused", "matmul_blocked"])
+    def test_honest_kernels_are_correct_and_covered(self, gym, name):
+        source = (ROOT / "honest" / f"{name}.py").read_text()
+        task = next(line for line in source.splitlines() if line.startswith("# task: ")).removeprefix("# task: ")
+        verdict = grade(gym.factory, source, task_named(task))
+        assert verdict.is_correct, verdict.findings
+        assert verdict.timing.kind == "measured" and verdict.coverage > 0.9
+
+    @pytest.mark.parametrize("name", ["decoy_on_dummy", "torch_operator", "cache_by_pointer", "side_stream_unjoined"])
+    def test_cheats_gain_nothing(self, gym, name):
+        source = (ROOT / "cheats" / f"{name}.py").read_text()
+        verdict = grade(gym.factory, source, task_named("softmax"))
+        assert verdict.status != "correct" or name == "side_stream_unjoined"
+
+    def test_a_reference_against_itself_contains_one(self, gym):
+        inside = 0
+        for _ in range(20):
+            verdict = grade(gym.factory, MODULE.format(body="return self.norm(x)"), trials=50)
+            inside += verdict.speedup.low <= 1.0 <= verdict.speedup.high
+        assert inside >= 17
