@@ -100,6 +100,12 @@ def test_inert_parameters_and_inputs_are_noted_not_condemned():
     assert "input 1 has no influence on the outputs" in report.notes
 
 
+def test_many_parameters_are_not_tried_one_by_one():
+    deep = task("return self.layers(x)", init="self.layers = nn.Sequential(*[nn.Linear(24, 24) for _ in range(33)])")
+    report = admit(deep, None)
+    assert "its 66 parameters were not tried one by one" in report.notes
+
+
 def test_a_random_reference_is_refused():
     report = admit(task("return F.dropout(x, 0.5, training=True)"), None)
     assert not report.admitted and "the reference is random" in report.ill_conditioned_by[0]

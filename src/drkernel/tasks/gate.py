@@ -35,6 +35,9 @@ from drkernel.tasks.tolerance import MANTISSA_BITS
 CALLS: tuple[Variant, ...] = ("declared", "affine", "heavy")
 """Variants of the calls that a control must all pass to mark a task: as many as the judge makes by default."""
 
+MOST_PARAMETERS = 64
+"""Up to so many parameters are tried one by one for influence: each costs a forward."""
+
 _LOWER_DTYPE = {"fp64": torch.float32, "fp32": torch.float16, "tf32": torch.bfloat16, "fp16": torch.bfloat16}
 
 
@@ -263,7 +266,11 @@ def _notes(instance: Instance, calls: list[Call], seed: int) -> Iterator[str]:
         if weakened.strength < 1:
             yield f"{weakened.variant} inputs used at strength {weakened.strength:g}: the reference is fragile beyond"
     other = instance.problem.instance(seed + 7)
-    for name, parameter in instance.model.named_parameters():
+    parameters = dict(instance.model.named_parameters())
+    if len(parameters) > MOST_PARAMETERS:
+        yield f"its {len(parameters)} parameters were not tried one by one"
+        parameters = {}
+    for name, parameter in parameters.items():
         changed = copy.deepcopy(instance.model)
         with torch.no_grad():
             changed.get_parameter(name).copy_(other.model.get_parameter(name))
