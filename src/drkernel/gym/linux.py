@@ -32,8 +32,8 @@ _CAPABILITY_VERSION_3 = 0x2008_0522
 _libc = ctypes.CDLL(None, use_errno=True)
 
 _NUMBERS = {
-    "x86_64": {"capset": 126, "close_range": 436, "pidfd_open": 434, "seccomp": 317, "capget": 125},
-    "aarch64": {"capset": 91, "close_range": 436, "pidfd_open": 434, "seccomp": 277, "capget": 90},
+    "x86_64": {"capset": 126, "close_range": 436, "seccomp": 317, "capget": 125},
+    "aarch64": {"capset": 91, "close_range": 436, "seccomp": 277, "capget": 90},
 }
 
 
@@ -123,11 +123,6 @@ def collapse_to_huge_pages() -> int:
         for at in range(-(-start // _HUGE_PAGE) * _HUGE_PAGE, end - _HUGE_PAGE + 1, _HUGE_PAGE):
             gathered += _HUGE_PAGE * (_libc.madvise(at, _HUGE_PAGE, _MADV_COLLAPSE) == 0)
     return gathered
-
-
-def pidfd_open(pid: int) -> int:
-    """A descriptor that becomes readable when the process ends."""
-    return syscall("pidfd_open", number("pidfd_open"), pid, 0)
 
 
 def capabilities() -> int:
