@@ -10,9 +10,10 @@ import re
 from collections.abc import Iterator
 
 from drkernel.sim.ttir.ir import FLOAT_BITS, Block, Function, Op, Region, TTIRError, Type, UnsupportedOp, Value
-from drkernel.sim.ttir.verify import verify
+from drkernel.sim.ttir.verify import MAX_OPS, verify
 
 _MAX_DEPTH = 60
+_MAX_LINE = 1 << 17
 _NAME = re.compile(r"%[A-Za-z0-9_$.\-]+(?:#\d+)?")
 _RESULTS = re.compile(r"^((?:%[A-Za-z0-9_$.\-]+(?::\d+)?)(?:, %[A-Za-z0-9_$.\-]+(?::\d+)?)*) = ")
 _OP_NAME = re.compile(r'^"?([a-z_]+\.[a-z_0-9.]+)"?')
@@ -92,11 +93,15 @@ class _Reader:
         self.locs: dict[str, str] = {}
         for raw in text.splitlines():
             line = raw.strip()
+            if len(line) > _MAX_LINE:
+                raise TTIRError(f"a line of {len(line)} characters is over the limit of {_MAX_LINE}")
             alias = _LOC_ALIAS.match(line)
             if alias is not None:
                 self.locs[alias.group(1)] = alias.group(2)
             elif line and not line.startswith("//"):
                 self.lines.append(line)
+        if len(self.lines) > MAX_OPS:
+            raise TTIRError(f"{len(self.lines)} lines are over the limit of {MAX_OPS}")
         self.pos = 0
         self.scopes: list[dict[str, Value]] = []
         self._resolved: dict[str, str] = {}
@@ -312,19 +317,21 @@ class _Reader:
         return text
 
     def _for(self, op: Op, rest: str, depth: int) -> list[Type]:
-        match = re.match(
-            r"^( unsigned)? (%\S+) = (%\S+) to (%\S+) step (%\S+?)"
-            r"(?: iter_args\((.*)\) -> \((.*?)\)\s*)?(?:\s*: (\w+))?\s*\{$",
-            rest,
-        )
-        if match is None:
+        match = re.match(r"^( unsigned)? (%\S+) = (%\S+) to (%\S+) step (%\S+) *", rest)
+        if match is None or not rest.endswith("{"):
             raise TTIRError(f"malformed scf.for {rest[:160]!r}")
-        unsigned, iv, low, high, step, iters, type_text, iv_type = match.groups()
+        unsigned, iv, low, high, step = match.groups()
+        iters, type_text, tail = "", "", rest[match.end() : -1]
+        if tail.startswith("iter_args("):
+            head, _, tail = tail.rpartition(") -> (")
+            iters = head[len("iter_args(") :]
+            type_text, _, tail = tail.rpartition(")")
+        iv_type = tail.strip().removeprefix(":").strip()
         op.attrs["unsigned"] = "1" if unsigned else ""
         op.operands = [self.lookup(low), self.lookup(high), self.lookup(step)]
-        types = [parse_type(t) for t in split_top(type_text or "")]
-        entry = [(iv, Type(iv_type) if iv_type else Type("index"))]
-        for part, type_ in zip(split_top(iters or ""), types, strict=True):
+        types = [parse_type(t) for t in split_top(type_text)]
+        entry = [(iv, parse_type(iv_type) if iv_type else Type("index"))]
+        for part, type_ in zip(split_top(iters), types, strict=True):
             name, _, init = part.partition(" = ")
             op.operands.append(self.lookup(init))
             entry.append((name, type_))
@@ -344,12 +351,13 @@ class _Reader:
         return [parse_type(t) for t in split_top(match.group(2) or "")]
 
     def _while(self, op: Op, rest: str, depth: int) -> list[Type]:
-        match = re.match(r"^ ?(?:\((.*?)\))? : \((.*?)\) -> \(?(.*?)\)?\s*\{$", rest)
-        if match is None:
+        head, colon, types_text = rest.rpartition(" : (")
+        before, arrow, after = types_text.rpartition(") -> ")
+        if not colon or not arrow or not rest.endswith("{"):
             raise TTIRError(f"malformed scf.while {rest[:160]!r}")
-        types = [parse_type(t) for t in split_top(match.group(2))]
+        types = [parse_type(t) for t in split_top(before)]
         entry = []
-        for part, type_ in zip(split_top(match.group(1) or ""), types, strict=True):
+        for part, type_ in zip(split_top(_unparen(head.strip())), types, strict=True):
             name, _, init = part.partition(" = ")
             op.operands.append(self.lookup(init))
             entry.append((name, type_))
@@ -357,14 +365,14 @@ class _Reader:
         self._close("} do")
         op.regions.append(self._region(op, [], depth + 1))
         self._close("}")
-        return [parse_type(t) for t in split_top(match.group(3))]
+        return [parse_type(t) for t in split_top(_unparen(after[:-1].strip()))]
 
     def _combine(self, op: Op, rest: str, depth: int) -> list[Type]:
-        match = re.match(r"^\((.*?)\) <\{(.*)\}> \(\{$", rest)
-        if match is None:
+        head, brace, attributes = rest.rpartition(") <{")
+        if not brace or not head.startswith("(") or not attributes.endswith("}> ({"):
             raise TTIRError(f"malformed {op.name} {rest[:120]!r}")
-        op.operands = self._operands(match.group(1))
-        op.attrs = _attributes("{" + match.group(2) + "}")
+        op.operands = self._operands(head[1:])
+        op.attrs = _attributes("{" + attributes[: -len("> ({")])
         op.regions.append(self._region(op, [], depth + 1))
         closing = self._close("})")
         arrow = closing.rpartition("->")[2].strip()
