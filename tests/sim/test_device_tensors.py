@@ -296,7 +296,7 @@ def test_memory_is_accounted_freed_and_limited():
         with pytest.raises(torch.cuda.OutOfMemoryError):
             torch.zeros(1 << 20, device="cuda")
         assert torch.zeros(1000, device="cuda").sum().item() == 0
-        assert dev.engine.used_bytes < 1 << 20
+        assert dev.engine.heap.used_bytes < 1 << 20
 
 
 def test_a_huge_tensor_is_out_of_memory_before_the_host_is(dev):

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from drkernel.sim.autocast import autocast_on
 from drkernel.sim.cuda_api import cuda_api_on
@@ -33,47 +32,29 @@ class BelowModes:
 
     def __init__(self, inner: Any):
         self.inner = inner
+        self.free = inner.free  # these touch no tensor
+        self.query = inner.query
+        self.resources = inner.resources
 
     def op(self, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
-        with below_modes():
+        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
             return self.inner.op(name, args, kwargs)
 
     def launch(self, command: LaunchCommand) -> None:
-        with below_modes():
+        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
             self.inner.launch(command)
 
-    def resources(self, ttir: str, num_warps: int, num_stages: int) -> tuple[int, int, int]:
-        return self.inner.resources(ttir, num_warps, num_stages)
-
     def upload(self, tensor: torch.Tensor) -> TensorSpec:
-        with below_modes():
+        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
             return self.inner.upload(tensor)
 
     def download(self, ref: Ref) -> torch.Tensor:
-        with below_modes():
+        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
             return self.inner.download(ref)
 
-    def free(self, handle: int) -> None:
-        with below_modes():
-            self.inner.free(handle)
-
     def generator(self, number: int, *, seed: int | None = None, state: str | None = None) -> dict[str, Any]:
-        with below_modes():
+        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
             return self.inner.generator(number, seed=seed, state=state)
-
-    def query(self, what: str) -> Any:
-        return self.inner.query(what)
-
-
-@contextmanager
-def below_modes() -> Iterator[None]:
-    """Device-side work must not be caught by the host's modes."""
-    with torch._C.DisableTorchFunction():
-        if torch._C._len_torch_dispatch_stack():
-            with _disable_current_modes():
-                yield
-        else:
-            yield
 
 
 class SimDevice:

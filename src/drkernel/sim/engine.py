@@ -7,28 +7,26 @@ a list, launches by the executor's memory map.
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import torch
 
+from drkernel.sim.accounts import Accounts, Counters, LaunchRecord
 from drkernel.sim.compile_target import KernelResources, TargetCompileError, compile_for_target
 from drkernel.sim.cost.inflight import bytes_in_flight
 from drkernel.sim.cost.launch import launch_cost
-from drkernel.sim.cost.operators import TensorMeta, operator_cost
-from drkernel.sim.cost.timeline import FLUSH_BYTES, L2State, Timeline
 from drkernel.sim.executor import Checks, LaunchResult, SimFinding, compile_ttir
+from drkernel.sim.heap import POISONS, DeviceHeap, Held, poison
 from drkernel.sim.interfere import HostReads, Interference, disturb_changes, flat_extent
 from drkernel.sim.memory import MemoryMap
-from drkernel.sim.operator_rules import FACTORIES, FREE_OPERATORS, check_allowed
+from drkernel.sim.operator_rules import OperatorRule, rule_of
 from drkernel.sim.protocol import GeneratorRef, LaunchCommand, LaunchRefused, ProtocolError, Ref, TensorSpec
 from drkernel.sim.random import DeviceRandom
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Profile
+
+__all__ = ["POISONS", "Counters", "Depth", "DeviceEngine", "DeviceFault", "LaunchRecord"]
 
 SMALL_LAUNCH_PROGRAMS = 4096
 """launches up to this many programs get every check when checks are "auto" """
@@ -39,57 +37,9 @@ MAX_GRID_X, MAX_GRID_YZ = 2**31 - 1, 65535
 Depth = Literal["ttir", "full"]
 """how far kernels are compiled: Triton's own IR, or machine code of the target (registers, shared memory)"""
 
-POISONS = ("nan", "zero", "random")
-"""what memory that nothing has been written to may hold"""
-
-_ALLOCATORS = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "empty_permuted")
-
 
 class DeviceFault(RuntimeError):
     """An illegal memory access by a kernel; as on a GPU, the device is unusable afterwards."""
-
-
-@dataclass(frozen=True)
-class LaunchRecord:
-    """One launch that happened."""
-
-    name: str
-    identity: str
-    grid: tuple[int, int, int]
-    num_warps: int
-    num_stages: int
-    constexprs: dict[str, str]
-    seconds: float
-    suppressed: bool
-    written: tuple[int, ...] = ()
-    """addresses of the storages that the kernel wrote"""
-    copied: bool = False
-    """everything that it wrote is, element for element, another of its arguments"""
-    bound: str = "latency"
-    """what limits its modelled time: memory, compute or latency"""
-    roofline: float = 0.0
-    """fraction of the roofline reached"""
-    unique_bytes: float = 0.0
-    """distinct bytes read plus distinct bytes written, in whole sectors"""
-    dram_bytes: float = 0.0
-    flops: float = 0.0
-    registers: int | None = None
-    """per thread; this and what follows are known when the device compiles to depth "full" """
-    spills: int | None = None
-    shared_bytes: int | None = None
-    occupancy: int | None = None
-    """programs resident on one SM"""
-
-
-@dataclass
-class Counters:
-    """What happened since the last reset."""
-
-    launches: list[LaunchRecord] = field(default_factory=list)
-    operators: Counter[str] = field(default_factory=Counter)
-    copies: Counter[str] = field(default_factory=Counter)
-    findings: list[SimFinding] = field(default_factory=list)
-    prints: list[str] = field(default_factory=list)
 
 
 class DeviceEngine:
@@ -104,161 +54,133 @@ class DeviceEngine:
         self.checks = checks
         self.depth = depth
         self.memory_bytes = memory_bytes or spec.hbm_bytes
-        self.memory = MemoryMap()
-        self.counters = Counters()
-        self.l2 = L2State(spec)
-        self.timeline = Timeline(spec)
+        self.heap = DeviceHeap(self.memory_bytes)
+        self.accounts = Accounts(spec)
+        self.random = DeviceRandom()
         self.interference: Interference = "none"
         self.host_reads = HostReads()
-        self.random = DeviceRandom()
-        self.poison_policy = "nan"
         self.fault: str | None = None
-        self._tensors: dict[int, torch.Tensor] = {}
-        self._handles: dict[int, int] = {}  # id(tensor object) -> handle
-        self._storages: dict[int, int] = {}  # address -> live handles
-        self._next = itertools.count(1)
-        self.used_bytes = 0
-        self.peak_bytes = 0
 
     # ---- tensors
 
+    @property
+    def memory(self) -> MemoryMap:
+        """The allocations, as kernels see them."""
+        return self.heap.memory
+
+    @property
+    def poison_policy(self) -> str:
+        """What fresh memory holds; one of :data:`POISONS`."""
+        return self.heap.poison_policy
+
+    @poison_policy.setter
+    def poison_policy(self, policy: str) -> None:
+        self.heap.poison_policy = policy
+
     def tensor(self, ref: Ref | int) -> torch.Tensor:
         """The tensor behind a handle."""
-        handle = ref.handle if isinstance(ref, Ref) else ref
-        try:
-            return self._tensors[handle]
-        except KeyError:
-            raise ProtocolError(f"no tensor with handle {handle} on the device") from None
+        return self.heap.tensor(ref)
 
-    def register(self, tensor: torch.Tensor, *, initialized: bool = True) -> TensorSpec:
-        """Give a tensor a handle (its old one, when it has one) and put its storage on the memory map."""
-        handle = self._handles.get(id(tensor))
-        if handle is None:
-            handle = next(self._next)
-            self._tensors[handle] = tensor
-            self._handles[id(tensor)] = handle
-            self._retain(tensor, initialized)
-        elif initialized:
-            self.memory.mark_initialized(*_extent(tensor))
-        return TensorSpec(
-            handle,
-            tuple(tensor.shape),
-            tuple(tensor.stride()),
-            int(tensor.storage_offset()),
-            tensor.dtype,
-            tensor.data_ptr(),
-        )
-
-    def _retain(self, tensor: torch.Tensor, initialized: bool) -> None:
-        storage = tensor.untyped_storage()
-        address, size = storage.data_ptr(), storage.nbytes()
-        if size == 0:
-            return
-        if address in self._storages:
-            self._storages[address] += 1
-            return
-        if self.used_bytes + size > self.memory_bytes:
-            raise self._out_of_memory(f"Tried to allocate {size} bytes.")
-        self._storages[address] = 1
-        self.used_bytes += size
-        self.peak_bytes = max(self.peak_bytes, self.used_bytes)
-        self.memory.add(address, size, initialized=initialized)
-
-    def _reserve(self, args: Any, kwargs: dict[str, Any]) -> None:
-        """Refuse a factory's result that does not fit, before this machine's memory is touched."""
-        dtype = kwargs.get("dtype") or torch.get_default_dtype()
-        size = args[0] if args and isinstance(args[0], list) else []
-        nbytes = math.prod(size) * dtype.itemsize if all(isinstance(n, int) for n in size) else 0
-        if self.used_bytes + nbytes > self.memory_bytes:
-            raise self._out_of_memory(f"Tried to allocate {nbytes} bytes.")
-
-    def _out_of_memory(self, why: str) -> torch.OutOfMemoryError:
-        return torch.OutOfMemoryError(
-            f"CUDA out of memory. {why} GPU 0 has a total capacity of {self.memory_bytes} bytes of which "
-            f"{self.memory_bytes - self.used_bytes} bytes is free."
-        )
+    def register(self, tensor: torch.Tensor) -> TensorSpec:
+        """Take a tensor with its contents into device memory."""
+        return self.heap.register(tensor).spec
 
     def free(self, handle: int) -> None:
         """Drop a handle; memory goes when the last tensor over it does."""
-        tensor = self._tensors.pop(handle, None)
-        if tensor is None:
-            return
-        self._handles.pop(id(tensor), None)
-        storage = tensor.untyped_storage()
-        address, size = storage.data_ptr(), storage.nbytes()
-        if size == 0 or address not in self._storages:
-            return
-        self._storages[address] -= 1
-        if self._storages[address] == 0:
-            del self._storages[address]
-            self.used_bytes -= size
-            self.memory.remove(address)
-            self.l2.forget(address)
+        base = self.heap.free(handle)
+        if base is not None:
+            self.accounts.freed(base)
 
-    # ---- commands
+    # ---- operators
 
     def op(self, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run one ATen operator; results are :class:`TensorSpec` where they are tensors."""
         self._refuse_after_fault()
-        overload = check_allowed(name)
-        base = name.partition(".")[0]
-        inputs: list[torch.Tensor] = []
+        rule = rule_of(name)
+        inputs: list[Held] = []
         real_args = [self._resolve(value, inputs) for value in args]
         real_kwargs = {key: self._resolve(value, inputs) for key, value in kwargs.items()}
-        if base in FACTORIES:
-            self._reserve(real_args, real_kwargs)
-        try:
-            result = self.random.run(overload, real_args, real_kwargs)
-        except (MemoryError, RuntimeError) as error:
-            if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
-                raise self._out_of_memory(str(error).partition("\n")[0]) from error
-            raise
-        outputs = [value for value in _leaves(result) if isinstance(value, torch.Tensor)]
-        fresh = base in _ALLOCATORS
-        if fresh:
-            for value in outputs:
-                poison(value, self.poison_policy)
-        self._account(name, base, inputs, outputs, real_args)
-        return self._hand_out(result, initialized=not fresh)
+        if rule.makes_from_size:
+            self.heap.require_factory(real_args, real_kwargs)
+        result = self._call(rule, real_args, real_kwargs)
+        if self.heap.has_unwritten:
+            self._follow_writes(rule, args, kwargs, inputs)
+        outputs: list[Held] = []
+        handed_out = self._hand_out(result, rule, outputs)
+        self._account(name, rule, inputs, outputs, args)
+        return handed_out
 
-    def _resolve(self, value: Any, inputs: list[torch.Tensor]) -> Any:
+    def _resolve(self, value: Any, inputs: list[Held]) -> Any:
         """Handles as what they stand for; tensors are also collected."""
         if isinstance(value, Ref):
-            inputs.append(self.tensor(value))
-            return inputs[-1]
-        if isinstance(value, GeneratorRef):
-            return self.random.generator(value.number)
+            held = self.heap.held(value.handle)
+            inputs.append(held)
+            return held.tensor
         if isinstance(value, (list, tuple)):
             return [self._resolve(item, inputs) for item in value]
+        if isinstance(value, GeneratorRef):
+            return self.random.generator(value.number)
         return value
 
-    def _hand_out(self, value: Any, initialized: bool) -> Any:
-        """Results as the host sees them."""
-        if isinstance(value, torch.Tensor):
-            return self.register(value, initialized=initialized)
-        if isinstance(value, (list, tuple)):
-            return type(value)(self._hand_out(item, initialized) for item in value)
-        return self._to_host(value)
+    def _call(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        try:
+            return self.random.run(rule, args, kwargs) if rule.draws else rule.call(*args, **kwargs)
+        except (MemoryError, RuntimeError) as error:
+            if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
+                raise self.heap.out_of_memory(str(error).partition("\n")[0]) from error
+            raise
 
-    def generator(self, number: int, *, seed: int | None = None, state: str | None = None) -> dict[str, Any]:
-        """Seed a generator, or set its state; returns both."""
-        return self.random.command(number, seed, state)
+    def _hand_out(self, value: Any, rule: OperatorRule, outputs: list[Held]) -> Any:
+        """Results as the host sees them; fresh memory is poisoned."""
+        if isinstance(value, torch.Tensor):
+            if rule.allocates:
+                poison(value, self.heap.poison_policy)
+            outputs.append(self.heap.register(value, initialized=not rule.allocates))
+            return outputs[-1].spec
+        if isinstance(value, (list, tuple)):
+            return type(value)(self._hand_out(item, rule, outputs) for item in value)
+        return self._to_host(value)
 
     def _to_host(self, value: Any) -> Any:
         """Every value that leaves the device passes here."""
         return None if value is None else self.host_reads.pass_on(value, self.interference == "disturb")
 
-    def _account(self, name: str, base: str, inputs: list, outputs: list, args: Any) -> None:
-        if base in FREE_OPERATORS or _is_view(inputs, outputs):
-            self.timeline.add_host()
+    def _follow_writes(self, rule: OperatorRule, args: Any, kwargs: dict[str, Any], inputs: list[Held]) -> None:
+        """Note what the operator has written, and report what it has read that nothing wrote."""
+        given: dict[int | str, Any] = dict(enumerate(args))
+        given.update(kwargs)
+        written: list[Held] = []
+        for key in rule.written:
+            self._resolve(given.get(key), written)
+        if not rule.free and self.checks != "off":
+            for held in inputs:
+                if not any(held is other for other in written):
+                    self._report_unwritten(rule, held)
+        for held in written:
+            self.heap.mark_written(held)
+
+    def _report_unwritten(self, rule: OperatorRule, held: Held) -> None:
+        missing = self.heap.unwritten(held)
+        if missing is None:
             return
-        if base == "_local_scalar_dense":
-            self.counters.copies["device to host"] += 1
-            self.timeline.add_copy("memcpy device to host", inputs[0].element_size(), synchronizes=True)
-            return
-        self.counters.operators[f"aten.{base}"] += 1
-        metas_in, metas_out = [meta_of(t) for t in inputs], [meta_of(t) for t in outputs]
-        self.timeline.add("library", f"aten.{base}", operator_cost(name, metas_in, metas_out, args, self.spec, self.l2))
+        nbytes, offset = missing
+        message = (
+            f"{rule.label} reads memory that nothing wrote: {nbytes} bytes of a tensor of shape "
+            f"{list(held.spec.shape)}, the first at byte {offset} of its storage"
+        )
+        self.counters.findings.append(
+            SimFinding("uninitialized", message, rule.label, None, None, None, None, offset, 1, "warning")
+        )
+
+    def _account(self, name: str, rule: OperatorRule, inputs: list[Held], outputs: list[Held], args: Any) -> None:
+        if rule.free:
+            self.accounts.host_work()
+        elif rule.base == "_local_scalar_dense":
+            self.accounts.copy("device to host", inputs[0].spec.dtype.itemsize)
+        else:
+            self.accounts.operator(name, rule.label, inputs, outputs, args)
+
+    # ---- launches
 
     def launch(self, command: LaunchCommand) -> None:
         """Execute (or, under the knock-out test, skip) one kernel launch and add its modelled time."""
@@ -272,17 +194,18 @@ class DeviceEngine:
             self._record(command, 0.0, suppressed=True)
             return
         on = self.checks == "full" or (self.checks == "auto" and programs <= SMALL_LAUNCH_PROGRAMS)
+        held = [self.heap.held(value.handle) for value in command.args if isinstance(value, Ref)]
         disturbed = self.interference == "disturb"
-        before = [(flat, flat.clone()) for flat in self._extents(command)] if disturbed else []
+        before = [(flat, flat.clone()) for flat in (flat_extent(one.tensor) for one in held)] if disturbed else []
         result = kernel.run(
             command.grid,
-            self._addresses(command.args),
+            [self.heap.held(value.handle).spec.address if isinstance(value, Ref) else value for value in command.args],
             self.memory,
             checks=Checks(uninitialized=on, race=on),
         )
         for flat, old in before:
             disturb_changes(flat, old)
-        self._finish_launch(command, result, resources)
+        self._finish_launch(command, held, result, resources)
 
     def _programs(self, grid: tuple[int, int, int]) -> int:
         """Programs of a grid; none when a size is 0, as Triton's launchers have it. Raises beyond the GPU's limits."""
@@ -305,31 +228,27 @@ class DeviceEngine:
         except TargetCompileError as error:
             raise LaunchRefused(f"{error.kind}: {error}") from error
 
-    def _extents(self, command: LaunchCommand) -> list[torch.Tensor]:
-        return [flat_extent(self.tensor(value)) for value in command.args if isinstance(value, Ref)]
-
-    def _addresses(self, args: Iterable[Any]) -> list[int | float]:
-        return [self.tensor(value).data_ptr() if isinstance(value, Ref) else value for value in args]
-
-    def _finish_launch(self, command: LaunchCommand, result: LaunchResult, resources: KernelResources | None) -> None:
+    def _finish_launch(
+        self, command: LaunchCommand, held: list[Held], result: LaunchResult, resources: KernelResources | None
+    ) -> None:
         self.counters.findings += result.findings
         self.counters.prints += result.prints
         cost = launch_cost(
             result.stats,
             command.num_warps,
             self.spec,
-            self.l2,
+            self.accounts.l2,
             num_stages=command.num_stages,
             in_flight=bytes_in_flight(command.ttir, command.num_stages),
             shared_bytes=resources.shared_bytes if resources else 0,
             registers=(resources.registers or 0) if resources else 0,
         )
-        self.timeline.add("custom", command.name, cost)
+        self.accounts.launched(command.name, cost)
         self._record(
             command,
             cost.seconds,
             written=result.written,
-            copied=self._copied(command, result.written),
+            copied=_copied(held, result.written),
             bound=cost.bound,
             roofline=cost.roofline,
             unique_bytes=float(sum(read + written for _, read, written in result.stats.footprint)),
@@ -345,17 +264,6 @@ class DeviceEngine:
             self.fault = illegal[0].message
             raise DeviceFault(f"CUDA error: an illegal memory access was encountered\n{illegal[0].message}")
 
-    def _arguments(self, command: LaunchCommand, written: tuple[int, ...], wanted: bool) -> list[torch.Tensor]:
-        """The tensors among the arguments whose storage the kernel wrote (``wanted`` True) or did not write."""
-        tensors = [self.tensor(value) for value in command.args if isinstance(value, Ref)]
-        return [tensor for tensor in tensors if (tensor.untyped_storage().data_ptr() in written) == wanted]
-
-    def _copied(self, command: LaunchCommand, written: tuple[int, ...]) -> bool:
-        """Whether each tensor that the kernel wrote equals an argument that it only read."""
-        sources = self._arguments(command, written, False)
-        targets = self._arguments(command, written, True)
-        return bool(targets) and all(any(_same_elements(t, s) for s in sources) for t in targets)
-
     def _record(self, command: LaunchCommand, seconds: float, *, suppressed: bool = False, **facts: Any) -> None:
         self.counters.launches.append(
             LaunchRecord(
@@ -364,33 +272,37 @@ class DeviceEngine:
             )
         )  # fmt: skip
 
+    # ---- copies, random numbers, facts
+
     def upload(self, tensor: torch.Tensor) -> TensorSpec:
         """Copy a host tensor in."""
         self._refuse_after_fault()
-        self._count_copy("host to device", tensor)
+        nbytes = tensor.numel() * tensor.element_size()
+        self.heap.require(nbytes)
+        self.accounts.copy("host to device", nbytes)
         return self.register(tensor.clone(memory_format=torch.preserve_format))
 
     def download(self, ref: Ref) -> torch.Tensor:
         """Copy a device tensor out."""
         self._refuse_after_fault()
         tensor = self.tensor(ref)
-        self._count_copy("device to host", tensor)
+        self.accounts.copy("device to host", tensor.numel() * tensor.element_size())
         return self._to_host(tensor.clone(memory_format=torch.preserve_format))
 
-    def _count_copy(self, direction: str, tensor: torch.Tensor) -> None:
-        self.counters.copies[direction] += 1
-        self.timeline.add_copy(f"memcpy {direction}", tensor.numel() * tensor.element_size(), synchronizes=True)
+    def generator(self, number: int, *, seed: int | None = None, state: str | None = None) -> dict[str, Any]:
+        """Seed a generator, or set its state; returns both."""
+        return self.random.command(number, seed, state)
 
     def query(self, what: str) -> Any:
-        """Facts for host code."""
+        """Facts for host code, and small requests."""
         facts: dict[str, Callable[[], Any]] = {
-            "used_bytes": lambda: self.used_bytes,
-            "peak_bytes": lambda: self.peak_bytes,
+            "used_bytes": lambda: self.heap.used_bytes,
+            "peak_bytes": lambda: self.heap.peak_bytes,
             "memory_bytes": lambda: self.memory_bytes,
-            "elapsed_seconds": lambda: self.timeline.elapsed_seconds,
-            "device_seconds": lambda: self.timeline.device_seconds,
+            "elapsed_seconds": lambda: self.accounts.timeline.elapsed_seconds,
+            "device_seconds": lambda: self.accounts.timeline.device_seconds,
             "synchronize": self._synchronize,
-            "flush": self._flush,
+            "flush": self.accounts.flush,
             "reset_peak": self._reset_peak,
         }
         if what not in facts:
@@ -400,20 +312,10 @@ class DeviceEngine:
 
     def _synchronize(self) -> None:
         self._refuse_after_fault()
-        self.timeline.synchronize()
+        self.accounts.synchronize()
 
     def _reset_peak(self) -> None:
-        self.peak_bytes = self.used_bytes
-
-    def _flush(self) -> None:
-        """Empty L2 by a fill of :data:`FLUSH_BYTES`, as benchmarks do."""
-        buffer = TensorMeta((FLUSH_BYTES,), (1,), "int8", -1)
-        self.timeline.add(
-            "library",
-            "L2 flush (benchmark)",
-            operator_cost("zero_.default", [buffer], [buffer], [], self.spec, self.l2),
-        )
-        self.l2.forget(-1)
+        self.heap.peak_bytes = self.heap.used_bytes
 
     def _refuse_after_fault(self) -> None:
         if self.fault is not None:
@@ -421,86 +323,32 @@ class DeviceEngine:
 
     # ---- the judge's side
 
+    @property
+    def counters(self) -> Counters:
+        """What happened since the last reset."""
+        return self.accounts.counters
+
     def reset_counters(self) -> None:
         """Start counting and timing anew; the L2 state is that of a flushed cache."""
-        self.counters = Counters()
-        self.l2 = L2State(self.spec)
-        self.timeline = Timeline(self.spec)
+        self.accounts.reset()
         self.host_reads.begin(replay=self.interference == "disturb")
 
     def profile(self) -> Profile:
         """Modelled time since the last reset, by kernel and operator."""
-        return self.timeline.profile(f"sim:{self.spec.name}")
+        return self.accounts.profile()
 
 
-def poison(tensor: torch.Tensor, policy: str = "nan") -> None:
-    """Fill fresh memory with what a kernel must not rely on: NaN (a pattern for integers), zeros, or random values."""
-    if tensor.numel() == 0:
-        return
-    floating = tensor.dtype.is_floating_point or tensor.dtype.is_complex
-    if policy == "zero" or (policy == "random" and tensor.dtype == torch.bool):
-        tensor.zero_()
-    elif policy == "random":
-        _fill_random(tensor, floating)
-    elif floating and tensor.element_size() == 1:
-        tensor.view(torch.uint8).fill_(0x7F)
-    elif floating:
-        tensor.fill_(float("nan"))
-    elif tensor.dtype == torch.bool:
-        tensor.fill_(True)
-    else:
-        tensor.view(torch.uint8).fill_(0x7D) if tensor.is_contiguous() and tensor.dim() else tensor.fill_(0x7D)
-
-
-def _fill_random(tensor: torch.Tensor, floating: bool) -> None:
-    """Plausible values from a generator of their own, so that the device's random state does not move."""
-    if floating:
-        tensor.copy_(torch.randn(tensor.shape, generator=_POISON_RANDOM))
-    else:
-        tensor.copy_(torch.randint(0, 100, tensor.shape, generator=_POISON_RANDOM))
+def _copied(held: list[Held], written: tuple[int, ...]) -> bool:
+    """Whether each tensor that a kernel wrote equals an argument that it only read."""
+    sources = [one.tensor for one in held if one.base not in written]
+    targets = [one.tensor for one in held if one.base in written]
+    return bool(targets) and all(any(_same_elements(target, source) for source in sources) for target in targets)
 
 
 def _same_elements(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Equal in order of elements, whatever the shapes; a cast counts as equal."""
     if left.numel() != right.numel() or left.numel() == 0:
         return False
-    return torch.equal(left.reshape(-1), right.reshape(-1).to(left.dtype))
-
-
-_POISON_RANDOM = torch.Generator().manual_seed(0x5EED)
-
-
-def meta_of(tensor: torch.Tensor) -> TensorMeta:
-    """What the cost model needs to know of a tensor."""
-    return TensorMeta(
-        tuple(tensor.shape),
-        tuple(tensor.stride()),
-        str(tensor.dtype).removeprefix("torch."),
-        tensor.untyped_storage().data_ptr() if tensor.device.type != "meta" else id(tensor.untyped_storage()),
-    )
-
-
-def _extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """Address and byte count of the region a tensor spans."""
-    if tensor.numel() == 0:
-        return tensor.data_ptr(), 0
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.data_ptr(), (last + 1) * tensor.element_size()
-
-
-def _leaves(value: Any) -> Iterable[Any]:
-    if isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _leaves(item)
-    else:
-        yield value
-
-
-def _is_view(inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> bool:
-    """A new tensor over an input's storage: no device work."""
-    if not inputs or not outputs:
+    if left[(0,) * left.dim()] != right[(0,) * right.dim()].to(left.dtype):  # almost always enough, and cheap
         return False
-    storages = {t.untyped_storage().data_ptr() for t in inputs}
-    return all(
-        out.untyped_storage().data_ptr() in storages and not any(out is inp for inp in inputs) for out in outputs
-    )
+    return torch.equal(left.reshape(-1), right.reshape(-1).to(left.dtype))

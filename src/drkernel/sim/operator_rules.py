@@ -6,6 +6,7 @@ rebind storages or make non-strided tensors. Operators with an underscore are in
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -53,15 +54,56 @@ FACTORIES = names("empty zeros ones full rand randn randint normal empty_strided
 """Operators whose first argument is the size of what they make."""
 
 
+ALLOCATORS = names("empty new_empty empty_like empty_strided new_empty_strided empty_permuted")
+"""Operators whose result holds nothing yet."""
+
+
+@dataclass(frozen=True)
+class OperatorRule:
+    """How the device runs one overload."""
+
+    call: Any
+    """the overload"""
+    base: str
+    label: str
+    """its name in the census: ``"aten.add"`` """
+    allocates: bool
+    makes_from_size: bool
+    free: bool
+    """no device work: it makes a view, or memory"""
+    draws: bool
+    """it uses random numbers"""
+    takes_generator: bool
+    written: frozenset[int | str]
+    """arguments that it writes to: positions, and names of keyword arguments"""
+
+
 @lru_cache(maxsize=4096)
-def check_allowed(name: str) -> Any:
-    """The overload for ``"add.Tensor"``; raises :class:`UnsupportedOp` that names what is not offered."""
+def rule_of(name: str) -> OperatorRule:
+    """The rule of ``"add.Tensor"``; raises :class:`UnsupportedOp` that names what is not offered."""
     base, _, overload = name.partition(".")
     if base in DENIED or (base.startswith("_") and not base.startswith("__") and base not in ALLOWED_INTERNAL):
         raise UnsupportedOp(f"operator aten::{base} is not offered on the simulated device")
     if "sparse" in base or "quantize" in base or "mkldnn" in base or "cudnn" in base:
         raise UnsupportedOp(f"operator aten::{base} is not offered on the simulated device")
     try:
-        return getattr(getattr(torch.ops.aten, base), overload or "default")
+        call = getattr(getattr(torch.ops.aten, base), overload or "default")
     except (AttributeError, RuntimeError) as error:
         raise UnsupportedOp(f"there is no operator aten::{name}") from error
+    schema = call._schema
+    aliases = [value.alias_info for value in schema.returns]
+    return OperatorRule(
+        call=call,
+        base=base,
+        label=f"aten.{base}",
+        allocates=base in ALLOCATORS,
+        makes_from_size=base in FACTORIES,
+        free=base in FREE_OPERATORS or (bool(aliases) and all(a is not None and not a.is_write for a in aliases)),
+        draws=torch.Tag.nondeterministic_seeded in call.tags,
+        takes_generator=any(argument.name == "generator" for argument in schema.arguments),
+        written=frozenset(
+            argument.name if argument.kwarg_only else index
+            for index, argument in enumerate(schema.arguments)
+            if argument.alias_info is not None and argument.alias_info.is_write
+        ),
+    )

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from drkernel.sim.operator_rules import OperatorRule
 from drkernel.sim.protocol import ProtocolError
 
 MAX_GENERATORS = 4096
@@ -44,18 +45,16 @@ class DeviceRandom:
             return {}
         return {"seed": generator.initial_seed(), "state": bytes(generator.get_state().tolist()).hex()}
 
-    def run(self, overload: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Call an operator; one that draws does so from the generator it was given, or the device's default one."""
-        if torch.Tag.nondeterministic_seeded not in overload.tags:
-            return overload(*args, **kwargs)
+    def run(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Call an operator that draws, from the generator it was given or the device's default one."""
         generator = kwargs.pop("generator", None) or self.generator(0)
-        if any(argument.name == "generator" for argument in overload._schema.arguments):
-            return overload(*args, **kwargs, generator=generator)
+        if rule.takes_generator:
+            return rule.call(*args, **kwargs, generator=generator)
         host = torch.default_generator
         saved = host.get_state()
         host.set_state(generator.get_state())
         try:
-            return overload(*args, **kwargs)
+            return rule.call(*args, **kwargs)
         finally:
             generator.set_state(host.get_state())
             host.set_state(saved)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from drkernel.verdict import Bound
 
@@ -37,12 +38,12 @@ class TensorMeta:
         """Bytes of one element."""
         return ITEM_BYTES[self.dtype]
 
-    @property
+    @cached_property
     def elements(self) -> int:
         """Number of elements."""
         return math.prod(self.shape)
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes of distinct elements: a broadcast dimension (stride 0) counts once."""
         if self.elements == 0:
@@ -50,7 +51,7 @@ class TensorMeta:
         distinct = math.prod(size for size, stride in zip(self.shape, self.stride, strict=True) if stride != 0)
         return distinct * self.itemsize
 
-    @property
+    @cached_property
     def is_dense(self) -> bool:
         """No gaps and no broadcasts: the elements fill one run of memory, in whatever order of dimensions."""
         expected = 1
@@ -60,7 +61,7 @@ class TensorMeta:
             expected *= size
         return True
 
-    @property
+    @cached_property
     def inner_stride(self) -> int:
         """The smallest stride of a dimension longer than 1: 1 for coalesced access, 0 for a full broadcast."""
         strides = [stride for size, stride in zip(self.shape, self.stride, strict=True) if size > 1]
