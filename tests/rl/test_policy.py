@@ -148,6 +148,7 @@ def test_a_pretrained_model_without_cold_start_goes_straight_to_rl(pretrained, t
     recipe = tiny_recipe(
         tmp_path,
         policy={"model": str(pretrained)},
+        copying=None,
         sft=None,
         coldstart_file=None,
         rollout={"tasks": 2, "samples": 2, "context": 500, "sampling": {"max_tokens": 10, "rows": 8}},
@@ -155,6 +156,6 @@ def test_a_pretrained_model_without_cold_start_goes_straight_to_rl(pretrained, t
         evaluation={"final_tasks": 2, "final_samples": 1},
     )
     summary = asyncio.run(Run(recipe, FakePool()).run())
-    assert summary["steps"] == {"sft": 0, "rl": 1}
+    assert summary["steps"] == {"copying": 0, "sft": 0, "rl": 1}
     lines = (tmp_path / "runs" / "tiny" / "eval.jsonl").read_text().splitlines()
     assert [json.loads(line)["stage"] for line in lines] == ["base", "rl"]

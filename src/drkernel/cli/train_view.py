@@ -48,8 +48,8 @@ class View:
             return "stage " + " ".join(f"{key}={value}" for key, value in row.items())
         if kind == "coldstart" and (row["done"] % max(1, row["total"] // 10) == 0 or row["done"] == row["total"]):
             return f"cold start {row['done']}/{row['total']} kept {row.get('kept', 0)} dropped {row.get('dropped', 0)}"
-        if kind == "sft" and ("val_loss" in row or row["step"] == 1):
-            return f"sft {row['step']}/{row['steps']} loss {row['loss']:.3f} val {_number(row.get('val_loss'))}"
+        if kind in ("copying", "sft") and ("val_loss" in row or row["step"] == 1):
+            return f"{kind} {row['step']}/{row['steps']} loss {row['loss']:.3f} val {_number(row.get('val_loss'))}"
         if kind == "rl":
             rate = row["tokens"] / max(1e-9, row["sample_seconds"])
             graded = row["evaluations"] / max(1e-9, row["sample_seconds"])
@@ -101,10 +101,10 @@ class LiveView(View):
             self.now["cold start"] = ", ".join(f"{name} {value}" for name, value in row.items())
         elif kind == "turn":
             self.now |= {"step": str(row["step"]), "graded": f"{row['graded']} of at most {row['of']}"}
-        elif (line := self.line(kind, row)) is not None and kind in ("sft", "rl"):
+        elif (line := self.line(kind, row)) is not None and kind in ("copying", "sft", "rl"):
             self.now["last"] = line
-        elif kind == "sft":
-            self.now["last"] = f"sft {row['step']}/{row['steps']} loss {row['loss']:.3f}"
+        elif kind in ("copying", "sft"):
+            self.now["last"] = f"{kind} {row['step']}/{row['steps']} loss {row['loss']:.3f}"
         self.live.update(self._panel())
 
     def _panel(self) -> Any:

@@ -10,6 +10,7 @@ from drkernel.config import Config, ConfigError
 from drkernel.gym.episode import EpisodeConfig
 from drkernel.gym.request import Pool
 from drkernel.rl.coldstart import ColdstartConfig
+from drkernel.rl.copying import CopyingConfig
 from drkernel.rl.evaluate import EvaluationConfig
 from drkernel.rl.learner import LearnerConfig, check_methods
 from drkernel.rl.metrics import Extra
@@ -93,6 +94,7 @@ class Recipe(Config):
     pool: PoolConfig = PoolConfig()
     coldstart: ColdstartConfig | None = Field(None, description="stage 1: make verified trajectories")
     coldstart_file: str | None = Field(None, description="verified trajectories made before, instead of stage 1")
+    copying: CopyingConfig | None = Field(None, description="practice in copying modules, before stage 2")
     sft: SftConfig | None = Field(None, description="stage 2: supervised fine-tuning on the cold-start data")
     rl: RlConfig | None = Field(None, description="stage 3: reinforcement learning")
     evaluation: EvaluationConfig = EvaluationConfig()

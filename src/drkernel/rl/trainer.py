@@ -29,17 +29,19 @@ from drkernel.gym.episode import Episode
 from drkernel.gym.request import Pool
 from drkernel.rl.checkpoint import Checkpoints, publish_directory, write_atomic
 from drkernel.rl.coldstart import write_coldstart
+from drkernel.rl.copying import copying_examples
 from drkernel.rl.distributed import World
 from drkernel.rl.evaluate import evaluation_metrics
 from drkernel.rl.learner import Learner
 from drkernel.rl.metrics import NoFiles, RunFiles, Sinks
-from drkernel.rl.policy import Policy
+from drkernel.rl.policy import Example, Policy
 from drkernel.rl.recipe import Recipe, check_recipe
 from drkernel.rl.records import Trajectory, Turn
 from drkernel.rl.rollout import Job, Rollout, plan_jobs
 from drkernel.rl.sampler import Sampler
-from drkernel.rl.sft import encode_rows, load_conversations, make_optimizer, run_sft
+from drkernel.rl.sft import SftConfig, encode_rows, load_conversations, make_optimizer, run_sft
 from drkernel.rl.summary import headline, rl_metrics, sample_row, spread_out
+from drkernel.rl.teacher.families import generate_tasks
 from drkernel.rl.tokenizer import ChatTokenizer, train_tokenizer
 from drkernel.task import Task
 
@@ -74,12 +76,12 @@ class Run:
         self.stop_requested = False
         """Set it (from a signal handler) to end after the present step, with a checkpoint."""
         self.state: dict[str, Any] = {
-            "stage": "sft",
+            "stage": "copying",
             "step": 0,
             "seconds": 0.0,
             "tokens": 0,
             "evaluations": 0,
-            "steps": {"sft": 0, "rl": 0},
+            "steps": {"copying": 0, "sft": 0, "rl": 0},
             "before": None,
             "best": None,
             "schedule": None,
@@ -110,6 +112,9 @@ class Run:
         self.sinks = Sinks(sinks, self.directory, json.loads(self.recipe.model_dump_json()))
         self._saved_at = time.perf_counter()
         try:
+            if self.state["stage"] == "copying":
+                self._run_copying(resume)
+                resume = None
             if self.state["stage"] == "sft":
                 self._run_sft(resume)
                 resume = None
@@ -167,26 +172,41 @@ class Run:
             return Policy.load(terms)
         return Policy.from_scratch(terms, ChatTokenizer.load(self.directory / "tokenizer"), self.recipe.seed)
 
-    def _run_sft(self, resume: Path | None) -> None:
-        """Stage 2: supervised fine-tuning, going on after the checkpoint ``resume``."""
-        config = self.recipe.sft
+    def _run_copying(self, resume: Path | None) -> None:
+        """Before stage 2: practice in copying, for a model made from scratch."""
+        config = self.recipe.copying
         if config is not None:
-            self.progress("stage", {"stage": "sft", "parameters": self.policy.size})
-            optimizer = make_optimizer(self.policy, config.lr, config.weight_decay)
-            if resume is not None:
-                Checkpoints.load(resume, self.policy, optimizer)
+            tasks = generate_tasks("train", config.tasks, config.task_seed)
+            examples = copying_examples(self.tokenizer, tasks, self.recipe.rollout.context)
+            self._supervise("copying", config, examples, resume)
+        self.state |= {"stage": "sft", "step": 0}
+        self._checkpoint(None)
+
+    def _run_sft(self, resume: Path | None) -> None:
+        """Stage 2: supervised fine-tuning on the cold-start data."""
+        if self.recipe.sft is not None:
             examples = encode_rows(self.tokenizer, self._conversations(), self.recipe.rollout.context)
-
-            def on_step(done: int, steps: int, metrics: dict[str, Any]) -> None:
-                self.state["step"] = self.state["steps"]["sft"] = done
-                self._log("sft", {"stage": "sft", "step": done, "steps": steps, **metrics})
-                self._checkpoint_if_due(optimizer)
-
-            start = self.state["step"]
-            run_sft(self.policy, optimizer, examples, config, seed=self.recipe.seed, start=start, on_step=on_step)
+            self._supervise("sft", self.recipe.sft, examples, resume)
             self.checkpoints.export("sft", self.policy)
+        elif resume is not None:
+            Checkpoints.load(resume, self.policy, None)
         self.state |= {"stage": "rl", "step": 0}
         self._checkpoint(None)
+
+    def _supervise(self, stage: str, config: SftConfig, examples: Sequence[Example], resume: Path | None) -> None:
+        """A supervised stage, going on after the checkpoint ``resume``."""
+        self.progress("stage", {"stage": stage, "parameters": self.policy.size})
+        optimizer = make_optimizer(self.policy, config.lr, config.weight_decay)
+        if resume is not None:
+            Checkpoints.load(resume, self.policy, optimizer)
+
+        def on_step(done: int, steps: int, metrics: dict[str, Any]) -> None:
+            self.state["step"] = self.state["steps"][stage] = done
+            self._log(stage, {"stage": stage, "step": done, "steps": steps, **metrics})
+            self._checkpoint_if_due(optimizer)
+
+        start = self.state["step"]
+        run_sft(self.policy, optimizer, examples, config, seed=self.recipe.seed, start=start, on_step=on_step)
 
     async def _run_rl(self, resume: Path | None) -> None:
         """Stage 3: reinforcement learning, between two evaluations of the same tasks with the same seeds."""
@@ -361,7 +381,7 @@ class Run:
     def _checkpoint_if_due(self, optimizer: torch.optim.Optimizer) -> None:
         """Write a checkpoint when it is time, or when the run is to stop (then raise :class:`Stopped`)."""
         # between refreshes the sampler holds older weights, which a checkpoint does not keep
-        settled = self.state["stage"] == "sft" or self.state["step"] % self.recipe.rollout.refresh_every == 0
+        settled = self.state["stage"] != "rl" or self.state["step"] % self.recipe.rollout.refresh_every == 0
         late = time.perf_counter() - self._saved_at >= self.recipe.checkpoint.seconds
         late, stop = self.world.agree((late, self.stop_requested))
         if settled and (late or stop):

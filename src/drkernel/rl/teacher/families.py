@@ -61,7 +61,7 @@ FAMILIES: dict[str, Family] = {
         Family("bias_reduce", "train", "row", REDUCTIONS, before=("bias", "unary*")),
         Family("norm", "train", "row", NORMS, before=("unary*",), after=("unary", "unary*")),
         Family("norm_gain", "train", "row", NORMS, before=("unary*",), after=("gain", "unary*")),
-        Family("norm_gain_bias", "train", "row", NORMS, after=("gain", "bias")),
+        Family("norm_gain_bias", "train", "row", NORMS, after=("gain", "bias", "unary*")),
         Family("binary_norm", "train", "row", NORMS, before=("same", "unary*"), after=("unary*",)),
         Family("softmax", "train", "row", SOFTMAX, before=("mulc", "unary*"), after=("unary*",)),
         Family("softmax_bias", "train", "row", SOFTMAX, before=("bias",), after=("unary",)),
