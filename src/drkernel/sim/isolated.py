@@ -13,7 +13,6 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -23,6 +22,9 @@ from drkernel.sim.engine import DeviceEngine
 from drkernel.sim.protocol import LaunchCommand, ProtocolError, Ref, TensorSpec, decode, encode
 from drkernel.sim.spec import get_spec
 from drkernel.sim.wire import ConnectionLost, bytes_of, describe, receive, send, tensor_of
+
+MAX_KERNELS = 4096
+"""different kernels that one host may launch"""
 
 # ---- the device process
 
@@ -35,6 +37,7 @@ class _DeviceServer:
         self.host = host
         self.control = control
         self.desk = ControlDesk(engine)
+        self._kernels: dict[str, str] = {}
 
     def run(self) -> None:
         """Until the judge says shutdown or its socket closes. A host that breaks the protocol is cut off."""
@@ -93,7 +96,7 @@ class _DeviceServer:
             self._check_visible([args, kwargs])
             return encode(self._show(self.engine.op(header["name"], args, kwargs))), b""
         if what == "launch":
-            command = _launch_of(header)
+            command = self._launch_of(header)
             self._check_visible(list(command.args))
             self.engine.launch(command)
             return None, b""
@@ -115,6 +118,29 @@ class _DeviceServer:
         if what == "query":
             return encode(self.engine.query(str(header.get("what")))), b""
         raise ProtocolError(f"the device knows no command {what!r}")
+
+    def _launch_of(self, header: dict) -> LaunchCommand:
+        """A kernel's text comes with its first launch; later ones name it."""
+        try:
+            kernel, grid = str(header["kernel"]), tuple(int(size) for size in header["grid"])
+            if isinstance(header.get("ttir"), str):
+                if len(self._kernels) >= MAX_KERNELS:
+                    raise ValueError(f"more than {MAX_KERNELS} kernels in one session")
+                self._kernels[kernel] = header["ttir"]
+            if len(grid) != 3 or kernel not in self._kernels:
+                raise ValueError("grid must have three sizes, and the kernel's text must have been sent")
+            return LaunchCommand(
+                name=str(header["name"])[:200],
+                identity=str(header["identity"])[:500],
+                ttir=self._kernels[kernel],
+                grid=grid,
+                args=tuple(decode(header["args"])),
+                num_warps=_small(header["num_warps"]),
+                num_stages=_small(header["num_stages"]),
+                constexprs={str(k)[:100]: str(v)[:200] for k, v in dict(header["constexprs"]).items()},
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ProtocolError(f"malformed launch: {error}") from error
 
     def _free_of_host(self, handles: Any) -> None:
         if not isinstance(handles, list):
@@ -158,25 +184,6 @@ def serve_device(
     _DeviceServer(engine, host, control).run()
 
 
-def _launch_of(header: dict) -> LaunchCommand:
-    try:
-        grid = tuple(int(size) for size in header["grid"])
-        if len(grid) != 3 or not isinstance(header["ttir"], str):
-            raise ValueError("grid must have three sizes and ttir must be text")
-        return LaunchCommand(
-            name=str(header["name"])[:200],
-            identity=str(header["identity"])[:500],
-            ttir=header["ttir"],
-            grid=grid,
-            args=tuple(decode(header["args"])),
-            num_warps=_small(header["num_warps"]),
-            num_stages=_small(header["num_stages"]),
-            constexprs={str(k)[:100]: str(v)[:200] for k, v in dict(header["constexprs"]).items()},
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ProtocolError(f"malformed launch: {error}") from error
-
-
 def _small(value: Any) -> int:
     """A number of warps or stages."""
     return max(1, min(32, int(value)))
@@ -192,6 +199,7 @@ class SocketChannel:
         self._sock = sock
         self._lock = threading.RLock()
         self._pending_free: list[int] = []
+        self._kernels: dict[str, str] = {}  # text of a kernel that the device has -> its name there
 
     def _ask(self, header: dict[str, Any], payload: bytes | memoryview = b"") -> tuple[Any, bytearray]:
         with self._lock:
@@ -204,8 +212,16 @@ class SocketChannel:
         return decode(self._ask({"do": "op", "name": name, "args": encode(args), "kwargs": encode(kwargs)})[0])
 
     def launch(self, command: LaunchCommand) -> None:
-        header = {**asdict(command), "args": encode(command.args), "do": "launch"}
+        kernel = self._kernels.get(command.ttir) or f"k{len(self._kernels)}"
+        header = {
+            "do": "launch", "kernel": kernel, "name": command.name, "identity": command.identity, "grid": command.grid,
+            "args": encode(command.args), "num_warps": command.num_warps, "num_stages": command.num_stages,
+            "constexprs": command.constexprs,
+        }  # fmt: skip
+        if command.ttir not in self._kernels:
+            header["ttir"] = command.ttir
         self._ask(header)
+        self._kernels[command.ttir] = kernel
 
     def resources(self, ttir: str, num_warps: int, num_stages: int) -> tuple[int, int, int]:
         asked = {"do": "resources", "ttir": ttir, "num_warps": num_warps, "num_stages": num_stages}
