@@ -388,11 +388,12 @@ def test_arguments_must_fit() -> None:
         kernel.run((1, 1, 1), [1], MemoryMap())
 
 
-def test_kernels_survive_the_cache() -> None:
+def test_kernels_survive_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """More kernels than the cache holds: evicted ones free their code, the rest go on working."""
+    monkeypatch.setattr("drkernel.sim.executor._CACHE_SIZE", 4)
     with executing() as log:
         copy_kernel[(1,)](torch.zeros(8), torch.zeros(8), 8, 0, BLOCK=8)
-    for k in range(300):
+    for k in range(30):
         kernel = compile_ttir(log.ttir[0] + f"// {k}\n")
         x, out = torch.full((8,), float(k)), torch.zeros(8)
         memory = MemoryMap()

@@ -1,0 +1,62 @@
+"""Random kernels against torch in float64: fusion, buffers and loops in combinations that nobody chose."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from harness import executing
+from random_kernels import HEADER, Program, generate
+
+from drkernel.sim.executor import Checks
+
+FAST, SLOW = range(24), range(24, 224)
+
+
+def _load(programs: list[Program], folder: Path) -> ModuleType:
+    path = folder / "generated_kernels.py"
+    path.write_text(HEADER + "\n\n".join(p.source() for p in programs))
+    spec = importlib.util.spec_from_file_location("generated_kernels", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _expected(program: Program, inputs: list[torch.Tensor], n: int, flag: int) -> list[torch.Tensor]:
+    outputs = [torch.zeros(shape, dtype=torch.float64) for shape in program.outputs]
+    names = {name: getattr(torch, name) for name in ("where", "exp", "cos", "sqrt", "abs", "maximum")}
+    names |= {f"x{k}": x.double() for k, x in enumerate(inputs)} | {f"o{k}": o for k, o in enumerate(outputs)}
+    names |= {"n": n, "flag": flag, "scratch": torch.zeros(1024, dtype=torch.float64)}
+    names["number"] = lambda shape: torch.arange(int(torch.tensor(shape).prod())).reshape(shape)
+    exec("\n".join(program.torch), names)
+    return outputs
+
+
+def _run(seeds: range, folder: Path, checks: Checks) -> list[str]:
+    programs = [generate(seed) for seed in seeds]
+    module, problems = _load(programs, folder), []
+    for program in programs:
+        inputs = [torch.randn(s, generator=torch.Generator().manual_seed(k)) for k, s in enumerate(program.inputs)]
+        for n, flag in ((17, 2), (40, 0)):
+            outputs = [torch.zeros(shape) for shape in program.outputs]
+            with executing(checks) as log:
+                getattr(module, program.name)[(1,)](*inputs, *outputs, torch.zeros(1024), n, flag)
+            problems += [f"{program.name}: {f.message}" for f in log.findings]
+            for k, (got, want) in enumerate(zip(outputs, _expected(program, inputs, n, flag), strict=True)):
+                if not torch.allclose(got.double(), want, atol=3e-4):
+                    problems.append(f"{program.name} n={n} flag={flag} output {k}: {(got - want).abs().max():.3g} off")
+    return problems
+
+
+@pytest.mark.parametrize("checks", [Checks(), Checks(uninitialized=True, race=True)], ids=["plain", "checked"])
+def test_random_kernels(tmp_path: Path, checks: Checks) -> None:
+    assert not _run(FAST, tmp_path, checks)
+
+
+@pytest.mark.slow
+def test_many_random_kernels(tmp_path: Path) -> None:
+    assert not _run(SLOW, tmp_path, Checks())
