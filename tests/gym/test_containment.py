@@ -6,7 +6,7 @@ import time
 
 import psutil
 import pytest
-from conftest import SETTINGS, Gym
+from gym_harness import SETTINGS, Gym
 
 from drkernel.gym import processes
 from drkernel.gym.session import SessionError

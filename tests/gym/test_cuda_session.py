@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import SETTINGS
+from gym_harness import SETTINGS
 
 from drkernel.gym.cuda_session import CudaSession
 from drkernel.gym.launcher import JobTerms

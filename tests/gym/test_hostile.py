@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from conftest import HEAD, SETTINGS
+from gym_harness import HEAD, SETTINGS
 
 from drkernel.gym.session import SessionError
 
@@ -72,7 +72,7 @@ def test_crashes_are_named(gym, crash, name):
 def test_what_does_not_end_is_ended(gym, loop):
     start = time.monotonic()
     expect(gym.forward(loop, settings=SHORT), "timeout")
-    assert time.monotonic() - start < 6
+    assert time.monotonic() - start < 20
 
 
 # ---- takes too much

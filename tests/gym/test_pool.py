@@ -137,14 +137,14 @@ def test_closing_ends_real_sessions_at_once():
 
     pool = LocalPool(1, judge=judge, factory=factory)
     future = pool.submit(request())
-    assert started.wait(20)
+    assert started.wait(120)
     zygote = psutil.Process(factory._launcher.pid)
     family = [zygote, *zygote.children(recursive=True)]
     assert len(family) >= 3, "the zygote, runner and device (and a spare pair under way)"
     start = time.monotonic()
     pool.close_now()
-    assert time.monotonic() - start < 5
-    assert future.result(1).status == "infra_error"
+    assert time.monotonic() - start < 20
+    assert future.result(30).status == "infra_error"
     assert not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in family)
 
 

@@ -9,7 +9,7 @@ import time
 import psutil
 import pytest
 import torch
-from conftest import SETTINGS, Gym
+from gym_harness import SETTINGS, Gym
 
 from drkernel.gym.session import SessionError
 
@@ -34,7 +34,7 @@ def test_a_killed_process_is_told_apart(own, who, kind):
             session.call([handle])
         assert caught.value.kind == kind
         session.kill()
-        assert session.job.wait_until_gone(5)
+        assert session.job.wait_until_gone(30)
     assert own.is_healthy()
 
 
@@ -59,7 +59,7 @@ def test_killing_a_session_from_another_thread_unblocks_it(own):
         start = time.monotonic()
         with pytest.raises(SessionError) as caught:
             session.call([])
-        assert caught.value.kind == "infra_error" and time.monotonic() - start < 3
+        assert caught.value.kind == "infra_error" and time.monotonic() - start < 20
 
 
 DAEMON = """
@@ -106,13 +106,13 @@ def test_the_judges_end_is_everybodys_end(last, end):
     folders = {p.cwd() for p in family if "drkernel-gym" in p.cwd()}
     if end is not None:
         judge.send_signal(end)
-    judge.wait(10)
+    judge.wait(60)
     assert wait_until(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in family))
     assert wait_until(lambda: not any(os.path.exists(os.path.dirname(folder)) for folder in folders))
     judge.stdout.close()
 
 
-def wait_until(condition, seconds=5.0):
+def wait_until(condition, seconds=30.0):
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():

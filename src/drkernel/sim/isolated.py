@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from drkernel.sim.control import ControlDesk, named, unwrap
-from drkernel.sim.engine import DeviceEngine
+from drkernel.sim.engine import Depth, DeviceEngine
 from drkernel.sim.protocol import LaunchCommand, ProtocolError, Ref, TensorSpec, decode, encode
 from drkernel.sim.spec import get_spec
 from drkernel.sim.wire import ConnectionLost, bytes_of, describe, receive, send, tensor_of
@@ -178,9 +178,10 @@ def serve_device(
     *,
     checks: str = "auto",
     memory_bytes: int | None = None,
+    depth: Depth = "ttir",
 ) -> None:
     """Be the device until the judge shuts it down or goes away."""
-    engine = DeviceEngine(get_spec(spec_name), checks=checks, memory_bytes=memory_bytes)
+    engine = DeviceEngine(get_spec(spec_name), checks=checks, memory_bytes=memory_bytes, depth=depth)
     _DeviceServer(engine, host, control).run()
 
 

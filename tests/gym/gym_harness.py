@@ -1,0 +1,69 @@
+"""What the gym's tests share: short ways to run a candidate in a session and to see what it could do."""
+
+import contextlib
+import time
+
+import psutil
+import torch
+
+from drkernel.gym.factory import SessionFactory
+from drkernel.gym.request import EvalSettings
+from drkernel.gym.session import SessionError
+
+SETTINGS = EvalSettings(deadline_s=10, memory_bytes=512 << 20, max_output_bytes=4096)
+
+
+class Gym:
+    """A factory, and short ways to run a candidate in it."""
+
+    def __init__(self, *without: str):
+        self.factory = SessionFactory(without=without, spares=0).warm()
+        self.always: set[int] = set()
+        self.always = {process.pid for process in self.processes()}  # bubblewrap's own, where it is used
+
+    def forward(self, body: str, *inputs: torch.Tensor, settings: EvalSettings = SETTINGS, top: str = ""):
+        """The result of one call of a module with this ``forward`` body, or the error that ended it."""
+        source = f"{HEAD}{top}\nclass ModelNew(nn.Module):\n    def forward(self, *inputs):\n"
+        source += "".join(f"        {line}\n" for line in body.strip("\n").splitlines())
+        return self.load_and_call(source, *inputs, settings=settings)
+
+    def load_and_call(self, source: str, *inputs: torch.Tensor, settings: EvalSettings = SETTINGS):
+        """Load a source with no arguments, call it once."""
+        with self.factory.open(settings) as session:
+            try:
+                session.load(source, [], {}, seed=0)
+                return session.call([session.put(value) for value in inputs])
+            except SessionError as error:
+                return error
+            finally:
+                self.last_stdout = session.stdout()
+                self.last_job = session.job
+                session.kill()
+                assert session.job.wait_until_gone(60), "the job was not cleaned up"
+
+    def says(self, body: str, **kwargs) -> str:
+        """What ``forward`` raised, as text: how these tests see what an untrusted process could do."""
+        error = self.forward(body, **kwargs)
+        assert isinstance(error, SessionError), error
+        return f"{error.detail.type}: {error.detail.message}"
+
+    def processes(self) -> list[psutil.Process]:
+        """Every process of a job of this factory."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            zygote = psutil.Process(self.factory._alive().pid)
+            return [process for process in zygote.children(recursive=True) if process.pid not in self.always]
+        return []
+
+    def settle(self, seconds: float = 60) -> None:
+        """Until every job of earlier tests is gone."""
+        deadline = time.monotonic() + seconds
+        while self.factory.health()["jobs"] and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    def is_healthy(self) -> bool:
+        """Whether the next job does right, and nothing of earlier ones is left."""
+        result = self.forward("return inputs[0] + 1", torch.zeros(3))
+        return torch.equal(result.outputs[0].value, torch.ones(3)) and not self.processes()
+
+
+HEAD = "import os, sys, time, ctypes, socket, signal, threading\nimport torch\nfrom torch import nn\n"
