@@ -176,7 +176,7 @@ class Run:
         """Before stage 2: practice in copying, for a model made from scratch."""
         config = self.recipe.copying
         if config is not None:
-            tasks = generate_tasks("train", config.tasks, config.task_seed)
+            tasks = generate_tasks("train", config.tasks, config.task_seed, checked=False)
             examples = copying_examples(self.tokenizer, tasks, self.recipe.rollout.context)
             self._supervise("copying", config, examples, resume)
         self.state |= {"stage": "sft", "step": 0}
