@@ -99,12 +99,13 @@ def test_no_gpu_is_an_infra_error_that_says_so(gym):
 
 @pytest.mark.slow
 def test_a_reference_against_itself_contains_one_in_most_runs(on_cpu):
-    """Nominally 95%; 16 runs with real noise on a shared machine, so the bar is 12."""
+    """Nominally 95%; 12 runs with the real noise of a CPU that others use too, so the bar is 9."""
     inside = 0
-    for _ in range(16):
-        verdict = grade(on_cpu, MODULE.format(body="return self.norm(x)"), trials=40, knock_out=False)
+    for _ in range(12):
+        verdict = grade(on_cpu, MODULE.format(body="return self.norm(x)"), trials=40, knock_out=False, deadline_s=600)
+        assert verdict.speedup is not None, (verdict.status, verdict.error, verdict.correctness)
         inside += verdict.speedup.low <= 1.0 <= verdict.speedup.high
-    assert inside >= 12
+    assert inside >= 9
 
 
 class TestConclusions:
