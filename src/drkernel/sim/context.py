@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, cast
 
 import torch
 
@@ -125,17 +125,40 @@ def host_side(spec: GPUSpec, channel: Channel) -> Iterator[DeviceLink]:
         _active.release()
 
 
-@contextmanager
 def device(
-    name: str = "h200", *, checks: str = "auto", memory_bytes: int | None = None, depth: Depth = "ttir"
-) -> Iterator[SimDevice]:
-    """Run host code on a simulated GPU in this process.
+    name: str = "h200",
+    *,
+    isolated: bool = False,
+    checks: str = "auto",
+    memory_bytes: int | None = None,
+    depth: Depth = "ttir",
+) -> AbstractContextManager[SimDevice]:
+    """``with device("h200") as dev:`` runs host code on a simulated GPU.
 
-    ``checks``: "auto" (sanitize small launches), "full" or "off". ``memory_bytes`` caps device memory. ``depth``:
-    "ttir" runs Triton's front end alone, "full" compiles every kernel for the GPU too. Raises ``ValueError`` for an
-    unknown GPU.
+    Args:
+        name: ``h100``, ``h200``, ``a100``, ``b200``, ``mi300x``, ...
+        isolated: put the device into a process of its own, out of the reach of host code; slower per command.
+        checks: "auto" (sanitize small launches), "full" or "off". Bounds and alignment are always checked.
+        memory_bytes: device memory; by default the GPU's.
+        depth: "ttir" runs Triton's front end alone, "full" compiles every kernel for the GPU too.
+
+    Raises:
+        ValueError: an unknown GPU, or a value that is not one of those above.
+        RuntimeError: a device is already active in this process.
     """
     spec = get_spec(name)
     engine = DeviceEngine(spec, checks=checks, memory_bytes=memory_bytes, depth=depth)
-    with host_side(spec, BelowModes(engine)) as link:
-        yield SimDevice(spec, engine, link)
+    if not isolated:
+        return _in_process(engine)
+    from drkernel.sim.remote import remote_device
+
+    return cast(
+        AbstractContextManager[SimDevice],
+        remote_device(spec, checks=checks, memory_bytes=memory_bytes, depth=depth),
+    )
+
+
+@contextmanager
+def _in_process(engine: DeviceEngine) -> Iterator[SimDevice]:
+    with host_side(engine.spec, BelowModes(engine)) as link:
+        yield SimDevice(engine.spec, engine, link)
