@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from gym_harness import SETTINGS
 
 from drkernel.gym.cuda_session import CudaSession
 from drkernel.gym.launcher import JobTerms
@@ -41,7 +40,7 @@ def session(request, gym):
     if request.param == "cpu":
         launcher = gym.factory._alive()
         job = launcher.spawn(JobTerms("cpu", RunnerLimits(memory_bytes=1 << 30), 0))
-        opened = CudaSession(launcher, SETTINGS, job)
+        opened = CudaSession(launcher, EvalSettings(memory_bytes=1 << 30), job)
     else:
         opened = gym.factory.open_cuda(EvalSettings(device="cuda:0"))
     with opened as session:

@@ -229,6 +229,10 @@ def profile_rows(events: Any) -> list[dict[str, Any]]:
 class _Census(TorchDispatchMode):
     """Counts ATen operators with device work."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch imports all of dynamo at the first operator
+
     def __init__(self) -> None:
         super().__init__()
         self.counts: Counter[str] = Counter()
