@@ -21,7 +21,9 @@ def vec(width: int, ty: str) -> str:
 
 
 def float_literal(value: float, ty: str) -> str:
-    """An LLVM constant that is exactly ``value`` (already representable in ``ty``)."""
+    """An LLVM constant: ``value``, rounded to single precision for ``float``."""
+    if ty == "float" and value == value and abs(value) < 3.4e38:
+        value = struct.unpack("<f", struct.pack("<f", value))[0]
     bits = struct.unpack("<Q", struct.pack("<d", value))[0]
     if value != value and ty == "float":
         return "0x7FF8000000000000"
