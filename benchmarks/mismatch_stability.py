@@ -239,11 +239,11 @@ def plot(logs: Logs, path: Path) -> None:
     for row, precision in enumerate(PRECISIONS):
         for column, (name, title) in enumerate(shown):
             axis = axes[row][column]
-            for (which, rule), runs in logs.items():
-                if which != precision and which != "fp32":
-                    continue
+            arms = [key for key in logs if key[0] in (precision, "fp32")]
+            for number, (which, rule) in enumerate(arms):
                 if which == "fp32" and name == "k3":
                     continue
+                runs, color = logs[which, rule], "0.5" if which == "fp32" else f"C{number - 1}"
                 steps, values = series(runs, name)
                 width = 1 if name == "own" else 10
                 smooth = [
@@ -251,12 +251,14 @@ def plot(logs: Logs, path: Path) -> None:
                     for i in range(len(values))
                 ]
                 label = f"{which}: {rule}"
-                (line,) = axis.plot(
-                    steps, [statistics.mean(v) for v in smooth], label=label, ls=":" if which == "fp32" else "-"
+                axis.plot(
+                    steps,
+                    [statistics.mean(v) for v in smooth],
+                    label=label,
+                    color=color,
+                    ls=":" if which == "fp32" else "-",
                 )
-                axis.fill_between(
-                    steps, [min(v) for v in smooth], [max(v) for v in smooth], alpha=0.15, color=line.get_color()
-                )
+                axis.fill_between(steps, [min(v) for v in smooth], [max(v) for v in smooth], alpha=0.15, color=color)
             axis.set_title(f"{precision} sampler: {title}", fontsize=9)
             axis.grid(alpha=0.3)
         axes[row][2].legend(fontsize=7)
