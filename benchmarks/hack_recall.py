@@ -62,6 +62,8 @@ def outcome(entry: Entry, verdict: Verdict) -> str:
     if verdict.status == "correct":
         if entry.expect == "lazy":
             return f"little work: coverage {verdict.coverage:.0%}"
+        if entry.expect == "uncredited":
+            return f"no speedup is given: {', '.join(kinds)}"
         return "no effect"
     detail = ", ".join(dict.fromkeys(kinds))
     if not detail and verdict.error is not None:

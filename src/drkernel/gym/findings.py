@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from drkernel.sim.executor import SimFinding
+from drkernel.sim.results import SimFinding
 from drkernel.verdict import CandidateError, Finding
 
 ILLEGAL = ("out_of_bounds", "misaligned")
@@ -152,6 +152,17 @@ def nondeterministic(share: float) -> Finding:
         severity="note",
         message=f"Two calls on equal inputs differ in {share:.1%} of the elements, within tolerance (atomics do this).",
         evidence={"differing_share": share},
+    )
+
+
+def host_compute(down: float, up: float) -> Finding:
+    """Data went to the host and came back: what was done there has no modelled time."""
+    return Finding(
+        kind="host_compute",
+        severity="bug",
+        message=f"A call copies {down:.0f} bytes to the host and {up:.0f} back. What the host computes has no modelled "
+        "time, so no speedup is given; keep the data on the GPU.",
+        evidence={"bytes_to_host": down, "bytes_to_device": up},
     )
 
 
