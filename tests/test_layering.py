@@ -16,6 +16,7 @@ MAY_IMPORT = {
     "gym": {"sim", "tasks"},
     "rl": {"gym", "sim", "tasks"},
     "serve": {"gym", "sim", "tasks", "rl"},
+    "adapters": {"gym", "sim", "tasks", "rl", "serve"},
     "solve": {"gym", "sim", "tasks", "rl", "serve"},
     "report": {"gym", "sim", "tasks", "rl", "serve", "solve"},
     "__main__": {"cli"},

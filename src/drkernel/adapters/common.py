@@ -1,0 +1,83 @@
+"""What every adapter needs: tasks by name, one pool a process, and an event loop for engines that have none."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from drkernel.gym.episode import EpisodeConfig
+from drkernel.gym.request import Pool
+from drkernel.task import Task
+from drkernel.tasks.loaders import load_tasks
+
+T = TypeVar("T")
+
+
+class InfraError(RuntimeError):
+    """The grader failed and says nothing about the answer. An engine must drop the sample, not score it as 0."""
+
+
+class _Loop:
+    """An event loop in a thread of its own, started when first used."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """The coroutine's result; callable from any thread but the loop's."""
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, name="drkernel-adapter", daemon=True).start()
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+
+_LOOP = _Loop()
+_POOLS: dict[str, Pool] = {}
+_LOCK = threading.Lock()
+
+
+def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine for a caller without an event loop; all of them share one."""
+    return _LOOP.run(coroutine)
+
+
+def shared_pool(url: str | None = None) -> Pool:
+    """The process's pool: of this machine, or (``url``, or the variable DRKERNEL_URL) of a drkernel service."""
+    address = url or os.environ.get("DRKERNEL_URL") or ""
+    with _LOCK:
+        if address not in _POOLS:
+            if address:
+                from drkernel.serve.client import HttpPool
+
+                _POOLS[address] = HttpPool(address, token=os.environ.get("DRKERNEL_TOKEN"))
+            else:
+                from drkernel.gym.pool import LocalPool
+
+                _POOLS[address] = LocalPool(cache=256)
+        return _POOLS[address]
+
+
+@atexit.register
+def _close() -> None:
+    for pool in _POOLS.values():
+        close = getattr(pool, "close_now", None)
+        if close is not None:
+            close()
+
+
+def tasks_of(spec: str | list[Task]) -> list[Task]:
+    """The tasks of a spec such as 'builtin/level2' or 'kernelbench:DIR/level1', or the given ones."""
+    return load_tasks(spec) if isinstance(spec, str) else list(spec)
+
+
+def episode_config(settings: EpisodeConfig | dict[str, Any] | None) -> EpisodeConfig:
+    """A config from what an engine's own configuration holds; unknown keys are errors."""
+    if isinstance(settings, EpisodeConfig):
+        return settings
+    return EpisodeConfig.model_validate(dict(settings or {}))

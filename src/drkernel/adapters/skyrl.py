@@ -1,0 +1,104 @@
+"""SkyRL-Gym: the environment as a ``BaseTextEnv``. Extra: ``drkernel[skyrl]``.
+
+``register()`` makes ``env_class="drkernel"`` known; :func:`rows` makes the dataset rows that name it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
+
+from drkernel.adapters.common import InfraError, episode_config, run_sync, shared_pool, tasks_of
+from drkernel.gym.episode import Episode, EpisodeConfig, task_prompt
+from drkernel.gym.request import Pool
+from drkernel.task import Task
+
+ENV_ID = "drkernel"
+
+
+class KernelEnv(BaseTextEnv):
+    """One trajectory. ``extras`` is a dataset row as :func:`rows` makes it; ``env_config`` holds EpisodeConfig's keys
+    and optionally ``url`` of a drkernel service.
+
+    Raises :class:`InfraError` when the grader fails: SkyRL knows no masked turn, and 0 would be a lie.
+    """
+
+    def __init__(
+        self,
+        env_config: Mapping[str, Any] | None = None,
+        extras: Mapping[str, Any] | None = None,
+        *,
+        pool: Pool | None = None,
+    ):
+        super().__init__()
+        terms = {key: value for key, value in dict(env_config or {}).items() if key != "url"}
+        row = dict(extras or {})
+        if "max_turns" in row:
+            terms["turns"] = int(row["max_turns"])
+        config = episode_config(terms)
+        self.task = Task.model_validate_json(row["reward_spec"]["ground_truth"])
+        self.max_turns = config.turns
+        self._episode = Episode(pool or shared_pool(dict(env_config or {}).get("url")), config)
+        self._metrics: dict[str, Any] = {}
+
+    def init(self, prompt: list[dict[str, str]]) -> tuple[list[dict[str, str]], dict[str, Any]]:
+        """The opening conversation: the task's own prompt, after a system message of ``prompt`` where there is one."""
+        observation = run_sync(self._episode.reset(self.task))
+        system = [message for message in prompt or [] if message["role"] == "system"]
+        return [*system, {"role": "user", "content": observation.text}], {"task_id": self.task.id}
+
+    def step(self, action: str) -> BaseTextEnvStepOutput:
+        """Grade an answer."""
+        self.turns += 1
+        result = run_sync(self._episode.step(action))
+        if result.reward is None:
+            error = result.verdict.error
+            raise InfraError(f"{self.task.id}: {error.type}: {error.message}" if error else f"{self.task.id}: no grade")
+        verdict = result.verdict
+        speedup = verdict.speedup.value if verdict.speedup is not None else 0.0
+        self._metrics = {
+            "correct": float(verdict.is_correct),
+            "hack": float(verdict.is_hack),
+            "speedup": speedup if verdict.is_correct else 0.0,
+            "coverage": verdict.coverage or 0.0,
+        }
+        observations = [] if result.observation is None else [{"role": "user", "content": result.observation.text}]
+        return BaseTextEnvStepOutput(
+            observations=observations,
+            reward=result.reward,
+            done=result.done,
+            metadata={**self._metrics, "status": verdict.status},
+        )
+
+    def get_metrics(self) -> dict[str, Any]:
+        """Figures of the last turn, which SkyRL averages over episodes."""
+        return dict(self._metrics)
+
+
+def register() -> None:
+    """Make ``skyrl_gym.make("drkernel", ...)`` work; once a process."""
+    import skyrl_gym
+
+    if ENV_ID not in skyrl_gym.registry:
+        skyrl_gym.register(id=ENV_ID, entry_point="drkernel.adapters.skyrl:KernelEnv")
+
+
+def rows(tasks: str | list[Task], config: EpisodeConfig = EpisodeConfig()) -> list[dict[str, Any]]:
+    """Dataset rows for SkyRL's trainer: prompt, environment and the task itself."""
+    return [
+        {
+            "data_source": "drkernel",
+            "prompt": [{"role": "user", "content": task_prompt(task, _sized(task, config), config.prompts)}],
+            "env_class": ENV_ID,
+            "reward_spec": {"method": "rule", "ground_truth": task.model_dump_json()},
+            "extra_info": {"task_id": task.id, "index": index},
+        }
+        for index, task in enumerate(tasks_of(tasks))
+    ]
+
+
+def _sized(task: Task, config: EpisodeConfig) -> Any:
+    settings = config.settings
+    return settings if settings.profile in task.profiles else settings.model_copy(update={"profile": None})
