@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from drkernel.sim.results import SimFinding
+from drkernel.sim.executor import SimFinding
 from drkernel.verdict import CandidateError, Finding
 
 ILLEGAL = ("out_of_bounds", "misaligned")
