@@ -402,3 +402,37 @@ def test_kernels_survive_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
         values = {"x": x.data_ptr(), "out": out.data_ptr(), "n": 8, "extra": 0}
         kernel.run((1, 1, 1), [values[p.name] for p in kernel.params], memory)
         assert (out == k).all()
+
+
+# ---- threads
+
+
+@triton.jit
+def busy_kernel(x, out, n, rounds, BLOCK: tl.constexpr):
+    k = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + k, mask=k < n)
+    for _ in range(rounds):
+        value = tl.sqrt(value * value + 1.0)
+    tl.store(out + k, value, mask=k < n + 3)
+
+
+def test_threads_change_nothing() -> None:
+    """Results, counts and findings are those of one thread."""
+    n = 20_000 - 3
+    x = torch.randn(n).abs()
+    seen = []
+    for threads in (1, 4):
+        out = torch.zeros(n)
+        with executing(threads=threads) as log:
+            busy_kernel[(triton.cdiv(n, 32),)](x, out, n, 300, BLOCK=32)
+        (result,) = log.results
+        seen.append((out, result.stats.flops, result.stats.load_sectors, result.stats.programs, result.findings))
+    assert torch.equal(seen[0][0], seen[1][0])
+    assert seen[0][1:4] == seen[1][1:4]
+    assert [f.message for f in seen[0][4]] == [f.message for f in seen[1][4]]
+    assert seen[0][4][0].count == 3
+
+
+def test_threads_stop_together() -> None:
+    with pytest.raises(StepLimit), executing(threads=4, step_limit=1000):
+        busy_kernel[(256,)](torch.zeros(64), torch.zeros(64), 64, 1 << 20, BLOCK=32)

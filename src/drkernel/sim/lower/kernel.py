@@ -55,6 +55,7 @@ class Lowered:
     needs_disjoint: bool
     """valid only when no two pointer arguments share memory"""
     has_atomics: bool
+    has_prints: bool
     dynamic_pointers: bool
     """some address does not derive from one known argument"""
 
@@ -116,6 +117,7 @@ class Lowering:
             blocks=tuple(self.costs),
             needs_disjoint=self.plan.loads_fused_into_stores,
             has_atomics=any(op.name.startswith("tt.atomic") for op in ops),
+            has_prints=any(op.name == "tt.print" for op in ops),
             dynamic_pointers=self.dynamic,
         )
 
