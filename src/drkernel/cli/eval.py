@@ -77,7 +77,7 @@ def evaluate(
     if html is not None:
         from drkernel.report.verdict_html import write_page
 
-        write_page(html, verdict, task=task, candidate=source)
+        write_page(html, verdict, task=task, candidate=source, profile=chosen)
         print(f"wrote {html}", file=sys.stderr)
     raise SystemExit(EXIT_CODES.get(verdict.status, WRONG))
 

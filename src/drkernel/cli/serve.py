@@ -81,7 +81,9 @@ def _application(
         rate=limits[2],
         grace_s=limits[3],
         device=device,
-        verdict_page=lambda request, verdict: page(verdict, task=request.task, candidate=request.candidate),
+        verdict_page=lambda request, verdict: page(
+            verdict, task=request.task, candidate=request.candidate, profile=request.settings.profile
+        ),
     )
 
 

@@ -29,13 +29,13 @@ details > summary { cursor: pointer; margin: .5rem 0; } .cheat { color: #a24fd0;
 """
 
 
-def write_page(path: Path, verdict: Verdict, *, task: Task, candidate: str) -> None:
+def write_page(path: Path, verdict: Verdict, *, task: Task, candidate: str, profile: str | None) -> None:
     """Write the page of ``verdict``; the directory must exist."""
-    path.write_text(page(verdict, task=task, candidate=candidate), encoding="utf-8")
+    path.write_text(page(verdict, task=task, candidate=candidate, profile=profile), encoding="utf-8")
 
 
-def page(verdict: Verdict, *, task: Task, candidate: str) -> str:
-    """The page as text."""
+def page(verdict: Verdict, *, task: Task, candidate: str, profile: str | None) -> str:
+    """The page as text; the reference is shown at the size ``profile`` that it was graded at."""
     title = f"{verdict.task_id}: {verdict.status.replace('_', ' ')}"
     line = verdict.error.line if verdict.error else None
     body = [
@@ -47,7 +47,7 @@ def page(verdict: Verdict, *, task: Task, candidate: str) -> str:
         profile_section("Device time of one call", verdict.profile),
         profile_section("The reference's device time", verdict.reference_profile),
         f"<h2>Candidate</h2>{code_block(candidate, line)}",
-        f"<details><summary>Reference</summary>{code_block(_reference(task, verdict), None)}</details>",
+        f"<details><summary>Reference</summary>{code_block(sized_reference(task, profile), None)}</details>",
         _printed(verdict),
         _footer(verdict),
     ]
@@ -56,11 +56,6 @@ def page(verdict: Verdict, *, task: Task, candidate: str) -> str:
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
         f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>{''.join(body)}</body></html>\n"
     )
-
-
-def _reference(task: Task, verdict: Verdict) -> str:
-    profile = "tiny" if "tiny" in task.profiles else None
-    return sized_reference(task, profile)
 
 
 def _figures(verdict: Verdict) -> str:
