@@ -12,9 +12,9 @@ import json
 import os
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from pydantic import Field, ValidationError
 
@@ -39,6 +39,17 @@ class ColdstartConfig(Config):
     teacher: TeacherConfig = TeacherConfig()
     episode: EpisodeConfig = EpisodeConfig(turns=3, prompts="compact")
     concurrency: int = Field(4, ge=1, description="trajectories in flight at once")
+    source: str = Field("program", description="who answers: the program teacher, or the name of a chat model")
+
+
+class Answerer(Protocol):
+    """A teacher of one trajectory: gives (its intention, its whole answer) for the conversation so far."""
+
+    async def answer(self, messages: Sequence[dict[str, str]]) -> tuple[str, str]: ...
+
+
+MakeAnswerer = Callable[[Task, int], Answerer]
+"""(task, index) -> the teacher of that trajectory."""
 
 
 class ColdstartTurn(Config):
@@ -83,9 +94,16 @@ class Dropped(Exception):
 
 
 async def write_coldstart(
-    config: ColdstartConfig, pool: Pool, out: Path, progress: Progress | None = None
+    config: ColdstartConfig,
+    pool: Pool,
+    out: Path,
+    progress: Progress | None = None,
+    make_answerer: MakeAnswerer | None = None,
 ) -> ColdstartSummary:
     """Write ``out``: a JSON line per trajectory, ordered by index; goes on with what is there already.
+
+    ``make_answerer`` takes the program teacher's place (``config.source`` names it). Of another's trajectories the part
+    up to the best correct turn is kept; one without a correct turn, or with a hack before it, is dropped.
 
     Raises:
         ConfigError: ``out`` holds rows of another seed or teacher, or cannot be written.
@@ -98,7 +116,7 @@ async def write_coldstart(
     async def one(index: int) -> None:
         async with gate:
             try:
-                journal.write(index, await trajectory(config, pool, index, problems[index]))
+                journal.write(index, await trajectory(config, pool, index, problems[index], make_answerer))
             except Dropped as error:
                 journal.drop(index, error)
         if progress is not None:
@@ -115,21 +133,26 @@ async def write_coldstart(
     return journal.finish()
 
 
-async def trajectory(config: ColdstartConfig, pool: Pool, index: int, problem: Problem) -> ColdstartRow:
-    """Play one episode with the program teacher.
+async def trajectory(
+    config: ColdstartConfig, pool: Pool, index: int, problem: Problem, make_answerer: MakeAnswerer | None = None
+) -> ColdstartRow:
+    """Play one episode with the teacher.
 
     Raises:
-        Dropped: the judge disagrees with the teacher about a right answer, or could not grade.
+        Dropped: the judge disagrees with the teacher about a right answer, could not grade, or nothing is fit to keep.
     """
     task = make_task(problem)
-    teacher = ProgramTeacher(problem, config.teacher, random.Random(f"coldstart-{config.seed}-{index}"))
+    teacher: Answerer
+    if make_answerer is None:
+        teacher = _Program(ProgramTeacher(problem, config.teacher, random.Random(f"coldstart-{config.seed}-{index}")))
+    else:
+        teacher = make_answerer(task, index)
     episode = Episode(pool, config.episode)
     observation = await episode.reset(task, None)
     messages = [{"role": "user", "content": observation.text}]
     turns: list[ColdstartTurn] = []
     while True:
-        plan, source = teacher.next_answer()
-        answer = f"```python\n{source.strip()}\n```"
+        plan, answer = await teacher.answer(messages)
         result = await episode.step(answer)
         _check(plan, result)
         messages.append({"role": "assistant", "content": answer})
@@ -137,19 +160,45 @@ async def trajectory(config: ColdstartConfig, pool: Pool, index: int, problem: P
         if result.done or result.observation is None:
             break
         messages.append({"role": "user", "content": result.observation.text})
+    if make_answerer is not None:
+        messages, turns = _up_to_best(messages, turns)
     return ColdstartRow(
-        id=f"program-{config.seed}-{index}",
+        id=f"{config.source}-{config.seed}-{index}",
         task=task,
         messages=tuple(messages),
         turns=tuple(turns),
         provenance={
-            "teacher": "program",
+            "teacher": config.source,
             "seed": config.seed,
             "index": index,
             "family": problem.family,
             "device": config.episode.settings.device,
         },
     )
+
+
+class _Program:
+    """The program teacher, which reads nothing: its plans are drawn ahead."""
+
+    def __init__(self, teacher: ProgramTeacher):
+        self._teacher = teacher
+
+    async def answer(self, messages: Sequence[dict[str, str]]) -> tuple[str, str]:
+        plan, source = self._teacher.next_answer()
+        return plan, f"```python\n{source.strip()}\n```"
+
+
+def _up_to_best(
+    messages: list[dict[str, str]], turns: list[ColdstartTurn]
+) -> tuple[list[dict[str, str]], list[ColdstartTurn]]:
+    """The conversation up to its fastest correct turn. Raises :class:`Dropped` when none is fit to learn from."""
+    correct = [k for k, turn in enumerate(turns) if turn.status == "correct"]
+    if not correct:
+        raise Dropped("no_correct_turn", turns[-1].status)
+    best = max(correct, key=lambda k: (turns[k].speedup or 0.0, -k))
+    if any(turn.status == "hack" for turn in turns[:best]):
+        raise Dropped("hack", "a turn before the best one was condemned")
+    return messages[: 2 * best + 2], turns[: best + 1]
 
 
 def _check(plan: str, result: StepResult) -> None:
@@ -203,7 +252,7 @@ class _Journal:
                 if path == self.working:  # the line that was being written when the program was killed
                     continue
                 raise ConfigError(f"{path}, line {number}: not a cold-start row; move the file away") from None
-            if row.provenance.get("seed") != self.config.seed or row.provenance.get("teacher") != "program":
+            if row.provenance.get("seed") != self.config.seed or row.provenance.get("teacher") != self.config.source:
                 raise ConfigError(f"{path} holds trajectories of another seed or teacher; give another file")
             index = int(row.provenance["index"])
             if index < self.config.tasks and index not in self.rows:
