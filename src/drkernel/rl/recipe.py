@@ -49,6 +49,9 @@ class RolloutConfig(Config):
     sampling: SamplingConfig = SamplingConfig()
     context: int = Field(1024, ge=32, description="longest conversation in tokens")
     waves: int = Field(2, ge=1, description="parts played in turn: one is graded while the next is sampled")
+    threads: int | None = Field(
+        None, ge=1, description="threads of sampling's arithmetic; fewer leave cores to a judge on the same machine"
+    )
     dtype: Literal["same", "bf16", "int8"] = Field(
         "same", description="the sampler's weights; 'bf16' and 'int8' make a real mismatch with the trainer"
     )

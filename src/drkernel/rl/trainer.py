@@ -320,7 +320,12 @@ class Run:
     ) -> list[Trajectory]:
         """Play this rank's share of the jobs (whole groups); the trajectories of all ranks, and the sums of counts."""
         mine = [job for job in jobs if job.group % self.world.size == self.world.rank]
-        played = self.world.gather(await rollout.play(mine, on_graded))
+        threads = torch.get_num_threads()
+        torch.set_num_threads(self.recipe.rollout.threads or threads)
+        try:
+            played = self.world.gather(await rollout.play(mine, on_graded))
+        finally:
+            torch.set_num_threads(threads)
         stats = rollout.stats
         stats.tokens, stats.graded = int(self.world.sum(stats.tokens)), int(self.world.sum(stats.graded))
         return sorted(played, key=lambda trajectory: (trajectory.group, trajectory.sample))
