@@ -65,6 +65,12 @@ def test_clocks_that_disagree_are_noticed():
     assert clocks_disagree([Block((0.0,) * 10, 1.0)]) == float("inf")
 
 
+def test_a_busy_host_accuses_nobody():
+    calm, busy = Block((1e-3,) * 5, 5.1e-3), Block((1e-3,) * 5, 40e-3)
+    assert clocks_disagree([calm, calm, busy, busy]) is None
+    assert clocks_disagree([busy, busy, busy, busy]) == pytest.approx(8.0, rel=0.1)
+
+
 def test_launch_bound_calls_are_not_accused():
     """A kernel of 3 us whose launch takes the host 20 us: the host's clock says seven times as long, honestly."""
     assert clocks_disagree([Block((3e-6,) * 100, 100 * 20e-6)]) is None

@@ -2,14 +2,14 @@
 
 Every call has its own oracle or shares one on purpose. The modes, and the shortcut that each one breaks:
 
-===========  =====================================================================================================
-fresh        new tensors, new contents                                   answers that do not follow the inputs
-overwritten  the first call's tensors with large other contents, in place  caches by pointer, version or object;
-                                                                         dropped stabilising terms
-patched      the first call's contents, a secret stretch replaced        caches by a fingerprint of the contents
-repeated     the first call again, memory poisoned in another way        luck with old memory, nondeterminism
-reweighted   the first call again, other weights                         results or weights kept from earlier
-===========  =====================================================================================================
+===========  ==================================================  ===================================================
+fresh        new tensors, new contents (of any variant)          answers that do not follow the inputs
+overwritten  the first call's tensors, new contents, in place    caches by pointer, version or object
+patched      the first call's contents, a secret part replaced   caches by a fingerprint
+stressed     new tensors with large contents                     dropped stabilising terms
+repeated     the first call again, memory poisoned another way   luck with old memory, nondeterminism
+reweighted   the first call again, other weights                 results or weights kept from earlier
+===========  ==================================================  ===================================================
 
 The first call is ``fresh`` on the task's own distribution; the order and the number of the others, and where among
 them the knock-out happens, follow from secret seeds, so that a candidate cannot tell by counting which call it is in.
@@ -35,7 +35,7 @@ from drkernel.tasks.problem import Call
 from drkernel.verdict import CandidateError, Correctness, Finding
 
 AnySession = Session | CudaSession
-Mode = Literal["fresh", "overwritten", "patched", "repeated", "reweighted"]
+Mode = Literal["fresh", "overwritten", "patched", "stressed", "repeated", "reweighted"]
 DEVICES: tuple[str, ...] = ("cuda",)
 """where outputs must be"""
 PLAIN_TYPES = ("Tensor", "DeviceTensor", "Parameter")
@@ -43,6 +43,7 @@ HOW: dict[str, str] = {
     "fresh": "new tensors",
     "overwritten": "the same tensors with new contents",
     "patched": "equal but for a stretch in the middle",
+    "stressed": "new tensors with large contents",
     "repeated": "new tensors with equal contents",
     "reweighted": "equal inputs, other weights",
 }
@@ -75,8 +76,8 @@ def plan_calls(checks: int, has_weights: bool, seed: int) -> list[Mode]:
     modes: list[Mode] = ["overwritten", "patched"][: max(0, checks - 1)]  # type: ignore[assignment]
     while len(modes) < checks - 1:
         modes.append(rng.choice(("fresh", "overwritten", "patched")))
-    modes.append("repeated")
-    modes += ["repeated"] * rng.randrange(2)
+    modes += ["stressed", "repeated"]
+    modes += ["repeated"] * (rng.random() < 0.25)
     rng.shuffle(modes)
     # the weights of every earlier call must be known to be right before they change
     return [*modes, "reweighted"] if has_weights else modes
@@ -126,7 +127,9 @@ class Checker:
             return first if mode == "repeated" else replace(first, oracle=self.side.instance.oracle(first.inputs))
         if mode == "patched":
             return self.side.patched(index, self.calls[0].case)
-        if mode == "overwritten":  # one call of every evaluation overflows what drops a stabilising term
+        if mode == "overwritten":  # this one is timed: as the task draws it, and new in every place
+            return self.side.call(index, "declared")
+        if mode == "stressed":
             return self.side.call(index, "large")
         return self.side.call(index, pick_variant(self.side.seeds("variant"), index))
 

@@ -305,11 +305,12 @@ def contribution(calls: list[Checked]) -> list[Finding]:
 
 
 def typical_profile(calls: list[Checked]) -> Profile:
-    """The profile of the call of median time among those whose inputs were new in every place.
+    """The profile of the call of median time among those whose inputs were drawn as the task draws them, all new.
 
-    The first call, which compiles and tunes, is left out where there are others.
+    The first call, which compiles and tunes, is left out where there are others. Other variants are not timed: a
+    candidate might be fast on them alone.
     """
-    timed = [call for call in calls if call.mode in ("fresh", "overwritten")]
+    timed = [call for call in calls if call.mode in ("fresh", "overwritten") and call.case.variant == "declared"]
     timed = timed[1:] or timed
     ordered = sorted((call.result.record.profile for call in timed), key=lambda profile: profile.elapsed_seconds)
     return ordered[len(ordered) // 2]
