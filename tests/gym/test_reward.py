@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from drkernel.gym.reward import RewardConfig, clip_speedup, reward
-from drkernel.verdict import Speedup, Verdict
+from drkernel.verdict import Profile, ProfileRow, Speedup, Verdict
 
 
 def verdict(status="correct", speedup=None, low=None, coverage=None) -> Verdict:
@@ -77,3 +77,43 @@ def test_total_is_the_sum_of_parts_and_grows_with_speed(ratio, coverage, w_c, w_
     assert got.total == pytest.approx(got.correctness + got.speedup + got.coverage + got.penalty)
     faster = reward(verdict(speedup=ratio * 1.1, coverage=coverage), config)
     assert faster.total >= got.total - 1e-9
+
+
+def profile(custom: float, library: float) -> Profile:
+    rows = [("mine", "custom", custom), ("aten.mm", "library", library)]
+    total = custom + library
+    return Profile(
+        kind="modelled",
+        device="sim:h200",
+        rows=tuple(
+            ProfileRow(name=name, owner=owner, calls=1, seconds=seconds, share=seconds / total)
+            for name, owner, seconds in rows
+            if seconds
+        ),
+        total_seconds=total,
+        elapsed_seconds=total,
+    )
+
+
+def test_a_kernel_that_wastes_time_cannot_raise_replaced_coverage():
+    """The reference spends 10 us; PyTorch still spends 8 of them, the own kernel 2, or 72 when padded."""
+    config = RewardConfig(coverage_from="replaced")
+    for custom, plain in ((2e-6, 0.2), (72e-6, 0.9)):
+        mine = profile(custom, 8e-6)
+        lazy = verdict(coverage=mine.coverage).model_copy(
+            update={"profile": mine, "reference_profile": profile(0.0, 10e-6)}
+        )
+        assert reward(lazy).coverage == pytest.approx(0.5 * plain)
+        assert reward(lazy, config).coverage == pytest.approx(0.5 * 0.2)
+
+
+def test_replaced_coverage_is_full_when_nothing_is_left_and_never_negative():
+    config = RewardConfig(coverage_from="replaced")
+    done = verdict(coverage=1.0).model_copy(
+        update={"profile": profile(5e-6, 0.0), "reference_profile": profile(0.0, 10e-6)}
+    )
+    worse = verdict(coverage=0.5).model_copy(
+        update={"profile": profile(20e-6, 20e-6), "reference_profile": profile(0.0, 10e-6)}
+    )
+    assert reward(done, config).coverage == 0.5 and reward(worse, config).coverage == 0.0
+    assert reward(verdict(coverage=0.5), config).coverage == 0.25, "without profiles the plain coverage counts"

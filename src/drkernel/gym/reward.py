@@ -26,6 +26,11 @@ class RewardConfig(Config):
     speedup_from: Literal["value", "low"] = Field(
         "value", description="'low' takes the lower end of the interval: noise cannot earn reward"
     )
+    coverage_from: Literal["candidate", "replaced"] = Field(
+        "candidate",
+        description="'replaced' counts no more than the share of the reference's device time that PyTorch no longer "
+        "spends: an own kernel that wastes time cannot raise it",
+    )
     penalty: float = Field(0.0, le=0, description="reward of an answer that is wrong or does not run")
     hack_penalty: float | None = Field(None, le=0, description="reward of a condemned answer; None means `penalty`")
 
@@ -58,6 +63,16 @@ def clip_speedup(speedup: float, config: RewardConfig) -> float:
     return min(speedup, config.speedup_max)
 
 
+def counted_coverage(verdict: Verdict, config: RewardConfig) -> float:
+    """The coverage that counts, in [0, 1]: the verdict's, or less under ``coverage_from="replaced"``."""
+    coverage = min(1.0, verdict.coverage or 0.0)
+    if config.coverage_from == "candidate" or verdict.profile is None or verdict.reference_profile is None:
+        return coverage
+    left = sum(row.seconds for row in verdict.profile.rows if row.owner != "custom")
+    whole = verdict.reference_profile.total_seconds
+    return max(0.0, min(coverage, 1.0 - left / whole)) if whole > 0 else coverage
+
+
 def reward(verdict: Verdict, config: RewardConfig = RewardConfig()) -> Reward:
     """The reward of ``verdict`` under ``config``. A speedup or coverage that is not known earns 0."""
     if verdict.status == "infra_error":
@@ -68,6 +83,6 @@ def reward(verdict: Verdict, config: RewardConfig = RewardConfig()) -> Reward:
         return Reward(total=penalty, penalty=penalty)
     ratio = 0.0 if verdict.speedup is None else getattr(verdict.speedup, config.speedup_from)
     speedup = config.speedup_weight * clip_speedup(ratio, config)
-    coverage = config.coverage_weight * min(1.0, verdict.coverage or 0.0)
+    coverage = config.coverage_weight * counted_coverage(verdict, config)
     total = config.correct_weight + speedup + coverage
     return Reward(total=total, correctness=config.correct_weight, speedup=speedup, coverage=coverage)
