@@ -56,6 +56,7 @@ FAMILIES: dict[str, Family] = {
         Family("two_binaries", "train", "pointwise", before=("same", "unary*", "same")),
         Family("gain_bias", "train", "pointwise", before=("gain", "bias", "unary*")),
         Family("binary_bias", "train", "pointwise", before=("same", "unary*", "bias")),
+        Family("bias_binary", "train", "pointwise", before=("bias", "same")),
         Family("reduce", "train", "row", REDUCTIONS, before=("unary", "unary*"), after=("unary*",)),
         Family("binary_reduce", "train", "row", REDUCTIONS, before=("same", "unary*"), after=("unary*",)),
         Family("bias_reduce", "train", "row", REDUCTIONS, before=("bias", "unary*")),
