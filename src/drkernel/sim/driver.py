@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from drkernel.sim.frontend import warm
 from drkernel.sim.kernel import SimKernel
 from drkernel.sim.spec import GPUSpec
 
@@ -130,6 +131,7 @@ def triton_on(driver: SimDriver) -> Iterator[None]:
     import triton.testing
     from triton.runtime import driver as triton_driver
 
+    warm()
     original = compiler_module.compile
 
     def compile(src: Any, target: Any = None, options: Any = None, *args: Any, **kwargs: Any) -> Any:

@@ -16,7 +16,7 @@ from drkernel.sim.accounts import Accounts, Counters, LaunchRecord
 from drkernel.sim.compile_target import KernelResources, TargetCompileError, compile_for_target
 from drkernel.sim.cost.inflight import bytes_in_flight
 from drkernel.sim.cost.launch import launch_cost
-from drkernel.sim.executor import Checks, LaunchResult, SimFinding, compile_ttir
+from drkernel.sim.executor import Checks, LaunchResult, SimFinding, compile_ttir, prepare
 from drkernel.sim.heap import POISONS, DeviceHeap, Held, poison
 from drkernel.sim.interfere import HostReads, Interference, disturb_changes, flat_extent
 from drkernel.sim.memory import MemoryMap
@@ -50,6 +50,7 @@ class DeviceEngine:
             raise ValueError(f"checks must be 'auto', 'full' or 'off', not {checks!r}")
         if depth not in get_args(Depth):
             raise ValueError(f"depth must be 'ttir' or 'full', not {depth!r}")
+        prepare()
         self.spec = spec
         self.checks = checks
         self.depth = depth

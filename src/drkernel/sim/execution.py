@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from drkernel.sim.lower.jit import Native
+from drkernel.sim.lower.jit import Code, Native
 from drkernel.sim.lower.kernel import Lowered
 from drkernel.sim.lower.runtime import ATOMIC_BUCKETS, FINDING_WORDS, PRINT_WORDS, Ctx, Entry, Kind, Status
 from drkernel.sim.memory import Allocation, MemoryMap
@@ -55,14 +55,14 @@ class Launch:
         name: str,
         params: tuple[Param, ...],
         lowered: Lowered,
-        native: Native,
+        code: Code,
         grid: tuple[int, int, int],
         args: Sequence[int | float],
         memory: MemoryMap,
         checks: Checks,
         limits: Limits,
     ):
-        self.name, self.params, self.lowered, self.native = name, params, lowered, native
+        self.name, self.params, self.lowered, self.code = name, params, lowered, code
         self.grid, self.args, self.memory, self.checks, self.limits = grid, args, memory, checks, limits
         # races are only looked for where programs cannot have agreed on an order through atomics
         self.race = checks.race and not lowered.has_atomics
@@ -116,21 +116,27 @@ class Launch:
         return worker
 
     def _execute(self, programs: int) -> list[_Worker]:
-        """Run all programs: the first few here, the rest on several threads when they will take long."""
-        first = self._worker()
-        threads = self._threads()
-        head = programs if threads == 1 else min(programs, max(1, programs // 32))
+        """Run all programs: a few first; by what they took, the rest in optimised code or on several threads."""
+        first, threads = self._worker(), self._threads()
+        native, head = self.code.now(), min(programs, max(1, programs // 32))
         started = time.perf_counter()
-        self.native.call(first.ctx.ctypes.data, 0, head)
-        expected = (time.perf_counter() - started) * (programs - head) / max(1, head)
+        native.call(first.ctx.ctypes.data, 0, head)
+        spent = time.perf_counter() - started
+        self.code.spend(spent)
         if head == programs or first.ctx[Ctx.STATUS]:
             return [first]
-        if expected < _WORTH_THREADS:
-            self.native.call(first.ctx.ctypes.data, head, programs)
-            return [first]
-        return self._in_parallel(first, head, programs, threads)
+        expected = spent * (programs - head) / head
+        native = self.code.for_work(expected)
+        started = time.perf_counter()
+        if threads == 1 or expected < _WORTH_THREADS:
+            native.call(first.ctx.ctypes.data, head, programs)
+            workers = [first]
+        else:
+            workers = self._in_parallel(native, first, head, programs, threads)
+        self.code.spend(time.perf_counter() - started)
+        return workers
 
-    def _in_parallel(self, first: _Worker, head: int, programs: int, threads: int) -> list[_Worker]:
+    def _in_parallel(self, native: Native, first: _Worker, head: int, programs: int, threads: int) -> list[_Worker]:
         chunk = max(1, (programs - head) // (8 * threads))
         starts = iter(range(head, programs, chunk))
         guard = threading.Lock()
@@ -141,7 +147,7 @@ class Launch:
                     start = next(starts, None)
                 if start is None:
                     return
-                self.native.call(worker.ctx.ctypes.data, start, min(programs, start + chunk))
+                native.call(worker.ctx.ctypes.data, start, min(programs, start + chunk))
 
         workers = [first, *(self._worker() for _ in range(threads - 1))]
         helpers = [threading.Thread(target=work, args=(worker,), daemon=True) for worker in workers[1:]]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from drkernel.sim.execution import Launch, Limits
-from drkernel.sim.lower.jit import Native, build
+from drkernel.sim.lower.jit import Code, prepare
 from drkernel.sim.lower.kernel import Lowered, Lowering
 from drkernel.sim.memory import MemoryMap
 from drkernel.sim.results import Checks, LaunchResult, LaunchStats, Param, SimFinding, StepLimit
@@ -31,7 +31,7 @@ class _Variant:
     """One native build of a kernel."""
 
     lowered: Lowered
-    native: Native
+    code: Code
 
 
 @dataclass
@@ -101,14 +101,16 @@ class CompiledKernel:
         disjoint = len(bases) == len(set(bases))
         variant = self.variant(checks.uninitialized or checks.race, disjoint)
         limits = Limits(step_limit, time_limit, threads)
-        return Launch(self.name, self.params, variant.lowered, variant.native, grid, args, memory, checks, limits).run()
+        return Launch(self.name, self.params, variant.lowered, variant.code, grid, args, memory, checks, limits).run()
 
 
 def _compiled(lowered: Lowered) -> _Variant:
+    code = Code(lowered.text, lowered.symbol)
     try:
-        return _Variant(lowered, build(lowered.text, lowered.symbol))
+        code.now()
     except RuntimeError as error:  # LLVM's reader and verifier: element types or values that contradict each other
         raise TTIRError(f"the kernel makes no valid native code: {str(error)[:400]}") from error
+    return _Variant(lowered, code)
 
 
 _CACHE_SIZE = 256
@@ -140,5 +142,5 @@ def compile_ttir(text: str, *, name: str | None = None) -> CompiledKernel:
 
 __all__ = [
     "Checks", "CompiledKernel", "LaunchResult", "LaunchStats", "Param", "SimFinding", "StepLimit", "TTIRError",
-    "UnsupportedOp", "compile_ttir",
+    "UnsupportedOp", "compile_ttir", "prepare",
 ]  # fmt: skip

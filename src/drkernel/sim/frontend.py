@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,12 @@ def ttir_text(src: Any, target: Any, options: Any) -> str:
     _run_passes(module)
     text = str(module)
     return _inlined(text, context) if "tt.call @" in text else text
+
+
+def warm() -> None:
+    """Import now what Triton imports at a process's first launch (some 40 ms of Gluon's modules)."""
+    with contextlib.suppress(ImportError):  # not in every version
+        importlib.import_module("triton.experimental.gluon.nvidia.hopper")
 
 
 def _inlined(text: str, context: Any) -> str:

@@ -1,16 +1,25 @@
-"""LLVM IR to native code in this process, by llvmlite's MCJIT."""
+"""LLVM IR to native code in this process, by llvmlite's MCJIT, in two tiers.
+
+Code starts in the quick tier: built four times faster, two to four times slower to run. It is built again with all
+optimisation once it has run, or is about to run, for long enough to repay that. Passes over the IR are not worth their
+time (``docs/executor.md``): the text is written the way it should run.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import ctypes.util
 import threading
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import Any
 
 import llvmlite.binding as llvm
 
 from drkernel.sim.lower.helpers import SYMBOLS, helpers
+
+PROMOTE_AFTER = 7.0
+"""running time of quick code, as a multiple of what building it took, after which it is built optimised"""
 
 _PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 _lock = threading.Lock()
@@ -19,53 +28,90 @@ _helpers: Any = None
 
 @dataclass(frozen=True)
 class Native:
-    """A compiled kernel; the code lives as long as this does."""
+    """Compiled code; it lives as long as this does."""
 
     engine: Any
     call: Any
     """``call(context, first, last)``; releases the interpreter lock"""
 
 
-def build(text: str, symbol: str) -> Native:
-    """Compile a module and return its function ``symbol``."""
-    with _lock:
-        _install_helpers()
-    machine = _machine()  # an engine owns its machine and deletes it: never share one
+@dataclass
+class Code:
+    """One kernel's code in whichever tier it is. Safe to use from several threads."""
+
+    text: str
+    symbol: str
+    optimised: bool = False
+    _native: Native | None = None
+    _build_seconds: float = 0.0
+    _spent: float = 0.0
+    _guard: threading.Lock = field(default_factory=threading.Lock)
+
+    def now(self) -> Native:
+        """The code as it is, built if need be.
+
+        Raises:
+            RuntimeError: LLVM refuses the text.
+        """
+        with self._guard:
+            if self._native is None:
+                started = time.perf_counter()
+                self.optimised = PROMOTE_AFTER <= 0
+                self._native = build(self.text, self.symbol, optimise=self.optimised)
+                self._build_seconds = time.perf_counter() - started
+            return self._native
+
+    def for_work(self, seconds: float) -> Native:
+        """The code to go on with when ``seconds`` of work (at the present speed) lie ahead."""
+        native = self.now()
+        with self._guard:
+            if not self.optimised and self._spent + seconds > PROMOTE_AFTER * self._build_seconds:
+                self.optimised = True
+                native = self._native = build(self.text, self.symbol, optimise=True)
+            return native
+
+    def spend(self, seconds: float) -> None:
+        """Note that the code ran."""
+        self._spent += seconds
+
+
+def build(text: str, symbol: str, *, optimise: bool) -> Native:
+    """Compile a module and return its function ``symbol``.
+
+    Raises:
+        RuntimeError: the text is not valid LLVM IR.
+    """
+    prepare()
+    machine = _machine(2 if optimise else 0)  # an engine owns its machine and deletes it: never share one
     module = llvm.parse_assembly(text)
     module.verify()  # also refuses values used where their definition does not reach
-    tuning = llvm.create_pipeline_tuning_options(speed_level=1)
-    tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_unrolling = False
-    passes = llvm.create_new_module_pass_manager()
-    passes.add_sroa_pass()
-    passes.add_instruction_combine_pass()
-    passes.add_simplify_cfg_pass()
-    passes.run(module, llvm.create_pass_builder(machine, tuning))
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
     return Native(engine, _PROTOTYPE(engine.get_function_address(symbol)))
 
 
-def _machine() -> Any:
+def _machine(level: int) -> Any:
     """This CPU with all its vector instructions."""
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2, jit=True
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=level, jit=True
     )
 
 
-def _install_helpers() -> None:
-    """Compile what every kernel calls, once in a process."""
+def prepare() -> None:
+    """Compile what every kernel calls, once in a process (some 25 ms): a launch does it where nobody did before."""
     global _helpers
-    if _helpers is not None:
-        return
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    libm = ctypes.util.find_library("m")
-    if libm is not None:
-        llvm.load_library_permanently(libm)
-    machine = _machine()
-    module = llvm.parse_assembly(helpers())
-    module.verify()
-    _helpers = llvm.create_mcjit_compiler(module, machine)
-    _helpers.finalize_object()
-    for name in SYMBOLS:
-        llvm.add_symbol(name, _helpers.get_function_address(name))
+    with _lock:
+        if _helpers is not None:
+            return
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        libm = ctypes.util.find_library("m")
+        if libm is not None:
+            llvm.load_library_permanently(libm)
+        module = llvm.parse_assembly(helpers())
+        module.verify()
+        engine = llvm.create_mcjit_compiler(module, _machine(2))
+        engine.finalize_object()
+        for name in SYMBOLS:
+            llvm.add_symbol(name, engine.get_function_address(name))
+        _helpers = engine
