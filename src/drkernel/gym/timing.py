@@ -106,7 +106,7 @@ def _to_device(model: nn.Module, link: DeviceLink, engine: DeviceEngine) -> nn.M
         if id(tensor) not in moved:
             on_device = _upload(tensor, link, engine)
             if isinstance(tensor, nn.Parameter):
-                on_device = nn.Parameter(on_device, requires_grad=False)
+                on_device = nn.Parameter(on_device, requires_grad=tensor.requires_grad)  # torch.matmul looks at it
             moved[id(tensor)] = on_device
         return moved[id(tensor)]
 
