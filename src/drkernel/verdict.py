@@ -12,7 +12,6 @@ from pydantic import Field
 
 from drkernel.config import Config
 
-
 Status = Literal[
     "correct", "incorrect", "compile_error", "runtime_error", "timeout", "out_of_memory", "hack", "infra_error"
 ]

@@ -39,7 +39,7 @@ class LoraConfig(Config):
     """Low-rank adapters (needs the peft package)."""
 
     rank: int = Field(16, ge=1)
-    alpha: float = Field(32.0, gt=0)
+    alpha: int = Field(32, ge=1)
     dropout: float = Field(0.0, ge=0, lt=1)
     targets: tuple[str, ...] = Field(("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"))
 
