@@ -140,7 +140,13 @@ def compile_ttir(text: str, *, name: str | None = None) -> CompiledKernel:
     return kernel
 
 
+def clear_cache() -> None:
+    """Forget every kernel; those still referred to go on working."""
+    with _cache_lock:
+        _cache.clear()
+
+
 __all__ = [
     "Checks", "CompiledKernel", "LaunchResult", "LaunchStats", "Param", "SimFinding", "StepLimit", "TTIRError",
-    "UnsupportedOp", "compile_ttir", "prepare",
+    "UnsupportedOp", "clear_cache", "compile_ttir", "prepare",
 ]  # fmt: skip

@@ -13,7 +13,8 @@ from all_cases import CASES, REACHABLE
 from harness import executing
 
 from drkernel import sim
-from drkernel.sim.executor import Checks
+from drkernel.sim.executor import Checks, clear_cache
+from drkernel.sim.lower import jit
 
 HERE = Path(__file__).parent
 
@@ -37,6 +38,16 @@ def test_there_are_enough_cases() -> None:
 
 @pytest.mark.parametrize("name", _parameters())
 def test_case(name: str) -> None:
+    errors = _errors(name, Checks())
+    assert not errors, "\n".join(errors)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _parameters())
+def test_case_optimised(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short launches run in the quick tier; long ones in optimised code, which must compute the same."""
+    monkeypatch.setattr(jit, "PROMOTE_AFTER", 0.0)
+    clear_cache()
     errors = _errors(name, Checks())
     assert not errors, "\n".join(errors)
 

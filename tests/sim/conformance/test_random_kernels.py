@@ -11,7 +11,8 @@ import torch
 from harness import executing
 from random_kernels import HEADER, Program, generate
 
-from drkernel.sim.executor import Checks
+from drkernel.sim.executor import Checks, clear_cache
+from drkernel.sim.lower import jit
 
 FAST, SLOW = range(24), range(24, 224)
 
@@ -52,8 +53,12 @@ def _run(seeds: range, folder: Path, checks: Checks) -> list[str]:
     return problems
 
 
+@pytest.mark.parametrize("tier", ["quick", "optimised"])
 @pytest.mark.parametrize("checks", [Checks(), Checks(uninitialized=True, race=True)], ids=["plain", "checked"])
-def test_random_kernels(tmp_path: Path, checks: Checks) -> None:
+def test_random_kernels(tmp_path: Path, checks: Checks, tier: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if tier == "optimised":
+        monkeypatch.setattr(jit, "PROMOTE_AFTER", 0.0)
+    clear_cache()
     assert not _run(FAST, tmp_path, checks)
 
 

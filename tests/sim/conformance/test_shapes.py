@@ -17,12 +17,15 @@ from kernels_elementwise import add_kernel, strided_kernel
 from kernels_matmul import run_matmul
 from kernels_nn import online_softmax_kernel, softmax_kernel
 
+from drkernel.sim.lower import jit
+
 COMMON = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(scope="module")
 def log() -> Iterator[Log]:
-    with executing() as running:
+    with pytest.MonkeyPatch.context() as patch, executing() as running:
+        patch.setattr(jit, "PROMOTE_AFTER", 0.0)  # the quick tier runs the other tests
         yield running
 
 
