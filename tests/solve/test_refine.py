@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from solve_fakes import FunctionModel, TextPool, answer, make_tasks
 
-from drkernel.solve.chat import ContextFull, ModelError
+from drkernel.solve.chat import ContextFull, ModelError, Sampling, count_tokens
 from drkernel.solve.prompt import Prompts
 from drkernel.solve.refine import ContextConfig, RefineConfig, Refinement, best_of
 
@@ -83,6 +83,33 @@ def test_a_model_that_refuses_the_length_ends_it_too():
 
     played, _ = play(function, turns=3)
     assert played.end == "context" and len(played.attempts) == 1 and "4096" in played.detail
+
+
+def test_a_managed_conversation_is_cut_early_where_it_would_not_fit():
+    speeds = (1.1, 1.5, 1.2, 1.9, 1.3, 1.4)
+    context = ContextConfig(keep=2, turns_per_iteration=5, max_tokens=500 + 3000)
+    terms = {"turns": 6, "context": context, "sampling": Sampling(max_tokens=500)}
+    played, model = play(lambda call: answer(speeds[call.turn - 1], "x" * 3700), **terms)
+    assert played.end == "turns" and len(played.attempts) == 6
+    assert [a.shown for a in played.attempts[:3]] == [(), ((1, 0),), ((1, 0), (2, 0))]
+    assert played.attempts[3].shown == ((2, 0), (3, 0)) and played.attempts[4].shown == ((2, 0), (4, 0))
+    assert [a.iteration for a in played.attempts] == [1, 1, 1, 2, 3, 4]
+    assert all(count_tokens(call.messages) + 500 <= 3500 for call in model.calls)
+
+
+@pytest.mark.parametrize("keep", [2, None])
+def test_a_model_that_refuses_the_length_is_shown_less_where_that_is_allowed(keep):
+    def function(call):
+        if len(call.messages) > 3:
+            raise ContextFull("too long")
+        return answer(1 + call.turn / 10)
+
+    played, model = play(function, turns=4, context=ContextConfig(keep=keep))
+    assert played.end == ("turns" if keep else "context") and len(played.attempts) == (4 if keep else 2)
+    if keep:
+        assert [a.shown for a in played.attempts] == [(), ((1, 0),), ((2, 0),), ((3, 0),)]
+        again, model = play(function, turns=5, context=ContextConfig(keep=keep), done=played.attempts)
+        assert again.attempts[:4] == played.attempts and [call.turn for call in model.calls][-1] == 5
 
 
 def test_a_model_that_fails_leaves_what_is_there():

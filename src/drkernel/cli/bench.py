@@ -53,7 +53,9 @@ def bench(
     match: Annotated[str | None, typer.Option(help="only tasks whose id contains this text")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="so many tasks, evenly from the list")] = None,
     precision: Annotated[str | None, typer.Option(help="declared precision of foreign tasks")] = None,
-    scale: Annotated[str | None, typer.Option(help="shrink foreign tasks: tiny, small or full (sim: tiny)")] = None,
+    scale: Annotated[
+        str | None, typer.Option(help="shrink foreign tasks: tiny, small or full (sim: tiny, else small)")
+    ] = None,
     all_tasks: Annotated[
         bool, typer.Option("--all-tasks", help="keep tasks that the gate finds ill-conditioned")
     ] = False,

@@ -13,6 +13,9 @@ from drkernel.tasks.gate import GateReport, admit
 from drkernel.tasks.loaders import load_tasks
 from drkernel.tasks.scale import LIMITS, scale_task
 
+SIMULATED = ("tiny", "small")
+"""Limits that a simulated GPU is shrunk to: the second where the first cannot be reached."""
+
 
 @dataclass
 class Prepared:
@@ -80,30 +83,41 @@ def prepare(
     """Make foreign tasks fit ``device`` and leave out what cannot tell a right answer from a wrong one.
 
     Built-in tasks have size profiles and passed the gate already. ``scale`` names the limits to shrink to ("tiny",
-    "small", "full"); None shrinks to "tiny" on a simulated GPU and leaves sizes alone on a real one.
+    "small", "full"); None leaves sizes alone on a real GPU, and on a simulated one shrinks to "tiny", or where weights
+    alone are more, to "small".
     """
     if scale is not None and scale not in LIMITS:
         raise ConfigError(f"--scale {scale!r} is unknown; there are: {', '.join(LIMITS)}")
-    if scale is None and device.startswith("sim:"):
-        scale = "tiny"
+    scales = (scale,) if scale is not None else SIMULATED if device.startswith("sim:") else ()
     prepared = Prepared()
     for number, task in enumerate(tasks, 1):
         if task.provenance.source in ("builtin", "generated") or (profile is not None and profile in task.profiles):
             prepared.tasks.append(task)
         else:
-            _prepare_one(task, scale, keep_ill_conditioned, prepared)
+            _prepare_one(task, scales, keep_ill_conditioned, prepared)
         if progress is not None:
             progress(number, len(tasks))
     return prepared
 
 
-def _prepare_one(task: Task, scale: str | None, keep: bool, prepared: Prepared) -> None:
-    if scale is not None:
+def shrink(task: Task, scales: Sequence[str]) -> tuple[Task, GateReport] | str:
+    """The task at the first of ``scales`` that it fits, and the gate's report; or why it fits none."""
+    reason = ""
+    for scale in scales:
         result = scale_task(task, LIMITS[scale])
-        if not result.fits or result.report is None:
-            prepared.left_out[task.id] = result.reason or f"does not fit the limits of {scale!r}"
+        if result.fits and result.report is not None:
+            return result.task, result.report
+        reason = result.reason or f"does not fit the limits of {scale!r}"
+    return reason
+
+
+def _prepare_one(task: Task, scales: Sequence[str], keep: bool, prepared: Prepared) -> None:
+    if scales:
+        shrunk = shrink(task, scales)
+        if isinstance(shrunk, str):
+            prepared.left_out[task.id] = shrunk
             return
-        task, report = result.task, result.report
+        task, report = shrunk
     else:
         report = admit(task, None)
     reason = why_not(report)

@@ -2,7 +2,8 @@
 
 *Vanilla* keeps every turn in the conversation until its context is full. *Context-managed* (sequential test-time
 scaling, arXiv 2602.05885) works in iterations: before each, the conversation is cut to the task and the best ``keep``
-earlier turns by reward, in the order they were made. *Breadth* draws several answers a turn; the best goes on.
+earlier turns by reward, in the order they were made; one that would not fit the context is cut before its time.
+*Breadth* draws several answers a turn; the best goes on.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ class ContextConfig(Config):
     )
     turns_per_iteration: int = Field(5, ge=1, description="turns between two cuts; only with `keep`")
     max_tokens: int | None = Field(
-        None, ge=1, description="stop when conversation and answer would exceed this; None asks until the model refuses"
+        None,
+        ge=1,
+        description="conversation and answer may not exceed this: without `keep` the trajectory ends there, with it "
+        "the conversation is cut before its time; None asks until the model refuses",
     )
 
 
@@ -139,6 +143,7 @@ class Refinement:
         self._done = {attempt.position: attempt for attempt in done}
         self._on_attempt = on_attempt
         self._shown: list[Attempt] = []
+        self._iteration, self._since_cut = 1, 0
         self._opening = prompts.opening(task, config.settings)
         settings = config.settings
         unsized = settings.profile is not None and settings.profile not in task.profiles
@@ -161,18 +166,14 @@ class Refinement:
 
     async def _turn(self, turn: int) -> End | None:
         """One turn; why the trajectory ends with it, if it does."""
-        context = self.config.context
-        iteration = 1
-        if context.keep is not None:
-            iteration = 1 + (turn - 1) // context.turns_per_iteration
-            if turn > 1 and (turn - 1) % context.turns_per_iteration == 0:
-                self._shown = kept_turns(self.attempts, context.keep)
-        messages = self.conversation()
-        if context.max_tokens is not None:
-            needed = count_tokens(messages) + self.config.sampling.max_tokens
-            if needed > context.max_tokens:
-                raise ContextFull(f"about {needed:,} tokens are over the context of {context.max_tokens:,}")
-        made = await self._branches(turn, iteration, tuple(messages))
+        self._choose_shown(turn)
+        while True:
+            try:
+                made = await self._branches(turn, tuple(self.conversation()))
+                break
+            except ContextFull:
+                if not self._drop_one():
+                    raise
         graded = [attempt for attempt in made if attempt.reward is not None]
         if not graded:
             return "infra_error" if self.config.infra == "stop" else None
@@ -190,12 +191,44 @@ class Refinement:
             messages.append(Message(role="user", content=attempt.feedback))
         return messages
 
-    async def _branches(self, turn: int, iteration: int, messages: tuple[Message, ...]) -> list[Attempt]:
+    def _choose_shown(self, turn: int) -> None:
+        """Which earlier attempts this turn is shown. Raises :class:`ContextFull` when not even the task fits."""
+        context, iteration = self.config.context, self._iteration
+        taken_up = self._done.get((turn, 0))
+        if taken_up is not None:  # as it was, also where the model itself had refused more
+            made = {attempt.position: attempt for attempt in self.attempts}
+            self._shown = [made[position] for position in taken_up.shown if position in made]
+            iteration = taken_up.iteration
+        elif context.keep is not None and self._since_cut >= context.turns_per_iteration:
+            self._shown = kept_turns(self.attempts, context.keep)
+            iteration += 1
+        self._since_cut = 1 if iteration != self._iteration else self._since_cut + 1
+        self._iteration = iteration
+        while taken_up is None and self._too_long(messages := self.conversation()):
+            if not self._drop_one():
+                needed = count_tokens(messages) + self.config.sampling.max_tokens
+                raise ContextFull(f"about {needed:,} tokens are over the context of {context.max_tokens:,}")
+
+    def _drop_one(self) -> bool:
+        """Cut a conversation that is too long before its time, or to one turn less; False when that is not to be."""
+        keep = self.config.context.keep
+        if keep is None or not self._shown:
+            return False
+        if self._since_cut > 1:
+            self._iteration += 1
+            self._since_cut = 1
+        self._shown = kept_turns(self.attempts, min(keep, len(self._shown) - 1))
+        return True
+
+    def _too_long(self, messages: list[Message]) -> bool:
+        limit = self.config.context.max_tokens
+        return limit is not None and count_tokens(messages) + self.config.sampling.max_tokens > limit
+
+    async def _branches(self, turn: int, messages: tuple[Message, ...]) -> list[Attempt]:
         """All answers of a turn. One that fails ends the others, after those that came were graded and recorded."""
         shown = tuple(attempt.position for attempt in self._shown)
         jobs = [
-            asyncio.ensure_future(self._attempt(turn, branch, iteration, shown, messages))
-            for branch in range(self.config.breadth)
+            asyncio.ensure_future(self._attempt(turn, branch, shown, messages)) for branch in range(self.config.breadth)
         ]
         try:
             results = await asyncio.gather(*jobs, return_exceptions=True)
@@ -208,7 +241,7 @@ class Refinement:
         return [result for result in results if isinstance(result, Attempt)]
 
     async def _attempt(
-        self, turn: int, branch: int, iteration: int, shown: tuple[tuple[int, int], ...], messages: tuple[Message, ...]
+        self, turn: int, branch: int, shown: tuple[tuple[int, int], ...], messages: tuple[Message, ...]
     ) -> Attempt:
         if (kept := self._done.get((turn, branch))) is not None:
             self.attempts.append(kept)
@@ -222,7 +255,7 @@ class Refinement:
             sample=self.sample,
             turn=turn,
             branch=branch,
-            iteration=iteration,
+            iteration=self._iteration,
             shown=shown,
             reply=reply,
             code=code,

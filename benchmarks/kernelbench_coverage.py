@@ -1,0 +1,246 @@
+"""How much of the public KernelBench runs here: every file loaded, shrunk, gated, and graded on the simulated GPU.
+
+    git clone https://github.com/ScalingIntelligence/KernelBench
+    python benchmarks/kernelbench_coverage.py KernelBench            # prints the counts
+    python benchmarks/kernelbench_coverage.py KernelBench --write    # also writes docs/results/kernelbench_coverage.md
+
+The candidate of each task is its own reference under the name ModelNew: the judge must find its outputs right on every
+call and no faster or slower than the reference, and then condemn it for launching no kernel. What differs from that is
+a task that does not run here, and is listed with its reason. Needs no GPU; about ten minutes on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing as mp
+import os
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "results" / "kernelbench_coverage.md"
+LIMIT_S = 1800
+"""Wall seconds after which a task is given up; generous, so that a busy machine does not change the counts."""
+Row = dict[str, Any]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path, help="a checkout of KernelBench")
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
+    parser.add_argument("--rows", type=Path, help="JSONL of results; taken up again when it is there")
+    parser.add_argument("--match", default="", help="only tasks whose id contains this")
+    arguments = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    rows = survey(arguments.directory, arguments.match, arguments.rows)
+    print(summary_table(rows))
+    for row in rows:
+        if row["outcome"] != "runs":
+            print(f"{row['id']}: {row['outcome']}: {row['reason']}")
+    if arguments.write:
+        PAGE.write_text(page(rows, commit_of(arguments.directory)), encoding="utf-8")
+        print(f"wrote {PAGE}")
+    return 0
+
+
+def survey(directory: Path, match: str, kept: Path | None) -> list[Row]:
+    """A row for every task, in order; ``kept`` holds rows of an earlier start."""
+    from drkernel.tasks.loaders import load_tasks
+
+    tasks = [task for task in load_tasks(f"kernelbench:{directory}") if match in task.id]
+    known: dict[str, Row] = {}
+    if kept is not None and kept.is_file():
+        known = {row["id"]: row for row in map(json.loads, kept.read_text().splitlines())}
+    worker = Worker()
+    rows = []
+    for task in tasks:
+        row = known.get(task.id)
+        if row is None:
+            started = time.monotonic()
+            row = {"id": task.id, "level": task.level, **worker.ask(task.model_dump_json())}
+            row["wall_s"] = round(time.monotonic() - started, 2)
+            if kept is not None:
+                with kept.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+            print(f"{row['id']}: {row['outcome']} ({row['wall_s']} s) {row['reason']}"[:160], file=sys.stderr)
+        rows.append(row)
+    worker.stop()
+    return rows
+
+
+class Worker:
+    """A process that surveys tasks one by one, replaced when one takes too long or kills it."""
+
+    def __init__(self) -> None:
+        self.process: Any = None
+
+    def ask(self, task: str) -> Row:
+        """The row of one task."""
+        if self.process is None:
+            self.pipe, theirs = mp.get_context("spawn").Pipe()
+            self.process = mp.get_context("spawn").Process(target=serve, args=(theirs,), daemon=False)
+            self.process.start()
+            theirs.close()
+        self.pipe.send(task)
+        try:
+            if self.pipe.poll(LIMIT_S):
+                return self.pipe.recv()
+            reason = f"took more than {LIMIT_S} s"
+        except EOFError:
+            reason = f"ended the process that graded it (exit code {self.process.exitcode})"
+        self.stop()
+        return {"outcome": "too slow", "reason": reason, "scaled": {}}
+
+    def stop(self) -> None:
+        """End the process."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.join()
+            self.process = None
+
+
+def serve(pipe: Any) -> None:
+    """The worker: tasks in, rows out."""
+    import torch
+
+    from drkernel.gym.factory import SessionFactory
+    from drkernel.task import Task
+
+    torch.set_num_threads(1)
+    with SessionFactory() as factory:
+        while True:
+            try:
+                task = Task.model_validate_json(pipe.recv())
+            except EOFError:
+                return
+            pipe.send(survey_one(task, factory))
+
+
+def survey_one(task: Any, factory: Any) -> Row:
+    """Shrink, gate, grade its own reference."""
+    from drkernel.gym.judge import evaluate
+    from drkernel.gym.request import EvalRequest, EvalSettings
+    from drkernel.solve.prepare import SIMULATED, shrink, why_not
+
+    shrunk = shrink(task, SIMULATED)
+    if isinstance(shrunk, str):
+        outcome = "too large" if "over the limits" in shrunk else "does not load"
+        return {"outcome": outcome, "reason": one_line(shrunk), "scaled": {}}
+    scaled, report = shrunk
+    sizes = {name: list(pair) for name, pair in scaled.provenance.scaled.items()}
+    if report.error:
+        return {"outcome": "does not run", "reason": one_line(report.error), "scaled": sizes}
+    settings = EvalSettings(profile=None, checks=2, knock_out=False, deadline_s=900)
+    request = EvalRequest(task=scaled, candidate=twin(scaled.reference), settings=settings)
+    for _ in range(3):  # trouble of the machine is not the task's
+        verdict = evaluate(request, factory)
+        if verdict.status != "infra_error":
+            break
+    right = (
+        verdict.correctness is not None and verdict.correctness.passed_calls == verdict.correctness.checked_calls > 0
+    )
+    kinds = [finding.kind for finding in verdict.findings if finding.severity == "cheat"]
+    row: Row = {
+        "scaled": sizes,
+        "status": verdict.status,
+        "findings": kinds,
+        "speedup": None if verdict.speedup is None else verdict.speedup.value,
+        "modelled_us": None if verdict.reference_timing is None else 1e6 * verdict.reference_timing.seconds,
+    }
+    gate = why_not(report)
+    if verdict.status == "hack" and kinds == ["no_custom_kernel"] and right:
+        return {**row, "outcome": "ill-conditioned" if gate else "runs", "reason": gate}
+    return {**row, "outcome": "not graded as itself", "reason": what_happened(verdict, gate)}
+
+
+def twin(reference: str) -> str:
+    """The reference as a candidate."""
+    return reference + "\n\nclass ModelNew(Model):\n    pass\n"
+
+
+def what_happened(verdict: Any, gate: str) -> str:
+    """Why a reference did not pass as its own candidate."""
+    parts = [f"status {verdict.status}"]
+    if verdict.error is not None:
+        parts.append(f"{verdict.error.type}: {one_line(verdict.error.message)}")
+    if verdict.correctness is not None and verdict.correctness.message:
+        parts.append(one_line(verdict.correctness.message))
+    parts += [finding.kind for finding in verdict.findings if finding.severity == "cheat"]
+    return "; ".join([*parts, gate] if gate else parts)
+
+
+def one_line(text: str) -> str:
+    """The first line, without addresses."""
+    lines = text.strip().splitlines() or [""]
+    return re.sub(r"0x[0-9a-f]+", "0x...", lines[0])[:200]
+
+
+def commit_of(directory: Path) -> str:
+    """The checkout's commit."""
+    done = subprocess.run(["git", "-C", str(directory), "rev-parse", "HEAD"], capture_output=True, text=True)
+    return done.stdout.strip()[:12] or "unknown"
+
+
+OUTCOMES = ("runs", "ill-conditioned", "not graded as itself", "too large", "does not run", "does not load", "too slow")
+
+
+def summary_table(rows: list[Row]) -> str:
+    """Counts by level and outcome."""
+    levels = sorted({row["level"] for row in rows})
+    used = [outcome for outcome in OUTCOMES if any(row["outcome"] == outcome for row in rows)]
+    lines = ["| level | files | " + " | ".join(used) + " | shrunk |", "|---|---|" + "---|" * (len(used) + 1)]
+    for level in [*levels, None]:
+        chosen = [row for row in rows if level is None or row["level"] == level]
+        counts = Counter(row["outcome"] for row in chosen)
+        cells = [str(counts[outcome]) for outcome in used] + [str(sum(bool(row["scaled"]) for row in chosen))]
+        lines.append(f"| {level or 'all'} | {len(chosen)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def page(rows: list[Row], commit: str) -> str:
+    """The results page."""
+    others = [row for row in rows if row["outcome"] != "runs"]
+    speeds = [row["speedup"] for row in rows if row.get("speedup") is not None]
+    exact = sum(abs(speed - 1) < 0.005 for speed in speeds)
+    shrunk = sum(bool(row["scaled"]) for row in rows)
+    odd = [row for row in rows if row.get("speedup") is not None and abs(row["speedup"] - 1) >= 0.005]
+    unequal = "".join(f"; {row['id'].removeprefix('kernelbench/')} {row['speedup']:.2f}" for row in odd)
+    listed = "\n".join(
+        f"| {row['id'].removeprefix('kernelbench/')} | {row['outcome']} | {row['reason'].replace('|', '/')} |"
+        for row in others
+    )
+    return f"""# The public KernelBench, file by file
+
+Generated by `python benchmarks/kernelbench_coverage.py KernelBench --write` at KernelBench commit `{commit}`; no GPU.
+
+Every file is loaded, shrunk to the limits of the size profile `tiny` (half a megabyte, ten million floating-point
+operations: what the simulated GPU executes in well under a second) or, where its weights alone are more, of `small` (64
+megabytes, two billion operations), sent through the [admission gate](../tasks.md), and graded on `sim:h200` with its
+own reference as the candidate. A task *runs* when the gate admits it and the judge finds
+the reference right as its own answer on every call, and condemns it for `no_custom_kernel` and for nothing else.
+
+{summary_table(rows)}
+
+{shrunk} files run at smaller sizes than published, which every verdict, bench and report says of them; their modelled
+times are those of the smaller sizes. Of {len(speeds)} references that were timed against themselves, {exact} give a
+speedup of 1.00{unequal}.
+
+*Ill-conditioned* tasks run, but accept a wrong answer: they are left out of training, and of `drkernel bench` unless
+`--all-tasks`.
+
+## What does not simply run, and why
+
+| file | outcome | reason |
+|---|---|---|
+{listed}
+"""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

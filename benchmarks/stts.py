@@ -1,0 +1,210 @@
+"""Sequential test-time scaling: what more turns give, with and without context management, and what they cost.
+
+    python benchmarks/stts.py                      # scripted writer, built-in tasks: tables
+    python benchmarks/stts.py --write              # also docs/results/stts.md and stts.png
+    python benchmarks/stts.py --model hf:runs/quickstart/checkpoints/final    # a real policy, held-out generated tasks
+
+Vanilla keeps every turn in the conversation until the context is full. Managed cuts it before every iteration of five
+turns to the best four turns so far. Both get the same context and the same turns, and every answer is graded by the
+real judge on `sim:h200` (speedups are modelled). Needs no GPU; about five minutes on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "results" / "stts.md"
+sys.path.insert(0, str(Path(__file__).parent))
+
+from stts_writer import CLIMB, KERNELS, RUNGS, STAY, Writer  # noqa: E402
+
+from drkernel.gym.pool import LocalPool  # noqa: E402
+from drkernel.gym.request import EvalSettings  # noqa: E402
+from drkernel.solve.bench import BenchConfig, BenchRun  # noqa: E402
+from drkernel.solve.chat import ChatModel, Sampling  # noqa: E402
+from drkernel.solve.meter import Limits, Meter  # noqa: E402
+from drkernel.solve.prompt import Prompts  # noqa: E402
+from drkernel.solve.refine import Attempt, ContextConfig, RefineConfig  # noqa: E402
+from drkernel.task import Task  # noqa: E402
+
+MODES = {"vanilla": None, "managed, best 4": 4, "afresh every 5": 0}
+PLOTTED = "fast_1.2"
+Row = dict[str, Any]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=30)
+    parser.add_argument("--samples", type=int, default=4)
+    parser.add_argument("--context", type=int, default=4096, help="tokens of the conversation, answer included")
+    parser.add_argument("--model", help="hf:PATH of a policy; default: the scripted writer")
+    parser.add_argument("--tasks", type=int, default=30, help="held-out generated tasks of a policy")
+    parser.add_argument("--answer", type=int, default=160, help="token budget of a policy's answer")
+    parser.add_argument("--out", type=Path, help="keep the runs here, and take them up again")
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)} and its plot")
+    arguments = parser.parse_args()
+    import torch
+
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as scratch:
+        results = asyncio.run(compare(arguments, arguments.out or Path(scratch)))
+    text = "\n\n".join(f"{name}\n\n{table(row, arguments.turns)}" for name, row in results.items())
+    print(text)
+    if arguments.write:
+        if arguments.model is not None:
+            parser.error("--write is for the scripted writer; a policy's figures depend on the policy")
+        draw(results, PAGE.with_suffix(".png"))
+        PAGE.write_text(page(results, arguments), encoding="utf-8")
+        print(f"\nwrote {PAGE}")
+    return 0
+
+
+async def compare(arguments: argparse.Namespace, directory: Path) -> dict[str, Row]:
+    """All modes on the same tasks with the same writer."""
+    tasks, prompts, sampling, limit = setting(arguments)
+    results = {}
+    with LocalPool(cache=100_000) as pool:  # the same source for the same task is graded once
+        for name, keep in MODES.items():
+            model = open_writer(arguments.model, sampling)
+            settings = EvalSettings(profile="tiny" if arguments.model is None else None, checks=2)
+            config = BenchConfig(
+                model=model.name,
+                tasks="stts",
+                samples=arguments.samples,
+                refine=RefineConfig(
+                    turns=arguments.turns,
+                    settings=settings,
+                    sampling=sampling,
+                    context=ContextConfig(keep=keep, turns_per_iteration=5, max_tokens=limit),
+                ),
+                prompts=prompts.name,
+                prompts_version=prompts.version,
+                judge_seed=0,
+            )
+            with BenchRun(directory / name.replace(" ", "-").replace(",", ""), config, tasks, prompts) as run:
+                summary = await run.run(Meter(model, limits=Limits(concurrency=64)), pool, at_once=64)
+                attempts = [a for made in run.state.attempts.values() for a in made.values()]
+            results[name] = {"summary": summary, **context_used(attempts, arguments.turns)}
+            print(f"{name}: {summary['answers']} answers", file=sys.stderr)
+    return results
+
+
+def setting(arguments: argparse.Namespace) -> tuple[list[Task], Prompts, Sampling, int | None]:
+    """Tasks, prompts, sampling terms and the context's limit (a policy's own is told by the policy)."""
+    if arguments.model is None:
+        from drkernel.tasks.builtin import builtin_task
+
+        tasks = [builtin_task(name) for name in KERNELS]
+        return tasks, Prompts.load("full"), Sampling(max_tokens=1024, seed=0), arguments.context
+    from drkernel.rl.teacher.families import generate_tasks
+
+    sampling = Sampling(max_tokens=arguments.answer, seed=0, extra={"rows": 32})
+    return generate_tasks("heldout", arguments.tasks, 2), Prompts.load("compact"), sampling, None
+
+
+def open_writer(model: str | None, sampling: Sampling) -> ChatModel:
+    """The scripted writer or a local policy."""
+    if model is None:
+        return Writer()
+    from drkernel.solve.clients.factory import open_model
+
+    return open_model(model, sampling=sampling)
+
+
+def context_used(attempts: list[Attempt], turns: int) -> Row:
+    """Tokens read at each turn, the share of trajectories that still play, and tokens spent up to each turn."""
+    by_turn = [[a for a in attempts if a.turn == turn] for turn in range(1, turns + 1)]
+    plays = max(1, len(by_turn[0]))
+    read = [mean(a.reply.usage.prompt for a in made) if made else None for made in by_turn]
+    spent, total = [], 0.0
+    for made in by_turn:
+        total += sum(a.reply.usage.total for a in made) / plays
+        spent.append(total)
+    return {"read": read, "alive": [len(made) / plays for made in by_turn], "spent": spent}
+
+
+def table(row: Row, turns: int) -> str:
+    """Figures at a few turns."""
+    shown = sorted({turn for turn in (1, 2, 3, 5, 10, 15, 20, 30, 50, turns) if turn <= turns})
+    lines = ["| turns | best so far, fast_1.2 | last turn, fast_1.2 | still playing | context read | tokens spent |"]
+    lines.append("|---|---|---|---|---|---|")
+    for turn in shown:
+        figures = row["summary"]["per_turn"][turn - 1]
+        best, last = figures["best"][PLOTTED], figures["last"][PLOTTED]
+        read = row["read"][turn - 1]
+        lines.append(
+            f"| {turn} | {100 * best['value']:.1f}% [{100 * best['low']:.0f}, {100 * best['high']:.0f}] | "
+            f"{100 * last['value']:.1f}% | {100 * row['alive'][turn - 1]:.0f}% | "
+            f"{'none' if read is None else f'{read:,.0f}'} | {row['spent'][turn - 1]:,.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def draw(results: dict[str, Row], path: Path) -> None:
+    """Three panels: quality by turns, context by turns, quality by tokens spent."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 4))
+    for name, row in results.items():
+        best = [entry["best"][PLOTTED] for entry in row["summary"]["per_turn"]]
+        turns = range(1, len(best) + 1)
+        values = [100 * b["value"] for b in best]
+        (line,) = left.plot(turns, values, label=name)
+        left.fill_between(
+            turns, [100 * b["low"] for b in best], [100 * b["high"] for b in best], alpha=0.12, color=line.get_color()
+        )
+        known = [(turn, read) for turn, read in zip(turns, row["read"], strict=True) if read is not None]
+        middle.plot(*zip(*known, strict=True), color=line.get_color())
+        right.plot([value / 1000 for value in row["spent"]], values, color=line.get_color())
+    left.set(xlabel="turns", ylabel="fast_1.2, best so far (%)", title="more turns")
+    middle.set(xlabel="turn", ylabel="tokens in the conversation", title="what the model reads")
+    right.set(xlabel="thousand tokens spent a trajectory", ylabel="fast_1.2, best so far (%)", title="for the tokens")
+    left.legend(frameon=False)
+    for axes in (left, middle, right):
+        axes.grid(alpha=0.25)
+        axes.set_ylim(bottom=0)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def page(results: dict[str, Row], arguments: argparse.Namespace) -> str:
+    """The results page."""
+    sections = "\n\n".join(f"### {name}\n\n{table(row, arguments.turns)}" for name, row in results.items())
+    figures = (
+        f"{arguments.samples} trajectories each, up to {arguments.turns} turns, a context of {arguments.context:,}"
+    )
+    return f"""# Sequential test-time scaling: what more turns give
+
+Generated by `python benchmarks/stts.py --write`. Speedups are **modelled** (`sim:h200`); no GPU.
+
+{len(KERNELS)} built-in tasks, {figures} tokens. The writer is
+a *script*, not a language model: it climbs a ladder of real kernels ({", ".join(RUNGS)}),
+starting from the best of its own answers that the conversation still shows; it goes one rung up with chance {CLIMB},
+stays with {STAY}, else slips. Every answer is graded by the real judge. So the page shows what the loop does and what
+it costs; it says nothing about how well any language model uses feedback, nor that long conversations make one worse
+(the script is immune). Two of the tasks are a single operator each, on which no kernel of the ladder is 1.2 times as
+fast.
+
+![fast_1.2 by turns, context by turns, fast_1.2 by tokens](stts.png)
+
+{sections}
+
+What is to be seen. Until the context is full, keeping everything and keeping the best four turns climb alike. Then
+vanilla has to stop, while the managed conversation goes on within a bounded context. Starting afresh every five turns
+reads least, and pays for it: it forgets what it had. *Best so far* is what `drkernel solve` returns; *last turn* is
+what a user would get who kept no history.
+"""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
