@@ -274,3 +274,34 @@ def test_a_kernel_in_a_module_with_parameters(dev):
     layer = Layer().cuda()
     layer().sum().backward()
     assert layer.weight.grad.tolist() == [6.0] * 64
+
+
+@pytest.mark.parametrize(
+    "make, whole",
+    [
+        (lambda: (nn.LSTM(8, 8), torch.randn(5, 2, 8)), "aten.lstm"),
+        (lambda: (nn.GRU(8, 8, 2), torch.randn(5, 2, 8)), "aten.gru"),
+        (
+            lambda: (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval(), torch.randn(2, 5, 8)),
+            "aten._scaled_dot_product_flash_attention_for_cpu",
+        ),
+        (lambda: (nn.Dropout(0.5), torch.randn(4, 8)), "aten.native_dropout"),
+    ],
+)
+def test_what_a_gpu_runs_as_one_library_call_arrives_as_one(dev, make, whole):
+    module, x = make()
+    module = module.cuda()
+    with torch.no_grad():
+        module(x.cuda())
+    assert dev.operators[whole] >= 1 and sum(dev.operators.values()) < 40
+
+
+def test_autocast_and_library_calls_together(dev):
+    module, x = nn.MultiheadAttention(8, 2, batch_first=True).cuda(), torch.randn(2, 5, 8, device="cuda")
+    with torch.no_grad(), torch.autocast("cuda", dtype=torch.bfloat16):
+        out = module(x, x, x, need_weights=False)[0]
+    assert out.dtype == torch.bfloat16
+    assert dev.operators["aten._scaled_dot_product_flash_attention_for_cpu"] == 1
+    with torch.autocast("cuda"), pytest.raises(RuntimeError, match="unsafe to autocast"):
+        F.binary_cross_entropy(torch.rand(3, device="cuda"), torch.rand(3, device="cuda"))
+    assert F.binary_cross_entropy(torch.full((3,), 0.5, device="cuda"), torch.ones(3, device="cuda")).item() > 0

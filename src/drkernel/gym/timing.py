@@ -21,9 +21,8 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
-from drkernel.sim.context import BelowModes
+from drkernel.sim.context import BelowModes, operators_on
 from drkernel.sim.engine import DeviceEngine
-from drkernel.sim.modes import DeviceArgumentMode, OperatorMode
 from drkernel.sim.spec import get_spec
 from drkernel.sim.tensor import DeviceLink
 from drkernel.tasks.reference import TaskError
@@ -85,7 +84,7 @@ def _host_modes(engine: DeviceEngine) -> Iterator[DeviceLink]:
     """Host tensors of ``engine`` work in this thread; no other thread notices."""
     link = DeviceLink(BelowModes(engine))
     try:
-        with OperatorMode(link), DeviceArgumentMode(link):
+        with operators_on(link):
             yield link
     finally:
         link.close()

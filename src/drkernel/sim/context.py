@@ -9,16 +9,15 @@ from typing import Any, cast
 
 import torch
 
-from drkernel.sim.autocast import autocast_on
+from drkernel.sim.above import above_autograd
 from drkernel.sim.cuda_api import cuda_api_on
 from drkernel.sim.driver import SimDriver, triton_on
 from drkernel.sim.engine import Depth, DeviceEngine
 from drkernel.sim.interfere import Interference
-from drkernel.sim.libraries import LibraryCalls
 from drkernel.sim.modes import DeviceArgumentMode, OperatorMode
 from drkernel.sim.protocol import Channel, LaunchCommand, Ref, TensorSpec
 from drkernel.sim.spec import GPUSpec, get_spec
-from drkernel.sim.tensor import DeviceLink, DeviceTensor
+from drkernel.sim.tensor import DeviceLink
 from drkernel.verdict import Profile
 
 _active = threading.Lock()
@@ -104,21 +103,20 @@ class SimDevice:
 
 
 @contextmanager
+def operators_on(link: DeviceLink) -> Iterator[None]:
+    """Operators on device tensors reach the device, in this thread."""
+    with above_autograd(), OperatorMode(link), DeviceArgumentMode(link):
+        yield
+
+
+@contextmanager
 def host_side(spec: GPUSpec, channel: Channel) -> Iterator[DeviceLink]:
     """Everything that makes host code see a GPU, over any channel. One device at a time in a process."""
     if not _active.acquire(blocking=False):
         raise RuntimeError("a simulated device is already active in this process; leave its 'with' block first")
     link = DeviceLink(channel)
     try:
-        libraries = LibraryCalls(lambda tensor: isinstance(tensor, DeviceTensor), link.dispatch)
-        with (
-            cuda_api_on(spec, link),
-            triton_on(SimDriver(spec, link)),
-            OperatorMode(link),
-            DeviceArgumentMode(link),
-            autocast_on(),
-            libraries,
-        ):
+        with cuda_api_on(spec, link), triton_on(SimDriver(spec, link)), operators_on(link):
             yield link
     finally:
         link.close()

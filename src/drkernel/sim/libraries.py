@@ -48,12 +48,24 @@ class LibraryCalls:
             setattr(owner, name, original)
         self._saved.clear()
 
+    def stand_ins(self) -> dict[str, Callable[..., Any]]:
+        """Operator -> what to call in its place; the result is ``NotImplemented`` where it must go its usual way."""
+        named: dict[str, Callable[..., Any]] = {
+            **{f"{kind}.input": partial(self._recurrent, kind) for kind in RECURRENT},
+            "dropout": self._dropout,
+            "scaled_dot_product_attention": self._attention,
+        }
+        return {name: partial(self._if_ours, stand_in) for name, stand_in in named.items()}
+
+    def _if_ours(self, stand_in: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        ours = bool(args) and isinstance(args[0], torch.Tensor) and self.applies(args[0]) and not _records(args)
+        return stand_in(*args, **kwargs) if ours else NotImplemented
+
     def _replace(self, owner: Any, name: str, stand_in: Callable[..., Any]) -> None:
         original = getattr(owner, name)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            ours = bool(args) and isinstance(args[0], torch.Tensor) and self.applies(args[0]) and not _records(args)
-            result = stand_in(*args, **kwargs) if ours else NotImplemented
+            result = self._if_ours(stand_in, *args, **kwargs)
             return original(*args, **kwargs) if result is NotImplemented else result
 
         self._saved.append((owner, name, original))
