@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from drkernel.gym.feedback import percent
-from drkernel.report.solve import figures, shell, tag, timing_note
+from drkernel.report.solve import figures, shell, timing_note
 from drkernel.report.svg import Line, bar_rows, line_plot, stacked_plot
 from drkernel.report.verdict_html import code_block
 from drkernel.solve.bench import BenchConfig, BenchState, read_bench, summary_of
@@ -169,7 +169,7 @@ def _tasks(config: BenchConfig, tasks: Sequence[Task], state: BenchState) -> str
         best = best_of([attempt for play in plays for attempt in play])
         speed = "" if best is None or best.speedup is None else f"{best.speedup:.2f}×"
         coverage = "" if best is None or best.verdict.coverage is None else percent(best.verdict.coverage)
-        marks = "<br>".join(" ".join(tag(attempt.verdict.status) for attempt in play) or "–" for play in plays)
+        marks = "".join(f"<div class='cells'>{''.join(map(_cell, play)) or '–'}</div>" for play in plays)
         code = ""
         if best is not None and best.code is not None and number < SHOWN_CODE:
             code = f"<details><summary>best answer</summary>{code_block(best.code)}</details>"
@@ -178,10 +178,26 @@ def _tasks(config: BenchConfig, tasks: Sequence[Task], state: BenchState) -> str
             f"<td class='r'>{speed}</td><td class='r'>{coverage}</td></tr>"
         )
     return (
-        "<h2>Task by task</h2><p class='dim'>One line of verdicts a sample, one verdict a turn; speedup and coverage "
-        "of the best correct answer.</p><div class='scroll'><table class='steps'><tr><th>task</th><th>verdicts</th>"
+        "<h2>Task by task</h2><p class='dim'>One line a sample, one cell a turn: the speedup of a correct answer, or "
+        "why it is none. Then speedup and coverage of the best.</p><div class='scroll'><table class='steps'>"
+        "<tr><th>task</th><th>verdicts</th>"
         f"<th class='r'>best speedup</th><th class='r'>coverage</th></tr>{''.join(rows)}</table></div>"
     )
+
+
+WORDS = {
+    "incorrect": "wrong", "compile_error": "compile", "runtime_error": "fails", "timeout": "timeout",
+    "out_of_memory": "memory", "hack": "hack",
+}  # fmt: skip
+
+
+def _cell(attempt: Attempt) -> str:
+    """One verdict, as small as it can be read; the rest on hover."""
+    status = attempt.verdict.status
+    speed = "" if attempt.speedup is None else f"{attempt.speedup:.2f}×"
+    title = f"turn {attempt.turn}: {status.replace('_', ' ')} {speed}".strip()
+    word = speed or WORDS.get(status, "right")
+    return f"<i class='{escape(status)}' title='{escape(title)}'>{escape(word)}</i>"
 
 
 def _scaled(task: Task) -> str:

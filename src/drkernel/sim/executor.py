@@ -40,9 +40,9 @@ class CompiledKernel:
 
     name: str
     params: tuple[Param, ...]
-    function: Function
-    _variants: dict[tuple[bool, bool], _Variant] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    function: Function = field(repr=False)
+    _variants: dict[tuple[bool, bool], _Variant] = field(default_factory=dict, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def variant(self, checked: bool, fuse: bool) -> _Variant:
         """The build with or without sanitizers, and with or without loads fused into stores."""

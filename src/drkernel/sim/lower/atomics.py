@@ -55,7 +55,7 @@ def _atomic(
     low.cost.atomics += pointer.type.numel
     result = op.results[0] if op.results and op.results[0].uses else None
     block = pointer.type.shape is not None
-    buffer = low.allocate(op.results[0].type) if block and result is not None else None
+    buffer = low.allocate_for(op.results[0]) if block and result is not None else None
     scalar_slot = "%lanes.data"
     with strips(low, pointer.type.shape or (), 1) as nest:
         address = to_vec(e, nest.eval(pointer), 1)

@@ -62,7 +62,7 @@ def reduce(low: Lowering, op: Op) -> None:
     _count(low, op)
     shape, axis = op.operands[0].type.shape, _axis(op)
     assert shape is not None
-    outputs = [low.allocate(r.type) if r.type.is_block else None for r in op.results]
+    outputs = [low.allocate_for(r) if r.type.is_block else None for r in op.results]
     if axis == len(shape) - 1:
         _reduce_last(low, op, shape, outputs)
     else:
@@ -177,7 +177,7 @@ def scan(low: Lowering, op: Op) -> None:
     assert shape is not None
     e = low.e
     reverse = op.attrs.get("reverse") == "true"
-    outputs = [low.allocate(r.type) for r in op.results]
+    outputs = [low.allocate_for(r) for r in op.results]
     inputs = [low.buffer_of(v) for v in op.operands]
     rest = shape[:axis] + shape[axis + 1 :]
     contiguous = axis != len(shape) - 1 and rest[-1] >= 4
@@ -236,7 +236,7 @@ def histogram(low: Lowering, op: Op) -> None:
     result = op.results[0]
     assert result.type.shape is not None
     bins, ty = result.type.shape[0], llvm_type(result.type)
-    buffer = low.allocate(result.type)
+    buffer = low.allocate_for(result)
     with strips(low, result.type.shape) as nest:
         nest.write(buffer, Uni("0", ty))
     with strips(low, op.operands[0].type.shape or (), 1) as nest:

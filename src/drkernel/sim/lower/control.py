@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from drkernel.sim.lower.lifetime import FOREVER
 from drkernel.sim.lower.nest import Buffer, Shifted
 from drkernel.sim.lower.plan import uniform_step
 from drkernel.sim.lower.strip import Uni, int_literal, llvm_type, scalar_int
@@ -99,15 +100,15 @@ class _Carried:
     buffers: tuple[Buffer, ...] = ()
 
 
-def _prepare(low: Lowering, initial: Value, argument: Value, yielded: Value | None) -> _Carried:
-    """Before the loop: choose how to hold the value, and make its initial state."""
+def _prepare(low: Lowering, initial: Value, argument: Value, yielded: Value | None, last: int) -> _Carried:
+    """Before the loop: choose how to hold the value (until position ``last``), and make its initial state."""
     type_ = argument.type
     if not type_.is_block:
         return _Carried("scalar", type_, [], [scalar(low, initial)], [], [])
     index_like = type_.elem == "ptr" or not type_.is_float
     if yielded is not None and index_like and uniform_step(yielded, argument) is not None:
         return _Carried("shift", type_, [], ["0"], [], [])
-    first, second = low.allocate(type_), low.allocate(type_)
+    first, second = low.allocate(type_, last), low.allocate(type_, last)
     from drkernel.sim.lower.nest import strips
 
     assert type_.shape is not None
@@ -244,7 +245,10 @@ def for_loop(low: Lowering, op: Op) -> None:
     arguments, initials = body.args[1:], op.operands[3:]
     start, stop, step = (scalar(low, v) for v in op.operands[:3])
     ty = llvm_type(body.args[0].type)
-    carried = [_prepare(low, i, a, y) for i, a, y in zip(initials, arguments, yields, strict=True)]
+    carried = [
+        _prepare(low, i, a, y, low.lifetimes.last(r))
+        for i, a, y, r in zip(initials, arguments, yields, op.results, strict=True)
+    ]
     outer_cost = low.cost
     before, head, inside, after = e.label, e.new_label("for"), e.new_label("for_body"), e.new_label("for_end")
     e.jump(head)
@@ -286,9 +290,9 @@ def while_loop(low: Lowering, op: Op) -> None:
     if condition.name != "scf.condition":
         raise TTIRError("scf.while without scf.condition")
     yields = terminator.operands if terminator is not None and terminator.name == "scf.yield" else []
-    carried = [_prepare(low, i, a, None) for i, a in zip(op.operands, test.args, strict=True)]
+    carried = [_prepare(low, i, a, None, FOREVER) for i, a in zip(op.operands, test.args, strict=True)]
     passed = condition.operands[1:]
-    buffers = {k: low.allocate(v.type) for k, v in enumerate(passed) if v.type.is_block and v not in test.args}
+    buffers = {k: low.allocate(v.type, FOREVER) for k, v in enumerate(passed) if v.type.is_block and v not in test.args}
     outer_cost = low.cost
     before, head, inside, after = e.label, e.new_label("while"), e.new_label("while_body"), e.new_label("while_end")
     e.jump(head)
@@ -330,7 +334,7 @@ def if_else(low: Lowering, op: Op) -> None:
     """``scf.if``: scalar results are phis, block results are written by either side into one buffer."""
     e = low.e
     condition = scalar(low, op.operands[0])
-    buffers = [low.allocate(r.type) if r.type.is_block else None for r in op.results]
+    buffers = [low.allocate_for(r) if r.type.is_block else None for r in op.results]
     yes, no, end = e.new_label("then"), e.new_label("else"), e.new_label("endif")
     outer_cost = low.cost
     e.branch(condition, yes, no)

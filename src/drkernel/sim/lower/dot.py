@@ -34,7 +34,7 @@ def dot(low: Lowering, op: Op) -> None:
     accumulate = _accumulator(op, a.type, result.type)
     _count(low, op, result.type.numel * k)
     left, right = _operand(low, op, a, accumulate), _operand(low, op, b, accumulate)
-    out = low.destination.get(result) or low.allocate(result.type)
+    out = low.destination.get(result) or low.allocate_for(result)
     batches = result.type.numel // (m * n)
     with low.e.loop(batches) as outer:
         head = split_index(low.e, Uni(outer.var, "i32"), tuple(batch), 1)

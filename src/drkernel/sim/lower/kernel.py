@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from drkernel.sim.lower import access, atomics, combine, control, debug, dot
 from drkernel.sim.lower.elementwise import ELEMENTWISE, SPECIAL_FUNCTION, apply
 from drkernel.sim.lower.emit import Emitter, float_literal
+from drkernel.sim.lower.lifetime import FOREVER, Arena, Lifetimes
 from drkernel.sim.lower.nest import Binding, Buffer, Index, Nest, Shifted, constant_text, strips
 from drkernel.sim.lower.plan import SHAPE_OPS, SOURCES, Plan, Planner, argument_of, walk
 from drkernel.sim.lower.runtime import Ctx, Status
@@ -70,7 +71,9 @@ class Lowering:
         self.e = Emitter()
         self.env: dict[Value, Binding] = {}
         self.destination: dict[Value, Buffer] = {}
-        self.arena = 0
+        self.lifetimes = Lifetimes(function, self.plan.inline)
+        self.arena = Arena()
+        self.current: Op | None = None
         self.sites: list[Site] = []
         self.costs: list[BlockCost] = []
         self.cost = BlockCost()
@@ -112,7 +115,7 @@ class Lowering:
         return Lowered(
             text=self._module(),
             symbol="kernel",
-            arena_bytes=self.arena + 64,
+            arena_bytes=self.arena.size + 64,
             sites=tuple(self.sites),
             blocks=tuple(self.costs),
             needs_disjoint=self.plan.loads_fused_into_stores,
@@ -200,6 +203,11 @@ class Lowering:
 
     def lower_op(self, op: Op) -> None:
         """One operation: scalars now; blocks now, or left to their consumer."""
+        outer, self.current = self.current, op
+        self._lower(op)
+        self.current = outer
+
+    def _lower(self, op: Op) -> None:
         self._count(op)
         handler = _HANDLERS.get(op.name)
         if handler is not None:
@@ -237,21 +245,27 @@ class Lowering:
 
     # ---- buffers
 
-    def allocate(self, type_: Type) -> Buffer:
-        """Scratch memory for one block value."""
+    def allocate(self, type_: Type, last: int = -1) -> Buffer:
+        """Scratch memory for a block, needed until position ``last`` (at least to the end of this operation)."""
         assert type_.shape is not None
         cell = {"float": 4, "i1": 1}.get(llvm_type(type_)) or (8 if llvm_type(type_) == "double" else 0)
         cell = cell or max(1, int(llvm_type(type_)[1:]) // 8)
-        offset = self.arena
-        self.arena += -(-type_.numel * cell // 64) * 64 + 64
-        if self.arena > _ARENA_LIMIT:
+        nbytes = -(-type_.numel * cell // 64) * 64 + 64
+        op = self.current
+        now, end = (self.lifetimes.start(op), self.lifetimes.end(op)) if op is not None else (0, FOREVER)
+        offset = self.arena.take(nbytes, now, max(last, end))
+        if self.arena.size > _ARENA_LIMIT:
             raise UnsupportedOp(f"a kernel that holds over {_ARENA_LIMIT >> 20} MiB of blocks")
         return Buffer(self.e.op(f"getelementptr i8, ptr %arena, i64 {offset}"), type_)
+
+    def allocate_for(self, value: Value) -> Buffer:
+        """Scratch memory for a value, until its last use."""
+        return self.allocate(value.type, self.lifetimes.last(value))
 
     def materialise(self, value: Value, into: Buffer | None) -> Buffer:
         """Compute a block value now, into ``into`` or fresh scratch memory."""
         assert value.type.shape is not None
-        buffer = into or self.allocate(value.type)
+        buffer = into or self.allocate_for(value)
         bound = value in self.env
         with strips(self, value.type.shape) as nest:
             if bound or value.op is None:
