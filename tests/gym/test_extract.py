@@ -22,6 +22,27 @@ def test_the_block_with_the_module_wins_over_a_later_usage_example():
     assert extract_code(block(MODULE) + "Use it so:\n" + block("model = make()\n")) == MODULE
 
 
+@pytest.mark.parametrize("usage", ["model = ModelNew().cuda()\n", "from kernel import ModelNew\nassert ModelNew()\n"])
+def test_a_usage_example_that_names_the_module_is_not_the_module(usage):
+    assert extract_code(block(MODULE) + "Use it so:\n" + block(usage)) == MODULE
+
+
+@pytest.mark.parametrize("indent", ["   ", "\t"])
+def test_a_block_in_a_list_is_moved_to_the_margin(indent):
+    text = "".join(indent + line for line in block(MODULE).splitlines(keepends=True))
+    assert extract_code(f"1. So:\n\n{text}\n2. Done.") == MODULE
+
+
+def test_a_closing_fence_behind_the_code_and_a_byte_order_mark():
+    assert extract_code("```python\n\ufeff" + MODULE.rstrip() + "```\n") == MODULE
+
+
+def test_a_text_that_is_nothing_but_a_module_is_taken():
+    assert extract_code("\n" + MODULE).strip() == MODULE.strip()
+    with pytest.raises(ExtractError, match="no ```python"):
+        extract_code("Here it is:\n" + MODULE)
+
+
 @pytest.mark.parametrize("language", ["python", "py", "Python", "triton", ""])
 def test_languages_that_count_as_python(language):
     assert extract_code(block(MODULE, language)) == MODULE
@@ -77,4 +98,4 @@ def test_any_text_gives_code_or_a_clear_error(text):
     except ExtractError as error:
         assert str(error).endswith((".", "."))
     else:
-        assert code.strip() and code in text.replace("\r\n", "\n")
+        assert code.strip() and "".join(code.split()) in "".join(text.split())

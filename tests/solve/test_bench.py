@@ -19,7 +19,7 @@ from solve_fakes import FunctionModel, TextPool, answer, make_tasks
 from drkernel.config import ConfigError
 from drkernel.solve.bench import BenchConfig, BenchRun, outcomes, read_bench
 from drkernel.solve.chat import ModelError
-from drkernel.solve.meter import Meter
+from drkernel.solve.meter import Budget, Meter
 from drkernel.solve.prompt import Prompts
 from drkernel.solve.refine import RefineConfig
 from drkernel.solve.store import Journal, ReplyCache, read_rows
@@ -80,6 +80,23 @@ def test_turns_that_the_grader_failed_are_graded_again_without_asking_the_model(
     summary, model = bench(tmp_path / "r", lambda call: answer(1.1), TextPool(infra=0), 1, turns=2, cache=cache)
     assert [call.turn for call in model.calls] == [2]
     assert summary["status_all"] == {"correct": 2} and summary["incomplete"] == 0
+
+
+def test_a_budget_counts_what_an_earlier_process_spent(tmp_path):
+    def run(tokens, turns):
+        model = FunctionModel(lambda call: answer(1.5))
+        config = BenchConfig(kind="solve", model=model.name, tasks="t", refine=RefineConfig(turns=turns))
+        with BenchRun(tmp_path, config, make_tasks(1), PROMPTS) as bench:
+            meter = Meter(model, budget=Budget(tokens=tokens))
+            return asyncio.run(bench.run(meter, TextPool())), model, meter
+
+    summary, first, meter = run(10**9, 2)
+    spent = meter.spending.usage.total
+    assert len(first.calls) == 2 and spent == sum(summary["usage"][name] for name in ("prompt", "completion"))
+    summary, again, meter = run(spent, 9)
+    assert again.calls == [] and meter.spending.usage.total == spent and meter.spending.paid.total == 0
+    assert summary["incomplete_because"] == {f"budget: the budget of {spent:,} tokens is spent": 1}
+    assert len(run(spent + 1, 9)[1].calls) == 1
 
 
 def test_a_directory_of_other_terms_is_refused(tmp_path):

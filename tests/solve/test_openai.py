@@ -7,9 +7,9 @@ import pytest
 from solve_endpoint import FAULTS, Endpoint
 
 from drkernel.config import ConfigError
-from drkernel.solve.chat import Call, ContextFull, Message, ModelError, Sampling
+from drkernel.solve.chat import Call, ContextFull, Message, ModelError, Reply, Sampling
 from drkernel.solve.clients.openai import OpenAIModel
-from drkernel.solve.meter import Budget, BudgetSpent, Limits, Meter, Prices, RateLimiter
+from drkernel.solve.meter import Budget, BudgetSpent, Limits, Meter, Prices, RateLimiter, money
 from drkernel.solve.store import ReplyCache
 
 KEY = "sk-secret-0123456789"
@@ -90,6 +90,58 @@ def test_the_key_reaches_the_endpoint(monkeypatch):
     assert reply.text == TEXT
 
 
+def test_a_key_with_a_line_break_is_used_without_it(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", f"  {KEY}\n")
+    with Endpoint(lambda messages, seed: TEXT, key=KEY) as endpoint:
+        (reply,), _ = ask(endpoint, call())
+    assert reply.text == TEXT
+
+
+@pytest.mark.parametrize("key", [KEY + "\nx", KEY + "\u00fc", "two words"])
+def test_what_cannot_be_a_key_is_refused_without_being_shown(monkeypatch, key):
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    with pytest.raises(ConfigError, match="OPENAI_API_KEY holds no key") as caught:
+        OpenAIModel("m", base_url="http://localhost:1/v1")
+    assert key[:6] not in str(caught.value)
+
+
+def test_a_wrong_key_is_met_once_however_many_ask(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with Endpoint(lambda messages, seed: TEXT, key="another") as endpoint:
+        results = gathered(endpoint, 9, limits=Limits(concurrency=1))
+        assert len(endpoint.bodies) == 1
+    assert all("HTTP 401" in str(result) for result in results)
+
+
+def test_an_endpoint_that_never_answered_is_given_up_and_one_that_did_is_not():
+    limits = FAST.model_copy(update={"tries": 2, "concurrency": 3})
+    with Endpoint(lambda messages, seed: TEXT, lambda digest, attempt: "500") as endpoint:
+        results = gathered(endpoint, 30, limits=limits)
+        assert all("HTTP 500" in str(result) for result in results) and len(endpoint.bodies) == 3 * 2
+
+    def later(digest, attempt):
+        return "500" if len(endpoint.served) else None
+
+    with Endpoint(lambda messages, seed: TEXT, later) as endpoint:
+        results = gathered(endpoint, 10, limits=limits.model_copy(update={"concurrency": 1}))
+        assert len(endpoint.bodies) == 1 + 9 * 2 and sum(isinstance(result, Reply) for result in results) == 1
+
+
+def gathered(endpoint, count, limits):
+    """Answers or exceptions of so many calls."""
+
+    async def go():
+        client = OpenAIModel("m", base_url=endpoint.url, timeout=2.0)
+        meter = Meter(client, limits=limits)
+        try:
+            calls = (meter.complete(call(f"q{index}")) for index in range(count))
+            return await asyncio.gather(*calls, return_exceptions=True)
+        finally:
+            await client.close()
+
+    return asyncio.run(go())
+
+
 @pytest.mark.parametrize(("arguments", "message"), [
     ({"base_url": None}, "no key: set OPENAI_API_KEY"),
     ({"base_url": "localhost:8000"}, "is no address"),
@@ -166,3 +218,8 @@ def test_minutes_end_a_wait_too():
 def test_a_dollar_budget_needs_prices():
     with pytest.raises(ValueError, match="prices"):
         Meter(OpenAIModel("m", base_url="http://localhost:1/v1"), budget=Budget(dollars=1))
+
+
+def test_small_amounts_keep_two_digits():
+    shown = [money(dollars) for dollars in (0, 0.00123, 0.05, 0.1, 12.3)]
+    assert shown == ["$0.00", "$0.0012", "$0.050", "$0.10", "$12.30"]

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from drkernel.solve.meter import money
+
 if TYPE_CHECKING:
     from drkernel.solve.bench import BenchConfig, BenchRun, Ended
     from drkernel.solve.meter import Meter
@@ -44,7 +46,7 @@ class LiveBench:
             self.counts[row.verdict.status] += 1
             words = " ".join(f"{name} {count}" for name, count in self.counts.most_common(4))
             tokens = f"{self.meter.spending.usage.total:,} tokens"
-            cost = "" if self.meter.dollars is None else f" ${self.meter.dollars:.2f}"
+            cost = "" if self.meter.dollars is None else " " + money(self.meter.dollars)
             self.bar.update(self.line, description=f"{words} | {tokens}{cost}")
             return
         self.bar.advance(self.line)
@@ -108,7 +110,8 @@ def details_table(summary: dict[str, Any]) -> Table:
     if summary["coverage"] is not None:
         table.add_row("coverage", f"{percent(summary['coverage'])} of device time in own kernels (correct answers)")
     if summary["speedup_geomean"] is not None:
-        table.add_row("speedup", f"{summary['speedup_geomean']:.2f}x geometric mean of the best correct answers")
+        table.add_row("speedup", f"{summary['speedup_geomean']:.2f}x geometric mean of the best correct answers "
+                      f"({summary['timing_kind']})")  # fmt: skip
     hacks = summary["hacks"]
     kinds = ", ".join(f"{name} {count}" for name, count in hacks["by_finding"].items())
     shares = [f"{percent(hacks['last']['value'])} of last turns"]
@@ -119,7 +122,7 @@ def details_table(summary: dict[str, Any]) -> Table:
     usage = summary["usage"]
     about = "about " if usage["estimated"] else ""
     parts = [f"{about}{usage['prompt']:,} read ({usage['cached']:,} cached)", f"{about}{usage['completion']:,} written"]
-    parts += [] if summary["dollars"] is None else [f"${summary['dollars']:.2f}"]
+    parts += [] if summary["dollars"] is None else [money(summary["dollars"])]
     table.add_row("tokens", ", ".join(parts))
     if summary["cut_off_answers"]:
         table.add_row("cut off", f"{summary['cut_off_answers']} answers by the token budget of one answer")

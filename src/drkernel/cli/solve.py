@@ -131,10 +131,12 @@ def _task(reference: str, precision: str | None, device: str, profile: str | Non
     from drkernel.config import ConfigError
     from drkernel.solve.prepare import choose, prepare
 
-    spec = reference if reference.startswith("builtin") else f"file:{reference}"
-    tasks = choose(spec, precision=precision)  # type: ignore[arg-type]
+    builtin = reference.startswith("builtin")
+    tasks = choose(reference if builtin else f"file:{reference}", precision=precision)  # type: ignore[arg-type]
     if len(tasks) > 1:
         raise ConfigError(f"{reference} names {len(tasks)} tasks; solve takes one")
+    if not builtin and Path(reference).stem == "reference":  # the folder's name says more
+        tasks = [tasks[0].model_copy(update={"id": f"file/{Path(reference).resolve().parent.name}"})]
     if device.startswith("sim:") and scale is None:
         scale = "small"
     prepared = prepare(tasks, device=device, profile=profile, scale=scale, keep_ill_conditioned=True)

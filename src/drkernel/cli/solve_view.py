@@ -10,6 +10,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from drkernel.report.solve import in_short
+from drkernel.solve.meter import money
+
 if TYPE_CHECKING:
     from drkernel.solve.bench import BenchRun, Ended
     from drkernel.solve.meter import Meter
@@ -62,7 +65,7 @@ class LiveSolve:
     def table(self) -> Table:
         """All attempts, the best so far marked, and what was spent."""
         usage = self.meter.spending.usage
-        cost = "" if self.meter.dollars is None else f", ${self.meter.dollars:.2f}"
+        cost = "" if self.meter.dollars is None else ", " + money(self.meter.dollars)
         ended = "" if self.end is None else f"; ended by {self.end.end} {self.end.detail}".rstrip()
         caption = f"{usage.total:,} tokens{cost}, {self.meter.minutes:.1f} minutes{ended}"
         table = Table(box=None, header_style="bold", pad_edge=False, caption=caption, caption_justify="left")
@@ -88,14 +91,10 @@ class LiveSolve:
 
 
 def what_happened(attempt: Attempt) -> str:
-    """The decisive fact in a few words, safe for the terminal."""
+    """The decisive fact in a few words, safe for the terminal; empty for a correct answer, whose row says it all."""
     from rich.markup import escape
 
-    verdict = attempt.verdict
-    if verdict.error is not None:
-        return escape(f"{verdict.error.type}: {(verdict.error.message.splitlines() or [''])[0]}"[:90])
-    cheats = [finding.kind for finding in verdict.findings if finding.severity == "cheat"]
-    return ", ".join(dict.fromkeys(cheats))
+    return "" if attempt.verdict.is_correct else escape(in_short(attempt.verdict)[:90])
 
 
 def show(result: dict[str, Any], tried: Sequence[Verified]) -> None:

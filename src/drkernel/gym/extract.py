@@ -1,10 +1,11 @@
-"""Takes the candidate's source out of what a model wrote: the last fenced Python block."""
+"""Takes the candidate's source out of what a model wrote: the last fenced Python block that defines the module."""
 
 from __future__ import annotations
 
 import re
 
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+.-]*)[^\n]*$", re.MULTILINE)
+_DEFINES = re.compile(r"^(class[ \t]+ModelNew\b|ModelNew[ \t]*[:=])", re.MULTILINE)
 _PYTHON = ("python", "py", "python3", "triton", "")
 MAX_SOURCE_BYTES = 1 << 20
 
@@ -14,28 +15,33 @@ class ExtractError(ValueError):
 
 
 def extract_code(text: str) -> str:
-    """The last fenced Python block of ``text`` that names ``ModelNew``, else the last one, without its fences.
+    """The last fenced Python block of ``text`` that defines ``ModelNew``, else that names it, else the last one.
 
-    Only what follows a closing ``</think>`` counts. A block without a language counts as Python. A last block without
-    its closing fence is taken when it is a whole module; a text that was cut off in the middle of the code, or that has
-    no block at all, raises :class:`ExtractError`.
+    Only what follows a closing ``</think>`` counts. A block without a language counts as Python; one that is indented
+    with its fence (in a list) is moved to the margin. A last block without its closing fence is taken when it is a
+    whole module, and so is a text that is nothing but a module; a text that was cut off in the middle of the code, or
+    that has no block at all, raises :class:`ExtractError`.
     """
     if "\0" in text:
         raise ExtractError("The answer contains NUL bytes.")
-    text = text.rpartition("</think>")[2]
+    text = text.rpartition("</think>")[2].replace("\ufeff", "")
     blocks, open_block = _blocks(text)
     if open_block is not None:
+        open_block = re.sub(r"`{3,}\s*\Z", "\n", open_block)  # a closing fence behind the last line of code
         if not _parses(open_block):
             raise ExtractError("The answer was cut off inside its code block: the closing ``` is missing.")
         blocks.append(("python", open_block))
+    elif not blocks and _parses(text):
+        blocks.append(("python", text))
     python = [body for language, body in blocks if language.lower() in _PYTHON and body.strip()]
     if not python:
         if blocks:
             languages = ", ".join(sorted({language or "none" for language, _ in blocks}))
             raise ExtractError(f"There is no ```python block in the answer, only blocks of language: {languages}.")
         raise ExtractError("There is no ```python code block in the answer. Put the whole module in one such block.")
-    named = [body for body in python if "ModelNew" in body]
-    source = named[-1] if named else python[-1]
+    defining = [body for body in python if _DEFINES.search(body)]
+    naming = [body for body in python if "ModelNew" in body]
+    source = (defining or naming or python)[-1]
     if len(source.encode("utf-8", "surrogatepass")) > MAX_SOURCE_BYTES:
         raise ExtractError(f"The code block is larger than {MAX_SOURCE_BYTES} bytes.")
     return source
@@ -49,12 +55,19 @@ def _blocks(text: str) -> tuple[list[tuple[str, str]], str | None]:
         if opening is None:
             opening = fence
         elif fence[1][0] == opening[1][0] and len(fence[1]) >= len(opening[1]) and not fence[2]:
-            blocks.append((opening[2], text[opening.end() + 1 : fence.start()]))
+            blocks.append((opening[2], _body(opening, text[opening.end() + 1 : fence.start()])))
             opening = None
         elif fence[2]:
             opening = fence  # a new block opens though the last was not closed: the later one counts
-    rest = text[opening.end() + 1 :] if opening is not None else None
-    return blocks, rest if rest is None or opening is None or opening[2].lower() in _PYTHON else None
+    if opening is None or opening[2].lower() not in _PYTHON:
+        return blocks, None
+    return blocks, _body(opening, text[opening.end() + 1 :])
+
+
+def _body(opening: re.Match[str], text: str) -> str:
+    """The lines of a block without the indentation of its opening fence, as far as they have it."""
+    indent = opening[0][: len(opening[0]) - len(opening[0].lstrip(" \t"))]
+    return re.sub(rf"^{indent}", "", text, flags=re.MULTILINE) if indent else text
 
 
 def _parses(source: str) -> bool:

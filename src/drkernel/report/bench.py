@@ -14,6 +14,7 @@ from drkernel.report.solve import figures, shell, timing_note
 from drkernel.report.svg import Line, bar_rows, line_plot, stacked_plot
 from drkernel.report.verdict_html import code_block
 from drkernel.solve.bench import BenchConfig, BenchState, read_bench, summary_of
+from drkernel.solve.meter import money
 from drkernel.solve.metrics import THRESHOLDS, fast_name
 from drkernel.solve.refine import Attempt, best_of
 from drkernel.task import Task
@@ -67,7 +68,7 @@ def _headline(config: BenchConfig, tasks: Sequence[Task], summary: Row) -> str:
     tokens = usage["prompt"] + usage["completion"]
     items.append((f"{tokens:,}", "tokens read and written" + (" (estimated)" if usage["estimated"] else "")))
     if summary["dollars"] is not None:
-        items.append((f"${summary['dollars']:.2f}", "for the answers"))
+        items.append((money(summary["dollars"]), "for the answers"))
     text += figures(items) + timing_note(summary["device"])
     for reason, count in summary["incomplete_because"].items():
         text += (

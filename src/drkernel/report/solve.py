@@ -14,6 +14,7 @@ from drkernel.report import verdict_html
 from drkernel.report.svg import Line, line_plot
 from drkernel.solve.bench import BenchConfig, read_bench
 from drkernel.solve.chat import Usage
+from drkernel.solve.meter import money
 from drkernel.solve.refine import Attempt
 from drkernel.solve.verify import Verified, winner
 from drkernel.task import Task, sized_reference
@@ -134,7 +135,7 @@ def _headline(config: BenchConfig, task: Task, attempts: Sequence[Attempt], best
         text += "<p class='warn'>No attempt was verified as correct.</p>"
     items.append((f"{usage.total:,}", "tokens read and written" + (" (estimated)" if usage.estimated else "")))
     if config.prices is not None:
-        items.append((f"${config.prices.cost(usage):.2f}", "paid"))
+        items.append((money(config.prices.cost(usage)), "paid"))
     return text + figures(items) + timing_note(settings.device)
 
 
@@ -197,20 +198,26 @@ def _broad(attempts: Sequence[Attempt]) -> bool:
 def _said(attempt: Attempt) -> str:
     code = verdict_html.code_block(attempt.code) if attempt.code else f"<pre>{escape(attempt.reply.text[:4000])}</pre>"
     return (
-        f"<details><summary>{escape(_summary(attempt.verdict))}</summary>{code}"
+        f"<details><summary>{escape(in_short(attempt.verdict))}</summary>{code}"
         f"<p class='dim'>what the model was told:</p><pre>{escape(attempt.feedback)}</pre></details>"
     )
 
 
-def _summary(verdict: Verdict) -> str:
+def in_short(verdict: Verdict) -> str:
     """One line on what came of an answer."""
     cheats = [finding.kind for finding in verdict.findings if finding.severity == "cheat"]
     if cheats:
         return ", ".join(dict.fromkeys(cheats))
     if verdict.error is not None:
         return f"{verdict.error.type}: {(verdict.error.message.splitlines() or [''])[0]}"[:100]
-    if verdict.status == "incorrect" and verdict.correctness is not None and verdict.correctness.mismatch is not None:
-        return f"{percent(verdict.correctness.mismatch.wrong_fraction)} of an output's elements are wrong"
+    if verdict.status == "incorrect" and verdict.correctness is not None:
+        wrong = verdict.correctness.mismatch
+        found = (
+            verdict.correctness.message if wrong is None else f"{percent(wrong.wrong_fraction)} of an output is wrong"
+        )
+        return "; ".join(
+            [found or "wrong", *dict.fromkeys(bug.kind for bug in verdict.findings if bug.severity == "bug")]
+        )
     if verdict.timing is not None:
         return f"{duration(verdict.timing.seconds)} a call"
     return verdict.status.replace("_", " ")

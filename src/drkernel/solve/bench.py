@@ -130,6 +130,8 @@ class BenchRun:
     ) -> dict[str, Any]:
         """Play what is missing; the summary, also written to ``summary.json``."""
         gate = asyncio.Semaphore(at_once)
+        keys = [(task.id, sample) for task in self.tasks for sample in range(self.config.samples)]
+        meter.take_over(attempt.reply for key in keys for attempt in self.state.turns(key))
         jobs = [
             self._play(task, sample, meter, pool, gate, progress)
             for sample in range(self.config.samples)

@@ -95,11 +95,12 @@ class Call(Config):
 
 
 class ModelError(RuntimeError):
-    """A model that gave no answer. ``retry``: the same request may succeed later."""
+    """A model that gave no answer. ``retry``: the same request may succeed later. ``final``: no other will either."""
 
-    def __init__(self, message: str, *, retry: bool = False, wait: float | None = None):
+    def __init__(self, message: str, *, retry: bool = False, wait: float | None = None, final: bool = False):
         super().__init__(message)
         self.retry = retry
+        self.final = final
         self.wait = wait
         """seconds that the endpoint asked to wait"""
 

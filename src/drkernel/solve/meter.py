@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from pydantic import Field
@@ -50,6 +51,12 @@ class Budget(Config):
     minutes: float | None = Field(None, gt=0, description="wall minutes; what is under way then is not waited for")
 
 
+def money(dollars: float) -> str:
+    """Dollars with two decimals, or with as many as an amount under a dime needs for two digits."""
+    digits = 2 if dollars >= 0.1 or dollars == 0 else 1 - math.floor(math.log10(dollars))
+    return f"${dollars:.{digits}f}"
+
+
 class BudgetSpent(Exception):
     """No further request may be made; the message says which limit was reached."""
 
@@ -59,8 +66,8 @@ class Spending:
     """What a run used."""
 
     usage: Usage = field(default_factory=Usage)
-    """Tokens of every answer, those from the cache included: what the results took, however often a run was resumed.
-    Budgets are counted in these."""
+    """Tokens of every answer, those from the cache and of an earlier process included: what the results took, however
+    often a run was resumed. Budgets are counted in these."""
     paid: Usage = field(default_factory=Usage)
     """Of them, what this process asked its model for."""
     replies: int = 0
@@ -110,6 +117,8 @@ class Meter:
         self._requests = RateLimiter(limits.requests_per_minute) if limits.requests_per_minute else None
         self._tokens = RateLimiter(limits.tokens_per_minute) if limits.tokens_per_minute else None
         self._jitter = random.Random(seed)
+        self._given_up: ModelError | None = None
+        self._unanswered = 0
         self._started = time.monotonic()
 
     @property
@@ -125,6 +134,9 @@ class Meter:
     async def complete(self, call: Call) -> Reply:
         """The cached reply or a new one, kept before it is returned.
 
+        What every further request would meet too (a wrong key, an endpoint that never once answered) is met once: after
+        it, nothing more is asked.
+
         Raises:
             ModelError: no answer after all tries, or none to be had.
             BudgetSpent: a limit was reached.
@@ -135,12 +147,26 @@ class Meter:
             self._count(kept)
             return kept
         async with self._slots:
-            reply = await self._within_budget(call)
+            if self._given_up is not None:
+                raise ModelError(str(self._given_up))
+            try:
+                reply = await self._within_budget(call)
+            except ModelError as error:
+                self._unanswered += 1
+                never = self.spending.paid.total == 0 and self._unanswered >= self.limits.concurrency
+                if error.final or (error.retry and never):
+                    self._given_up = error
+                raise
         if self.cache is not None:
             self.cache.put(key, reply)
         self.spending.paid += reply.usage
         self._count(reply)
         return reply
+
+    def take_over(self, replies: Iterable[Reply]) -> None:
+        """Count answers that an earlier process of the same run got."""
+        for reply in replies:
+            self._count(reply)
 
     def _count(self, reply: Reply) -> None:
         self.spending.replies += 1
@@ -187,7 +213,8 @@ class Meter:
                 reason = str(error).partition(":")[0]
                 self.spending.failures[reason] = self.spending.failures.get(reason, 0) + 1
                 if attempt == self.limits.tries:
-                    raise ModelError(f"no answer after {attempt} tries; the last failure: {error}") from error
+                    message = f"no answer after {attempt} tries; the last failure: {error}"
+                    raise ModelError(message, retry=True) from error
                 self.spending.retries += 1
                 longest = min(self.limits.backoff_max_s, self.limits.backoff_s * 2 ** (attempt - 1))
                 await asyncio.sleep(max(error.wait or 0.0, self._jitter.uniform(0, longest)))

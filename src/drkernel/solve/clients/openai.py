@@ -26,6 +26,15 @@ DEFAULT_KEY_ENV = "OPENAI_API_KEY"
 LONGEST = 30
 """An answer may take so many times the timeout between two bytes, so that a stream of keep-alives ends some time."""
 RETRY_STATUS = {408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529}
+HINTS = {
+    301: "; the endpoint moved: give its new address as --base-url",
+    308: "; the endpoint moved: give its new address as --base-url",
+    401: "; is the key right?",
+    402: "; the account is out of credit",
+    403: "; the key may not use this model",
+    404: "; is the model's name right, and does --base-url end where /chat/completions begins (mostly /v1)?",
+}
+"""Refusals that every further request would meet too, and what to do."""
 _TOO_LONG = re.compile(
     r"context.{0,20}(length|window|size)|maximum.{0,20}(tokens|context)|too many tokens|too long", re.I
 )
@@ -50,7 +59,7 @@ class OpenAIModel:
         if url.userinfo or url.query:
             raise ConfigError("--base-url may hold no password and no query: keys come from the environment")
         self.name = f"openai:{model}" if base_url is None else f"openai:{model}@{url}"
-        self._key = os.environ.get(key_env or DEFAULT_KEY_ENV) or None
+        self._key = _key(key_env or DEFAULT_KEY_ENV)
         if self._key is None and (key_env is not None or base_url is None):
             raise ConfigError(f"no key: set {key_env or DEFAULT_KEY_ENV}, or give --base-url for an endpoint without")
         headers = {} if self._key is None else {"Authorization": f"Bearer {self._key}"}
@@ -127,8 +136,9 @@ class OpenAIModel:
             return ContextFull(message)
         if refused.status in RETRY_STATUS:
             return ModelError(f"HTTP {refused.status}: {message}", retry=True, wait=refused.wait)
-        hint = {401: "; is the key right?", 404: "; is the model's name right?"}.get(refused.status, "")
-        return ModelError(f"{self.name} answers HTTP {refused.status}: {message}{hint}")
+        hint = HINTS.get(refused.status, "")
+        final = refused.status in HINTS
+        return ModelError(f"{self.name} answers HTTP {refused.status}: {message}{hint}", final=final)
 
     def _safe(self, text: str) -> str:
         """Text from outside without the key, should an endpoint echo it."""
@@ -146,6 +156,14 @@ class OpenAIModel:
 
     def __repr__(self) -> str:
         return f"OpenAIModel({self.name!r})"
+
+
+def _key(variable: str) -> str | None:
+    """The key in an environment variable; None when it is unset or blank. The value itself is in no message."""
+    key = os.environ.get(variable, "").strip()
+    if not all("!" <= character <= "~" for character in key):
+        raise ConfigError(f"{variable} holds no key: a key is printable ASCII without spaces")
+    return key or None
 
 
 class _Refused(Exception):
