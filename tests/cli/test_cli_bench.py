@@ -81,6 +81,20 @@ def test_solve_without_a_correct_answer_says_so_and_keeps_the_page(run):
     assert json.loads(again.stdout)["attempts"] == 3
 
 
+def test_prompts_are_shown_written_and_taken_back(run):
+    assert "You write fast GPU kernels" in drkernel("prompts", cwd=run).stdout
+    shown = drkernel("prompts", "compact", "--task", "builtin/level1/softmax", cwd=run).stdout
+    assert shown.startswith("=== user\nWrite ModelNew in Triton.") and "def get_inputs" in shown
+    done = drkernel("prompts", "compact", "--out", "mine", cwd=run)
+    assert "mine: feedback.txt, prompts.yaml, system.txt, task.txt; version" in done.stdout
+    drkernel("prompts", "--out", "mine", cwd=run, code=2)
+    (run / "mine" / "system.txt").write_text("Be brief.\n")
+    drkernel(*bench_arguments(prompts="mine", out="own"), cwd=run)
+    assert (run / "own" / "prompts" / "system.txt").read_text() == "Be brief.\n"
+    again = drkernel(*bench_arguments(prompts="own/prompts", out="own"), cwd=run)  # as recorded: the same version
+    assert "3 of 3 trajectories are there already" in again.stderr
+
+
 @pytest.mark.parametrize(("arguments", "message"), [
     (["bench", "--model", "gpt"], "cannot read the model"),
     (["bench", "--model", "script:replies.jsonl", "--tasks", "nonsense"], "cannot read the task spec"),
@@ -103,7 +117,7 @@ def test_wrong_usage_is_one_line_and_code_2(run, monkeypatch, arguments, message
     assert message in done.stderr and "Traceback" not in done.output
 
 
-@pytest.mark.parametrize("command", ["bench", "solve", "compare", "export"])
+@pytest.mark.parametrize("command", ["bench", "solve", "compare", "export", "prompts"])
 def test_help_shows_how_it_ends_and_how_it_is_used(command, tmp_path):
     done = drkernel(command, "--help", cwd=tmp_path)
     assert "Exit codes" in done.output and "Examples" in done.output

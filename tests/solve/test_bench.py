@@ -19,7 +19,7 @@ from solve_fakes import FunctionModel, TextPool, answer, make_tasks
 from drkernel.config import ConfigError
 from drkernel.solve.bench import BenchConfig, BenchRun, outcomes, read_bench
 from drkernel.solve.chat import ModelError
-from drkernel.solve.meter import Budget, Meter
+from drkernel.solve.meter import Budget, Meter, Prices
 from drkernel.solve.prompt import Prompts
 from drkernel.solve.refine import RefineConfig
 from drkernel.solve.store import Journal, ReplyCache, read_rows
@@ -80,6 +80,21 @@ def test_turns_that_the_grader_failed_are_graded_again_without_asking_the_model(
     summary, model = bench(tmp_path / "r", lambda call: answer(1.1), TextPool(infra=0), 1, turns=2, cache=cache)
     assert [call.turn for call in model.calls] == [2]
     assert summary["status_all"] == {"correct": 2} and summary["incomplete"] == 0
+
+
+def test_names_prices_and_samples_may_change_when_a_run_goes_on(tmp_path):
+    def run(samples, **terms):
+        model = FunctionModel(lambda call: answer(1.5))
+        config = BenchConfig(model=model.name, tasks="t", samples=samples, **terms)
+        with BenchRun(tmp_path, config, make_tasks(2), PROMPTS) as bench:
+            return asyncio.run(bench.run(Meter(model), TextPool())), model
+
+    run(1)
+    summary, model = run(3, prompts="elsewhere", prices=Prices(prompt=1, completion=2))
+    assert {(call.task_id, call.sample) for call in model.calls} == {(f"t/{t}", s) for t in (0, 1) for s in (1, 2)}
+    assert summary["trajectories"] == 6 and summary["dollars"] > 0 and read_bench(tmp_path)[0].samples == 3
+    summary, model = run(2, prices=Prices(prompt=2, completion=4))
+    assert model.calls == [] and summary["trajectories"] == 4
 
 
 def test_a_budget_counts_what_an_earlier_process_spent(tmp_path):

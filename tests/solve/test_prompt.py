@@ -37,8 +37,19 @@ def test_what_is_saved_reads_back_to_the_same_version(tmp_path):
     for name in ("full", "compact"):
         prompts = Prompts.load(name)
         prompts.save(tmp_path / name)
-        again = Prompts.load(str(tmp_path / name), base=name)
-        assert again.version == prompts.version
+        again = Prompts.load(str(tmp_path / name))
+        assert again.version == prompts.version and again.style == name
+
+
+def test_prompts_yaml_says_what_the_feedback_holds(tmp_path):
+    (tmp_path / "task.txt").write_text("Speed this up:\n$reference\n")
+    (tmp_path / "prompts.yaml").write_text("style: compact\nfeedback_chars: 99\n")
+    prompts = Prompts.load(str(tmp_path))
+    assert (prompts.style, prompts.feedback_chars) == ("compact", 99)
+    assert prompts.feedback == Prompts.load("compact").feedback and prompts.version != Prompts.load("compact").version
+    (tmp_path / "prompts.yaml").write_text("stile: compact\n")
+    with pytest.raises(ConfigError, match="stile"):
+        Prompts.load(str(tmp_path))
 
 
 @pytest.mark.parametrize(("file", "text", "message"), [

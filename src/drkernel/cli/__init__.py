@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench": ("bench", "benchmark a model: fast_p with intervals, resumable"),
     "compare": ("compare", "compare two benchmark runs, paired task by task"),
     "export": ("export", "turn a run's trajectories into data for fine-tuning"),
+    "prompts": ("prompts", "show what models are told, or write it as files to change"),
     "tasks": ("tasks", "list, show and check tasks"),
     "sim": ("sim", "run a script that launches Triton kernels on a simulated GPU"),
     "coldstart": ("coldstart", "write verified multi-turn trajectories for supervised fine-tuning"),

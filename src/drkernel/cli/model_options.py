@@ -39,7 +39,7 @@ BudgetTokens = Annotated[int | None, typer.Option(help="stop when the answers to
 BudgetDollars = Annotated[float | None, typer.Option(help="stop when the answers cost so much")]
 BudgetMinutes = Annotated[float | None, typer.Option(help="stop after so many minutes")]
 Cache = Annotated[Path | None, typer.Option(help="SQLite file of replies shared by runs (default: in the run)")]
-PromptSet = Annotated[str, typer.Option(help="full, compact, or a directory of system.txt, task.txt, feedback.txt")]
+PromptSet = Annotated[str, typer.Option(help="full, compact, or a directory that 'drkernel prompts --out DIR' wrote")]
 
 
 def fail(command: str, message: str) -> NoReturn:

@@ -83,8 +83,11 @@ class BenchState:
         return ended is not None and ended.end in COMPLETE
 
 
+FREE = ("prompts", "samples", "prices")
+"""What may change when a run is taken up again: the prompts' name (their version decides), the number of samples, and
+prices (with all their fields)."""
 EXTENDABLE = ("refine.turns", "refine.target")
-"""What may change when a search is taken up again: it goes on from the attempts that are there."""
+"""What may change besides when a search is taken up again: it goes on from the attempts that are there."""
 
 Progress = Callable[[Attempt | Ended], None]
 """Told of every line as it is written."""
@@ -113,8 +116,12 @@ class BenchRun:
         path = self.directory / "config.yaml"
         if path.is_file():
             differing = differences(load_config(BenchConfig, path), self.config)
-            free = EXTENDABLE if self.config.kind == "solve" else ()
-            bound = [f"{key} {old!r} there, {new!r} here" for key, old, new in differing if key not in free]
+            free = FREE + (EXTENDABLE if self.config.kind == "solve" else ())
+            bound = [
+                f"{key} {old!r} there, {new!r} here"
+                for key, old, new in differing
+                if not (key in free or key.startswith("prices."))
+            ]
             if bound:
                 raise ConfigError(
                     f"{self.directory} holds a run on other terms ({'; '.join(bound)}); give another directory"

@@ -1,7 +1,8 @@
 """Prompts as files: the system message, the task and the feedback after an answer.
 
 The named sets ``full`` and ``compact`` are the texts that the gym's episodes use, so that a trained policy reads here
-what it was trained on. A directory with ``system.txt``, ``task.txt`` or ``feedback.txt`` replaces them one by one.
+what it was trained on. A directory with ``system.txt``, ``task.txt`` or ``feedback.txt`` replaces them one by one; a
+``prompts.yaml`` there says what ``$feedback`` holds: ``style`` (full or compact) and ``feedback_chars``.
 
 Places to fill are ``$name`` (``$$`` is a dollar sign). task.txt: ``$reference``, ``$precision``, ``$device``.
 feedback.txt: ``$feedback``, ``$turn``, ``$turns``. An empty system.txt, the default, sends no system message.
@@ -16,7 +17,7 @@ from string import Template
 
 from pydantic import Field
 
-from drkernel.config import Config, ConfigError
+from drkernel.config import Config, ConfigError, dump_config, load_config
 from drkernel.gym.episode import FEEDBACK_CHARS, PromptSet, describe_device
 from drkernel.gym.feedback import feedback
 from drkernel.gym.request import EvalSettings
@@ -29,7 +30,15 @@ FIELDS = {
     "task": {"reference", "precision", "device"},
     "feedback": {"feedback", "turn", "turns"},
 }
+TERMS = "prompts.yaml"
 NEEDED = {"system": set[str](), "task": {"reference"}, "feedback": {"feedback"}}
+
+
+class FeedbackTerms(Config):
+    """``prompts.yaml``: what is put in place of ``$feedback``, and which set the missing files are taken from."""
+
+    style: PromptSet = Field("full", description="how much is said: paragraphs and a profile, or one or two lines")
+    feedback_chars: int | None = Field(None, ge=40, description="budget of the feedback text; None: the style's own")
 
 
 class Prompts(Config):
@@ -49,34 +58,38 @@ class Prompts(Config):
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @classmethod
-    def load(cls, name: str = "full", base: PromptSet = "full", feedback_chars: int | None = None) -> Prompts:
-        """A named set, or a directory whose files replace those of ``base``.
+    def load(cls, name: str = "full") -> Prompts:
+        """A named set, or a directory whose files replace those of the set that its ``prompts.yaml`` names.
 
         Raises:
             ConfigError: no such set or directory, an unknown ``$name`` in a file, or a needed one missing.
         """
         if name in FEEDBACK_CHARS:
-            base = "full" if name == "full" else "compact"
-        elif not Path(name).is_dir():
-            raise ConfigError(f"no prompts {name!r}: give 'full', 'compact' or a directory of {_files()}")
-        texts = {part: _builtin(part, base) for part in FIELDS}
-        if name not in FEEDBACK_CHARS:
-            own = {part: Path(name) / f"{part}.txt" for part in FIELDS}
-            own = {part: path for part, path in own.items() if path.is_file()}
+            terms = FeedbackTerms(style="full" if name == "full" else "compact")
+            own: dict[str, Path] = {}
+        elif Path(name).is_dir():
+            path = Path(name) / TERMS
+            terms = load_config(FeedbackTerms, path) if path.is_file() else FeedbackTerms()
+            own = {part: file for part in FIELDS if (file := Path(name) / f"{part}.txt").is_file()}
             if not own:
-                raise ConfigError(f"{name} holds none of {_files()}")
-            texts |= {part: path.read_text(encoding="utf-8").rstrip("\n") for part, path in own.items()}
+                raise ConfigError(f"{name} holds none of {_files()}; 'drkernel prompts --out DIR' writes them")
+        else:
+            raise ConfigError(f"no prompts {name!r}: give 'full', 'compact' or a directory of {_files()}")
+        texts = {part: _builtin(part, terms.style) for part in FIELDS}
+        texts |= {part: path.read_text(encoding="utf-8").rstrip("\n") for part, path in own.items()}
         for part, text in texts.items():
             _check(f"{name}/{part}.txt", part, text)
-        chars = feedback_chars or FEEDBACK_CHARS[base]
-        return cls(name=name, style=base, feedback_chars=chars, **texts)
+        chars = terms.feedback_chars or FEEDBACK_CHARS[terms.style]
+        return cls(name=name, style=terms.style, feedback_chars=chars, **texts)
 
     def save(self, directory: Path) -> None:
-        """Write the three files; :meth:`load` reads them back."""
+        """Write the files; :meth:`load` reads them back to the same version."""
         directory.mkdir(parents=True, exist_ok=True)
         for part in FIELDS:
             text = getattr(self, part)
             (directory / f"{part}.txt").write_text(text + "\n" if text else "", encoding="utf-8")
+        terms = FeedbackTerms(style=self.style, feedback_chars=self.feedback_chars)
+        (directory / TERMS).write_text(dump_config(terms), encoding="utf-8")
 
     def opening(self, task: Task, settings: EvalSettings) -> list[Message]:
         """System message, where there is one, and the task."""

@@ -1,0 +1,68 @@
+"""``drkernel prompts``: what models are told, to read and to change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from drkernel.cli import model_options as options
+
+if TYPE_CHECKING:
+    from drkernel.solve.prompt import Prompts
+
+app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+
+HELP = """Show the prompts of bench and solve, or write them as files to change.
+
+NAME is 'full', 'compact' or a directory. With --out, the three texts and prompts.yaml are written to DIR; change what
+you like and give it back with --prompts DIR. With --task, the first message as a model reads it is shown.
+
+Exit codes: 0 shown or written, 2 wrong usage.
+
+Examples:
+
+  drkernel prompts --out my-prompts && drkernel bench --model openai:NAME --prompts my-prompts
+
+  drkernel prompts compact --task builtin/level1/softmax
+"""
+
+
+@app.command(help=HELP)
+def prompts(
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="full, compact or a directory")] = "full",
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="write the files there")] = None,
+    task: Annotated[str | None, typer.Option(help="show the first message for this task")] = None,
+    device: Annotated[str, typer.Option(help="the device that the message names")] = "sim:h200",
+    profile: Annotated[str | None, typer.Option(help="size profile of a built-in task (sim: tiny, cuda: full)")] = None,
+) -> None:
+    """Parse, load, print."""
+    from drkernel.config import ConfigError
+    from drkernel.solve.prompt import FIELDS, Prompts
+
+    try:
+        texts = Prompts.load(name)
+        if task is not None:
+            return _show_opening(texts, task, device, options.default_profile(device, profile))
+        if out is not None and any((out / f"{part}.txt").exists() for part in FIELDS):
+            raise ConfigError(f"{out} holds prompts already; give another directory or remove them first")
+    except ConfigError as error:
+        options.fail("prompts", str(error))
+    if out is not None:
+        texts.save(out)
+        print(f"{out}: {', '.join(sorted(path.name for path in out.iterdir()))}; version {texts.version}")
+        return None
+    for part in FIELDS:
+        print(f"=== {part}.txt\n{getattr(texts, part) or '(empty: no system message is sent)'}\n")
+    print(f"=== version {texts.version}, style {texts.style}, feedback of at most {texts.feedback_chars} characters")
+    return None
+
+
+def _show_opening(texts: Prompts, spec: str, device: str, profile: str | None) -> None:
+    from drkernel.gym.request import EvalSettings
+    from drkernel.solve.prepare import choose
+
+    chosen = choose(spec if spec.startswith("builtin") or ":" in spec else f"file:{spec}")[0]
+    for message in texts.opening(chosen, EvalSettings(device=device, profile=profile)):
+        print(f"=== {message.role}\n{message.content}\n")
