@@ -1,7 +1,7 @@
 import pytest
 from tiny import tiny_tokenizer
 
-from drkernel.rl.copying import copy_of, copying_examples
+from drkernel.rl.copying import AGAIN, copy_of, copying_examples
 from drkernel.rl.teacher.families import generate_tasks
 
 
@@ -29,3 +29,13 @@ def test_examples_ask_for_the_copy_and_train_on_it_alone():
 def test_a_module_without_model_is_refused():
     with pytest.raises(ValueError, match="no class Model"):
         copy_of("import torch\nclass Other: pass\n")
+
+
+def test_later_turns_ask_for_the_same_copy_again():
+    tokenizer = tiny_tokenizer()
+    tasks = generate_tasks("train", 2, 0)
+    for task, example in zip(tasks, copying_examples(tokenizer, tasks, 10_000, turns=3), strict=True):
+        copy = f"```python\n{copy_of(task.reference)}\n```"
+        trained = tokenizer.decode([i for i, m in zip(example.ids, example.mask, strict=True) if m])
+        assert trained == copy * 3
+        assert tokenizer.decode(example.ids).count(AGAIN) == 2

@@ -19,6 +19,7 @@ from drkernel.rl.tokenizer import ChatTokenizer
 from drkernel.task import Task
 
 PROMPT = "Write ModelNew in PyTorch.\n```python\n{module}\n```"
+AGAIN = "Write ModelNew again."
 
 
 class CopyingConfig(SftConfig):
@@ -26,6 +27,7 @@ class CopyingConfig(SftConfig):
 
     tasks: int = Field(3000, ge=1, description="generated training tasks to copy, each once an epoch")
     task_seed: int = Field(1000, ge=0, description="of the generator")
+    turns: int = Field(1, ge=1, description="times that each is written: later turns may look at the answer before")
     epochs: float = Field(1.0, gt=0)
     final_lr: float = Field(1.0, ge=0, le=1, description="the rate stays up: fine-tuning follows")
 
@@ -47,14 +49,13 @@ def copy_of(reference: str) -> str:
     return f"{head}\n\n{source.replace('class Model', 'class ModelNew', 1)}"
 
 
-def copying_examples(tokenizer: ChatTokenizer, tasks: Iterable[Task], context: int) -> list[Example]:
-    """One example a task that fits the context."""
+def copying_examples(tokenizer: ChatTokenizer, tasks: Iterable[Task], context: int, turns: int = 1) -> list[Example]:
+    """One conversation a task that fits the context: the copy, and ``turns - 1`` times the copy again."""
     examples = []
     for task in tasks:
-        messages = [
-            {"role": "user", "content": PROMPT.format(module=task.reference.strip())},
-            {"role": "assistant", "content": f"```python\n{copy_of(task.reference)}\n```"},
-        ]
+        answer = {"role": "assistant", "content": f"```python\n{copy_of(task.reference)}\n```"}
+        messages = [{"role": "user", "content": PROMPT.format(module=task.reference.strip())}, answer]
+        messages += [{"role": "user", "content": AGAIN}, answer] * (turns - 1)
         example = encode_conversation(tokenizer, messages)
         if len(example.ids) <= context:
             examples.append(example)

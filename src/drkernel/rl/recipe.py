@@ -125,6 +125,11 @@ def check_recipe(recipe: Recipe) -> None:
     data = recipe.coldstart is not None or recipe.coldstart_file is not None
     if recipe.coldstart is not None and recipe.coldstart_file is not None:
         raise ConfigError("give coldstart (make the data) or coldstart_file (use a file), not both")
+    if recipe.coldstart is not None and recipe.coldstart.source != "program":
+        raise ConfigError(
+            f"coldstart.source {recipe.coldstart.source!r}: a run asks the program teacher alone; make a model's data "
+            "with 'drkernel coldstart --source ... --out FILE' and give coldstart_file=FILE"
+        )
     if recipe.sft is not None and not data:
         raise ConfigError("the sft stage needs data: a coldstart section, or coldstart_file=PATH")
     if recipe.policy.from_scratch and not data:

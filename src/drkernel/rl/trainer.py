@@ -177,7 +177,7 @@ class Run:
         config = self.recipe.copying
         if config is not None:
             tasks = generate_tasks("train", config.tasks, config.task_seed, checked=False)
-            examples = copying_examples(self.tokenizer, tasks, self.recipe.rollout.context)
+            examples = copying_examples(self.tokenizer, tasks, self.recipe.rollout.context, config.turns)
             self._supervise("copying", config, examples, resume)
         self.state |= {"stage": "sft", "step": 0}
         self._checkpoint(None)
