@@ -29,6 +29,7 @@ class Endpoint:
         stall: float = 30.0,
         delay: float = 0.0,
         retry_after: str = "0.01",
+        port: int = 0,
     ):
         self.reply, self.fault, self.key, self.stall, self.delay = reply, fault, key, stall, delay
         self.retry_after = retry_after
@@ -49,7 +50,7 @@ class Endpoint:
 
             def log_message(self, *_: Any) -> None: ...
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
