@@ -155,14 +155,14 @@ def nondeterministic(share: float) -> Finding:
     )
 
 
-def host_compute(down: float, up: float) -> Finding:
-    """Data went to the host and came back: what was done there has no modelled time."""
+def host_compute(down: float) -> Finding:
+    """Data went to the host: what is computed there has no modelled time."""
     return Finding(
         kind="host_compute",
         severity="bug",
-        message=f"A call copies {down:.0f} bytes to the host and {up:.0f} back. What the host computes has no modelled "
-        "time, so no speedup is given; keep the data on the GPU.",
-        evidence={"bytes_to_host": down, "bytes_to_device": up},
+        message=f"A call copies {down:.0f} bytes to the host. What the host computes from them has no modelled time, so "
+        "no speedup is given; keep the data on the GPU.",
+        evidence={"bytes_to_host": down},
     )
 
 

@@ -27,13 +27,13 @@ from drkernel.gym.knockout import disturb, knock_out
 from drkernel.gym.naive import SEED, naive_check
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.session import Session, SessionError
-from drkernel.gym.timing import host_traffic, is_simulated, modelled_speedup, modelled_timing, reference_profile
+from drkernel.gym.timing import bytes_to_host, is_simulated, modelled_speedup, modelled_timing, reference_profile
 from drkernel.sim.interfere import Interference
 from drkernel.tasks.reference import TaskError
 from drkernel.verdict import CandidateError, Correctness, Finding, Profile, Status, Verdict
 
 HOST_TRAFFIC = 1024
-"""bytes down and up within one call from which on the host is taken to compute"""
+"""bytes that go to the host within one call, beyond the reference's, from which on the host is taken to compute"""
 
 
 class OpensSessions(Protocol):
@@ -195,14 +195,15 @@ class Trial:
     def _time(self, side: ExpectedSide, profile: Profile, inputs: list[Any]) -> None:
         """The candidate's modelled time against the reference's, on the same model of the same GPU."""
         self.fields |= {"profile": profile, "coverage": profile.coverage}
-        down, up = host_traffic(profile)
-        if min(down, up) >= HOST_TRAFFIC and not self.settings.unsafe_no_checks:
-            self.findings.append(show.host_compute(down, up))
-            return
-        self.fields["timing"] = modelled_timing(profile)
         reference = reference_profile(
             side.source_key, self.settings.device, self.settings.baseline, side.instance.model, inputs
         )
+        # what comes back may be little (a sum), or no copy at all (arguments of a launch)
+        down = bytes_to_host(profile)
+        if down - bytes_to_host(reference) >= HOST_TRAFFIC and not self.settings.unsafe_no_checks:
+            self.findings.append(show.host_compute(down))
+            return
+        self.fields["timing"] = modelled_timing(profile)
         self.fields |= {"reference_profile": reference, "reference_timing": modelled_timing(reference)}
         self.fields["speedup"] = modelled_speedup(reference, profile)
 

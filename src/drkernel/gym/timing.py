@@ -125,11 +125,9 @@ def modelled_timing(profile: Profile) -> Timing:
     return Timing(kind=profile.kind, device=profile.device, seconds=profile.elapsed_seconds)
 
 
-def host_traffic(profile: Profile) -> tuple[float, float]:
-    """Bytes that a call copied from the device to the host, and from the host to the device."""
-    copies = [(row.name, row.bytes or 0.0) for row in profile.rows if row.owner == "copy"]
-    down = sum(nbytes for name, nbytes in copies if name.endswith("device to host"))
-    return down, sum(nbytes for name, nbytes in copies if name.endswith("host to device"))
+def bytes_to_host(profile: Profile) -> float:
+    """Bytes that a call copied from the device to the host."""
+    return sum(row.bytes or 0.0 for row in profile.rows if row.owner == "copy" and row.name.endswith("device to host"))
 
 
 def modelled_speedup(reference: Profile, candidate: Profile) -> Speedup | None:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from drkernel.sim.cost.launch import blocks_per_sm
+from drkernel.sim.shared_memory import OverShared
 from drkernel.sim.spec import GPUSpec
 
 TIMEOUT_SECONDS = 120.0
@@ -94,11 +95,7 @@ def compile_for_target(
         raise TargetCompileError(answer["error"], answer["message"])
     shared, registers = answer["shared"], answer["registers"]
     if shared > spec.max_smem_per_block:
-        raise TargetCompileError(
-            "OutOfResources",
-            f"out of resource: shared memory, Required: {shared}, Hardware limit: {spec.max_smem_per_block}. "
-            "Reducing block sizes or `num_stages` may help.",
-        )
+        raise TargetCompileError("OutOfResources", str(OverShared(shared, spec.max_smem_per_block)))
     occupancy = blocks_per_sm(spec, num_warps, shared, registers)
     return KernelResources(registers, answer["spills"], shared, num_warps, num_stages, occupancy, "full")
 

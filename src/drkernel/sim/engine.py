@@ -8,6 +8,7 @@ a list, launches by the executor's memory map.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 import torch
@@ -15,14 +16,16 @@ import torch
 from drkernel.sim.accounts import Accounts, Counters, LaunchRecord
 from drkernel.sim.compile_target import KernelResources, TargetCompileError, compile_for_target
 from drkernel.sim.cost.inflight import bytes_in_flight
-from drkernel.sim.cost.launch import launch_cost
-from drkernel.sim.executor import Checks, LaunchResult, SimFinding, compile_ttir, prepare
+from drkernel.sim.cost.launch import blocks_per_sm, launch_cost
+from drkernel.sim.cost.registers import Pressure, register_pressure
+from drkernel.sim.executor import Checks, CompiledKernel, LaunchResult, SimFinding, compile_ttir, prepare
 from drkernel.sim.heap import POISONS, DeviceHeap, Held, poison
 from drkernel.sim.interfere import HostReads, Interference, disturb_changes, flat_extent
 from drkernel.sim.memory import MemoryMap
 from drkernel.sim.operator_rules import OperatorRule, rule_of
 from drkernel.sim.protocol import GeneratorRef, LaunchCommand, LaunchRefused, ProtocolError, Ref, TensorSpec
 from drkernel.sim.random import DeviceRandom
+from drkernel.sim.shared_memory import OverShared, PassesFailed, shared_bytes
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Profile
 
@@ -190,7 +193,7 @@ class DeviceEngine:
         if programs == 0:
             return
         kernel = compile_ttir(command.ttir, name=command.name)
-        resources = self._compile(command.ttir, command.num_warps, command.num_stages) if self.depth == "full" else None
+        resources = self._resources_of(kernel, command)
         if self.interference == "skip":
             self._record(command, 0.0, suppressed=True)
             return
@@ -229,11 +232,27 @@ class DeviceEngine:
         except TargetCompileError as error:
             raise LaunchRefused(f"{error.kind}: {error}") from error
 
+    def _resources_of(self, kernel: CompiledKernel, command: LaunchCommand) -> KernelResources | None:
+        """What a launch takes, as far as this depth knows; refuses what the GPU would."""
+        if self.depth == "full":
+            return self._compile(command.ttir, command.num_warps, command.num_stages)
+        warps, stages = command.num_warps, command.num_stages
+        try:
+            found = shared_bytes(kernel.function, command.ttir, self.spec, warps, stages)
+        except OverShared as error:
+            raise LaunchRefused(f"OutOfResources: {error}") from error
+        except PassesFailed as error:
+            raise LaunchRefused(f"RuntimeError: {self.spec.full_name} cannot run {command.name}: {error}") from error
+        if found is None:
+            return None
+        return KernelResources(None, None, found, warps, stages, blocks_per_sm(self.spec, warps, found), "ttir")
+
     def _finish_launch(
         self, command: LaunchCommand, held: list[Held], result: LaunchResult, resources: KernelResources | None
     ) -> None:
         self.counters.findings += result.findings
         self.counters.prints += result.prints
+        pressure = self._pressure(command, resources)
         cost = launch_cost(
             result.stats,
             command.num_warps,
@@ -242,7 +261,8 @@ class DeviceEngine:
             num_stages=command.num_stages,
             in_flight=bytes_in_flight(command.ttir, command.num_stages),
             shared_bytes=resources.shared_bytes if resources else 0,
-            registers=(resources.registers or 0) if resources else 0,
+            registers=pressure.registers,
+            spilled_bytes=pressure.spilled_bytes,
         )
         self.accounts.launched(command.name, cost)
         self._record(
@@ -264,6 +284,12 @@ class DeviceEngine:
         if illegal:
             self.fault = illegal[0].message
             raise DeviceFault(f"CUDA error: an illegal memory access was encountered\n{illegal[0].message}")
+
+    def _pressure(self, command: LaunchCommand, resources: KernelResources | None) -> Pressure:
+        """A thread's registers: the compiler's count where it was asked, else an estimate."""
+        if resources is not None and resources.registers is not None:
+            return Pressure(resources.registers, 4 * (resources.spills or 0))
+        return pressure_of(command.ttir, command.num_warps * self.spec.warp_size)
 
     def _record(self, command: LaunchCommand, seconds: float, *, suppressed: bool = False, **facts: Any) -> None:
         self.counters.launches.append(
@@ -337,6 +363,12 @@ class DeviceEngine:
     def profile(self) -> Profile:
         """Modelled time since the last reset, by kernel and operator."""
         return self.accounts.profile()
+
+
+@lru_cache(maxsize=1024)
+def pressure_of(ttir: str, threads: int) -> Pressure:
+    """:func:`register_pressure` of a kernel's text."""
+    return register_pressure(compile_ttir(ttir).function, threads)
 
 
 def _copied(held: list[Held], written: tuple[int, ...]) -> bool:

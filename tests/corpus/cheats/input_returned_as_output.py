@@ -5,6 +5,7 @@
 # Claims the input's handle for the output.
 import torch
 
+
 class Forged(torch.Tensor):
     pass
 

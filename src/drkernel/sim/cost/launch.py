@@ -25,6 +25,8 @@ DEFAULT_IN_FLIGHT = 64.0
 """The same where a kernel's loads are not known."""
 L1_SHARE = 0.25
 """Storages up to this share of an SM's shared memory and L1 are taken to stay in L1 from program to program."""
+LOCAL_MEMORY = -1
+"""The storage that stands for all threads' local memory."""
 INTRA_PROGRAM_PASSES = 4.0
 """Re-reads up to this factor are taken as one program streaming its own data again; more means programs share data."""
 
@@ -51,12 +53,14 @@ def launch_cost(
     num_stages: int = 2,
     shared_bytes: int = 0,
     registers: int = 0,
+    spilled_bytes: int = 0,
     in_flight: float | None = None,
 ) -> CostEstimate:
     """Device seconds of one launch, without the host's launch overhead; moves ``l2`` (shared with operators) on.
 
     ``stats.footprint`` holds (storage, unique bytes read, unique bytes written); sectors are what warps asked for.
-    ``in_flight`` is what one program keeps outstanding, in bytes (``inflight.bytes_in_flight``), where known.
+    ``registers`` and ``spilled_bytes`` are a thread's; ``in_flight`` is what one program keeps outstanding, in bytes
+    (``inflight.bytes_in_flight``), where known.
     """
     requested_read = _past_l1(stats, spec)
     requested_write = stats.store_sectors * SECTOR_BYTES
@@ -77,6 +81,7 @@ def launch_cost(
     threads = num_warps * spec.warp_size
     moved = (requested_read + requested_write) / programs
     concurrent = min(programs, float(spec.sm_count * resident))
+    accesses += _spills(spilled_bytes * threads, programs, concurrent, spec, l2)
     work = KernelWork(
         "launch",
         tuple(accesses),
@@ -95,6 +100,19 @@ def launch_cost(
     return CostEstimate(
         cost.seconds, cost.dram_bytes, cost.l2_bytes, dict(stats.flops), cost.bound, cost.roofline, cost.parts
     )
+
+
+def _spills(program_bytes: float, programs: float, concurrent: float, spec: GPUSpec, l2: L2State) -> list[Access]:
+    """Local memory: each spilled value is written once and read back once, unless L1 holds what an SM has spilled.
+
+    The memory of a finished program is used again by the next, so only what is resident at a time takes room in L2.
+    """
+    held = program_bytes * concurrent
+    if held <= L1_SHARE * spec.smem_per_sm * spec.sm_count:
+        return []
+    total = program_bytes * programs
+    passes = 1.0 if held <= l2.capacity else total / held
+    return [Access(LOCAL_MEMORY, held, write=True, passes=passes, requested=2.0 * total)]
 
 
 def _derated(flops: dict[str, float]) -> dict[str, float]:

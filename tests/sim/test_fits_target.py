@@ -1,0 +1,147 @@
+"""Kernels that a GPU would refuse or spill: found without compiling, and equal to what the compiler says."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from drkernel import sim
+from drkernel.sim import shared_memory
+from drkernel.sim.compile_target import compile_for_target
+from drkernel.sim.cost.registers import register_pressure
+from drkernel.sim.executor import compile_ttir
+from drkernel.sim.protocol import LaunchCommand
+from drkernel.sim.shared_memory import OverShared, PassesFailed, exact_shared, shared_bound, shared_bytes
+from drkernel.sim.spec import get_spec
+
+
+@triton.jit
+def matmul_kernel(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    cols = tl.program_id(1) * BN + tl.arange(0, BN)
+    inner = tl.arange(0, BK)
+    total = tl.zeros((BM, BN), tl.float32)
+    for k in range(0, K, BK):
+        x = tl.load(a + rows[:, None] * K + (k + inner)[None, :])
+        y = tl.load(b + (k + inner)[:, None] * N + cols[None, :])
+        total = tl.dot(x, y, total)
+    tl.store(c + rows[:, None] * N + cols[None, :], total)
+
+
+@triton.jit
+def softmax_kernel(x, out, cols, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    v = tl.load(x + tl.program_id(0) * cols + at, at < cols, -float("inf"))
+    e = tl.exp(v - tl.max(v, 0))
+    tl.store(out + tl.program_id(0) * cols + at, e / tl.sum(e, 0), at < cols)
+
+
+class Recorder:
+    """The kernels that reach the engine."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        self.commands: list[LaunchCommand] = []
+        from drkernel.sim.engine import DeviceEngine
+
+        launch = DeviceEngine.launch
+
+        def recorded(engine: DeviceEngine, command: LaunchCommand) -> None:
+            self.commands.append(command)
+            launch(engine, command)
+
+        monkeypatch.setattr(DeviceEngine, "launch", recorded)
+
+
+def run_matmul(tile: tuple[int, int, int], warps: int, stages: int) -> None:
+    m, n, k = tile
+    a, b, c = (torch.zeros(512, 512, device="cuda") for _ in range(3))
+    matmul_kernel[(512 // m, 512 // n)](a, b, c, 512, 512, 512, m, n, k, num_warps=warps, num_stages=stages)
+
+
+def test_what_the_gpu_refuses_is_refused_with_tritons_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Recorder(monkeypatch)
+    with sim.device("h200"), pytest.raises(triton.runtime.errors.OutOfResources) as raised:
+        run_matmul((128, 128, 64), 8, 6)
+    (command,) = recorder.commands
+    with pytest.raises(Exception, match="shared memory") as compiled:
+        compile_for_target(command.ttir, get_spec("h200"), num_warps=8, num_stages=6)
+    assert str(raised.value) == str(compiled.value)
+
+
+@pytest.mark.parametrize(
+    ("tile", "warps", "stages"), [((128, 128, 64), 8, 3), ((64, 128, 32), 4, 4), ((64, 64, 64), 4, 2)]
+)
+def test_shared_memory_is_the_compilers(
+    monkeypatch: pytest.MonkeyPatch, tile: tuple[int, int, int], warps: int, stages: int
+) -> None:
+    recorder, spec = Recorder(monkeypatch), get_spec("h200")
+    with sim.device("h200"):
+        run_matmul(tile, warps, stages)
+    (command,) = recorder.commands
+    exact = exact_shared(command.ttir, spec, warps, stages)
+    assert exact == compile_for_target(command.ttir, spec, num_warps=warps, num_stages=stages).shared_bytes
+    assert exact <= shared_bound(compile_ttir(command.ttir).function, command.ttir, stages)
+
+
+def test_small_kernels_do_not_run_the_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_memory, "exact_shared", lambda *_: pytest.fail("compiled"))
+    with sim.device("h200"):
+        x = torch.zeros(4, 1000, device="cuda")
+        softmax_kernel[(4,)](x, torch.empty_like(x), 1000, 1024)
+        run_matmul((32, 32, 32), 4, 3)
+
+
+def test_the_limit_is_the_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Recorder(monkeypatch)
+    with sim.device("h200"):
+        run_matmul((128, 128, 64), 8, 3)
+    (command,) = recorder.commands
+    function = compile_ttir(command.ttir).function
+    assert shared_bytes(function, command.ttir, get_spec("h200"), 8, 3) == 196608
+    with pytest.raises(OverShared, match="Hardware limit: 166912"):
+        shared_bytes(function, command.ttir, get_spec("a100"), 8, 4)
+
+
+def test_autotune_skips_what_does_not_fit() -> None:
+    configs = [
+        triton.Config({"BM": 256, "BN": 256, "BK": 128}, num_warps=4, num_stages=6),
+        triton.Config({"BM": 32, "BN": 32, "BK": 32}, num_warps=4, num_stages=2),
+    ]
+    tuned = triton.autotune(configs=configs, key=["M"])(matmul_kernel)
+    with sim.device("h200"):
+        a, b, c = (torch.ones(256, 256, device="cuda") for _ in range(3))
+        tuned[lambda meta: (256 // meta["BM"], 256 // meta["BN"])](a, b, c, 256, 256, 256)
+        assert bool((c == 256).all())
+    assert tuned.best_config.kwargs["BM"] == 32
+
+
+def test_text_that_upsets_the_passes_ends_only_their_process() -> None:
+    with pytest.raises(PassesFailed):
+        exact_shared("module { this is no TTIR }", get_spec("h200"), 4, 3)
+
+
+def test_registers_are_near_the_compilers_and_spills_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder, spec = Recorder(monkeypatch), get_spec("h200")
+    with sim.device("h200"):
+        x = torch.zeros(2, 8192, device="cuda")
+        for warps in (1, 4, 8):
+            softmax_kernel[(2,)](x, torch.empty_like(x), 8192, 8192, num_warps=warps)
+    for command in recorder.commands:
+        found = register_pressure(compile_ttir(command.ttir).function, command.num_warps * 32)
+        real = compile_for_target(command.ttir, spec, num_warps=command.num_warps, num_stages=3)
+        assert real.registers is not None and abs(found.registers - real.registers) <= 24
+        assert (found.spilled_bytes > 0) == bool(real.spills)
+
+
+def test_spilling_costs_time() -> None:
+    times = []
+    for warps in (1, 16):
+        with sim.device("h200") as device:
+            x = torch.zeros(1024, 65536, device="cuda")
+            out = torch.empty_like(x)
+            device.reset_counters()
+            softmax_kernel[(1024,)](x, out, 65536, 65536, num_warps=warps)
+            times.append(device.profile().elapsed_seconds)
+    assert times[0] > 1.3 * times[1]
