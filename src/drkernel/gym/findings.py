@@ -160,8 +160,8 @@ def host_compute(down: float) -> Finding:
     return Finding(
         kind="host_compute",
         severity="bug",
-        message=f"A call copies {down:.0f} bytes to the host. What the host computes from them has no modelled time, so "
-        "no speedup is given; keep the data on the GPU.",
+        message=f"A call copies {down:.0f} bytes to the host. What the host computes from them has no modelled time, "
+        "so no speedup is given; keep the data on the GPU.",
         evidence={"bytes_to_host": down},
     )
 

@@ -177,7 +177,8 @@ def _be_child(work: Callable[[], int], read_text: int, write_answer: int) -> Non
 
 def _answer(descriptor: int) -> str:
     """All that the child writes until it ends, or an error after :data:`SECONDS`."""
-    end, parts = time.monotonic() + SECONDS, []
+    end = time.monotonic() + SECONDS
+    parts: list[bytes] = []
     while True:
         ready, _, _ = select.select([descriptor], [], [], max(0.0, end - time.monotonic()))
         if not ready:

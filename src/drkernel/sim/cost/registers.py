@@ -1,4 +1,4 @@
-"""How many registers a thread of a Triton kernel needs, read off its TTIR: what is live at once, split over the threads.
+"""How many registers a thread of a Triton kernel needs, read off its TTIR: what is live at once, over the threads.
 
 An estimate for kernels that are not compiled for the target. Index arithmetic is left out (compilers recompute it), and
 so are the operands of ``tt.dot`` that come from memory (they are kept in shared memory). Beyond
