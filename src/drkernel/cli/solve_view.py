@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +33,11 @@ class LiveSolve:
         self.attempts: list[Attempt] = [attempt for task in run.tasks for attempt in run.state.turns((task.id, 0))]
         self.end: Ended | None = None
         self.live: Live | None = None
+        self.since = time.monotonic()
+        """When the last answer came."""
         if self.attempts and not quiet:
-            self.console.print(f"{len(self.attempts)} attempts are there already")
+            count = len(self.attempts)
+            self.console.print(f"{count} attempt{'s are' if count > 1 else ' is'} there already")
 
     def __call__(self, row: Attempt | Ended) -> None:
         """One line of the journal."""
@@ -43,9 +47,8 @@ class LiveSolve:
             self.attempts.append(row)
         else:
             self.end = row
-        if self.live is not None:
-            self.live.update(self.table())
-        elif not self.quiet:
+        self.since = time.monotonic()
+        if self.live is None and not self.quiet:
             if isinstance(row, Attempt):
                 self.console.print(*(cell for cell in self._cells(row) if cell), sep="  ", soft_wrap=True)
             else:
@@ -54,26 +57,39 @@ class LiveSolve:
 
     def __enter__(self) -> LiveSolve:
         if self.terminal and not self.quiet:
-            self.live = Live(self.table(), console=self.console, refresh_per_second=4)
+            self.live = Live(get_renderable=self.table, console=self.console, refresh_per_second=4)
             self.live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self.live is not None:
-            self.live.stop()
+            live, self.live = self.live, None
+            live.transient = True  # what fitted the screen gives way to the whole
+            live.stop()
+            self.console.print(self.table())
 
     def table(self) -> Table:
-        """All attempts, the best so far marked, and what was spent."""
+        """The attempts (while live, the last that fit the screen), the best so far marked, and what was spent."""
         usage = self.meter.spending.usage
         cost = "" if self.meter.dollars is None else ", " + money(self.meter.dollars)
-        ended = "" if self.end is None else f"; ended by {self.end.end} {self.end.detail}".rstrip()
-        caption = f"{usage.total:,} tokens{cost}, {self.meter.minutes:.1f} minutes{ended}"
+        if self.end is not None:
+            state = f"; ended by {self.end.end} {self.end.detail}".rstrip()
+        else:
+            state = f"; turn {self._turn()} under way for {time.monotonic() - self.since:.0f} s" if self.live else ""
+        caption = f"{usage.total:,} tokens{cost}, {self.meter.minutes:.1f} minutes{state}"
         table = Table(box=None, header_style="bold", pad_edge=False, caption=caption, caption_justify="left")
         for name in ("turn", "verdict", "speedup", "coverage", "tokens", "what happened"):
-            table.add_column(name, no_wrap=name != "what happened")
-        for attempt in self.attempts:
+            table.add_column(name, no_wrap=self.live is not None or name != "what happened")
+        room = max(1, self.console.size.height - 5) if self.live is not None else len(self.attempts)
+        for attempt in self.attempts[-room:]:
             table.add_row(*self._cells(attempt))
         return table
+
+    def _turn(self) -> int:
+        """The turn that is being played."""
+        last = max((attempt.turn for attempt in self.attempts), default=0)
+        made = sum(attempt.turn == last for attempt in self.attempts)
+        return last if 0 < made < self.run.config.refine.breadth else last + 1
 
     def _cells(self, attempt: Attempt) -> list[str]:
         best = max((a.speedup or 0.0 for a in self.attempts), default=0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -209,7 +210,9 @@ def in_short(verdict: Verdict) -> str:
     if cheats:
         return ", ".join(dict.fromkeys(cheats))
     if verdict.error is not None:
-        return f"{verdict.error.type}: {(verdict.error.message.splitlines() or [''])[0]}"[:100]
+        lines = [line.strip() for line in verdict.error.message.splitlines() if line.strip(" ^")] or [""]
+        said = lines[-1] if re.match(r"at \d+:\d+", lines[0]) else lines[0]  # Triton quotes the source first
+        return f"{verdict.error.type}: {said}"[:120]
     if verdict.status == "incorrect" and verdict.correctness is not None:
         wrong = verdict.correctness.mismatch
         found = (
