@@ -54,11 +54,16 @@ def offsets(shape: tuple[int, ...]) -> str:
 
 
 class Generator:
-    """Writes one program."""
+    """Writes one program.
 
-    def __init__(self, seed: int):
+    With ``long_lived`` the program is longer, goes back to its oldest values throughout, and has ``while`` loops and
+    early returns: what a value's memory must survive.
+    """
+
+    def __init__(self, seed: int, *, long_lived: bool = False):
         self.rng = random.Random(seed)
-        self.program = Program(f"kernel_{seed}")
+        self.long_lived = long_lived
+        self.program = Program(f"{'long' if long_lived else 'kernel'}_{seed}")
         self.vars: list[Var] = []
         self.indent = "    "
         self.counter = 0
@@ -67,9 +72,11 @@ class Generator:
         """A whole kernel."""
         for _ in range(self.rng.randint(2, 4)):
             self.load()
-        for _ in range(self.rng.randint(4, 14)):
+        for _ in range(self.rng.randint(12, 24) if self.long_lived else self.rng.randint(4, 14)):
             self.statement(depth=0)
-        for var in self.rng.sample(self.vars, min(3, len(self.vars))):
+            if self.long_lived and self.rng.random() < 0.1:
+                self.leave()
+        for var in self.rng.sample(self.vars, min(6 if self.long_lived else 3, len(self.vars))):
             self.store(var)
         return self.program
 
@@ -91,6 +98,8 @@ class Generator:
 
     def pick(self, shape: tuple[int, ...] | None = None, rank: int | None = None) -> Var | None:
         found = [v for v in self.vars if (shape is None or v.shape == shape) and (rank is None or len(v.shape) == rank)]
+        if self.long_lived and found and self.rng.random() < 0.4:
+            return found[0]
         return self.rng.choice(found) if found else None
 
     # ---- statements
@@ -113,6 +122,8 @@ class Generator:
                    self.matmul, self.memory, self.regroup]  # fmt: skip
         if depth < 2:
             choices += [self.loop, self.branch]
+            if self.long_lived:
+                choices += [self.loop, self.repeat, self.repeat]
         self.rng.choice(choices)() if depth == 0 else self.rng.choice(choices[:9] if depth > 1 else choices)()
 
     def binary(self) -> None:
@@ -257,6 +268,26 @@ class Generator:
         self.emit(f"{left} = {right}", f"{left} = {right}")
         self.indent = self.indent[:-4]
 
+    def repeat(self) -> None:
+        """A ``while`` loop over a scalar and a block, both carried."""
+        depth = len(self.indent) // 4
+        old = self.pick()
+        assert old is not None
+        new, count = self.fresh(old.shape), f"w{self.counter}_{depth}"
+        self.vars.append(new)
+        for text in (f"{new.name} = {old.name} * 0.5", f"{count} = 0", f"while {count} < flag + 1:"):
+            self.emit(text, text)
+        self.block(depth, self.rng.randint(1, 3))
+        chosen = self.rng.choice([v for v in [*self.inner, *self.vars] if v.shape == new.shape])
+        for text in (f"{new.name} = {chosen.name} * 0.75 + {old.name} * 0.25", f"{count} += 1"):
+            self.emit(text, text)
+        self.indent = self.indent[:-4]
+
+    def leave(self) -> None:
+        """A return in the middle, which these arguments never take: what follows is a basic block of its own."""
+        self.emit("if n > 1000:", "pass")
+        self.emit("    return", "pass")
+
     def branch(self) -> None:
         depth = len(self.indent) // 4
         old = self.pick()
@@ -277,6 +308,6 @@ class Generator:
         self.vars.append(new)
 
 
-def generate(seed: int) -> Program:
+def generate(seed: int, *, long_lived: bool = False) -> Program:
     """The kernel of a seed."""
-    return Generator(seed).build()
+    return Generator(seed, long_lived=long_lived).build()

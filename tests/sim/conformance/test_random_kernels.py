@@ -13,8 +13,10 @@ from random_kernels import HEADER, Program, generate
 
 from drkernel.sim.executor import Checks, clear_cache
 from drkernel.sim.lower import jit
+from drkernel.sim.lower.lifetime import Arena
 
 FAST, SLOW = range(24), range(24, 224)
+LONG, MORE_LONG = range(6), range(6, 120)
 
 
 def _load(programs: list[Program], folder: Path) -> ModuleType:
@@ -37,8 +39,8 @@ def _expected(program: Program, inputs: list[torch.Tensor], n: int, flag: int) -
     return outputs
 
 
-def _run(seeds: range, folder: Path, checks: Checks) -> list[str]:
-    programs = [generate(seed) for seed in seeds]
+def _run(programs: list[Program], folder: Path, checks: Checks) -> list[str]:
+    """What is wrong with the programs' results."""
     module, problems = _load(programs, folder), []
     for program in programs:
         inputs = [torch.randn(s, generator=torch.Generator().manual_seed(k)) for k, s in enumerate(program.inputs)]
@@ -59,9 +61,48 @@ def test_random_kernels(tmp_path: Path, checks: Checks, tier: str, monkeypatch: 
     if tier == "optimised":
         monkeypatch.setattr(jit, "PROMOTE_AFTER", 0.0)
     clear_cache()
-    assert not _run(FAST, tmp_path, checks)
+    assert not _run([generate(seed) for seed in FAST], tmp_path, checks)
 
 
 @pytest.mark.slow
 def test_many_random_kernels(tmp_path: Path) -> None:
-    assert not _run(SLOW, tmp_path, Checks())
+    assert not _run([generate(seed) for seed in SLOW], tmp_path, Checks())
+
+
+def _bits(programs: list[Program], folder: Path) -> list[list[torch.Tensor]]:
+    """The output bits of every program, native code built anew."""
+    clear_cache()
+    module, found = _load(programs, folder), []
+    for program in programs:
+        for n, flag in ((17, 2), (40, 0)):
+            inputs = [torch.randn(s, generator=torch.Generator().manual_seed(k)) for k, s in enumerate(program.inputs)]
+            outputs = [torch.zeros(shape) for shape in program.outputs]
+            with executing():
+                getattr(module, program.name)[(1,)](*inputs, *outputs, torch.zeros(1024), n, flag)
+            found.append([output.view(torch.int32) for output in outputs])
+    return found
+
+
+def _keep_everything(arena: Arena, nbytes: int, now: int, last: int) -> int:
+    """Memory of its own for every value."""
+    arena.size += nbytes
+    return arena.size - nbytes
+
+
+def _reused_memory_changes_nothing(seeds: range, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = [generate(seed, long_lived=True) for seed in seeds]
+    assert not _run(programs, folder, Checks())
+    reused = _bits(programs, folder)
+    monkeypatch.setattr(Arena, "take", _keep_everything)
+    for left, right in zip(reused, _bits(programs, folder), strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
+    clear_cache()
+
+
+def test_reused_memory_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _reused_memory_changes_nothing(LONG, tmp_path, monkeypatch)
+
+
+@pytest.mark.slow
+def test_reused_memory_changes_nothing_in_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _reused_memory_changes_nothing(MORE_LONG, tmp_path, monkeypatch)
