@@ -143,3 +143,24 @@ def test_data_dependent_shapes_are_estimated_from_inputs():
 def test_loading_errors_pass_through():
     with pytest.raises(TaskError, match="Model"):
         estimate(load_reference("x = 1"))
+
+
+def test_a_constructor_that_reads_values_is_built_for_real():
+    source = """
+import torch
+
+N = 64
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rates = [x.item() for x in torch.linspace(0, 1, 3)]
+        self.inner = torch.nn.Linear(N, N)
+
+    def forward(self, x):
+        return self.inner(x) * self.rates[1]
+
+def get_inputs():
+    return [torch.randn(N, N)]
+"""
+    assert estimate(load_reference(source)) == estimate(load_reference(source.replace("x.item()", "0.5")))

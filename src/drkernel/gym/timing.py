@@ -10,7 +10,6 @@ a modelled speedup is the value itself; how far the model is from hardware is an
 
 from __future__ import annotations
 
-import copy
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from drkernel.sim.context import BelowModes, operators_on
 from drkernel.sim.engine import DeviceEngine
 from drkernel.sim.spec import get_spec
 from drkernel.sim.tensor import DeviceLink
+from drkernel.tasks.copies import copied
 from drkernel.tasks.reference import TaskError
 from drkernel.verdict import Profile, Speedup, Timing
 
@@ -68,7 +68,7 @@ def model_profile(device: str, model: nn.Module, inputs: list[Any]) -> Profile:
     with _host_modes(engine) as link:
         try:
             # moved as a user's .cuda() would; a second call is timed, as the candidate's calls come after a first one
-            resident = _to_device(copy.deepcopy(model), link, engine)
+            resident = _to_device(copied(model), link, engine)
             moved = tree_map(lambda leaf: _upload(leaf, link, engine), inputs)
             with torch.no_grad():
                 resident(*moved)

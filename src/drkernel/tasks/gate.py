@@ -10,7 +10,6 @@ influence are only noted: leaving them out is a correct simplification.
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from torch.utils._pytree import tree_map
 from drkernel.config import Config
 from drkernel.task import Task
 from drkernel.tasks.compare import compare
+from drkernel.tasks.copies import copied
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import Variant
 from drkernel.tasks.oracle import ExpectedOutput, RawOutput, flatten_outputs
@@ -224,7 +224,7 @@ def reference_in_lower_precision(instance: Instance, call: Call) -> list[RawOutp
     precision = instance.problem.task.precision
     dtype = _LOWER_DTYPE.get(precision)
     if dtype is not None:
-        model = copy.deepcopy(instance.model).to(dtype)
+        model = copied(instance.model).to(dtype)
         inputs = tree_map(lambda leaf: _cast(leaf, dtype), call.inputs)
         try:
             outputs = _run(model, inputs)
@@ -250,7 +250,7 @@ def _parameter_controls(instance: Instance) -> dict[str, nn.Module]:
     if instance.randomized:
         controls["default_parameters"] = instance.problem.instance(instance.seed, randomize=False).model
     if any(True for _ in instance.model.parameters()):
-        empty = copy.deepcopy(instance.model)
+        empty = copied(instance.model)
         for parameter in empty.parameters():
             nn.init.zeros_(parameter)
         controls["zero_parameters"] = empty
@@ -271,7 +271,7 @@ def _notes(instance: Instance, calls: list[Call], seed: int) -> Iterator[str]:
         yield f"its {len(parameters)} parameters were not tried one by one"
         parameters = {}
     for name, parameter in parameters.items():
-        changed = copy.deepcopy(instance.model)
+        changed = copied(instance.model)
         with torch.no_grad():
             changed.get_parameter(name).copy_(other.model.get_parameter(name))
         if parameter.numel() and _no_influence(instance, changed, call, call.inputs):
@@ -292,4 +292,4 @@ def _no_influence(instance: Instance, model: nn.Module, call: Call, inputs: list
 def _run(model: nn.Module, inputs: list[Any]) -> list[RawOutput]:
     """Outputs of a copy of the module on copies of the inputs, so that nothing is kept or changed."""
     with torch.no_grad():
-        return flatten_outputs(copy.deepcopy(model)(*cloned(inputs)))
+        return flatten_outputs(copied(model)(*cloned(inputs)))

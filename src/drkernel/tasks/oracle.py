@@ -7,7 +7,6 @@ be from the second, element by element; ``compare`` (in compare.py) judges again
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,6 +16,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from drkernel.task import Precision
+from drkernel.tasks.copies import copied
 from drkernel.tasks.promote import cloned, jittered_copy, jittered_inputs, promoted_copy, run_promoted
 from drkernel.tasks.tolerance import unit_roundoff
 
@@ -152,14 +152,14 @@ class _Stateless:
     """A module that is copied afresh once a forward has changed its buffers (running statistics, caches)."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._pristine = copy.deepcopy(model) if any(True for _ in model.buffers()) else None
-        self._model = model if self._pristine is None else copy.deepcopy(model)
+        self._pristine = copied(model) if any(True for _ in model.buffers()) else None
+        self._model = model if self._pristine is None else copied(model)
         self._signature = self._state()
 
     def fresh(self) -> nn.Module:
         """The module in the state that it was given in."""
         if self._pristine is not None and self._state() != self._signature:
-            self._model = copy.deepcopy(self._pristine)
+            self._model = copied(self._pristine)
             self._signature = self._state()
         return self._model
 

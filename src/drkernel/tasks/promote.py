@@ -7,13 +7,14 @@ the promoted run happens under :class:`PromoteToDouble`, which carries every suc
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
+
+from drkernel.tasks.copies import copied
 
 DOUBLE = {
     torch.float32: torch.float64,
@@ -58,7 +59,7 @@ def _promoted(value: Any) -> Any:
 
 def promoted_copy(model: nn.Module) -> nn.Module:
     """A deep copy of ``model`` with floating parameters and buffers in double."""
-    return copy.deepcopy(model).double()
+    return copied(model).double()
 
 
 def run_promoted(model: nn.Module, inputs: list[Any]) -> Any:
@@ -86,7 +87,7 @@ def run_rounded(model: nn.Module, inputs: list[Any], bits: int) -> Any:
     This is the error of a kernel that reads its operands at the lower precision and is exact from there on, as a
     tensor core with a wide accumulator nearly is: the least error that such a downgrade can have.
     """
-    lowered = copy.deepcopy(model)
+    lowered = copied(model)
     with torch.no_grad():
         for tensor in [*lowered.parameters(), *lowered.buffers()]:
             if tensor.is_floating_point():
@@ -100,7 +101,7 @@ def jittered_copy(double_model: nn.Module, amount: float, generator: torch.Gener
     The distance of its outputs from the unchanged run is what a backward-stable implementation may be off by (Higham,
     Accuracy and Stability of Numerical Algorithms, ch. 1): the conditioning of the task at these inputs.
     """
-    shaken = copy.deepcopy(double_model)
+    shaken = copied(double_model)
     with torch.no_grad():
         for tensor in [*shaken.parameters(), *shaken.buffers()]:
             if tensor.is_floating_point():

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from pydantic import Field
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
@@ -218,9 +219,7 @@ def rewrite(source: str, literals: Iterable[SizeLiteral], values: dict[str, int]
 
 def estimate(reference: Reference) -> Cost:
     """Cost of one forward, by running it on meta tensors. Raises TaskError when the reference does not run."""
-    with torch.device("meta"):
-        model = reference.build(0)
-        inputs = reference.draw_inputs(0)
+    model, inputs = _on_meta(reference)
     held = sum(map(_size, [*model.parameters(), *model.buffers(), *tree_leaves(inputs)]))
     written, flops = _Written(), FlopCounterMode(display=False)
     inputs = [value.to("meta") if isinstance(value, torch.Tensor) else value for value in inputs]
@@ -237,12 +236,22 @@ def estimate(reference: Reference) -> Cost:
     return Cost(held + written.bytes, float(total if math.isfinite(total) else 0.0), True)
 
 
+def _on_meta(reference: Reference) -> tuple[nn.Module, list[Any]]:
+    """The reference and inputs as meta tensors; built for real first where its constructor reads values."""
+    with torch.device("meta"):
+        inputs = reference.draw_inputs(0)
+        try:
+            return reference.build(0), inputs
+        except TaskError as error:
+            if "meta tensors" not in str(error):
+                raise
+    return reference.build(0).to("meta"), inputs
+
+
 def describe(source: str) -> dict[str, Any]:
     """Inputs, outputs, parameters and cost of one forward in words, from meta tensors. Raises TaskError."""
     reference = load_reference(source)
-    with torch.device("meta"):
-        model = reference.build(0)
-        inputs = reference.draw_inputs(0)
+    model, inputs = _on_meta(reference)
     cost = estimate(reference)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     return {
