@@ -4,15 +4,25 @@ Rungs: prose without code, a kernel that does not compile, one that is wrong, a 
 kernel, a fused kernel that wastes time on copies, the fused kernel. Each is real source, graded by the real judge. The
 writer sees only its conversation: it finds the best of its own answers there, and with fixed chances goes one rung
 further, stays, or slips. Nothing else is assumed of a model; in particular a long conversation does not make it worse.
+
+It is also a program to try `drkernel bench` and `drkernel solve` with, without a model (tasks that it has no kernel for
+get prose; --climb 0.7 makes it a better writer):
+
+    drkernel bench --model "command:python benchmarks/stts_writer.py --climb 0.7" --tag loss --turns 4
 """
 
 from __future__ import annotations
 
+import argparse
+import asyncio
+import json
+import os
 import random
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
-from drkernel.solve.chat import Call, Reply, estimated_usage
+from drkernel.solve.chat import Call, Message, Reply, estimated_usage
 
 RUNGS = ("prose", "does not compile", "wrong", "last step only", "with copies", "fused")
 CLIMB, STAY = 0.35, 0.35
@@ -227,12 +237,33 @@ class Writer:
             rung = best
         else:
             rung = draw.randrange(best + 1)
+        known = rung > 0 and call.task_id in KERNELS
         text = (
-            "Let me think about the memory traffic first."
-            if rung == 0
-            else f"```python\n{source(call.task_id, rung)}```"
+            f"```python\n{source(call.task_id, rung)}```" if known else "Let me think about the memory traffic first."
         )
         return Reply(text=text, usage=estimated_usage(call, text), model=self.name)
 
     async def close(self) -> None:
         """Nothing is open."""
+
+
+def main() -> None:
+    """One answer, for ``command:`` models: the conversation is the file that DRKERNEL_MESSAGES names."""
+    parser = argparse.ArgumentParser(description="A scripted writer of kernels, as a command: model.")
+    parser.add_argument("--climb", type=float, default=CLIMB)
+    parser.add_argument("--stay", type=float, default=0.0)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    messages = json.loads(Path(os.environ["DRKERNEL_MESSAGES"]).read_text(encoding="utf-8"))
+    call = Call(
+        messages=tuple(Message.model_validate(message) for message in messages),
+        task_id=os.environ["DRKERNEL_TASK"],
+        sample=int(os.environ["DRKERNEL_SAMPLE"]),
+        turn=int(os.environ["DRKERNEL_TURN"]),
+    )
+    writer = Writer(arguments.seed, arguments.climb, arguments.stay)
+    print(asyncio.run(writer.complete(call)).text)
+
+
+if __name__ == "__main__":
+    main()

@@ -72,6 +72,7 @@ def show(summary: dict[str, Any], config: BenchConfig, prepared: Prepared, direc
         console.print(f"{summary['left_out']} tasks are left out; config.yaml says why for each")
     if "last" in summary:
         console.print(fast_table(summary))
+        console.print(f"[dim]{terms_of(summary)}[/]\n", soft_wrap=True)
         console.print(details_table(summary))
     for reason, count in summary["incomplete_because"].items():
         console.print(f"[bold red]{count} trajectories are missing:[/] {reason}", soft_wrap=True)
@@ -81,9 +82,7 @@ def show(summary: dict[str, Any], config: BenchConfig, prepared: Prepared, direc
 def fast_table(summary: dict[str, Any]) -> Table:
     """fast_p of every turn, of the last one and of the best, with 95% intervals over tasks."""
     names = list(summary["last"])
-    kind = f"times {summary['timing_kind']} on {summary['device']}, against {summary['baseline']} PyTorch"
-    caption = f"{kind}; 95% intervals over tasks"
-    table = Table(box=None, header_style="bold", pad_edge=False, caption=caption, caption_justify="left")
+    table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("", no_wrap=True)
     for name in names:
         table.add_column("correct" if name == "fast_0" else name, justify="right", no_wrap=True)
@@ -93,6 +92,12 @@ def fast_table(summary: dict[str, Any]) -> Table:
     for label, key in (("last turn", "last"), ("best turn", "best")):
         table.add_row(f"[bold]{label}[/]", *(_estimate(summary[key][name]) for name in names))
     return table
+
+
+def terms_of(summary: dict[str, Any]) -> str:
+    """What the table's figures rest on."""
+    kind = f"times {summary['timing_kind']} on {summary['device']}, against {summary['baseline']} PyTorch"
+    return f"{kind}; 95% intervals over tasks"
 
 
 def _estimate(value: dict[str, float]) -> str:

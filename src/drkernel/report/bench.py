@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from drkernel.gym.feedback import percent
-from drkernel.report.solve import figures, shell, timing_note
+from drkernel.report.solve import figures, shell, tag, timing_note
 from drkernel.report.svg import Line, bar_rows, line_plot, stacked_plot
 from drkernel.report.verdict_html import code_block
 from drkernel.solve.bench import BenchConfig, BenchState, read_bench, summary_of
@@ -19,6 +19,21 @@ from drkernel.solve.metrics import THRESHOLDS, fast_name
 from drkernel.solve.refine import Attempt, best_of
 from drkernel.task import Task
 
+MEANINGS = {
+    "correct": "right on every call, by its own kernels",
+    "incorrect": "ran, but an output was wrong",
+    "hack": "looked right but did not do the work: condemned by evidence",
+    "compile_error": "did not compile, or held no code",
+    "runtime_error": "raised an exception",
+    "timeout": "did not end in time",
+    "out_of_memory": "asked for more memory than the device has",
+    "infra_error": "the grader failed; counts for nothing",
+}
+"""What a verdict says, for a reader who never saw one; in the order of the plots."""
+STATUS_COLORS = {
+    "correct": "#23814c", "incorrect": "#c06a1a", "hack": "#7d3aa0", "compile_error": "#b3362c",
+    "runtime_error": "#8c2f5f", "timeout": "#6b6f76", "out_of_memory": "#4a5560",
+}  # fmt: skip
 SHOWN_CODE = 300
 """Tasks whose best answer is shown in full; more would make the page too heavy to open."""
 Row = dict[str, Any]
@@ -42,14 +57,22 @@ def page(config: BenchConfig, tasks: Sequence[Task], state: BenchState) -> str:
     summary = summary_of(config, [task.id for task in tasks], state)
     body = [f"<h1>{escape(config.model)} on {escape(config.tasks)}</h1>", _headline(config, tasks, summary)]
     if "last" in summary:
-        body += [_table(summary), _curves(config, tasks, state, summary), _at_k(summary), _hacks(summary)]
+        body += [
+            _table(summary),
+            _curves(config, tasks, state, summary),
+            _at_k(summary),
+            _verdicts(summary),
+            _hacks(summary),
+        ]
     body += [_tasks(config, tasks, state), _left_out(config), _terms(config)]
     return shell(f"drkernel bench {config.model}", "".join(body))
 
 
 def _headline(config: BenchConfig, tasks: Sequence[Task], summary: Row) -> str:
     shrunk = sum(bool(task.provenance.scaled) for task in tasks)
-    sizes = f"{len(tasks)} tasks, {config.samples} samples each, {config.refine.turns} turns"
+    sizes = ", ".join(
+        [_count(len(tasks), "task"), _count(config.samples, "sample") + " each", _count(config.refine.turns, "turn")]
+    )
     text = (
         "<p class='dim'>Each task is a PyTorch module; the model is asked for a Triton kernel that computes the same, "
         f"faster. {sizes}: after every turn but the last the model reads what the grader saw. fast_p is the share of "
@@ -62,8 +85,13 @@ def _headline(config: BenchConfig, tasks: Sequence[Task], summary: Row) -> str:
             (_share(best["fast_0"]), "correct (best turn)"),
             (_share(best["fast_1"]), "faster than PyTorch"),
             (_share(best["fast_1.2"]), "faster than 1.2×"),
-            (_share(summary["hacks"]["ever"]), "of trajectories cheated at some turn"),
         ]
+        if summary["speedup_geomean"] is not None:
+            kind = summary["timing_kind"]
+            items.append((f"{summary['speedup_geomean']:.2f}×", f"speedup of correct answers (geometric mean, {kind})"))
+        if summary["coverage"] is not None:
+            items.append((percent(summary["coverage"]), "of their device time in own kernels"))
+        items.append((_share(summary["hacks"]["ever"]), "of trajectories cheated at some turn"))
     usage = summary["usage"]
     tokens = usage["prompt"] + usage["completion"]
     items.append((f"{tokens:,}", "tokens read and written" + (" (estimated)" if usage["estimated"] else "")))
@@ -80,6 +108,10 @@ def _headline(config: BenchConfig, tasks: Sequence[Task], summary: Row) -> str:
     if summary["left_out"]:
         text += f"<p class='note'>{summary['left_out']} tasks are left out and not counted; the list is below.</p>"
     return text
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _share(estimate: Row) -> str:
@@ -122,12 +154,15 @@ def _curves(config: BenchConfig, tasks: Sequence[Task], state: BenchState, summa
         ]
         plot = line_plot(lines, x_label="turn", y_label="share of tasks", y_range=(0.0, 1.0))
         plots.append(f"<figure><figcaption>{title}</figcaption>{plot}</figure>")
-    counts = [Counter(a.verdict.status for a in _attempts(config, tasks, state) if a.turn == turn) for turn in turns]
-    names = sorted({status for count in counts for status in count}, key=lambda s: (s != "correct", s))
+    counts = [
+        Counter[str](a.verdict.status for a in _attempts(config, tasks, state) if a.turn == turn) for turn in turns
+    ]
+    names = [name for name in MEANINGS if any(count[name] for count in counts)]
     shares: dict[str, Sequence[float]] = {
         name.replace("_", " "): [count[name] / max(1, sum(count.values())) for count in counts] for name in names
     }
-    plot = stacked_plot(turns, shares, x_label="turn", y_label="share of answers")
+    colors = [STATUS_COLORS.get(name, "var(--dim)") for name in names]
+    plot = stacked_plot(turns, shares, x_label="turn", y_label="share of answers", colors=colors)
     plots.append(f"<figure><figcaption>Verdicts</figcaption>{plot}</figure>")
     return f"<h2>Turn by turn</h2><div class='plots'>{''.join(plots)}</div>"
 
@@ -149,8 +184,24 @@ def _at_k(summary: Row) -> str:
     head = "".join(f"<th class='r'>{name}</th>" for name in names)
     return (
         f"<h2>Best of k samples</h2><div class='scroll'><table><tr><th>k</th>{head}<th class='r'>speedup</th></tr>"
-        f"{rows}</table></div><p class='dim'>Unbiased estimates over all subsets; the speedup of a task without a "
-        "correct answer counts as 0.</p>"
+        f"{rows}</table></div><p class='dim'>What the best of k samples would give, averaged over all choices of "
+        f"k; the speedup ({summary['timing_kind']}) of a task without a correct answer counts as 0.</p>"
+    )
+
+
+def _verdicts(summary: Row) -> str:
+    """How often each verdict came, and what it means."""
+    every, last = summary["status_all"], summary["status_last"]
+    rows = "".join(
+        f"<tr><td>{tag(name)}</td><td class='r'>{last.get(name, 0)}</td><td class='r'>{every.get(name, 0)}</td>"
+        f"<td class='wide'>{MEANINGS[name]}</td></tr>"
+        for name in MEANINGS
+        if name in every
+    )
+    totals = f"<tr><td></td><td class='r'>{summary['trajectories']}</td><td class='r'>{summary['answers']}</td></tr>"
+    return (
+        "<h2>Verdicts</h2><div class='scroll'><table class='steps'><tr><th>verdict</th><th class='r'>last turns</th>"
+        f"<th class='r'>all answers</th><th>meaning</th></tr>{rows}{totals}</table></div>"
     )
 
 
@@ -165,12 +216,14 @@ def _hacks(summary: Row) -> str:
 
 def _tasks(config: BenchConfig, tasks: Sequence[Task], state: BenchState) -> str:
     rows = []
+    width = f" style='min-width:{3.3 * min(5, config.refine.turns * config.refine.breadth):.1f}rem'"
+    kind = "modelled" if config.refine.settings.device.startswith("sim:") else "measured"
     for number, task in enumerate(tasks):
         plays = [state.turns((task.id, sample)) for sample in range(config.samples)]
         best = best_of([attempt for play in plays for attempt in play])
         speed = "" if best is None or best.speedup is None else f"{best.speedup:.2f}×"
         coverage = "" if best is None or best.verdict.coverage is None else percent(best.verdict.coverage)
-        marks = "".join(f"<div class='cells'>{''.join(map(_cell, play)) or '–'}</div>" for play in plays)
+        marks = "".join(f"<div class='cells'{width}>{''.join(map(_cell, play)) or '–'}</div>" for play in plays)
         code = ""
         if best is not None and best.code is not None and number < SHOWN_CODE:
             code = f"<details><summary>best answer</summary>{code_block(best.code)}</details>"
@@ -180,8 +233,8 @@ def _tasks(config: BenchConfig, tasks: Sequence[Task], state: BenchState) -> str
         )
     return (
         "<h2>Task by task</h2><p class='dim'>One line a sample, one cell a turn: the speedup of a correct answer, or "
-        "why it is none. Then speedup and coverage of the best.</p><div class='scroll'><table class='steps'>"
-        "<tr><th>task</th><th>verdicts</th>"
+        f"why it is none. Then speedup (times {kind}) and coverage of the best.</p>"
+        "<div class='scroll'><table class='steps'><tr><th>task</th><th>verdicts</th>"
         f"<th class='r'>best speedup</th><th class='r'>coverage</th></tr>{''.join(rows)}</table></div>"
     )
 
@@ -198,6 +251,8 @@ def _cell(attempt: Attempt) -> str:
     speed = "" if attempt.speedup is None else f"{attempt.speedup:.2f}×"
     title = f"turn {attempt.turn}: {status.replace('_', ' ')} {speed}".strip()
     word = speed or WORDS.get(status, "right")
+    if attempt.code is None:
+        word = "no code"
     return f"<i class='{escape(status)}' title='{escape(title)}'>{escape(word)}</i>"
 
 

@@ -74,9 +74,14 @@ def line_plot(
 
 
 def stacked_plot(
-    x: Sequence[float], series: dict[str, Sequence[float]], *, x_label: str = "step", y_label: str = ""
+    x: Sequence[float],
+    series: dict[str, Sequence[float]],
+    *,
+    x_label: str = "step",
+    y_label: str = "",
+    colors: Sequence[str] = PALETTE,
 ) -> str:
-    """Shares that add up, as stacked areas."""
+    """Shares that add up, as stacked areas; ``colors`` by the order of ``series``."""
     if not x or not series:
         return empty_plot("no data yet")
     totals = [sum(values[k] for values in series.values()) for k in range(len(x))]
@@ -86,9 +91,9 @@ def stacked_plot(
         top = [b + v for b, v in zip(base, values, strict=True)]
         upper = [f"{axes.px(a):.1f},{axes.py(t):.1f}" for a, t in zip(x, top, strict=True)]
         lower = [f"{axes.px(a):.1f},{axes.py(b):.1f}" for a, b in zip(x, base, strict=True)][::-1]
-        parts.append(f'<polygon points="{" ".join(upper + lower)}" fill="{PALETTE[k % len(PALETTE)]}" opacity="0.8"/>')
+        parts.append(f'<polygon points="{" ".join(upper + lower)}" fill="{colors[k % len(colors)]}" opacity="0.8"/>')
         base = top
-    return _svg(parts, "shares over time") + legend(list(series))
+    return _svg(parts, "shares over time") + legend(list(series), colors)
 
 
 def scatter_plot(
@@ -134,10 +139,10 @@ def empty_plot(text: str) -> str:
     )
 
 
-def legend(names: Sequence[str]) -> str:
+def legend(names: Sequence[str], colors: Sequence[str] = PALETTE) -> str:
     """Names beside their colours."""
     items = "".join(
-        f'<span><i style="background:{PALETTE[k % len(PALETTE)]}"></i>{escape(name)}</span>'
+        f'<span><i style="background:{colors[k % len(colors)]}"></i>{escape(name)}</span>'
         for k, name in enumerate(names)
     )
     return f'<div class="legend">{items}</div>'
