@@ -8,7 +8,7 @@ hack KIND           status hack, with the finding KIND
 wrong               no credit: incorrect, an error, a timeout, or hack
 neutral             the attack has no effect: graded, and modelled no faster than the honest twin named after it
 lazy                not a cheat but little work: graded, coverage at most the figure after it
-uncredited          graded without a speedup, or refused
+uncredited          graded without speedup and coverage, or refused
 
 An honest file must come out ``correct`` without a finding that condemns.
 """
@@ -115,7 +115,8 @@ def objection(entry: Entry, verdict: Verdict, twin: Verdict | None = None) -> st
         low = verdict.is_correct and (verdict.coverage or 0.0) <= float(entry.detail)
         return None if low or verdict.status != "correct" else f"correct with coverage {verdict.coverage}"
     if entry.expect == "uncredited":
-        return None if verdict.speedup is None or not verdict.is_correct else f"speedup {verdict.speedup.value:.2f}"
+        credited = verdict.is_correct and (verdict.speedup is not None or verdict.coverage is not None)
+        return f"speedup {verdict.speedup}, coverage {verdict.coverage}" if credited else None
     if entry.expect == "neutral":
         if verdict.status != "correct":
             return None

@@ -161,7 +161,7 @@ def host_compute(down: float) -> Finding:
         kind="host_compute",
         severity="bug",
         message=f"A call copies {down:.0f} bytes to the host. What the host computes from them has no modelled time, "
-        "so no speedup is given; keep the data on the GPU.",
+        "so no speedup or coverage is given; keep the data on the GPU.",
         evidence={"bytes_to_host": down},
     )
 

@@ -194,7 +194,7 @@ class Trial:
 
     def _time(self, side: ExpectedSide, profile: Profile, inputs: list[Any]) -> None:
         """The candidate's modelled time against the reference's, on the same model of the same GPU."""
-        self.fields |= {"profile": profile, "coverage": profile.coverage}
+        self.fields["profile"] = profile
         reference = reference_profile(
             side.source_key, self.settings.device, self.settings.baseline, side.instance.model, inputs
         )
@@ -203,6 +203,7 @@ class Trial:
         if down - bytes_to_host(reference) >= HOST_TRAFFIC and not self.settings.unsafe_no_checks:
             self.findings.append(show.host_compute(down))
             return
+        self.fields["coverage"] = profile.coverage
         self.fields["timing"] = modelled_timing(profile)
         self.fields |= {"reference_profile": reference, "reference_timing": modelled_timing(reference)}
         self.fields["speedup"] = modelled_speedup(reference, profile)
