@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
-import logging
-from collections.abc import AsyncIterator
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import FastAPI, HTTPException, Query, Request
+from fastapi import APIRouter, FastAPI, HTTPException, Path, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from fastapi.routing import APIRoute
 
 from drkernel import __version__
 from drkernel.serve import pages
@@ -26,15 +28,24 @@ from drkernel.serve.protocol import (
     JobView,
     LeaseAnswer,
     LeaseBody,
+    ReleaseBody,
     SubmitAnswer,
     SubmitBody,
 )
 from drkernel.serve.service import Service
 from drkernel.serve.store import Job, StoreError
 
-log = logging.getLogger("drkernel.serve")
+JobId = Annotated[str, Path(pattern="^[0-9a-f]{1,64}$", description="24 hexadecimal digits")]
 
-JobId = Annotated[str, "24 hexadecimal digits"]
+REMEMBERED = 4096
+"""bodies of submissions whose jobs are known by the body's hash"""
+
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    413: {"description": "the body is too large"},
+    429: {"description": "the queue is full, or too many requests: ask again after Retry-After seconds"},
+    503: {"description": "shutting down, or the store is locked: nothing was accepted"},
+    507: {"description": "the disk is full: nothing was accepted"},
+}
 
 
 def make_app(
@@ -72,8 +83,8 @@ def make_app(
 
     @app.exception_handler(StoreError)
     async def store_trouble(_: Request, error: Exception) -> JSONResponse:
-        log.error("%s", error)
-        return JSONResponse({"detail": str(error)}, status_code=503, headers={"retry-after": "5"})
+        full = isinstance(error, StoreError) and error.full
+        return JSONResponse({"detail": str(error)}, status_code=507 if full else 503, headers={"retry-after": "5"})
 
     _job_routes(app, service, max_queue)
     _worker_routes(app, service)
@@ -85,9 +96,7 @@ def make_app(
 
 def view(service: Service, job: Job, *, with_verdict: bool = True) -> bytes:
     """A job as the wire has it (:class:`JobView`), as JSON; the stored verdict is passed on as it is."""
-    fields = asdict(job)
-    for hidden in ("key", "owner"):
-        fields.pop(hidden)
+    fields = {name: value for name, value in vars(job).items() if name not in ("key", "owner")}
     verdict = service.store.verdict_json(job.id) if with_verdict and job.state == "done" else None
     return json.dumps(fields).encode()[:-1] + b', "verdict": ' + (verdict or b"null") + b"}"
 
@@ -98,23 +107,22 @@ def answer(jobs: list[bytes]) -> Response:
 
 
 def _job_routes(app: FastAPI, service: Service, max_queue: int) -> None:
-    @app.post("/v1/jobs", response_model=SubmitAnswer, status_code=200, tags=["jobs"])
+    router = APIRouter(route_class=_remembering(service))
+
+    @router.post("/v1/jobs", response_model=SubmitAnswer, status_code=200, tags=["jobs"], responses=REFUSALS)
     async def submit(body: SubmitBody, request: Request) -> Response:
         """Accept evaluations durably. With ``wait_s`` the answer comes when they are done, or after so long."""
-        if service.draining:
-            raise HTTPException(503, "the service is shutting down", {"retry-after": "10"})
-        waiting = await asyncio.to_thread(service.store.waiting)
-        if waiting + len(body.requests) > max_queue:
-            seconds = max(1, round(waiting / max(service.throughput(), 1.0) / 4))
-            raise HTTPException(429, f"{waiting} jobs are waiting", {"retry-after": str(min(seconds, 60))})
+        admit(service, len(body.requests), max_queue)
         client = request.headers.get("x-client", request.client.host if request.client else "?")[:80]
         ids = await service.submit(body.requests, client=client, priority=body.priority, fresh=body.fresh)
-        loop = asyncio.get_running_loop()
-        end = loop.time() + body.wait_s
-        if body.wait_s:
-            for job_id in ids:
-                await service.wait(job_id, max(0.0, end - loop.time()))
-        return answer(await asyncio.to_thread(_views, service, ids))
+        end = asyncio.get_running_loop().time() + body.wait_s
+        jobs = []
+        for job_id in ids:
+            jobs.append(await service.wait(job_id, max(0.0, end - asyncio.get_running_loop().time())))
+        request.state.ids = None if body.fresh else tuple(ids)
+        return answer([view(service, job) for job in jobs if job is not None])
+
+    app.include_router(router)
 
     @app.get("/v1/jobs/{job_id}", response_model=JobView, tags=["jobs"])
     async def get(job_id: JobId, wait_s: Annotated[float, Query(ge=0, le=300)] = 0.0) -> Response:
@@ -122,12 +130,12 @@ def _job_routes(app: FastAPI, service: Service, max_queue: int) -> None:
         job = await service.wait(job_id, wait_s)
         if job is None:
             raise HTTPException(404, "no such job")
-        return Response(await asyncio.to_thread(view, service, job), media_type="application/json")
+        return Response(view(service, job), media_type="application/json")
 
     @app.delete("/v1/jobs/{job_id}", tags=["jobs"])
     async def cancel(job_id: JobId) -> dict[str, bool]:
         """Cancel a job that waits; one that runs or is done stays as it is."""
-        if await asyncio.to_thread(service.store.get, job_id) is None:
+        if service.store.get(job_id) is None:
             raise HTTPException(404, "no such job")
         return {"cancelled": await service.cancel(job_id)}
 
@@ -154,16 +162,52 @@ def _job_routes(app: FastAPI, service: Service, max_queue: int) -> None:
         return StreamingResponse(_stream(service, request, last), media_type="text/event-stream")
 
 
-def _views(service: Service, ids: list[str]) -> list[bytes]:
-    jobs = [service.store.get(job_id) for job_id in ids]
-    return [view(service, job) for job in jobs if job is not None]
+def admit(service: Service, count: int, max_queue: int) -> None:
+    """Refuse ``count`` new jobs when the service shuts down or the queue is full; the answer says when to ask again."""
+    if service.draining:
+        raise HTTPException(503, "the service is shutting down", {"retry-after": "10"})
+    waiting = service.store.waiting()
+    if waiting + count > max_queue:
+        seconds = max(1, round(waiting / max(service.throughput(), 1.0) / 4))
+        raise HTTPException(429, f"{waiting} jobs are waiting", {"retry-after": str(min(seconds, 60))})
+
+
+def _remembering(service: Service) -> type[APIRoute]:
+    """A route that answers a body which it has seen byte for byte, and whose jobs are done, without reading it again.
+
+    The body's hash stands for the jobs' ids only; the answer itself is read from the store.
+    """
+    seen: OrderedDict[bytes, tuple[str, ...]] = OrderedDict()
+
+    class Remembering(APIRoute):
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            usual = super().get_route_handler()
+
+            async def handle(request: Request) -> Response:
+                digest = hashlib.sha256(await request.body()).digest()
+                jobs = [service.store.get(job_id) for job_id in seen.get(digest, ())]
+                if jobs and all(
+                    job is not None and job.state == "done" and job.status != "infra_error" for job in jobs
+                ):
+                    return answer([view(service, job) for job in jobs if job is not None])
+                given = await usual(request)
+                ids = getattr(request.state, "ids", None)
+                if ids is not None:
+                    seen[digest] = ids
+                    if len(seen) > REMEMBERED:
+                        seen.popitem(last=False)
+                return given
+
+            return handle
+
+    return Remembering
 
 
 async def _stream(service: Service, request: Request, after: int | None) -> AsyncIterator[str]:
     last = after if after is not None else await asyncio.to_thread(service.store.last_sequence)
     yield f": from {last}\n\n"
     while not service.draining and not await request.is_disconnected():
-        jobs = await asyncio.to_thread(service.store.finished_after, last)
+        jobs = service.store.finished_after(last)
         for job in jobs:
             last = job.sequence or last
             data = view(service, job, with_verdict=False).decode()
@@ -175,67 +219,78 @@ async def _stream(service: Service, request: Request, after: int | None) -> Asyn
 
 def _worker_routes(app: FastAPI, service: Service) -> None:
     @app.post("/v1/worker/lease", response_model=LeaseAnswer, tags=["workers"])
-    async def lease(body: LeaseBody) -> LeaseAnswer:
+    async def lease(body: LeaseBody, request: Request) -> LeaseAnswer:
         """Work for a remote worker; waits a while when there is none."""
         info = service.register(body.worker, body.slots)
         if info.quarantined:
             raise HTTPException(403, f"worker {body.worker} is quarantined: {info.in_a_row} failures in a row")
-        loop = asyncio.get_running_loop()
-        end = loop.time() + body.wait_s
-        while True:
-            taken = await service.lease(body.worker)
-            if taken is not None:
-                return LeaseAnswer(job_id=taken[0].id, request=taken[1], lease_s=service.lease_s)
-            if loop.time() >= end or service.draining:
-                return LeaseAnswer(lease_s=service.lease_s)
-            await asyncio.sleep(0.05)
+        taken = await service.lease(body.worker, body.wait_s, body.kinds)
+        if taken is None:
+            return LeaseAnswer(lease_s=service.lease_s)
+        if await request.is_disconnected():  # nobody would do it until the lease ends
+            await service.give_back(taken[0].id, body.worker)
+            return LeaseAnswer(lease_s=service.lease_s)
+        return LeaseAnswer(job_id=taken[0].id, request=taken[1], lease_s=service.lease_s)
 
     @app.post("/v1/worker/heartbeat", response_model=BeatAnswer, tags=["workers"])
     async def heartbeat(body: BeatBody) -> BeatAnswer:
         """Lengthen leases."""
         if body.worker in service.workers:
             service.register(body.worker, service.workers[body.worker].slots)
-        held = await asyncio.to_thread(service.store.heartbeat, body.worker, body.jobs, service.lease_s)
-        return BeatAnswer(held=held)
+        return BeatAnswer(held=await service.heartbeat(body.worker, body.jobs))
 
     @app.post("/v1/worker/complete", response_model=CompleteAnswer, tags=["workers"])
     async def complete(body: CompleteBody) -> CompleteAnswer:
         """A verdict; recorded once, by the present holder of the lease."""
-        job = await asyncio.to_thread(service.store.get, body.job_id)
+        job = service.store.get(body.job_id)
         if job is None:
             raise HTTPException(404, "no such job")
         return CompleteAnswer(recorded=await service.finish(job, body.worker, body.verdict))
 
+    @app.post("/v1/worker/release", tags=["workers"])
+    async def release(body: ReleaseBody) -> dict[str, bool]:
+        """Let a quarantined worker work again, once its machine has been seen to."""
+        if not service.release(body.worker):
+            raise HTTPException(404, "no such worker")
+        return {"released": True}
+
 
 def _watch_routes(app: FastAPI, service: Service) -> None:
     @app.get("/health", tags=["watch"])
-    async def health() -> dict[str, str]:
-        """The process answers."""
-        return {"status": "ok", "version": __version__}
+    async def health() -> dict[str, Any]:
+        """The process answers; how many workers there are, and how many of them are quarantined or lost."""
+        workers = service.everybody()
+        return {
+            "status": "ok",
+            "version": __version__,
+            "workers": len(workers),
+            "quarantined": sum(worker.quarantined for worker in workers),
+            "lost": sum(worker.lost for worker in workers),
+        }
 
     @app.get("/ready", tags=["watch"])
     async def ready() -> JSONResponse:
         """Jobs can be accepted and there is somebody to do them."""
-        able = any(not w.quarantined for w in service.workers.values())
-        good = able and not service.draining
-        reason = "draining" if service.draining else "ready" if able else "no worker has joined"
-        return JSONResponse({"ready": good, "reason": reason}, status_code=200 if good else 503)
+        reason = service.not_ready()
+        return JSONResponse(
+            {"ready": reason is None, "reason": reason or "ready"}, status_code=503 if reason is not None else 200
+        )
 
     @app.get("/metrics", response_class=PlainTextResponse, tags=["watch"])
     async def metrics() -> str:
         """Prometheus text format."""
-        return await asyncio.to_thread(exposition, service)
+        return exposition(service)
 
     @app.get("/v1/state", tags=["watch"])
     async def state() -> dict[str, Any]:
         """What the page to watch shows."""
-        counts = await asyncio.to_thread(service.store.counts)
         return {
-            "counts": counts,
+            "counts": service.store.counts(),
             "throughput": service.throughput(),
             "latency": service.latency(),
-            "workers": [asdict(worker) for worker in service.workers.values()],
+            "workers": [asdict(worker) for worker in service.everybody()],
             "draining": service.draining,
+            "trouble": service.writer.trouble,
             "recent": [
                 [round(at, 2), round(seconds, 3), status] for at, seconds, status in list(service.recent)[-500:]
             ],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -12,8 +11,12 @@ from typing import Any
 import httpx
 
 from drkernel.gym.request import EvalRequest
-from drkernel.serve.protocol import MAX_BATCH, JobView
+from drkernel.serve.protocol import MAX_BATCH, JobView, SubmitAnswer, SubmitBody
 from drkernel.verdict import CandidateError, Verdict
+
+_JSON = {"content-type": "application/json"}
+_PASSING = (408, 429, 502, 503, 504, 507)
+"""refusals that may pass: worth another try"""
 
 
 class ServiceError(RuntimeError):
@@ -63,11 +66,14 @@ class AsyncClient:
         await self._http.aclose()
 
     async def call(self, method: str, path: str, **arguments: Any) -> Any:
-        """One request as JSON, retried with backoff where that may help.
+        """One request, its answer as JSON; retried with backoff where that may help.
 
         Raises:
             ServiceError: refused, or not reachable after all retries.
         """
+        return (await self._send(method, path, **arguments)).json()
+
+    async def _send(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         trouble = ""
         for attempt in range(self.retries + 1):
             wait = min(10.0, 0.2 * 2**attempt) * (0.5 + random.random())
@@ -77,9 +83,9 @@ class AsyncClient:
                 trouble = f"{type(error).__name__}: {error}"
             else:
                 if answer.status_code < 400:
-                    return answer.json()
+                    return answer
                 trouble = f"{answer.status_code}: {_detail(answer)}"
-                if answer.status_code not in (429, 502, 503, 504):
+                if answer.status_code not in _PASSING:
                     raise ServiceError(f"{self.url}{path} answered {trouble}{_hint(answer.status_code)}")
                 told = answer.headers.get("retry-after", "")
                 wait = min(30.0, float(told)) if told.isdigit() else wait
@@ -93,20 +99,17 @@ class AsyncClient:
         """Submit any number of requests; jobs in order."""
         jobs: list[JobView] = []
         for start in range(0, len(requests), MAX_BATCH):
-            chunk = requests[start : start + MAX_BATCH]
-            body = {
-                "requests": [json.loads(r.model_dump_json()) for r in chunk],
-                "priority": priority,
-                "fresh": fresh,
-                "wait_s": wait_s,
-            }
-            answer = await self.call("POST", "/v1/jobs", json=body)
-            jobs += [JobView.model_validate(row) for row in answer["jobs"]]
+            body = SubmitBody(
+                requests=list(requests[start : start + MAX_BATCH]), priority=priority, fresh=fresh, wait_s=wait_s
+            )
+            answer = await self._send("POST", "/v1/jobs", content=body.model_dump_json().encode(), headers=_JSON)
+            jobs += SubmitAnswer.model_validate_json(answer.content).jobs
         return jobs
 
     async def get(self, job_id: str, wait_s: float = 0.0) -> JobView:
         """A job; waits up to ``wait_s`` seconds for its end."""
-        return JobView.model_validate(await self.call("GET", f"/v1/jobs/{job_id}", params={"wait_s": wait_s}))
+        answer = await self._send("GET", f"/v1/jobs/{job_id}", params={"wait_s": wait_s})
+        return JobView.model_validate_json(answer.content)
 
     async def cancel(self, job_id: str) -> bool:
         """Cancel a waiting job."""

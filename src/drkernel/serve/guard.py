@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import ipaddress
 import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -67,23 +68,37 @@ class Bucket:
 
 
 class Guard:
-    """ASGI middleware around the whole service."""
+    """ASGI middleware around the whole service.
 
-    def __init__(self, app: ASGIApp, *, token: str | None, max_body: int, rate: float):
-        self.app, self.token, self.max_body, self.rate = app, token, max_body, rate
+    Bodies are read here, bounded in size and time, before anything of the application runs.
+    """
+
+    def __init__(self, app: ASGIApp, *, token: str | None, max_body: int, rate: float, body_s: float = 60.0):
+        self.app, self.token, self.max_body, self.rate, self.body_s = app, token, max_body, rate, body_s
         self.buckets: dict[str, Bucket] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse early, else pass on with the body bounded and headers added."""
+        """Refuse early, else pass on with the body read and headers added."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        request = Request(scope)
-        refusal = self._refuse(request)
+        guarded = _with_headers(send)
+        refusal = self._refuse(Request(scope))
+        body = b""
+        if refusal is None and scope["method"] not in ("GET", "HEAD"):
+            try:
+                async with asyncio.timeout(self.body_s):
+                    body = await self._body(receive)
+            except TimeoutError:
+                refusal = _error(408, f"the body did not arrive within {self.body_s:g} s", {"connection": "close"})
+            except _TooLarge:
+                refusal = _error(413, f"the body is larger than {self.max_body} bytes", {"connection": "close"})
+            except ClientDisconnect:
+                return
         if refusal is not None:
-            await refusal(scope, receive, _with_headers(send))
-            return
-        await self.app(scope, self._bounded(receive), _with_headers(send))
+            await refusal(scope, receive, guarded)
+        else:
+            await self.app(scope, _again(body, receive), guarded)
 
     def _refuse(self, request: Request) -> JSONResponse | None:
         path = request.url.path
@@ -92,10 +107,10 @@ class Guard:
                 401, "a bearer token is required: Authorization: Bearer TOKEN", {"www-authenticate": "Bearer"}
             )
         length = request.headers.get("content-length", "0")
-        if not length.isdigit():
+        if not (length.isascii() and length.isdigit()):
             return _error(400, "malformed Content-Length")
         if int(length) > self.max_body:
-            return _error(413, f"the body is larger than {self.max_body} bytes")
+            return _error(413, f"the body is larger than {self.max_body} bytes", {"connection": "close"})
         if self.rate > 0 and path not in OPEN_PATHS:
             wait = self._bucket(request).take()
             if wait:
@@ -118,20 +133,36 @@ class Guard:
             self.buckets[client] = Bucket(self.rate, 4 * self.rate)
         return self.buckets[client]
 
-    def _bounded(self, receive: Receive) -> Receive:
-        """Count bytes of bodies without a length; end the request when they are too many."""
-        seen = 0
-
-        async def bounded() -> Message:
-            nonlocal seen
+    async def _body(self, receive: Receive) -> bytes:
+        parts, size = [], 0
+        while True:
             message = await receive()
-            if message["type"] == "http.request":
-                seen += len(message.get("body", b""))
-                if seen > self.max_body:
-                    return {"type": "http.disconnect"}
-            return message
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > self.max_body:
+                raise _TooLarge
+            if not message.get("more_body", False):
+                return b"".join(parts)
 
-        return bounded
+
+class _TooLarge(Exception):
+    pass
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """The body in one message, then what else comes."""
+    given = False
+
+    async def replay() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay
 
 
 def _with_headers(send: Send) -> Send:

@@ -57,7 +57,7 @@ def add_kernelgym(app: FastAPI, service: Service, device: str) -> None:
         job_id = await _submit(service, body, device, _client(request))
         job = await service.wait(job_id, float(body.timeout))
         assert job is not None
-        return await asyncio.to_thread(response, service, job, body.task_id)
+        return response(service, job, body.task_id)
 
     @app.post("/evaluate/batch", tags=["kernelgym"])
     async def batch(body: BatchBody, request: Request) -> dict[str, Any]:
@@ -65,9 +65,7 @@ def add_kernelgym(app: FastAPI, service: Service, device: str) -> None:
         ids = [await _submit(service, task, device, _client(request)) for task in body.tasks]
         jobs = await asyncio.gather(*(service.wait(i, float(t.timeout)) for i, t in zip(ids, body.tasks, strict=True)))
         results = [
-            await asyncio.to_thread(response, service, job, task.task_id)
-            for job, task in zip(jobs, body.tasks, strict=True)
-            if job is not None
+            response(service, job, task.task_id) for job, task in zip(jobs, body.tasks, strict=True) if job is not None
         ]
         completed = sum(result["status"] == "completed" for result in results)
         return {
@@ -82,8 +80,8 @@ def add_kernelgym(app: FastAPI, service: Service, device: str) -> None:
     @app.get("/status/{task_id}", tags=["kernelgym"])
     async def status(task_id: str) -> dict[str, Any]:
         """Where a task stands."""
-        job = await asyncio.to_thread(_named, service, task_id)
-        answer = await asyncio.to_thread(response, service, job, task_id)
+        job = _named(service, task_id)
+        answer = response(service, job, task_id)
         return {
             "task_id": task_id,
             "status": answer["status"],
@@ -95,15 +93,15 @@ def add_kernelgym(app: FastAPI, service: Service, device: str) -> None:
     @app.get("/results/{task_id}", tags=["kernelgym"])
     async def results(task_id: str) -> dict[str, Any]:
         """The result of a task that is done."""
-        job = await asyncio.to_thread(_named, service, task_id)
+        job = _named(service, task_id)
         if job.state != "done":
             raise HTTPException(404, f"Task {task_id} has no result yet")
-        return await asyncio.to_thread(response, service, job, task_id)
+        return response(service, job, task_id)
 
     @app.delete("/tasks/{task_id}", tags=["kernelgym"])
     async def cancel(task_id: str) -> dict[str, str]:
         """Cancel a task that waits."""
-        job = await asyncio.to_thread(_named, service, task_id)
+        job = _named(service, task_id)
         if not await service.cancel(job.id):
             raise HTTPException(404, f"Task {task_id} cannot be cancelled")
         return {"message": f"Task {task_id} cancelled successfully"}
@@ -131,9 +129,12 @@ async def _submit(service: Service, body: EvaluateBody, device: str, client: str
     except ValidationError as error:
         raise HTTPException(422, str(error.errors()[0]["msg"])) from None
     (job_id,) = await service.submit(
-        [request], client=client, priority=PRIORITIES[body.priority], fresh=body.force_refresh
+        [request],
+        client=client,
+        priority=PRIORITIES[body.priority],
+        fresh=body.force_refresh,
+        names=[body.task_id],
     )
-    await asyncio.to_thread(service.store.name, body.task_id, job_id)
     return job_id
 
 

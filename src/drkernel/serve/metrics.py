@@ -28,7 +28,7 @@ def exposition(service: Service) -> str:
     family("throughput", "gauge", "Verdicts a second over the last minute.", [({}, service.throughput())])
     latency = [({"quantile": q.replace("p", "0.")}, v) for q, v in service.latency().items()]
     family("latency_seconds", "gauge", "Seconds from submission to verdict, latest verdicts.", latency)
-    workers = list(service.workers.values())
+    workers = service.everybody()
     family(
         "worker_slots",
         "gauge",

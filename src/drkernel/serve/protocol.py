@@ -52,6 +52,15 @@ class LeaseBody(Config):
     worker: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,80}$")
     slots: int = Field(1, ge=1, le=1024)
     wait_s: float = Field(20.0, ge=0, le=60)
+    kinds: list[str] | None = Field(
+        None, max_length=8, description="kinds of device that it has: 'sim', 'cuda'; None takes any job"
+    )
+
+
+class ReleaseBody(Config):
+    """``POST /v1/worker/release``: an operator lets a quarantined worker work again."""
+
+    worker: str = Field(max_length=200)
 
 
 class LeaseAnswer(Config):

@@ -13,10 +13,13 @@ import os
 import secrets
 import time
 from collections import deque
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
 
 from drkernel.gym.request import EvalRequest, Pool
-from drkernel.serve.store import Job, Store, StoreError
+from drkernel.serve.store import Job, Store, StoreError, pack
+from drkernel.serve.writer import Writer
 from drkernel.verdict import CandidateError, Verdict
 
 log = logging.getLogger("drkernel.serve")
@@ -28,7 +31,7 @@ class WorkerInfo:
 
     name: str
     kind: str
-    """``local`` or ``remote``"""
+    """``local``, ``remote`` or, of Ray, ``ray-cpu`` and ``ray-gpu``"""
     slots: int
     seen: float = field(default_factory=time.time)
     done: int = 0
@@ -37,10 +40,38 @@ class WorkerInfo:
     in_a_row: int = 0
     """infrastructure errors since the last good evaluation"""
     quarantined: bool = False
+    lost: bool = False
+    """its node is gone"""
+    node: str = ""
+    """where it runs, when that is known"""
+    note: str = ""
+    """the last trouble, in a sentence"""
+
+    @property
+    def able(self) -> bool:
+        """Whether it can be given work."""
+        return not self.quarantined and not self.lost
+
+
+@runtime_checkable
+class GrowingPool(Protocol):
+    """A pool whose slots come and go, by kind of device: machines join and are lost."""
+
+    def slots_by_kind(self) -> dict[str, int]:
+        """Evaluations at once, e.g. {"sim": 8, "cuda": 2}."""
+        ...
+
+    def places(self) -> list[WorkerInfo]:
+        """Where they run, with their health."""
+        ...
+
+    def release(self, name: str) -> bool:
+        """Let a quarantined place work again; False when there is none of that name."""
+        ...
 
 
 class Service:
-    """Queue, workers and waiters. All methods run in one event loop; the store is reached through threads."""
+    """Queue, workers and waiters. All methods run in one event loop; a thread of its own writes to the store."""
 
     def __init__(
         self,
@@ -52,6 +83,7 @@ class Service:
         max_attempts: int = 3,
         quarantine_after: int = 5,
     ):
+        """``slots`` evaluations at once in ``pool``, unless the pool itself tells its slots by kind of device."""
         self.store = store
         self.pool = pool
         self.slots = slots if pool is not None else 0
@@ -63,69 +95,100 @@ class Service:
         self.draining = False
         self.recent: deque[tuple[float, float, str]] = deque(maxlen=2000)
         """(finished at, seconds from submission, status) of the latest verdicts"""
-        self._work = asyncio.Event()
+        self.writer = Writer(store)
         self._finished = asyncio.Condition()
         self._waiters: dict[str, asyncio.Event] = {}
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._slots_of: dict[str, int] = {}
         self._running: set[str] = set()
 
     # ---- life
 
     async def start(self) -> None:
         """Take up what an earlier process left behind, and begin."""
+        self.writer.start()
         # leases of local workers of earlier processes are void: those processes are gone
-        back = await asyncio.to_thread(self.store.expire, "local-")
+        back = await self.writer.do(lambda: self.store.expire("local-"))
         if back:
             log.info("took up %d jobs that were running when the service stopped", back)
-        if self.slots:
+        if self.slots and not isinstance(self.pool, GrowingPool):
             self.workers[self.name] = WorkerInfo(self.name, "local", self.slots)
-        self._tasks = [asyncio.create_task(self._local_worker()) for _ in range(self.slots)]
-        self._tasks.append(asyncio.create_task(self._keep_leases()))
-        self._work.set()
+        self._staff()
+        self._task(self._keep_leases())
+
+    def _staff(self) -> None:
+        """A task for every slot that has none yet."""
+        wanted = self.pool.slots_by_kind() if isinstance(self.pool, GrowingPool) else {"": self.slots}
+        for kind, count in wanted.items():
+            for index in range(self._slots_of.get(kind, 0), count):
+                self._task(self._local_worker(kind, index))
+            self._slots_of[kind] = count
+        if self.name in self.workers:
+            self.workers[self.name].slots = sum(wanted.values())
+
+    def _task(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def stop(self, grace_s: float = 60.0) -> None:
         """Drain: nothing new is started, what runs may finish for ``grace_s`` seconds; the rest stays queued."""
         self.draining = True
+        self.writer.let_go()
         end = time.monotonic() + grace_s
         while self._running and time.monotonic() < end:
             await asyncio.sleep(0.05)
-        for task in self._tasks:
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for job_id in list(self._running):
-            await asyncio.to_thread(self.store.give_back, job_id, self.name)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        try:
+            await self.writer.do(lambda: self.store.expire(self.name))
+        except StoreError as error:
+            log.error("%s; what ran is taken up again at the next start", error)
+        await self.writer.close()
         if self.pool is not None:
             await self.pool.close()
 
     # ---- submitting and waiting
 
     async def submit(
-        self, requests: list[EvalRequest], *, client: str, priority: int = 0, fresh: bool = False
+        self,
+        requests: Sequence[EvalRequest],
+        *,
+        client: str,
+        priority: int = 0,
+        fresh: bool = False,
+        names: Sequence[str] | None = None,
     ) -> list[str]:
         """Accept durably; raises :class:`StoreError` when that cannot be done."""
-        ids = await asyncio.to_thread(
-            lambda: self.store.submit(requests, client=client, priority=priority, fresh=fresh)
+        if len(requests) > 16:  # packing takes about 0.1 ms a request: not in the event loop for many
+            prepared = await asyncio.to_thread(lambda: [pack(request) for request in requests])
+        else:
+            prepared = [pack(request) for request in requests]
+        if not fresh and names is None and (known := self.store.known([one.key for one in prepared])) is not None:
+            return known
+        return await self.writer.do(
+            lambda: self.store.accept(prepared, client=client, priority=priority, fresh=fresh, names=names)
         )
-        self._work.set()
-        return ids
 
     async def wait(self, job_id: str, seconds: float) -> Job | None:
         """The job once it is done or cancelled, or as it is after ``seconds``."""
         event = self._waiters.setdefault(job_id, asyncio.Event())
-        try:
-            job = self.store.get(job_id)  # a look-up by primary key: cheaper than a hop to a thread
-            if job is None or job.state in ("done", "cancelled") or seconds <= 0:
-                return job
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(event.wait(), seconds)
-            return await asyncio.to_thread(self.store.get, job_id)
-        finally:
-            if self._waiters.get(job_id) is event and event.is_set():
-                self._waiters.pop(job_id, None)
+        job = self.store.get(job_id)  # a look-up by primary key: cheaper than a hop to a thread
+        if job is None or job.state in ("done", "cancelled"):
+            self._waiters.pop(job_id, None)
+            event.set()
+            return job
+        if seconds <= 0:
+            return job
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(event.wait(), seconds)
+        return self.store.get(job_id)
 
     async def cancel(self, job_id: str) -> bool:
         """Cancel a waiting job."""
-        done = await asyncio.to_thread(self.store.cancel, job_id)
+        done = await self.writer.do(lambda: self.store.cancel(job_id))
         if done:
             await self._tell(job_id)
         return done
@@ -145,53 +208,63 @@ class Service:
 
     # ---- working
 
-    async def lease(self, worker: str, seconds: float | None = None) -> tuple[Job, EvalRequest] | None:
-        """The next job for a worker that is in good standing."""
+    async def lease(
+        self, worker: str, wait_s: float = 0.0, kinds: Sequence[str] | None = None
+    ) -> tuple[Job, EvalRequest] | None:
+        """The next job for a worker that is in good standing; waits for one."""
         info = self.workers.get(worker)
         if self.draining or (info is not None and info.quarantined):
             return None
-        return await asyncio.to_thread(self.store.lease, worker, seconds or self.lease_s)
+        return await self.writer.wait_for(
+            f"work for {kinds}", lambda: self.store.lease(worker, self.lease_s, kinds=kinds), wait_s
+        )
+
+    async def give_back(self, job_id: str, worker: str) -> bool:
+        """Queue a job again that a worker could not take."""
+        return await self.writer.do(lambda: self.store.give_back(job_id, worker), durable=False)
+
+    async def heartbeat(self, worker: str, job_ids: Sequence[str]) -> list[str]:
+        """Lengthen leases; those that the worker still holds."""
+        return await self.writer.do(lambda: self.store.heartbeat(worker, job_ids, self.lease_s), durable=False)
 
     async def finish(self, job: Job, worker: str, verdict: Verdict) -> bool:
         """Record a worker's verdict; infrastructure errors go back to the queue until attempts are used up."""
-        info = self.workers.get(worker)
         infra = verdict.status == "infra_error"
+        again = infra and job.attempts < self.max_attempts
+        if again:
+            recorded = await self.give_back(job.id, worker)
+        else:
+            recorded = await self.writer.do(lambda: self.store.complete(job.id, worker, verdict))
+        if not recorded:
+            return False
+        info = self.workers.get(worker)
         if info is not None:
             info.seen = time.time()
             info.failed += infra
             info.done += not infra
             info.in_a_row = info.in_a_row + 1 if infra else 0
             info.quarantined = info.quarantined or info.in_a_row >= self.quarantine_after
-        if infra and job.attempts < self.max_attempts:
-            back = await asyncio.to_thread(self.store.give_back, job.id, worker)
-            self._work.set()
-            return back
-        recorded = await asyncio.to_thread(self.store.complete, job.id, worker, verdict)
-        if recorded:
+        if not again:
             now = time.time()
             self.recent.append((now, now - job.submitted, verdict.status))
             await self._tell(job.id)
-        return recorded
+        return True
 
-    async def _local_worker(self) -> None:
-        assert self.pool is not None
-        while not self.draining:
+    async def _local_worker(self, kind: str, index: int) -> None:
+        while not self.draining and index < self._slots_of.get(kind, index + 1):
             try:
-                taken = await self.lease(self.name)
-            except StoreError as error:
-                log.error("%s", error)
+                taken = await self.lease(self.name, 30.0, [kind] if kind else None)
+            except StoreError:
                 await asyncio.sleep(1.0)
                 continue
             if taken is None:
-                self._work.clear()
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._work.wait(), 1.0)
+                if self.name in self.workers and self.workers[self.name].quarantined:
+                    await asyncio.sleep(1.0)  # until somebody releases it
                 continue
             job, request = taken
             self._running.add(job.id)
             try:
-                verdict = await self._evaluate(request)
-                await self._finish_surely(job, verdict)
+                await self._finish_surely(job, await self._evaluate(request))
             finally:
                 self._running.discard(job.id)
 
@@ -216,22 +289,42 @@ class Service:
             try:
                 await self.finish(job, self.name, verdict)
                 return
-            except StoreError as error:
-                log.error("cannot record a verdict yet: %s", error)
+            except StoreError:
                 await asyncio.sleep(1.0)
 
     async def _keep_leases(self) -> None:
-        """Heartbeats for local jobs; jobs of workers that fell silent are queued again."""
+        """Heartbeats for local jobs; jobs of workers that fell silent are queued again; slots follow the pool."""
         while True:
             await asyncio.sleep(min(self.lease_s / 4, 5.0))
-            try:
-                await asyncio.to_thread(self.store.heartbeat, self.name, list(self._running), self.lease_s)
-                if await asyncio.to_thread(self.store.expire):
-                    self._work.set()
-            except StoreError as error:
-                log.error("%s", error)
+            self._staff()
+            with contextlib.suppress(StoreError):  # the writer has logged it
+                if self._running:
+                    await self.heartbeat(self.name, list(self._running))
+                await self.writer.do(self.store.expire, durable=False)
 
     # ---- figures
+
+    def everybody(self) -> list[WorkerInfo]:
+        """All workers and places."""
+        places: list[WorkerInfo] = self.pool.places() if isinstance(self.pool, GrowingPool) else []
+        return [*self.workers.values(), *places]
+
+    def release(self, name: str) -> bool:
+        """Let a quarantined worker work again; False when there is none of that name."""
+        info = self.workers.get(name)
+        if info is not None:
+            info.quarantined, info.in_a_row = False, 0
+            return True
+        return isinstance(self.pool, GrowingPool) and self.pool.release(name)
+
+    def not_ready(self) -> str | None:
+        """Why jobs cannot be accepted or done now; None when they can."""
+        if self.draining:
+            return "draining"
+        if self.writer.trouble is not None:
+            return self.writer.trouble
+        able = [worker for worker in self.everybody() if worker.able]
+        return None if able else "every worker is quarantined or lost" if self.everybody() else "no worker has joined"
 
     def register(self, name: str, slots: int) -> WorkerInfo:
         """A remote worker that joins (again)."""

@@ -3,6 +3,9 @@
 States: ``queued`` -> ``leased`` -> ``done``, or ``cancelled``. A lease has an owner and an end; when the end passes
 without a heartbeat the job is queued again. Only the owner of the present lease can complete a job, so a result is
 recorded once, whoever was killed when. All times are Unix seconds.
+
+One connection writes (``synchronous=FULL``: a commit is on the disk, not only with the kernel); two others read, so
+that a look-up never waits for a disk.
 """
 
 from __future__ import annotations
@@ -19,49 +22,39 @@ from pathlib import Path
 from typing import Any, Literal
 
 from drkernel.gym.request import EvalRequest
+from drkernel.serve.schema import SCHEMA_VERSION, prepare
 from drkernel.verdict import Verdict
 
 State = Literal["queued", "leased", "done", "cancelled"]
-
-SCHEMA_VERSION = 1
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS meta (version INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS jobs (
-    id TEXT PRIMARY KEY,
-    key TEXT NOT NULL,            -- content hash of the request
-    client TEXT NOT NULL,
-    priority INTEGER NOT NULL,    -- higher first
-    state TEXT NOT NULL,
-    task_id TEXT NOT NULL,
-    device TEXT NOT NULL,
-    request BLOB NOT NULL,        -- zlib of the request's JSON
-    submitted REAL NOT NULL,
-    started REAL,
-    finished REAL,
-    attempts INTEGER NOT NULL DEFAULT 0,
-    owner TEXT,
-    lease_until REAL,
-    status TEXT,                  -- of the verdict
-    verdict BLOB,                 -- zlib of the verdict's JSON
-    sequence INTEGER              -- order of finishing, from 1
-);
-CREATE TABLE IF NOT EXISTS names (name TEXT PRIMARY KEY, job_id TEXT NOT NULL);
-CREATE INDEX IF NOT EXISTS jobs_queue ON jobs (state, priority DESC, submitted);
-CREATE INDEX IF NOT EXISTS jobs_key ON jobs (key);
-CREATE INDEX IF NOT EXISTS jobs_sequence ON jobs (sequence);
-CREATE INDEX IF NOT EXISTS jobs_task ON jobs (task_id, status);
-"""
-
 
 _EQUAL = (
     "SELECT id FROM jobs WHERE key = ? AND state != 'cancelled' AND (status IS NULL OR status != 'infra_error') "
     "ORDER BY submitted LIMIT 1"
 )
 
+# The waiting clients of one kind and priority (each found by one step in the index), with their running jobs and the
+# time of their oldest waiting one: the fewest running first, then the oldest.
+_NEXT_CLIENT = """
+WITH RECURSIVE waiting (client) AS (
+    SELECT (SELECT MIN(client) FROM jobs WHERE state = 'queued' AND kind = :kind AND priority = :priority)
+    UNION ALL
+    SELECT (SELECT MIN(client) FROM jobs WHERE state = 'queued' AND kind = :kind AND priority = :priority
+            AND client > waiting.client) FROM waiting WHERE waiting.client IS NOT NULL
+)
+SELECT (SELECT COUNT(*) FROM jobs WHERE state = 'leased' AND client = waiting.client) AS running,
+       (SELECT MIN(submitted) FROM jobs WHERE state = 'queued' AND kind = :kind AND priority = :priority
+        AND client = waiting.client) AS oldest, client
+FROM waiting WHERE client IS NOT NULL ORDER BY running, oldest LIMIT 1
+"""
+
 
 class StoreError(RuntimeError):
     """The store cannot take or give what was asked: disk full, file locked or damaged. Nothing was accepted."""
+
+    full = False
+    """whether room on the disk is what is missing"""
+    locked = False
+    """whether another program holds the file"""
 
 
 @dataclass(frozen=True)
@@ -84,9 +77,25 @@ class Job:
     sequence: int | None
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A request as it is stored; made outside the transaction, because hashing and packing take time."""
+
+    key: str
+    task_id: str
+    device: str
+    blob: bytes
+
+
 _COLUMNS = (
     "id, key, client, priority, state, task_id, device, submitted, started, finished, attempts, owner, status, sequence"
 )
+
+
+def pack(request: EvalRequest) -> Prepared:
+    """A request ready to be stored."""
+    blob = zlib.compress(request.model_dump_json().encode("utf-8", "surrogatepass"), 1)
+    return Prepared(request.key, request.task.id, request.settings.device, blob)
 
 
 class Store:
@@ -99,20 +108,25 @@ class Store:
             StoreError: the file cannot be opened, or belongs to another version.
         """
         self.path = Path(path)
-        self._lock = threading.RLock()
+        self._lock, self._read_lock, self._scan_lock = threading.RLock(), threading.Lock(), threading.Lock()
+        self._depth, self._synced = 0, True
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None, timeout=5.0)
+            self._db = self._connect()
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
-            self._db.executescript(_SCHEMA)
-            found = self._db.execute("SELECT version FROM meta").fetchone()
-            if found is None:
-                self._db.execute("INSERT INTO meta VALUES (?)", (SCHEMA_VERSION,))
+            self._db.execute("PRAGMA journal_size_limit=67108864")
+            found = prepare(self._db)
+            self._reader, self._scanner = self._connect(), self._connect()
+            for reading in (self._reader, self._scanner):
+                reading.execute("PRAGMA query_only=ON")
         except (sqlite3.Error, OSError) as error:
             raise StoreError(f"cannot open the store {self.path}: {error}") from error
-        if found is not None and found[0] != SCHEMA_VERSION:
-            raise StoreError(f"{self.path} is a store of version {found[0]}; this program writes {SCHEMA_VERSION}")
+        if found != SCHEMA_VERSION:
+            raise StoreError(f"{self.path} is a store of version {found}; this program writes {SCHEMA_VERSION}")
+
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.path, check_same_thread=False, isolation_level=None, timeout=5.0)
 
     def __enter__(self) -> Store:
         return self
@@ -122,25 +136,58 @@ class Store:
 
     def close(self) -> None:
         """Close the file; what was acknowledged is on the disk already."""
-        with self._lock:
-            self._db.close()
+        with self._lock, self._read_lock, self._scan_lock:
+            for connection in (self._reader, self._scanner, self._db):
+                connection.close()
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self, durable: bool = True) -> Iterator[sqlite3.Connection]:
+        """All or nothing; inside another transaction of the same thread, a part of it that can fail by itself.
+
+        ``durable`` False leaves it to the next durable commit to bring this one onto the disk. A killed process loses
+        nothing by that; a power failure may lose a lease or a heartbeat, after which the job is queued again.
+
+        Raises :class:`StoreError`.
+        """
         with self._lock:
+            nested = self._depth > 0
+            if not nested and durable != self._synced:
+                self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+                self._synced = durable
+            begin, end, undo = ("SAVEPOINT part", "RELEASE part", "ROLLBACK TO part") if nested else _WHOLE
             try:
-                self._db.execute("BEGIN IMMEDIATE")
+                self._db.execute(begin)
+                self._depth += 1
                 try:
                     yield self._db
+                    self._db.execute(end)
                 except BaseException:
                     if self._db.in_transaction:  # a full disk ends the transaction by itself
-                        self._db.execute("ROLLBACK")
+                        self._db.execute(undo)
+                        if nested:
+                            self._db.execute(end)
                     raise
-                self._db.execute("COMMIT")
+                finally:
+                    self._depth -= 1
             except sqlite3.Error as error:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise StoreError(f"the store {self.path} refused: {error}") from error
+                raise self._refusal(error) from error
+
+    def _refusal(self, error: sqlite3.Error) -> StoreError:
+        refusal = StoreError(f"the store {self.path} refused: {error}")
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        # a write-ahead log that cannot grow on a full disk reports an input/output error
+        refusal.full = code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and _no_room(self.path))
+        refusal.locked = code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+        return refusal
+
+    def _look(self, query: str, values: Sequence[Any] = (), *, scan: bool = False) -> list[Any]:
+        """Rows of a query that only reads: by the connection for look-ups, or the one for lists."""
+        lock, connection = (self._scan_lock, self._scanner) if scan else (self._read_lock, self._reader)
+        with lock:
+            try:
+                return connection.execute(query, values).fetchall()
+            except sqlite3.Error as error:
+                raise self._refusal(error) from error
 
     # ---- accepting
 
@@ -152,91 +199,114 @@ class Store:
         A request equal to one that waits, runs or has a verdict (other than ``infra_error``) gets that job's id, unless
         ``fresh``. Raises :class:`StoreError` when they cannot be made durable.
         """
-        now = time.time()
-        keys = [request.key for request in requests]
-        if not fresh and (known := self._known(keys)) is not None:
+        prepared = [pack(request) for request in requests]
+        if not fresh and (known := self.known([one.key for one in prepared])) is not None:
             return known
+        return self.accept(prepared, client=client, priority=priority, fresh=fresh)
+
+    def accept(
+        self,
+        prepared: Sequence[Prepared],
+        *,
+        client: str,
+        priority: int,
+        fresh: bool,
+        names: Sequence[str] | None = None,
+    ) -> list[str]:
+        """:meth:`submit` of requests that are packed; ``names`` then stand for the jobs (one each)."""
+        now = time.time()
         ids = []
-        with self._transaction() as db:
-            for request, key in zip(requests, keys, strict=True):
-                found = None
-                if not fresh:
-                    found = db.execute(_EQUAL, (key,)).fetchone()
+        with self.transaction() as db:
+            for one in prepared:
+                found = None if fresh else db.execute(_EQUAL, (one.key,)).fetchone()
                 if found is not None:
                     ids.append(found[0])
                     continue
                 job_id = secrets.token_hex(12)
                 db.execute(
-                    "INSERT INTO jobs (id, key, client, priority, state, task_id, device, request, submitted) "
-                    "VALUES (?, ?, ?, ?, 'queued', ?, ?, ?, ?)",
+                    "INSERT INTO jobs (id, key, client, priority, state, task_id, device, request, submitted, kind) "
+                    "VALUES (?, ?, ?, ?, 'queued', ?, ?, ?, ?, ?)",
                     (
-                        job_id, key, client, priority, request.task.id, request.settings.device,
-                        zlib.compress(request.model_dump_json().encode(), 1), now,
+                        job_id, one.key, client, priority, one.task_id, one.device, one.blob, now,
+                        one.device.partition(":")[0],
                     ),
                 )  # fmt: skip
                 ids.append(job_id)
+            if names is not None:
+                db.executemany("INSERT OR REPLACE INTO names VALUES (?, ?)", zip(names, ids, strict=True))
         return ids
 
-    def _known(self, keys: list[str]) -> list[str] | None:
+    def known(self, keys: Iterable[str]) -> list[str] | None:
         """Ids of jobs that all these keys have already, found without writing; None when one is new."""
         ids = []
-        with self._lock:
-            for key in keys:
-                row = self._db.execute(_EQUAL, (key,)).fetchone()
-                if row is None:
-                    return None
-                ids.append(row[0])
+        for key in keys:
+            rows = self._look(_EQUAL, (key,))
+            if not rows:
+                return None
+            ids.append(rows[0][0])
         return ids
 
     def cancel(self, job_id: str) -> bool:
         """Cancel a job that waits; False when it runs, is done or does not exist."""
-        with self._transaction() as db:
+        with self.transaction() as db:
             changed = db.execute(
                 "UPDATE jobs SET state = 'cancelled', finished = ? WHERE id = ? AND state = 'queued'",
                 (time.time(), job_id),
             )
             return changed.rowcount == 1
 
-    def name(self, name: str, job_id: str) -> None:
-        """Let a client's own name stand for a job; a name used again stands for the later one."""
-        with self._transaction() as db:
-            db.execute("INSERT OR REPLACE INTO names VALUES (?, ?)", (name, job_id))
-
     def alias(self, name: str) -> str | None:
-        """The job that a client's name stands for."""
-        with self._lock:
-            row = self._db.execute("SELECT job_id FROM names WHERE name = ?", (name,)).fetchone()
-        return str(row[0]) if row is not None else None
+        """The job that a client's name stands for; a name given again stands for the later one."""
+        rows = self._look("SELECT job_id FROM names WHERE name = ?", (name,))
+        return str(rows[0][0]) if rows else None
 
     # ---- working
 
-    def lease(self, owner: str, seconds: float, *, device_prefix: str = "") -> tuple[Job, EvalRequest] | None:
-        """Take the next job: highest priority, then the client with the fewest running, then the oldest."""
+    def lease(
+        self, owner: str, seconds: float, *, kinds: Sequence[str] | None = None
+    ) -> tuple[Job, EvalRequest] | None:
+        """Take the next job: highest priority, then the client with the fewest running, then the oldest.
+
+        ``kinds`` are kinds of devices ("sim", "cuda") that the owner has; None takes any.
+        """
         now = time.time()
-        with self._transaction() as db:
-            row = db.execute(
-                "SELECT j.id FROM jobs j LEFT JOIN (SELECT client, COUNT(*) AS running FROM jobs "
-                "WHERE state = 'leased' GROUP BY client) r ON r.client = j.client "
-                "WHERE j.state = 'queued' AND j.device LIKE ? || '%' "
-                "ORDER BY j.priority DESC, COALESCE(r.running, 0), j.submitted LIMIT 1",
-                (device_prefix,),
-            ).fetchone()
-            if row is None:
+        with self.transaction() as db:
+            chosen = self._next(db, kinds)
+            if chosen is None:
                 return None
+            job_id, blob = chosen
             db.execute(
                 "UPDATE jobs SET state = 'leased', owner = ?, lease_until = ?, started = ?, attempts = attempts + 1 "
                 "WHERE id = ?",
-                (owner, now + seconds, now, row[0]),
+                (owner, now + seconds, now, job_id),
             )
-            job = self._job(db, row[0])
-            blob = db.execute("SELECT request FROM jobs WHERE id = ?", (row[0],)).fetchone()[0]
-        assert job is not None
+            job = Job(*db.execute(f"SELECT {_COLUMNS} FROM jobs WHERE id = ?", (job_id,)).fetchone())
         return job, EvalRequest.model_validate_json(zlib.decompress(blob))
+
+    @staticmethod
+    def _next(db: sqlite3.Connection, kinds: Sequence[str] | None) -> tuple[str, bytes] | None:
+        """Id and request of the job whose turn it is."""
+        heads = []
+        for kind in kinds if kinds is not None else _waiting_kinds(db):
+            where = "state = 'queued' AND kind = ?"
+            (priority,) = db.execute(f"SELECT MAX(priority) FROM jobs WHERE {where}", (kind,)).fetchone()
+            if priority is not None:
+                row = db.execute(_NEXT_CLIENT, {"kind": kind, "priority": priority}).fetchone()
+                heads.append((-priority, *row, kind))
+        if not heads:
+            return None
+        negative, _, _, client, kind = min(heads)
+        row = db.execute(
+            "SELECT id, request FROM jobs WHERE state = 'queued' AND kind = ? AND priority = ? AND client = ? "
+            "ORDER BY submitted, rowid LIMIT 1",
+            (kind, -negative, client),
+        ).fetchone()
+        return row[0], row[1]
 
     def heartbeat(self, owner: str, job_ids: Iterable[str], seconds: float) -> list[str]:
         """Lengthen leases; the ids that ``owner`` still holds."""
         held = []
-        with self._transaction() as db:
+        with self.transaction() as db:
             for job_id in job_ids:
                 changed = db.execute(
                     "UPDATE jobs SET lease_until = ? WHERE id = ? AND state = 'leased' AND owner = ?",
@@ -248,21 +318,22 @@ class Store:
 
     def complete(self, job_id: str, owner: str, verdict: Verdict) -> bool:
         """Record a verdict; False (and nothing changes) when ``owner`` no longer holds the job."""
-        with self._transaction() as db:
-            following = db.execute("SELECT COALESCE(MAX(sequence), 0) + 1 FROM jobs").fetchone()[0]
+        blob = zlib.compress(verdict.model_dump_json().encode("utf-8", "surrogatepass"), 1)
+        with self.transaction() as db:
             changed = db.execute(
-                "UPDATE jobs SET state = 'done', finished = ?, status = ?, verdict = ?, sequence = ?, "
-                "lease_until = NULL WHERE id = ? AND state = 'leased' AND owner = ?",
-                (
-                    time.time(), verdict.status, zlib.compress(verdict.model_dump_json().encode(), 1), following,
-                    job_id, owner,
-                ),
-            )  # fmt: skip
-            return changed.rowcount == 1
+                "UPDATE jobs SET state = 'done', finished = ?, status = ?, verdict = ?, lease_until = NULL, "
+                "sequence = (SELECT n + 1 FROM tally WHERE what = 'sequence') "
+                "WHERE id = ? AND state = 'leased' AND owner = ?",
+                (time.time(), verdict.status, blob, job_id, owner),
+            )
+            if changed.rowcount != 1:
+                return False
+            db.execute("UPDATE tally SET n = n + 1 WHERE what = 'sequence'")
+            return True
 
     def give_back(self, job_id: str, owner: str) -> bool:
         """Queue a leased job again (the worker could not do it)."""
-        with self._transaction() as db:
+        with self.transaction() as db:
             changed = db.execute(
                 "UPDATE jobs SET state = 'queued', owner = NULL, lease_until = NULL "
                 "WHERE id = ? AND state = 'leased' AND owner = ?",
@@ -272,11 +343,11 @@ class Store:
 
     def expire(self, owners_gone: str | None = None) -> int:
         """Queue again what was leased too long, or by owners whose names begin with ``owners_gone``; how many."""
-        with self._transaction() as db:
+        with self.transaction() as db:
             changed = db.execute(
                 "UPDATE jobs SET state = 'queued', owner = NULL, lease_until = NULL "
-                "WHERE state = 'leased' AND (lease_until < ? OR owner LIKE ? || '%')",
-                (time.time(), owners_gone if owners_gone is not None else "\0"),
+                "WHERE state = 'leased' AND (lease_until < ? OR substr(owner, 1, length(?2)) = ?2)",
+                (time.time(), owners_gone),
             )
             return changed.rowcount
 
@@ -284,8 +355,8 @@ class Store:
 
     def get(self, job_id: str) -> Job | None:
         """A job by id."""
-        with self._lock:
-            return self._job(self._db, job_id)
+        rows = self._look(f"SELECT {_COLUMNS} FROM jobs WHERE id = ?", (job_id,))
+        return Job(*rows[0]) if rows else None
 
     def verdict(self, job_id: str) -> Verdict | None:
         """The verdict of a job that is done."""
@@ -302,14 +373,8 @@ class Store:
         return EvalRequest.model_validate_json(blob) if blob is not None else None
 
     def _blob(self, column: Literal["request", "verdict"], job_id: str) -> bytes | None:
-        with self._lock:
-            row = self._db.execute(f"SELECT {column} FROM jobs WHERE id = ?", (job_id,)).fetchone()
-        return zlib.decompress(row[0]) if row is not None and row[0] is not None else None
-
-    @staticmethod
-    def _job(db: sqlite3.Connection, job_id: str) -> Job | None:
-        row = db.execute(f"SELECT {_COLUMNS} FROM jobs WHERE id = ?", (job_id,)).fetchone()
-        return Job(*row) if row is not None else None
+        rows = self._look(f"SELECT {column} FROM jobs WHERE id = ?", (job_id,))
+        return zlib.decompress(rows[0][0]) if rows and rows[0][0] is not None else None
 
     def find(
         self,
@@ -329,46 +394,54 @@ class Store:
         clauses = [(clause, value) for clause, value in wanted if value is not None]
         where = " WHERE " + " AND ".join(clause for clause, _ in clauses) if clauses else ""
         query = f"SELECT {_COLUMNS} FROM jobs{where} ORDER BY submitted DESC, id LIMIT ?"
-        with self._lock:
-            rows = self._db.execute(query, (*(value for _, value in clauses), limit)).fetchall()
-        return [Job(*row) for row in rows]
+        return [Job(*row) for row in self._look(query, (*(value for _, value in clauses), limit), scan=True)]
 
     def finished_after(self, sequence: int, limit: int = 200) -> list[Job]:
         """Jobs done after a sequence number, in the order in which they finished."""
         query = f"SELECT {_COLUMNS} FROM jobs WHERE sequence > ? ORDER BY sequence LIMIT ?"
-        with self._lock:
-            return [Job(*row) for row in self._db.execute(query, (sequence, limit)).fetchall()]
+        return [Job(*row) for row in self._look(query, (sequence, limit), scan=True)]
 
     def last_sequence(self) -> int:
-        """The number of the job that finished last; 0 when none did."""
-        with self._lock:
-            return int(self._db.execute("SELECT COALESCE(MAX(sequence), 0) FROM jobs").fetchone()[0])
+        """The number of the job that finished last; 0 when none did. Never given again, even after pruning."""
+        return int(self._look("SELECT n FROM tally WHERE what = 'sequence'")[0][0])
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Jobs by state, and verdicts by status."""
-        with self._lock:
-            states = self._db.execute("SELECT state, COUNT(*) FROM jobs GROUP BY state").fetchall()
-            statuses = self._db.execute(
-                "SELECT status, COUNT(*) FROM jobs WHERE status IS NOT NULL GROUP BY status"
-            ).fetchall()
-        return {"state": dict(states), "status": dict(statuses)}
+        found: dict[str, dict[str, int]] = {"state": {}, "status": {}}
+        for what, name, n in self._look("SELECT what, name, n FROM tally WHERE what != 'sequence' AND n > 0"):
+            found[what][name] = n
+        return found
 
-    def waiting(self, client: str | None = None) -> int:
-        """Queued jobs, of one client or of all."""
-        with self._lock:
-            if client is None:
-                row = self._db.execute("SELECT COUNT(*) FROM jobs WHERE state = 'queued'").fetchone()
-            else:
-                row = self._db.execute(
-                    "SELECT COUNT(*) FROM jobs WHERE state = 'queued' AND client = ?", (client,)
-                ).fetchone()
-        return int(row[0])
+    def waiting(self) -> int:
+        """Queued jobs."""
+        rows = self._look("SELECT n FROM tally WHERE what = 'state' AND name = 'queued'")
+        return int(rows[0][0]) if rows else 0
 
     def prune(self, older_than_s: float) -> int:
         """Delete finished and cancelled jobs of that age; how many."""
-        with self._transaction() as db:
+        with self.transaction() as db:
             changed = db.execute(
                 "DELETE FROM jobs WHERE state IN ('done', 'cancelled') AND finished < ?", (time.time() - older_than_s,)
             )
             db.execute("DELETE FROM names WHERE job_id NOT IN (SELECT id FROM jobs)")
             return changed.rowcount
+
+
+_WHOLE = ("BEGIN IMMEDIATE", "COMMIT", "ROLLBACK")
+
+
+def _waiting_kinds(db: sqlite3.Connection) -> list[str]:
+    """Kinds of device that somebody waits for, each found by one step in the index."""
+    kinds: list[str] = []
+    query = "SELECT MIN(kind) FROM jobs WHERE state = 'queued' AND kind > ?"
+    (found,) = db.execute("SELECT MIN(kind) FROM jobs WHERE state = 'queued'").fetchone()
+    while found is not None:
+        kinds.append(found)
+        (found,) = db.execute(query, (found,)).fetchone()
+    return kinds
+
+
+def _no_room(path: Path) -> bool:
+    import shutil
+
+    return shutil.disk_usage(path.parent).free < 1 << 20
