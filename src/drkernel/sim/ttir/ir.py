@@ -76,7 +76,7 @@ def elem_bytes(elem: str) -> int:
     return 8 if elem in ("ptr", "index") else max(1, int(elem[1:]) // 8)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Value:
     """An SSA value."""
 
@@ -89,8 +89,11 @@ class Value:
     block: Block | None = None
     uses: list[Op] = field(default_factory=list)
 
+    def __repr__(self) -> str:  # values, operations and blocks refer to each other
+        return f"{self.name}: {self.type}"
 
-@dataclass(eq=False)
+
+@dataclass(eq=False, repr=False)
 class Op:
     """One operation."""
 
@@ -105,8 +108,11 @@ class Op:
     """``file:line`` of the source, where the text has it"""
     block: Block | None = None
 
+    def __repr__(self) -> str:
+        return f"{self.name} ({self.loc or 'no location'})"
 
-@dataclass(eq=False)
+
+@dataclass(eq=False, repr=False)
 class Block:
     """A straight run of operations."""
 
@@ -114,6 +120,9 @@ class Block:
     args: list[Value]
     ops: list[Op] = field(default_factory=list)
     parent: Op | None = None
+
+    def __repr__(self) -> str:
+        return f"block {self.label or 'entry'} of {len(self.ops)} operations"
 
 
 @dataclass(eq=False)
