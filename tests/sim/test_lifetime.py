@@ -9,7 +9,7 @@ import pytest
 from drkernel.sim.lower.kernel import Lowering
 from drkernel.sim.lower.lifetime import FOREVER, Arena, Lifetimes
 from drkernel.sim.lower.plan import Planner, walk
-from drkernel.sim.ttir.ir import Function, Op, UnsupportedOp, Value
+from drkernel.sim.ttir.ir import Function, Op, TTIRError, UnsupportedOp, Value
 from drkernel.sim.ttir.parser import parse_ttir
 
 BLOCK = "tensor<64xf32>"
@@ -122,11 +122,39 @@ tt.return""")
     assert case.last("%f") == case.lifetimes.end(case.op("scf.while"))
 
 
-def test_a_branch_backwards_is_refused() -> None:
+def test_blocks_of_the_function_count_in_the_order_in_which_they_run() -> None:
+    """Triton prints a block that two returns share before one of those that branch to it."""
+    case = Case(f"""
+cf.cond_br %c, ^bb1, ^bb2
+^bb1:
+  tt.store %at, %b : tensor<64x!tt.ptr<f32>>
+  %d = math.exp %b : {BLOCK}
+  tt.store %at, %d : tensor<64x!tt.ptr<f32>>
+  tt.return
+^bb2:
+  %e = math.cos %a : {BLOCK}
+  tt.store %at, %e : tensor<64x!tt.ptr<f32>>
+  tt.store %at, %e : tensor<64x!tt.ptr<f32>>
+  cf.br ^bb1""")
+    assert [block.label for block in case.function.body.blocks][1:] == ["^bb2", "^bb1"]
+    assert case.last("%b") > case.last("%e")
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["cf.br ^bb1\n^bb1:\n  cf.cond_br %c, ^bb1, ^bb2\n^bb2:\n  tt.return",
+     "cf.br ^bb1\n^bb1:\n  cf.br ^bb2\n^bb2:\n  cf.cond_br %c, ^bb1, ^bb3\n^bb3:\n  tt.return"],
+)  # fmt: skip
+def test_a_branch_backwards_is_refused(body: str) -> None:
     """A loop of branches would count no steps and end no lifetimes."""
-    function = _function(f"{HEAD}cf.br ^bb1\n^bb1:\n  cf.cond_br %c, ^bb1, ^bb2\n^bb2:\n  tt.return")
     with pytest.raises(UnsupportedOp, match="branch backwards"):
-        Lowering(function, checked=False, allow_store_fusion=False).run()
+        _function(HEAD + body)
+
+
+@pytest.mark.parametrize("body", ["cf.br ^bb7\n^bb1:\n  tt.return", "tt.return\n^bb1:\n  tt.return"])
+def test_a_branch_to_nowhere_and_a_block_from_nowhere_are_refused(body: str) -> None:
+    with pytest.raises(TTIRError):
+        _function(HEAD + body)
 
 
 def test_forward_branches_keep_a_value_to_its_last_block_only() -> None:

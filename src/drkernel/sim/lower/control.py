@@ -35,13 +35,8 @@ def scalar(low: Lowering, value: Value) -> str:
 
 
 def lower_cfg(low: Lowering, blocks: list[Block]) -> None:
-    """All blocks of the function's body; block arguments are phis of scalars.
-
-    Branches only lead forwards, as Triton's early returns do: loops are ``scf`` operations, which count their steps and
-    say how long values live.
-    """
+    """All blocks of the function's body, in the order of ``ttir/flow.py``; block arguments are phis of scalars."""
     e = low.e
-    _refuse_backward_branches(blocks)
     incoming: dict[str, list[tuple[str, list[str]]]] = {}
     placeholders: list[tuple[Block, list[tuple[str, int]]]] = []
     for k, block in enumerate(blocks):
@@ -64,14 +59,6 @@ def lower_cfg(low: Lowering, blocks: list[Block]) -> None:
         for position, (register, line) in enumerate(slots):
             pairs = ", ".join(f"[ {values[position]}, %{label} ]" for label, values in edges)
             e.lines[line] = f"  {register} = phi {llvm_type(block.args[position].type)} {pairs}"
-
-
-def _refuse_backward_branches(blocks: list[Block]) -> None:
-    position = {block.label: k for k, block in enumerate(blocks)}
-    for k, block in enumerate(blocks):
-        for op in block.ops:
-            if any(position.get(target, k) <= k for target, _ in op.successors):
-                raise UnsupportedOp("a branch backwards", op.loc)
 
 
 def _label(block: Block) -> str:

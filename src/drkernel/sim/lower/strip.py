@@ -1,7 +1,8 @@
 """Values of one strip: uniform, linear (base + step·lane) or a full vector, with affine integer arithmetic.
 
-Integers that are linear in the lane stay symbolic, so that a load can see that its addresses are contiguous. Like
-Triton's own axis analysis this assumes that index arithmetic does not wrap around.
+Integers that are linear in the lane stay symbolic, so that a load can see that its addresses are contiguous. Arithmetic
+of one width is exact, wrapping included. A linear value that is widened stays linear only where its step is a small
+number: then it is taken not to wrap around within a strip (Triton's own axis analysis takes no index to wrap at all).
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class Vec:
 
 
 Strip = Uni | Lin | Vec
+
+_SMALL_STEP = 1 << 12
 
 
 def llvm_type(type_: Type) -> str:
@@ -179,8 +182,8 @@ def extend(e: Emitter, a: Strip, ty: str, width: int, *, signed: bool = True) ->
 
     if isinstance(a, Uni):
         return Uni(scalar(a.val), ty)
-    if isinstance(a, Lin) and cast == "sext":
-        return Lin(scalar(a.base), a.step if isinstance(a.step, int) else scalar(a.step), ty)
+    if isinstance(a, Lin) and cast == "sext" and isinstance(a.step, int) and abs(a.step) <= _SMALL_STEP:
+        return Lin(scalar(a.base), a.step, ty)
     return Vec(e.op(f"{cast} {vec(width, a.ty)} {to_vec(e, a, width)} to {vec(width, ty)}"), ty)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from drkernel.sim.ttir.flow import order_blocks
 from drkernel.sim.ttir.ir import FLOAT_BITS, Block, Function, Op, Region, TTIRError, Type, UnsupportedOp, Value
 from drkernel.sim.ttir.verify import MAX_OPS, verify
 
@@ -467,4 +468,5 @@ def parse_ttir(text: str) -> Function:
             raise
         raise TTIRError(f"malformed TTIR: {error}") from None
     verify(function)
+    order_blocks(function.body)
     return function
