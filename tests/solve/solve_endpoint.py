@@ -127,23 +127,29 @@ class Endpoint:
                 if fault == "broken":
                     http.wfile.write(b"data: {not json\n\n")
                     return
-            event(http, {"model": "test", "choices": [{"delta": {"content": piece}, "finish_reason": None}]})
-        event(http, {"model": "test", "choices": [{"delta": {}, "finish_reason": "stop"}]})
+            delta = {"role": "assistant", "content": piece} if number == 0 else {"content": piece}
+            event(http, [{"index": 0, "delta": delta, "finish_reason": None}])
+        event(http, [{"index": 0, "delta": {}, "finish_reason": "stop"}])
         if body.get("stream_options", {}).get("include_usage"):
-            event(http, {"model": "test", "choices": [], "usage": usage(text)})
+            event(http, [], usage=usage(text))
         http.wfile.write(b"data: [DONE]\n\n")
 
 
 def usage(text: str) -> dict[str, Any]:
-    return {"prompt_tokens": 100, "completion_tokens": len(text), "prompt_tokens_details": {"cached_tokens": 40}}
+    details = {"cached_tokens": 40}
+    counts = {"prompt_tokens": 100, "completion_tokens": len(text), "total_tokens": 100 + len(text)}
+    return {**counts, "prompt_tokens_details": details}
 
 
 def whole(text: str) -> dict[str, Any]:
-    choice = {"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-    return {"model": "test", "choices": [choice], "usage": usage(text)}
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+    head = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "test"}
+    return {**head, "choices": [choice], "usage": usage(text)}
 
 
-def event(http: BaseHTTPRequestHandler, chunk: dict[str, Any]) -> None:
+def event(http: BaseHTTPRequestHandler, choices: list[dict[str, Any]], **fields: Any) -> None:
+    head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "test"}
+    chunk = {**head, "choices": choices, **fields}
     http.wfile.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
 
 

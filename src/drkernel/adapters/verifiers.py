@@ -63,7 +63,10 @@ class KernelTaskset(vf.Taskset[KernelTask, KernelTasksetConfig]):
 class KernelEnvConfig(vf.EnvConfig):
     """The one seat: the policy that writes kernels."""
 
-    writer: vf.AgentConfig = vf.AgentConfig()
+    writer: vf.AgentConfig = vf.AgentConfig.model_validate(
+        {"harness": {"id": "null"}, "runtime": {"type": "subprocess"}}
+    )
+    """A plain chat on this machine; the kernels run in drkernel's own sandbox, never in the agent's runtime."""
 
 
 class KernelEnv(vf.Env[KernelEnvConfig]):

@@ -131,4 +131,8 @@ def why_not(report: GateReport) -> str:
     """Why the gate refuses a task, in words; empty when it admits it."""
     if report.error:
         return report.error
-    return "" if report.admitted else f"ill-conditioned: accepts {', '.join(report.ill_conditioned_by)}"
+    if report.admitted:
+        return ""
+    controls = [reason for reason in report.ill_conditioned_by if " " not in reason]
+    others = [reason for reason in report.ill_conditioned_by if " " in reason]
+    return "ill-conditioned: " + "; ".join(([f"accepts {', '.join(controls)}"] if controls else []) + others)
