@@ -25,6 +25,8 @@ Examples:
 
   DRKERNEL_TOKEN=... drkernel serve --host 0.0.0.0 --port 8766 --slots 16
 
+  DRKERNEL_TOKEN=... drkernel serve --host 0.0.0.0 --ray auto
+
   drkernel train recipes/quickstart.yaml --pool http://127.0.0.1:8765
 """
 
@@ -36,6 +38,10 @@ def serve(
     store: Annotated[Path, typer.Option(help="the store: a SQLite file")] = Path("drkernel-store.sqlite"),
     device: Annotated[str, typer.Option(help="device of requests that name none (KernelGYM's clients)")] = "sim:h200",
     slots: Annotated[int | None, typer.Option(min=0, help="evaluations at once here; 0: remote workers only")] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(help="evaluate on a Ray cluster: local, auto or its address; --slots are then CPU slots a node"),
+    ] = None,
     token_file: Annotated[Path | None, typer.Option(help="file that holds the bearer token")] = None,
     max_queue: Annotated[int, typer.Option(min=1, help="waiting jobs from which on submissions are refused")] = 100_000,
     max_body_mb: Annotated[int, typer.Option(min=1, help="largest request in MiB")] = 64,
@@ -46,6 +52,7 @@ def serve(
     grace: Annotated[float, typer.Option(min=0, help="seconds that running jobs get at shutdown")] = 60.0,
 ) -> None:
     """Parse, build, serve."""
+    from drkernel.gym.ray_pool import RayMissing
     from drkernel.serve.guard import GuardError, check_binding
     from drkernel.serve.store import StoreError
 
@@ -53,25 +60,36 @@ def serve(
     try:
         check_binding(host, token)
         limits = (max_queue, max_body_mb << 20, rate, grace)
-        application = _application(store, device, slots, lease, token, limits)
-    except (GuardError, StoreError) as error:
+        application = _application(store, device, slots, ray, lease, token, limits)
+    except (GuardError, StoreError, RayMissing) as error:
         _usage(str(error))
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     _run(application, host, port)
 
 
 def _application(
-    store: Path, device: str, slots: int | None, lease: float, token: str | None, limits: tuple[int, int, float, float]
+    store: Path,
+    device: str,
+    slots: int | None,
+    ray: str | None,
+    lease: float,
+    token: str | None,
+    limits: tuple[int, int, float, float],
 ) -> Any:
     from drkernel.gym.pool import LocalPool
+    from drkernel.gym.ray_pool import RayPool
     from drkernel.report.verdict_html import page
     from drkernel.serve.app import make_app
     from drkernel.serve.service import Service
     from drkernel.serve.store import Store
 
-    count = (os.cpu_count() or 1) if slots is None else slots
     opened = Store(store)
-    pool = LocalPool(slots=count) if count else None
+    count = (os.cpu_count() or 1) if slots is None else slots
+    pool: Any
+    if ray is not None:
+        pool = RayPool(ray, sim_slots=slots)
+    else:
+        pool = LocalPool(slots=count) if count else None
     service = Service(opened, pool, slots=count, lease_s=lease)
     return make_app(
         service,

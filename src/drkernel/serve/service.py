@@ -61,8 +61,8 @@ class GrowingPool(Protocol):
         """Evaluations at once, e.g. {"sim": 8, "cuda": 2}."""
         ...
 
-    def places(self) -> list[WorkerInfo]:
-        """Where they run, with their health."""
+    def places(self) -> list[dict[str, Any]]:
+        """Where they run, with their health: fields of :class:`WorkerInfo`."""
         ...
 
     def release(self, name: str) -> bool:
@@ -306,8 +306,8 @@ class Service:
 
     def everybody(self) -> list[WorkerInfo]:
         """All workers and places."""
-        places: list[WorkerInfo] = self.pool.places() if isinstance(self.pool, GrowingPool) else []
-        return [*self.workers.values(), *places]
+        places: list[dict[str, Any]] = self.pool.places() if isinstance(self.pool, GrowingPool) else []
+        return [*self.workers.values(), *(WorkerInfo(**place) for place in places)]
 
     def release(self, name: str) -> bool:
         """Let a quarantined worker work again; False when there is none of that name."""
