@@ -68,7 +68,10 @@ def test_too_much_shared_memory_is_out_of_resources_and_autotune_goes_around_it(
         assert all(launch.shared_bytes > 0 for launch in dev.launches)
 
 
-def test_what_only_the_target_refuses_passes_at_the_usual_depth():
-    with sim.device("a100"):
+def test_too_much_shared_memory_is_refused_at_the_usual_depth_too():
+    with (
+        sim.device("a100"),
+        pytest.raises(OutOfResources, match=r"shared memory, Required: \d+, Hardware limit: 166912"),
+    ):
         a, b, c, n = operands()
         product[(1, 1)](a, b, c, n, BLOCK=128, num_stages=8)

@@ -25,7 +25,7 @@ from drkernel.sim.memory import MemoryMap
 from drkernel.sim.operator_rules import OperatorRule, rule_of
 from drkernel.sim.protocol import GeneratorRef, LaunchCommand, LaunchRefused, ProtocolError, Ref, TensorSpec
 from drkernel.sim.random import DeviceRandom
-from drkernel.sim.shared_memory import OverShared, PassesFailed, shared_bytes
+from drkernel.sim.shared_memory import OverShared, PassesFailed, exact_shared, shared_bytes
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Profile
 
@@ -222,9 +222,19 @@ class DeviceEngine:
         return x * y * z
 
     def resources(self, ttir: str, num_warps: int, num_stages: int) -> tuple[int, int, int]:
-        """Registers and spilled words a thread, and bytes of shared memory a program, on the target."""
-        found = self._compile(ttir, num_warps, num_stages)
-        return found.registers or 0, found.spills or 0, found.shared_bytes
+        """Registers and spilled words a thread, and bytes of shared memory a program, on the target.
+
+        At depth "ttir" registers are estimated; shared memory is exact at either.
+        """
+        if self.depth == "full":
+            found = self._compile(ttir, num_warps, num_stages)
+            return found.registers or 0, found.spills or 0, found.shared_bytes
+        pressure = pressure_of(ttir, num_warps * self.spec.warp_size)
+        try:
+            shared = exact_shared(ttir, self.spec, num_warps, num_stages)
+        except PassesFailed as error:
+            raise LaunchRefused(f"RuntimeError: {error}") from error
+        return pressure.registers, pressure.spilled_bytes // 4, shared
 
     def _compile(self, ttir: str, num_warps: int, num_stages: int) -> KernelResources:
         try:
