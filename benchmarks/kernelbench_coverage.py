@@ -42,7 +42,7 @@ def main() -> int:
     print(summary_table(rows))
     for row in rows:
         if row["outcome"] != "runs":
-            print(f"{row['id']}: {row['outcome']}: {row['reason']}")
+            print(f"{row['id']}: {row['outcome']}: {cell(row)}")
     if arguments.write:
         PAGE.write_text(page(rows, commit_of(arguments.directory)), encoding="utf-8")
         print(f"wrote {PAGE}")

@@ -57,3 +57,10 @@ def test_rows_carry_the_whole_task():
 def test_unknown_settings_are_errors():
     with pytest.raises(ValueError, match="trun"):
         skyrl.KernelEnv({"trun": 3}, skyrl.rows(TASKS)[0], pool=TextPool())
+
+
+def test_terms_may_come_as_omegaconf_as_skyrl_hands_them_over():
+    omegaconf = pytest.importorskip("omegaconf")
+    terms = omegaconf.OmegaConf.create({"turns": 2, "settings": {"device": "sim:h100"}, "reward": {}})
+    env = skyrl.KernelEnv(terms, skyrl.rows(TASKS)[0], pool=TextPool())
+    assert env.max_turns == 2 and env._episode.config.settings.device == "sim:h100"

@@ -145,7 +145,8 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     arguments = parser.parse_args()
-    config = {"turns": arguments.turns, "settings": {"device": arguments.device}}
+    profile = "tiny" if arguments.device.startswith("sim:") else "full"
+    config = {"turns": arguments.turns, "settings": {"device": arguments.device, "profile": profile}}
     uvicorn.run(make_app(arguments.tasks, config), host=arguments.host, port=arguments.port)
 
 
