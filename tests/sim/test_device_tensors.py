@@ -41,6 +41,7 @@ def on_device(value) -> bool:
         lambda: torch.tensor([1.0, 2.0], device="cuda"),
         lambda: torch.tensor(3, device="cuda:0"),
         lambda: torch.as_tensor([1, 2], device="cuda"),
+        lambda: torch.as_tensor([1, 2]).cuda(),
         lambda: torch.asarray([1, 2], device="cuda"),
         lambda: torch.scalar_tensor(2.0, device="cuda"),
         lambda: torch.zeros_like(torch.ones(2), device="cuda"),

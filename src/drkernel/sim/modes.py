@@ -44,11 +44,25 @@ class OperatorMode(TorchDispatchMode):
             if is_composite(func):  # inference mode does not take composite operators apart
                 with self:
                     return func.decompose(*args, **kwargs)
+            if func.namespace != "aten" and (kernel := _custom_kernel(func)) is not None:
+                with DeviceArgumentMode(self.link), self:
+                    return kernel(*args, **kwargs)
             return self.link.dispatch(func, args, kwargs)
         device = kwargs.get("device")
         if device is not None and device.type in ("cuda", "meta") and not getattr(_plain_meta, "depth", 0):
             return self.link.dispatch(func, args, kwargs)
         return func(*args, **kwargs)
+
+
+def _custom_kernel(func: Any) -> Callable[..., Any] | None:
+    """What ``torch.library.custom_op`` was given for the GPU: host code, which launches kernels in turn."""
+    from torch._library.custom_ops import OPDEFS
+
+    definition = OPDEFS.get(func.name().partition(".")[0])
+    if definition is None:
+        return None
+    kernels = definition._backend_fns
+    return kernels.get("cuda") or kernels.get(None)
 
 
 class DeviceArgumentMode(TorchFunctionMode):
@@ -203,7 +217,7 @@ def _from_data(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         if wanted is not None and not on_device:
             kwargs["device"] = wanted
         if not on_device:
-            return func(data, *args[1:], **kwargs, requires_grad=requires_grad)
+            return func(data, *args[1:], **kwargs, **({"requires_grad": True} if requires_grad else {}))
         with torch._C._DisableFuncTorch():  # plain data: nothing that a transform would follow
             value = func(data, *args[1:], **kwargs)
         value = value.to(META)

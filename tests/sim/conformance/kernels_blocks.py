@@ -382,3 +382,52 @@ def swizzle(device: str) -> Iterator[Check]:
             group, off = ij // 8, ij // 8 * 2
             want[i, j] = (off + ij % 8 % 2) * 4 + ij % 8 // 2 if group >= 0 else 0
     yield Check("swizzle2d", out.cpu(), want)
+
+
+@triton.jit
+def _larger_or_first(a, i, b, j):
+    if a > b:
+        value, index = a, i
+    else:
+        if a == b:
+            index = tl.minimum(i, j)
+        else:
+            index = j
+        value = b
+    return value, index
+
+
+@triton.jit
+def _branching(a, b):
+    if a > b:
+        return_value = a - b
+    else:
+        return_value = a * 2
+    return return_value, tl.minimum(a, b)
+
+
+@triton.jit
+def branching_functions_kernel(x, y, best, at, out, R: tl.constexpr, C: tl.constexpr):
+    """Branches inside a combine function and inside a function that is mapped over a block."""
+    place = tl.arange(0, R)[:, None] * C + tl.arange(0, C)[None, :]
+    left, right = tl.load(x + place), tl.load(y + place)
+    numbers = tl.broadcast_to(tl.arange(0, C)[None, :], (R, C))
+    value, index = tl.reduce((left, numbers), 1, _larger_or_first)
+    tl.store(best + tl.arange(0, R), value)
+    tl.store(at + tl.arange(0, R), index)
+    first, second = tl.map_elementwise(_branching, left, right)
+    tl.store(out + place, first)
+    tl.store(out + R * C + place, second)
+
+
+@case(interpreter=False)
+def functions_with_branches(device: str) -> Iterator[Check]:
+    if not hasattr(tl, "map_elementwise"):
+        return
+    x, y = randint(0, 5, (16, 32)).float(), randn(16, 32)
+    best, at = torch.zeros(16, device=device), torch.zeros(16, dtype=torch.int32, device=device)
+    out = torch.zeros(2, 16, 32, device=device)
+    branching_functions_kernel[(1,)](x.to(device), y.to(device), best, at, out, R=16, C=32)
+    yield Check("largest", best.cpu(), x.amax(1))
+    yield Check("first place", at.cpu(), torch.from_numpy(x.numpy().argmax(1)).int())
+    yield Check("mapped", out.cpu(), torch.stack([torch.where(x > y, x - y, x * 2), torch.minimum(x, y)]))

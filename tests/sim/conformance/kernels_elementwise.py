@@ -459,3 +459,33 @@ def libdevice_functions(device: str) -> Iterator[Check]:
             want = reference(x, y).double()
         atol = 3e-6 if name in ("lgamma", "sinpi", "j0", "erfinv") else 3e-7
         yield Check(name, out.cpu(), want, rtol=3e-6 if name in ("pow", "exp10", "fast_expf") else 1e-6, atol=atol)
+
+
+@triton.jit
+def hash_kernel(x, out, factor, BLOCK: tl.constexpr):
+    """Products of 32 bits wrap before they are widened, also where every operand is a range."""
+    k = tl.arange(0, BLOCK)
+    tl.store(out + k, (k * 0x3779B9B1).to(tl.int64))
+    tl.store(out + BLOCK + k, (k * factor).to(tl.int64) + 1)
+    h = tl.load(x + k).to(tl.uint32, bitcast=True)
+    h ^= h >> 16
+    h *= 0x85EBCA6B
+    h ^= h >> 13
+    tl.store(out + 2 * BLOCK + k, h.to(tl.int64))
+    tl.store(out + 3 * BLOCK + k, (h % 1000).to(tl.int64) + (h // 7).to(tl.int64))
+
+
+@case(interpreter=False)
+def hashes_wrap(device: str) -> Iterator[Check]:
+    def wrapped(value: torch.Tensor) -> torch.Tensor:
+        return value.to(torch.int32).to(torch.int64)
+
+    k, x = torch.arange(64), randint(-(2**31), 2**31 - 1, (64,))
+    out = torch.zeros(4, 64, dtype=torch.int64, device=device)
+    hash_kernel[(1,)](x.to(device), out, 0x3779B9B3, BLOCK=64)
+    h = x.to(torch.int64) & 0xFFFFFFFF
+    h ^= h >> 16
+    h = (h * 0x85EBCA6B) & 0xFFFFFFFF
+    h ^= h >> 13
+    want = torch.stack([wrapped(k * 0x3779B9B1), wrapped(k * 0x3779B9B3) + 1, h, h % 1000 + h // 7])
+    yield Check("hashes", out.cpu(), want)

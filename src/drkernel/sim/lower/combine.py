@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from drkernel.sim.lower.elementwise import ELEMENTWISE, apply
 from drkernel.sim.lower.emit import WIDTH, vec
 from drkernel.sim.lower.nest import Buffer, Index, Nest, constant_text, lanes, split_flat, split_index, strips
+from drkernel.sim.lower.plan import walk
 from drkernel.sim.lower.strip import Lin, Strip, Uni, Vec, add, llvm_type, mul, to_vec
 from drkernel.sim.ttir.ir import Block, Op, TTIRError, UnsupportedOp, Value
 
@@ -19,7 +20,11 @@ def _run_region(low: Lowering, op: Op, left: list[Strip], right: list[Strip], wi
     block: Block = op.regions[0].blocks[0]
     if len(block.args) != len(left) + len(right):
         raise TTIRError(f"the combine region of {op.name} takes {len(block.args)} values")
-    known: dict[Value, Strip] = dict(zip(block.args, [*left, *right], strict=True))
+    return _run_block(low, op, block, dict(zip(block.args, [*left, *right], strict=True)), width)
+
+
+def _run_block(low: Lowering, op: Op, block: Block, known: dict[Value, Strip], width: int) -> list[Strip]:
+    """A block of scalar operations on all lanes at once; gives what its last operation returns."""
 
     def find(value: Value) -> Strip:
         if value in known:
@@ -27,7 +32,7 @@ def _run_region(low: Lowering, op: Op, left: list[Strip], right: list[Strip], wi
         outer = low.env.get(value)
         if isinstance(outer, Uni):
             return outer
-        raise UnsupportedOp("a combine function that uses a block from outside", op.loc)
+        raise UnsupportedOp(f"a function inside {op.name} that uses a block from outside", op.loc)
 
     for inner in block.ops[:-1]:
         if inner.name == "arith.constant":
@@ -36,16 +41,48 @@ def _run_region(low: Lowering, op: Op, left: list[Strip], right: list[Strip], wi
             )
         elif inner.name in ELEMENTWISE:
             known[inner.results[0]] = apply(low.e, inner, [find(v) for v in inner.operands], width)
+        elif inner.name == "scf.if" and len(inner.regions) == 2:
+            condition = find(inner.operands[0])
+            sides = [_run_block(low, op, region.blocks[0], known, width) for region in inner.regions]
+            for result, yes, no in zip(inner.results, *sides, strict=True):
+                known[result] = _select(low, condition, yes, no, width)
         else:
-            raise UnsupportedOp(f"{inner.name} inside a combine function", inner.loc or op.loc)
+            raise UnsupportedOp(f"{inner.name} inside {op.name}", inner.loc or op.loc)
     return [find(value) for value in block.ops[-1].operands]
+
+
+def _select(low: Lowering, condition: Strip, yes: Strip, no: Strip, width: int) -> Strip:
+    """Lanes of one side or the other; both have been computed, which has no effects."""
+    e = low.e
+    if all(isinstance(value, Uni) for value in (condition, yes, no)):
+        texts = [to_vec(e, value, 1) for value in (condition, yes, no)]
+        return Uni(e.op(f"select i1 {texts[0]}, {yes.ty} {texts[1]}, {yes.ty} {texts[2]}"), yes.ty)
+    vt, texts = vec(width, yes.ty), [to_vec(e, value, width) for value in (condition, yes, no)]
+    return Vec(e.op(f"select {vec(width, 'i1')} {texts[0]}, {vt} {texts[1]}, {vt} {texts[2]}"), yes.ty)
+
+
+def map_elementwise(low: Lowering, op: Op) -> None:
+    """``tt.map_elementwise``: a scalar function on every element; its branches become selections."""
+    if op.attrs.get("pack", "1") != "1":
+        raise UnsupportedOp(f"{op.name} of several elements at a time", op.loc)
+    if len(op.regions[0].blocks) != 1:
+        raise UnsupportedOp(f"an early return inside {op.name}", op.loc)
+    _count(low, op)
+    block = op.regions[0].blocks[0]
+    outputs = [low.allocate_for(result) for result in op.results]
+    with strips(low, op.operands[0].type.shape or ()) as nest:
+        known = {a: nest.eval(v) for a, v in zip(block.args, op.operands, strict=True)}
+        for value, buffer in zip(_run_block(low, op, block, known, nest.width), outputs, strict=True):
+            nest.write(buffer, value)
+    for result, buffer in zip(op.results, outputs, strict=True):
+        low.env[result] = buffer
 
 
 def _count(low: Lowering, op: Op) -> None:
     from drkernel.sim.lower.kernel import count_elementwise
 
-    for inner in op.regions[0].blocks[0].ops[:-1]:
-        if inner.name in ELEMENTWISE:
+    for inner in walk(op.regions[0]):
+        if inner.name in ELEMENTWISE and inner.results:
             count_elementwise(low.cost, inner, op.operands[0].type.numel)
 
 

@@ -389,6 +389,7 @@ _HANDLERS = {
     "tt.reduce": combine.reduce,
     "tt.scan": combine.scan,
     "tt.histogram": combine.histogram,
+    "tt.map_elementwise": combine.map_elementwise,
     "tt.dot": dot.dot,
     "scf.for": control.for_loop,
     "scf.if": control.if_else,

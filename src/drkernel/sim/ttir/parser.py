@@ -254,6 +254,7 @@ class _Reader:
             "scf.while": self._while,
             "tt.reduce": self._combine,
             "tt.scan": self._combine,
+            "tt.map_elementwise": self._combine,
         }.get(op.name)
         types = reader(op, rest, depth) if reader is not None else self._plain(op, rest)
         if len(types) == 1 and len(names) == 2 and op.name == "tt.split":
@@ -433,6 +434,7 @@ def _result_types(op: Op, head: str, text: str) -> list[Type]:
         "scf.condition",
         "tt.reduce.return",
         "tt.scan.return",
+        "tt.map_elementwise.return",
     ):
         return []
     parts = split_top(text)

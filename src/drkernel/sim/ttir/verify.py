@@ -192,6 +192,15 @@ def _scan(op: Op) -> None:
     _combiner(op)
 
 
+def _map_elementwise(op: Op) -> None:
+    shape, block = _shape(op.operands[0]), op.regions[0].blocks[0]
+    _need(all(v.type.shape == shape for v in (*op.operands, *op.results)), op, "values of different shapes")
+    _need(bool(block.ops), op, "an empty region")
+    packed = int(op.attrs.get("pack", "1"))
+    _need(len(block.args) == packed * len(op.operands), op, "a region that takes other values")
+    _need(all(argument.type.shape is None for argument in block.args), op, "a region that takes blocks")
+
+
 def _histogram(op: Op) -> None:
     _need(len(_shape(op.results[0])) == 1, op, "gives a block of one dimension")
     _need(len(op.operands) in (1, 2), op, "takes values and perhaps a mask")
@@ -253,7 +262,8 @@ _RULES: dict[str, Rule] = {
     "tt.cat": _cat, "tt.gather": _gather, "tt.reduce": _reduce, "tt.scan": _scan, "tt.histogram": _histogram,
     "tt.dot": _dot, "scf.for": _for, "scf.if": _if, "scf.while": _while,
     "scf.yield": _anything, "scf.condition": _anything, "tt.reduce.return": _anything, "tt.scan.return": _anything,
+    "tt.map_elementwise.return": _anything,
     "cf.br": _anything, "cf.cond_br": _anything, "tt.return": _anything, "tt.print": _anything,
-    "tt.assert": _anything, "tt.map_elementwise": _anything, "tt.dot_scaled": _anything, "tt.call": _anything,
+    "tt.assert": _anything, "tt.map_elementwise": _map_elementwise, "tt.dot_scaled": _anything, "tt.call": _anything,
     "tt.elementwise_inline_asm": _anything,
 }  # fmt: skip
