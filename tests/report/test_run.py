@@ -92,9 +92,12 @@ def test_the_page_is_balanced_escaped_and_self_contained(run):
 
 
 def test_research_runs_without_checks_are_marked_loudly(run):
-    summary = json.loads((run / "summary.json").read_text())
-    (run / "summary.json").write_text(json.dumps({**summary, "unsafe_no_checks": True}))
-    assert "checks were switched off" in page(read_run(run))
+    alarm = "<p class='alarm'>THE JUDGE'S CHECKS WERE SWITCHED OFF"
+    assert alarm not in page(read_run(run))
+    (run / "config.yaml").write_text("name: test\nepisode: {settings: {unsafe_no_checks: true}}\n")
+    assert alarm in page(read_run(run))
+    (run / "summary.json").unlink()
+    assert alarm in page(read_run(run))  # and while it is still going
 
 
 def test_a_run_that_is_still_going_has_a_page(run):

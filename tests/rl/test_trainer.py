@@ -176,6 +176,9 @@ def test_recipes_that_cannot_work_say_why(tmp_path):
         check_recipe(recipe.model_copy(update={"rollout": recipe.rollout.model_copy(update={"context": 999})}))
     with pytest.raises(ConfigError, match="not both"):
         check_recipe(recipe.model_copy(update={"coldstart": ColdstartConfig()}))
+    model = {"coldstart": ColdstartConfig(source="openai:NAME"), "coldstart_file": None}
+    with pytest.raises(ConfigError, match="--source"):
+        check_recipe(recipe.model_copy(update=model))
 
 
 def test_every_task_comes_once_a_pass():

@@ -8,6 +8,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from drkernel.report.run_data import Row, RunData, read_run
 from drkernel.report.run_samples import side_by_side
 from drkernel.report.svg import Line, bar_rows, line_plot, scatter_plot, stacked_plot
@@ -19,7 +21,7 @@ body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto
 h1 { font-size: 1.4rem; margin-bottom: .2rem; }
 h2 { font-size: 1.1rem; margin-top: 2.2rem; border-bottom: 1px solid var(--line); }
 .dim { color: var(--dim); } .note { border-left: 3px solid var(--line); padding-left: .8rem; }
-.warn { border-left: 4px solid var(--bad); padding-left: .8rem; font-weight: 600; }
+.alarm { background: #b3362c; color: #fff; padding: .8rem 1rem; border-radius: 4px; font-weight: 600; }
 table { border-collapse: collapse; } td, th { padding: .2rem .9rem .2rem 0; text-align: left; }
 td.r, th.r { text-align: right; font-variant-numeric: tabular-nums; } .scroll { overflow-x: auto; }
 .up { color: var(--good); } .down { color: var(--bad); }
@@ -40,11 +42,30 @@ margin: .8rem 0 1.6rem; }
 .verdict { font-weight: 600; margin: .2rem 0; } details > summary { cursor: pointer; margin: .6rem 0; }
 """
 
+_STATUS = {
+    "correct": "var(--c3)",
+    "incorrect": "var(--c2)",
+    "compile_error": "var(--c1)",
+    "runtime_error": "var(--c5)",
+    "timeout": "var(--c6)",
+    "out_of_memory": "var(--c7)",
+    "hack": "var(--c4)",
+    "infra_error": "var(--dim)",
+}
+"""statuses from the bottom of the plot up, with their colours"""
+
+_INTRO = (
+    "A language model learns to rewrite PyTorch modules as Triton GPU kernels. It answers, the judge compiles, checks "
+    "and times the answer, the model reads the feedback and answers again; reinforcement learning (RL) makes answers "
+    "with a higher reward more likely. <i>fast_p</i> is the share of tasks solved correctly and more than p times as "
+    "fast as PyTorch."
+)
+
 _FIGURES = (
     ("fast_0", "correct (fast_0)"),
     ("fast_1", "faster than PyTorch (fast_1)"),
-    ("fast_1.2", "at least 1.2× (fast_1.2)"),
-    ("fast_2", "at least 2× (fast_2)"),
+    ("fast_1.2", "more than 1.2× as fast (fast_1.2)"),
+    ("fast_2", "more than 2× as fast (fast_2)"),
     ("coverage", "coverage of the correct"),
     ("speedup", "speedup of the correct, mean"),
     ("hack_rate", "condemned as cheating"),
@@ -70,6 +91,8 @@ def page(data: RunData) -> str:
     name = data.directory.name
     body = [
         f"<h1>{escape(name)}</h1>",
+        _alarm(data),
+        f"<p>{_INTRO}</p>",
         _facts(data),
         _headline(data),
         _curves(data),
@@ -91,6 +114,18 @@ def _figure(title: str, plot: str) -> str:
     return f"<figure><figcaption>{escape(title)}</figcaption>{plot}</figure>"
 
 
+def _alarm(data: RunData) -> str:
+    """A banner when the judge's checks were off, finished run or not."""
+    settings = ((yaml.safe_load(data.config) or {}).get("episode") or {}).get("settings") or {}
+    if not settings.get("unsafe_no_checks"):
+        return ""
+    return (
+        "<p class='alarm'>THE JUDGE'S CHECKS WERE SWITCHED OFF in this run (research flag "
+        "<code>unsafe_no_checks</code>). Its grades are not honest: an answer that cheats counts as correct and fast. "
+        "No figure on this page is a result.</p>"
+    )
+
+
 def _facts(data: RunData) -> str:
     summary = data.summary
     if summary is None:
@@ -106,8 +141,6 @@ def _facts(data: RunData) -> str:
     text = f"<p class='dim'>{escape(' · '.join(facts))}</p>"
     kind, device = summary["timing_kind"], summary["device"]
     text += f"<p class='note'>Every time on this page is <b>{escape(kind)}</b> on {escape(device)}.</p>"
-    if summary.get("unsafe_no_checks"):
-        text += "<p class='warn'>The judge's checks were switched off (research flag): these are no honest grades.</p>"
     if summary.get("stopped_because"):
         text += f"<p class='note'>RL ended early: {escape(str(summary['stopped_because']))}.</p>"
     return text
@@ -159,11 +192,11 @@ def _curves(data: RunData) -> str:
     held = sorted((row for row in data.evaluations if row.get("stage") != "base"), key=lambda row: row["step"])
     plots = [
         _figure(
-            "Held-out tasks: share at least so fast (last turn)",
+            "Held-out tasks: share correct and so fast (last turn)",
             line_plot([_evaluated(held, key) for key in ("fast_0", "fast_1", "fast_1.2")], y_range=(0.0, 1.0)),
         ),
         _figure(
-            "Training tasks: share at least so fast (last turn)",
+            "Training tasks: share correct and so fast (last turn)",
             line_plot(
                 [Line(k, steps, [r.get(k) for r in rl]) for k in ("fast_0", "fast_1", "fast_1.2")], y_range=(0.0, 1.0)
             ),
@@ -244,27 +277,23 @@ def _families(data: RunData) -> str:
 
 def _status_and_coverage(data: RunData) -> str:
     rl = data.stage("rl")
-    names = sorted({name for row in rl for name in row.get("status") or {}})
+    steps = [row["step"] for row in rl]
+    seen = {name for row in rl for name in row.get("status") or {}}
+    names = [name for name in _STATUS if name in seen] + sorted(seen - set(_STATUS))
     totals = [sum((row.get("status") or {}).values()) or 1 for row in rl]
     series: dict[str, Sequence[float]] = {
         name: [(row.get("status") or {}).get(name, 0) / total for row, total in zip(rl, totals, strict=True)]
         for name in names
     }
-    groups: dict[str, list[tuple[float, float]]] = {"first half": [], "second half": []}
-    middle = max((row["step"] for row in data.samples if row.get("split") == "train"), default=0) / 2
-    for row in data.samples:
-        if row.get("split") != "train":
-            continue
-        for turn in row["turns"]:
-            if turn.get("coverage") is not None and turn.get("speedup") is not None:
-                group = "first half" if row["step"] <= middle else "second half"
-                groups[group].append((turn["coverage"], turn["speedup"]))
     plots = [
-        _figure("Verdicts of all turns", stacked_plot([row["step"] for row in rl], series, y_label="share")),
         _figure(
-            "Coverage against speedup (correct answers, sampled steps)",
+            "Verdicts of all turns (training tasks)",
+            stacked_plot(steps, series, y_label="share", colors=[_STATUS.get(name, "var(--dim)") for name in names]),
+        ),
+        _figure(
+            "Coverage against speedup of correct answers (dashed: 1.2×)",
             scatter_plot(
-                {k: v for k, v in groups.items() if v},
+                _coverage_groups(data),
                 x_label="coverage",
                 y_label="speedup",
                 x_range=(0.0, 1.02),
@@ -272,7 +301,29 @@ def _status_and_coverage(data: RunData) -> str:
             ),
         ),
     ]
-    return f"<h2>What the policy does</h2><div class='plots'>{''.join(plots)}</div>"
+    return (
+        f"<h2>What the policy does</h2><div class='plots'>{''.join(plots)}</div><p class='dim'>Coverage is the share "
+        "of GPU time spent in the answer's own kernels. A cloud at low coverage and 1× is lazy optimisation: Triton "
+        "for a small part, PyTorch for the rest.</p>"
+    )
+
+
+def _coverage_groups(data: RunData) -> dict[str, Sequence[tuple[float, float]]]:
+    """(coverage, speedup) of correct answers: held out before RL, in training, held out after RL."""
+    held = [row["step"] for row in data.samples if row.get("split") == "heldout"]
+    first, last = min(held, default=0), max(held, default=0)
+    groups: dict[str, list[tuple[float, float]]] = {
+        "before RL, held out": [], "during RL, sampled training tasks": [], "after RL, held out": []
+    }  # fmt: skip
+    before, during, after = groups.values()
+    for row in data.samples:
+        chosen = during if row.get("split") == "train" else before if row["step"] == first else after
+        if row.get("split") == "heldout" and row["step"] not in (first, last):
+            continue
+        for turn in row["turns"]:
+            if turn.get("coverage") is not None and turn.get("speedup") is not None:
+                chosen.append((turn["coverage"], turn["speedup"]))
+    return {name: points for name, points in groups.items() if points}
 
 
 def _corrections(data: RunData) -> str:

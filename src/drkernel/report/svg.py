@@ -184,7 +184,7 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
 def nice_range(low: float, high: float) -> tuple[float, float]:
     """The range with a little room, and some extent where there is none."""
     if not high > low:
-        return (low - 0.5, high + 0.5)
+        return (0.0, 1.0) if low == 0 else (low - 0.5, high + 0.5)
     room = 0.05 * (high - low)
     return (0.0 if 0 <= low <= room * 4 else low - room, high + room)
 
