@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from drkernel.sim.loading import LEGACY_TENSOR_TYPES, load_on, refuse_compile
+from drkernel.sim.loading import LEGACY_TENSOR_TYPES, CppExtension, load_on, refuse_compile
 from drkernel.sim.modes import DeviceGenerator, is_cuda
 from drkernel.sim.protocol import UnsupportedOp
 from drkernel.sim.spec import GPUSpec
@@ -281,8 +282,19 @@ def cuda_api_on(spec: GPUSpec, link: DeviceLink) -> Iterator[None]:
         (torch.version, "cuda", "12.8" if spec.vendor == "nvidia" else None),
         (torch.version, "hip", None if spec.vendor == "nvidia" else "6.4"),
     ]
-    with replaced_attributes(replaced):
-        yield
+    extensions = CppExtension()
+    replaced.append((torch.utils, "cpp_extension", extensions))
+    name = extensions.__name__
+    before = sys.modules.get(name)
+    sys.modules[name] = extensions
+    try:
+        with replaced_attributes(replaced):
+            yield
+    finally:
+        if before is None:
+            sys.modules.pop(name, None)
+        else:
+            sys.modules[name] = before
 
 
 @contextmanager

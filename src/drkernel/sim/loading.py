@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -44,6 +45,23 @@ def refuse_compile(model: Any = None, **_: Any) -> Any:
     if isinstance(model, torch.nn.Module):
         refuse()
     return functools.wraps(model)(refuse)
+
+
+def _refuse_extension(*args: Any, **kwargs: Any) -> Any:
+    raise UnsupportedOp(
+        "C++ and CUDA extensions are not offered on the simulated device: it runs Triton kernels; grade CUDA C++ on a "
+        "GPU (--device cuda:0)"
+    )
+
+
+class CppExtension(types.ModuleType):
+    """What stands for ``torch.utils.cpp_extension``: building anything fails by name, without looking for compilers."""
+
+    CUDA_HOME = ROCM_HOME = None
+    load = load_inline = staticmethod(_refuse_extension)
+
+    def __init__(self) -> None:
+        super().__init__("torch.utils.cpp_extension")
 
 
 class _LegacyType(type):

@@ -1,0 +1,71 @@
+"""Operators that host code defines itself, and extensions that cannot be built here."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from drkernel import sim
+from drkernel.sim.protocol import UnsupportedOp
+
+
+@triton.jit
+def double_kernel(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, 2 * tl.load(x + at, at < n), at < n)
+
+
+def launch(x: torch.Tensor, out: torch.Tensor) -> None:
+    double_kernel[(triton.cdiv(x.numel(), 64),)](x, out, x.numel(), BLOCK=64)
+
+
+@torch.library.custom_op("drkernel_test::doubled", mutates_args=())
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty(x.shape, device="cuda")
+    launch(x, out)
+    return out
+
+
+@torch.library.custom_op("drkernel_test::double_into", mutates_args=("out",), device_types="cuda")
+def double_into(x: torch.Tensor, out: torch.Tensor) -> None:
+    launch(x, out)
+
+
+@torch.library.triton_op("drkernel_test::triton_doubled", mutates_args={})
+def triton_doubled(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    torch.library.wrap_triton(double_kernel)[(triton.cdiv(x.numel(), 64),)](x, out, x.numel(), BLOCK=64)
+    return out
+
+
+def test_custom_operators_run_their_host_code_and_its_launches_count() -> None:
+    with sim.device("h200") as device:
+        x = torch.randn(100, device="cuda")
+        want = 2 * x.cpu()
+        torch.testing.assert_close(doubled(x).cpu(), want)
+        torch.testing.assert_close(triton_doubled(x).cpu(), want)
+        out = torch.empty_like(x)
+        double_into(x, out)
+        torch.testing.assert_close(out.cpu(), want)
+        assert [record.name for record in device.launches] == ["double_kernel"] * 3
+
+
+def test_an_operator_without_host_code_is_refused_by_name() -> None:
+    library = torch.library.Library("drkernel_test", "FRAGMENT")
+    library.define("nameless(Tensor x) -> Tensor")
+    with sim.device("h200"), pytest.raises((UnsupportedOp, NotImplementedError), match="nameless"):
+        torch.ops.drkernel_test.nameless(torch.ones(3, device="cuda"))
+
+
+def test_extensions_fail_by_name_and_the_module_comes_back() -> None:
+    before = sys.modules.get("torch.utils.cpp_extension")
+    with sim.device("h200"):
+        from torch.utils.cpp_extension import load_inline
+
+        with pytest.raises(UnsupportedOp, match="CUDA extensions are not offered"):
+            load_inline(name="m", cpp_sources="", functions=[])
+    assert sys.modules.get("torch.utils.cpp_extension") is before
