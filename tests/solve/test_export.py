@@ -51,14 +51,24 @@ def test_with_context_management_the_conversation_is_cut_as_it_was(tmp_path):
     assert row.messages[:-1] == model.calls[3].messages and [turn.turn for turn in row.turns] == [1, 4]
 
 
-def test_a_conversation_with_a_hack_never_passes_unless_asked(tmp_path):
-    speeds = ("HACK", 1.5)
+@pytest.mark.parametrize("speeds", [("HACK", 1.5), (1.5, "HACK")])
+def test_a_trajectory_with_a_hack_never_passes_unless_asked(tmp_path, speeds):
     run(tmp_path / "r", lambda call: answer(speeds[call.turn - 1]), turns=2)
     rows, summary = rows_of(tmp_path / "r", tmp_path / "d.jsonl")
-    assert rows == [] and summary.left_out == {"holds a hack": 1}
+    assert rows == [] and summary.left_out == {"trajectory with a hack": 1}
+    assert rows_of(tmp_path / "r", tmp_path / "d.jsonl", end="every", status=())[0] == []
     rows, _ = rows_of(tmp_path / "r", tmp_path / "d.jsonl", allow_hacks=True)
-    assert len(rows) == 1 and rows[0].turns[0].findings == ("no_custom_kernel",)
-    assert rows_of(tmp_path / "r", tmp_path / "d.jsonl", allow_hacks=True, without=("no_custom_kernel",))[0] == []
+    assert len(rows) == 1 and rows[0].turns[-1].speedup == 1.5
+    without = {"allow_hacks": True, "without": ("no_custom_kernel",)}
+    left = rows_of(tmp_path / "r", tmp_path / "d.jsonl", **without)[0]
+    assert len(left) == (0 if speeds[0] == "HACK" else 1)  # findings are those of the row's own answers
+
+
+def test_a_hack_among_the_answers_that_did_not_go_on_is_no_part_of_the_trajectory(tmp_path):
+    speeds = {(1, 0): "HACK", (1, 1): 1.2, (2, 0): 1.5, (2, 1): "HACK"}
+    run(tmp_path / "r", lambda call: answer(speeds[call.turn, call.sample]), turns=2, breadth=2)
+    (row,), _ = rows_of(tmp_path / "r", tmp_path / "d.jsonl")
+    assert [turn.status for turn in row.turns] == ["correct", "correct"]
 
 
 @pytest.mark.parametrize(("terms", "tasks", "reason"), [

@@ -1,7 +1,8 @@
 """Trajectories as data: conversations of runs, filtered, counted and each solution once, for supervised fine-tuning.
 
 A row is the conversation that led to one answer, exactly as the model saw it (with context management: cut as it was),
-the answer last. What a condemned answer taught is left out: a conversation that holds one never passes unless asked.
+the answer last. A trajectory with a condemned answer never passes unless asked, also where that answer came later or was
+cut out of the conversation; with breadth, answers of a turn that did not go on are no part of the trajectory.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class ExportFilter(Config):
     status: tuple[str, ...] = Field(("correct",), description="statuses that pass; empty lets all pass")
     min_speedup: float | None = Field(None, ge=0)
     min_coverage: float | None = Field(None, ge=0, le=1)
-    allow_hacks: bool = Field(False, description="let conversations with a condemned answer pass")
+    allow_hacks: bool = Field(False, description="let trajectories with a condemned answer pass")
     without: tuple[str, ...] = Field((), description="findings of any severity that no answer of the row may have")
     max_tokens: int | None = Field(None, ge=1, description="longest conversation")
     keep_reasoning: bool = Field(True, description="keep the last answer's <think> part; earlier ones were never shown")
@@ -117,9 +118,10 @@ def _rows(
         for task in tasks:
             for sample in range(config.samples):
                 made = {attempt.position: attempt for attempt in state.turns((task.id, sample))}
+                hacked = any(attempt.verdict.is_hack for attempt in went_on(list(made.values())))
                 for attempt in _ends(list(made.values()), terms):
                     chain = [made[position] for position in attempt.shown if position in made] + [attempt]
-                    reason = refusal(chain, terms)
+                    reason = refusal(chain, terms, hacked)
                     row = _row(run, config, task, prompts, chain, terms, count)
                     if reason is None and terms.max_tokens is not None and row.tokens > terms.max_tokens:
                         reason = "too long"
@@ -139,11 +141,19 @@ def _ends(attempts: Sequence[Attempt], terms: ExportFilter) -> list[Attempt]:
     return [best_of(eligible) or (eligible or list(attempts))[-1]]
 
 
-def refusal(chain: Sequence[Attempt], terms: ExportFilter) -> str | None:
-    """Why a conversation does not pass; None when it does."""
+def went_on(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """The answer of each turn that the next turns were shown: with breadth, the best by reward."""
+    by_turn: dict[int, list[Attempt]] = {}
+    for attempt in attempts:
+        by_turn.setdefault(attempt.turn, []).append(attempt)
+    return [max(made, key=lambda attempt: attempt.rank) for made in by_turn.values()]
+
+
+def refusal(chain: Sequence[Attempt], terms: ExportFilter, hacked: bool = False) -> str | None:
+    """Why a conversation does not pass; None when it does. ``hacked``: its trajectory holds a condemned answer."""
     end = chain[-1]
-    if not terms.allow_hacks and any(attempt.verdict.is_hack for attempt in chain):
-        return "holds a hack"
+    if not terms.allow_hacks and (hacked or any(attempt.verdict.is_hack for attempt in chain)):
+        return "trajectory with a hack"
     if terms.status and end.verdict.status not in terms.status:
         return f"ends {end.verdict.status}"
     if terms.min_speedup is not None and (end.speedup or 0.0) < terms.min_speedup:
