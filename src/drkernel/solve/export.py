@@ -1,8 +1,8 @@
 """Trajectories as data: conversations of runs, filtered, counted and each solution once, for supervised fine-tuning.
 
 A row is the conversation that led to one answer, exactly as the model saw it (with context management: cut as it was),
-the answer last. A trajectory with a condemned answer never passes unless asked, also where that answer came later or was
-cut out of the conversation; with breadth, answers of a turn that did not go on are no part of the trajectory.
+the answer last. A trajectory with a condemned answer never passes unless asked, also where that answer came later or
+was cut out of the conversation; with breadth, answers of a turn that did not go on are no part of the trajectory.
 """
 
 from __future__ import annotations
