@@ -1,73 +1,37 @@
-"""Kill the service at random moments of a run, again and again, and count what was lost or doubled.
+"""Hurt a running service in every way that a fleet will, and count what was lost, doubled or differs.
 
     python benchmarks/serve_faults.py --jobs 500 --kills 20 --out docs/results/faults.md
+    python benchmarks/serve_faults.py --only network disk
+    python benchmarks/serve_faults.py --ray --kills 3
 
-The server is a real process (``drkernel serve`` with an evaluator that takes a few milliseconds, so that the run is
-about the queue and not about grading), killed with SIGKILL and started again on the same store while clients go on.
-A second part kills remote workers instead. Every verdict that a client got is compared with the store.
+The server is a real process with an evaluator that takes a few milliseconds, so that the run is about the queue and
+not about grading. 32 clients submit jobs and wait for their verdicts while the server or workers are killed (SIGKILL),
+connections are cut in the middle of requests and responses, the disk is full, the store is locked, or (``--ray``) a
+node of a Ray cluster dies. Every verdict that a client got is compared with the store.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import os
+import contextlib
 import random
-import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from drkernel.gym.request import EvalRequest, EvalSettings
+import httpx
+from serve_fault_kit import SERVER, WORKER, Proxy, SmallDiskError, fill, kill, locked, request, small_disk, start
+
 from drkernel.serve.client import AsyncClient
 from drkernel.serve.store import Store
-from drkernel.task import Provenance, Task
 
-PORT = 18765
-CHILD = """
-import asyncio, sys
-from drkernel.serve.app import make_app
-from drkernel.serve.service import Service
-from drkernel.serve.store import Store
-from drkernel.verdict import Verdict
-import uvicorn
-
-class Pool:
-    async def evaluate(self, request):
-        with open(sys.argv[3], "a") as log:
-            log.write(request.key + "\\n")
-        await asyncio.sleep(0.02)
-        return Verdict(status="correct", task_id=request.task.id, candidate_sha256="0" * 64,
-                       device=request.settings.device, baseline=request.settings.baseline)
-    def health(self): return {}
-    async def close(self): pass
-
-service = Service(Store(sys.argv[1]), Pool() if int(sys.argv[4]) else None, slots=int(sys.argv[4]), lease_s=2.0)
-uvicorn.run(make_app(service, grace_s=1.0), host="127.0.0.1", port=int(sys.argv[2]), log_level="critical")
-"""
-WORKER = """
-import asyncio, sys
-from drkernel.serve.client import AsyncClient
-from drkernel.serve.worker import Worker
-from drkernel.verdict import Verdict
-
-class Pool:
-    async def evaluate(self, request):
-        await asyncio.sleep(0.05)
-        return Verdict(status="correct", task_id=request.task.id, candidate_sha256="0" * 64,
-                       device=request.settings.device, baseline=request.settings.baseline)
-
-async def main():
-    async with AsyncClient(sys.argv[1], retries=30) as client:
-        await Worker(client, Pool(), slots=2).run()
-
-asyncio.run(main())
-"""
+PORT, PROXY_PORT = 18765, 18767
 
 
 @dataclass
@@ -75,130 +39,261 @@ class Outcome:
     """Figures of one part."""
 
     name: str
-    kills: int
+    faults: str
     jobs: int
     lost: int
     doubled: int
     unequal: int
+    refusals: int
     evaluations: int
     seconds: float
 
-
-def request(number: int) -> EvalRequest:
-    """A request of its own."""
-    reference = "class Model: ...\ndef get_inputs(): return []\ndef get_init_inputs(): return []\n"
-    return EvalRequest(
-        task=Task(id=f"fault/{number}", level=1, reference=reference, provenance=Provenance(source="benchmark")),
-        candidate=f"class ModelNew:\n    number = {number}\n",
-        settings=EvalSettings(profile=None),
-    )
+    @property
+    def good(self) -> bool:
+        """Nothing lost, doubled or different."""
+        return not (self.lost or self.doubled or self.unequal)
 
 
-def start(code: str, *arguments: str) -> subprocess.Popen[bytes]:
-    """A child process in a group of its own."""
-    return subprocess.Popen([sys.executable, "-c", code, *arguments], start_new_session=True)
+class Part:
+    """One run: a server on a store, clients that go on, something that hurts."""
 
+    def __init__(self, folder: Path, *, slots: int = 4, ray: str = "", store: Path | None = None):
+        self.store, self.log = store or folder / "store.sqlite", folder / "evaluated.log"
+        self._arguments = (str(self.store), str(PORT), str(self.log), str(slots), ray)
+        self.server = start(SERVER, *self._arguments)
+        self.refusals: Counter[int] = Counter()
+        self.driving: asyncio.Task[Counter[str]] | None = None
 
-def kill(process: subprocess.Popen[bytes]) -> None:
-    """SIGKILL to the whole group."""
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    def restart(self) -> None:
+        """SIGKILL, and another server on the same store."""
+        kill(self.server)
+        self.server = start(SERVER, *self._arguments)
 
+    async def drive(self, jobs: int, spread_s: float, rng: random.Random, port: int = PORT) -> Counter[str]:
+        """Clients that submit one by one and wait; how often each task's verdict came."""
+        seen: Counter[str] = Counter()
+        gate = asyncio.Semaphore(32)
 
-async def drive(jobs: int, seconds_apart: float, rng: random.Random) -> Counter[str]:
-    """Clients that submit one by one and wait; how often each job's verdict came."""
-    seen: Counter[str] = Counter()
-    gate = asyncio.Semaphore(32)
-    async with AsyncClient(f"http://127.0.0.1:{PORT}", retries=60, timeout_s=30.0) as client:
+        async def refused(answer: httpx.Response) -> None:
+            if answer.status_code in (503, 507):
+                self.refusals[answer.status_code] += 1
 
-        async def one(number: int) -> None:
-            await asyncio.sleep(rng.random() * seconds_apart)
-            async with gate:
-                verdict = await client.evaluate(request(number))
-            seen[verdict.task_id] += 1
+        async with AsyncClient(f"http://127.0.0.1:{port}", retries=60, timeout_s=30.0) as client:
+            client.on_response(refused)
+            await client.call("GET", "/health")
 
-        await asyncio.gather(*(one(number) for number in range(jobs)))
-    return seen
+            async def one(number: int) -> None:
+                await asyncio.sleep(rng.random() * spread_s)
+                async with gate:
+                    verdict = await client.evaluate(request(number))
+                seen[verdict.task_id] += verdict.status == "correct"
 
+            await asyncio.gather(*(one(number) for number in range(jobs)))
+        return seen
 
-async def part(name: str, jobs: int, kills: int, workers: int, seed: int) -> Outcome:
-    """One run with kills of the server (``workers`` 0) or of remote workers."""
-    rng = random.Random(seed)
-    with tempfile.TemporaryDirectory() as folder:
-        store_path, log = str(Path(folder) / "store.sqlite"), str(Path(folder) / "evaluated.log")
-        arguments = (store_path, str(PORT), log, "0" if workers else "4")
-        server = start(CHILD, *arguments)
-        helpers = [start(WORKER, f"http://127.0.0.1:{PORT}") for _ in range(workers)]
+    async def run(
+        self, name: str, jobs: int, spread_s: float, hurt: Callable[[], Awaitable[str]], seed: int, port: int = PORT
+    ) -> Outcome:
+        """Drive while ``hurt`` does its work (it says what it did), then compare."""
         started = time.perf_counter()
-        driving = asyncio.create_task(drive(jobs, 0.9 * kills, rng))
-        done = 0
-        while done < kills and not driving.done():
-            await asyncio.sleep(rng.uniform(0.3, 1.5))
-            if workers:
-                victim = rng.randrange(workers)
-                kill(helpers[victim])
-                helpers[victim] = start(WORKER, f"http://127.0.0.1:{PORT}")
-            else:
-                kill(server)
-                server = start(CHILD, *arguments)
-            done += 1
-        seen = await driving
+        self.driving = asyncio.create_task(self.drive(jobs, spread_s, random.Random(seed), port))
+        try:
+            faults = await hurt()
+            seen = await self.driving
+        finally:
+            self.driving.cancel()
+            kill(self.server)
         seconds = time.perf_counter() - started
-        for process in (server, *helpers):
-            kill(process)
-        with Store(store_path) as store:
-            finished = store.find(state="done", limit=10 * jobs)
-            rows = Counter(job.task_id for job in finished)
-            unfinished = len(store.find(state="queued", limit=10)) + len(store.find(state="leased", limit=10))
-        evaluations = len(Path(log).read_text().splitlines()) if Path(log).exists() else len(finished)
-    wanted = {f"fault/{number}" for number in range(jobs)}
-    return Outcome(
-        name,
-        done,
-        jobs,
-        lost=len(wanted - set(seen)) + unfinished,
-        doubled=sum(count - 1 for count in rows.values()) + sum(count - 1 for count in seen.values()),
-        unequal=len(set(rows) ^ wanted),
-        evaluations=evaluations,
-        seconds=seconds,
-    )
+        with Store(self.store) as store:
+            rows = Counter(job.task_id for job in store.find(state="done", limit=10 * jobs))
+            unfinished = sum(len(store.find(state=state, limit=10)) for state in ("queued", "leased"))
+        wanted = {f"fault/{number}" for number in range(jobs)}
+        return Outcome(
+            name,
+            faults,
+            jobs,
+            lost=sum(not seen[task] for task in wanted) + unfinished,
+            doubled=sum(max(0, count - 1) for count in (*rows.values(), *seen.values())),
+            unequal=len(set(rows) ^ wanted),
+            refusals=sum(self.refusals.values()),
+            evaluations=len(self.log.read_text().splitlines()),
+            seconds=seconds,
+        )
 
 
-def table(outcomes: list[Outcome], command: str) -> str:
+@contextlib.asynccontextmanager
+async def scratch() -> AsyncIterator[Path]:
+    """A folder for one part."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+async def kill_server(jobs: int, kills: int, seed: int) -> Outcome:
+    """SIGKILL of the server at random moments, and a start on the same store."""
+    rng = random.Random(seed)
+    async with scratch() as folder:
+        part = Part(folder)
+
+        async def hurt() -> str:
+            for _ in range(kills):
+                await asyncio.sleep(rng.uniform(0.8, 2.0))
+                part.restart()
+            return f"{kills} kills"
+
+        return await part.run("the server killed", jobs, 1.4 * kills, hurt, seed)
+
+
+async def kill_workers(jobs: int, kills: int, seed: int) -> Outcome:
+    """SIGKILL of one of three remote workers, again and again."""
+    rng = random.Random(seed)
+    async with scratch() as folder:
+        part = Part(folder, slots=0)
+        line = (WORKER, f"http://127.0.0.1:{PORT}", str(part.log))
+        workers = [start(*line) for _ in range(3)]
+
+        async def hurt() -> str:
+            for _ in range(kills):
+                await asyncio.sleep(rng.uniform(0.3, 1.5))
+                victim = rng.randrange(len(workers))
+                kill(workers[victim])
+                workers[victim] = start(*line)
+            return f"{kills} kills"
+
+        try:
+            return await part.run("one of three remote workers killed", jobs, 0.9 * kills, hurt, seed)
+        finally:
+            for worker in workers:
+                kill(worker)
+
+
+async def cut_network(jobs: int, kills: int, seed: int) -> Outcome:
+    """A proxy that resets every connection sooner or later, in the middle of a request or of a response."""
+    async with scratch() as folder, Proxy(PROXY_PORT, PORT, random.Random(seed)) as proxy:
+        part = Part(folder)
+
+        async def hurt() -> str:
+            assert part.driving is not None
+            await asyncio.wait([part.driving])
+            return f"{proxy.cuts['request']} cuts in requests, {proxy.cuts['response']} in responses"
+
+        return await part.run("the network cut", jobs, 0.3 * kills, hurt, seed, port=PROXY_PORT)
+
+
+async def fill_disk(jobs: int, kills: int, seed: int) -> Outcome:
+    """The store on a tmpfs of 16 MiB that is full for a second and a half, several times."""
+    async with scratch() as folder:
+        with small_disk(16) as disk:
+            part = Part(folder, store=disk / "store.sqlite")
+
+            async def hurt() -> str:
+                for _ in range(max(1, kills // 4)):
+                    await asyncio.sleep(1.0)
+                    ballast = await asyncio.to_thread(fill, disk)
+                    await asyncio.sleep(1.5)
+                    ballast.unlink()
+                return f"{max(1, kills // 4)} times full"
+
+            return await part.run("the disk full", jobs, 2.5 * max(1, kills // 4), hurt, seed)
+
+
+async def lock_store(jobs: int, kills: int, seed: int) -> Outcome:
+    """Another program holds the store's lock for six seconds (a write waits for five)."""
+    async with scratch() as folder:
+        part = Part(folder)
+
+        async def hurt() -> str:
+            for _ in range(max(1, kills // 8)):
+                await asyncio.sleep(2.0)
+                with locked(part.store):
+                    await asyncio.sleep(6.0)
+            return f"{max(1, kills // 8)} locks of 6 s"
+
+        return await part.run("the store locked", jobs, 8.0 * max(1, kills // 8), hurt, seed)
+
+
+async def kill_ray_node(jobs: int, kills: int, seed: int) -> Outcome:
+    """A cluster of a head and two nodes of two slots; one node is killed, then another one joins."""
+    from ray.cluster_utils import Cluster
+
+    rng = random.Random(seed)
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    try:
+        nodes = [cluster.add_node(num_cpus=2) for _ in range(2)]
+        async with scratch() as folder:
+            part = Part(folder, slots=0, ray=cluster.address)
+
+            async def hurt() -> str:
+                async with AsyncClient(f"http://127.0.0.1:{PORT}", retries=60) as client:
+                    await client.call("GET", "/ready")
+                for _ in range(kills):
+                    await asyncio.sleep(rng.uniform(3.0, 5.0))
+                    await asyncio.to_thread(cluster.remove_node, nodes.pop(0), allow_graceful=False)
+                    nodes.append(cluster.add_node(num_cpus=2))  # Ray wants the main thread for this
+                return f"{kills} nodes killed"
+
+            return await part.run("a Ray node killed", jobs, 5.0 * kills, hurt, seed)
+    finally:
+        cluster.shutdown()
+
+
+PARTS = {
+    "server": kill_server,
+    "workers": kill_workers,
+    "network": cut_network,
+    "disk": fill_disk,
+    "lock": lock_store,
+    "ray": kill_ray_node,
+}
+
+
+def table(outcomes: list[Outcome]) -> str:
     """The figures as Markdown."""
     lines = [
-        "# Faults: killed services and workers",
-        "",
-        f"`{command}`, {date.today().isoformat()}. SIGKILL at random moments; 32 clients go on meanwhile.",
-        "",
-        "| what is killed | kills | jobs | lost | reported twice | store differs | seconds |",
-        "|---|---:|---:|---:|---:|---:|---:|",
+        "| what happens | faults | jobs | lost | reported twice | store differs | refusals | evaluations | seconds |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     lines += [
-        f"| {o.name} | {o.kills} | {o.jobs} | {o.lost} | {o.doubled} | {o.unequal} | {o.seconds:.0f} |"
+        f"| {o.name} | {o.faults} | {o.jobs} | {o.lost} | {o.doubled} | {o.unequal} | {o.refusals} "
+        f"| {o.evaluations} | {o.seconds:.0f} |"
         for o in outcomes
     ]
     return "\n".join(lines) + "\n"
 
 
+INTRODUCTION = """# Faults
+
+`{command}`, {date}. Thirty-two clients submit jobs and wait for verdicts while the faults happen; they try again what
+was refused or cut. *Refusals* are answers 503 and 507 that clients saw, each with `Retry-After`; *evaluations* beyond
+the number of jobs are work that a fault destroyed and that was begun again, never a second report.
+
+"""
+
+
 def main() -> None:
-    """Parse, run both parts, print, and write."""
+    """Parse, run the parts, print, and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=500)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", nargs="+", choices=sorted(PARTS), help="these parts alone")
+    parser.add_argument("--ray", action="store_true", help="the Ray part too (it takes the cluster 3 kills)")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    outcomes = [
-        asyncio.run(part("the server", options.jobs, options.kills, 0, options.seed)),
-        asyncio.run(part("one of three remote workers", options.jobs, options.kills, 3, options.seed)),
-    ]
-    command = f"python benchmarks/serve_faults.py --jobs {options.jobs} --kills {options.kills} --seed {options.seed}"
-    text = table(outcomes, command)
-    print(text)
+    chosen = options.only or [name for name in PARTS if name != "ray"] + (["ray"] if options.ray else [])
+    outcomes = []
+    for name in chosen:
+        kills = min(3, options.kills) if name == "ray" else options.kills
+        try:
+            outcomes.append(asyncio.run(PARTS[name](options.jobs, kills, options.seed)))
+        except SmallDiskError as error:
+            print(f"{name}: left out, {error}", file=sys.stderr)
+            continue
+        print(table(outcomes[-1:]).splitlines()[-1], flush=True)
+    command = " ".join(["python benchmarks/serve_faults.py", *sys.argv[1:]])
+    text = INTRODUCTION.format(command=command, date=date.today().isoformat()) + table(outcomes)
     if options.out is not None:
         options.out.write_text(text, encoding="utf-8")
-    raise SystemExit(any(o.lost or o.doubled or o.unequal for o in outcomes))
+    raise SystemExit(not all(outcome.good for outcome in outcomes))
 
 
 if __name__ == "__main__":

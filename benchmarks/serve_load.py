@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from serve_faults import request, start
+from serve_fault_kit import request, start
 
 from drkernel.serve.client import AsyncClient
 from drkernel.serve.store import Store

@@ -6,6 +6,7 @@ Slow (Ray takes ten seconds to start); without Ray the tests are skipped and say
 import asyncio
 import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -176,7 +177,7 @@ def test_a_killed_node_loses_nothing_and_doubles_nothing(cluster, tmp_path):
         verdicts = asyncio.run(asyncio.wait_for(run(), 120))
         assert [v.status for v in verdicts] == ["correct"] * 60
         assert [v.task_id for v in verdicts] == [f"ray/{number}" for number in range(60)]
-        evaluated = open(log).read().split()
+        evaluated = Path(log).read_text().split()
         assert set(evaluated) == {f"ray/{number}" for number in range(60)}
         assert len(evaluated) <= 62  # at most what ran on the killed node was begun again
         rows = {row["name"]: row for row in pool.places()}

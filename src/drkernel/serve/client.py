@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import httpx
@@ -64,6 +64,10 @@ class AsyncClient:
     async def close(self) -> None:
         """Close connections."""
         await self._http.aclose()
+
+    def on_response(self, hook: Callable[[httpx.Response], Awaitable[None]]) -> None:
+        """Call ``hook`` with every answer, refusals too: for logs and figures."""
+        self._http.event_hooks["response"].append(hook)
 
     async def call(self, method: str, path: str, **arguments: Any) -> Any:
         """One request, its answer as JSON; retried with backoff where that may help.

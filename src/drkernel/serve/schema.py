@@ -16,6 +16,7 @@ CREATE TABLE IF NOT EXISTS jobs (
     state TEXT NOT NULL,
     task_id TEXT NOT NULL,
     device TEXT NOT NULL,
+    kind TEXT NOT NULL DEFAULT '', -- of the device: what stands before its colon
     request BLOB NOT NULL,        -- zlib of the request's JSON
     submitted REAL NOT NULL,
     started REAL,
@@ -25,8 +26,7 @@ CREATE TABLE IF NOT EXISTS jobs (
     lease_until REAL,
     status TEXT,                  -- of the verdict
     verdict BLOB,                 -- zlib of the verdict's JSON
-    sequence INTEGER,             -- order of finishing, from 1
-    kind TEXT NOT NULL DEFAULT '' -- of the device: what stands before its colon
+    sequence INTEGER              -- order of finishing, from 1
 );
 CREATE TABLE IF NOT EXISTS names (name TEXT PRIMARY KEY, job_id TEXT NOT NULL);
 -- what would need a scan to count: jobs by state, verdicts by status, and the last number of finishing ever given

@@ -134,10 +134,13 @@ class Writer:
         try:
             with self.store.transaction(any(operation.durable for operation in operations)):
                 outcomes = self._attempt(operations)
+            if self.trouble is not None:
+                log.warning("the store %s takes writes again", self.store.path)
             self.trouble = None
         except StoreError as error:
+            if self.trouble != str(error):  # once, not for every commit of a full disk
+                log.error("%s", error)
             self.trouble = str(error)
-            log.error("%s", error)
             # a locked file refuses every one, each after the same long wait
             again = [] if error.locked else [outcome for operation in operations for outcome in self._alone(operation)]
             outcomes = [(operation, None, error) for operation in operations] if error.locked else again
