@@ -97,6 +97,33 @@ def test_names_prices_and_samples_may_change_when_a_run_goes_on(tmp_path):
     assert model.calls == [] and summary["trajectories"] == 4
 
 
+def test_an_interrupted_run_says_so_and_goes_on(tmp_path):
+    async def interrupted(call):
+        if call.turn == 2:
+            asyncio.current_task().get_loop().call_soon(jobs[0].cancel)
+            await asyncio.sleep(30)
+
+    class Model(FunctionModel):
+        async def complete(self, call):
+            await interrupted(call)
+            return await super().complete(call)
+
+    jobs = []
+
+    async def go():
+        model = Model(lambda call: answer(1.5))
+        config = BenchConfig(kind="solve", model=model.name, tasks="t", refine=RefineConfig(turns=3))
+        with BenchRun(tmp_path, config, make_tasks(1), PROMPTS) as run:
+            jobs.append(asyncio.ensure_future(run.run(Meter(model), TextPool())))
+            with pytest.raises(asyncio.CancelledError):
+                await jobs[0]
+            return run.finish()
+
+    summary = asyncio.run(go())
+    assert summary["incomplete_because"] == {"interrupted": 1}
+    assert read_bench(tmp_path)[2].ended["t/0", 0].end == "interrupted"
+
+
 def test_a_budget_counts_what_an_earlier_process_spent(tmp_path):
     def run(tokens, turns):
         model = FunctionModel(lambda call: answer(1.5))

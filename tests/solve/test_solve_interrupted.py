@@ -56,11 +56,15 @@ def test_ctrl_c_keeps_the_best_and_the_same_command_goes_on(tmp_path):
     assert "stopped; verifying the best so far" in err and "verified from scratch, found at turn 1" in out
     first = json.loads((tmp_path / "s" / "result.json").read_text())
     assert first["verified"] and first["attempts"] == 1 and first["timing_kind"] == "modelled"
+    assert (
+        first["ended_by"] == "interrupted" and "It was stopped by hand." in (tmp_path / "s" / "report.html").read_text()
+    )
 
     child = solve(tmp_path, HANGS_AT="0")
     out, err = child.communicate(timeout=120)
     assert child.returncode == 0 and "1 attempt is there already" in err and "found at turn 3 of 3" in out
     result = json.loads((tmp_path / "s" / "result.json").read_text())
+    assert result["ended_by"] == "turns" and result["tokens"] > first["tokens"]
     assert result["speedup"] > first["speedup"] > 1 and result["task"] == "file/matmul_epilogue"
 
     child = drkernel("sim", "best.py", cwd=tmp_path / "s")

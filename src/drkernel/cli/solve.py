@@ -186,15 +186,22 @@ async def _verify(run: BenchRun, task: Task, pool: LocalPool) -> list[Verified]:
 def _write(run: BenchRun, task: Task, tried: list[Verified], save: Path | None) -> dict[str, Any]:
     """``best.py``, ``result.json`` and the page."""
     from drkernel.report.solve import write_solve_report
+    from drkernel.solve.chat import Usage
     from drkernel.solve.verify import winner, write_candidate
 
     attempts = run.state.turns((task.id, 0))
+    ended = run.state.ended.get((task.id, 0))
+    usage = sum((attempt.reply.usage for attempt in attempts), Usage())
+    prices = run.config.prices
     best = winner(tried)
     path = save or run.directory / "best.py"
     result: dict[str, Any] = {
         "task": task.id,
         "model": run.config.model,
         "attempts": len(attempts),
+        "ended_by": "interrupted" if ended is None else ended.end,
+        "tokens": usage.total,
+        "dollars": None if prices is None else prices.cost(usage),
         "verified": best is not None,
         "speedup": None if best is None else best.speedup,
         "timing_kind": "modelled" if run.config.refine.settings.device.startswith("sim:") else "measured",

@@ -13,7 +13,7 @@ from drkernel.gym.feedback import duration, percent
 from drkernel.report import run as run_page
 from drkernel.report import verdict_html
 from drkernel.report.svg import Line, line_plot
-from drkernel.solve.bench import BenchConfig, read_bench
+from drkernel.solve.bench import BenchConfig, Ended, read_bench
 from drkernel.solve.chat import Usage
 from drkernel.solve.meter import money
 from drkernel.solve.refine import Attempt
@@ -47,6 +47,7 @@ def write_solve_report(directory: Path, tried: Sequence[Verified] | None = None)
     """
     config, tasks, state = read_bench(directory)
     attempts = state.turns((tasks[0].id, 0))
+    ended = state.ended.get((tasks[0].id, 0))
     kept = directory / "verification.json"
     if tried is not None:
         rows = [{"position": one.attempt.position, "verdict": one.verdict.model_dump(mode="json")} for one in tried]
@@ -59,17 +60,24 @@ def write_solve_report(directory: Path, tried: Sequence[Verified] | None = None)
     ]
     path = directory / "report.html"
     temporary = path.with_suffix(".html.tmp")
-    temporary.write_text(page(config, tasks[0], attempts, verified), encoding="utf-8")
+    temporary.write_text(page(config, tasks[0], attempts, verified, ended), encoding="utf-8")
     os.replace(temporary, path)
     return path
 
 
-def page(config: BenchConfig, task: Task, attempts: Sequence[Attempt], tried: Sequence[Verified]) -> str:
+def page(
+    config: BenchConfig,
+    task: Task,
+    attempts: Sequence[Attempt],
+    tried: Sequence[Verified],
+    ended: Ended | None = None,
+) -> str:
     """The page as text."""
     best = winner(tried)
     body = [
         f"<h1>A kernel for {escape(task.id)}</h1>",
         _headline(config, task, attempts, best),
+        _ending(config, ended),
         _curve(attempts),
         _steps(attempts, best),
         _verification(tried),
@@ -139,6 +147,35 @@ def _headline(config: BenchConfig, task: Task, attempts: Sequence[Attempt], best
     if config.prices is not None:
         items.append((money(config.prices.cost(usage)), "paid"))
     return text + figures(items) + timing_note(settings.device)
+
+
+ENDINGS = {
+    "turns": "It made all the turns it was given.",
+    "target": "It stopped because the target speedup was reached.",
+    "context": "It stopped because the conversation no longer fitted the model's context.",
+    "budget": "It stopped because a budget was spent.",
+    "model_error": "It stopped because the model gave no answer.",
+    "infra_error": "It stopped because the grader failed.",
+    "interrupted": "It was stopped by hand.",
+}
+
+
+def _ending(config: BenchConfig, ended: Ended | None) -> str:
+    """Why the search ended, and how it was led."""
+    refine = config.refine
+    keep = refine.context.keep
+    led = f"Up to {refine.turns} turns"
+    led += f", {refine.breadth} answers each, the best of which went on" if refine.breadth > 1 else ""
+    if keep is None:
+        led += "; every turn stayed in the conversation. "
+    else:
+        led += (
+            f"; after every {refine.context.turns_per_iteration} turns the conversation was cut to the best {keep} "
+            "so far. "
+        )
+    end = "It was stopped by hand." if ended is None else ENDINGS[ended.end]
+    detail = f" ({escape(ended.detail)})" if ended is not None and ended.detail else ""
+    return f"<p class='dim'>{led}{end}{detail}</p>"
 
 
 def _curve(attempts: Sequence[Attempt]) -> str:

@@ -169,7 +169,11 @@ class BenchRun:
             refine = Refinement(
                 task, meter, pool, self.prompts, self._terms(), sample=sample, done=done, on_attempt=record
             )
-            played: Trajectory = await refine.run()
+            try:
+                played: Trajectory = await refine.run()
+            except asyncio.CancelledError:
+                record(Ended(task_id=task.id, sample=sample, end="interrupted"))
+                raise
             record(Ended(task_id=task.id, sample=sample, end=played.end, detail=played.detail))
 
     def _terms(self) -> RefineConfig:
