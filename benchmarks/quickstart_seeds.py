@@ -1,0 +1,181 @@
+"""The quickstart over several seeds: gain on held-out tasks, per seed and mean, as a page with a plot.
+
+    drkernel train recipes/quickstart.yaml name=seed0 seed=0 budget_minutes=null
+    drkernel train recipes/quickstart.yaml name=seed1 seed=1 budget_minutes=null
+    drkernel train recipes/quickstart.yaml name=seed2 seed=2 budget_minutes=null
+    python benchmarks/quickstart_seeds.py runs/seed0 runs/seed1 runs/seed2
+
+Reads finished runs and trains nothing. The seed decides the model's first weights, the order of data, and every draw of
+sampling; tasks and cold-start data are the same. Writes ``quickstart.md`` and ``quickstart.png`` into ``--results``;
+the section "Reading" of an existing page is written by hand and kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+READING = "## Reading"
+"""heading of the part of the page that people write"""
+
+T_975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
+"""97.5% quantile of Student's t by degrees of freedom"""
+
+FIGURES = ("fast_0", "fast_1", "fast_1.2", "fast_2", "coverage", "hack_rate")
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished run: its summary and the rows that the page shows."""
+
+    name: str
+    summary: dict[str, Any]
+    evaluations: list[dict[str, Any]]
+    steps: list[dict[str, Any]]
+
+    @staticmethod
+    def read(directory: Path) -> Finished:
+        """Read a run directory. Ends the program when the run is not finished."""
+        if not (directory / "summary.json").exists():
+            raise SystemExit(f"{directory} is not finished; go on with: drkernel train --resume {directory}")
+        summary = json.loads((directory / "summary.json").read_text())
+        rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+        evaluations = [json.loads(line) for line in (directory / "eval.jsonl").read_text().splitlines()]
+        return Finished(directory.name, summary, evaluations, [row for row in rows if row["stage"] == "rl"])
+
+    def evaluation(self, label: str) -> dict[str, Any]:
+        """The last evaluation with a label."""
+        return [row for row in self.evaluations if row["label"] == label][-1]
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean and half-width of the 95% t-interval, in points."""
+    mean = statistics.mean(values)
+    if len(values) < 2:
+        return f"{mean:+.1f}"
+    half = T_975.get(len(values) - 1, 1.96) * statistics.stdev(values) / math.sqrt(len(values))
+    return f"{mean:+.1f} ± {half:.1f}"
+
+
+def seed_table(runs: Sequence[Finished]) -> list[str]:
+    """Held-out fast_1.2 of every seed, after the last turn and at the best turn, and what the run cost."""
+    lines = [
+        "| run | before | after | gain | best turn: before | after | RL steps | evaluations | tokens | minutes |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for run in runs:
+        before, after = (run.evaluation(label) for label in ("before", "after"))
+        last = [100 * row["fast_1.2"] for row in (before, after)]
+        best = [100 * row["best"][-1]["fast_1.2"] for row in (before, after)]
+        summary = run.summary
+        lines.append(
+            f"| {run.name} | {last[0]:.1f}% | {last[1]:.1f}% | {last[1] - last[0]:+.1f} "
+            f"| {best[0]:.1f}% | {best[1]:.1f}% "
+            f"| {summary['steps']['rl']} | {summary['evaluations']} | {summary['tokens']} "
+            f"| {summary['seconds'] / 60:.1f} |"
+        )
+    return lines
+
+
+def mean_table(runs: Sequence[Finished]) -> list[str]:
+    """Means over seeds of the headline figures, before and after."""
+    lines = ["| held-out tasks, mean over seeds | before RL | after RL | change (points) |", "|---|---|---|---|"]
+    for name in FIGURES:
+        before = [100 * (run.summary["before"][name] or 0.0) for run in runs]
+        after = [100 * (run.summary["after"][name] or 0.0) for run in runs]
+        change = spread([b - a for a, b in zip(before, after, strict=True)])
+        lines.append(f"| {name} | {statistics.mean(before):.1f}% | {statistics.mean(after):.1f}% | {change} |")
+    return lines
+
+
+def family_table(runs: Sequence[Finished]) -> list[str]:
+    """Means over seeds of fast_1.2, family by family and turn by turn."""
+    lines = ["| fast_1.2, mean over seeds | before RL | after RL |", "|---|---|---|"]
+
+    def row(name: str, pick: Any) -> None:
+        cells = [100 * statistics.mean(pick(run.evaluation(label)) for run in runs) for label in ("before", "after")]
+        lines.append(f"| {name} | {cells[0]:.1f}% | {cells[1]:.1f}% |")
+
+    for family in sorted(runs[0].evaluation("before")["families"]):
+        row(family, lambda found, family=family: found["families"][family]["fast_1.2"])
+    for turn in range(len(runs[0].evaluation("before")["per_turn"])):
+        row(f"turn {turn + 1}", lambda found, turn=turn: found["per_turn"][turn]["fast_1.2"])
+    row("best turn", lambda found: found["best"][-1]["fast_1.2"])
+    return lines
+
+
+def plot(path: Path, runs: Sequence[Finished]) -> None:
+    """Training reward and held-out fast_1.2 by step, a curve a seed."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 3.4))
+    for run in runs:
+        left.plot([row["step"] for row in run.steps], [row["reward"] for row in run.steps], label=run.name)
+        rows = sorted(run.evaluations, key=lambda row: row["step"])
+        values = [100 * row["fast_1.2"] for row in rows]
+        bounds = [[100 * bound for bound in row["fast_1.2_interval"]] for row in rows]
+        errors = [
+            [max(0.0, value - low) for value, (low, _) in zip(values, bounds, strict=True)],
+            [max(0.0, high - value) for value, (_, high) in zip(values, bounds, strict=True)],
+        ]
+        right.errorbar([row["step"] for row in rows], values, errors, label=run.name, capsize=2, marker="o", ms=3)
+    left.set(xlabel="RL step", ylabel="mean reward of a turn (training tasks)")
+    right.set(xlabel="RL step", ylabel="held-out fast_1.2 (%)", ylim=(0, 100))
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+        axes.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=90)
+    plt.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="+", help="run directories of finished runs")
+    parser.add_argument("--results", type=Path, default=Path("docs/results"))
+    args = parser.parse_args()
+    runs = [Finished.read(directory) for directory in args.runs]
+    gain = spread([100 * (run.summary["after"]["fast_1.2"] - run.summary["before"]["fast_1.2"]) for run in runs])
+    first = runs[0].evaluation("before")
+    page = [
+        "# The quickstart over seeds",
+        "",
+        f"`python benchmarks/quickstart_seeds.py {' '.join(run.name for run in runs)}` on runs of "
+        "`drkernel train recipes/quickstart.yaml name=... seed=...`.",
+        "",
+        f"Held-out fast_1.2 (GPU time {runs[0].summary['timing_kind']} on {runs[0].summary['device']}) changes by "
+        f"**{gain} points** over {len(runs)} seeds (mean and 95% t-interval over seeds). Evaluated are "
+        f"{first['tasks']} tasks of families never trained on, {first['trajectories']} trajectories, with equal "
+        "draws before and after.",
+        "",
+        *seed_table(runs),
+        "",
+        "The figures of a run are those after the last turn; *best turn* counts the best answer of the trajectory. "
+        "Minutes are wall time of the whole run, on a machine that did other work too unless said otherwise.",
+        "",
+        *mean_table(runs),
+        "",
+        *family_table(runs),
+        "",
+        "![reward and held-out fast_1.2 by step](quickstart.png)",
+        "",
+    ]
+    args.results.mkdir(parents=True, exist_ok=True)
+    plot(args.results / "quickstart.png", runs)
+    path = args.results / "quickstart.md"
+    old = path.read_text() if path.exists() else ""
+    path.write_text("\n".join(page) + ("\n" + old[old.index(READING) :] if READING in old else ""))
+    print("\n".join(page[4:]))
+
+
+if __name__ == "__main__":
+    main()
