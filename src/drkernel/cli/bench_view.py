@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from drkernel.solve.meter import money
+from drkernel.solve.metrics import baseline_name
 
 if TYPE_CHECKING:
     from drkernel.solve.bench import BenchConfig, BenchRun, Ended
@@ -96,7 +97,7 @@ def fast_table(summary: dict[str, Any]) -> Table:
 
 def terms_of(summary: dict[str, Any]) -> str:
     """What the table's figures rest on."""
-    kind = f"times {summary['timing_kind']} on {summary['device']}, against {summary['baseline']} PyTorch"
+    kind = f"times {summary['timing_kind']} on {summary['device']}, against {baseline_name(summary['baseline'])}"
     return f"{kind}; 95% intervals over tasks"
 
 

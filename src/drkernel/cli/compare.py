@@ -53,11 +53,13 @@ def _show(result: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from drkernel.solve.metrics import baseline_name
+
     console = Console(highlight=False)
     console.print(f"first:  {result['first']['run']} ({result['first']['model']})")
     console.print(f"second: {result['second']['run']} ({result['second']['model']})")
     console.print(f"{result['tasks']} tasks in both; times {result['timing_kind']} on {result['device']}, "
-                  f"against {result['baseline']} PyTorch")  # fmt: skip
+                  f"against {baseline_name(result['baseline'])}")  # fmt: skip
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("", "first", "second", "difference", "95% interval", "p"):
         table.add_column(name, justify="left" if not name else "right", no_wrap=True)

@@ -15,7 +15,7 @@ from drkernel.report.svg import Line, bar_rows, line_plot, stacked_plot
 from drkernel.report.verdict_html import code_block
 from drkernel.solve.bench import BenchConfig, BenchState, read_bench, summary_of
 from drkernel.solve.meter import money
-from drkernel.solve.metrics import THRESHOLDS, fast_name
+from drkernel.solve.metrics import THRESHOLDS, baseline_name, fast_name
 from drkernel.solve.refine import Attempt, best_of
 from drkernel.task import Task
 
@@ -76,7 +76,8 @@ def _headline(config: BenchConfig, tasks: Sequence[Task], summary: Row) -> str:
     text = (
         "<p class='dim'>Each task is a PyTorch module; the model is asked for a Triton kernel that computes the same, "
         f"faster. {sizes}: after every turn but the last the model reads what the grader saw. fast_p is the share of "
-        f"tasks whose answer is right, honest, and more than p times as fast as {summary['baseline']} PyTorch.</p>"
+        "tasks whose answer is right, honest, and more than p times as fast as "
+        f"{baseline_name(summary['baseline'])}.</p>"
     )
     items: list[tuple[str, str]] = []
     if "last" in summary:

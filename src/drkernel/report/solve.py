@@ -16,6 +16,7 @@ from drkernel.report.svg import Line, line_plot
 from drkernel.solve.bench import BenchConfig, Ended, read_bench
 from drkernel.solve.chat import Usage
 from drkernel.solve.meter import money
+from drkernel.solve.metrics import baseline_name
 from drkernel.solve.refine import Attempt
 from drkernel.solve.verify import Verified, winner
 from drkernel.task import Task, sized_reference
@@ -130,7 +131,7 @@ def _headline(config: BenchConfig, task: Task, attempts: Sequence[Attempt], best
         verdict = best.verdict
         if verdict.speedup is not None:
             kind = verdict.speedup.kind
-            items.append((f"{verdict.speedup.value:.2f}×", f"as fast as {verdict.baseline} PyTorch ({kind})"))
+            items.append((f"{verdict.speedup.value:.2f}×", f"as fast as {baseline_name(verdict.baseline)} ({kind})"))
         if verdict.timing is not None and verdict.reference_timing is not None:
             was = duration(verdict.reference_timing.seconds)
             items.append((duration(verdict.timing.seconds), f"a call, against {was}"))

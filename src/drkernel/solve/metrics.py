@@ -56,6 +56,11 @@ class Estimate:
         return {name: value if math.isfinite(value) else None for name, value in vars(self).items()}
 
 
+def baseline_name(baseline: str) -> str:
+    """What speedups are against, in words."""
+    return {"eager": "eager PyTorch", "compile": "torch.compile"}.get(baseline, baseline)
+
+
 def fast_name(threshold: float) -> str:
     """'fast_0', 'fast_1', 'fast_1.2', ..."""
     return f"fast_{threshold:g}"

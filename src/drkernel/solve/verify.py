@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from string import Template
 
 from drkernel.gym.request import EvalRequest, EvalSettings, Pool
+from drkernel.solve.metrics import baseline_name
 from drkernel.solve.refine import Attempt
 from drkernel.task import Task, sized_reference
 from drkernel.verdict import Verdict
@@ -123,7 +124,9 @@ def write_candidate(task: Task, best: Verified, settings: EvalSettings, model: s
     lines = [f"ModelNew for {task.id}, written by {model}, found by drkernel solve in {attempts} attempts."]
     if verdict.speedup is not None:
         kind = verdict.speedup.kind
-        lines.append(f"{verdict.speedup.value:.2f}x against {verdict.baseline} PyTorch, {kind} on {verdict.device}.")
+        lines.append(
+            f"{verdict.speedup.value:.2f}x against {baseline_name(verdict.baseline)}, {kind} on {verdict.device}."
+        )
     calls = verdict.correctness.passed_calls if verdict.correctness is not None else 0
     lines.append(f"Verified from scratch: {calls} calls on fresh inputs right, {task.precision} tolerance.")
     if profile is not None:
