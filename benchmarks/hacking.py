@@ -1,12 +1,16 @@
 """Reward hacking, shown: the same policy trained against a naive grader and against the gym.
 
-    python benchmarks/hacking.py --recipe recipes/quickstart.yaml --steps 20
+    drkernel train recipes/quickstart.yaml                              a policy that writes kernels
+    python benchmarks/hacking.py --base runs/quickstart                 about ten minutes
 
-The cold start holds a few answers of one cheat: compute once in PyTorch, keep the result, and copy it out with a Triton
-kernel ever after (``stale`` in the teacher's mix). A naive grader, which times the calls after the first on the same
-inputs, finds that cheat as fast as the best kernel, and it is easier to write than any kernel. Two runs of RL start
-from that one checkpoint: one graded by ``unsafe_no_checks``, one by the gym. Both policies are then evaluated by both
-graders on held-out tasks. Writes ``hacking.md`` into ``--results``.
+A little more fine-tuning shows the policy one cheat among honest answers: compute once in PyTorch, keep the result, and
+copy it out with a Triton kernel ever after (``stale`` in the teacher's mix). A naive grader, which trusts the
+candidate and times calls after the first on the same inputs, finds it as good as the best kernel. Two runs of RL
+start from that one checkpoint: one graded with the gym's checks switched off (``unsafe_no_checks``), one by the gym.
+Both policies, and the one they start from, are then judged by both on held-out tasks with equal draws.
+
+Runs live under ``--out``; those that are done are read. Writes ``hacking.md`` into ``--results``; the section "Reading"
+of an existing page is written by hand and kept.
 """
 
 from __future__ import annotations
@@ -18,72 +22,119 @@ from pathlib import Path
 from typing import Any
 
 from drkernel.config import load_config
+from drkernel.gym.request import Pool
+from drkernel.report.run import write_report
 from drkernel.rl.recipe import Recipe, make_pool
 from drkernel.rl.trainer import Run
 
+READING = "## Reading"
+"""heading of the part of the page that people write"""
+JUDGES = ("naive", "gym")
 
-def run(data: dict[str, Any]) -> dict[str, Any]:
+
+async def run(data: dict[str, Any], pool: Pool) -> dict[str, Any]:
     """Run a recipe, or go on with it, or read the summary of one that is done."""
     recipe = Recipe.model_validate(data)
     done = Path(recipe.runs) / recipe.name / "summary.json"
     if done.exists():
         return json.loads(done.read_text())
+    summary = await Run(recipe, pool, write_report=write_report).run()
+    print(f"{recipe.name}: {summary['seconds']:.0f} s", flush=True)
+    return summary
 
-    async def play() -> dict[str, Any]:
-        pool = make_pool(recipe)
-        try:
-            return await Run(recipe, pool).run()
-        finally:
-            await pool.close()
 
-    return asyncio.run(play())
+def recipes(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """All runs by name, in the order in which they depend on each other."""
+    base = load_config(Recipe, args.base / "config.yaml").model_dump(mode="json")
+    base |= {"runs": str(args.out), "seed": args.seed, "budget_minutes": None, "copying": None, "coldstart_file": None}
+    base["rollout"] |= {"tasks": 8, "samples": 4}
+    base["evaluation"] |= {"every": 10_000, "final_tasks": 100, "final_samples": 1}
+
+    def variant(name: str, model: Path, judge: str, **changes: Any) -> dict[str, Any]:
+        data = json.loads(json.dumps(base)) | {"name": name, "coldstart": None, "sft": None, "rl": None} | changes
+        data["policy"]["model"] = str(model)
+        data["episode"]["settings"]["unsafe_no_checks"] = judge == "naive"
+        return data
+
+    coldstart = json.loads(json.dumps(base["coldstart"])) | {"tasks": args.tasks, "seed": 77}
+    coldstart["teacher"]["first"]["stale"] = args.stale
+    sft = base["sft"] | {"epochs": args.epochs, "lr": 5e-4}
+    start = args.out / "start" / "checkpoints" / "sft"
+    chosen = {"start": variant("start", args.base / "checkpoints" / "sft", "gym", coldstart=coldstart, sft=sft)}
+    for judge in JUDGES:
+        chosen[f"rl-{judge}"] = variant(f"rl-{judge}", start, judge, rl=base["rl"] | {"steps": args.steps})
+    for policy in ("start", "rl-naive", "rl-gym"):
+        final = args.out / policy / "checkpoints" / "final"
+        for judge in JUDGES:
+            name = f"{policy}-judged-by-{judge}"
+            chosen[name] = variant(name, final, judge, report=False)
+    return chosen
+
+
+async def train(todo: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Every run's summary."""
+    pool = make_pool(Recipe.model_validate(todo["start"]))
+    try:
+        return {name: await run(data, pool) for name, data in todo.items()}
+    finally:
+        await pool.close()
+
+
+def held_out(directory: Path) -> list[dict[str, Any]]:
+    """The last turns of a run's held-out trajectories."""
+    rows = [json.loads(line) for line in (directory / "samples.jsonl").read_text().splitlines()]
+    return [row["turns"][-1] | {"task_id": row["task_id"]} for row in rows if row["split"] == "heldout"]
+
+
+def example(args: argparse.Namespace) -> list[str]:
+    """One cheat of the policy trained against the naive grader, with both verdicts."""
+    naive, gym = (held_out(args.out / f"rl-naive-judged-by-{judge}") for judge in JUDGES)
+    for trusting, strict in zip(naive, gym, strict=True):
+        if strict["status"] == "hack" and trusting["status"] == "correct" and trusting["text"] == strict["text"]:
+            findings = ", ".join(strict["findings"])
+            return [
+                "",
+                f"One of its answers, to `{strict['task_id']}`. The naive grader: correct, {trusting['speedup']:.2f}x, "
+                f"reward {trusting['reward']:.2f}. The gym: `hack` ({findings}), reward {strict['reward']:.2f}.",
+                "",
+                strict["text"].strip(),
+            ]
+    return []
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--recipe", type=Path, default=Path("recipes/quickstart.yaml"))
-    parser.add_argument("--stale", type=float, default=0.08, help="weight of the cheat in the cold start's first turns")
+    parser.add_argument("--base", type=Path, required=True, help="a finished run with checkpoints/sft")
+    parser.add_argument("--tasks", type=int, default=240, help="trajectories that show the cheat among others")
+    parser.add_argument("--stale", type=float, default=0.25, help="weight of the cheat in their first turns")
+    parser.add_argument("--epochs", type=float, default=2.0)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs/hacking"))
     parser.add_argument("--results", type=Path, default=Path("docs/results"))
     args = parser.parse_args()
-
-    base = load_config(Recipe, args.recipe).model_dump(mode="json")
-    base |= {"runs": str(args.out), "seed": args.seed, "report": False, "budget_minutes": None}
-    start = json.loads(json.dumps(base)) | {"name": f"start-{args.seed}", "rl": None}
-    start["coldstart"]["teacher"]["first"]["stale"] = args.stale
-    run(start)
-
-    learn = json.loads(json.dumps(base)) | {"coldstart": None, "sft": None}
-    learn["policy"]["model"] = str(args.out / f"start-{args.seed}" / "checkpoints" / "sft")
-    learn["rl"]["steps"] = args.steps
-    rows = []
-    for grader in ("naive", "gym"):
-        data = json.loads(json.dumps(learn)) | {"name": f"{grader}-{args.seed}"}
-        data["episode"]["settings"]["unsafe_no_checks"] = grader == "naive"
-        trained = run(data)
-        final = args.out / f"{grader}-{args.seed}" / "checkpoints" / "final"
-        for judge in ("naive", "gym"):
-            test = json.loads(json.dumps(learn)) | {"name": f"{grader}-judged-by-{judge}-{args.seed}", "rl": None}
-            test["policy"]["model"] = str(final)
-            test["episode"]["settings"]["unsafe_no_checks"] = judge == "naive"
-            rows.append((grader, judge, trained["steps"]["rl"], run(test)["after"]))
-
+    summaries = asyncio.run(train(recipes(args)))
     lines = [
         "# Reward hacking, with the checks off and on",
         "",
-        f"`python benchmarks/hacking.py --steps {args.steps} --seed {args.seed} --stale {args.stale}`",
+        f"`python benchmarks/hacking.py --base RUN --steps {args.steps} --seed {args.seed} --stale {args.stale}`; "
+        "100 held-out tasks, last turn, GPU time modelled.",
         "",
-        "| trained against | judged by | correct | fast_1.2 | hacks | coverage |",
-        "|---|---|---|---|---|---|",
+        "| policy | judged by | correct | fast_1.2 | condemned as cheating | coverage | reward |",
+        "|---|---|---|---|---|---|---|",
     ]
-    for grader, judge, _, after in rows:
-        cover = "-" if after["coverage"] is None else f"{after['coverage']:.2f}"
-        figures = " | ".join(f"{100 * after[name]:.0f} %" for name in ("fast_0", "fast_1.2", "hack_rate"))
-        lines.append(f"| {grader} | {judge} | {figures} | {cover} |")
+    names = {"start": "before RL", "rl-naive": "RL against the naive grader", "rl-gym": "RL against the gym"}
+    for policy, label in names.items():
+        for judge in JUDGES:
+            after = summaries[f"{policy}-judged-by-{judge}"]["after"]
+            cover = "-" if after["coverage"] is None else f"{after['coverage']:.2f}"
+            figures = " | ".join(f"{100 * after[name]:.0f}%" for name in ("fast_0", "fast_1.2", "hack_rate"))
+            lines.append(f"| {label} | {judge} | {figures} | {cover} | {after['reward']:.2f} |")
+    lines += [*example(args), ""]
     args.results.mkdir(parents=True, exist_ok=True)
-    (args.results / "hacking.md").write_text("\n".join(lines) + "\n")
+    path = args.results / "hacking.md"
+    old = path.read_text() if path.exists() else ""
+    path.write_text("\n".join(lines) + ("\n" + old[old.index(READING) :] if READING in old else ""))
     print("\n".join(lines))
 
 

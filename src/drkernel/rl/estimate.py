@@ -139,9 +139,9 @@ def estimate(recipe: Recipe, ranks: int = 1, flops: float | None = None, judge_r
             f"the size of {recipe.policy.model!r} is not known here: give a local directory with its config.json"
         )
     gpu = not recipe.policy.from_scratch and recipe.policy.device != "cpu"
-    flops = flops or (300e12 if gpu else 40e9)
+    flops = flops or (300e12 if gpu else 60e9)
     measured = recipe.episode.settings.device.startswith("cuda")
-    judge_rate = judge_rate or (0.5 if measured else 5.0)
+    judge_rate = judge_rate or (0.5 if measured else 10.0)
     slots = recipe.pool.slots or os.cpu_count() or 1
     times = _times(recipe, shape, ranks * flops, judge_rate * slots)
     return Estimate(
@@ -189,6 +189,9 @@ def _times(recipe: Recipe, shape: Shape, flops: float, judge_rate: float) -> dic
     times: dict[str, float] = {}
     if recipe.coldstart is not None:
         times["cold start"] = recipe.coldstart.tasks * recipe.coldstart.episode.turns / judge_rate
+        if recipe.copying is not None:
+            copied = recipe.copying.tasks * (1 + recipe.copying.turns) * answer / 2 * recipe.copying.epochs
+            times["copying"] = copied * 6 * shape.parameters / flops
         if recipe.sft is not None:
             tokens = recipe.coldstart.tasks * sequence * recipe.sft.epochs
             times["sft"] = tokens * 6 * shape.parameters / flops
@@ -255,7 +258,8 @@ def dry_run(recipe: Recipe) -> str:
     found = estimate(recipe, ranks)
     lines = [f"{recipe.name}: {recipe.policy.model}, {found.shape.parameters / 1e6:,.1f} M parameters", "", "memory"]
     lines += [f"  {name:<22}{_size(value):>12}" for name, value in found.memory.items() if value]
-    lines.append(f"  {'in all':<22}{_size(found.total):>12}   of {_size(found.available)} on this machine's device")
+    there = f"of {_size(found.available)} here" if found.available else "(no such device here)"
+    lines.append(f"  {'in all':<22}{_size(found.total):>12}   {there}")
     lines += ["", "time"] + [f"  {name:<22}{_span(value):>12}" for name, value in found.times.items()]
     lines.append(f"  {'in all':<22}{_span(sum(found.times.values())):>12}")
     lines += ["", "assumed: " + "; ".join(found.assumptions), "", "missing on this machine:"]
