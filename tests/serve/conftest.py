@@ -19,9 +19,11 @@ def serving(store):
     """``start(pool, slots=..., token=..., **service options)`` gives a live server."""
     servers = []
 
-    def start(pool=None, *, slots=2, token=None, app_options=None, **options):
+    def start(pool=None, *, slots=2, token=None, app_options=None, listen_options=None, **options):
         service = Service(store, pool or CountingPool(), slots=slots, **options)
-        server = LiveServer(make_app(service, token=token, grace_s=2.0, **(app_options or {})))
+        server = LiveServer(
+            make_app(service, token=token, grace_s=2.0, **(app_options or {})), **(listen_options or {})
+        )
         server.service = service
         servers.append(server)
         return server

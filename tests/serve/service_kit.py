@@ -7,9 +7,9 @@ import threading
 import time
 
 import httpx
-import uvicorn
 
 from drkernel.gym.request import EvalRequest, EvalSettings
+from drkernel.serve import listen
 from drkernel.task import Provenance, Task
 from drkernel.verdict import CandidateError, Verdict
 
@@ -58,11 +58,11 @@ class CountingPool:
 class LiveServer:
     """uvicorn in a thread on a free port."""
 
-    def __init__(self, app):
+    def __init__(self, app, **options):
         self.socket = socket.socket()
         self.socket.bind(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
-        self.server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
+        self.server = listen.server(app, drain_s=1.0, **options)
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.socket]}, daemon=True)
         self.thread.start()
         deadline = time.time() + 20

@@ -106,23 +106,16 @@ def _application(
 
 
 def _run(application: Any, host: str, port: int) -> None:
-    import socket
+    from drkernel.serve.listen import bind, many_connections, server
 
-    import uvicorn
-
-    config = uvicorn.Config(
-        application, host=host, port=port, log_level="warning", timeout_keep_alive=30, access_log=False,
-        timeout_graceful_shutdown=5,
-    )  # fmt: skip
-    server = uvicorn.Server(config)
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((host, port))
+        listener = bind(host, port)
     except OSError as error:
         _usage(f"cannot listen on {host}:{port}: {error.strerror}; choose another --port")
-    print(f"drkernel serve: http://{host}:{listener.getsockname()[1]}", flush=True)
-    server.run(sockets=[listener])
+    many_connections()
+    shown = f"[{host}]" if ":" in host else host
+    print(f"drkernel serve: http://{shown}:{listener.getsockname()[1]}", flush=True)
+    server(application).run(sockets=[listener])
 
 
 def _token(token_file: Path | None) -> str | None:

@@ -56,10 +56,13 @@ def make_app(
     max_body: int = 64 << 20,
     rate: float = 0.0,
     grace_s: float = 60.0,
+    body_s: float = 60.0,
     verdict_page: pages.VerdictPage | None = None,
     device: str = "sim:h200",
 ) -> FastAPI:
     """The application over a service; ``rate`` is requests a second and client (0: unlimited).
+
+    ``grace_s``: seconds that running jobs get at shutdown. ``body_s``: seconds in which a request's body must arrive.
 
     ``device`` is where requests run that do not name one (those of KernelGYM's clients).
     """
@@ -78,7 +81,7 @@ def make_app(
         docs_url=None,
         redoc_url=None,
     )
-    app.add_middleware(Guard, token=token, max_body=max_body, rate=rate)
+    app.add_middleware(Guard, token=token, max_body=max_body, rate=rate, body_s=body_s)
     app.state.service, app.state.token, app.state.verdict_page = service, token, verdict_page
 
     @app.exception_handler(StoreError)

@@ -101,7 +101,10 @@ class Guard:
             await self.app(scope, _again(body, receive), guarded)
 
     def _refuse(self, request: Request) -> JSONResponse | None:
-        path = request.url.path
+        path = request.scope["path"]
+        foreign = self._foreign(request)
+        if foreign is not None:
+            return _error(403, foreign)
         if self.token is not None and path not in OPEN_PATHS and not self._authorised(request):
             return _error(
                 401, "a bearer token is required: Authorization: Bearer TOKEN", {"www-authenticate": "Bearer"}
@@ -115,6 +118,20 @@ class Guard:
             wait = self._bucket(request).take()
             if wait:
                 return _error(429, "too many requests", {"retry-after": f"{max(1, round(wait))}"})
+        return None
+
+    def _foreign(self, request: Request) -> str | None:
+        """Why a browser's request is not this service's own page asking; None when it may be.
+
+        Without a token the service is bound to this machine, and a web page could still reach it: by a name of its own
+        that it lets point here (so names other than localhost are refused), or by posting across sites.
+        """
+        host = request.headers.get("host", "")
+        if self.token is None and not _names_this_machine(host):
+            return f"the host {host[:100]!r} is not this machine's: use http://127.0.0.1, or set a token"
+        origin = request.headers.get("origin")
+        if origin is not None and request.method not in ("GET", "HEAD") and origin.partition("://")[2] != host:
+            return "a page of another site may not ask for this"
         return None
 
     def _authorised(self, request: Request) -> bool:
@@ -145,6 +162,14 @@ class Guard:
                 raise _TooLarge
             if not message.get("more_body", False):
                 return b"".join(parts)
+
+
+def _names_this_machine(host: str) -> bool:
+    name = host[: host.index("]") + 1] if host.startswith("[") and "]" in host else host.partition(":")[0]
+    try:
+        return name.lower() == "localhost" or ipaddress.ip_address(name.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 class _TooLarge(Exception):
