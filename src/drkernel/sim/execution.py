@@ -64,8 +64,8 @@ class Launch:
     ):
         self.name, self.params, self.lowered, self.code = name, params, lowered, code
         self.grid, self.args, self.memory, self.checks, self.limits = grid, args, memory, checks, limits
-        # races are only looked for where programs cannot have agreed on an order through atomics
-        self.race = checks.race and not lowered.has_atomics
+        # races are only looked for where programs cannot have agreed on an order
+        self.race = checks.race and not lowered.synchronises
 
     def run(self) -> LaunchResult:
         """Execute every program.
@@ -346,6 +346,7 @@ _WORDS: dict[Kind, tuple[str, Literal["error", "warning"], str]] = {
     Kind.RACE_WRITE: ("race", "error", "two programs write the same bytes with different values"),
     Kind.RACE_READ: ("race", "error", "one program reads what another writes in the same launch"),
     Kind.RACE_SAME_VALUE: ("race", "warning", "two programs write the same bytes with the same value"),
+    Kind.RACE_ATOMIC: ("race", "error", "one program updates atomically what another accesses without atomics"),
     Kind.READ_ONLY: ("read_only", "error", "store to read-only memory"),
     Kind.ASSERT: ("assert", "error", "device assertion failed"),
 }

@@ -1,21 +1,15 @@
 """The native helpers that kernels call for every access that is not plain, as LLVM IR, compiled once per process.
 
 ``dk_access`` decides about one element: in bounds, aligned, initialised, free of races; it records findings and marks
-the 32-byte sectors touched. ``dk_lanes`` moves the active lanes of a strip, ``dk_run`` keeps the shadows of a whole
-contiguous strip. ``runtime.py`` has the layouts of the context and the tables.
+the 32-byte sectors touched. ``dk_lanes`` moves the active lanes of a strip; ``races.py`` has what keeps the race shadow
+and the shadows of a whole contiguous strip. ``runtime.py`` has the layouts of the context and the tables.
 """
 
 from __future__ import annotations
 
+from drkernel.sim.lower.races import RACE, RACE_ATOMIC, RACE_READ, RACE_WRITE, RUN
+from drkernel.sim.lower.races import word as _get
 from drkernel.sim.lower.runtime import FINDING_WORDS, PRINT_WORDS, Access, Ctx, Entry, Kind
-
-
-def _get(name: str, pointer: str, index: int, ty: str = "i64") -> str:
-    """``%name`` = word ``index`` of a table; its address is ``%name.p``."""
-    return f"""  %{name}.p = getelementptr i64, ptr {pointer}, i64 {index}
-  %{name} = load {ty}, ptr %{name}.p
-"""
-
 
 _FIND = f"""
 define internal ptr @dk_find(ptr %ctx, i64 %addr) noinline {{
@@ -123,8 +117,6 @@ misaligned:
 mark:
   %reads = icmp ne i64 %how, {Access.STORE}
   %writes = icmp ne i64 %how, {Access.LOAD}
-  %plain_store = icmp eq i64 %how, {Access.STORE}
-  %plain_load = icmp eq i64 %how, {Access.LOAD}
   %rel = sub i64 %addr, %base
   %sector = lshr i64 %rel, 5
   br i1 %reads, label %mark_read, label %mark_write
@@ -157,32 +149,14 @@ init_bad:
 {_report(Kind.UNINITIALIZED)}  br label %race
 race:
 {_get("writers", "%entry", Entry.WRITERS, "ptr")}  %no_race = icmp eq ptr %writers, null
-  %atomic = icmp eq i64 %how, {Access.ATOMIC}
-  %skip = or i1 %no_race, %atomic
-  br i1 %skip, label %ok, label %race_check
+  br i1 %no_race, label %ok, label %race_check
 race_check:
-{_get("readers", "%entry", Entry.READERS, "ptr")}{_get("pid", "%ctx", Ctx.PROGRAM)}\
-{_get("shift", "%ctx", Ctx.RACE_SHIFT)}  %me64 = add i64 %pid, 1
-  %me = trunc i64 %me64 to i32
-  %word = lshr i64 %rel, %shift
-  %wp = getelementptr i32, ptr %writers, i64 %word
-  %rp = getelementptr i32, ptr %readers, i64 %word
-  %writer = load i32, ptr %wp
-  %reader = load i32, ptr %rp
-  %written = icmp ne i32 %writer, 0
-  %by_other = icmp ne i32 %writer, %me
-  %other_wrote = and i1 %written, %by_other
-  %read = icmp ne i32 %reader, 0
-  %not_me = icmp ne i32 %reader, %me
-  %other_read = and i1 %read, %not_me
-  br i1 %plain_store, label %race_store, label %race_load
-race_load:
-  %reader2 = select i1 %other_read, i32 -1, i32 %me
-  store i32 %reader2, ptr %rp
-  br i1 %other_wrote, label %race_read_bad, label %ok
-race_store:
-  store i32 %me, ptr %wp
-  br i1 %other_wrote, label %race_write_bad, label %race_store2
+  %race.kind = call i32 @dk_race(ptr %ctx, ptr %entry, i64 %rel, i64 %size, i64 %how)
+  switch i32 %race.kind, label %ok [
+    i32 {RACE_READ}, label %race_read_bad
+    i32 {RACE_WRITE}, label %race_write_bad
+    i32 {RACE_ATOMIC}, label %race_atomic_bad
+  ]
 race_write_bad:
   %p = inttoptr i64 %addr to ptr
   %differ = call i32 @memcmp(ptr %p, ptr %value, i64 %size)
@@ -192,10 +166,10 @@ race_same:
 {_report(Kind.RACE_SAME_VALUE)}  br label %ok
 race_differ:
 {_report(Kind.RACE_WRITE)}  br label %ok
-race_store2:
-  br i1 %other_read, label %race_read_bad, label %ok
 race_read_bad:
 {_report(Kind.RACE_READ)}  br label %ok
+race_atomic_bad:
+{_report(Kind.RACE_ATOMIC)}  br label %ok
 ok:
   ret i1 true
 }}
@@ -319,92 +293,6 @@ done:
 }}
 """
 
-_IOTA = "<" + ", ".join(f"i32 {k}" for k in range(16)) + ">"
-_SPLAT16 = "<16 x i32> poison, <16 x i32> zeroinitializer"
-
-_RUN = f"""
-define i1 @dk_run(ptr %ctx, ptr %entry, i64 %addr, i64 %bytes, i64 %store) {{
-start:
-  %is_store = icmp ne i64 %store, 0
-{_get("base", "%entry", Entry.BASE)}{_get("init", "%entry", Entry.INIT, "ptr")}\
-{_get("writers", "%entry", Entry.WRITERS, "ptr")}  %rel = sub i64 %addr, %base
-  %no_init = icmp eq ptr %init, null
-  br i1 %no_init, label %race, label %init_check
-init_check:
-  %ip = getelementptr i8, ptr %init, i64 %rel
-  br i1 %is_store, label %init_set, label %init_loop
-init_set:
-  call void @llvm.memset.p0.i64(ptr %ip, i8 1, i64 %bytes, i1 false)
-  br label %race
-init_loop:
-  %k = phi i64 [ 0, %init_check ], [ %k1, %init_next ]
-  %cp = getelementptr i8, ptr %ip, i64 %k
-  %byte = load i8, ptr %cp
-  %set = icmp ne i8 %byte, 0
-  br i1 %set, label %init_next, label %bad
-init_next:
-  %k1 = add i64 %k, 1
-  %more = icmp ult i64 %k1, %bytes
-  br i1 %more, label %init_loop, label %race
-race:
-  %no_race = icmp eq ptr %writers, null
-  br i1 %no_race, label %good, label %race_check
-race_check:
-{_get("readers", "%entry", Entry.READERS, "ptr")}{_get("pid", "%ctx", Ctx.PROGRAM)}\
-{_get("shift", "%ctx", Ctx.RACE_SHIFT)}  %me64 = add i64 %pid, 1
-  %me1 = trunc i64 %me64 to i32
-  %me0 = insertelement <16 x i32> poison, i32 %me1, i64 0
-  %me = shufflevector <16 x i32> %me0, {_SPLAT16}
-  %first = lshr i64 %rel, %shift
-  %cells = lshr i64 %bytes, %shift
-  br label %cell_loop
-cell_loop:
-  %c = phi i64 [ 0, %race_check ], [ %c1, %cell_next ]
-  %at = add i64 %first, %c
-  %wp = getelementptr i32, ptr %writers, i64 %at
-  %rp = getelementptr i32, ptr %readers, i64 %at
-  %w = load <16 x i32>, ptr %wp, align 4
-  %r = load <16 x i32>, ptr %rp, align 4
-  %left64 = sub i64 %cells, %c
-  %left1 = trunc i64 %left64 to i32
-  %left0 = insertelement <16 x i32> poison, i32 %left1, i64 0
-  %left = shufflevector <16 x i32> %left0, {_SPLAT16}
-  %valid = icmp ult <16 x i32> {_IOTA}, %left
-  %w.set = icmp ne <16 x i32> %w, zeroinitializer
-  %w.alien = icmp ne <16 x i32> %w, %me
-  %r.set = icmp ne <16 x i32> %r, zeroinitializer
-  %r.alien = icmp ne <16 x i32> %r, %me
-  %w.other0 = and <16 x i1> %w.set, %w.alien
-  %r.other0 = and <16 x i1> %r.set, %r.alien
-  %w.other = and <16 x i1> %w.other0, %valid
-  %r.other = and <16 x i1> %r.other0, %valid
-  %conflicts.store = or <16 x i1> %w.other, %r.other
-  %conflicts = select i1 %is_store, <16 x i1> %conflicts.store, <16 x i1> %w.other
-  %conflict.bits = bitcast <16 x i1> %conflicts to i16
-  %conflict = icmp ne i16 %conflict.bits, 0
-  br i1 %conflict, label %bad, label %cell_write
-cell_write:
-  br i1 %is_store, label %cell_store, label %cell_load
-cell_store:
-  %w.new = select <16 x i1> %valid, <16 x i32> %me, <16 x i32> %w
-  store <16 x i32> %w.new, ptr %wp, align 4
-  br label %cell_next
-cell_load:
-  %r.many = select <16 x i1> %r.other, <16 x i32> splat (i32 -1), <16 x i32> %me
-  %r.new = select <16 x i1> %valid, <16 x i32> %r.many, <16 x i32> %r
-  store <16 x i32> %r.new, ptr %rp, align 4
-  br label %cell_next
-cell_next:
-  %c1 = add i64 %c, 16
-  %again = icmp ult i64 %c1, %cells
-  br i1 %again, label %cell_loop, label %good
-good:
-  ret i1 true
-bad:
-  ret i1 false
-}}
-"""
-
 _CLOCK = f"""
 declare i32 @clock_gettime(i32, ptr)
 define i1 @dk_late(ptr %ctx) noinline {{
@@ -428,4 +316,4 @@ SYMBOLS = ("dk_late", "dk_assert", "dk_print", "dk_atomic", "dk_lanes", "dk_run"
 
 def helpers() -> str:
     """LLVM IR of all helpers."""
-    return _FIND + _RECORD + _ACCESS + _LANES + _RUN + _CLOCK
+    return _FIND + _RECORD + RACE + _ACCESS + _LANES + RUN + _CLOCK

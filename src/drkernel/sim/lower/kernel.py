@@ -56,6 +56,8 @@ class Lowered:
     needs_disjoint: bool
     """valid only when no two pointer arguments share memory"""
     has_atomics: bool
+    synchronises: bool
+    """programs may have agreed on an order: one uses what an atomic gave back, or waits for memory to change"""
     has_prints: bool
     dynamic_pointers: bool
     """some address does not derive from one known argument"""
@@ -120,6 +122,7 @@ class Lowering:
             blocks=tuple(self.costs),
             needs_disjoint=self.plan.loads_fused_into_stores,
             has_atomics=any(op.name.startswith("tt.atomic") for op in ops),
+            synchronises=any(_may_synchronise(op) for op in ops),
             has_prints=any(op.name == "tt.print" for op in ops),
             dynamic_pointers=self.dynamic,
         )
@@ -341,6 +344,12 @@ class Lowering:
     def zero(self, ty: str) -> str:
         """A literal zero."""
         return float_literal(0.0, ty) if ty in ("float", "double") else ("false" if ty == "i1" else "0")
+
+
+def _may_synchronise(op: Op) -> bool:
+    if op.name.startswith("tt.atomic"):
+        return any(result.uses for result in op.results)
+    return op.name == "tt.load" and op.attrs.get("isVolatile") == "true"
 
 
 def count_elementwise(cost: BlockCost, op: Op, numel: int) -> None:

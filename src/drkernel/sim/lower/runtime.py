@@ -63,7 +63,7 @@ class Entry(IntEnum):
     INIT = 4
     """a byte a byte: 1 where something was written; null when all is"""
     WRITERS = 5
-    """the last program (plus 1) that wrote each cell; null without race checks"""
+    """the last program (plus 1) that wrote each cell, negative where it did so atomically; null without race checks"""
     READERS = 6
     """the program (plus 1) that read each cell; -1 for several"""
     SIZE = 8
@@ -88,7 +88,11 @@ class Kind(IntEnum):
     RACE_SAME_VALUE = 5
     READ_ONLY = 6
     ASSERT = 7
+    RACE_ATOMIC = 8
 
+
+SEVERAL_UPDATE = -(1 << 31)
+"""in a cell of WRITERS: several programs updated it atomically"""
 
 FINDING_WORDS = 6
 """kind, site, program, address, entry base, size"""
