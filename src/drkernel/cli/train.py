@@ -152,7 +152,9 @@ def _print_summary(summary: dict[str, Any], directory: Path) -> None:
     if summary.get("report"):
         print(f"  open {summary['report']}")
     print(f"  drkernel report {directory}")
-    print("  drkernel train RECIPE name=NEW rl.steps=200 seed=1     a longer run, another seed")
+    again = f"  drkernel train {directory}/config.yaml"
+    print(f"{again} name=longer rl.steps=200 budget_minutes=null    # longer")
+    print(f"{again} name=seed1 seed=1    # another seed")
 
 
 def _percent(value: float | None) -> str:
