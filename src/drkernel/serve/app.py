@@ -16,7 +16,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response, Streami
 from fastapi.routing import APIRoute
 
 from drkernel import __version__
-from drkernel.serve import pages
+from drkernel.serve import examples, pages
 from drkernel.serve.guard import Guard
 from drkernel.serve.kernelgym import add_kernelgym
 from drkernel.serve.metrics import exposition
@@ -40,8 +40,17 @@ JobId = Annotated[str, Path(pattern="^[0-9a-f]{1,64}$", description="24 hexadeci
 REMEMBERED = 4096
 """bodies of submissions whose jobs are known by the body's hash"""
 
-REFUSALS: dict[int | str, dict[str, Any]] = {
+GENERAL: dict[int | str, dict[str, Any]] = {
+    400: {"description": "the body cannot be read"},
+    401: {"description": "the bearer token is missing or wrong"},
+    403: {"description": "asked for by a page of another site"},
+    408: {"description": "the body did not arrive in time"},
     413: {"description": "the body is too large"},
+    429: {"description": "too many requests: ask again after Retry-After seconds"},
+    503: {"description": "the store is locked: ask again after Retry-After seconds"},
+}
+MISSING: dict[int | str, dict[str, Any]] = {404: {"description": "no such job"}}
+REFUSALS: dict[int | str, dict[str, Any]] = {
     429: {"description": "the queue is full, or too many requests: ask again after Retry-After seconds"},
     503: {"description": "shutting down, or the store is locked: nothing was accepted"},
     507: {"description": "the disk is full: nothing was accepted"},
@@ -78,6 +87,7 @@ def make_app(
         version=__version__,
         summary="Grades GPU kernels: durable, idempotent, hard to fool.",
         lifespan=life,
+        responses=GENERAL,
         docs_url=None,
         redoc_url=None,
     )
@@ -113,7 +123,7 @@ def _job_routes(app: FastAPI, service: Service, max_queue: int) -> None:
     router = APIRouter(route_class=_remembering(service))
 
     @router.post("/v1/jobs", response_model=SubmitAnswer, status_code=200, tags=["jobs"], responses=REFUSALS)
-    async def submit(body: SubmitBody, request: Request) -> Response:
+    async def submit(body: Annotated[SubmitBody, examples.SUBMIT], request: Request) -> Response:
         """Accept evaluations durably. With ``wait_s`` the answer comes when they are done, or after so long."""
         admit(service, len(body.requests), max_queue)
         client = request.headers.get("x-client", request.client.host if request.client else "?")[:80]
@@ -127,7 +137,7 @@ def _job_routes(app: FastAPI, service: Service, max_queue: int) -> None:
 
     app.include_router(router)
 
-    @app.get("/v1/jobs/{job_id}", response_model=JobView, tags=["jobs"])
+    @app.get("/v1/jobs/{job_id}", response_model=JobView, tags=["jobs"], responses=MISSING)
     async def get(job_id: JobId, wait_s: Annotated[float, Query(ge=0, le=300)] = 0.0) -> Response:
         """A job, and its verdict once it is done; ``wait_s`` waits for that."""
         job = await service.wait(job_id, wait_s)
@@ -135,7 +145,7 @@ def _job_routes(app: FastAPI, service: Service, max_queue: int) -> None:
             raise HTTPException(404, "no such job")
         return Response(view(service, job), media_type="application/json")
 
-    @app.delete("/v1/jobs/{job_id}", tags=["jobs"])
+    @app.delete("/v1/jobs/{job_id}", tags=["jobs"], responses=MISSING)
     async def cancel(job_id: JobId) -> dict[str, bool]:
         """Cancel a job that waits; one that runs or is done stays as it is."""
         if service.store.get(job_id) is None:
@@ -222,7 +232,7 @@ async def _stream(service: Service, request: Request, after: int | None) -> Asyn
 
 def _worker_routes(app: FastAPI, service: Service) -> None:
     @app.post("/v1/worker/lease", response_model=LeaseAnswer, tags=["workers"])
-    async def lease(body: LeaseBody, request: Request) -> LeaseAnswer:
+    async def lease(body: Annotated[LeaseBody, examples.LEASE], request: Request) -> LeaseAnswer:
         """Work for a remote worker; waits a while when there is none."""
         info = service.register(body.worker, body.slots)
         if info.quarantined:
@@ -236,22 +246,22 @@ def _worker_routes(app: FastAPI, service: Service) -> None:
         return LeaseAnswer(job_id=taken[0].id, request=taken[1], lease_s=service.lease_s)
 
     @app.post("/v1/worker/heartbeat", response_model=BeatAnswer, tags=["workers"])
-    async def heartbeat(body: BeatBody) -> BeatAnswer:
+    async def heartbeat(body: Annotated[BeatBody, examples.BEAT]) -> BeatAnswer:
         """Lengthen leases."""
         if body.worker in service.workers:
             service.register(body.worker, service.workers[body.worker].slots)
         return BeatAnswer(held=await service.heartbeat(body.worker, body.jobs))
 
-    @app.post("/v1/worker/complete", response_model=CompleteAnswer, tags=["workers"])
-    async def complete(body: CompleteBody) -> CompleteAnswer:
+    @app.post("/v1/worker/complete", response_model=CompleteAnswer, tags=["workers"], responses=MISSING)
+    async def complete(body: Annotated[CompleteBody, examples.COMPLETE]) -> CompleteAnswer:
         """A verdict; recorded once, by the present holder of the lease."""
         job = service.store.get(body.job_id)
         if job is None:
             raise HTTPException(404, "no such job")
         return CompleteAnswer(recorded=await service.finish(job, body.worker, body.verdict))
 
-    @app.post("/v1/worker/release", tags=["workers"])
-    async def release(body: ReleaseBody) -> dict[str, bool]:
+    @app.post("/v1/worker/release", tags=["workers"], responses={404: {"description": "no such worker"}})
+    async def release(body: Annotated[ReleaseBody, examples.RELEASE]) -> dict[str, bool]:
         """Let a quarantined worker work again, once its machine has been seen to."""
         if not service.release(body.worker):
             raise HTTPException(404, "no such worker")

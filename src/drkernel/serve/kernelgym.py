@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, HTTPException, Request
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from drkernel.gym.request import EvalRequest, EvalSettings
+from drkernel.serve import examples
 from drkernel.serve.service import Service
 from drkernel.serve.store import Job
 from drkernel.task import Provenance, Task
 from drkernel.verdict import Verdict
 
+MISSING: dict[int | str, dict[str, Any]] = {404: {"description": "no such task, or it has no result yet"}}
 PRIORITIES = {"low": -10, "normal": 0, "high": 10}
+
+
+def _plain(text: Any) -> Any:
+    return text.strip().lower() if isinstance(text, str) else text
 
 
 class EvaluateBody(BaseModel):
@@ -36,7 +42,7 @@ class EvaluateBody(BaseModel):
     force_refresh: bool = False
     entry_point: str = Field("Model", pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,80}$")
     reference_backend: str | None = None
-    workflow: str | None = "kernelbench"
+    workflow: Annotated[Literal["kernelbench"] | None, BeforeValidator(_plain)] = "kernelbench"
     measure_performance: bool | None = None
     run_performance: bool | None = None
 
@@ -52,7 +58,7 @@ def add_kernelgym(app: FastAPI, service: Service, device: str) -> None:
     """Mount the routes; ``device`` is what evaluations run on."""
 
     @app.post("/evaluate", tags=["kernelgym"])
-    async def evaluate(body: EvaluateBody, request: Request) -> dict[str, Any]:
+    async def evaluate(body: Annotated[EvaluateBody, examples.EVALUATE], request: Request) -> dict[str, Any]:
         """Submit, and wait for the result as long as the task may take."""
         job_id = await _submit(service, body, device, _client(request))
         job = await service.wait(job_id, float(body.timeout))
@@ -60,7 +66,7 @@ def add_kernelgym(app: FastAPI, service: Service, device: str) -> None:
         return response(service, job, body.task_id)
 
     @app.post("/evaluate/batch", tags=["kernelgym"])
-    async def batch(body: BatchBody, request: Request) -> dict[str, Any]:
+    async def batch(body: Annotated[BatchBody, examples.BATCH], request: Request) -> dict[str, Any]:
         """Submit many and wait for all."""
         ids = [await _submit(service, task, device, _client(request)) for task in body.tasks]
         jobs = await asyncio.gather(*(service.wait(i, float(t.timeout)) for i, t in zip(ids, body.tasks, strict=True)))
@@ -77,7 +83,7 @@ def add_kernelgym(app: FastAPI, service: Service, device: str) -> None:
             "batch_status": "completed",
         }
 
-    @app.get("/status/{task_id}", tags=["kernelgym"])
+    @app.get("/status/{task_id}", tags=["kernelgym"], responses=MISSING)
     async def status(task_id: str) -> dict[str, Any]:
         """Where a task stands."""
         job = _named(service, task_id)
@@ -90,7 +96,7 @@ def add_kernelgym(app: FastAPI, service: Service, device: str) -> None:
             "error_message": answer["error_message"],
         }
 
-    @app.get("/results/{task_id}", tags=["kernelgym"])
+    @app.get("/results/{task_id}", tags=["kernelgym"], responses=MISSING)
     async def results(task_id: str) -> dict[str, Any]:
         """The result of a task that is done."""
         job = _named(service, task_id)
@@ -98,7 +104,7 @@ def add_kernelgym(app: FastAPI, service: Service, device: str) -> None:
             raise HTTPException(404, f"Task {task_id} has no result yet")
         return response(service, job, task_id)
 
-    @app.delete("/tasks/{task_id}", tags=["kernelgym"])
+    @app.delete("/tasks/{task_id}", tags=["kernelgym"], responses=MISSING)
     async def cancel(task_id: str) -> dict[str, str]:
         """Cancel a task that waits."""
         job = _named(service, task_id)
@@ -120,14 +126,12 @@ def _named(service: Service, task_id: str) -> Job:
 
 
 async def _submit(service: Service, body: EvaluateBody, device: str, client: str) -> str:
-    if (body.workflow or "kernelbench").strip().lower() != "kernelbench":
-        raise HTTPException(422, f"workflow {body.workflow!r} is not served; 'kernelbench' is")
     if service.draining:
         raise HTTPException(503, "the service is shutting down", {"retry-after": "10"})
     try:
         request = to_request(body, device)
     except ValidationError as error:
-        raise HTTPException(422, str(error.errors()[0]["msg"])) from None
+        raise HTTPException(400, str(error.errors()[0]["msg"])) from None
     (job_id,) = await service.submit(
         [request],
         client=client,
