@@ -75,6 +75,12 @@ def test_the_file_says_what_it_is_and_holds_the_source_as_it_was_written():
     assert "written by openai:m, found by drkernel solve in 3 attempts" in text and "profile 'tiny'" in text
 
 
+def test_a_file_that_was_not_verified_says_so():
+    best = winner(verified(Again(), 1.5))
+    text = write_candidate(TASK, best, SETTINGS, "openai:m", 3, verified=False)
+    assert "# NOT verified from scratch" in text and "# Verified from scratch" not in text
+
+
 def test_the_comparison_holds_any_reference_to_the_letter():
     reference = 'X = """a\n\\n {b} $c\n"""\nY = "\'"\n'
     scope: dict = {}

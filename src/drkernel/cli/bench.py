@@ -47,7 +47,9 @@ def bench(
     keep: Annotated[int | None, typer.Option(help="context management: best turns kept before an iteration")] = None,
     turns_per_iteration: Annotated[int, typer.Option(min=1, help="turns between two cuts, with --keep")] = 5,
     breadth: Annotated[int, typer.Option(min=1, help="answers a turn; the best goes on")] = 1,
-    context_tokens: Annotated[int | None, typer.Option(help="stop when the conversation would exceed this")] = None,
+    context_tokens: Annotated[
+        int | None, typer.Option(help="the conversation and its answer never exceed this")
+    ] = None,
     level: Annotated[int | None, typer.Option(help="only tasks of this level")] = None,
     tag: Annotated[str | None, typer.Option(help="only tasks with this tag")] = None,
     match: Annotated[str | None, typer.Option(help="only tasks whose id contains this text")] = None,

@@ -49,7 +49,9 @@ def solve(
     turns_per_iteration: Annotated[int, typer.Option(min=1, help="turns between two cuts of the conversation")] = 5,
     breadth: Annotated[int, typer.Option(min=1, help="answers a turn; the best goes on")] = 1,
     target: Annotated[float | None, typer.Option(help="stop at this speedup")] = None,
-    context_tokens: Annotated[int | None, typer.Option(help="stop when the conversation would exceed this")] = None,
+    context_tokens: Annotated[
+        int | None, typer.Option(help="the conversation and its answer never exceed this")
+    ] = None,
     precision: Annotated[str | None, typer.Option(help="declared precision of the reference (default: fp32)")] = None,
     scale: Annotated[
         str | None, typer.Option(help="shrink the reference first: tiny, small or full (sim: small)")
@@ -160,10 +162,12 @@ def _search_and_settle(run: BenchRun, task: Task, meter: Meter, save: Path | Non
             print("stopped; verifying the best so far (Ctrl-C again to leave it unverified)", file=sys.stderr)
         run.finish()
         try:
-            tried = asyncio.run(_verify(run, task, pool))
+            tried, left = asyncio.run(_verify(run, task, pool)), False
         except KeyboardInterrupt:
-            tried = []
+            tried, left = [], True
     result = _write(run, task, tried, save)
+    if left:
+        result["unverified"] = _write_unverified(run, task)
     if not quiet:
         show(result, tried)
     return result
@@ -181,6 +185,21 @@ async def _verify(run: BenchRun, task: Task, pool: LocalPool) -> list[Verified]:
     from drkernel.solve.verify import verify
 
     return await verify(task, run.state.turns((task.id, 0)), run.config.refine.settings, pool)
+
+
+def _write_unverified(run: BenchRun, task: Task) -> str | None:
+    """The fastest correct attempt as ``unverified.py``, for a search whose verification was not waited for."""
+    from drkernel.solve.verify import Verified, by_speed, write_candidate
+
+    attempts = run.state.turns((task.id, 0))
+    fastest = by_speed(attempts)[:1]
+    if not fastest:
+        return None
+    path = run.directory / "unverified.py"
+    found = Verified(fastest[0], fastest[0].verdict)
+    text = write_candidate(task, found, run.config.refine.settings, run.config.model, len(attempts), verified=False)
+    path.write_text(text, encoding="utf-8")
+    return str(path)
 
 
 def _write(run: BenchRun, task: Task, tried: list[Verified], save: Path | None) -> dict[str, Any]:

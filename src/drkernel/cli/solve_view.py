@@ -128,4 +128,6 @@ def show(result: dict[str, Any], tried: Sequence[Verified]) -> None:
         )
     else:
         console.print(f"[bold red]no verified kernel[/] in {result['attempts']} attempts")
+    if result.get("unverified"):
+        console.print(f"the fastest of the search, not verified: {result['unverified']}", soft_wrap=True)
     console.print(f"[dim]how: {result['report']}[/]", soft_wrap=True)

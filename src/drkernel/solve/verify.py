@@ -114,10 +114,13 @@ if __name__ == "__main__":
 """)
 
 
-def write_candidate(task: Task, best: Verified, settings: EvalSettings, model: str, attempts: int) -> str:
+def write_candidate(
+    task: Task, best: Verified, settings: EvalSettings, model: str, attempts: int, *, verified: bool = True
+) -> str:
     """The winner as a file that runs by itself: the source as the model wrote it, then a comparison with the reference.
 
-    The comparison needs a GPU; ``drkernel sim FILE`` runs it without one.
+    ``verified`` False says that the verdict is the search's own. The comparison needs a GPU; ``drkernel sim FILE`` runs
+    it without one.
     """
     verdict = best.verdict
     profile = settings.profile if settings.profile in task.profiles else None
@@ -128,7 +131,8 @@ def write_candidate(task: Task, best: Verified, settings: EvalSettings, model: s
             f"{verdict.speedup.value:.2f}x against {baseline_name(verdict.baseline)}, {kind} on {verdict.device}."
         )
     calls = verdict.correctness.passed_calls if verdict.correctness is not None else 0
-    lines.append(f"Verified from scratch: {calls} calls on fresh inputs right, {task.precision} tolerance.")
+    how = "Verified from scratch" if verified else "NOT verified from scratch; in the search"
+    lines.append(f"{how}: {calls} calls on fresh inputs right, {task.precision} tolerance.")
     if profile is not None:
         lines.append(f"Sizes are those of the profile {profile!r}.")
     if task.provenance.scaled:
