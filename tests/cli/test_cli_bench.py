@@ -103,6 +103,7 @@ def test_prompts_are_shown_written_and_taken_back(run):
     (["bench", "--model", "script:replies.jsonl", "--price-in", "5"], "both --price-in and --price-out"),
     (["bench", "--model", "script:replies.jsonl", "--baseline", "fast"], "baseline: Input should be"),
     (["bench", "--model", "script:replies.jsonl", "--prompts", "nowhere"], "no prompts 'nowhere'"),
+    (["bench", "--model", "script:replies.jsonl", "--extra", "api_key=x"], "keys come from the environment"),
     (["bench", "--model", "openai:m"], "no key: set OPENAI_API_KEY"),
     (["solve", "nothing.py", "--model", "script:replies.jsonl"], "cannot read nothing.py"),
     (["solve", "builtin/level1", "--model", "script:replies.jsonl"], "solve takes one"),

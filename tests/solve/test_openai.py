@@ -50,6 +50,7 @@ def test_every_fault_is_tried_again_and_leaves_no_trace_in_the_answer(fault):
         (reply,), meter = ask(endpoint, call(), timeout=0.4)
     assert reply.text == TEXT and reply.tries == 3
     assert meter.spending.retries == 2 and sum(meter.spending.failures.values()) == 2
+    assert meter.spending.troubles().endswith(" 2")
     assert endpoint.faults[fault] == 2 and len(endpoint.served) == 1
 
 

@@ -48,7 +48,9 @@ class LiveBench:
             words = " ".join(f"{name} {count}" for name, count in self.counts.most_common(4))
             tokens = f"{self.meter.spending.usage.total:,} tokens"
             cost = "" if self.meter.dollars is None else " " + money(self.meter.dollars)
-            self.bar.update(self.line, description=f"{words} | {tokens}{cost}")
+            troubles = self.meter.spending.troubles()
+            trouble = f" | failed and asked again: {troubles}" if troubles else ""
+            self.bar.update(self.line, description=f"{words} | {tokens}{cost}{trouble}")
             return
         self.bar.advance(self.line)
         if not self.quiet and not self.terminal:
@@ -61,6 +63,9 @@ class LiveBench:
 
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
+        troubles = self.meter.spending.troubles()
+        if troubles and not self.quiet:
+            print(f"requests that failed and were asked again: {troubles}", file=sys.stderr)
 
 
 def show(summary: dict[str, Any], config: BenchConfig, prepared: Prepared, directory: Path) -> None:

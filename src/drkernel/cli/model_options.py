@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from drkernel.solve.meter import Budget, Limits, Meter, Prices
 
 USAGE = 2
+SECRET = re.compile(r"api_?key|authorization|secret|password|(^|[._-])(access|auth|bearer)?_?token$", re.IGNORECASE)
+"""Names of request fields that would hold a key."""
 
 Model = Annotated[str, typer.Option(help="openai:NAME, hf:PATH, command:PROGRAM or script:PATH")]
 BaseUrl = Annotated[
@@ -60,10 +63,15 @@ def plain(error: Exception) -> str:
 def make_sampling(
     temperature: float | None, top_p: float | None, max_tokens: int, seed: int | None, extra: list[str] | None
 ) -> Sampling:
-    """Raises :class:`ConfigError` for an ``extra`` that is no KEY=VALUE."""
-    from drkernel.config import load_config
+    """Raises :class:`ConfigError` for an ``extra`` that is no KEY=VALUE, or looks like a key."""
+    from drkernel.config import ConfigError, load_config
     from drkernel.solve.chat import Sampling
 
+    for name in (item.partition("=")[0] for item in extra or []):
+        if SECRET.search(name):
+            raise ConfigError(
+                f"--extra {name}: terms are written to the run's directory; keys come from the environment (--key-env)"
+            )
     values: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens, "seed": seed}
     return load_config(Sampling, None, [f"extra.{item}" for item in extra or []]).model_copy(update=values)
 

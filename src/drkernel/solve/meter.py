@@ -76,6 +76,11 @@ class Spending:
     failures: dict[str, int] = field(default_factory=dict)
     """Requests that failed and were tried again, by reason."""
 
+    def troubles(self) -> str:
+        """The failed requests in words, the most frequent first; empty when there were none."""
+        ordered = sorted(self.failures.items(), key=lambda item: -item[1])
+        return ", ".join(f"{reason} {count}" for reason, count in ordered)
+
 
 class RateLimiter:
     """A bucket that refills continuously at ``per_minute`` and holds ``burst`` at most (default: a second's worth)."""
