@@ -1,14 +1,17 @@
 """The OpenAI client and the meter around it, against a real local endpoint with faults."""
 
 import asyncio
+import json
 import time
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from solve_endpoint import FAULTS, Endpoint
 
 from drkernel.config import ConfigError
 from drkernel.solve.chat import Call, ContextFull, Message, ModelError, Reply, Sampling
-from drkernel.solve.clients.openai import OpenAIModel
+from drkernel.solve.clients.openai import OpenAIModel, _read_stream, _read_whole, as_reply
 from drkernel.solve.meter import Budget, BudgetSpent, Limits, Meter, Prices, RateLimiter, money
 from drkernel.solve.store import ReplyCache
 
@@ -227,3 +230,33 @@ def test_a_dollar_budget_needs_prices():
 def test_small_amounts_keep_two_digits():
     shown = [money(dollars) for dollars in (0, 0.00123, 0.05, 0.1, 12.3)]
     assert shown == ["$0.00", "$0.0012", "$0.050", "$0.10", "$12.30"]
+
+
+FIELDS = st.sampled_from(
+    ["choices", "delta", "message", "content", "finish_reason", "usage", "model", "error", "completion_tokens",
+     "prompt_tokens", "prompt_tokens_details", "cached_tokens"]
+)  # fmt: skip
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(FIELDS, inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(JSON, max_size=4), st.booleans())
+def test_whatever_an_endpoint_sends_is_an_answer_or_a_model_error(chunks, stream):
+    async def lines():
+        for chunk in chunks:
+            yield "data: " + json.dumps(chunk)
+
+    try:
+        if stream:
+            gathered = asyncio.run(_read_stream(lines()))
+        else:
+            gathered = _read_whole(json.dumps(chunks[0] if chunks else None).encode())
+        reply = as_reply(call(), gathered, "m", 0.0)
+    except ModelError as error:
+        assert error.retry
+    else:
+        assert isinstance(reply, Reply)

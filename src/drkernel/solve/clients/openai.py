@@ -83,7 +83,7 @@ class OpenAIModel:
                 if not self._adapt(refused.message):
                     raise self._error(refused) from None
                 continue
-            return self._reply(call, gathered, time.monotonic() - started)
+            return as_reply(call, gathered, self._model, time.monotonic() - started)
         raise ModelError(f"{self.name} refuses the request's fields")
 
     def _body(self, call: Call) -> dict[str, Any]:
@@ -144,12 +144,6 @@ class OpenAIModel:
         """Text from outside without the key, should an endpoint echo it."""
         return text if self._key is None else text.replace(self._key, "[key]")
 
-    def _reply(self, call: Call, gathered: _Gathered, seconds: float) -> Reply:
-        text = "".join(gathered.text)
-        usage = _usage(gathered.usage) or estimated_usage(call, text)
-        finish: Finish = gathered.finish if gathered.finish in ("stop", "length") else "unknown"  # type: ignore[assignment]
-        return Reply(text=text, finish=finish, usage=usage, model=gathered.model or self._model, seconds=seconds)
-
     async def close(self) -> None:
         """Close the connections."""
         await self._client.aclose()
@@ -183,15 +177,34 @@ class _Gathered:
     model: str = ""
     usage: dict[str, Any] | None = None
 
-    def add(self, chunk: dict[str, Any], part: str) -> None:
+    def add(self, chunk: Any, part: str) -> None:
         """A chunk of a stream (``part`` "delta") or a whole answer ("message")."""
-        if "error" in chunk:
+        if not isinstance(chunk, dict):
+            raise ModelError("broken answer: it is no JSON object", retry=True)
+        if chunk.get("error"):
             raise ModelError(f"broken answer: {_error_text(chunk['error'])}", retry=True)
-        self.model = chunk.get("model") or self.model
-        self.usage = chunk.get("usage") or self.usage
-        for choice in (chunk.get("choices") or [])[:1]:
-            self.text.append((choice.get(part) or {}).get("content") or "")
-            self.finish = choice.get("finish_reason") or self.finish
+        self.model = _text(chunk.get("model")) or self.model
+        self.usage = _object(chunk.get("usage")) or self.usage
+        choices = chunk.get("choices")
+        for choice in choices[:1] if isinstance(choices, list) else []:
+            self.text.append(_text(_object(_object(choice).get(part)).get("content")))
+            self.finish = _text(_object(choice).get("finish_reason")) or self.finish
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def as_reply(call: Call, gathered: _Gathered, model: str, seconds: float) -> Reply:
+    """What was gathered as the answer to ``call``; ``model`` is the name where the endpoint gave none."""
+    text = "".join(gathered.text)
+    usage = _usage(gathered.usage) or estimated_usage(call, text)
+    finish: Finish = gathered.finish if gathered.finish in ("stop", "length") else "unknown"  # type: ignore[assignment]
+    return Reply(text=text, finish=finish, usage=usage, model=gathered.model or model, seconds=seconds)
 
 
 async def _read_stream(lines: AsyncIterator[str]) -> _Gathered:
@@ -219,8 +232,6 @@ def _read_whole(data: bytes) -> _Gathered:
         body = json.loads(data)
     except ValueError:
         raise ModelError("broken answer: it is no JSON", retry=True) from None
-    if not isinstance(body, dict):
-        raise ModelError("broken answer: it is no JSON object", retry=True)
     gathered.add(body, "message")
     if gathered.finish is None and not gathered.text:
         raise ModelError("broken answer: it holds no choice", retry=True)
@@ -228,12 +239,20 @@ def _read_whole(data: bytes) -> _Gathered:
 
 
 def _usage(raw: dict[str, Any] | None) -> Usage | None:
-    if not raw or raw.get("completion_tokens") is None:
+    """Tokens as the endpoint counts them; None where it says nothing that can be used."""
+    raw = raw or {}
+    completion = raw.get("completion_tokens")
+    if not isinstance(completion, int):
         return None
-    details = raw.get("prompt_tokens_details") or {}
-    prompt = int(raw.get("prompt_tokens") or 0)
-    cached = min(prompt, int(details.get("cached_tokens") or 0))
-    return Usage(prompt=prompt, completion=int(raw["completion_tokens"]), cached=cached)
+    prompt, cached = (
+        _count(raw.get("prompt_tokens")),
+        _count(_object(raw.get("prompt_tokens_details")).get("cached_tokens")),
+    )
+    return Usage(prompt=prompt, completion=max(0, completion), cached=min(prompt, cached))
+
+
+def _count(value: Any) -> int:
+    return max(0, value) if isinstance(value, int) else 0
 
 
 def _message(text: str) -> str:
