@@ -61,6 +61,19 @@ def test_an_operator_without_host_code_is_refused_by_name() -> None:
         torch.ops.drkernel_test.nameless(torch.ones(3, device="cuda"))
 
 
+def test_inference_mode_may_view_what_was_made_outside() -> None:
+    with sim.device("h200"):
+        x = torch.arange(6.0, device="cuda").view(2, 1, 3)
+        with torch.inference_mode():
+            y = x.squeeze(1)
+            z = (y + 1).view(-1)
+            z.add_(1)
+            made = torch.zeros(3, 1, device="cuda").squeeze(1).add_(2)
+        assert z.tolist() == [2, 3, 4, 5, 6, 7] and made.tolist() == [2, 2, 2]
+        y.mul_(2)
+        assert x.flatten().tolist() == [0, 2, 4, 6, 8, 10]
+
+
 def test_extensions_fail_by_name_and_the_module_comes_back() -> None:
     before = sys.modules.get("torch.utils.cpp_extension")
     with sim.device("h200"):
@@ -69,3 +82,20 @@ def test_extensions_fail_by_name_and_the_module_comes_back() -> None:
         with pytest.raises(UnsupportedOp, match="CUDA extensions are not offered"):
             load_inline(name="m", cpp_sources="", functions=[])
     assert sys.modules.get("torch.utils.cpp_extension") is before
+
+
+def test_code_written_by_inductor_finds_what_it_imports() -> None:
+    with sim.device("h200"):
+        from torch._C import _cuda_getCurrentRawStream as get_raw_stream
+
+        empty_strided_cuda = torch._C._dynamo.guards._empty_strided_cuda
+        reinterpret_tensor = torch._C._dynamo.guards._reinterpret_tensor
+        with torch.cuda._DeviceGuard(0):
+            torch.cuda.set_device(0)
+            get_raw_stream(0)
+            x = torch.arange(12.0, device="cuda").view(3, 4)
+            out = empty_strided_cuda((3, 4), (4, 1), torch.float32)
+            torch._C._dynamo.guards.assert_size_stride(out, (3, 4), (4, 1))
+            launch(x, out)
+        assert out.is_cuda and out.flatten().tolist() == [2.0 * k for k in range(12)]
+        assert reinterpret_tensor(out, (2, 2), (4, 1), 1).tolist() == [[2, 4], [10, 12]]

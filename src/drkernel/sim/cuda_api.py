@@ -172,6 +172,8 @@ def _facts(spec: GPUSpec) -> dict[str, Any]:
         "ipc_collect": lambda: None,
         "is_current_stream_capturing": lambda: False,
         "set_per_process_memory_fraction": lambda fraction, device=None: None,
+        "_exchange_device": lambda device: 0,
+        "_maybe_exchange_device": lambda device: 0,
         "device": _DeviceContext,
         "device_of": _DeviceContext,
         **{name: _refuse(name) for name in ("CUDAGraph", "graph", "make_graphed_callables")},
@@ -258,6 +260,23 @@ def _accelerator(replacements: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _for_generated_code() -> list[tuple[Any, str, Any]]:
+    """What code that TorchInductor wrote takes from torch's C++ parts: models trained on it use the same names."""
+
+    def empty_strided(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
+
+    def reinterpret(tensor: torch.Tensor, size: Any, stride: Any, offset: int = 0) -> torch.Tensor:
+        return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
+
+    guards = torch._C._dynamo.guards
+    return [
+        (torch._C, "_cuda_getCurrentRawStream", lambda device: 0),
+        (guards, "_empty_strided_cuda", empty_strided),
+        (guards, "_reinterpret_tensor", reinterpret),
+    ]
+
+
 @contextmanager
 def cuda_api_on(spec: GPUSpec, link: DeviceLink) -> Iterator[None]:
     """Replace what host code calls of ``torch.cuda``; everything is put back on the way out."""
@@ -279,6 +298,7 @@ def cuda_api_on(spec: GPUSpec, link: DeviceLink) -> Iterator[None]:
         (torch, "compile", refuse_compile),
         (torch.autograd, "has_torch_function", lambda args: False),  # so that modes stay on during autograd.grad
         (torch, "get_device_module", lambda device=None: torch.cuda),
+        *_for_generated_code(),
         (torch.version, "cuda", "12.8" if spec.vendor == "nvidia" else None),
         (torch.version, "hip", None if spec.vendor == "nvidia" else "6.4"),
     ]

@@ -229,7 +229,12 @@ class DeviceLink:
         owner = self._owners.get(spec.handle)
         if owner is None:
             self._owners[spec.handle] = owner = _Owner(spec.handle, self)
-        self._known[spec.handle] = tensor = DeviceTensor(spec, owner)
+        if torch.is_inference_mode_enabled():  # views of what was made outside must be able to share its version
+            with torch.inference_mode(False):
+                tensor = DeviceTensor(spec, owner)
+        else:
+            tensor = DeviceTensor(spec, owner)
+        self._known[spec.handle] = tensor
         return tensor
 
     def become(self, target: torch.Tensor, moved: DeviceTensor) -> None:
