@@ -12,7 +12,7 @@ from pathlib import Path
 from drkernel.gym.feedback import duration, percent
 from drkernel.report import run as run_page
 from drkernel.report import verdict_html
-from drkernel.report.svg import Line, line_plot
+from drkernel.report.svg import Line, line_plot, nice_range
 from drkernel.solve.bench import BenchConfig, Ended, read_bench
 from drkernel.solve.chat import Usage
 from drkernel.solve.meter import money
@@ -151,13 +151,13 @@ def _headline(config: BenchConfig, task: Task, attempts: Sequence[Attempt], best
 
 
 ENDINGS = {
-    "turns": "It made all the turns it was given.",
-    "target": "It stopped because the target speedup was reached.",
-    "context": "It stopped because the conversation no longer fitted the model's context.",
-    "budget": "It stopped because a budget was spent.",
-    "model_error": "It stopped because the model gave no answer.",
-    "infra_error": "It stopped because the grader failed.",
-    "interrupted": "It was stopped by hand.",
+    "turns": "It made all the turns it was given",
+    "target": "It stopped because the target speedup was reached",
+    "context": "It stopped because the conversation no longer fitted the model's context",
+    "budget": "It stopped",
+    "model_error": "It stopped because the model gave no answer",
+    "infra_error": "It stopped because the grader failed",
+    "interrupted": "It was stopped by hand",
 }
 
 
@@ -174,9 +174,9 @@ def _ending(config: BenchConfig, ended: Ended | None) -> str:
             f"; after every {refine.context.turns_per_iteration} turns the conversation was cut to the best {keep} "
             "so far. "
         )
-    end = "It was stopped by hand." if ended is None else ENDINGS[ended.end]
-    detail = f" ({escape(ended.detail)})" if ended is not None and ended.detail else ""
-    return f"<p class='dim'>{led}{end}{detail}</p>"
+    end = ENDINGS["interrupted" if ended is None else ended.end]
+    detail = f": {escape(ended.detail)}" if ended is not None and ended.detail else ""
+    return f"<p class='dim'>{led}{end}{detail}.</p>"
 
 
 def _curve(attempts: Sequence[Attempt]) -> str:
@@ -191,10 +191,14 @@ def _curve(attempts: Sequence[Attempt]) -> str:
         each.append(max(made) if made else None)
         so_far = [value for value in each if value is not None]
         best.append(max(so_far) if so_far else None)
+    found = [value for value in each if value is not None]
+    if not found:
+        return "<h2>Speedup over the turns</h2><p>No attempt was correct.</p>"
     plot = line_plot(
         [Line("best so far", turns, best), Line("this turn (gaps: not correct)", turns, each)],
         x_label="turn",
         y_label="speedup",
+        y_range=nice_range(min([1.0, *found]), max([1.0, *found])),
     )
     return (
         "<h2>Speedup over the turns</h2><div class='plots'><figure><figcaption>Speedup of correct "

@@ -13,6 +13,8 @@ from html import escape
 
 WIDTH, HEIGHT = 520, 260
 LEFT, RIGHT, TOP, BOTTOM = 52, 14, 14, 40
+FEW = 16
+"""Curves of at most so many points show each."""
 PALETTE = tuple(f"var(--c{k})" for k in range(1, 8))
 
 
@@ -70,6 +72,8 @@ def line_plot(
                 parts.append(_dot(axes, *run[0], color, 3, line.name))
             else:
                 parts.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2"/>')
+                if len(line.x) <= FEW:
+                    parts += [_dot(axes, x, y, color, 2.5, line.name) for x, y in run]
     return _svg(parts, ", ".join(line.name for line in lines)) + legend([line.name for line in lines])
 
 
