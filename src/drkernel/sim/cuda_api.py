@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from drkernel.sim.loading import LEGACY_TENSOR_TYPES, CppExtension, load_on, refuse_compile
-from drkernel.sim.modes import DeviceGenerator, is_cuda
+from drkernel.sim.modes import DeviceGenerator, is_cuda, reinterpret
 from drkernel.sim.protocol import UnsupportedOp
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.tensor import CUDA
@@ -265,9 +265,6 @@ def _for_generated_code() -> list[tuple[Any, str, Any]]:
 
     def empty_strided(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
         return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
-
-    def reinterpret(tensor: torch.Tensor, size: Any, stride: Any, offset: int = 0) -> torch.Tensor:
-        return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
 
     guards = torch._C._dynamo.guards
     return [

@@ -54,11 +54,19 @@ class OperatorMode(TorchDispatchMode):
         return func(*args, **kwargs)
 
 
+def reinterpret(tensor: torch.Tensor, size: Any, stride: Any, offset: int = 0) -> torch.Tensor:
+    """A view as TorchInductor's code makes it, through an operator of its own or straight in C++."""
+    return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
+
+
 def _custom_kernel(func: Any) -> Callable[..., Any] | None:
     """What ``torch.library.custom_op`` was given for the GPU: host code, which launches kernels in turn."""
     from torch._library.custom_ops import OPDEFS
 
-    definition = OPDEFS.get(func.name().partition(".")[0])
+    name = func.name().partition(".")[0]
+    if name == "inductor::_reinterpret_tensor":
+        return reinterpret
+    definition = OPDEFS.get(name)
     if definition is None:
         return None
     kernels = definition._backend_fns
