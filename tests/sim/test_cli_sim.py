@@ -112,3 +112,18 @@ def test_device_prints_and_arguments_reach_the_report(tmp_path):
     done = drkernel_sim(script(tmp_path, text), "--", "2.5")
     assert done.returncode == 0, done.stdout
     assert "device_print" in done.stdout and "2.5" in done.stdout
+
+
+def test_json_stays_alone_whoever_writes(tmp_path):
+    text = "import os\nprint('printed')\nos.write(1, b'written\\n')\nos.system('echo by a child')\n1 / 0\n"
+    done = drkernel_sim(script(tmp_path, text), "--json")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["error"]["type"] == "ZeroDivisionError"
+    assert all(line in done.stderr for line in ("printed", "written", "by a child"))
+
+
+def test_an_interrupted_script_shows_what_was_seen_and_ends_with_130(tmp_path):
+    text = "import os, signal, torch\nx = torch.ones(3, device='cuda')\nos.kill(os.getpid(), signal.SIGINT)\n"
+    done = drkernel_sim(script(tmp_path, text))
+    assert done.returncode == 130, done.stderr
+    assert "KeyboardInterrupt at script.py:3" in done.stdout and "1 PyTorch operator" in done.stdout

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import pytest
+import torch
+import triton
+import triton.language as tl
 
+from drkernel import sim
 from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.launch import blocks_per_sm, launch_cost
 from drkernel.sim.cost.operators import TensorMeta, operator_cost
@@ -145,3 +150,50 @@ def test_small_tiles_in_an_unpipelined_loop_wait_for_memory() -> None:
     stats = stream(264, 2.0**30, 2.0**20)
     small, large = (seconds(stats, in_flight=tile) for tile in (512.0, 16384.0))
     assert small > 4 * large
+
+
+@triton.jit
+def copy_kernel(x, out, BLOCK: tl.constexpr):
+    k = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + k, tl.load(x + k))
+
+
+@triton.jit
+def copy_rows_kernel(x, out, stride, COLUMNS: tl.constexpr):
+    k = tl.program_id(0) * stride + tl.arange(0, COLUMNS)
+    tl.store(out + k, tl.load(x + k))
+
+
+def _modelled(launches: Callable[[], None]) -> list[float]:
+    with sim.device("h100", checks="off") as dev:
+        launches()
+        return [launch.seconds for launch in dev.launches]
+
+
+def test_smaller_programs_are_never_modelled_faster() -> None:
+    """A program of one element asks for a whole sector and keeps one in flight."""
+
+    def launches() -> None:
+        x, out = torch.zeros(1 << 20, device="cuda"), torch.zeros(1 << 20, device="cuda")
+        for block in (1, 4, 16, 64, 256, 1024):
+            copy_kernel[(len(x) // block,)](x, out, BLOCK=block)
+
+    times = _modelled(launches)
+    assert times == sorted(times, reverse=True)
+    assert times[0] > 20 * times[-1]
+
+
+def test_more_rows_and_wider_rows_are_never_modelled_faster() -> None:
+    def launches() -> None:
+        x, out = torch.zeros(1 << 20, device="cuda"), torch.zeros(1 << 20, device="cuda")
+        for rows, columns, stride in (
+            (64, 64, 64),
+            (256, 64, 64),
+            (1024, 64, 64),
+            (1024, 256, 256),
+            (1024, 1024, 1024),
+        ):
+            copy_rows_kernel[(rows,)](x, out, stride, COLUMNS=columns)
+
+    times = _modelled(launches)
+    assert times == sorted(times)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -36,7 +38,7 @@ FILE.py is any script written for CUDA (device="cuda", @triton.jit); it runs unc
 executed on the CPU and sanitized: out-of-bounds and misaligned accesses, reads of memory that nothing wrote, races.
 Times are modelled for the GPU, never measured. What follows '--' is the script's own command line.
 
-Exit codes: 0 fine, 1 the script failed, 2 wrong usage, 3 the sanitizer found an error.
+Exit codes: 0 fine, 1 the script failed, 2 wrong usage, 3 the sanitizer found an error, 130 interrupted.
 
 Examples:
 
@@ -70,7 +72,7 @@ def sim(
         _usage(str(error))
     from drkernel.sim.script import run_script  # loads torch: after the usage is known to be right
 
-    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+    with _output_on_stderr() if as_json else contextlib.nullcontext():
         report = run_script(file, args or (), gpu=gpu, checks=checks.value, depth=depth.value)
     if as_json:
         print(report.model_dump_json(indent=2))
@@ -81,6 +83,20 @@ def sim(
 
         Console(highlight=False).print(render(report))
     raise SystemExit(report.exit_code)
+
+
+@contextlib.contextmanager
+def _output_on_stderr() -> Iterator[None]:
+    """What the script, its children and its native code write to standard output goes to standard error."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def _usage(message: str) -> NoReturn:

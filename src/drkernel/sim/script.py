@@ -21,6 +21,8 @@ from drkernel.sim.engine import Depth, LaunchRecord
 from drkernel.sim.executor import SimFinding
 from drkernel.verdict import Profile
 
+INTERRUPTED = "interrupted; what is shown is what the device saw until then"
+
 
 class LaunchRow(Config):
     """Launches of one kernel with the same grid, constexprs, warps and stages."""
@@ -87,7 +89,9 @@ class ScriptReport(Config):
 
     @property
     def exit_code(self) -> int:
-        """3 when the sanitizer found an error, else 1 when the script failed, else 0."""
+        """130 when the user stopped it, 3 when the sanitizer found an error, else 1 when the script failed, else 0."""
+        if self.error is not None and self.error.type == "KeyboardInterrupt":
+            return 130
         if any(finding.severity == "error" for finding in self.findings):
             return 3
         return 1 if self.error is not None else 0
@@ -98,7 +102,10 @@ def run_script(
 ) -> ScriptReport:
     """Run ``path`` as ``__main__`` with ``sys.argv[1:] = args`` on a simulated ``gpu``.
 
-    The script's exceptions end up in the report, ``KeyboardInterrupt`` apart. Raises ``ValueError`` for an unknown GPU.
+    The script's exceptions end up in the report, and so does an interrupt by the user.
+
+    Raises:
+        ValueError: an unknown GPU.
     """
     started = time.perf_counter()
     with device(gpu, checks=checks, depth=depth) as dev:
@@ -115,6 +122,8 @@ def _run(path: Path, args: Sequence[str]) -> ScriptError | None:
             if leaving.code in (None, 0):
                 return None
             return ScriptError(type="SystemExit", message=str(leaving.code), traceback="")
+        except KeyboardInterrupt as failure:
+            return _error_of(path, failure, INTERRUPTED)
         except Exception as failure:
             return _error_of(path, failure)
     return None
@@ -132,13 +141,16 @@ def _as_program(path: Path, args: Sequence[str]) -> Iterator[None]:
         sys.argv, sys.path[:] = saved
 
 
-def _error_of(path: Path, failure: Exception) -> ScriptError:
+def _error_of(path: Path, failure: BaseException, message: str | None = None) -> ScriptError:
     """The exception with the frames of the user's own code, without those of installed packages and of this one."""
     frames = [frame for frame in traceback.extract_tb(failure.__traceback__) if not _is_library(frame.filename)]
     own = [frame for frame in frames if frame.filename == str(path)]
     text = "".join(traceback.format_list(frames))
     return ScriptError(
-        type=type(failure).__name__, message=str(failure), line=own[-1].lineno if own else None, traceback=text
+        type=type(failure).__name__,
+        message=str(failure) if message is None else message,
+        line=own[-1].lineno if own else None,
+        traceback=text,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from drkernel.sim.cost.kernel import Access, KernelWork, kernel_cost
@@ -90,7 +91,8 @@ def launch_cost(
         threads=threads,
         blocks_per_sm=resident,
         bytes_in_flight=max(
-            4.0, min(moved / threads, MAX_THREAD_BYTES, (in_flight or DEFAULT_IN_FLIGHT * threads) / threads)
+            SECTOR_BYTES / threads,
+            min(moved / threads, MAX_THREAD_BYTES, (in_flight or DEFAULT_IN_FLIGHT * threads) / threads),
         ),
         reuse_window=max(1.0, unique_read / programs * concurrent),
         overlap=_overlap(num_stages, resident, programs, spec),
@@ -133,7 +135,11 @@ def _past_l1(stats: LaunchStats, spec: GPUSpec) -> float:
     """
     requested = stats.load_sectors * SECTOR_BYTES
     unique = sum(read for _, read, _ in stats.footprint)
-    small = sum(read for _, read, _ in stats.footprint if read <= L1_SHARE * spec.smem_per_sm)
+    small = sum(
+        math.ceil(read / SECTOR_BYTES) * SECTOR_BYTES
+        for _, read, _ in stats.footprint
+        if read <= L1_SHARE * spec.smem_per_sm
+    )
     again = min(max(0.0, requested - unique), small * max(0.0, stats.programs - 1.0))
     from_l2 = small * max(0.0, min(float(stats.programs), float(spec.sm_count)) - 1.0)
     return requested - again + min(again, from_l2)

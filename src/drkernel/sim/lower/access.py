@@ -46,6 +46,11 @@ def load_entry(e: Emitter, entry: str) -> KnownEntry:
     )
 
 
+def counted_bytes(pointer: Type) -> int:
+    """Bytes that an access of all elements asks for where they lie side by side: whole sectors of 32 bytes."""
+    return max(32, pointer.numel * memory_bytes(pointer))
+
+
 def memory_bytes(pointer: Type) -> int:
     """Bytes of what a pointer points to."""
     if pointer.pointee is None:
@@ -63,6 +68,8 @@ class _Lanes:
     size: int
     site: int
     known: KnownEntry | None
+    numel: int
+    """elements of the whole access"""
 
     @property
     def bits(self) -> int:
@@ -82,8 +89,9 @@ def load(low: Lowering, nest: Nest, op: Op, index: Index) -> Strip:
     uniform = isinstance(address, Uni) and isinstance(mask, (Uni, type(None))) and isinstance(other, Uni)
     width = 1 if uniform else nest.width
     lanes = _Lanes(
-        address, mask, width, elem_bytes(pointee.elem), low.site(op, op.operands[0]), low.entry_of(op.operands[0])
-    )
+        address, mask, width, elem_bytes(pointee.elem), low.site(op, op.operands[0]), low.entry_of(op.operands[0]),
+        op.results[0].type.numel,
+    )  # fmt: skip
     raw_other = to_memory(low.e, to_vec(low.e, other, width), pointee, width)
     raw = _load_bits(low, lanes, raw_other)
     text = from_memory(low.e, raw, pointee, width)
@@ -132,7 +140,7 @@ def _call_lanes(low: Lowering, how: Access, lanes: _Lanes) -> None:
         ("ptr", entry),
         ("ptr", "%lanes.addr"),
         ("ptr", "%lanes.data"),
-        ("i64", str(lanes.width)),
+        ("i64", str(max(lanes.width, 32 // lanes.size) if lanes.numel * lanes.size < 32 else lanes.width)),
         ("i64", _mask_bits(low.e, lanes)),
         ("i64", str(lanes.site)),
         ("i64", str(lanes.size)),
@@ -245,6 +253,7 @@ def _store_strip(low: Lowering, nest: Nest, op: Op, pointer: Value, value: Value
         memory_bytes(pointer.type),
         low.site(op, pointer),
         low.entry_of(pointer),
+        pointer.type.numel,
     )
     raw = to_memory(e, to_vec(e, data, nest.width), pointee, nest.width)
     vt = vec(nest.width, f"i{lanes.bits}")

@@ -334,10 +334,9 @@ class Lowering:
 
     def _count(self, op: Op) -> None:
         if op.name == "tt.load":
-            shape = op.results[0].type
-            self.cost.load_bytes += shape.numel * access.memory_bytes(op.operands[0].type)
+            self.cost.load_bytes += access.counted_bytes(op.operands[0].type)
         elif op.name == "tt.store":
-            self.cost.store_bytes += op.operands[0].type.numel * access.memory_bytes(op.operands[0].type)
+            self.cost.store_bytes += access.counted_bytes(op.operands[0].type)
         elif op.name in ELEMENTWISE and op.results and op.results[0].type.is_block:
             count_elementwise(self.cost, op, op.results[0].type.numel)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from drkernel.sim.lower.plan import walk
 from drkernel.sim.ttir.ir import Function, Op, Region, Value
 
 FOREVER = 1 << 60
@@ -22,6 +23,9 @@ class Lifetimes:
         self._last: dict[int, int] = {}
         self._count = 0
         self._number(function.body, ())
+        for op in reversed(walk(function.body)):  # users come before what they use, so that nothing recurses
+            for value in op.results:
+                self._last[id(value)] = self.last(value)
 
     def _number(self, region: Region, loops: tuple[int, ...]) -> None:
         for block in region.blocks:
@@ -45,11 +49,10 @@ class Lifetimes:
 
     def last(self, value: Value) -> int:
         """The last position at which the value is read."""
-        key = id(value)
-        if key not in self._last:
-            self._last[key] = -1  # a loop's own values lead back here; the loop's end covers them
-            self._last[key] = max((self._use(value, user) for user in value.uses), default=-1)
-        return self._last[key]
+        known = self._last.get(id(value))
+        if known is not None:
+            return known
+        return max((self._use(value, user) for user in value.uses), default=-1)
 
     def _use(self, value: Value, user: Op) -> int:
         if user.name == "scf.while" or user.successors:
