@@ -145,8 +145,8 @@ class NastyPool(CountingPool):
         return nasty_verdict(request)
 
 
-def renderer(request, verdict):
-    return page(verdict, task=request.task, candidate=request.candidate, profile=None)
+def renderer(request, verdict, before, after):
+    return page(verdict, task=request.task, candidate=request.candidate, profile=None, before=before, after=after)
 
 
 def test_hostile_names_and_texts_are_escaped_on_every_page(serving):

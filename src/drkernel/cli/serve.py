@@ -99,8 +99,13 @@ def _application(
         rate=limits[2],
         grace_s=limits[3],
         device=device,
-        verdict_page=lambda request, verdict: page(
-            verdict, task=request.task, candidate=request.candidate, profile=request.settings.profile
+        verdict_page=lambda request, verdict, before, after: page(
+            verdict,
+            task=request.task,
+            candidate=request.candidate,
+            profile=request.settings.profile,
+            before=before,
+            after=after,
         ),
     )
 

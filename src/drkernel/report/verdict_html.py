@@ -34,11 +34,17 @@ def write_page(path: Path, verdict: Verdict, *, task: Task, candidate: str, prof
     path.write_text(page(verdict, task=task, candidate=candidate, profile=profile), encoding="utf-8")
 
 
-def page(verdict: Verdict, *, task: Task, candidate: str, profile: str | None) -> str:
-    """The page as text; the reference is shown at the size ``profile`` that it was graded at."""
+def page(
+    verdict: Verdict, *, task: Task, candidate: str, profile: str | None, before: str = "", after: str = ""
+) -> str:
+    """The page as text; the reference is shown at the size ``profile`` that it was graded at.
+
+    ``before`` and ``after`` are HTML that a caller adds at the top and before the sources.
+    """
     title = f"{verdict.task_id}: {verdict.status.replace('_', ' ')}"
     line = verdict.error.line if verdict.error else None
     body = [
+        before,
         f"<h1><span class='status {verdict.status}'>{escape(verdict.status.replace('_', ' '))}</span> "
         f"{escape(verdict.task_id)}</h1>",
         _figures(verdict),
@@ -46,6 +52,7 @@ def page(verdict: Verdict, *, task: Task, candidate: str, profile: str | None) -
         _findings(verdict.findings),
         profile_section("Device time of one call", verdict.profile),
         profile_section("The reference's device time", verdict.reference_profile),
+        after,
         f"<h2>Candidate</h2>{code_block(candidate, line)}",
         f"<details><summary>Reference</summary>{code_block(sized_reference(task, profile), None)}</details>",
         _printed(verdict),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -304,9 +305,10 @@ def _watch_routes(app: FastAPI, service: Service) -> None:
             "workers": [asdict(worker) for worker in service.everybody()],
             "draining": service.draining,
             "trouble": service.writer.trouble,
-            "recent": [
-                [round(at, 2), round(seconds, 3), status] for at, seconds, status in list(service.recent)[-500:]
-            ],
+            "queue": await service.queue(),
+            "history": service.history.rows(),
+            "now": time.time(),
+            "lease_s": service.lease_s,
         }
 
 

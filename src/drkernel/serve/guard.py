@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 OPEN_PATHS = frozenset({"/health", "/ready", "/login", "/static/watch.css", "/static/watch.js"})
@@ -20,7 +20,7 @@ SECURITY_HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
     "img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",
     "cache-control": "no-store",
 }
 
@@ -100,12 +100,14 @@ class Guard:
         else:
             await self.app(scope, _again(body, receive), guarded)
 
-    def _refuse(self, request: Request) -> JSONResponse | None:
+    def _refuse(self, request: Request) -> Response | None:
         path = request.scope["path"]
         foreign = self._foreign(request)
         if foreign is not None:
             return _error(403, foreign)
         if self.token is not None and path not in OPEN_PATHS and not self._authorised(request):
+            if request.method == "GET" and "text/html" in request.headers.get("accept", ""):
+                return RedirectResponse("/login", status_code=303)
             return _error(
                 401, "a bearer token is required: Authorization: Bearer TOKEN", {"www-authenticate": "Bearer"}
             )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import time
 from collections.abc import Callable
 from html import escape
 from importlib import resources
@@ -16,13 +17,16 @@ from urllib.parse import parse_qs
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
+from drkernel.gym.feedback import feedback
 from drkernel.gym.request import EvalRequest
 from drkernel.serve.guard import SECURITY_HEADERS
 from drkernel.serve.service import Service
+from drkernel.serve.store import Job
 from drkernel.verdict import Verdict
 
-VerdictPage = Callable[[EvalRequest, Verdict], str]
-"""makes the HTML page of a verdict; lies above this package, so it is handed in"""
+VerdictPage = Callable[[EvalRequest, Verdict, str, str], str]
+"""makes the HTML page of a verdict, with HTML at its top and before the sources; lies above this package, so it is
+handed in"""
 
 _TYPES = {"watch.css": "text/css", "watch.js": "text/javascript"}
 # job pages carry their style inside; scripts stay forbidden
@@ -31,6 +35,7 @@ _JOB_POLICY = SECURITY_HEADERS["content-security-policy"].replace("style-src 'se
 _LOGIN = """<!doctype html><html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1"><title>drkernel serve</title>
 <link rel="stylesheet" href="/static/watch.css"></head><body><h1>drkernel serve</h1>{message}
+<p>This service asks for its token.</p>
 <form method="post" action="/login"><input name="token" type="password" aria-label="token" autofocus>
 <button>enter</button></form></body></html>"""
 
@@ -84,14 +89,42 @@ def _job_page(app: FastAPI, service: Service, job_id: str) -> str | None:
     verdict = service.store.verdict(job_id)
     render: VerdictPage | None = app.state.verdict_page
     if verdict is not None and render is not None:
-        return render(request, verdict)
-    status = verdict.status if verdict is not None else job.state
+        told = escape(feedback(verdict, source=request.candidate))
+        after = f"<h2>Feedback to the model</h2><div class='scroll'><pre>{told}</pre></div>"
+        return render(request, verdict, _bar(job), after)
+    status = verdict.status if verdict is not None else {"leased": "running", "queued": "waiting"}.get(job.state, "")
+    refresh = "<meta http-equiv='refresh' content='2'>" if job.state in ("queued", "leased") else ""
     return (
-        "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
-        f"<title>{escape(job.task_id)}</title></head><body><h1>{escape(job.task_id)}: {escape(status)}</h1>"
-        f"<p>attempt {job.attempts}, client {escape(job.client)}</p>"
-        f"<pre>{escape(request.candidate)}</pre></body></html>"
+        f"<!doctype html><html lang='en'><head><meta charset='utf-8'>{refresh}"
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
+        f"<title>{escape(job.task_id)}</title><style>{_WAITING_STYLE}</style></head><body>{_bar(job)}"
+        f"<h1>{escape(job.task_id)}: {escape(status or job.state)}</h1>"
+        f"<h2>Candidate</h2><pre>{escape(request.candidate)}</pre></body></html>"
     )
+
+
+def _bar(job: Job) -> str:
+    """A line above a job: the way back, who asked when, how long it took."""
+    parts = [f"client {job.client}", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(job.submitted))]
+    if job.priority:
+        parts.append(f"priority {job.priority}")
+    if job.started is not None:
+        parts.append(f"waited {job.started - job.submitted:.2f} s")
+    if job.started is not None and job.finished is not None:
+        parts.append(f"ran {job.finished - job.started:.2f} s")
+    if job.attempts > 1:
+        parts.append(f"attempt {job.attempts}")
+    return (
+        f"<p class='dim'><a href='/'>all jobs</a> · {escape(' · '.join(parts))} · "
+        f"<a href='/jobs/{job.id}/source'>source</a> · <a href='/v1/jobs/{job.id}'>JSON</a></p>"
+    )
+
+
+_WAITING_STYLE = """
+:root { color-scheme: light dark; } .dim { color: #888; } h1 { font-size: 1.3rem; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+pre { overflow-x: auto; font: 13px/1.45 ui-monospace, monospace; }
+"""
 
 
 def _asset(name: str) -> str:

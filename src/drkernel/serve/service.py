@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from drkernel.gym.request import EvalRequest, Pool
+from drkernel.serve.history import History
 from drkernel.serve.store import Job, Store, StoreError, pack
 from drkernel.serve.writer import Writer
 from drkernel.verdict import CandidateError, Verdict
@@ -93,9 +94,11 @@ class Service:
         self.name = f"local-{os.getpid()}-{secrets.token_hex(3)}"
         self.workers: dict[str, WorkerInfo] = {}
         self.draining = False
-        self.recent: deque[tuple[float, float, str]] = deque(maxlen=2000)
-        """(finished at, seconds from submission, status) of the latest verdicts"""
+        self.history = History()
+        self._done_at: deque[float] = deque(maxlen=100_000)
         self.writer = Writer(store)
+        self._queue: list[dict[str, Any]] = []
+        self._queue_at = -1e9
         self._finished = asyncio.Condition()
         self._waiters: dict[str, asyncio.Event] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -113,6 +116,8 @@ class Service:
             log.info("took up %d jobs that were running when the service stopped", back)
         if self.slots and not isinstance(self.pool, GrowingPool):
             self.workers[self.name] = WorkerInfo(self.name, "local", self.slots)
+        for finished, latency, status in await asyncio.to_thread(self.store.finished_since, time.time() - 3600):
+            self.history.add(finished, latency, status)
         self._staff()
         self._task(self._keep_leases())
 
@@ -246,7 +251,8 @@ class Service:
             info.quarantined = info.quarantined or info.in_a_row >= self.quarantine_after
         if not again:
             now = time.time()
-            self.recent.append((now, now - job.submitted, verdict.status))
+            self._done_at.append(now)
+            self.history.add(now, now - job.submitted, verdict.status)
             await self._tell(job.id)
         return True
 
@@ -335,11 +341,17 @@ class Service:
     def throughput(self, seconds: float = 60.0) -> float:
         """Verdicts a second over the last ``seconds``."""
         since = time.time() - seconds
-        return sum(at >= since for at, _, _ in self.recent) / seconds
+        while self._done_at and self._done_at[0] < since - 60.0:
+            self._done_at.popleft()
+        return sum(at >= since for at in self._done_at) / seconds
 
     def latency(self) -> dict[str, float]:
-        """Median and 95th percentile of the latest verdicts, from submission, in seconds."""
-        values = sorted(seconds for _, seconds, _ in self.recent)
-        if not values:
-            return {}
-        return {"p50": values[len(values) // 2], "p95": values[min(len(values) - 1, int(0.95 * len(values)))]}
+        """Median and 95th percentile of seconds from submission to verdict, over the last five minutes."""
+        return self.history.latency()
+
+    async def queue(self) -> list[dict[str, Any]]:
+        """Clients with jobs that wait or run, the longest queue first; read at most once in two seconds."""
+        if time.monotonic() - self._queue_at > 2.0:
+            self._queue_at = time.monotonic()
+            self._queue = await asyncio.to_thread(self.store.queue)
+        return self._queue

@@ -417,6 +417,30 @@ class Store:
         rows = self._look("SELECT n FROM tally WHERE what = 'state' AND name = 'queued'")
         return int(rows[0][0]) if rows else 0
 
+    def finished_since(self, when: float, limit: int = 100_000) -> list[tuple[float, float, str]]:
+        """(finished, seconds from submission, status) of jobs done since ``when``, in order; the last ``limit``."""
+        rows = self._look(
+            "SELECT finished, finished - submitted, status FROM jobs WHERE state = 'done' AND sequence > "
+            "(SELECT n FROM tally WHERE what = 'sequence') - ? AND finished >= ? ORDER BY finished",
+            (limit, when),
+            scan=True,
+        )
+        return [(float(at), float(latency), str(status)) for at, latency, status in rows]
+
+    def queue(self) -> list[dict[str, Any]]:
+        """Clients with jobs that wait or run: how many of each, the highest priority, and since when one waits."""
+        found: dict[str, dict[str, Any]] = {}
+        waiting = (
+            "SELECT client, COUNT(*), MAX(priority), MIN(submitted) FROM jobs WHERE state = 'queued' GROUP BY client"
+        )
+        for client, n, priority, oldest in self._look(waiting, scan=True):
+            found[client] = {"client": client, "waiting": n, "running": 0, "priority": priority, "since": oldest}
+        running = "SELECT client, COUNT(*) FROM jobs WHERE state = 'leased' GROUP BY client"
+        for client, n in self._look(running, scan=True):
+            row = {"client": client, "waiting": 0, "running": 0, "priority": None, "since": None}
+            found.setdefault(client, row)["running"] = n
+        return sorted(found.values(), key=lambda row: (-row["waiting"], -row["running"], row["client"]))[:100]
+
     def prune(self, older_than_s: float) -> int:
         """Delete finished and cancelled jobs of that age; how many."""
         with self.transaction() as db:

@@ -1,6 +1,8 @@
 "use strict";
-// The page to watch: asks for the state every two seconds, and for the latest jobs when something finished.
+// The page to watch: asks for the state every two seconds, and for the latest jobs when something changed.
 const STATUSES = ["correct", "incorrect", "compile_error", "hack", "runtime_error", "timeout", "out_of_memory", "infra_error"];
+const STATES = { queued: "waiting", leased: "running", cancelled: "cancelled" };
+const SPAN_S = 1800, BIN_S = 30;
 const byId = (id) => document.getElementById(id);
 
 function element(tag, text, cls) {
@@ -10,15 +12,32 @@ function element(tag, text, cls) {
   return made;
 }
 
+function shape(tag, attributes, text) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+function seconds(value) {
+  if (value === undefined || value === null) return "–";
+  if (value < 1) return (1000 * value).toFixed(0) + " ms";
+  if (value < 120) return value.toFixed(value < 10 ? 1 : 0) + " s";
+  return value < 7200 ? (value / 60).toFixed(0) + " min" : (value / 3600).toFixed(1) + " h";
+}
+
+function ago(value, now) {
+  return value ? seconds(Math.max(0, now - value)) : "";
+}
+
 function figures(state) {
   const jobs = state.counts.state;
   const shown = [
-    ["waiting", jobs.queued || 0], ["running", jobs.leased || 0], ["done", jobs.done || 0],
-    ["verdicts a second", state.throughput.toFixed(1)],
-    ["median seconds", state.latency.p50 === undefined ? "–" : state.latency.p50.toFixed(2)],
-    ["95% within", state.latency.p95 === undefined ? "–" : state.latency.p95.toFixed(2) + " s"],
+    [jobs.queued || 0, "waiting"], [jobs.leased || 0, "running"], [jobs.done || 0, "done"],
+    [state.throughput.toFixed(1), "verdicts a second"],
+    [seconds(state.latency.p50), "median latency"], [seconds(state.latency.p95), "95% within"],
   ];
-  byId("figures").replaceChildren(...shown.map(([label, value]) => {
+  byId("figures").replaceChildren(...shown.map(([value, label]) => {
     const box = element("div");
     box.append(element("b", value), element("span", label));
     return box;
@@ -34,75 +53,167 @@ function mix(counts) {
     return part;
   }));
   byId("mix-legend").replaceChildren(...names.map((name) => {
-    const item = element("span");
-    item.append(element("i", undefined, "s" + STATUSES.indexOf(name)), `${name.replaceAll("_", " ")} ${counts[name]}`);
+    const item = element("span"), share = 100 * counts[name] / total;
+    item.append(element("i", undefined, "s" + STATUSES.indexOf(name)),
+      `${name.replaceAll("_", " ")} ${counts[name]} (${share < 1 ? "<1" : share.toFixed(0)}%)`);
     return item;
   }));
+  if (!names.length) byId("mix-legend").replaceChildren(element("span", "no verdict yet", "dim"));
 }
 
-function plot(id, values) {
-  const svg = byId(id);
-  const top = Math.max(...values, 1e-9);
-  const points = values.map((v, k) => `${(100 * k / Math.max(1, values.length - 1)).toFixed(2)},${(38 - 36 * v / top).toFixed(2)}`);
-  svg.querySelector("polyline").setAttribute("points", points.join(" "));
-  byId(id + "-top").textContent = `highest ${top < 10 ? top.toFixed(2) : top.toFixed(0)}`;
+// ---- the two plots over the last half hour: x in seconds before now, y from 0 to a round top
+
+function niceTop(value) {
+  const power = 10 ** Math.floor(Math.log10(Math.max(value, 1e-3)));
+  return [1, 2, 5, 10].find((k) => k * power >= value) * power;
 }
 
-function history(recent) {
-  const now = Date.now() / 1000, bins = new Array(60).fill(0);
-  for (const [at] of recent) {
-    const age = Math.floor((now - at) / 5);
-    if (age >= 0 && age < 60) bins[59 - age] += 1 / 5;
+function frame(id, top, label) {
+  const svg = byId(id), width = svg.clientWidth || 300, height = svg.clientHeight || 140;
+  const left = 44, bottom = 18, x = (age) => width - (width - left) * age / SPAN_S, y = (v) => 6 + (height - bottom - 6) * (1 - v / top);
+  svg.replaceChildren();
+  for (const share of [0, 0.5, 1]) {
+    svg.append(shape("line", { class: "grid", x1: left, x2: width, y1: y(share * top), y2: y(share * top) }),
+      shape("text", { x: left - 6, y: y(share * top) + 4, "text-anchor": "end" }, label(share * top)));
   }
-  plot("throughput", bins);
-  plot("latency", recent.slice(-200).map((row) => row[1]));
+  for (const minutes of [30, 20, 10, 0]) {
+    const anchor = minutes === 30 ? "start" : minutes ? "middle" : "end";
+    svg.append(shape("text", { x: x(60 * minutes), y: height - 3, "text-anchor": anchor }, minutes ? `-${minutes} min` : "now"));
+  }
+  return { svg, x, y };
 }
 
-function workers(list) {
-  byId("workers").replaceChildren(...list.map((worker) => {
-    const row = element("tr");
-    const quiet = Date.now() / 1000 - worker.seen > 60 && worker.kind === "remote";
-    const health = worker.quarantined ? "quarantined" : quiet ? "silent" : "well";
-    row.append(element("td", worker.name), element("td", worker.kind), element("td", worker.slots, "r"),
-      element("td", worker.done, "r"), element("td", worker.failed, "r"), element("td", health, health === "well" ? "" : "bad"));
+function binned(state) {
+  const bins = new Map();
+  for (const [start, count, failed, p50, p95] of state.history) {
+    const age = state.now - start;
+    if (age > SPAN_S) continue;
+    const at = Math.floor(start / BIN_S) * BIN_S;
+    const bin = bins.get(at) || { at, count: 0, failed: 0, p50: 0, p95: 0 };
+    bin.p50 = (bin.p50 * bin.count + p50 * count) / (bin.count + count); // of the ten-second medians, weighted
+    bin.p95 = Math.max(bin.p95, p95);
+    bin.count += count;
+    bin.failed += failed;
+    bins.set(at, bin);
+  }
+  return [...bins.values()].sort((a, b) => a.at - b.at);
+}
+
+function plots(state) {
+  const bins = binned(state), most = Math.max(...bins.map((bin) => bin.count / BIN_S), 0);
+  const rate = frame("throughput", niceTop(most), (v) => String(+v.toPrecision(2)));
+  for (const bin of bins) {
+    const right = rate.x(Math.max(0, state.now - bin.at - BIN_S)), left = rate.x(Math.min(SPAN_S, state.now - bin.at));
+    for (const [cls, count] of [["bar", bin.count], ["bar failed", bin.failed]]) {
+      if (!count) continue;
+      const y = rate.y(count / BIN_S);
+      rate.svg.append(shape("rect", { class: cls, x: left, width: Math.max(1, right - left - 1), y, height: rate.y(0) - y }));
+    }
+  }
+  byId("throughput-note").textContent = `bins of ${BIN_S} s, highest ${+most.toPrecision(2)}; red: infrastructure errors`;
+  const slowest = Math.max(...bins.map((bin) => bin.p95), 0);
+  const wait = frame("latency", niceTop(slowest), (v) => seconds(v));
+  for (const name of ["p95", "p50"]) {
+    const points = bins.map((bin) => [wait.x(Math.max(0, state.now - bin.at - BIN_S / 2)), wait.y(bin[name])]);
+    if (points.length === 1) points.push([points[0][0] + 2, points[0][1]]);
+    wait.svg.append(shape("polyline", { class: name, points: points.map((p) => p.map((v) => v.toFixed(1)).join()).join(" ") }));
+  }
+  byId("latency-note").textContent = "strong: median, pale: 95th percentile";
+}
+
+function health(worker, state) {
+  if (worker.quarantined) return ["quarantined", "bad"];
+  if (worker.lost) return ["lost", "bad"];
+  if (worker.kind === "remote" && state.now - worker.seen > state.lease_s) return ["silent " + ago(worker.seen, state.now), "warn"];
+  if (worker.in_a_row) return [`${worker.in_a_row} failures in a row`, "warn"];
+  return ["well", "well"];
+}
+
+function workers(state) {
+  byId("workers").replaceChildren(...state.workers.map((worker) => {
+    const row = element("tr"), [text, cls] = health(worker, state), name = element("td", worker.name, "name");
+    name.title = worker.name;
+    const cell = element("td", text, cls);
+    cell.title = worker.note;
+    row.append(name, element("td", worker.kind, "wide"), element("td", worker.slots, "r wide"), element("td", worker.done, "r"),
+      element("td", worker.failed, "r"), cell);
     return row;
   }));
+  if (!state.workers.length) empty("workers", 6, "no worker has joined: drkernel worker URL");
+}
+
+function empty(id, columns, text) {
+  const row = element("tr"), cell = element("td", text, "dim");
+  cell.colSpan = columns;
+  row.append(cell);
+  byId(id).replaceChildren(row);
+}
+
+function queue(state) {
+  byId("queue").replaceChildren(...state.queue.slice(0, 12).map((line) => {
+    const row = element("tr"), name = element("td", line.client, "name");
+    name.title = line.client;
+    row.append(name, element("td", line.waiting, "r"), element("td", line.running, "r"), element("td", ago(line.since, state.now), "r"));
+    return row;
+  }));
+  if (!state.queue.length) empty("queue", 4, "nobody waits");
+}
+
+function wish() {
+  const query = new URLSearchParams();
+  if (byId("task").value) query.set("task", byId("task").value);
+  if (byId("status").value) query.set("status", byId("status").value);
+  return query;
 }
 
 async function jobs() {
-  const query = new URLSearchParams({ limit: "50" });
-  if (byId("task").value) query.set("task", byId("task").value);
-  if (byId("status").value) query.set("status", byId("status").value);
+  const query = wish();
+  query.set("limit", "50");
   const answer = await fetch("/v1/jobs?" + query);
   if (!answer.ok) return;
-  const rows = (await answer.json()).jobs;
+  const rows = (await answer.json()).jobs, today = new Date().toDateString();
   byId("jobs").replaceChildren(...rows.map((job) => {
-    const row = element("tr"), cell = element("td"), link = element("a", job.task_id);
+    const row = element("tr"), cell = element("td", undefined, "name"), link = element("a", job.task_id);
     link.href = "/jobs/" + encodeURIComponent(job.id);
+    link.title = job.task_id;
     cell.append(link);
-    const seconds = job.finished && job.submitted ? (job.finished - job.submitted).toFixed(2) : "";
-    row.append(cell, element("td", (job.status || job.state).replaceAll("_", " "), "status " + (job.status || "")),
-      element("td", job.device), element("td", job.client), element("td", seconds, "r"),
-      element("td", new Date(job.submitted * 1000).toLocaleTimeString()));
+    const took = job.finished ? seconds(job.finished - job.submitted) : "", when = new Date(job.submitted * 1000);
+    row.append(element("td", (job.status || STATES[job.state] || job.state).replaceAll("_", " "), "status " + (job.status || "")), cell,
+      element("td", job.device, "wide"), element("td", job.client, "wide"), element("td", took, "r"),
+      element("td", when.toDateString() === today ? when.toTimeString().slice(0, 8) : when.toISOString().slice(0, 16).replace("T", " "), "r wide"));
     return row;
   }));
+  if (!rows.length) empty("jobs", 6, "no job matches");
 }
 
-let seen = -1;
+let seen = "";
 async function tick() {
   try {
     const answer = await fetch("/v1/state");
     if (answer.status === 401) { location.href = "/login"; return; }
     const state = await answer.json();
-    figures(state); mix(state.counts.status); history(state.recent); workers(state.workers);
+    figures(state); mix(state.counts.status); plots(state); workers(state); queue(state);
     byId("live").textContent = state.draining ? "shutting down" : "live";
-    const total = Object.values(state.counts.state).reduce((a, b) => a + b, 0) + (state.counts.state.done || 0);
-    if (total !== seen) { seen = total; await jobs(); }
+    byId("trouble").hidden = !state.trouble;
+    byId("trouble").textContent = state.trouble || "";
+    const now = JSON.stringify(state.counts);
+    if (now !== seen) { seen = now; await jobs(); }
   } catch (error) {
     byId("live").textContent = "no answer from the service";
   }
 }
 
-byId("search").addEventListener("submit", (event) => { event.preventDefault(); jobs(); });
+function searched(event) {
+  if (event) event.preventDefault();
+  history.replaceState(null, "", "/?" + wish());
+  jobs();
+}
+
+const asked = new URLSearchParams(location.search);
+byId("task").value = asked.get("task") || "";
+byId("status").value = asked.get("status") || "";
+byId("search").addEventListener("submit", searched);
+byId("status").addEventListener("change", () => searched());
+byId("search").addEventListener("reset", () => setTimeout(searched, 0));
 tick();
 setInterval(tick, 2000);
