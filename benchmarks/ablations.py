@@ -220,7 +220,7 @@ def write_page(args: argparse.Namespace, cells: dict[str, dict[int, Cell]]) -> N
     """``ablations.md``: how it was made, what holds for all runs, a section a comparison."""
     starts = [row["before"] for row in cells["trloo"].values()]
     start = ", ".join(f"{value:.0f}" for value in starts)
-    bases = " ".join(f"--base {base}" for base in args.base)
+    bases = " ".join(f"--base runs/{base.name}" for base in args.base)
     from_ = "one cold start each" if len(args.base) > 1 else "one cold start for all"
     page = [
         "# The paper's findings in miniature",
