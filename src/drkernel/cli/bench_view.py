@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from drkernel.cli.model_options import printable
 from drkernel.solve.meter import money
 from drkernel.solve.metrics import baseline_name
 
@@ -54,7 +56,7 @@ class LiveBench:
             return
         self.bar.advance(self.line)
         if not self.quiet and not self.terminal:
-            detail = f" ({row.detail})" if row.detail else ""
+            detail = f" ({printable(row.detail)})" if row.detail else ""
             print(f"{row.task_id} sample {row.sample}: ended by {row.end}{detail}", file=sys.stderr)
 
     def __enter__(self) -> LiveBench:
@@ -81,7 +83,7 @@ def show(summary: dict[str, Any], config: BenchConfig, prepared: Prepared, direc
         console.print(f"[dim]{terms_of(summary)}[/]\n", soft_wrap=True)
         console.print(details_table(summary))
     for reason, count in summary["incomplete_because"].items():
-        console.print(f"[bold red]{count} trajectories are missing:[/] {reason}", soft_wrap=True)
+        console.print(f"[bold red]{count} trajectories are missing:[/] {escape(printable(reason))}", soft_wrap=True)
     console.print(f"[dim]{directory}/report.html, summary.json[/]", soft_wrap=True)
 
 

@@ -51,6 +51,11 @@ def fail(command: str, message: str) -> NoReturn:
     raise SystemExit(USAGE)
 
 
+def printable(text: str) -> str:
+    """Text of a model, an endpoint or a candidate without what would steer the terminal."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
 def plain(error: Exception) -> str:
     """A validation error as one line an option; others as they are."""
     from pydantic import ValidationError

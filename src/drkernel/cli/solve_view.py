@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from drkernel.cli.model_options import printable
 from drkernel.report.solve import in_short
 from drkernel.solve.meter import money
 
@@ -52,8 +53,8 @@ class LiveSolve:
             if isinstance(row, Attempt):
                 self.console.print(*(cell for cell in self._cells(row) if cell), sep="  ", soft_wrap=True)
             else:
-                detail = f": {row.detail}" if row.detail else ""
-                self.console.print(f"ended by {row.end}{detail}")
+                detail = f": {printable(row.detail)}" if row.detail else ""
+                self.console.print(f"ended by {row.end}{detail}", markup=False, soft_wrap=True)
 
     def __enter__(self) -> LiveSolve:
         if self.terminal and not self.quiet:
@@ -73,7 +74,7 @@ class LiveSolve:
         usage = self.meter.spending.usage
         cost = "" if self.meter.dollars is None else ", " + money(self.meter.dollars)
         if self.end is not None:
-            state = f"; ended by {self.end.end} {self.end.detail}".rstrip()
+            state = f"; ended by {self.end.end} {printable(self.end.detail)}".rstrip()
         else:
             state = f"; turn {self._turn()} under way for {time.monotonic() - self.since:.0f} s" if self.live else ""
         caption = f"{usage.total:,} tokens{cost}, {self.meter.minutes:.1f} minutes{state}"
@@ -110,7 +111,7 @@ def what_happened(attempt: Attempt) -> str:
     """The decisive fact in a few words, safe for the terminal; empty for a correct answer, whose row says it all."""
     from rich.markup import escape
 
-    return "" if attempt.verdict.is_correct else escape(in_short(attempt.verdict)[:90])
+    return "" if attempt.verdict.is_correct else escape(printable(in_short(attempt.verdict))[:90])
 
 
 def show(result: dict[str, Any], tried: Sequence[Verified]) -> None:

@@ -1,0 +1,84 @@
+"""The pages of bench and solve: what they say, and that nothing a model writes becomes part of them."""
+
+import asyncio
+import re
+
+import pytest
+from solve_fakes import FunctionModel, TextPool, answer, make_tasks
+
+from drkernel.cli.solve_view import what_happened
+from drkernel.report.bench import write_bench_report
+from drkernel.report.solve import write_solve_report
+from drkernel.solve.bench import BenchConfig, BenchRun, read_bench
+from drkernel.solve.meter import Meter, Prices
+from drkernel.solve.prompt import Prompts
+from drkernel.solve.refine import ContextConfig, RefineConfig
+from drkernel.solve.verify import verify
+
+EVIL = "</pre></details><script>alert(1)</script><img src=x onerror=alert(2)>\x1b]0;title\x07"
+
+
+def play(directory, function, kind="bench", tasks=1, **refine):
+    """A run of the fakes, and its config."""
+    model = FunctionModel(function)
+    model.name = f"m {EVIL}"
+    prices = Prices(prompt=1000, completion=1000)
+    config = BenchConfig(kind=kind, model=model.name, tasks=EVIL, refine=RefineConfig(**refine), prices=prices)
+    with BenchRun(directory, config, make_tasks(tasks), Prompts.load("full")) as run:
+        asyncio.run(run.run(Meter(model, prices=prices), TextPool()))
+    return read_bench(directory)
+
+
+def text_of(page):
+    return " ".join(re.sub(r"<[^>]*>", " ", page.read_text()).split())
+
+
+@pytest.mark.parametrize("kind", ["bench", "solve"])
+def test_nothing_that_a_model_writes_becomes_part_of_the_page(tmp_path, kind):
+    def function(call):
+        return [EVIL, answer(f"BROKEN # {EVIL}"), answer(f"WRONG # {EVIL}"), answer(1.5, EVIL)][call.turn - 1]
+
+    play(tmp_path, function, kind, turns=4)
+    page = (write_bench_report if kind == "bench" else write_solve_report)(tmp_path).read_text()
+    assert "<script" not in page and "<img" not in page and "&lt;script&gt;" in page
+    assert "http" not in page  # self-contained
+
+
+def test_the_terminal_is_not_steered_by_an_answer(tmp_path):
+    _, _, state = play(tmp_path, lambda call: EVIL + "\n```cpp\x1b[2J\nx\n```", turns=1)
+    (attempt,) = state.turns(("t/0", 0))
+    assert what_happened(attempt).isprintable()
+
+
+def test_a_bench_page_explains_its_verdicts_and_counts(tmp_path):
+    speeds = {"t/0": 1.5, "t/1": "WRONG", "t/2": "HACK", "t/3": "BROKEN"}
+    play(tmp_path, lambda call: answer(speeds[call.task_id]), tasks=4, turns=2)
+    text = text_of(write_bench_report(tmp_path))
+    assert "4 tasks, 1 sample each, 2 turns" in text and "Every time on this page is modelled" in text
+    for words in ("correct 1 2 right on every call", "hack 1 2 looked right but did not do the work",
+                  "incorrect 1 2 ran, but an output was wrong", "runtime error 1 2 raised an exception"):  # fmt: skip
+        assert words in text
+    assert "no_custom_kernel" in text and "25.0% correct (best turn)" in text and "$" in text
+
+
+def test_a_search_page_says_how_it_went_and_why_it_ended(tmp_path):
+    speeds = (1.1, "WRONG", 2.5)
+    config, tasks, state = play(
+        tmp_path,
+        lambda call: answer(speeds[call.turn - 1]),
+        "solve",
+        turns=9,
+        target=2.0,
+        context=ContextConfig(keep=2),
+    )
+    tried = asyncio.run(verify(tasks[0], state.turns(("t/0", 0)), config.refine.settings, TextPool()))
+    text = text_of(write_solve_report(tmp_path, tried))
+    assert "made 3 attempts" in text and "2.50× as fast as eager PyTorch (modelled)" in text
+    assert "cut to the best 2 so far. It stopped because the target speedup was reached." in text
+    assert text == text_of(write_solve_report(tmp_path))  # made again from what is kept
+
+
+def test_a_search_without_a_correct_attempt_says_so(tmp_path):
+    play(tmp_path, lambda call: answer("WRONG"), "solve", turns=2)
+    text = text_of(write_solve_report(tmp_path))
+    assert "No attempt was correct." in text and "It made all the turns it was given." in text
