@@ -55,6 +55,15 @@ def test_other_terms_in_the_same_directory_are_refused(run):
     assert "refine.turns 2 there, 3 here" in done.stderr and "Traceback" not in done.stderr
 
 
+def test_a_model_may_be_called_otherwise_and_then_move(run):
+    (run / "moved.jsonl").write_text((run / "replies.jsonl").read_text())
+    drkernel(*bench_arguments(out="n", **{"model-name": "mine"}), cwd=run)
+    done = drkernel(*bench_arguments(out="n", model="script:moved.jsonl", **{"model-name": "mine"}), cwd=run)
+    assert "3 of 3 trajectories are there already" in done.stderr and "mine on builtin/level1" in done.stdout
+    done = drkernel(*bench_arguments(out="r", model="script:moved.jsonl"), cwd=run, code=2)
+    assert "model 'script:replies.jsonl' there, 'script:moved.jsonl' here" in done.stderr
+
+
 def test_a_model_that_runs_out_of_replies_leaves_a_run_that_is_not_complete(run):
     (run / "short.jsonl").write_text(json.dumps({"reply": "No.", "turn": 1}) + "\n")
     done = drkernel(*bench_arguments(model="script:short.jsonl", out="short"), cwd=run, code=1)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from drkernel.cli import model_options as options
+from drkernel.cli.pools import POOL_HELP, check_pool, http_pool
 
 if TYPE_CHECKING:
     from drkernel.solve.bench import BenchConfig, BenchRun
@@ -69,6 +70,7 @@ def bench(
     judge_seed: Annotated[int | None, typer.Option(help="repeatable verdicts (default: secret seeds)")] = None,
     prompts: options.PromptSet = "full",
     base_url: options.BaseUrl = None,
+    model_name: options.ModelName = None,
     key_env: options.KeyEnv = None,
     temperature: options.Temperature = 1.0,
     top_p: options.TopP = None,
@@ -88,6 +90,7 @@ def bench(
     budget_minutes: options.BudgetMinutes = None,
     cache: options.Cache = None,
     slots: Annotated[int | None, typer.Option(min=1, help="evaluations at once (default: one a core)")] = None,
+    pool: Annotated[str | None, typer.Option(help=POOL_HELP)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the summary as JSON and nothing else")] = False,
 ) -> None:
     """Parse, run, print."""
@@ -105,8 +108,10 @@ def bench(
     spec = _describe(tasks, level=level, tag=tag, match=match, limit=limit, precision=precision, scale=scale,
                      all_tasks=all_tasks or None)  # fmt: skip
     try:
+        check_pool(pool)
         sampling = options.make_sampling(temperature, top_p, max_tokens, seed, extra)
         client = open_model(model, base_url=base_url, key_env=key_env, sampling=sampling, timeout=timeout)
+        client.name = model_name or client.name
         directory = out or Path("runs") / ("bench-" + _slug(model))
         texts = Prompts.load(prompts)
         prepared = _kept_tasks(directory, spec)
@@ -133,7 +138,7 @@ def bench(
         budget = Budget(tokens=budget_tokens, dollars=budget_dollars, minutes=budget_minutes)
         with BenchRun(directory, config, prepared.tasks, texts) as run:
             meter = options.make_meter(client, cache or directory / "replies.sqlite", limits, config.prices, budget)
-            summary = _run(run, meter, slots, quiet=as_json)
+            summary = _run(run, meter, slots, pool, quiet=as_json)
     except (ConfigError, ValidationError) as error:
         options.fail("bench", options.plain(error))
     except KeyboardInterrupt:
@@ -196,16 +201,18 @@ def _prepare(chosen: dict[str, Any], terms: dict[str, Any], quiet: bool) -> Prep
     return prepared
 
 
-def _run(run: BenchRun, meter: Meter, slots: int | None, quiet: bool) -> dict[str, Any]:
+def _run(run: BenchRun, meter: Meter, slots: int | None, pool_url: str | None, quiet: bool) -> dict[str, Any]:
     """The run with a progress line; Ctrl-C leaves a summary of what is there."""
     from drkernel.cli.bench_view import LiveBench
     from drkernel.gym.pool import LocalPool
 
     async def play() -> dict[str, Any]:
-        pool = LocalPool(slots=slots)
+        pool = LocalPool(slots=slots) if pool_url is None else http_pool(pool_url)
+        # enough turns under way that both the model and the judges are busy
+        at_once = meter.limits.concurrency + (2 * pool.slots if isinstance(pool, LocalPool) else 64)
         try:
             with LiveBench(run, meter, quiet=quiet) as live:
-                return await run.run(meter, pool, at_once=meter.limits.concurrency + 2 * pool.slots, progress=live)
+                return await run.run(meter, pool, at_once=at_once, progress=live)
         finally:
             await pool.close()
             await meter.close()

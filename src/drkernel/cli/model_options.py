@@ -22,6 +22,12 @@ Model = Annotated[str, typer.Option(help="openai:NAME, hf:PATH, command:PROGRAM 
 BaseUrl = Annotated[
     str | None, typer.Option(help="address of an OpenAI-compatible endpoint, e.g. http://localhost:8000/v1")
 ]
+ModelName = Annotated[
+    str | None,
+    typer.Option(
+        help="what the run and the cache call the model (default: --model with its address, which binds both)"
+    ),
+]
 KeyEnv = Annotated[str | None, typer.Option(help="environment variable with the key (default: OPENAI_API_KEY)")]
 Temperature = Annotated[float | None, typer.Option(min=0, help="of the answers; a negative number is refused")]
 TopP = Annotated[float | None, typer.Option(help="nucleus of the answers")]

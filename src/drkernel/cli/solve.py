@@ -63,6 +63,7 @@ def solve(
     deadline: Annotated[float, typer.Option(help="seconds until a candidate is stopped")] = 60.0,
     prompts: options.PromptSet = "full",
     base_url: options.BaseUrl = None,
+    model_name: options.ModelName = None,
     key_env: options.KeyEnv = None,
     temperature: options.Temperature = 1.0,
     top_p: options.TopP = None,
@@ -99,6 +100,7 @@ def solve(
     try:
         sampling = options.make_sampling(temperature, top_p, max_tokens, seed, extra)
         client = open_model(model, base_url=base_url, key_env=key_env, sampling=sampling, timeout=timeout)
+        client.name = model_name or client.name
         sized = options.default_profile(device, profile)
         task = _task(reference, precision, device, sized, scale)
         texts = Prompts.load(prompts)
