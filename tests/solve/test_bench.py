@@ -234,4 +234,5 @@ def test_killed_twice_and_resumed_gives_the_table_of_an_uninterrupted_run(tmp_pa
         # only what was on the wire when the process died can be charged twice: at most the requests at once
         assert len(endpoint.served) <= 60 + 2 * 4
     whole, resumed = (json.loads((tmp_path / name / "summary.json").read_text()) for name in ("whole", "cut"))
+    assert 0 < whole["answers_without_code"] < 20
     assert resumed == whole and whole["answers"] == 60 and whole["incomplete"] == 0

@@ -32,7 +32,7 @@ class LiveBench:
         total = len(run.tasks) * run.config.samples
         done = sum(run.state.complete((t.id, s)) for t in run.tasks for s in range(run.config.samples))
         columns = (
-            TextColumn("trajectories"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+            TextColumn("trajectories"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn(),
             TextColumn("{task.description}"),
         )  # fmt: skip
         self.bar = Progress(*columns, console=Console(stderr=True), disable=quiet or not self.terminal)
@@ -131,7 +131,8 @@ def details_table(summary: dict[str, Any]) -> Table:
     shares += [f"{percent(hacks['ever']['value'])} of trajectories at some turn"]
     table.add_row("cheating", ", ".join(shares) + (f": {kinds}" if kinds else ""))
     table.add_row("last turns", _counts(summary["status_last"]))
-    table.add_row("all answers", _counts(summary["status_all"]))
+    empty = f"; {summary['answers_without_code']} without code" if summary["answers_without_code"] else ""
+    table.add_row("all answers", _counts(summary["status_all"]) + empty)
     usage = summary["usage"]
     about = "about " if usage["estimated"] else ""
     parts = [f"{about}{usage['prompt']:,} read ({usage['cached']:,} cached)", f"{about}{usage['completion']:,} written"]

@@ -282,6 +282,7 @@ def summary_of(config: BenchConfig, tasks: Sequence[str], state: BenchState) -> 
         "incomplete_because": _reasons(missing, state),
         "left_out": len(config.left_out),
         "usage": usage.model_dump(),
+        "answers_without_code": sum(attempt.code is None for attempt in made),
         "cut_off_answers": sum(attempt.reply.finish == "length" for attempt in made),
         "dollars": None if config.prices is None else config.prices.cost(usage),
         "grading_seconds": sum(attempt.verdict.seconds for attempt in made),
