@@ -76,3 +76,9 @@ def test_import_is_fast_and_pulls_in_no_torch():
     code += "print(time.perf_counter() - t, 'torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert out[1] == "False"
+
+
+def test_test_modules_have_names_of_their_own() -> None:
+    """pytest imports them by bare name: two of one name cannot be collected together."""
+    names = [path.name for path in Path(__file__).parent.rglob("*.py") if "corpus" not in path.parts and path.name != "conftest.py"]
+    assert sorted(set(names)) == sorted(names)
