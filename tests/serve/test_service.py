@@ -158,7 +158,7 @@ def test_remote_workers_join_and_a_dead_one_loses_nothing(serving, store):
     assert asyncio.run(work("doomed", 1.0, CountingPool(delay=60))) == 0
     assert store.counts()["state"] == {"leased": 2, "queued": 4}
     done = {}
-    thread = threading.Thread(target=lambda: done.update(n=asyncio.run(work("able", 6.0, CountingPool()))))
+    thread = threading.Thread(target=lambda: done.update(n=asyncio.run(work("able", 3.0, CountingPool()))))
     thread.start()
     deadline = time.time() + 20
     while store.counts()["state"].get("done") != 6 and time.time() < deadline:

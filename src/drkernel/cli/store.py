@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -40,28 +42,15 @@ def export(
     """
     if out.suffix not in (".jsonl", ".parquet"):
         _usage(f"{out}: the name must end in .jsonl or .parquet")
-    rows = []
-    with _open(store) as opened:
-        for job in reversed(opened.find(state="done", status=status, task=task, limit=1 << 31)):
-            request, verdict = opened.request(job.id), opened.verdict(job.id)
-            assert request is not None and verdict is not None
-            rows.append(
-                {
-                    "id": job.id, "task_id": job.task_id, "device": job.device, "client": job.client,
-                    "submitted": job.submitted, "finished": job.finished, "status": job.status,
-                    "speedup": verdict.speedup.value if verdict.speedup else None, "coverage": verdict.coverage,
-                    "candidate": request.candidate, "reference": request.task.reference,
-                    "request": request.model_dump_json(), "verdict": verdict.model_dump_json(),
-                }
-            )  # fmt: skip
     temporary = out.with_name(out.name + ".tmp")
     try:
-        _write(temporary, rows, parquet=out.suffix == ".parquet")
+        with _open(store) as opened:
+            count = _write(temporary, _rows(opened, status, task), parquet=out.suffix == ".parquet")
         os.replace(temporary, out)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         _usage(f"cannot write {out}: {error}")
-    print(f"{out}: {len(rows)} jobs")
+    print(f"{out}: {count} jobs")
 
 
 @app.command()
@@ -73,17 +62,50 @@ def prune(
         print(f"{opened.prune(days * 86400)} jobs deleted")
 
 
-def _write(path: Path, rows: list[dict[str, Any]], parquet: bool) -> None:
+def _rows(opened: Any, status: str | None, task: str | None) -> Iterator[dict[str, Any]]:
+    """Finished jobs in the order of finishing, read in portions: a store may be larger than memory."""
+    last = 0
+    while jobs := opened.finished_after(last):
+        last = jobs[-1].sequence
+        for job in jobs:
+            if status not in (None, job.status) or (task or "") not in job.task_id:
+                continue
+            request, verdict = opened.request(job.id), opened.verdict(job.id)
+            if request is None or verdict is None:  # pruned since
+                continue
+            yield {
+                "id": job.id, "task_id": job.task_id, "device": job.device, "client": job.client,
+                "submitted": job.submitted, "finished": job.finished, "status": job.status,
+                "speedup": verdict.speedup.value if verdict.speedup else None, "coverage": verdict.coverage,
+                "candidate": request.candidate, "reference": request.task.reference,
+                "request": request.model_dump_json(), "verdict": verdict.model_dump_json(),
+            }  # fmt: skip
+
+
+def _write(path: Path, rows: Iterator[dict[str, Any]], parquet: bool) -> int:
+    """The rows as a file; how many."""
+    count = 0
     if not parquet:
         with path.open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(row) + "\n" for row in rows)
-        return
+            for count, row in enumerate(rows, 1):  # noqa: B007
+                file.write(json.dumps(row) + "\n")
+        return count
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
         _usage("parquet needs pyarrow: pip install 'drkernel[data]', or export to .jsonl")
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    numbers = {"submitted", "finished", "speedup", "coverage"}
+    names = (
+        "id", "task_id", "device", "client", "submitted", "finished", "status", "speedup", "coverage", "candidate",
+        "reference", "request", "verdict",
+    )  # fmt: skip
+    schema = pyarrow.schema([(name, pyarrow.float64() if name in numbers else pyarrow.string()) for name in names])
+    with pyarrow.parquet.ParquetWriter(path, schema) as writer:
+        while portion := list(itertools.islice(rows, 1000)):
+            writer.write_table(pyarrow.Table.from_pylist(portion, schema=schema))
+            count += len(portion)
+    return count
 
 
 def _open(path: Path) -> Any:

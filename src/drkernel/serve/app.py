@@ -33,8 +33,8 @@ from drkernel.serve.protocol import (
     SubmitAnswer,
     SubmitBody,
 )
-from drkernel.serve.service import Service
-from drkernel.serve.store import Job, StoreError
+from drkernel.serve.service import Draining, Service
+from drkernel.serve.store import Job, QueueFull, StoreError
 
 JobId = Annotated[str, Path(pattern="^[0-9a-f]{1,64}$", description="24 hexadecimal digits")]
 
@@ -95,17 +95,36 @@ def make_app(
     app.add_middleware(Guard, token=token, max_body=max_body, rate=rate, body_s=body_s)
     app.state.service, app.state.token, app.state.verdict_page = service, token, verdict_page
 
-    @app.exception_handler(StoreError)
-    async def store_trouble(_: Request, error: Exception) -> JSONResponse:
-        full = isinstance(error, StoreError) and error.full
-        return JSONResponse({"detail": str(error)}, status_code=507 if full else 503, headers={"retry-after": "5"})
-
-    _job_routes(app, service, max_queue)
+    service.max_queue = max_queue
+    _refusals(app, service)
+    _job_routes(app, service)
     _worker_routes(app, service)
     _watch_routes(app, service)
     add_kernelgym(app, service, device)
     pages.add_pages(app, service)
     return app
+
+
+def _refusals(app: FastAPI, service: Service) -> None:
+    """Answers to what cannot be accepted; all say when to ask again."""
+
+    def refusal(error: Exception, status: int, seconds: float) -> JSONResponse:
+        return JSONResponse(
+            {"detail": str(error)}, status_code=status, headers={"retry-after": str(max(1, round(seconds)))}
+        )
+
+    @app.exception_handler(StoreError)
+    async def store_trouble(_: Request, error: Exception) -> JSONResponse:
+        return refusal(error, 507 if isinstance(error, StoreError) and error.full else 503, 5)
+
+    @app.exception_handler(Draining)
+    async def draining(_: Request, error: Exception) -> JSONResponse:
+        return refusal(error, 503, 10)
+
+    @app.exception_handler(QueueFull)
+    async def queue_full(_: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, QueueFull)
+        return refusal(error, 429, min(60.0, error.waiting / max(service.throughput(), 1.0) / 4))
 
 
 def view(service: Service, job: Job, *, with_verdict: bool = True) -> bytes:
@@ -120,13 +139,12 @@ def answer(jobs: list[bytes]) -> Response:
     return Response(b'{"jobs": [' + b", ".join(jobs) + b"]}", media_type="application/json")
 
 
-def _job_routes(app: FastAPI, service: Service, max_queue: int) -> None:
+def _job_routes(app: FastAPI, service: Service) -> None:
     router = APIRouter(route_class=_remembering(service))
 
     @router.post("/v1/jobs", response_model=SubmitAnswer, status_code=200, tags=["jobs"], responses=REFUSALS)
     async def submit(body: Annotated[SubmitBody, examples.SUBMIT], request: Request) -> Response:
         """Accept evaluations durably. With ``wait_s`` the answer comes when they are done, or after so long."""
-        admit(service, len(body.requests), max_queue)
         client = request.headers.get("x-client", request.client.host if request.client else "?")[:80]
         ids = await service.submit(body.requests, client=client, priority=body.priority, fresh=body.fresh)
         end = asyncio.get_running_loop().time() + body.wait_s
@@ -174,16 +192,6 @@ def _job_routes(app: FastAPI, service: Service, max_queue: int) -> None:
         header = request.headers.get("last-event-id", "")
         last = after if after is not None else int(header) if header.isdigit() else None
         return StreamingResponse(_stream(service, request, last), media_type="text/event-stream")
-
-
-def admit(service: Service, count: int, max_queue: int) -> None:
-    """Refuse ``count`` new jobs when the service shuts down or the queue is full; the answer says when to ask again."""
-    if service.draining:
-        raise HTTPException(503, "the service is shutting down", {"retry-after": "10"})
-    waiting = service.store.waiting()
-    if waiting + count > max_queue:
-        seconds = max(1, round(waiting / max(service.throughput(), 1.0) / 4))
-        raise HTTPException(429, f"{waiting} jobs are waiting", {"retry-after": str(min(seconds, 60))})
 
 
 def _remembering(service: Service) -> type[APIRoute]:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from typing import Any, TypeVar
 
 import httpx
 
 from drkernel.gym.request import EvalRequest
 from drkernel.serve.protocol import MAX_BATCH, JobView, SubmitAnswer, SubmitBody
 from drkernel.verdict import CandidateError, Verdict
+
+T = TypeVar("T")
+Progress = Callable[[int, int], None] | bool | None
+"""a function that is told (done, all), True for a bar, or nothing"""
 
 _JSON = {"content-type": "application/json"}
 _PASSING = (408, 429, 502, 503, 504, 507)
@@ -119,40 +125,70 @@ class AsyncClient:
         """Cancel a waiting job."""
         return bool((await self.call("DELETE", f"/v1/jobs/{job_id}"))["cancelled"])
 
-    async def evaluate(self, request: EvalRequest, *, priority: int = 0, fresh: bool = False) -> Verdict:
-        """Submit and wait for the verdict, however long it takes."""
-        (job,) = await self.submit([request], priority=priority, fresh=fresh, wait_s=20.0)
-        while job.verdict is None:
-            if job.state == "cancelled":
-                raise ServiceError(f"job {job.id} was cancelled")
-            job = await self.get(job.id, wait_s=20.0)
-        return job.verdict
+    async def evaluate(
+        self, request: EvalRequest, *, priority: int = 0, fresh: bool = False, timeout_s: float | None = None
+    ) -> Verdict:
+        """Submit and wait for the verdict, however long it takes or ``timeout_s`` seconds.
+
+        Raises:
+            ServiceError: refused, not reachable, or cancelled.
+            TimeoutError: not done in time; the job goes on, and the same call later finds it.
+        """
+        async with asyncio.timeout(timeout_s):
+            (job,) = await self.submit([request], priority=priority, fresh=fresh, wait_s=20.0)
+            return await self._verdict(job)
+
+    async def stream(
+        self, requests: Sequence[EvalRequest], *, priority: int = 0, fresh: bool = False
+    ) -> AsyncIterator[tuple[int, Verdict]]:
+        """(index, verdict) of many requests, each as it is done."""
+        jobs = await self.submit(requests, priority=priority, fresh=fresh)
+        gate = asyncio.Semaphore(64)
+
+        async def one(index: int, job: JobView) -> tuple[int, Verdict]:
+            async with gate:
+                return index, await self._verdict(job)
+
+        tasks = [asyncio.create_task(one(index, job)) for index, job in enumerate(jobs)]
+        try:
+            for done in asyncio.as_completed(tasks):
+                yield await done
+        finally:
+            for task in tasks:
+                task.cancel()
 
     async def evaluate_many(
         self,
         requests: Sequence[EvalRequest],
         *,
         priority: int = 0,
-        progress: Callable[[int, int], None] | None = None,
+        fresh: bool = False,
+        progress: Progress = None,
+        timeout_s: float | None = None,
     ) -> list[Verdict]:
-        """Verdicts of many requests, in order; ``progress`` is told (done, all)."""
-        jobs = await self.submit(requests, priority=priority)
-        done = 0
-        gate = asyncio.Semaphore(64)
+        """Verdicts of many requests, in order; ``progress`` is told (done, all), or True for a bar on stderr.
 
-        async def one(job: JobView) -> Verdict:
-            nonlocal done
-            async with gate:
-                while job.verdict is None:
-                    if job.state == "cancelled":
-                        raise ServiceError(f"job {job.id} was cancelled")
-                    job = await self.get(job.id, wait_s=20.0)
-            done += 1
-            if progress is not None:
-                progress(done, len(jobs))
-            return job.verdict
+        Raises as :meth:`evaluate` does.
+        """
+        verdicts: dict[int, Verdict] = {}
+        async with asyncio.timeout(timeout_s):
+            with _progress(progress, len(requests)) as tell:
+                async for index, verdict in self.stream(requests, priority=priority, fresh=fresh):
+                    verdicts[index] = verdict
+                    tell(len(verdicts), len(requests))
+        return [verdicts[index] for index in range(len(requests))]
 
-        return list(await asyncio.gather(*(one(job) for job in jobs)))
+    async def _verdict(self, job: JobView) -> Verdict:
+        while job.verdict is None:
+            if job.state == "cancelled":
+                raise ServiceError(f"job {job.id} was cancelled")
+            job = await self.get(job.id, wait_s=20.0)
+        return job.verdict
+
+    async def find(self, **filters: Any) -> list[JobView]:
+        """Jobs, newest first: by ``state``, ``status``, ``task`` (part of an id), ``client``, ``before``, ``limit``."""
+        answer = await self._send("GET", "/v1/jobs", params=filters)
+        return SubmitAnswer.model_validate_json(answer.content).jobs
 
     async def events(self, after: int | None = None) -> AsyncIterator[JobView]:
         """Finished jobs as they finish, resuming by itself after a lost connection."""
@@ -165,44 +201,131 @@ class AsyncClient:
                         await answer.aread()
                         raise ServiceError(f"{self.url}/v1/events answered {answer.status_code}: {_detail(answer)}")
                     async for line in answer.aiter_lines():
-                        if line.startswith("data: "):
+                        if line.startswith(": from "):
+                            last = int(line[7:])
+                        elif line.startswith("data: "):
                             job = JobView.model_validate_json(line[6:])
                             last = job.sequence
                             yield job
             except httpx.TransportError:
-                await asyncio.sleep(0.5)
+                pass
+            await asyncio.sleep(0.5)
 
 
 class Client:
-    """The same for code that is not asynchronous."""
+    """The same for code that is not asynchronous: an event loop in a thread, and connections that are kept.
+
+    Thread-safe; a context manager. Options are those of :class:`AsyncClient`.
+    """
 
     def __init__(self, url: str, **options: Any):
-        self._url, self._options = url, options
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="drkernel-client", daemon=True)
+        self._thread.start()
+        self._client: AsyncClient = self._run(_made(url, options))
 
-    def _run(self, use: Callable[[AsyncClient], Any]) -> Any:
-        async def inner() -> Any:
-            async with AsyncClient(self._url, **self._options) as client:
-                return await use(client)
+    def __enter__(self) -> Client:
+        return self
 
-        return asyncio.run(inner())
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
-    def evaluate(self, request: EvalRequest) -> Verdict:
-        """Submit and wait."""
-        verdict = self._run(lambda client: client.evaluate(request))
-        assert isinstance(verdict, Verdict)
-        return verdict
+    def close(self) -> None:
+        """Close connections and end the thread."""
+        if not self._loop.is_closed():
+            self._run(self._client.close())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def __del__(self) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:  # Ctrl-C too
+            future.cancel()
+            raise
+
+    def submit(
+        self, requests: Sequence[EvalRequest], *, priority: int = 0, fresh: bool = False, wait_s: float = 0.0
+    ) -> list[JobView]:
+        """Submit any number of requests; jobs in order."""
+        return self._run(self._client.submit(requests, priority=priority, fresh=fresh, wait_s=wait_s))
+
+    def get(self, job_id: str, wait_s: float = 0.0) -> JobView:
+        """A job by id; waits up to ``wait_s`` seconds for its end."""
+        return self._run(self._client.get(job_id, wait_s))
+
+    def find(self, **filters: Any) -> list[JobView]:
+        """Jobs, newest first; see :meth:`AsyncClient.find`."""
+        return self._run(self._client.find(**filters))
+
+    def cancel(self, job_id: str) -> bool:
+        """Cancel a waiting job."""
+        return self._run(self._client.cancel(job_id))
+
+    def evaluate(
+        self, request: EvalRequest, *, priority: int = 0, fresh: bool = False, timeout_s: float | None = None
+    ) -> Verdict:
+        """Submit and wait; see :meth:`AsyncClient.evaluate`."""
+        return self._run(self._client.evaluate(request, priority=priority, fresh=fresh, timeout_s=timeout_s))
 
     def evaluate_many(
-        self, requests: Sequence[EvalRequest], progress: Callable[[int, int], None] | None = None
+        self,
+        requests: Sequence[EvalRequest],
+        progress: Progress = None,
+        *,
+        priority: int = 0,
+        timeout_s: float | None = None,
     ) -> list[Verdict]:
-        """Verdicts of many requests, in order."""
-        return list(self._run(lambda client: client.evaluate_many(requests, progress=progress)))
+        """Verdicts of many requests, in order; ``progress`` True shows a bar."""
+        return self._run(
+            self._client.evaluate_many(requests, progress=progress, priority=priority, timeout_s=timeout_s)
+        )
 
-    def get(self, job_id: str) -> JobView:
-        """A job by id."""
-        job = self._run(lambda client: client.get(job_id))
-        assert isinstance(job, JobView)
-        return job
+    def stream(self, requests: Sequence[EvalRequest], *, priority: int = 0) -> Iterator[tuple[int, Verdict]]:
+        """(index, verdict) of many requests, each as it is done."""
+        yield from self._pull(self._client.stream(requests, priority=priority))
+
+    def events(self, after: int | None = None) -> Iterator[JobView]:
+        """Finished jobs as they finish, for ever."""
+        yield from self._pull(self._client.events(after))
+
+    def _pull(self, source: AsyncIterator[T]) -> Iterator[T]:
+        async def following() -> tuple[bool, T | None]:
+            async for item in source:
+                return True, item
+            return False, None
+
+        while True:
+            more, item = self._run(following())
+            if not more:
+                return
+            yield item  # type: ignore[misc]
+
+
+async def _made(url: str, options: dict[str, Any]) -> AsyncClient:
+    return AsyncClient(url, **options)
+
+
+@contextlib.contextmanager
+def _progress(wish: Progress, total: int) -> Iterator[Callable[[int, int], None]]:
+    """What to tell of progress: a bar, the caller's function, or nobody."""
+    if wish is True:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+
+        columns = (TextColumn("evaluating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+            line = bar.add_task("", total=total)
+            yield lambda done, _: bar.update(line, completed=done)
+    else:
+        yield wish or (lambda done, _: None)
 
 
 class HttpPool:

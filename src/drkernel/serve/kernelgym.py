@@ -126,8 +126,6 @@ def _named(service: Service, task_id: str) -> Job:
 
 
 async def _submit(service: Service, body: EvaluateBody, device: str, client: str) -> str:
-    if service.draining:
-        raise HTTPException(503, "the service is shutting down", {"retry-after": "10"})
     try:
         request = to_request(body, device)
     except ValidationError as error:

@@ -26,6 +26,10 @@ from drkernel.verdict import CandidateError, Verdict
 log = logging.getLogger("drkernel.serve")
 
 
+class Draining(RuntimeError):
+    """The service shuts down and takes nothing new."""
+
+
 @dataclass
 class WorkerInfo:
     """A worker as people see it."""
@@ -83,6 +87,7 @@ class Service:
         lease_s: float = 60.0,
         max_attempts: int = 3,
         quarantine_after: int = 5,
+        max_queue: int | None = None,
     ):
         """``slots`` evaluations at once in ``pool``, unless the pool itself tells its slots by kind of device."""
         self.store = store
@@ -91,6 +96,7 @@ class Service:
         self.lease_s = lease_s
         self.max_attempts = max_attempts
         self.quarantine_after = quarantine_after
+        self.max_queue = max_queue
         self.name = f"local-{os.getpid()}-{secrets.token_hex(3)}"
         self.workers: dict[str, WorkerInfo] = {}
         self.draining = False
@@ -166,7 +172,13 @@ class Service:
         fresh: bool = False,
         names: Sequence[str] | None = None,
     ) -> list[str]:
-        """Accept durably; raises :class:`StoreError` when that cannot be done."""
+        """Accept durably.
+
+        Raises :class:`Draining`, :class:`~drkernel.serve.store.QueueFull`, or :class:`StoreError` when it cannot be
+        made durable.
+        """
+        if self.draining:
+            raise Draining("the service is shutting down")
         if len(requests) > 16:  # packing takes about 0.1 ms a request: not in the event loop for many
             prepared = await asyncio.to_thread(lambda: [pack(request) for request in requests])
         else:
@@ -174,7 +186,9 @@ class Service:
         if not fresh and names is None and (known := self.store.known([one.key for one in prepared])) is not None:
             return known
         return await self.writer.do(
-            lambda: self.store.accept(prepared, client=client, priority=priority, fresh=fresh, names=names)
+            lambda: self.store.accept(
+                prepared, client=client, priority=priority, fresh=fresh, names=names, max_queue=self.max_queue
+            )
         )
 
     async def wait(self, job_id: str, seconds: float) -> Job | None:

@@ -57,6 +57,14 @@ class StoreError(RuntimeError):
     """whether another program holds the file"""
 
 
+class QueueFull(RuntimeError):
+    """So many jobs wait already that no more are accepted."""
+
+    def __init__(self, waiting: int):
+        super().__init__(f"{waiting} jobs are waiting")
+        self.waiting = waiting
+
+
 @dataclass(frozen=True)
 class Job:
     """One accepted evaluation."""
@@ -212,10 +220,14 @@ class Store:
         priority: int,
         fresh: bool,
         names: Sequence[str] | None = None,
+        max_queue: int | None = None,
     ) -> list[str]:
-        """:meth:`submit` of requests that are packed; ``names`` then stand for the jobs (one each)."""
+        """:meth:`submit` of requests that are packed; ``names`` then stand for the jobs (one each).
+
+        Raises :class:`QueueFull` when more than ``max_queue`` jobs would wait.
+        """
         now = time.time()
-        ids = []
+        ids, new = [], 0
         with self.transaction() as db:
             for one in prepared:
                 found = None if fresh else db.execute(_EQUAL, (one.key,)).fetchone()
@@ -232,6 +244,10 @@ class Store:
                     ),
                 )  # fmt: skip
                 ids.append(job_id)
+                new += 1
+            (waiting,) = db.execute("SELECT COALESCE(SUM(n), 0) FROM tally WHERE name = 'queued'").fetchone()
+            if max_queue is not None and new and waiting > max_queue:
+                raise QueueFull(waiting - new)
             if names is not None:
                 db.executemany("INSERT OR REPLACE INTO names VALUES (?, ?)", zip(names, ids, strict=True))
         return ids

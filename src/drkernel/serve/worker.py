@@ -8,6 +8,7 @@ import logging
 import os
 import platform
 import secrets
+from typing import Any
 
 from drkernel.gym.request import EvalRequest, Pool
 from drkernel.serve.client import AsyncClient, ServiceError
@@ -20,13 +21,18 @@ log = logging.getLogger("drkernel.worker")
 class Worker:
     """Takes up to ``slots`` jobs at once. A job that it loses is done by somebody else; nothing is reported twice."""
 
-    def __init__(self, client: AsyncClient, pool: Pool, *, slots: int, name: str | None = None):
+    def __init__(
+        self, client: AsyncClient, pool: Pool, *, slots: int, name: str | None = None, kinds: list[str] | None = None
+    ):
+        """``kinds``: of devices that are here ("sim", "cuda"); None takes any job."""
+        self.kinds = kinds
         self.client, self.pool, self.slots = client, pool, slots
         self.name = name or f"{platform.node() or 'worker'}-{os.getpid()}-{secrets.token_hex(2)}"
         self.done = 0
         self._running: set[str] = set()
         self._lease_s = 60.0
         self._stopping = False
+        self._asking: set[asyncio.Future[Any]] = set()
 
     async def run(self) -> None:
         """Work until :meth:`stop`. Raises :class:`ServiceError` when the service refuses this worker for good."""
@@ -41,13 +47,24 @@ class Worker:
             beat.cancel()
 
     def stop(self) -> None:
-        """Finish what runs, take nothing new."""
+        """Finish what runs, take nothing new. To be called in the event loop of :meth:`run`."""
         self._stopping = True
+        for call in self._asking:  # a lease that this loses is given back by the service
+            call.cancel()
 
     async def _slot(self) -> None:
         while not self._stopping:
-            body = {"worker": self.name, "slots": self.slots, "wait_s": 10.0}
-            answer = LeaseAnswer.model_validate(await self.client.call("POST", "/v1/worker/lease", json=body))
+            body = {"worker": self.name, "slots": self.slots, "wait_s": 10.0, "kinds": self.kinds}
+            call = asyncio.ensure_future(self.client.call("POST", "/v1/worker/lease", json=body))
+            self._asking.add(call)
+            try:
+                answer = LeaseAnswer.model_validate(await call)
+            except asyncio.CancelledError:
+                if self._stopping:
+                    return
+                raise
+            finally:
+                self._asking.discard(call)
             self._lease_s = answer.lease_s
             if answer.job_id is None or answer.request is None:
                 continue
