@@ -104,6 +104,7 @@ def bind(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen(2048)  # who connects before the server runs waits instead of being refused
     except OSError:
         listener.close()
         raise
