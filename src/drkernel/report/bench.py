@@ -233,7 +233,7 @@ def _tasks(config: BenchConfig, tasks: Sequence[Task], state: BenchState) -> str
             f"<td class='r'>{speed}</td><td class='r'>{coverage}</td></tr>"
         )
     return (
-        "<h2>Task by task</h2><p class='dim'>One line a sample, one cell a turn: the speedup of a correct answer, or "
+        "<h2>Task by task</h2><p class='dim'>One line a sample, one cell a turn: the speedup of a correct answer (pale: none), or "
         f"why it is none. Then speedup (times {kind}) and coverage of the best.</p>"
         "<div class='scroll'><table class='steps'><tr><th>task</th><th>verdicts</th>"
         f"<th class='r'>best speedup</th><th class='r'>coverage</th></tr>{''.join(rows)}</table></div>"
@@ -254,7 +254,8 @@ def _cell(attempt: Attempt) -> str:
     word = speed or WORDS.get(status, "right")
     if attempt.code is None:
         word = "no code"
-    return f"<i class='{escape(status)}' title='{escape(title)}'>{escape(word)}</i>"
+    slow = " slow" if attempt.speedup is not None and attempt.speedup <= 1 else ""
+    return f"<i class='{escape(status)}{slow}' title='{escape(title)}'>{escape(word)}</i>"
 
 
 def _scaled(task: Task) -> str:

@@ -33,7 +33,7 @@ figure { max-width: 38rem; } .steps details > summary { margin: 0; }
 .cells { display: flex; flex-wrap: wrap; gap: 2px; margin-bottom: 3px; max-width: 40rem; }
 .cells i { font-style: normal; font-size: 11px; min-width: 3.1rem; text-align: center; color: #fff; background: #b3362c;
 border-radius: 2px; } .cells i.correct { background: #23814c; } .cells i.hack { background: #7d3aa0; }
-.cells i.incorrect { background: #c06a1a; }
+.cells i.slow { background: #7fa98f; } .cells i.incorrect { background: #c06a1a; }
 td.r { white-space: nowrap; } .tag.incorrect { background: #c06a1a; }
 .tag.correct { background: #23814c; } .tag.hack { background: #7d3aa0; } .tag.infra_error { background: #946b00; }
 """
