@@ -31,7 +31,7 @@ ALLOWED_INTERNAL = names(
     _weight_norm_interface_backward _trilinear _prelu_kernel _reshape_alias _index_put_impl_ _upsample_bilinear2d_aa
     _upsample_bicubic2d_aa _conj _linalg_svd _linalg_det _linalg_slogdet _linalg_eigh _thnn_fused_lstm_cell
     _addmm_activation _stack _cat _fft_r2c _fft_c2r _fft_c2c _pdist_forward _safe_softmax _ctc_loss _dirichlet_grad
-    _standard_gamma _sample_dirichlet _convolution _grouped_mm
+    _standard_gamma _sample_dirichlet _convolution _grouped_mm _unique _unique2
     _amp_foreach_non_finite_check_and_unscale_ _amp_update_scale_
     """
 )

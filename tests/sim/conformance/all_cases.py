@@ -7,10 +7,12 @@ import kernels_control
 import kernels_elementwise
 import kernels_matmul
 import kernels_nn
+import kernels_scalars
 from conformance_cases import CASES, REACHABLE
 
 MODULES = (
     kernels_attention, kernels_blocks, kernels_casts, kernels_control, kernels_elementwise, kernels_matmul, kernels_nn,
+    kernels_scalars,
 )  # fmt: skip
 
 __all__ = ["CASES", "MODULES", "REACHABLE"]

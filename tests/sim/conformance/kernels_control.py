@@ -479,31 +479,3 @@ def grids_of_three_dimensions(device: str) -> Iterator[Check]:
     programs_kernel[(5, 3, 4)](out)
     z, y, x = torch.meshgrid(torch.arange(4), torch.arange(3), torch.arange(5), indexing="ij")
     yield Check("ids", out.cpu(), (x + 10 * y + 100 * z).int())
-
-
-@triton.jit
-def shared_return_kernel(x, out, flags, BLOCK: tl.constexpr):
-    """Both ends store the same block: Triton merges them into one, printed before what branches to it."""
-    pid, k = tl.program_id(0), tl.arange(0, BLOCK)
-    kept = tl.exp(tl.load(x + k))
-    tl.store(out + pid * BLOCK + k, kept)
-    flag = tl.load(flags + pid)
-    if flag == 0:
-        tl.store(out + pid * BLOCK + k, kept * kept)
-        return
-    if flag == 1:
-        return
-    other = tl.cumsum(tl.sin(kept), 0)
-    more = tl.cumsum(tl.cos(other), 0)
-    if tl.sum(other + more, 0) > -1000.0:
-        tl.store(out + pid * BLOCK + k, kept * kept)
-        return
-    tl.store(out + pid * BLOCK + k, other)
-
-
-@case(interpreter=False)
-def returns_that_share_code(device: str) -> Iterator[Check]:
-    x, out = randn(64), torch.zeros(3, 64, device=device)
-    shared_return_kernel[(3,)](x.to(device), out, torch.tensor([0, 1, 2], device=device), BLOCK=64)
-    kept = x.double().exp()
-    yield Check("rows", out.cpu(), torch.stack([kept * kept, kept, kept * kept]), rtol=1e-5)

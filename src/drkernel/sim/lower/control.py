@@ -72,15 +72,21 @@ def _terminate(low: Lowering, op: Op | None, incoming: dict[str, list[tuple[str,
             raise UnsupportedOp("a kernel that returns a value", op.loc)
         e.jump("program_end")
         return
-    for target, values in op.successors:
-        incoming.setdefault(target, []).append((e.label, [scalar(low, v) for v in values]))
-    labels = ["block_" + target.lstrip("^") for target, _ in op.successors]
-    if op.name == "cf.br" and len(labels) == 1:
-        e.jump(labels[0])
-    elif op.name == "cf.cond_br" and len(labels) == 2:
-        e.branch(scalar(low, op.operands[0]), labels[0], labels[1])
-    else:
+    if (op.name, len(op.successors)) not in (("cf.br", 1), ("cf.cond_br", 2)):
         raise TTIRError(f"block ends in {op.name}")
+    source, edges = e.label, []
+    for target, values in op.successors:
+        # an edge of its own where both sides lead to one block: a phi takes one value for each block it comes from
+        label = e.new_label("edge") if edges and target == op.successors[0][0] else source
+        edges.append("block_" + target.lstrip("^") if label == source else label)
+        incoming.setdefault(target, []).append((label, [scalar(low, v) for v in values]))
+    if len(edges) == 1:
+        e.jump(edges[0])
+        return
+    e.branch(scalar(low, op.operands[0]), *edges)
+    if edges[1].startswith("edge"):
+        e.start(edges[1])
+        e.jump(edges[0])
 
 
 # ---- loops

@@ -417,6 +417,8 @@ def _attribute_parts(head: str) -> Iterator[str]:
 
 def _result_types(op: Op, head: str, text: str) -> list[Type]:
     name = op.name
+    if name == "tt.elementwise_inline_asm":
+        raise UnsupportedOp(name, op.loc)
     if name == "tt.make_tensor_descriptor" or "tensordesc" in text:
         raise UnsupportedOp(name, op.loc)
     if not text:
@@ -437,6 +439,8 @@ def _result_types(op: Op, head: str, text: str) -> list[Type]:
         "tt.map_elementwise.return",
     ):
         return []
+    if name == "tt.unsplat":  # printed with its operand's type alone
+        return [parse_type(text).scalar()]
     parts = split_top(text)
     first, last = parse_type(parts[0]), parse_type(parts[-1])
     if name in ("arith.cmpi", "arith.cmpf"):

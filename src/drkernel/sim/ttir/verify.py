@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from drkernel.sim.ttir.ir import Block, Function, Op, Region, TTIRError, Type, Value
+from drkernel.sim.ttir.ir import Block, Function, Op, Region, TTIRError, Type, UnsupportedOp, Value
 
 MAX_NUMEL = 1 << 20
 """elements of a block; Triton's own limit"""
@@ -33,7 +33,8 @@ def verify(function: Function) -> None:
 
 def _region(region: Region, *, top: bool = False) -> None:
     if not top and len(region.blocks) != 1:
-        raise TTIRError("a nested region with several blocks")
+        parent = region.blocks[0].parent
+        raise UnsupportedOp("an early return inside a nested function", parent.loc if parent is not None else "")
     for block in region.blocks:
         for value in block.args:
             _sizes(value.type, "a block argument")
