@@ -233,8 +233,8 @@ def _tasks(config: BenchConfig, tasks: Sequence[Task], state: BenchState) -> str
             f"<td class='r'>{speed}</td><td class='r'>{coverage}</td></tr>"
         )
     return (
-        "<h2>Task by task</h2><p class='dim'>One line a sample, one cell a turn: the speedup of a correct answer (pale: "
-        f"none), or why it is none. Then speedup (times {kind}) and coverage of the best.</p>"
+        "<h2>Task by task</h2><p class='dim'>One line a sample, one cell a turn: the speedup of a correct answer "
+        f"(pale: none), or why it is none. Then speedup (times {kind}) and coverage of the best.</p>"
         "<div class='scroll'><table class='steps'><tr><th>task</th><th>verdicts</th>"
         f"<th class='r'>best speedup</th><th class='r'>coverage</th></tr>{''.join(rows)}</table></div>"
     )
