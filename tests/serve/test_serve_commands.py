@@ -132,24 +132,16 @@ def test_sigterm_lets_a_running_evaluation_finish(serve, tmp_path):
 @pytest.mark.slow
 def test_training_asks_a_service(serve, tmp_path):
     process, url = serve("--slots", "1")
-    small = [
-        "coldstart.tasks=6",
-        "copying.tasks=12",
-        "sft.epochs=1",
-        "train_tasks.count=4",
-        "heldout_tasks.count=2",
-        "rollout.tasks=1",
-        "rollout.samples=2",
-        "rl.steps=1",
-        "evaluation.tasks=1",
-        "evaluation.every=1",
-        "evaluation.final_tasks=1",
-        "evaluation.final_samples=1",
-        "policy.pocket.layers=1",
-    ]
+    small = (
+        *("coldstart.tasks=6", "copying.tasks=12", "sft.epochs=1", "train_tasks.count=4", "heldout_tasks.count=2"),
+        *("rollout.tasks=1", "rollout.samples=2", "rl.steps=1", "evaluation.tasks=1", "evaluation.every=1"),
+        *("evaluation.final_tasks=1", "evaluation.final_samples=1", "policy.pocket.layers=1"),
+    )
     code, out = finish(command("train", RECIPES / "quickstart.yaml", *small, f"runs={tmp_path}", "--pool", url))
     assert code == 0, out
     counts = httpx.get(url + "/v1/state").json()["counts"]
-    assert counts["state"]["done"] >= 8 and counts["status"]["correct"] >= 6  # cold start, steps, held-out tasks
+    assert (
+        counts["status"]["correct"] >= 6 and counts["state"]["done"] > 6
+    )  # the cold start, then answers of the policy
     process.send_signal(signal.SIGTERM)
     assert finish(process, 60)[0] == 0
