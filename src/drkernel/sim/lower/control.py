@@ -74,7 +74,7 @@ def _terminate(low: Lowering, op: Op | None, incoming: dict[str, list[tuple[str,
         return
     if (op.name, len(op.successors)) not in (("cf.br", 1), ("cf.cond_br", 2)):
         raise TTIRError(f"block ends in {op.name}")
-    source, edges = e.label, []
+    source, edges = e.label, list[str]()
     for target, values in op.successors:
         # an edge of its own where both sides lead to one block: a phi takes one value for each block it comes from
         label = e.new_label("edge") if edges and target == op.successors[0][0] else source
