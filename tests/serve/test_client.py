@@ -11,6 +11,8 @@ import pytest
 from service_kit import CountingPool, make_request, make_verdict
 
 from drkernel.serve.client import AsyncClient, Client, ServiceError
+from drkernel.serve.service import Service
+from drkernel.serve.store import StoreError
 
 
 def test_the_plain_client_does_all_that_the_other_does(serving):
@@ -165,3 +167,16 @@ def test_the_last_hour_is_remembered_over_a_restart(serving):
     state = httpx.get(second.url + "/v1/state").json()
     assert sum(row[1] for row in state["history"]) == 5
     assert 0 <= state["latency"]["p50"] <= state["latency"]["p95"] < 30
+
+
+def test_one_service_a_store(store):
+    async def run():
+        first, second = Service(store, CountingPool(), slots=1), Service(store, CountingPool(), slots=1)
+        await first.start()
+        with pytest.raises(StoreError, match="another service"):
+            await second.start()
+        await first.stop(1.0)
+        await second.start()
+        await second.stop(1.0)
+
+    asyncio.run(run())

@@ -115,6 +115,8 @@ def test_eval_bench_and_a_worker_use_a_service(serve, tmp_path):
 @pytest.mark.slow
 def test_sigterm_lets_a_running_evaluation_finish(serve, tmp_path):
     process, url = serve("--slots", "1")
+    code, out = finish(command("serve", "--port", "0", "--store", tmp_path / "s.sqlite"))
+    assert code == 2 and "another service" in out
     folder = EXAMPLES / "matmul_epilogue"
     asking = command("eval", folder / "reference.py", folder / "candidate.py", "--pool", url, "--json")
     deadline = time.time() + 90

@@ -85,12 +85,12 @@ def _application(
 
     opened = Store(store)
     count = (os.cpu_count() or 1) if slots is None else slots
-    pool: Any
+    service = Service(opened, None, lease_s=lease)
+    service.claim()  # before anything is started that would have to be stopped
     if ray is not None:
-        pool = RayPool(ray, sim_slots=slots)
-    else:
-        pool = LocalPool(slots=count) if count else None
-    service = Service(opened, pool, slots=count, lease_s=lease)
+        service.use(RayPool(ray, sim_slots=slots))
+    elif count:
+        service.use(LocalPool(slots=count), count)
     return make_app(
         service,
         token=token,

@@ -263,4 +263,5 @@ def _connect(address: str) -> Any:
         )  # fmt: skip
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise RayMissing(f"cannot join Ray at {address!r}: {error}") from error
+    ray.put(0)  # Ray completes its imports here, not in a thread beside those of somebody else
     return ray

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import logging
 import os
 import secrets
@@ -15,7 +16,8 @@ import time
 from collections import deque
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from pathlib import Path
+from typing import IO, Any, Protocol, runtime_checkable
 
 from drkernel.gym.request import EvalRequest, Pool
 from drkernel.serve.history import History
@@ -56,6 +58,17 @@ class WorkerInfo:
     def able(self) -> bool:
         """Whether it can be given work."""
         return not self.quarantined and not self.lost
+
+
+def _claim(store: Path) -> IO[bytes]:
+    """The right to serve a store, held until the file is closed or the process ends, however it ends."""
+    file = store.with_name(store.name + ".lock").open("wb")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise StoreError(f"another service runs on {store}: stop it, or choose another --store") from error
+    return file
 
 
 @runtime_checkable
@@ -100,6 +113,7 @@ class Service:
         self.name = f"local-{os.getpid()}-{secrets.token_hex(3)}"
         self.workers: dict[str, WorkerInfo] = {}
         self.draining = False
+        self._claim: IO[bytes] | None = None
         self.history = History()
         self._done_at: deque[float] = deque(maxlen=100_000)
         self.writer = Writer(store)
@@ -113,8 +127,24 @@ class Service:
 
     # ---- life
 
+    def use(self, pool: Pool, slots: int = 0) -> None:
+        """Evaluate here; before :meth:`start`."""
+        self.pool, self.slots = pool, slots
+
+    def claim(self) -> None:
+        """Take the right to serve the store; :meth:`start` does so too.
+
+        Raises :class:`StoreError` when another service has it.
+        """
+        if self._claim is None:
+            self._claim = _claim(self.store.path)
+
     async def start(self) -> None:
-        """Take up what an earlier process left behind, and begin."""
+        """Take up what an earlier process left behind, and begin.
+
+        Raises :class:`StoreError` when another service runs on the same store.
+        """
+        self.claim()
         self.writer.start()
         # leases of local workers of earlier processes are void: those processes are gone
         back = await self.writer.do(lambda: self.store.expire("local-"))
@@ -160,6 +190,9 @@ class Service:
         await self.writer.close()
         if self.pool is not None:
             await self.pool.close()
+        if self._claim is not None:
+            self._claim.close()
+            self._claim = None
 
     # ---- submitting and waiting
 
