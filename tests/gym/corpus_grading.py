@@ -94,7 +94,7 @@ def task_named(name: str) -> Task:
 
 def grade(entry: Entry, factory: OpensSessions, **settings: object) -> Verdict:
     """The verdict on an entry."""
-    chosen = EvalSettings(**{"profile": None, "deadline_s": 10.0, "memory_bytes": 1 << 30, **settings})  # type: ignore[arg-type]
+    chosen = EvalSettings(**{"profile": None, "deadline_s": 20.0, "memory_bytes": 1 << 30, **settings})  # type: ignore[arg-type]
     return evaluate(
         EvalRequest(task=task_named(entry.header["task"]), candidate=entry.source, settings=chosen), factory
     )

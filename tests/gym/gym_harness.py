@@ -10,7 +10,7 @@ from drkernel.gym.factory import SessionFactory
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.session import SessionError
 
-SETTINGS = EvalSettings(deadline_s=10, memory_bytes=512 << 20, max_output_bytes=4096)
+SETTINGS = EvalSettings(deadline_s=40, memory_bytes=512 << 20, max_output_bytes=4096)
 
 
 class Gym:

@@ -106,7 +106,9 @@ def test_the_walk_finds_a_whole_tree():
             os.fork()
         time.sleep(60)
         os._exit(0)
-    time.sleep(0.2)
+    patience = time.monotonic() + 10
+    while len(processes.tree_of(root)) < 4 and time.monotonic() < patience:
+        time.sleep(0.05)
     assert len(processes.tree_of(root)) == 4
     processes.kill_trees([root])
     os.waitpid(root, 0)

@@ -13,7 +13,7 @@ from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.task import Task
 from drkernel.verdict import Verdict
 
-SETTINGS = EvalSettings(profile=None, deadline_s=20, memory_bytes=1 << 30)
+SETTINGS = EvalSettings(profile=None, deadline_s=60, memory_bytes=1 << 30)
 SOFTMAX = (ROOT / "honest" / "softmax_plain.py").read_text()
 
 
