@@ -2,7 +2,8 @@
 
     python benchmarks/stts.py                      # scripted writer, built-in tasks: tables
     python benchmarks/stts.py --write              # also docs/results/stts.md and stts.png
-    python benchmarks/stts.py --model hf:runs/quickstart/checkpoints/final    # a real policy, held-out generated tasks
+    python benchmarks/stts.py --model hf:runs/quickstart/checkpoints/final    # a real policy, held-out generated tasks;
+                                   # with --write docs/results/stts_policy.md and .png
 
 Vanilla keeps every turn in the conversation until the context is full. Managed cuts it before every iteration of five
 turns to the best four turns so far. Both get the same context and the same turns, and every answer is graded by the
@@ -30,6 +31,7 @@ from drkernel.gym.pool import LocalPool  # noqa: E402
 from drkernel.gym.request import EvalSettings  # noqa: E402
 from drkernel.solve.bench import BenchConfig, BenchRun  # noqa: E402
 from drkernel.solve.chat import ChatModel, Sampling  # noqa: E402
+from drkernel.solve.compare import compare as compare_runs  # noqa: E402
 from drkernel.solve.meter import Limits, Meter  # noqa: E402
 from drkernel.solve.prompt import Prompts  # noqa: E402
 from drkernel.solve.refine import Attempt, ContextConfig, RefineConfig  # noqa: E402
@@ -57,12 +59,15 @@ def main() -> int:
 
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as scratch:
-        results = asyncio.run(compare(arguments, arguments.out or Path(scratch)))
+        directory = arguments.out or Path(scratch)
+        results = asyncio.run(compare(arguments, directory))
+        afresh = paired(directory, "vanilla", "afresh every 5")
+    print(f"afresh every 5 against vanilla, paired: {afresh}\n")
     print("\n\n".join(f"{name}\n\n{table(row, arguments.turns)}" for name, row in results.items()))
     if arguments.write:
         path, text = (PAGE, page) if arguments.model is None else (POLICY_PAGE, policy_page)
         draw(results, path.with_suffix(".png"))
-        path.write_text(text(results, arguments), encoding="utf-8")
+        path.write_text(text(results, arguments, afresh), encoding="utf-8")
         print(f"\nwrote {path}")
     return 0
 
@@ -89,12 +94,25 @@ async def compare(arguments: argparse.Namespace, directory: Path) -> dict[str, R
                 prompts_version=prompts.version,
                 judge_seed=0,
             )
-            with BenchRun(directory / name.replace(" ", "-").replace(",", ""), config, tasks, prompts) as run:
+            with BenchRun(folder(directory, name), config, tasks, prompts) as run:
                 summary = await run.run(Meter(model, limits=Limits(concurrency=64)), pool, at_once=64)
                 attempts = [a for made in run.state.attempts.values() for a in made.values()]
             results[name] = {"summary": summary, **context_used(attempts, arguments.turns)}
             print(f"{name}: {summary['answers']} answers", file=sys.stderr)
     return results
+
+
+def folder(directory: Path, name: str) -> Path:
+    """The run directory of a mode."""
+    return directory / name.replace(" ", "-").replace(",", "")
+
+
+def paired(directory: Path, first: str, second: str) -> str:
+    """Best-of-history fast_1.2 of the second mode minus the first, task by task, in words."""
+    rows = compare_runs(folder(directory, first), folder(directory, second))["rows"]
+    (row,) = [row for row in rows if row["figure"] == f"best turn {PLOTTED}"]
+    low, high = 100 * row["low"], 100 * row["high"]
+    return f"{100 * row['difference']:+.1f} points, 95% interval {low:+.1f} to {high:+.1f}, p {row['p']:.3f}"
 
 
 def setting(arguments: argparse.Namespace) -> tuple[list[Task], Prompts, Sampling, int | None]:
@@ -178,7 +196,7 @@ def draw(results: dict[str, Row], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def page(results: dict[str, Row], arguments: argparse.Namespace) -> str:
+def page(results: dict[str, Row], arguments: argparse.Namespace, afresh: str) -> str:
     """The results page."""
     sections = "\n\n".join(f"### {name}\n\n{table(row, arguments.turns)}" for name, row in results.items())
     figures = (
@@ -202,12 +220,13 @@ fast.
 
 What is to be seen. Until the context is full, keeping everything and keeping the best four turns climb alike. Then
 vanilla has to stop, while the managed conversation goes on within a bounded context. Starting afresh every five turns
-reads least, and pays for it: it forgets what it had. *Best so far* is what `drkernel solve` returns; *last turn* is
-what a user would get who kept no history.
+reads least, and pays for it, because it forgets what it had ({afresh},
+paired with vanilla). *Best so far* is what `drkernel solve` returns; *last turn* is what a user would get who kept no
+history. [stts_policy.md](stts_policy.md) has the same for a small trained policy.
 """
 
 
-def policy_page(results: dict[str, Row], arguments: argparse.Namespace) -> str:
+def policy_page(results: dict[str, Row], arguments: argparse.Namespace, afresh: str) -> str:
     """The results page of a trained policy."""
     sections = "\n\n".join(f"### {name}\n\n{table(row, arguments.turns)}" for name, row in results.items())
     options = f"--turns {arguments.turns} --samples {arguments.samples} --tasks {arguments.tasks}"
@@ -225,11 +244,11 @@ The policy has 1.4 million parameters, a context of 512 tokens, and was trained 
 
 {sections}
 
-What is to be seen. The second turn, for which it was trained, gives most of what there is to gain. Beyond it the
-conversation is longer than any it was trained on, and its *last* turn grows worse; the best of history cannot. For
-such a policy keeping its best answers in the conversation does not help, and starting afresh does: context management
-bounds what is read, but a model has to be able to use what is kept. The other page, [stts.md](stts.md), shows the loop
-under a writer that can.
+What is to be seen. The second turn, for which the policy was trained, gives most of what there is to gain. Beyond it
+the conversation is longer than any it was trained on, and its *last* turn grows worse; the best of history cannot.
+Keeping its best answers in the conversation gains nothing; starting afresh does ({afresh}, paired with vanilla), at
+fewer tokens. Context management bounds what is read, but a model has to be able to use what is kept.
+[stts.md](stts.md) shows the loop under a writer that can.
 """
 
 
