@@ -180,3 +180,26 @@ def test_one_service_a_store(store):
         await second.stop(1.0)
 
     asyncio.run(run())
+
+
+def test_a_failing_remote_worker_is_shut_out_and_a_silent_one_forgotten(serving, store):
+    server = serving(slots=0, quarantine_after=2, max_attempts=9)
+    store.submit([make_request(1)])
+    body = {"worker": "bad", "slots": 1, "wait_s": 0}
+    with httpx.Client(base_url=server.url) as client:
+        for _ in range(2):
+            job_id = client.post("/v1/worker/lease", json=body).json()["job_id"]
+            verdict = make_verdict(make_request(1), "infra_error").model_dump(mode="json")
+            report = {"worker": "bad", "job_id": job_id, "verdict": verdict}
+            assert client.post("/v1/worker/complete", json=report).json() == {"recorded": True}
+        assert client.post("/v1/worker/lease", json=body).status_code == 403
+        other = client.post("/v1/worker/lease", json={**body, "worker": "good"}).json()
+        assert other["job_id"] == job_id  # the job goes on elsewhere
+        beat = client.post("/v1/worker/heartbeat", json={"worker": "good", "jobs": [job_id, "gone"]})
+        assert beat.json() == {"held": [job_id]}
+    workers = server.service.workers
+    assert set(workers) == {"bad", "good"}
+    for worker in workers.values():
+        worker.seen -= 7200
+    server.service._forget_silent()
+    assert set(workers) == {"bad"}

@@ -350,10 +350,18 @@ class Service:
         while True:
             await asyncio.sleep(min(self.lease_s / 4, 5.0))
             self._staff()
+            self._forget_silent()
             with contextlib.suppress(StoreError):  # the writer has logged it
                 if self._running:
                     await self.heartbeat(self.name, list(self._running))
                 await self.writer.do(self.store.expire, durable=False)
+
+    def _forget_silent(self) -> None:
+        """Remote workers that have not been heard of for an hour; a quarantined one stays shut out under its name."""
+        since = time.time() - 3600.0
+        gone = [w.name for w in self.workers.values() if w.kind == "remote" and w.seen < since and not w.quarantined]
+        for name in gone:
+            del self.workers[name]
 
     # ---- figures
 
