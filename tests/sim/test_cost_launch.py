@@ -9,6 +9,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from harness import executing
 
 from drkernel import sim
 from drkernel.sim.cost.l2 import L2State
@@ -197,3 +198,31 @@ def test_more_rows_and_wider_rows_are_never_modelled_faster() -> None:
 
     times = _modelled(launches)
     assert times == sorted(times)
+
+
+@triton.jit
+def tile_kernel(x, out, down, across, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    tile = tl.arange(0, ROWS)[:, None] * down + tl.arange(0, COLUMNS)[None, :] * across
+    tl.store(out + tl.program_id(0), tl.sum(tl.load(x + tl.program_id(0) * ROWS * COLUMNS + tile)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_a_tile_asks_for_the_same_sectors_in_either_order(dtype: torch.dtype) -> None:
+    """Triton lays a block out along whichever dimension is contiguous: a transposed tile costs no more."""
+
+    def asked(down: int, across: int, shape: tuple[int, int]) -> float:
+        with executing() as log:
+            tile_kernel[(4,)](torch.zeros(4 * 2048, dtype=dtype), torch.zeros(4), down, across, *shape)
+        return log.results[0].stats.load_sectors
+
+    item = torch.empty(0, dtype=dtype).element_size()
+    assert asked(64, 1, (32, 64)) == asked(1, 64, (64, 32)) == 4 * 2048 * item / 32
+
+
+def test_loads_beside_are_never_modelled_faster() -> None:
+    """A norm that also reads its weights keeps no more in flight of what comes through L2."""
+    alone = stream(65536, 2.0**24, 2.0**24)
+    with_weights = replace(
+        alone, footprint=(*alone.footprint, (3, 256.0, 0.0)), load_sectors=alone.load_sectors + 65536 * 8
+    )
+    assert seconds(with_weights, in_flight=512.0) > 0.99 * seconds(alone, in_flight=256.0)

@@ -15,7 +15,7 @@ import numpy as np
 
 from drkernel.sim.lower.jit import Code, Native
 from drkernel.sim.lower.kernel import Lowered
-from drkernel.sim.lower.runtime import ATOMIC_BUCKETS, FINDING_WORDS, PRINT_WORDS, Ctx, Entry, Kind, Status
+from drkernel.sim.lower.runtime import ATOMIC_BUCKETS, FINDING_WORDS, PRINT_WORDS, SECTOR_BITS, Ctx, Entry, Kind, Status
 from drkernel.sim.memory import Allocation, MemoryMap
 from drkernel.sim.results import Checks, LaunchResult, LaunchStats, Param, SimFinding, StepLimit
 from drkernel.sim.ttir.ir import elem_bytes
@@ -45,6 +45,7 @@ class _Worker:
     prints: np.ndarray
     arena: np.ndarray
     zero: np.ndarray
+    sectors: np.ndarray
 
 
 class Launch:
@@ -101,6 +102,7 @@ class Launch:
             prints=np.zeros((_MAX_PRINTS if self.lowered.has_prints else 1, PRINT_WORDS), np.int64),
             arena=np.empty(self.lowered.arena_bytes + 64, np.uint8),
             zero=np.zeros(64, np.uint8),
+            sectors=np.zeros(1 << SECTOR_BITS, np.int64),
         )
         ctx = worker.ctx
         ctx[Ctx.STEP_LIMIT], ctx[Ctx.DEADLINE] = self.limits.steps, self.deadline
@@ -109,6 +111,7 @@ class Launch:
         ctx[Ctx.FINDINGS], ctx[Ctx.MAX_FINDINGS] = worker.findings.ctypes.data, self.checks.max_findings
         ctx[Ctx.ATOMIC_TABLE], ctx[Ctx.ZERO] = self.atomics.ctypes.data, worker.zero.ctypes.data
         ctx[Ctx.PRINTS], ctx[Ctx.MAX_PRINTS] = worker.prints.ctypes.data, len(worker.prints)
+        ctx[Ctx.SECTORS] = worker.sectors.ctypes.data
         ctx[Ctx.BLOCKS] = worker.blocks.ctypes.data
         ctx[Ctx.ARENA] = -(-worker.arena.ctypes.data // 64) * 64
         ctx[Ctx.ARGS], ctx[Ctx.ARG_ENTRIES] = self.arg_words.ctypes.data, self.arg_entries.ctypes.data

@@ -83,6 +83,8 @@ def launch_cost(
     moved = (requested_read + requested_write) / programs
     concurrent = min(programs, float(spec.sm_count * resident))
     accesses += _spills(spilled_bytes * threads, programs, concurrent, spec, l2)
+    if in_flight and stats.load_sectors:  # what L1 gives back does not wait for L2
+        in_flight *= min(1.0, requested_read / (stats.load_sectors * SECTOR_BYTES))
     work = KernelWork(
         "launch",
         tuple(accesses),

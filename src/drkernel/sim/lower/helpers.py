@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from drkernel.sim.lower.races import RACE, RACE_ATOMIC, RACE_READ, RACE_WRITE, RUN
 from drkernel.sim.lower.races import word as _get
-from drkernel.sim.lower.runtime import FINDING_WORDS, PRINT_WORDS, Access, Ctx, Entry, Kind
+from drkernel.sim.lower.runtime import FINDING_WORDS, PRINT_WORDS, SECTOR_BITS, Access, Ctx, Entry, Kind
 
 _FIND = f"""
 define internal ptr @dk_find(ptr %ctx, i64 %addr) noinline {{
@@ -230,10 +230,13 @@ prepare:
   %base = phi i64 [ 0, %start ], [ %e.base, %look ]
   %limit = phi i64 [ 0, %start ], [ %e.limit, %look ]
   %map = phi ptr [ null, %start ], [ %e.map, %look ]
+{_get("sectors", "%ctx", Ctx.SECTORS, "ptr")}{_get("pid", "%ctx", Ctx.PROGRAM)}  %pid.high = shl i64 %pid, 43
+  %stores = zext i1 %is_store to i64
+  %stores.high = shl i64 %stores, 42
+  %whose = or i64 %pid.high, %stores.high
   br label %loop
 loop:
   %rest = phi i64 [ %bits, %prepare ], [ %rest1, %next ]
-  %previous = phi i64 [ -1, %prepare ], [ %sector, %next ]
   %count = phi i64 [ 0, %prepare ], [ %count1, %next ]
   %any = icmp ne i64 %rest, 0
   br i1 %any, label %active, label %done
@@ -247,7 +250,13 @@ active:
   %slot = getelementptr i8, ptr %data, i64 %slot.off
   %p = inttoptr i64 %addr to ptr
   %sector = lshr i64 %addr, 5
-  %changed = icmp ne i64 %sector, %previous
+  %tag = xor i64 %sector, %whose
+  %mixed = mul i64 %tag, -7046029254386353131
+  %bucket = lshr i64 %mixed, {64 - SECTOR_BITS}
+  %lately.p = getelementptr i64, ptr %sectors, i64 %bucket
+  %lately = load i64, ptr %lately.p
+  store i64 %tag, ptr %lately.p
+  %changed = icmp ne i64 %lately, %tag
   %one = zext i1 %changed to i64
   %count1 = add i64 %count, %one
   %rel = sub i64 %addr, %base

@@ -40,6 +40,8 @@ class Ctx(IntEnum):
     """what STEPS starts from in every program"""
     DEADLINE = 24
     """nanoseconds of the monotonic clock after which the launch is given up"""
+    SECTORS = 25
+    """the sectors that the running program asked for lately, by hash"""
     SIZE = 32
 
 
@@ -99,5 +101,8 @@ FINDING_WORDS = 6
 
 PRINT_WORDS = 4
 """site, program, element, value (a double)"""
+
+SECTOR_BITS = 12
+"""log2 of the entries of SECTORS: 128 KiB of data, about what an SM's L1 keeps for a program"""
 
 ATOMIC_BUCKETS = 1 << 14
