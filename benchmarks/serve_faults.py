@@ -128,6 +128,12 @@ async def scratch() -> AsyncIterator[Path]:
         yield Path(folder)
 
 
+async def answering() -> None:
+    """Return once the server takes requests."""
+    async with AsyncClient(f"http://127.0.0.1:{PORT}", retries=60) as client:
+        await client.call("GET", "/health")
+
+
 async def kill_server(jobs: int, kills: int, seed: int) -> Outcome:
     """SIGKILL of the server at random moments, and a start on the same store."""
     rng = random.Random(seed)
@@ -136,11 +142,12 @@ async def kill_server(jobs: int, kills: int, seed: int) -> Outcome:
 
         async def hurt() -> str:
             for _ in range(kills):
-                await asyncio.sleep(rng.uniform(0.8, 2.0))
+                await answering()  # a server that is still starting has nothing to lose
+                await asyncio.sleep(rng.uniform(0.1, 1.2))
                 part.restart()
             return f"{kills} kills"
 
-        return await part.run("the server killed", jobs, 1.4 * kills, hurt, seed)
+        return await part.run("the server killed", jobs, 2.5 * kills, hurt, seed)
 
 
 async def kill_workers(jobs: int, kills: int, seed: int) -> Outcome:
@@ -223,8 +230,7 @@ async def kill_ray_node(jobs: int, kills: int, seed: int) -> Outcome:
             part = Part(folder, slots=0, ray=cluster.address)
 
             async def hurt() -> str:
-                async with AsyncClient(f"http://127.0.0.1:{PORT}", retries=60) as client:
-                    await client.call("GET", "/ready")
+                await answering()
                 for _ in range(kills):
                     await asyncio.sleep(rng.uniform(3.0, 5.0))
                     await asyncio.to_thread(cluster.remove_node, nodes.pop(0), allow_graceful=False)
@@ -262,9 +268,11 @@ def table(outcomes: list[Outcome]) -> str:
 
 INTRODUCTION = """# Faults
 
-`{command}`, {date}. Thirty-two clients submit jobs and wait for verdicts while the faults happen; they try again what
-was refused or cut. *Refusals* are answers 503 and 507 that clients saw, each with `Retry-After`; *evaluations* beyond
-the number of jobs are work that a fault destroyed and that was begun again, never a second report.
+`{command}`, {date}.
+
+Thirty-two clients submit jobs and wait for verdicts while the faults happen; they try again what was refused or cut.
+*Refusals* are answers 503 and 507 that clients saw, each with `Retry-After`; *evaluations* beyond the number of jobs
+are work that a fault destroyed and that was begun again, never a second report.
 
 """
 
