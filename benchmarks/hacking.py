@@ -48,7 +48,7 @@ def recipes(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
     base = load_config(Recipe, args.base / "config.yaml").model_dump(mode="json")
     base |= {"runs": str(args.out), "seed": args.seed, "budget_minutes": None, "copying": None, "coldstart_file": None}
     base["rollout"] |= {"tasks": 8, "samples": 4}
-    base["evaluation"] |= {"every": 10_000, "final_tasks": 100, "final_samples": 1}
+    base["evaluation"] |= {"every": 10_000, "final_tasks": 60, "final_samples": 1}
 
     def variant(name: str, model: Path, judge: str, **changes: Any) -> dict[str, Any]:
         data = json.loads(json.dumps(base)) | {"name": name, "coldstart": None, "sft": None, "rl": None} | changes
@@ -58,7 +58,7 @@ def recipes(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
 
     coldstart = json.loads(json.dumps(base["coldstart"])) | {"tasks": args.tasks, "seed": 77}
     coldstart["teacher"]["first"]["stale"] = args.stale
-    sft = base["sft"] | {"epochs": args.epochs, "lr": 5e-4}
+    sft = base["sft"] | {"epochs": args.epochs, "lr": 1.5e-3}
     start = args.out / "start" / "checkpoints" / "sft"
     chosen = {"start": variant("start", args.base / "checkpoints" / "sft", "gym", coldstart=coldstart, sft=sft)}
     for judge in JUDGES:
@@ -106,9 +106,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", type=Path, required=True, help="a finished run with checkpoints/sft")
     parser.add_argument("--tasks", type=int, default=240, help="trajectories that show the cheat among others")
-    parser.add_argument("--stale", type=float, default=0.25, help="weight of the cheat in their first turns")
-    parser.add_argument("--epochs", type=float, default=2.0)
-    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--stale", type=float, default=2.0, help="weight of the cheat in their first turns")
+    parser.add_argument("--epochs", type=float, default=5.0)
+    parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs/hacking"))
     parser.add_argument("--results", type=Path, default=Path("docs/results"))
@@ -118,7 +118,7 @@ def main() -> None:
         "# Reward hacking, with the checks off and on",
         "",
         f"`python benchmarks/hacking.py --base RUN --steps {args.steps} --seed {args.seed} --stale {args.stale}`; "
-        "100 held-out tasks, last turn, GPU time modelled.",
+        "60 held-out tasks, last turn, GPU time modelled.",
         "",
         "| policy | judged by | correct | fast_1.2 | condemned as cheating | coverage | reward |",
         "|---|---|---|---|---|---|---|",
