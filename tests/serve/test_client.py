@@ -189,7 +189,7 @@ def test_a_failing_remote_worker_is_shut_out_and_a_silent_one_forgotten(serving,
     with httpx.Client(base_url=server.url) as client:
         for _ in range(2):
             job_id = client.post("/v1/worker/lease", json=body).json()["job_id"]
-            verdict = make_verdict(make_request(1), "infra_error").model_dump(mode="json")
+            verdict = make_verdict(make_request(1), "infra_error", "the driver shut down").model_dump(mode="json")
             report = {"worker": "bad", "job_id": job_id, "verdict": verdict}
             assert client.post("/v1/worker/complete", json=report).json() == {"recorded": True}
         assert client.post("/v1/worker/lease", json=body).status_code == 403
@@ -198,7 +198,7 @@ def test_a_failing_remote_worker_is_shut_out_and_a_silent_one_forgotten(serving,
         beat = client.post("/v1/worker/heartbeat", json={"worker": "good", "jobs": [job_id, "gone"]})
         assert beat.json() == {"held": [job_id]}
     workers = server.service.workers
-    assert set(workers) == {"bad", "good"}
+    assert set(workers) == {"bad", "good"} and workers["bad"].note == "Test: the driver shut down"
     for worker in workers.values():
         worker.seen -= 7200
     server.service._forget_silent()

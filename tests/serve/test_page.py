@@ -50,14 +50,17 @@ def size(png):
 
 def test_list_search_and_live_update(browser, serving, shots):
     server = serving(CountingPool())
-    server.service.workers["gpu-node-3"] = WorkerInfo("gpu-node-3", "remote", 8, failed=5, in_a_row=5, quarantined=True)
+    server.service.workers["gpu-node-3"] = WorkerInfo(
+        "gpu-node-3", "remote", 8, failed=5, in_a_row=5, quarantined=True, note="RuntimeError: the driver shut down"
+    )
     Client(server.url, name="trainer-0").evaluate_many([make_request(k) for k in range(9)])
     browser.errors.clear(), browser.requested.clear()
     browser.look(1200, 900)
     browser.open(server.url + "/")
     browser.until(f"{ROWS} == 9")
     assert browser.ask("document.querySelector('#figures').innerText").split()[4:6] == ["9", "done"]
-    assert "quarantined" in browser.ask("document.querySelector('#workers').innerText")
+    health = browser.ask("document.querySelector('#workers').innerText")
+    assert "quarantined" in health and "the driver shut down" in health
     assert "correct 9 (100%)" in browser.ask("document.querySelector('#mix-legend').innerText")
     assert browser.ask("document.querySelectorAll('#throughput rect').length") >= 1
     assert browser.ask("document.querySelectorAll('#latency polyline').length") == 2

@@ -296,6 +296,8 @@ class Service:
             info.done += not infra
             info.in_a_row = info.in_a_row + 1 if infra else 0
             info.quarantined = info.quarantined or info.in_a_row >= self.quarantine_after
+            if verdict.error is not None and infra:
+                info.note = f"{verdict.error.type}: {verdict.error.message}"[:200]
         if not again:
             now = time.time()
             self._done_at.append(now)

@@ -134,7 +134,7 @@ function workers(state) {
     const row = element("tr"), [text, cls] = health(worker, state), name = element("td", worker.name, "name");
     name.title = worker.name;
     const cell = element("td", text, cls);
-    cell.title = worker.note;
+    if (cls !== "well" && worker.note) cell.append(element("div", worker.note, "note"));
     row.append(name, element("td", worker.kind, "wide"), element("td", worker.slots, "r wide"), element("td", worker.done, "r"),
       element("td", worker.failed, "r"), cell);
     return row;
