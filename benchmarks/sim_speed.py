@@ -27,7 +27,9 @@ import torch
 import triton
 import triton.language as tl
 
-ROOT = Path(__file__).parents[1]
+HEADING = """# The executor against Triton's interpreter and PyTorch eager
+
+`python benchmarks/sim_speed.py --out docs/results/sim_speed.md`"""
 
 
 @triton.jit
@@ -276,7 +278,7 @@ def main() -> None:
         lines.append(row(workload, found))
         print(lines[-1], flush=True)
     if options.out is not None:
-        options.out.write_text("\n".join(lines) + "\n")
+        options.out.write_text(f"{HEADING}\n\n" + "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
