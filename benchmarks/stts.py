@@ -61,8 +61,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         directory = arguments.out or Path(scratch)
         results = asyncio.run(compare(arguments, directory))
-        afresh = paired(directory, "vanilla", "afresh every 5")
-    print(f"afresh every 5 against vanilla, paired: {afresh}\n")
+        other = "managed, best 4" if arguments.model is None else "vanilla"
+        afresh = paired(directory, other, "afresh every 5")
+    print(f"afresh every 5 against {other}, paired: {afresh}\n")
     print("\n\n".join(f"{name}\n\n{table(row, arguments.turns)}" for name, row in results.items()))
     if arguments.write:
         path, text = (PAGE, page) if arguments.model is None else (POLICY_PAGE, policy_page)
@@ -221,7 +222,7 @@ fast.
 What is to be seen. Until the context is full, keeping everything and keeping the best four turns climb alike. Then
 vanilla has to stop, while the managed conversation goes on within a bounded context. Starting afresh every five turns
 reads least, and pays for it, because it forgets what it had ({afresh},
-paired with vanilla). *Best so far* is what `drkernel solve` returns; *last turn* is what a user would get who kept no
+paired with keeping the best four). *Best so far* is what `drkernel solve` returns; *last turn* is what a user would get who kept no
 history. [stts_policy.md](stts_policy.md) has the same for a small trained policy.
 """
 
