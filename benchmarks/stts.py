@@ -222,8 +222,8 @@ fast.
 What is to be seen. Until the context is full, keeping everything and keeping the best four turns climb alike. Then
 vanilla has to stop, while the managed conversation goes on within a bounded context. Starting afresh every five turns
 reads least, and pays for it, because it forgets what it had ({afresh},
-paired with keeping the best four). *Best so far* is what `drkernel solve` returns; *last turn* is what a user would get who kept no
-history. [stts_policy.md](stts_policy.md) has the same for a small trained policy.
+paired with keeping the best four). *Best so far* is what `drkernel solve` returns; *last turn* is what a user would
+get who kept no history. [stts_policy.md](stts_policy.md) has the same for a small trained policy.
 """
 
 
