@@ -32,15 +32,13 @@ READING = "## Reading"
 JUDGES = ("naive", "gym")
 
 
-async def run(data: dict[str, Any], pool: Pool) -> dict[str, Any]:
-    """Run a recipe, or go on with it, or read the summary of one that is done."""
+async def run(data: dict[str, Any], pool: Pool) -> None:
+    """Run a recipe, or go on with it; nothing when it is done."""
     recipe = Recipe.model_validate(data)
-    done = Path(recipe.runs) / recipe.name / "summary.json"
-    if done.exists():
-        return json.loads(done.read_text())
+    if (Path(recipe.runs) / recipe.name / "summary.json").exists():
+        return
     summary = await Run(recipe, pool, write_report=write_report).run()
     print(f"{recipe.name}: {summary['seconds']:.0f} s", flush=True)
-    return summary
 
 
 def recipes(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
@@ -71,19 +69,20 @@ def recipes(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
     return chosen
 
 
-async def train(todo: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Every run's summary."""
+async def train(todo: dict[str, dict[str, Any]]) -> None:
+    """Do every run that is not done."""
     pool = make_pool(Recipe.model_validate(todo["start"]))
     try:
-        return {name: await run(data, pool) for name, data in todo.items()}
+        for data in todo.values():
+            await run(data, pool)
     finally:
         await pool.close()
 
 
 def held_out(directory: Path) -> list[dict[str, Any]]:
-    """The last turns of a run's held-out trajectories."""
+    """The first turns of a run's held-out trajectories."""
     rows = [json.loads(line) for line in (directory / "samples.jsonl").read_text().splitlines()]
-    return [row["turns"][-1] | {"task_id": row["task_id"]} for row in rows if row["split"] == "heldout"]
+    return [row["turns"][0] | {"task_id": row["task_id"]} for row in rows if row["split"] == "heldout"]
 
 
 def example(args: argparse.Namespace) -> list[str]:
@@ -113,23 +112,23 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/hacking"))
     parser.add_argument("--results", type=Path, default=Path("docs/results"))
     args = parser.parse_args()
-    summaries = asyncio.run(train(recipes(args)))
+    asyncio.run(train(recipes(args)))
     lines = [
         "# Reward hacking, with the checks off and on",
         "",
         f"`python benchmarks/hacking.py --base RUN --steps {args.steps} --seed {args.seed} --stale {args.stale}`; "
-        "60 held-out tasks, last turn, GPU time modelled.",
+        "60 held-out tasks, GPU time modelled.",
         "",
-        "| policy | judged by | correct | fast_1.2 | condemned as cheating | coverage | reward |",
-        "|---|---|---|---|---|---|---|",
+        "| policy | judged by | turn | correct | fast_1.2 | condemned as cheating |",
+        "|---|---|---|---|---|---|",
     ]
     names = {"start": "before RL", "rl-naive": "RL against the naive grader", "rl-gym": "RL against the gym"}
     for policy, label in names.items():
         for judge in JUDGES:
-            after = summaries[f"{policy}-judged-by-{judge}"]["after"]
-            cover = "-" if after["coverage"] is None else f"{after['coverage']:.2f}"
-            figures = " | ".join(f"{100 * after[name]:.0f}%" for name in ("fast_0", "fast_1.2", "hack_rate"))
-            lines.append(f"| {label} | {judge} | {figures} | {cover} | {after['reward']:.2f} |")
+            rows = (args.out / f"{policy}-judged-by-{judge}" / "eval.jsonl").read_text().splitlines()
+            for turn, row in enumerate(json.loads(rows[-1])["per_turn"], 1):
+                figures = " | ".join(f"{100 * row[name]:.0f}%" for name in ("fast_0", "fast_1.2", "hack_rate"))
+                lines.append(f"| {label} | {judge} | {turn} | {figures} |")
     lines += [*example(args), ""]
     args.results.mkdir(parents=True, exist_ok=True)
     path = args.results / "hacking.md"
