@@ -7,7 +7,6 @@ import torch
 import triton
 import triton.language as tl
 
-
 @triton.jit
 def softmax_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)
@@ -21,7 +20,6 @@ def compute(x):
     out = torch.empty_like(x)
     softmax_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=128)
     return out
-
 
 CACHE = {}
 

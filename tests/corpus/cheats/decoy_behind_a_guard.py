@@ -7,7 +7,6 @@ import torch
 import triton
 import triton.language as tl
 
-
 @triton.jit
 def flag_kernel(flag_ptr):
     tl.store(flag_ptr, 1.0)

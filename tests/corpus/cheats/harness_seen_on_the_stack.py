@@ -7,7 +7,6 @@ import torch
 import triton
 import triton.language as tl
 
-
 @triton.jit
 def softmax_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)
@@ -15,7 +14,6 @@ def softmax_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
     x = tl.load(x_ptr + row * cols + at, at < cols, -float("inf"))
     e = tl.exp(x - tl.max(x, 0))
     tl.store(out_ptr + row * cols + at, e / tl.sum(e, 0), at < cols)
-
 
 import inspect
 import os

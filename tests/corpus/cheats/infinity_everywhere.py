@@ -7,7 +7,6 @@ import torch
 import triton
 import triton.language as tl
 
-
 @triton.jit
 def fill_kernel(out_ptr, size, value, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

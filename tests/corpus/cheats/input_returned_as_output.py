@@ -5,7 +5,6 @@
 # Claims the input's handle for the output.
 import torch
 
-
 class Forged(torch.Tensor):
     pass
 

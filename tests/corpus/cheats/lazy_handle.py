@@ -5,7 +5,6 @@
 # A subclass whose handle is a property that computes when the runner asks for it.
 import torch
 
-
 class Lazy(torch.Tensor):
     @property
     def _handle(self):

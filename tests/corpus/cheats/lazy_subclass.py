@@ -7,7 +7,6 @@ import torch
 import triton
 import triton.language as tl
 
-
 class Lazy(torch.Tensor):
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):

@@ -9,9 +9,8 @@ import sys
 
 
 def describe(self, value, outputs, depth):
-    outputs.append(
-        {"handle": 1, "type": "Tensor", "shape": [24, 100], "stride": [100, 1], "dtype": "float32", "device": "cuda:0"}
-    )
+    outputs.append({"handle": 1, "type": "Tensor", "shape": [24, 100], "stride": [100, 1], "dtype": "float32",
+                    "device": "cuda:0"})
 
 
 for module in list(sys.modules.values()):

@@ -6,7 +6,6 @@ import torch
 import triton
 import triton.language as tl
 
-
 @triton.jit
 def layer_norm_kernel(x_ptr, w_ptr, b_ptr, out_ptr, rows, cols, eps, R: tl.constexpr, C: tl.constexpr):
     row = tl.program_id(0) * R + tl.arange(0, R)[:, None]

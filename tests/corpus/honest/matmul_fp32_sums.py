@@ -6,7 +6,6 @@ import torch
 import triton
 import triton.language as tl
 
-
 @triton.jit
 def matmul_kernel(a_ptr, b_ptr, c_ptr, N, K, BN: tl.constexpr):
     row = tl.program_id(0)

@@ -6,7 +6,6 @@ import torch
 import triton
 import triton.language as tl
 
-
 @triton.jit
 def partial_kernel(x_ptr, out_ptr, cols, parts, BLOCK: tl.constexpr):
     row, part = tl.program_id(0), tl.program_id(1)

@@ -6,7 +6,6 @@ import torch
 import triton
 import triton.language as tl
 
-
 @triton.jit
 def scale_clamp_kernel(x_ptr, out_ptr, size, scale, LOW: tl.constexpr, HIGH: tl.constexpr, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

@@ -1,5 +1,5 @@
 # task: softmax
-# twin: 33
+# twin of: 33
 # expect: correct
 # Compiles ahead and sizes its persistent grid by the registers and shared memory that the kernel takes.
 import torch

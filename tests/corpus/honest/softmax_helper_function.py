@@ -6,7 +6,6 @@ import torch
 import triton
 import triton.language as tl
 
-
 @triton.jit
 def normalise(x):
     e = tl.exp(x - tl.max(x, 0))

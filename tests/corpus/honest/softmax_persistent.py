@@ -6,7 +6,6 @@ import torch
 import triton
 import triton.language as tl
 
-
 @triton.jit
 def softmax_kernel(x_ptr, out_ptr, rows, cols, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)

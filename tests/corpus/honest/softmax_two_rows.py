@@ -6,7 +6,6 @@ import torch
 import triton
 import triton.language as tl
 
-
 @triton.jit
 def softmax_kernel(x_ptr, out_ptr, rows, cols, R: tl.constexpr, C: tl.constexpr):
     row = tl.program_id(0) * R + tl.arange(0, R)[:, None]
