@@ -222,43 +222,16 @@ def test_an_actor_that_dies_is_replaced_and_one_that_keeps_failing_is_quarantine
         cluster.remove_node(added)
 
 
-REAL_REFERENCE = """import torch
-
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x) * 2.0 + 1.0
-
-def get_inputs():
-    return [torch.randn(16, 64)]
-
-def get_init_inputs():
-    return []
-"""
-
-REAL_CANDIDATE = """import torch
-import triton
-import triton.language as tl
-
-@triton.jit
-def fused(x, o, n, B: tl.constexpr):
-    i = tl.program_id(0) * B + tl.arange(0, B)
-    v = tl.load(x + i, mask=i < n)
-    tl.store(o + i, tl.maximum(v, 0.0) * 2.0 + 1.0, mask=i < n)
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        o = torch.empty_like(x)
-        fused[(triton.cdiv(x.numel(), 256),)](x, o, x.numel(), B=256)
-        return o
-"""
+EXAMPLE = Path(__file__).parents[2] / "examples" / "layer_norm"
 
 
 @pytest.mark.slow
 def test_a_real_evaluation_runs_in_the_sandbox_of_an_actor(cluster):
     added = cluster.add_node(num_cpus=1)
     pool = alive(make_pool(cluster, None), 1)
-    task = Task(id="real", reference=REAL_REFERENCE, provenance=Provenance(source="test"))
-    request = EvalRequest(task=task, candidate=REAL_CANDIDATE, settings=EvalSettings(profile=None))
+    reference, candidate = ((EXAMPLE / f"{name}.py").read_text() for name in ("reference", "candidate"))
+    task = Task(id="real", reference=reference, provenance=Provenance(source="test"))
+    request = EvalRequest(task=task, candidate=candidate, settings=EvalSettings(profile=None))
     try:
         verdict = asyncio.run(asyncio.wait_for(pool.evaluate(request), 120))
         assert verdict.status == "correct", verdict

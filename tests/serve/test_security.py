@@ -1,6 +1,7 @@
 """What an attacker, a broken client or a slow one can do to the service: nothing but be refused."""
 
 import contextlib
+import http.client
 import os
 import re
 import socket
@@ -22,6 +23,14 @@ NASTY = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
 
 def address(server):
     return "127.0.0.1", int(server.url.rpartition(":")[2])
+
+
+def status_of(connection):
+    """Read one whole response: its headers and its body may arrive apart."""
+    with http.client.HTTPResponse(connection) as response:
+        response.begin()
+        response.read()
+        return response.status
 
 
 def closed_after(connection, seconds):
@@ -73,10 +82,10 @@ def test_slow_headers_are_cut_off(serving):
     with socket.create_connection(address(server)) as connection:
         request = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
         connection.sendall(request)
-        assert b"200 OK" in connection.recv(65536)
+        assert status_of(connection) == 200
         time.sleep(0.6)  # an idle connection is not a slow one
         connection.sendall(request)
-        assert b"200 OK" in connection.recv(65536)
+        assert status_of(connection) == 200
         connection.sendall(request[:20])  # but its next request is due
         assert closed_after(connection, 5) < 3
     assert httpx.get(server.url + "/health").status_code == 200
@@ -98,12 +107,12 @@ def test_slow_and_endless_bodies_are_refused(serving):
     with socket.create_connection(address(server)) as connection:
         connection.sendall(head + b"content-length: 100\r\n\r\n{")
         connection.settimeout(5)
-        assert b"408" in connection.recv(65536).split(b"\r\n")[0]
+        assert status_of(connection) == 408
         closed_after(connection, 5)
     with socket.create_connection(address(server)) as connection:
         connection.sendall(head + b"content-length: 99999999999\r\n\r\n{")
         connection.settimeout(5)
-        assert b"413" in connection.recv(65536).split(b"\r\n")[0]
+        assert status_of(connection) == 413
     chunks = iter([b"x" * 4000] * 5)
     assert httpx.post(server.url + "/v1/jobs", content=chunks).status_code == 413
     assert httpx.post(server.url + "/v1/jobs", content=b"x" * 10_001).status_code == 413
@@ -111,7 +120,7 @@ def test_slow_and_endless_bodies_are_refused(serving):
         with socket.create_connection(address(server)) as connection:
             connection.sendall(head + f"content-length: {length}\r\n\r\n".encode())
             connection.settimeout(5)
-            assert b" 400 " in connection.recv(65536).split(b"\r\n")[0] + b" "
+            assert status_of(connection) == 400
 
 
 def test_pages_of_other_sites_cannot_ask(serving):

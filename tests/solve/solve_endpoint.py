@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import sqlite3
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 FAULTS = ("429", "500", "stall", "truncated", "broken", "reset")
@@ -164,3 +167,17 @@ def send_json(
         http.send_header(name, value)
     http.end_headers()
     http.wfile.write(data)
+
+
+def kept_ids(directory: Path) -> set[str]:
+    """Ids of the answers that were on the disk when the process died."""
+    database = sqlite3.connect(directory / "replies.sqlite")
+    try:
+        return {re.search("id ([0-9a-f]{64})", row[0])[1] for row in database.execute("SELECT reply FROM replies")}
+    finally:
+        database.close()
+
+
+def asked_ids(bodies: list[dict[str, Any]]) -> list[str]:
+    """Ids of the requests that an endpoint was sent."""
+    return [hashlib.sha256(json.dumps([b["messages"], b.get("seed")]).encode()).hexdigest() for b in bodies]

@@ -4,16 +4,14 @@ import asyncio
 import hashlib
 import json
 import os
-import re
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
-from solve_endpoint import FAULTS, Endpoint
+from solve_endpoint import FAULTS, Endpoint, asked_ids, kept_ids
 from solve_fakes import FunctionModel, TextPool, answer, make_tasks
 
 from drkernel.config import ConfigError
@@ -202,19 +200,6 @@ def kill_after(endpoint, child, served):
     child.send_signal(signal.SIGKILL)
     child.wait()
     child.stderr.close()
-
-
-def kept_ids(directory):
-    """Ids of the answers that were on the disk when the process died."""
-    database = sqlite3.connect(directory / "replies.sqlite")
-    try:
-        return {re.search("id ([0-9a-f]{64})", row[0])[1] for row in database.execute("SELECT reply FROM replies")}
-    finally:
-        database.close()
-
-
-def asked_ids(bodies):
-    return [hashlib.sha256(json.dumps([b["messages"], b.get("seed")]).encode()).hexdigest() for b in bodies]
 
 
 def test_killed_twice_and_resumed_gives_the_table_of_an_uninterrupted_run(tmp_path):

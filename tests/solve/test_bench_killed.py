@@ -3,16 +3,14 @@
 import hashlib
 import json
 import os
-import re
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
-from solve_endpoint import FAULTS, Endpoint
+from solve_endpoint import FAULTS, Endpoint, asked_ids, kept_ids
 
 from drkernel.tasks.builtin import builtin_tasks
 from drkernel.tasks.loaders import save_tasks
@@ -85,19 +83,6 @@ def kill_after(endpoint, child, served):
     child.send_signal(signal.SIGKILL)
     out, err = child.communicate(timeout=60)  # ends when the last process that holds its output has died
     assert KEY not in out + err
-
-
-def kept_ids(directory):
-    """Ids of the answers that were on the disk when the process died."""
-    database = sqlite3.connect(directory / "replies.sqlite")
-    try:
-        return {re.search("id ([0-9a-f]{64})", row[0])[1] for row in database.execute("SELECT reply FROM replies")}
-    finally:
-        database.close()
-
-
-def asked_ids(bodies):
-    return [hashlib.sha256(json.dumps([b["messages"], b.get("seed")]).encode()).hexdigest() for b in bodies]
 
 
 def without_clock(summary):
