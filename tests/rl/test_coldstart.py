@@ -9,7 +9,7 @@ import pytest
 from drkernel.config import ConfigError
 from drkernel.gym.episode import EpisodeConfig
 from drkernel.gym.pool import LocalPool
-from drkernel.rl.coldstart import ColdstartConfig, load_rows, write_coldstart
+from drkernel.rl.coldstart import ColdstartConfig, Interrupted, load_rows, write_coldstart
 from drkernel.verdict import Verdict
 
 
@@ -21,6 +21,7 @@ class ScriptedPool:
 
     async def evaluate(self, request):
         self.calls += 1
+        await asyncio.sleep(0)
         if self.stop_after is not None and self.calls > self.stop_after:
             raise KeyboardInterrupt
         status = "correct"
@@ -47,8 +48,8 @@ def config(tasks=12, **changes):
     return ColdstartConfig(tasks=tasks, seed=5, episode=EpisodeConfig(turns=2, prompts="compact"), **changes)
 
 
-def run(pool, path, settings, progress=None):
-    return asyncio.run(write_coldstart(settings, pool, path, progress))
+def run(pool, path, settings, progress=None, **options):
+    return asyncio.run(write_coldstart(settings, pool, path, progress, **options))
 
 
 def test_rows_are_whole_conversations_in_order(tmp_path):
@@ -96,6 +97,19 @@ def test_an_interrupted_run_goes_on_without_grading_again(tmp_path):
     second = ScriptedPool()
     run(second, path, config(concurrency=1))
     assert second.calls == 2 * (12 - kept)
+    run(ScriptedPool(), tmp_path / "whole.jsonl", config())
+    assert path.read_text() == (tmp_path / "whole.jsonl").read_text()
+
+
+def test_one_asked_to_stop_finishes_what_is_under_way_and_begins_nothing(tmp_path):
+    path, seen = tmp_path / "cold.jsonl", []
+    first = ScriptedPool()
+    with pytest.raises(Interrupted, match="3 of 12"):
+        run(first, path, config(concurrency=3), lambda done, *_: seen.append(done), stopping=lambda: bool(seen))
+    assert seen == [1, 2, 3] and first.calls == 6 and not path.exists()
+    second = ScriptedPool()
+    run(second, path, config(concurrency=3))
+    assert second.calls == 2 * 9
     run(ScriptedPool(), tmp_path / "whole.jsonl", config())
     assert path.read_text() == (tmp_path / "whole.jsonl").read_text()
 

@@ -88,6 +88,27 @@ def test_a_stopped_run_goes_on_to_the_same_result(finished, tmp_path, stop_at):
     assert_same_run(finished[0], recipe)
 
 
+def test_a_run_asked_to_stop_in_its_cold_start_stops_there_and_goes_on(tmp_path):
+    data = {"tasks": 20, "concurrency": 2, "episode": {"turns": 2, "prompts": "compact"}}
+    recipe = tiny_recipe(tmp_path, coldstart_file=None).model_copy(update={"coldstart": ColdstartConfig(**data)})
+    pool = FakePool(verdict=lambda request: make_verdict(request, "correct", 2.0, 1.0))
+
+    def stop_at(wanted):
+        run = Run(recipe, pool)
+
+        def progress(kind, row):
+            run.stop_requested = run.stop_requested or (kind, row.get("done", row.get("step"))) == wanted
+
+        run.progress = progress
+        with pytest.raises(Stopped):
+            asyncio.run(run.run())
+        return pool.calls
+
+    assert stop_at(("coldstart", 3)) == 2 * 4  # the one beside it is finished, no more are begun
+    assert not (tmp_path / "runs" / "tiny" / "tokenizer").exists()
+    assert stop_at(("copying", 1)) == 2 * 20  # none is graded twice
+
+
 def test_a_crash_between_checkpoints_repeats_what_was_lost(finished, tmp_path):
     """The files are longer than the checkpoint says; the lost steps come out the same."""
     recipe = tiny_recipe(tmp_path)

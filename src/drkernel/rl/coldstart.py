@@ -93,19 +93,26 @@ class Dropped(Exception):
         self.reason = reason
 
 
+class Interrupted(Exception):
+    """The data is not complete: its maker was asked to stop. What is written stays, and is gone on with."""
+
+
 async def write_coldstart(
     config: ColdstartConfig,
     pool: Pool,
     out: Path,
     progress: Progress | None = None,
     make_answerer: MakeAnswerer | None = None,
+    stopping: Callable[[], bool] = lambda: False,
 ) -> ColdstartSummary:
     """Write ``out``: a JSON line per trajectory, ordered by index; goes on with what is there already.
 
     ``make_answerer`` takes the program teacher's place (``config.source`` names it). Of another's trajectories the part
-    up to the best correct turn is kept; one without a correct turn, or with a hack before it, is dropped.
+    up to the best correct turn is kept; one without a correct turn, or with a hack before it, is dropped. Once
+    ``stopping`` says so, trajectories under way are finished and no more are begun.
 
     Raises:
+        Interrupted: ``stopping`` said so before every trajectory was settled.
         ConfigError: ``out`` holds rows of another seed or teacher, or cannot be written.
     """
     journal = _Journal(config, out)
@@ -115,6 +122,8 @@ async def write_coldstart(
 
     async def one(index: int) -> None:
         async with gate:
+            if stopping():
+                return
             try:
                 journal.write(index, await trajectory(config, pool, index, problems[index], make_answerer))
             except Dropped as error:
@@ -130,6 +139,8 @@ async def write_coldstart(
         raise errors.exceptions[0] from None
     finally:
         journal.close()
+    if len(journal.settled) < config.tasks:
+        raise Interrupted(f"{len(journal.settled)} of {config.tasks} trajectories are in {journal.working}")
     return journal.finish()
 
 

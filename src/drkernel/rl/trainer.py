@@ -28,7 +28,7 @@ from drkernel.config import ConfigError, dump_config, load_config
 from drkernel.gym.episode import Episode
 from drkernel.gym.request import Pool
 from drkernel.rl.checkpoint import Checkpoints, publish_directory, write_atomic
-from drkernel.rl.coldstart import write_coldstart
+from drkernel.rl.coldstart import Interrupted, write_coldstart
 from drkernel.rl.copying import copying_examples
 from drkernel.rl.distributed import World
 from drkernel.rl.evaluate import evaluation_metrics
@@ -94,8 +94,9 @@ class Run:
         if self.recipe.threads:
             torch.set_num_threads(self.recipe.threads)
         self.world.first_does(self._open_directory)
-        if self.world.first:
-            await self._make_data()
+        complete = await self._make_data() if self.world.first else True
+        if not self.world.agree(complete):
+            raise Stopped(str(self.directory))
         self.world.first_does(self._make_tokenizer)
         self.policy = self._make_policy()
         self.policy.shard(self.world)
@@ -137,17 +138,24 @@ class Run:
                 f"directory, or go on with it as it is: drkernel train --resume {self.directory}"
             )
 
-    async def _make_data(self) -> None:
-        """Stage 1: the cold-start trajectories, as far as they are missing."""
+    async def _make_data(self) -> bool:
+        """Stage 1: the cold-start trajectories, as far as they are missing. Whether all are there now."""
         if self.recipe.coldstart is None or (self.directory / "tokenizer").exists():
-            return
+            return True
         self.progress("stage", {"stage": "coldstart"})
-        await write_coldstart(
-            self.recipe.coldstart,
-            self.pool,
-            self.directory / "coldstart.jsonl",
-            progress=lambda done, total, counts: self.progress("coldstart", {"done": done, "total": total, **counts}),
-        )
+        try:
+            await write_coldstart(
+                self.recipe.coldstart,
+                self.pool,
+                self.directory / "coldstart.jsonl",
+                progress=lambda done, total, counts: self.progress(
+                    "coldstart", {"done": done, "total": total, **counts}
+                ),
+                stopping=lambda: self.stop_requested,
+            )
+        except Interrupted:
+            return False
+        return True
 
     def _conversations(self) -> list[list[dict[str, str]]]:
         """The messages of the cold-start data."""
