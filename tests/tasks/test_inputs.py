@@ -7,6 +7,7 @@ import torch
 
 from drkernel.task import Task
 from drkernel.tasks.builtin import builtin_task, builtin_tasks
+from drkernel.tasks.compare import compare
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import VARIANTS, draw_inputs, pick_variant, role_of, vary
 from drkernel.tasks.oracle import flatten_outputs
@@ -126,6 +127,32 @@ def test_a_variant_weakens_where_the_reference_overflows():
     source = SOURCE.format(body="torch.exp(x * 8)").replace("torch.rand(", "torch.randn(")
     call = load_problem(Task(id="t", reference=source), None).instance(0).draw_call(1, "large")
     assert call.strength < 1 and call.oracle.finite
+
+
+VANISHING = SOURCE.format(body="torch.tanh(-torch.exp(-x * x))").replace("torch.rand(", "torch.randn(")
+
+
+def test_an_output_that_vanishes_on_large_inputs_is_not_measured_in_units_of_what_is_left():
+    instance = load_problem(Task(id="t", reference=VANISHING), None).instance(0)
+
+    def passes(function, variant, seed):
+        call = instance.draw_call(seed, variant)
+        return bool(compare([function(*call.inputs)], call.oracle, instance.rule).passed_calls)
+
+    def honest(x):
+        return 2.0 * torch.sigmoid(-2.0 * torch.exp(-x * x)) - 1.0  # right to 1e-7, which is more than some outputs
+
+    wrong = {
+        "half": lambda x: honest(x.half()).float(),
+        "no tanh": lambda x: -torch.exp(-x * x),
+        "zero": torch.zeros_like,
+    }
+    assert instance.draw_call(5, "large").oracle.outputs[0].value.median().abs() < 1e-6
+    for seed in range(20):
+        assert all(passes(honest, variant, seed) for variant in VARIANTS)
+        for name, function in wrong.items():
+            assert not passes(function, "declared", seed), name
+            assert not passes(function, "affine", seed), name
 
 
 def test_pick_variant_starts_declared_then_follows_the_seed():

@@ -45,7 +45,7 @@ class ExpectedOutput:
     jittered: torch.Tensor
     """The jittered run, for outputs that are not floating: other values that an honest run may give."""
     spread: float
-    """:func:`spread_of` the oracle."""
+    """:func:`spread_of` the oracle, or what it may count for at least."""
     z_operand: float
     """Root mean square of the scaled differences of the jittered run, per unit roundoff of jitter."""
     z_reference: float
@@ -131,8 +131,8 @@ class OracleMaker:
         with torch.no_grad():
             return flatten_outputs(self._declared.fresh()(*cloned(list(inputs))))
 
-    def __call__(self, inputs: Sequence[Any]) -> Oracle:
-        """The oracle of one call."""
+    def __call__(self, inputs: Sequence[Any], least_spreads: Sequence[float] = ()) -> Oracle:
+        """The oracle of one call. ``least_spreads``: of each output, the least that its spread may count for."""
         declared = self.run(inputs)
         try:
             exact = flatten_outputs(run_promoted(self._double.fresh(), list(inputs)))
@@ -140,12 +140,13 @@ class OracleMaker:
             shaken = flatten_outputs(run_promoted(self._jittered.fresh(), moved))
         except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            outputs = tuple(_expected(out, out, out, self.precision) for out in declared)
+            least = _padded(least_spreads, len(declared))
+            outputs = tuple(_expected(out, out, out, self.precision, s) for out, s in zip(declared, least, strict=True))
             return Oracle(outputs, self.precision, "declared", f"the reference does not run in double: {reason}")
         if not len(declared) == len(exact) == len(shaken):
             raise ValueError(f"the reference returned {len(declared)} outputs, then {len(exact)} on the same inputs")
-        runs = zip(declared, exact, shaken, strict=True)
-        return Oracle(tuple(_expected(*run, self.precision) for run in runs), self.precision)
+        runs = zip(declared, exact, shaken, _padded(least_spreads, len(declared)), strict=True)
+        return Oracle(tuple(_expected(a, b, c, self.precision, least) for a, b, c, least in runs), self.precision)
 
 
 class _Stateless:
@@ -202,7 +203,13 @@ def _rms(difference: torch.Tensor, scale: torch.Tensor, stable: torch.Tensor) ->
     return float(ratio.square().mean().sqrt())
 
 
-def _expected(declared: RawOutput, exact: RawOutput, shaken: RawOutput, precision: Precision) -> ExpectedOutput:
+def _padded(spreads: Sequence[float], count: int) -> list[float]:
+    return [*spreads[:count], *([0.0] * (count - len(spreads)))]
+
+
+def _expected(
+    declared: RawOutput, exact: RawOutput, shaken: RawOutput, precision: Precision, least_spread: float
+) -> ExpectedOutput:
     """Put the three runs of one output together."""
     kind = "Tensor" if isinstance(declared, torch.Tensor) else type(declared).__name__
     first, second, third = (_as_tensor(leaf) for leaf in (declared, exact, shaken))
@@ -213,7 +220,7 @@ def _expected(declared: RawOutput, exact: RawOutput, shaken: RawOutput, precisio
         return ExpectedOutput(
             second.to(first.dtype), first, kind, stride, None, third.to(first.dtype), 0.0, 0.0, 0.0, None
         )
-    spread = spread_of(second)
+    spread = max(spread_of(second), least_spread)
     own, moved = (first.to(second.dtype) - second).abs(), (third - second).abs()
     same = (first.to(second.dtype) == second) & (third == second)  # equal infinities differ by NaN
     noise = torch.where(same, torch.zeros_like(own), torch.maximum(own, moved))

@@ -24,6 +24,13 @@ from drkernel.tasks.tolerance import ToleranceRule, tolerance_for
 STRENGTHS = (1.0, 0.5, 0.2, 0.0)
 """Tried in turn until the reference gives finite outputs that rounding does not flip."""
 
+LEAST_SPREAD = 0.1
+"""Share of its ordinary spread (on the task's own inputs) that an output's spread counts for at least.
+
+Large inputs drive many functions to zero; errors are then not measured in units of what little is left: ``tanh`` as
+``2 sigmoid(2x) - 1`` is right to 1e-7, not to 1e-12.
+"""
+
 
 @dataclass(frozen=True)
 class Call:
@@ -48,6 +55,7 @@ class Instance:
         """Names of the parameters that the constructor made constant and that were drawn anew."""
         self.rule: ToleranceRule = tolerance_for(problem.task.precision, problem.task.tolerance)
         self._maker: OracleMaker | None = None
+        self._least_spreads: list[float] | None = None
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Copies of the module's parameters and persistent buffers, by name."""
@@ -63,13 +71,20 @@ class Instance:
 
     def oracle(self, inputs: list[Any]) -> Oracle:
         """The oracle of given inputs."""
-        return self._oracles()(inputs)
+        return self._oracles()(inputs, self._least_spreads or ())
 
     def draw_call(self, seed: int, variant: Variant = "declared") -> Call:
         """Fresh inputs and their oracle. Weakens the variant where the reference is not finite or not stable on it."""
-        widen = variant != "declared" and self.problem.widens
-        for strength in (1.0,) if variant == "declared" else STRENGTHS:
-            inputs = draw_inputs(self.problem.reference, seed, variant, strength, widen)
+        if variant == "declared":
+            inputs = draw_inputs(self.problem.reference, seed)
+            oracle = self.oracle(inputs)
+            if self._least_spreads is None:
+                self._least_spreads = [LEAST_SPREAD * out.spread for out in oracle.outputs]
+            return Call(inputs, oracle, variant, 1.0)
+        if self._least_spreads is None:
+            self.draw_call(self.seed)
+        for strength in STRENGTHS:
+            inputs = draw_inputs(self.problem.reference, seed, variant, strength, self.problem.widens)
             oracle = self.oracle(inputs)
             if oracle.finite and oracle.unstable_fraction <= 0.01:
                 break
