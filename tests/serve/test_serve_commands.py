@@ -84,7 +84,7 @@ def serve(tmp_path):
 
 
 @pytest.mark.slow
-def test_eval_bench_and_a_worker_use_a_service(serve, tmp_path):
+def test_eval_bench_solve_and_a_worker_use_a_service(serve, tmp_path):
     process, url = serve("--slots", "0")
     worker = command("worker", url, "--slots", "1", "--name", "helper", "--takes", "sim")
     try:
@@ -99,15 +99,20 @@ def test_eval_bench_and_a_worker_use_a_service(serve, tmp_path):
         bench = ("bench", "--model", f"script:{script}", "--tasks", "builtin", "--match", "softmax", "--limit", "1")
         code, out = finish(command(*bench, "--turns", "1", "--out", tmp_path / "run", "--pool", url, "--json"))
         assert code == 0, out
-        counts = httpx.get(url + "/v1/state").json()
-        assert counts["counts"]["state"] == {"done": 2}
+        assert httpx.get(url + "/v1/state").json()["counts"]["state"] == {"done": 2}
+        for name, done in (("first", 4), ("second", 5)):  # the attempt is known by then, the verification is not
+            solve = ("solve", folder / "reference.py", "--model", f"script:{script}", "--turns", "1", "--json")
+            code, out = finish(command(*solve, "--out", tmp_path / name, "--pool", url))
+            assert code == 0 and json.loads(out.splitlines()[-1])["verified"], out
+            counts = httpx.get(url + "/v1/state").json()
+            assert counts["counts"]["state"] == {"done": done}
         (row,) = [w for w in counts["workers"] if w["name"] == "helper"]
-        assert row["done"] == 2
+        assert row["done"] == 5
         assert finish(command("eval", folder / "reference.py", folder / "candidate.py", "--pool", "nowhere"))[0] == 2
     finally:
         worker.send_signal(signal.SIGTERM)
         code, out = finish(worker, 60)
-    assert code == 0 and "2 evaluations done" in out
+    assert code == 0 and "5 evaluations done" in out
     process.send_signal(signal.SIGTERM)
     assert finish(process, 60)[0] == 0
 

@@ -44,7 +44,10 @@ def test_the_fastest_that_holds_up_wins_and_nothing_slower_is_tried():
     tried = verified(pool, 1.1, 1.9, "WRONG", 1.5)
     assert [one.attempt.speedup for one in tried] == [1.9] and winner(tried).speedup == 1.9
     request = pool.requests[0].settings
-    assert request.seed is None and request.checks == CHECKS and request.profile == "tiny"
+    assert request.checks == CHECKS and request.profile == "tiny"
+    verified(pool, 1.9)
+    seeds = {SETTINGS.seed, *(one.settings.seed for one in pool.requests)}
+    assert len(seeds) == 3 and None not in seeds, "no two requests are alike, so no store answers for an evaluation"
 
 
 def test_one_that_does_not_hold_up_gives_way_to_the_next():

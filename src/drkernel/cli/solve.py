@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from drkernel.cli import model_options as options
+from drkernel.cli.pools import POOL_HELP, check_pool, http_pool
 
 if TYPE_CHECKING:
-    from drkernel.gym.pool import LocalPool
+    from drkernel.gym.request import Pool
     from drkernel.solve.bench import BenchRun
     from drkernel.solve.meter import Meter
     from drkernel.solve.verify import Verified
@@ -61,6 +64,7 @@ def solve(
     profile: Annotated[str | None, typer.Option(help="size profile of a built-in task (sim: tiny, cuda: full)")] = None,
     checks: Annotated[int, typer.Option(min=1, help="calls on fresh inputs that must be right")] = 3,
     deadline: Annotated[float, typer.Option(help="seconds until a candidate is stopped")] = 60.0,
+    pool: Annotated[str | None, typer.Option(help=POOL_HELP)] = None,
     prompts: options.PromptSet = "full",
     base_url: options.BaseUrl = None,
     model_name: options.ModelName = None,
@@ -98,6 +102,7 @@ def solve(
 
     options.one_thread()
     try:
+        check_pool(pool)
         sampling = options.make_sampling(temperature, top_p, max_tokens, seed, extra)
         client = open_model(model, base_url=base_url, key_env=key_env, sampling=sampling, timeout=timeout)
         client.name = model_name or client.name
@@ -122,7 +127,7 @@ def solve(
         directory = out or Path("runs") / ("solve-" + task.id.rpartition("/")[2])
         with BenchRun(directory, config, [task], texts) as run:
             meter = options.make_meter(client, cache or directory / "replies.sqlite", limits, config.prices, budget)
-            result = _search_and_settle(run, task, meter, save, quiet=as_json)
+            result = _search_and_settle(run, task, meter, save, pool, quiet=as_json)
     except (ConfigError, ValidationError) as error:
         options.fail("solve", options.plain(error))
     if as_json:
@@ -151,20 +156,23 @@ def _task(reference: str, precision: str | None, device: str, profile: str | Non
     return prepared.tasks[0]
 
 
-def _search_and_settle(run: BenchRun, task: Task, meter: Meter, save: Path | None, quiet: bool) -> dict[str, Any]:
+def _search_and_settle(
+    run: BenchRun, task: Task, meter: Meter, save: Path | None, pool_url: str | None, quiet: bool
+) -> dict[str, Any]:
     """Search until the end or Ctrl-C, then verify and write; a second Ctrl-C leaves the best unverified."""
     from drkernel.cli.solve_view import LiveSolve, show
     from drkernel.gym.pool import LocalPool
 
-    with LocalPool() as pool:
+    with ExitStack() as stack:
+        local = stack.enter_context(LocalPool()) if pool_url is None else None
         view = LiveSolve(run, meter, quiet=quiet)
         try:
-            asyncio.run(_search(run, meter, pool, view))
+            asyncio.run(_search(run, meter, _graders(local, pool_url), view))
         except KeyboardInterrupt:
             print("stopped; verifying the best so far (Ctrl-C again to leave it unverified)", file=sys.stderr)
         run.finish()
         try:
-            tried, left = asyncio.run(_verify(run, task, pool)), False
+            tried, left = asyncio.run(_verify(run, task, _graders(local, pool_url))), False
         except KeyboardInterrupt:
             tried, left = [], True
     result = _write(run, task, tried, save)
@@ -175,18 +183,34 @@ def _search_and_settle(run: BenchRun, task: Task, meter: Meter, save: Path | Non
     return result
 
 
-async def _search(run: BenchRun, meter: Meter, pool: LocalPool, view: Any) -> None:
+@asynccontextmanager
+async def _graders(local: Pool | None, url: str | None) -> AsyncIterator[Pool]:
+    """The pool of this machine, or a connection to the service for as long as the present event loop lives."""
+    if local is not None:
+        yield local
+        return
+    assert url is not None
+    pool = http_pool(url)
     try:
-        with view:
-            await run.run(meter, pool, progress=view)
+        yield pool
+    finally:
+        await pool.close()
+
+
+async def _search(run: BenchRun, meter: Meter, graders: AbstractAsyncContextManager[Pool], view: Any) -> None:
+    try:
+        async with graders as pool:
+            with view:
+                await run.run(meter, pool, progress=view)
     finally:
         await meter.close()
 
 
-async def _verify(run: BenchRun, task: Task, pool: LocalPool) -> list[Verified]:
+async def _verify(run: BenchRun, task: Task, graders: AbstractAsyncContextManager[Pool]) -> list[Verified]:
     from drkernel.solve.verify import verify
 
-    return await verify(task, run.state.turns((task.id, 0)), run.config.refine.settings, pool)
+    async with graders as pool:
+        return await verify(task, run.state.turns((task.id, 0)), run.config.refine.settings, pool)
 
 
 def _write_unverified(run: BenchRun, task: Task) -> str | None:

@@ -225,9 +225,11 @@ def _missing(recipe: Recipe) -> list[str]:
     if recipe.episode.settings.device.startswith("cuda") and not torch.cuda.is_available():
         missing.append(f"the device {recipe.episode.settings.device!r} to measure on (episode.settings.device)")
     if terms.lora is not None and importlib.util.find_spec("peft") is None:
-        missing.append("the peft package: pip install peft")
+        missing.append("the peft package: pip install 'drkernel[lora]'")
     missing += [
-        f"the {sink} package: pip install {sink}" for sink in recipe.sinks if not importlib.util.find_spec(sink)
+        f"the {sink} package: pip install 'drkernel[{sink}]'"
+        for sink in recipe.sinks
+        if not importlib.util.find_spec(sink)
     ]
     for name in ("transformers", "tokenizers"):
         if importlib.util.find_spec(name) is None:

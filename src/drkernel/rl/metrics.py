@@ -86,7 +86,7 @@ class Sinks:
             try:
                 self._open(name, directory, config)
             except ImportError as error:
-                raise ConfigError(f"metrics sink {name!r} is not installed: pip install {name}") from error
+                raise ConfigError(f"metrics sink {name!r} is not installed: pip install 'drkernel[{name}]'") from error
 
     def _open(self, name: Extra, directory: Path, config: dict[str, Any]) -> None:
         if name == "tensorboard":

@@ -277,7 +277,7 @@ def _with_lora(model: Any, lora: LoraConfig | None) -> Any:
     try:
         import peft
     except ImportError as error:
-        raise ConfigError("policy.lora needs the peft package: pip install peft") from error
+        raise ConfigError("policy.lora needs the peft package: pip install 'drkernel[lora]'") from error
     terms = peft.LoraConfig(
         r=lora.rank,
         lora_alpha=lora.alpha,

@@ -16,28 +16,40 @@ from pathlib import Path
 from typing import IO, Any
 
 
-def compile_request(request: dict[str, Any]) -> dict[str, Any]:
-    """Compile one kernel with Triton's own stages for the target. Raises what the compiler raises."""
+def lower_to_ttgir(
+    path: str, backend_name: str, arch: Any, warp_size: int, given: dict[str, Any]
+) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """The TTIR at ``path`` ('-' is standard input) after the target's first stage: (module, all stages, metadata).
+
+    Raises what the compiler raises.
+    """
     from triton._C.libtriton import ir
     from triton.backends.compiler import GPUTarget, Language
     from triton.compiler import make_backend
 
-    arch = request["arch"]
-    backend = make_backend(GPUTarget(request["backend"], arch, request["warp_size"]))
-    options = backend.parse_options(dict(request["options"]))
+    backend = make_backend(GPUTarget(backend_name, arch, warp_size))
+    options = backend.parse_options(dict(given))
     context = ir.context()
     ir.load_dialects(context)
     backend.load_dialects(context)
+    module = ir.parse_mlir_module(path, context)
+    module.context = context
+    stages: dict[str, Any] = {}
+    backend.add_stages(stages, options, Language.TRITON)
+    metadata: dict[str, Any] = dict(options.__dict__)
+    return stages["ttgir"](module, metadata), stages, metadata
+
+
+def compile_request(request: dict[str, Any]) -> dict[str, Any]:
+    """Compile one kernel with Triton's own stages for the target. Raises what the compiler raises."""
+    arch = request["arch"]
     with tempfile.TemporaryDirectory(prefix="drkernel-compile-") as folder:
         path = Path(folder) / "kernel.ttir"
         path.write_text(request["ttir"], encoding="utf-8")
-        module = ir.parse_mlir_module(str(path), context)
-        module.context = context
-        stages: dict[str, Any] = {}
-        backend.add_stages(stages, options, Language.TRITON)
-        metadata: dict[str, Any] = dict(options.__dict__)
+        target = (request["backend"], arch, request["warp_size"])
+        module, stages, metadata = lower_to_ttgir(str(path), *target, request["options"])
         assembly = "ptx" if request["backend"] == "cuda" else "amdgcn"
-        for stage in ("ttgir", "llir", assembly):
+        for stage in ("llir", assembly):
             module = stages[stage](module, metadata)
         if assembly == "ptx":
             registers, spills = _ptxas(module, arch, folder)

@@ -18,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from drkernel.sim.compile_worker import lower_to_ttgir
 from drkernel.sim.lower.plan import walk
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.ttir.ir import Function, Type, elem_bytes
@@ -106,20 +107,10 @@ def _keep(cache: OrderedDict[Any, int], key: Any, value: int) -> None:
 def _allocate(spec: GPUSpec, num_warps: int, num_stages: int) -> int:
     """In the child: TTIR from standard input through the target's passes up to the allocation of shared memory."""
     from triton._C.libtriton import ir, passes
-    from triton.backends.compiler import GPUTarget, Language
-    from triton.compiler import make_backend
 
-    backend = make_backend(GPUTarget(spec.backend, spec.arch, spec.warp_size))
-    options = backend.parse_options({"num_warps": num_warps, "num_stages": num_stages})
-    context = ir.context()
-    ir.load_dialects(context)
-    backend.load_dialects(context)
-    module = ir.parse_mlir_module("-", context)
-    module.context = context
-    stages: dict[str, Any] = {}
-    backend.add_stages(stages, options, Language.TRITON)
-    module = stages["ttgir"](module, dict(options.__dict__))
-    manager = ir.pass_manager(context)
+    warps = {"num_warps": num_warps, "num_stages": num_stages}
+    module, _, _ = lower_to_ttgir("-", spec.backend, spec.arch, spec.warp_size, warps)
+    manager = ir.pass_manager(module.context)
     passes.convert.add_scf_to_cf(manager)
     if spec.vendor == "nvidia":
         from triton._C.libtriton import nvidia

@@ -6,6 +6,7 @@ but the source text goes in.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from string import Template
@@ -51,7 +52,9 @@ async def verify(task: Task, attempts: Sequence[Attempt], settings: EvalSettings
 
     Returned in the order they were tried; the best of them is :func:`winner`.
     """
-    strict = settings.model_copy(update={"seed": None, "checks": max(CHECKS, settings.checks)})
+    # a seed of this verification alone: a service that graded the same source before must not answer from its store
+    terms = {"seed": secrets.randbits(62), "checks": max(CHECKS, settings.checks)}
+    strict = settings.model_copy(update=terms)
     if strict.profile is not None and strict.profile not in task.profiles:
         strict = strict.model_copy(update={"profile": None})
     tried: list[Verified] = []
