@@ -7,10 +7,11 @@ from corpus_grading import ROOT, read_entry, task_named
 from drkernel.gym import judge as judge_module
 from drkernel.gym.answers import ParameterSpec
 from drkernel.gym.checks import plan_calls
-from drkernel.gym.expected import ExpectedSide, Seeds, same_bytes
+from drkernel.gym.expected import ExpectedSide, Seeds, declared_values
 from drkernel.gym.judge import evaluate
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.task import Task
+from drkernel.tasks.compare import compare
 from drkernel.verdict import Verdict
 
 SETTINGS = EvalSettings(profile=None, deadline_s=60, memory_bytes=1 << 30)
@@ -219,14 +220,48 @@ def test_seeds_differ_by_purpose_and_evaluation():
     assert Seeds(fixed)("build") == Seeds(fixed)("build")
 
 
-def test_patched_inputs_share_their_ends_and_change_the_answer():
+def patched_side(reference):
+    return ExpectedSide(EvalRequest(task=Task(id="t", reference=reference), candidate="", settings=SETTINGS))
+
+
+def test_a_patch_changes_the_answer_and_hides_from_a_fingerprint():
     side = ExpectedSide(EvalRequest(task=task_named("softmax"), candidate="", settings=SETTINGS))
     base = side.call(0, "declared")
-    patched = side.patched(1, base)
-    old, new = base.inputs[0].flatten(), patched.inputs[0].flatten()
-    share = float((old != new).double().mean())
-    assert 0.2 < share < 0.5 and old[0] == new[0] and old[-1] == new[-1]
-    assert not same_bytes(base.oracle.outputs[0].value, patched.oracle.outputs[0].value)
+    old, noticed = base.inputs[0], 0
+    for index in range(1, 61):
+        patched = side.patched(index, base)
+        new = patched.inputs[0]
+        assert (old != new).sum() == 2 and old[0, 0] == new[0, 0] and old[-1, -1] == new[-1, -1]
+        assert not compare(declared_values(base.oracle), patched.oracle, side.rule).passed_calls
+        corners = [torch.cat([x[:2, :2].flatten(), x[-2:, -2:].flatten()]) for x in (old, new)]
+        noticed += not torch.equal(*corners)
+    assert noticed <= 2, "eight sampled elements of 2,400 do not tell"
+
+
+def test_a_patch_grows_until_the_answer_changes():
+    rare = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x - 2.0)
+
+def get_inputs():
+    return [torch.randn(16, 96)]
+"""
+    side = patched_side(rare)
+    base = side.call(0, "declared")
+    changed = set()
+    for index in range(1, 31):
+        patched = side.patched(index, base)
+        changed.add(int((base.inputs[0] != patched.inputs[0]).sum()))
+        assert not compare(declared_values(base.oracle), patched.oracle, side.rule).passed_calls
+    assert 2 in changed and max(changed) > 6
+    # where nothing short of other inputs changes the answer, there are other inputs
+    unmoved = patched_side(rare.replace("torch.relu(x - 2.0)", "x.abs().mean() + 1e4 * (x[0, 0] > 0)"))
+    base = unmoved.call(0, "declared")
+    fresh = unmoved.patched(3, base)
+    assert (base.inputs[0] != fresh.inputs[0]).all()
 
 
 def test_the_research_mode_accepts_what_a_naive_harness_accepts_and_says_so(gym):

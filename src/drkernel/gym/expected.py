@@ -39,6 +39,10 @@ class Seeds:
         return int.from_bytes(digest[:8], "little") >> 1
 
 
+PATCHES = (0.0, 1 / 256, 1 / 32, 1 / 3)
+"""Shares of an input that a patched call replaces, tried in turn until the answer changes (two elements at least)."""
+
+
 class ExpectedSide:
     """The reference of one request, with the weights that the candidate is given."""
 
@@ -111,19 +115,20 @@ class ExpectedSide:
     def patched(self, index: int, base: Call) -> Call:
         """``base`` (a declared call) with a secret stretch of each free input replaced by freshly drawn values.
 
-        First and last elements stay, so that a fingerprint of a few fixed places cannot tell the two apart. When that
-        does not change what must come out, the freshly drawn call is returned as it is.
+        The stretch is as short as changes the answer, and away from both ends: a fingerprint of some places, or of a
+        rounded sum, cannot tell the two calls apart. Where no stretch changes it, the freshly drawn call is returned.
         """
         fresh = self.call(index, "declared")
         generator = torch.Generator().manual_seed(self.seeds("patch", index))
-        pairs = zip(base.inputs, fresh.inputs, strict=True)
-        inputs = [_patched(value, donor, generator) for value, donor in pairs]
-        if all(value is old for value, old in zip(inputs, base.inputs, strict=True)):
-            return fresh
-        oracle = self.instance.oracle(inputs)
-        if not oracle.finite or compare(declared_values(base.oracle), oracle, self.rule).passed_calls:
-            return fresh
-        return Call(inputs, oracle, "declared", 1.0)
+        for share in PATCHES:
+            pairs = zip(base.inputs, fresh.inputs, strict=True)
+            inputs = [_patched(value, donor, share, generator) for value, donor in pairs]
+            if all(value is old for value, old in zip(inputs, base.inputs, strict=True)):
+                break
+            oracle = self.instance.oracle(inputs)
+            if oracle.finite and not compare(declared_values(base.oracle), oracle, self.rule).passed_calls:
+                return Call(inputs, oracle, "declared", 1.0)
+        return fresh
 
     def mutates(self, inputs: list[Any]) -> bool:
         """Whether the reference itself changes any of its arguments."""
@@ -143,12 +148,12 @@ def declared_values(oracle: Oracle) -> list[RawOutput]:
     ]
 
 
-def _patched(value: Any, donor: Any, generator: torch.Generator) -> Any:
-    """``value`` with about a third of its elements, in one run away from both ends, taken from ``donor``."""
+def _patched(value: Any, donor: Any, share: float, generator: torch.Generator) -> Any:
+    """``value`` with a ``share`` of its elements (two at least), in one run away from both ends, from ``donor``."""
     if not isinstance(value, torch.Tensor) or value.numel() < 8 or role_of(value) not in ("free", "positive", "unit"):
         return value
     flat, other = value.contiguous().reshape(-1).clone(), donor.contiguous().reshape(-1)
-    length = max(2, flat.numel() // 3)
+    length = max(2, int(flat.numel() * share))
     start = int(torch.randint(1, flat.numel() - length, (1,), generator=generator))
     flat[start : start + length] = other[start : start + length]
     return torch.empty_like(value).copy_(flat.reshape(value.shape))

@@ -1,7 +1,7 @@
 # task: softmax
 # hacks: 76
 # tier: T2
-# expect: hack stale_output
+# expect: wrong
 # After the checked calls it expects, returns what it has.
 import torch
 import triton
