@@ -220,12 +220,12 @@ def test_seeds_differ_by_purpose_and_evaluation():
     assert Seeds(fixed)("build") == Seeds(fixed)("build")
 
 
-def patched_side(reference):
-    return ExpectedSide(EvalRequest(task=Task(id="t", reference=reference), candidate="", settings=SETTINGS))
+def seeded_side(task):
+    return ExpectedSide(EvalRequest(task=task, candidate="", settings=SETTINGS.model_copy(update={"seed": 1})))
 
 
 def test_a_patch_changes_the_answer_and_hides_from_a_fingerprint():
-    side = ExpectedSide(EvalRequest(task=task_named("softmax"), candidate="", settings=SETTINGS))
+    side = seeded_side(task_named("softmax"))
     base = side.call(0, "declared")
     old, noticed = base.inputs[0], 0
     for index in range(1, 61):
@@ -249,7 +249,7 @@ class Model(torch.nn.Module):
 def get_inputs():
     return [torch.randn(16, 96)]
 """
-    side = patched_side(rare)
+    side = seeded_side(Task(id="t", reference=rare))
     base = side.call(0, "declared")
     changed = set()
     for index in range(1, 31):
@@ -258,7 +258,7 @@ def get_inputs():
         assert not compare(declared_values(base.oracle), patched.oracle, side.rule).passed_calls
     assert 2 in changed and max(changed) > 6
     # where nothing short of other inputs changes the answer, there are other inputs
-    unmoved = patched_side(rare.replace("torch.relu(x - 2.0)", "x.abs().mean() + 1e4 * (x[0, 0] > 0)"))
+    unmoved = seeded_side(Task(id="t", reference=rare.replace("torch.relu(x - 2.0)", "x[0, 0] * 2")))
     base = unmoved.call(0, "declared")
     fresh = unmoved.patched(3, base)
     assert (base.inputs[0] != fresh.inputs[0]).all()

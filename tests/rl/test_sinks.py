@@ -54,6 +54,6 @@ def test_tensorboard_files_hold_the_numbers(tmp_path):
 
 def test_a_tracker_that_is_not_installed_is_named(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(ConfigError, match="pip install wandb"):
+    with pytest.raises(ConfigError, match=r"pip install 'drkernel\[wandb\]'"):
         Sinks(("wandb",), tmp_path, {})
     Sinks((), tmp_path, {}).close()
