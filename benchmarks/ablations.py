@@ -30,8 +30,8 @@ from typing import Any
 
 from drkernel.config import load_config
 from drkernel.gym.request import Pool
-from drkernel.rl.recipe import Recipe, make_pool
-from drkernel.rl.trainer import Run
+from drkernel.rl.run.recipe import Recipe, make_pool
+from drkernel.rl.run.trainer import Run
 
 SMALL = {"rollout.tasks": 8, "rollout.samples": 4}
 """the rollout of every variant that does not say otherwise: 32 trajectories a step"""

@@ -24,11 +24,11 @@ import torch
 import triton
 
 from drkernel import sim
-from drkernel.sim.executor import clear_cache, compile_ttir
-from drkernel.sim.lower import jit
-from drkernel.sim.lower.kernel import Lowering
-from drkernel.sim.lower.lifetime import Arena
-from drkernel.sim.ttir.parser import parse_ttir
+from drkernel.sim.executor.compiled import clear_cache, compile_ttir
+from drkernel.sim.executor.lower import jit
+from drkernel.sim.executor.lower.function import Lowering
+from drkernel.sim.executor.lower.lifetime import Arena
+from drkernel.sim.executor.ttir.parser import parse_ttir
 
 NAMES = ("add 4M", "softmax 4096x1024", "layer norm 4096x1024", "matmul 512 fp16", "flash attention 8x512x64 fp16")
 
@@ -59,7 +59,7 @@ def clock(call: Callable[[], object], times: int = 3) -> float:
 def texts() -> dict[str, str]:
     """TTIR of the benchmark's kernels, as launched."""
     found = {}
-    from drkernel.sim.kernel import SimKernel
+    from drkernel.sim.host.triton_kernel import SimKernel
 
     original = SimKernel.run
 

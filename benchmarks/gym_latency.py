@@ -25,11 +25,11 @@ from gym_candidates import HONEST
 from rich.console import Console
 from rich.table import Table
 
-from drkernel.gym.factory import SessionFactory
-from drkernel.gym.judge import evaluate
-from drkernel.gym.pool import LocalPool
+from drkernel.gym.judge.judge import evaluate
+from drkernel.gym.pools.local import LocalPool
 from drkernel.gym.request import EvalRequest, EvalSettings
-from drkernel.gym.session import Session
+from drkernel.gym.session.factory import SessionFactory
+from drkernel.gym.session.simulated import Session
 from drkernel.tasks.builtin import builtin_task
 
 FRESH = """
@@ -49,7 +49,8 @@ TRIVIAL_MODULE = "from torch import nn\nclass ModelNew(nn.Module):\n    def forw
 
 FORKS = """
 import os, resource
-from drkernel.gym import linux, zygote
+from drkernel.gym.sandbox import linux
+from drkernel.gym.runner import zygote
 linux.collapse_to_huge_pages, collapse = (lambda: 0), linux.collapse_to_huge_pages
 zygote._warm_up()
 def cost(forks=30):

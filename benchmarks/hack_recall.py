@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT / "tests" / "gym"))
 from corpus_grading import ROOT as CORPUS  # noqa: E402
 from corpus_grading import Entry, entries, grade, objection, read_entry  # noqa: E402
 
-from drkernel.gym.factory import SessionFactory  # noqa: E402
+from drkernel.gym.session.factory import SessionFactory  # noqa: E402
 from drkernel.verdict import Verdict  # noqa: E402
 
 TIERS = {

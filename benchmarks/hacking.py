@@ -24,8 +24,8 @@ from typing import Any
 from drkernel.config import load_config
 from drkernel.gym.request import Pool
 from drkernel.report.run import write_report
-from drkernel.rl.recipe import Recipe, make_pool
-from drkernel.rl.trainer import Run
+from drkernel.rl.run.recipe import Recipe, make_pool
+from drkernel.rl.run.trainer import Run
 
 READING = "## Reading"
 """heading of the part of the page that people write"""

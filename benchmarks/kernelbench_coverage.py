@@ -109,7 +109,7 @@ def serve(pipe: Any) -> None:
     """The worker: tasks in, rows out."""
     import torch
 
-    from drkernel.gym.factory import SessionFactory
+    from drkernel.gym.session.factory import SessionFactory
     from drkernel.task import Task
 
     torch.set_num_threads(1)
@@ -124,7 +124,7 @@ def serve(pipe: Any) -> None:
 
 def survey_one(task: Any, factory: Any) -> Row:
     """Shrink, gate, grade its own reference."""
-    from drkernel.gym.judge import evaluate
+    from drkernel.gym.judge.judge import evaluate
     from drkernel.gym.request import EvalRequest, EvalSettings
     from drkernel.solve.prepare import SIMULATED, shrink, why_not
 

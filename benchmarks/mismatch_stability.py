@@ -23,9 +23,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from drkernel.rl import advantages as adv
-from drkernel.rl.losses import policy_loss, reinforce
-from drkernel.rl.mismatch import OFF, MismatchSettings, mismatch
+from drkernel.rl.maths import advantages as adv
+from drkernel.rl.maths.losses import policy_loss, reinforce
+from drkernel.rl.maths.mismatch import OFF, MismatchSettings, mismatch
 
 VOCABULARY, PROMPT, ANSWER, WIDTH, HEADS, LAYERS = 17, 2, 12, 48, 4, 2
 LEARNING_RATE, EVERY = 2e-3, 10

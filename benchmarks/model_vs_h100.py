@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from drkernel.sim.cost.timeline import Timeline
-from drkernel.sim.cost.trace import Baseline, model_module
+from drkernel.sim.module_cost import Baseline, model_module
 from drkernel.sim.spec import GPUSpec, get_spec
 from drkernel.verdict import Profile
 

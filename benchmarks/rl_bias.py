@@ -21,10 +21,10 @@ sys.path.insert(0, str(ROOT / "tests" / "rl"))
 
 from rl_tree import Tree, expected_by_turn, flat_groups, off_policy, prs_gradient, shrinkage  # noqa: E402
 
-from drkernel.rl import advantages as adv  # noqa: E402
-from drkernel.rl import otb  # noqa: E402
-from drkernel.rl.mismatch import MismatchSettings  # noqa: E402
-from drkernel.rl.rejection import keep_probability  # noqa: E402
+from drkernel.rl.maths import advantages as adv  # noqa: E402
+from drkernel.rl.maths import otb  # noqa: E402
+from drkernel.rl.maths.mismatch import MismatchSettings  # noqa: E402
+from drkernel.rl.maths.rejection import keep_probability  # noqa: E402
 
 SEEDS = range(5)
 

@@ -28,9 +28,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from drkernel.rl import advantages as adv
-from drkernel.rl import otb
-from drkernel.rl.logprobs import linear_token_statistics, token_statistics
+from drkernel.rl.maths import advantages as adv
+from drkernel.rl.maths import otb
+from drkernel.rl.maths.logprobs import linear_token_statistics, token_statistics
 
 VOCABULARY = 151_936
 

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import torch
 
-from drkernel.rl.lean import LeanDecoder
-from drkernel.rl.pocket import PocketConfig, make_pocket
-from drkernel.rl.sampler import Conversation, Sampler, SamplingConfig
+from drkernel.rl.model.lean import LeanDecoder
+from drkernel.rl.model.pocket import PocketConfig, make_pocket
+from drkernel.rl.model.sampler import Conversation, Sampler, SamplingConfig
 
 VOCAB, END, PAD = 1024, 3, 0
 

@@ -43,7 +43,7 @@ class Pool:
 
 if ray:
     import time
-    from drkernel.gym.ray_pool import RayPool
+    from drkernel.gym.pools.ray import RayPool
     def judge(request, _):
         done = verdict(request)
         time.sleep(0.25)

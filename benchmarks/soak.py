@@ -25,7 +25,7 @@ from gym_candidates import HONEST, HOSTILE
 from rich.console import Console
 from rich.table import Table
 
-from drkernel.gym.pool import LocalPool
+from drkernel.gym.pools.local import LocalPool
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.tasks.builtin import builtin_task
 

@@ -27,12 +27,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from stts_writer import CLIMB, KERNELS, RUNGS, STAY, Writer  # noqa: E402
 
-from drkernel.gym.pool import LocalPool  # noqa: E402
+from drkernel.gym.pools.local import LocalPool  # noqa: E402
 from drkernel.gym.request import EvalSettings  # noqa: E402
 from drkernel.solve.bench import BenchConfig, BenchRun  # noqa: E402
 from drkernel.solve.chat import ChatModel, Sampling  # noqa: E402
-from drkernel.solve.compare import compare as compare_runs  # noqa: E402
 from drkernel.solve.meter import Limits, Meter  # noqa: E402
+from drkernel.solve.paired import compare as compare_runs  # noqa: E402
 from drkernel.solve.prompt import Prompts  # noqa: E402
 from drkernel.solve.refine import Attempt, ContextConfig, RefineConfig  # noqa: E402
 from drkernel.task import Task  # noqa: E402
@@ -123,7 +123,7 @@ def setting(arguments: argparse.Namespace) -> tuple[list[Task], Prompts, Samplin
 
         tasks = [builtin_task(name) for name in KERNELS]
         return tasks, Prompts.load("full"), Sampling(max_tokens=1024, seed=0), arguments.context
-    from drkernel.rl.teacher.families import generate_tasks
+    from drkernel.rl.data.teacher.families import generate_tasks
 
     sampling = Sampling(max_tokens=arguments.answer, seed=0, extra={"rows": 32})
     return generate_tasks("heldout", arguments.tasks, 2), Prompts.load("compact"), sampling, None

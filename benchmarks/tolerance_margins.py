@@ -16,7 +16,7 @@ from collections import defaultdict
 import torch
 
 from drkernel.tasks.builtin import builtin_tasks
-from drkernel.tasks.compare import compare
+from drkernel.tasks.correctness import compare
 from drkernel.tasks.gate import reference_in_lower_precision
 from drkernel.tasks.inputs import VARIANTS
 from drkernel.tasks.oracle import RawOutput, flatten_outputs

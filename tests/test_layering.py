@@ -22,6 +22,24 @@ MAY_IMPORT = {
     "__main__": {"cli"},
     "cli": {"gym", "sim", "tasks", "rl", "serve", "solve", "report"},
 }
+# rooms inside a room, from the bottom floor up: each may import from those before it
+FLOORS = {
+    "sim": ("spec", "executor", "wire", "cost", "target", "gpu", "host", "process", "context", "module_cost", "script"),
+    "gym": (
+        "request",
+        "reward",
+        "sandbox",
+        "runner",
+        "session",
+        "judge",
+        "pools",
+        "extract",
+        "feedback",
+        "episode",
+        "doctor",
+    ),
+    "rl": ("maths", "model", "data", "run"),
+}
 RL_MATHS = ("advantages", "otb", "mismatch", "rejection", "losses", "schedules", "vocabulary", "logprobs")
 FILES = sorted(PACKAGE.rglob("*.py"))
 
@@ -59,10 +77,23 @@ def test_imports_go_downward(path):
         assert target in MAY_IMPORT[room], f"{room} may not import {name}"
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_go_downward_inside_a_room(path):
+    house = room_of(path)
+    if house not in FLOORS or (path.parent == PACKAGE / house and path.name == "__init__.py"):
+        return
+    floors = FLOORS[house]
+    room = path.relative_to(PACKAGE / house).parts[0].removesuffix(".py")
+    for name in imports_of(path):
+        parts = name.split(".")
+        if parts[1:2] == [house] and len(parts) > 2:
+            assert floors.index(parts[2]) <= floors.index(room), f"{house}/{room} may not import {name}"
+
+
 @pytest.mark.parametrize("name", RL_MATHS)
 def test_rl_maths_import_nothing_of_drkernel(name):
-    path = PACKAGE / "rl" / f"{name}.py"
-    allowed = {f"drkernel.rl.{other}" for other in RL_MATHS}
+    path = PACKAGE / "rl" / "maths" / f"{name}.py"
+    allowed = {f"drkernel.rl.maths.{other}" for other in RL_MATHS}
     assert imports_of(path) <= allowed, f"{path.name} must be usable by any engine on its own"
 
 

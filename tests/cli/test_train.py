@@ -11,8 +11,8 @@ from fakes import FakePool, tiny_recipe
 
 from drkernel.cli.train import app
 from drkernel.config import dump_config, load_config
-from drkernel.rl.estimate import estimate, find_shape
-from drkernel.rl.recipe import Recipe, check_recipe
+from drkernel.rl.run.estimate import estimate, find_shape
+from drkernel.rl.run.recipe import Recipe, check_recipe
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 
@@ -26,7 +26,7 @@ def call(*args):
 
 @pytest.fixture
 def recipe_file(tmp_path, monkeypatch):
-    monkeypatch.setattr("drkernel.rl.recipe.make_pool", lambda recipe: FakePool())
+    monkeypatch.setattr("drkernel.rl.run.recipe.make_pool", lambda recipe: FakePool())
     recipe = tiny_recipe(
         tmp_path,
         sft={"epochs": 3, "lr": 0.01, "batch_tokens": 300},
@@ -52,7 +52,7 @@ def test_a_run_ends_with_a_table_and_is_done_the_second_time(recipe_file, tmp_pa
 
 
 def test_resume_takes_the_directory_alone(recipe_file, tmp_path, capsys, monkeypatch):
-    from drkernel.rl.trainer import Run
+    from drkernel.rl.run.trainer import Run
 
     step = Run._rl_step
 

@@ -9,9 +9,9 @@ import sys
 
 import torch
 
-from drkernel.gym.factory import SessionFactory
 from drkernel.gym.request import EvalSettings
-from drkernel.gym.session import SessionError
+from drkernel.gym.session.factory import SessionFactory
+from drkernel.gym.session.simulated import SessionError
 
 BODIES = {
     "right": "return x + 1",

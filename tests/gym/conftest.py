@@ -7,7 +7,7 @@ import pytest
 from gym_harness import SETTINGS, Gym
 
 from drkernel.gym.request import EvalSettings
-from drkernel.gym.session import Session
+from drkernel.gym.session.simulated import Session
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from drkernel.gym.judge import OpensSessions, evaluate
+from drkernel.gym.judge.judge import OpensSessions, evaluate
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.task import Task
 from drkernel.verdict import Verdict

@@ -6,9 +6,9 @@ import time
 import psutil
 import torch
 
-from drkernel.gym.factory import SessionFactory
 from drkernel.gym.request import EvalSettings
-from drkernel.gym.session import SessionError
+from drkernel.gym.session.factory import SessionFactory
+from drkernel.gym.session.simulated import SessionError
 
 SETTINGS = EvalSettings(deadline_s=40, memory_bytes=512 << 20, max_output_bytes=4096)
 

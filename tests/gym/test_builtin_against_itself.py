@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from drkernel.gym.judge import evaluate
+from drkernel.gym.judge.judge import evaluate
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.task import sized_reference
 from drkernel.tasks.builtin import builtin_tasks

@@ -8,8 +8,8 @@ import psutil
 import pytest
 from gym_harness import SETTINGS, Gym
 
-from drkernel.gym import processes
-from drkernel.gym.session import SessionError
+from drkernel.gym.runner import processes
+from drkernel.gym.session.simulated import SessionError
 
 PIDS, UID, SECCOMP = "pid namespace", "own user id", "seccomp"
 MODES = {

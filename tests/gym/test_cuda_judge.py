@@ -8,14 +8,14 @@ import pytest
 import torch
 from corpus_grading import ROOT, task_named
 
-from drkernel.gym import cuda
-from drkernel.gym.cuda_session import CudaSession
-from drkernel.gym.expected import ExpectedSide
-from drkernel.gym.judge import evaluate
-from drkernel.gym.launcher import JobTerms
-from drkernel.gym.measure import Block
+from drkernel.gym.judge import measured_timing as cuda
+from drkernel.gym.judge.expected import ExpectedSide
+from drkernel.gym.judge.judge import evaluate
+from drkernel.gym.judge.measured_statistics import Block
 from drkernel.gym.request import EvalRequest, EvalSettings
-from drkernel.gym.sandbox import RunnerLimits
+from drkernel.gym.runner.launcher import JobTerms
+from drkernel.gym.sandbox.layers import RunnerLimits
+from drkernel.gym.session.cuda import CudaSession
 from drkernel.sim.spec import get_spec
 from drkernel.task import Task
 from drkernel.verdict import Profile, ProfileRow
@@ -54,7 +54,7 @@ class CpuFactory:
 @pytest.fixture
 def on_cpu(gym, monkeypatch):
     monkeypatch.setattr(cuda, "FLUSH_BYTES", 1 << 16)
-    monkeypatch.setattr("drkernel.gym.checks.DEVICES", ("cuda", "cpu"))
+    monkeypatch.setattr("drkernel.gym.judge.checks.DEVICES", ("cuda", "cpu"))
     return CpuFactory(gym)
 
 

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from drkernel.gym.cuda_session import CudaSession
-from drkernel.gym.launcher import JobTerms
 from drkernel.gym.request import EvalSettings
-from drkernel.gym.sandbox import RunnerLimits
-from drkernel.gym.session import Plain, SessionError
+from drkernel.gym.runner.launcher import JobTerms
+from drkernel.gym.sandbox.layers import RunnerLimits
+from drkernel.gym.session.cuda import CudaSession
+from drkernel.gym.session.simulated import Plain, SessionError
 
 SCALE = """
 import torch

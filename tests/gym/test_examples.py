@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from drkernel.gym.feedback import feedback
-from drkernel.gym.judge import evaluate
+from drkernel.gym.judge.judge import evaluate
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.task import Task
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 from gym_harness import HEAD, SETTINGS
 
-from drkernel.gym.session import SessionError
+from drkernel.gym.session.simulated import SessionError
 
 ANSWER = """
-from drkernel.gym.runner import Runner
+from drkernel.gym.runner.runner import Runner
 Runner._describe = lambda self, value, outputs, depth: outputs.append({})
 """
 SHORT = SETTINGS.model_copy(update={"deadline_s": 2.0})
@@ -223,7 +223,7 @@ def test_garbage_to_the_device(gym, message):
 
 def test_another_tensor_of_the_device_cannot_be_named(gym):
     body = """
-from drkernel.sim.protocol import Ref
+from drkernel.sim.wire.commands import Ref
 link = inputs[0]._link
 for handle in range(1, 100):
     if handle != inputs[0]._handle:
@@ -326,7 +326,7 @@ def test_the_environment_tells_nothing(gym):
     assert "PYTEST" not in text and str(Path.cwd()) not in text.replace(sys.prefix, "")
 
 
-@pytest.mark.parametrize("module", ["drkernel.gym.judge", "drkernel.tasks.builtin", "drkernel.gym.pool"])
+@pytest.mark.parametrize("module", ["drkernel.gym.judge.judge", "drkernel.tasks.builtin", "drkernel.gym.pools.local"])
 def test_the_candidate_cannot_import_the_judge(gym, module):
     text = gym.says(f"import {module}")
     assert "No module named" in text or "PermissionError" in text

@@ -4,14 +4,14 @@ import pytest
 import torch
 from corpus_grading import ROOT, read_entry, task_named
 
-from drkernel.gym import judge as judge_module
-from drkernel.gym.answers import ParameterSpec
-from drkernel.gym.checks import plan_calls
-from drkernel.gym.expected import ExpectedSide, Seeds, declared_values
-from drkernel.gym.judge import evaluate
+from drkernel.gym.judge import judge as judge_module
+from drkernel.gym.judge.checks import plan_calls
+from drkernel.gym.judge.expected import ExpectedSide, Seeds, declared_values
+from drkernel.gym.judge.judge import evaluate
 from drkernel.gym.request import EvalRequest, EvalSettings
+from drkernel.gym.session.answers import ParameterSpec
 from drkernel.task import Task
-from drkernel.tasks.compare import compare
+from drkernel.tasks.correctness import compare
 from drkernel.verdict import Verdict
 
 SETTINGS = EvalSettings(profile=None, deadline_s=60, memory_bytes=1 << 30)
@@ -275,7 +275,7 @@ def test_the_research_mode_accepts_what_a_naive_harness_accepts_and_says_so(gym)
 
 
 def test_a_judge_that_breaks_says_infra_error_in_the_pool():
-    from drkernel.gym.pool import LocalPool
+    from drkernel.gym.pools.local import LocalPool
 
     def broken(request, factory):
         raise ZeroDivisionError("a mistake of the judge")

@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from drkernel.gym.measure import Block, clocks_disagree, median_seconds, roofline_floor, speedup_interval
+from drkernel.gym.judge.measured_statistics import (
+    Block,
+    clocks_disagree,
+    median_seconds,
+    roofline_floor,
+    speedup_interval,
+)
 
 
 def blocks(rng, seconds: float, *, count: int = 8, size: int = 8, noise: float = 0.05, drift=None) -> list[Block]:

@@ -8,11 +8,11 @@ import psutil
 import pytest
 import torch
 
-import drkernel.gym.pool as pool_module
-from drkernel.gym.answers import SessionError
-from drkernel.gym.factory import SessionFactory
-from drkernel.gym.pool import LocalPool, PoolClosed, infra_verdict
+import drkernel.gym.pools.local as pool_module
+from drkernel.gym.pools.local import LocalPool, PoolClosed, infra_verdict
 from drkernel.gym.request import EvalRequest, EvalSettings
+from drkernel.gym.session.answers import SessionError
+from drkernel.gym.session.factory import SessionFactory
 from drkernel.task import Task
 from drkernel.verdict import Verdict
 

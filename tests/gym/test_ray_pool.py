@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from drkernel.gym.pool import infra_verdict
-from drkernel.gym.ray_places import Place, Places
+from drkernel.gym.pools.local import infra_verdict
+from drkernel.gym.pools.ray_places import Place, Places
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.task import Provenance, Task
 from drkernel.verdict import Verdict
@@ -141,7 +141,7 @@ def cluster():
 
 
 def make_pool(cluster, judge, **options):
-    from drkernel.gym.ray_pool import RayPool
+    from drkernel.gym.pools.ray import RayPool
 
     return RayPool(cluster.address, judge=judge, **options)
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from drkernel.gym import landlock, linux, sandbox, seccomp
+from drkernel.gym.sandbox import landlock, linux, seccomp
+from drkernel.gym.sandbox import layers as sandbox
 
 ALLOW, EPERM, ENOSYS, KILL = 0x7FFF0000, 0x50000 | errno.EPERM, 0x50000 | errno.ENOSYS, 0x80000000
 X86, ARM = 0xC000003E, 0xC00000B7

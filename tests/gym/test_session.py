@@ -5,9 +5,9 @@ import time
 import pytest
 import torch
 
-from drkernel.gym.factory import SessionFactory
 from drkernel.gym.request import EvalSettings
-from drkernel.gym.session import Plain, SessionError
+from drkernel.gym.session.factory import SessionFactory
+from drkernel.gym.session.simulated import Plain, SessionError
 
 LINEAR = """
 import torch

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drkernel.gym.values import pack, unpack
-from drkernel.sim.protocol import ProtocolError
+from drkernel.gym.runner.values import pack, unpack
+from drkernel.sim.wire.commands import ProtocolError
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=10),

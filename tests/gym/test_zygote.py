@@ -11,7 +11,7 @@ import pytest
 import torch
 from gym_harness import SETTINGS, Gym
 
-from drkernel.gym.session import SessionError
+from drkernel.gym.session.simulated import SessionError
 
 ECHO = "class ModelNew:\n    def __call__(self, x):\n        import time; time.sleep(0.5); return x + 1"
 
@@ -72,7 +72,7 @@ class ModelNew:
 """
 JUDGE = """
 import sys, time
-from drkernel.gym.factory import SessionFactory
+from drkernel.gym.session.factory import SessionFactory
 from drkernel.gym.request import EvalSettings
 factory = SessionFactory().warm()
 session = factory.open(EvalSettings())

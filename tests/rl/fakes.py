@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tiny import POCKET
 
-from drkernel.rl.recipe import Recipe
+from drkernel.rl.run.recipe import Recipe
 from drkernel.verdict import Speedup, Verdict
 
 LAZY = "```python\nclass ModelNew:\n    kind = 'lazy'\n    cover = 'little'\n```"
@@ -61,7 +61,7 @@ class FakePool:
 def write_rows(path: Path, count: int = 60) -> Path:
     """Conversations whose first answers are lazy, fused or broken in equal parts."""
     from drkernel.gym.episode import EpisodeConfig, task_prompt
-    from drkernel.rl.teacher.families import generate_tasks
+    from drkernel.rl.data.teacher.families import generate_tasks
 
     settings = EpisodeConfig().settings
     with open(path, "w") as file:

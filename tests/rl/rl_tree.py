@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import torch
 
-from drkernel.rl import advantages as adv
-from drkernel.rl.mismatch import mismatch
+from drkernel.rl.maths import advantages as adv
+from drkernel.rl.maths.mismatch import mismatch
 
 
 @dataclass

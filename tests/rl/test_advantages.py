@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drkernel.rl import advantages as adv
+from drkernel.rl.maths import advantages as adv
 
 torch.set_num_threads(1)
 

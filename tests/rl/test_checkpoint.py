@@ -6,9 +6,9 @@ import torch
 from tiny import tiny_policy
 
 from drkernel.config import ConfigError
-from drkernel.rl.checkpoint import Checkpoints, write_atomic
-from drkernel.rl.metrics import RunFiles, finite
-from drkernel.rl.sft import make_optimizer
+from drkernel.rl.run.checkpoint import Checkpoints, write_atomic
+from drkernel.rl.run.metric_sinks import RunFiles, finite
+from drkernel.rl.run.sft import make_optimizer
 
 
 def take_a_step(policy, optimizer):
@@ -60,8 +60,8 @@ def test_a_kill_at_any_moment_leaves_the_last_whole_checkpoint(tmp_path, monkeyp
 
     target = {
         "while writing": ("torch.save", kill),
-        "before the rename": ("drkernel.rl.checkpoint.publish_directory", kill),
-        "before the pointer": ("drkernel.rl.checkpoint.write_atomic", kill),
+        "before the rename": ("drkernel.rl.run.checkpoint.publish_directory", kill),
+        "before the pointer": ("drkernel.rl.run.checkpoint.write_atomic", kill),
     }[moment]
     monkeypatch.setattr("shutil.rmtree", lambda *args, **kwargs: None)  # a killed process cleans nothing up
     with monkeypatch.context() as patch:

@@ -8,8 +8,8 @@ import pytest
 
 from drkernel.config import ConfigError
 from drkernel.gym.episode import EpisodeConfig
-from drkernel.gym.pool import LocalPool
-from drkernel.rl.coldstart import ColdstartConfig, Interrupted, load_rows, write_coldstart
+from drkernel.gym.pools.local import LocalPool
+from drkernel.rl.data.coldstart import ColdstartConfig, Interrupted, load_rows, write_coldstart
 from drkernel.verdict import Verdict
 
 

@@ -1,8 +1,8 @@
 import pytest
 from tiny import tiny_tokenizer
 
-from drkernel.rl.copying import AGAIN, copy_of, copying_examples
-from drkernel.rl.teacher.families import generate_tasks
+from drkernel.rl.data.teacher.families import generate_tasks
+from drkernel.rl.run.copy_practice import AGAIN, copy_of, copying_examples
 
 
 def test_the_copy_is_the_class_under_the_new_name():

@@ -13,17 +13,17 @@ from fakes import FakePool, tiny_recipe
 from safetensors.torch import load_file
 
 from drkernel.config import dump_config
-from drkernel.rl.distributed import World
-from drkernel.rl.trainer import Run
+from drkernel.rl.model.distributed import World
+from drkernel.rl.run.trainer import Run
 
 SCRIPT = """
 import asyncio, sys
 sys.path.insert(0, {tests!r})
 from fakes import FakePool
 from drkernel.config import load_config
-from drkernel.rl import distributed
-from drkernel.rl.recipe import Recipe
-from drkernel.rl.trainer import Run
+from drkernel.rl.model import distributed
+from drkernel.rl.run.recipe import Recipe
+from drkernel.rl.run.trainer import Run
 world = distributed.start()
 asyncio.run(Run(load_config(Recipe, {recipe!r}), FakePool(), world=world).run())
 distributed.stop(world)

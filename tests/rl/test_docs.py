@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from drkernel.rl import registry
+from drkernel.rl.run import registry
 
 torch.set_num_threads(1)
 PAGE = Path(__file__).parents[2] / "docs" / "rl.md"

@@ -8,8 +8,8 @@ import pytest
 import torch
 from rl_tree import Tree, expected_by_turn, flat_groups, shrinkage
 
-from drkernel.rl import advantages as adv
-from drkernel.rl import losses, otb
+from drkernel.rl.maths import advantages as adv
+from drkernel.rl.maths import losses, otb
 
 torch.set_num_threads(1)
 CASES = [(n, seed) for n in (2, 3, 4) for seed in (0, 1)]

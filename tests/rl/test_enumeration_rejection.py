@@ -5,8 +5,8 @@ import pytest
 import torch
 from rl_tree import Tree, off_policy, prs_gradient
 
-from drkernel.rl.mismatch import MismatchSettings
-from drkernel.rl.rejection import keep_probability
+from drkernel.rl.maths.mismatch import MismatchSettings
+from drkernel.rl.maths.rejection import keep_probability
 
 torch.set_num_threads(1)
 

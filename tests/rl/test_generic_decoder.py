@@ -5,9 +5,9 @@ import torch
 from tiny import tiny_tokenizer
 from transformers import GPT2Config, GPT2LMHeadModel, GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from drkernel.rl.generic_decoder import GenericDecoder
-from drkernel.rl.policy import Policy, PolicyConfig
-from drkernel.rl.sampler import Conversation, Sampler, SamplingConfig
+from drkernel.rl.model.generic_decoder import GenericDecoder
+from drkernel.rl.model.policy import Policy, PolicyConfig
+from drkernel.rl.model.sampler import Conversation, Sampler, SamplingConfig
 
 SIZES = {"vocab_size": 97, "num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4}
 MODELS = {
@@ -69,7 +69,7 @@ def test_the_sampler_works_over_it(model):
 
 
 def test_training_over_packed_sequences_equals_separate_ones(model):
-    from drkernel.rl.policy import Example
+    from drkernel.rl.model.policy import Example
 
     policy = Policy(model, tiny_tokenizer(), PolicyConfig(model="x", device="cpu"))
     examples = [Example(list(range(3, 3 + n)), [False] + [True] * (n - 1)) for n in (5, 9, 2)]

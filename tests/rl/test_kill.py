@@ -19,8 +19,8 @@ import asyncio, sys
 sys.path.insert(0, {tests!r})
 from fakes import FakePool
 from drkernel.config import load_config
-from drkernel.rl.recipe import Recipe
-from drkernel.rl.trainer import Run
+from drkernel.rl.run.recipe import Recipe
+from drkernel.rl.run.trainer import Run
 asyncio.run(Run(load_config(Recipe, {recipe!r}), FakePool(delay=0.001)).run())
 """
 

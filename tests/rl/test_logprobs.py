@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drkernel.rl.logprobs import linear_token_statistics, token_statistics
+from drkernel.rl.maths.logprobs import linear_token_statistics, token_statistics
 
 torch.set_num_threads(1)
 

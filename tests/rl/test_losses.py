@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drkernel.rl import losses
+from drkernel.rl.maths import losses
 
 torch.set_num_threads(1)
 KINDS = {"clipped": losses.clipped, "reinforce": losses.reinforce, "cispo": losses.cispo, "gspo": losses.gspo}

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drkernel.rl.mismatch import OFF, MismatchSettings, diagnostics, log_ratios, mismatch, ratios
+from drkernel.rl.maths.mismatch import OFF, MismatchSettings, diagnostics, log_ratios, mismatch, ratios
 
 torch.set_num_threads(1)
 

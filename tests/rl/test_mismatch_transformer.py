@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from drkernel.rl.mismatch import MismatchSettings, mismatch
+from drkernel.rl.maths.mismatch import MismatchSettings, mismatch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import mismatch_stability as study

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drkernel.rl import otb
-from drkernel.rl.advantages import group_ids, trloo
+from drkernel.rl.maths import otb
+from drkernel.rl.maths.advantages import group_ids, trloo
 
 torch.set_num_threads(1)
 

@@ -7,11 +7,11 @@ from tiny import WORDS, answer, prompt, tiny_policy
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from drkernel.config import ConfigError
-from drkernel.rl.checkpoint import Checkpoints
-from drkernel.rl.pocket import PocketConfig, make_pocket
-from drkernel.rl.policy import LoraConfig, Policy, PolicyConfig, pick_device
-from drkernel.rl.sampler import Conversation, Sampler, SamplingConfig
-from drkernel.rl.sft import SftConfig, encode_conversation, make_optimizer, sft_step
+from drkernel.rl.model.pocket import PocketConfig, make_pocket
+from drkernel.rl.model.policy import LoraConfig, Policy, PolicyConfig, pick_device
+from drkernel.rl.model.sampler import Conversation, Sampler, SamplingConfig
+from drkernel.rl.run.checkpoint import Checkpoints
+from drkernel.rl.run.sft import SftConfig, encode_conversation, make_optimizer, sft_step
 
 
 def examples(policy):
@@ -143,7 +143,7 @@ class TestLora:
 def test_a_pretrained_model_without_cold_start_goes_straight_to_rl(pretrained, tmp_path):
     import asyncio
 
-    from drkernel.rl.trainer import Run
+    from drkernel.rl.run.trainer import Run
 
     recipe = tiny_recipe(
         tmp_path,

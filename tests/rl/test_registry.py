@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from drkernel.rl import advantages as adv
-from drkernel.rl import losses
-from drkernel.rl.mismatch import MismatchSettings
-from drkernel.rl.registry import Registry, TurnBatch, advantage, loss, mismatch, rejection, schedule
-from drkernel.rl.schedules import Constant
+from drkernel.rl.maths import advantages as adv
+from drkernel.rl.maths import losses
+from drkernel.rl.maths.mismatch import MismatchSettings
+from drkernel.rl.maths.schedules import Constant
+from drkernel.rl.run.registry import Registry, TurnBatch, advantage, loss, mismatch, rejection, schedule
 
 torch.set_num_threads(1)
 

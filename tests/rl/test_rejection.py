@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drkernel.rl.rejection import informative_groups, keep_probability, prs
+from drkernel.rl.maths.rejection import informative_groups, keep_probability, prs
 
 torch.set_num_threads(1)
 

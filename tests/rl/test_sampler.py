@@ -6,7 +6,7 @@ import torch
 from tiny import WORDS, prompt, tiny_policy
 from torch.nn import functional as F
 
-from drkernel.rl.sampler import Conversation, Sampler, SamplingConfig, draw, turn_uniforms
+from drkernel.rl.model.sampler import Conversation, Sampler, SamplingConfig, draw, turn_uniforms
 
 
 def make_sampler(policy, rows=4, capacity=200, keep_ratio=0.0, **config):

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from drkernel.rl.schedules import Constant, Cosine, LengthState, LengthTriggered, warmup_factor
+from drkernel.rl.maths.schedules import Constant, Cosine, LengthState, LengthTriggered, warmup_factor
 
 
 def test_warm_up_rises_in_equal_steps_and_then_stays():

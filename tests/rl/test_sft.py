@@ -5,8 +5,8 @@ import pytest
 import torch
 from tiny import WORDS, answer, prompt, tiny_policy, tiny_tokenizer
 
-from drkernel.rl.policy import Example, Policy, microbatches
-from drkernel.rl.sft import (
+from drkernel.rl.model.policy import Example, Policy, microbatches
+from drkernel.rl.run.sft import (
     SftConfig,
     apply_gradient,
     encode_conversation,

@@ -6,11 +6,18 @@ import random
 import pytest
 import torch
 
-from drkernel.rl.teacher.families import FAMILIES, draw_problem, family_names, generate_problems, generate_tasks, leaks
-from drkernel.rl.teacher.plans import Mix, ProgramTeacher, TeacherConfig
-from drkernel.rl.teacher.problem import STEPS
-from drkernel.rl.teacher.reference import make_task
-from drkernel.rl.teacher.writer import FLAWS, Style, can_have, write_answer
+from drkernel.rl.data.teacher.families import (
+    FAMILIES,
+    draw_problem,
+    family_names,
+    generate_problems,
+    generate_tasks,
+    leaks,
+)
+from drkernel.rl.data.teacher.plans import Mix, ProgramTeacher, TeacherConfig
+from drkernel.rl.data.teacher.problem import STEPS
+from drkernel.rl.data.teacher.reference import make_task
+from drkernel.rl.data.teacher.writer import FLAWS, Style, can_have, write_answer
 
 PROBLEMS = list(generate_problems("train", 60, 0)) + list(generate_problems("heldout", 30, 0))
 

@@ -1,7 +1,7 @@
 import pytest
 from tiny import answer, prompt, texts, tiny_tokenizer
 
-from drkernel.rl.tokenizer import ChatTokenizer, train_tokenizer
+from drkernel.rl.model.tokenizer import ChatTokenizer, train_tokenizer
 
 
 @pytest.mark.parametrize("split", ["line", "clause", "code"])

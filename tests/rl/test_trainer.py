@@ -9,9 +9,9 @@ from fakes import FakePool, make_verdict, tiny_recipe
 from safetensors.torch import load_file
 
 from drkernel.config import ConfigError
-from drkernel.rl.coldstart import ColdstartConfig
-from drkernel.rl.recipe import check_recipe
-from drkernel.rl.trainer import Run, Stopped, step_tasks
+from drkernel.rl.data.coldstart import ColdstartConfig
+from drkernel.rl.run.recipe import check_recipe
+from drkernel.rl.run.trainer import Run, Stopped, step_tasks
 
 TIMES = {"seconds", "sample_seconds", "wait_seconds", "grade_seconds", "learn_seconds"}
 

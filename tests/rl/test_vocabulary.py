@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drkernel.rl.logprobs import token_statistics
-from drkernel.rl.vocabulary import DEFAULT_RATIO, keep_mask, prune_logits, pruned_logprobs, pruned_mass
+from drkernel.rl.maths.logprobs import token_statistics
+from drkernel.rl.maths.vocabulary import DEFAULT_RATIO, keep_mask, prune_logits, pruned_logprobs, pruned_mass
 
 torch.set_num_threads(1)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from drkernel.rl.pocket import PocketConfig
-from drkernel.rl.policy import Policy, PolicyConfig, TokenizerConfig
-from drkernel.rl.tokenizer import ChatTokenizer, train_tokenizer
+from drkernel.rl.model.pocket import PocketConfig
+from drkernel.rl.model.policy import Policy, PolicyConfig, TokenizerConfig
+from drkernel.rl.model.tokenizer import ChatTokenizer, train_tokenizer
 
 WORDS = ("alpha", "beta", "gamma", "delta")
 POCKET = PocketConfig(hidden=32, layers=2, heads=4, kv_heads=2, head_dim=8, mlp=64, context=256)

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from service_kit import CountingPool
 
-from drkernel.gym.pool import LocalPool
+from drkernel.gym.pools.local import LocalPool
 from drkernel.serve.kernelgym import EvaluateBody, to_request
 
 REFERENCE = """import torch

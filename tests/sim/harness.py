@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from drkernel.sim.driver import SimDriver
-from drkernel.sim.executor import Checks, LaunchResult, SimFinding, compile_ttir
-from drkernel.sim.frontend import ttir_text
-from drkernel.sim.memory import MemoryMap
+from drkernel.sim.executor.allocations import MemoryMap
+from drkernel.sim.executor.compiled import Checks, LaunchResult, SimFinding, compile_ttir
+from drkernel.sim.host.triton_driver import SimDriver
+from drkernel.sim.host.triton_frontend import ttir_text
 from drkernel.sim.spec import get_spec
 
 

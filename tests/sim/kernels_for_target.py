@@ -9,7 +9,7 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 
-from drkernel.sim.frontend import ttir_text
+from drkernel.sim.host.triton_frontend import ttir_text
 from drkernel.sim.spec import GPUSpec
 
 

@@ -430,7 +430,7 @@ def run_case(case: Case) -> Outcome:
     """Forward and backward on a simulated GPU against float64."""
     os.environ["LIGER_FUSED_MOE_AUTOTUNE"] = "0"  # the package's own switch: one configuration instead of sixty
     from drkernel import sim
-    from drkernel.sim.protocol import UnsupportedOp
+    from drkernel.sim.wire.commands import UnsupportedOp
 
     torch.manual_seed(0)
     host = [_cast(value, case.dtype) for value in case.inputs()]

@@ -65,7 +65,7 @@ def test_an_error_of_the_script_shows_its_own_frames_and_ends_with_1(tmp_path):
     assert done.returncode == 1
     assert "TypeError at script.py:3" in done.stdout and "can't convert cuda:0" in done.stdout
     assert "f(torch.ones(3, device='cuda'))" in done.stdout
-    assert "sim/tensor.py" not in done.stdout
+    assert "sim/host/tensor.py" not in done.stdout
 
 
 def test_a_compile_error_is_tritons_own(tmp_path):

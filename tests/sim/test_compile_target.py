@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from kernels_for_target import add_ttir, matmul_ttir
 
-from drkernel.sim import compile_target
-from drkernel.sim.compile_target import TargetCompileError, _Worker, cache_folder, compile_for_target, strip_locations
 from drkernel.sim.spec import get_spec
+from drkernel.sim.target import compile as compile_target
+from drkernel.sim.target.compile import TargetCompileError, _Worker, cache_folder, compile_for_target, strip_locations
 
 H100 = get_spec("h100")
 

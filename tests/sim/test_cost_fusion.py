@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from drkernel.sim.cost.fusion import fuse
-from drkernel.sim.cost.trace import model_module, trace
+from drkernel.sim.module_cost import model_module, trace
 from drkernel.sim.spec import get_spec
 
 H100 = get_spec("h100")

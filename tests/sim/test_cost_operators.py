@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.operators import operator_cost, operator_work
 from drkernel.sim.cost.records import CostEstimate, TensorMeta
-from drkernel.sim.cost.trace import model_module, trace
 from drkernel.sim.cost.traced import TracedCall
+from drkernel.sim.module_cost import model_module, trace
 from drkernel.sim.spec import get_spec
 
 H100 = get_spec("h100")

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from drkernel import sim
-from drkernel.sim.protocol import UnsupportedOp
+from drkernel.sim.wire.commands import UnsupportedOp
 
 
 @triton.jit

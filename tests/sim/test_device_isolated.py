@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import nn
 
 from drkernel import sim
-from drkernel.sim.wire import ConnectionLost
+from drkernel.sim.wire.frames import ConnectionLost
 
 
 @triton.jit

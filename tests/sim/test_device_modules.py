@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import nn
 
 from drkernel import sim
-from drkernel.sim.tensor import DeviceTensor
+from drkernel.sim.host.tensor import DeviceTensor
 
 
 @pytest.fixture

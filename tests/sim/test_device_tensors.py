@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 
 from drkernel import sim
-from drkernel.sim.protocol import UnsupportedOp
-from drkernel.sim.tensor import DeviceTensor
+from drkernel.sim.host.tensor import DeviceTensor
+from drkernel.sim.wire.commands import UnsupportedOp
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import triton
 import triton.language as tl
 from harness import executing
 
-from drkernel.sim.executor import Checks, StepLimit, compile_ttir
-from drkernel.sim.memory import MemoryMap
-from drkernel.sim.ttir.ir import TTIRError, UnsupportedOp
+from drkernel.sim.executor.allocations import MemoryMap
+from drkernel.sim.executor.compiled import Checks, StepLimit, compile_ttir
+from drkernel.sim.executor.ttir.ir import TTIRError, UnsupportedOp
 
 ALL = Checks(uninitialized=True, race=True)
 
@@ -390,7 +390,7 @@ def test_arguments_must_fit() -> None:
 
 def test_kernels_survive_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """More kernels than the cache holds: evicted ones free their code, the rest go on working."""
-    monkeypatch.setattr("drkernel.sim.executor._CACHE_SIZE", 4)
+    monkeypatch.setattr("drkernel.sim.executor.compiled._CACHE_SIZE", 4)
     with executing() as log:
         copy_kernel[(1,)](torch.zeros(8), torch.zeros(8), 8, 0, BLOCK=8)
     for k in range(30):

@@ -8,13 +8,13 @@ import triton
 import triton.language as tl
 
 from drkernel import sim
-from drkernel.sim import shared_memory
-from drkernel.sim.compile_target import compile_for_target
 from drkernel.sim.cost.registers import register_pressure
-from drkernel.sim.executor import compile_ttir
-from drkernel.sim.protocol import LaunchCommand
-from drkernel.sim.shared_memory import OverShared, PassesFailed, exact_shared, shared_bound, shared_bytes
+from drkernel.sim.executor.compiled import compile_ttir
 from drkernel.sim.spec import get_spec
+from drkernel.sim.target import shared_memory
+from drkernel.sim.target.compile import compile_for_target
+from drkernel.sim.target.shared_memory import OverShared, PassesFailed, exact_shared, shared_bound, shared_bytes
+from drkernel.sim.wire.commands import LaunchCommand
 
 
 @triton.jit
@@ -43,7 +43,7 @@ class Recorder:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
         self.commands: list[LaunchCommand] = []
-        from drkernel.sim.engine import DeviceEngine
+        from drkernel.sim.gpu.engine import DeviceEngine
 
         launch = DeviceEngine.launch
 

@@ -8,12 +8,12 @@ import time
 import pytest
 import torch
 
-from drkernel.sim.control import DeviceControl
-from drkernel.sim.engine import DeviceEngine
-from drkernel.sim.isolated import SocketChannel, _DeviceServer
-from drkernel.sim.protocol import ProtocolError, Ref, UnsupportedOp
+from drkernel.sim.gpu.engine import DeviceEngine
+from drkernel.sim.process.control_socket import DeviceControl
+from drkernel.sim.process.isolated import SocketChannel, _DeviceServer
 from drkernel.sim.spec import get_spec
-from drkernel.sim.wire import ConnectionLost, receive, send
+from drkernel.sim.wire.commands import ProtocolError, Ref, UnsupportedOp
+from drkernel.sim.wire.frames import ConnectionLost, receive, send
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from drkernel.sim.lower.kernel import Lowering
-from drkernel.sim.lower.lifetime import FOREVER, Arena, Lifetimes
-from drkernel.sim.lower.plan import Planner, walk
-from drkernel.sim.ttir.ir import Function, Op, TTIRError, UnsupportedOp, Value
-from drkernel.sim.ttir.parser import parse_ttir
+from drkernel.sim.executor.lower.function import Lowering
+from drkernel.sim.executor.lower.lifetime import FOREVER, Arena, Lifetimes
+from drkernel.sim.executor.lower.plan import Planner, walk
+from drkernel.sim.executor.ttir.ir import Function, Op, TTIRError, UnsupportedOp, Value
+from drkernel.sim.executor.ttir.parser import parse_ttir
 
 BLOCK = "tensor<64xf32>"
 

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from harness import executing
 
-from drkernel.sim.executor import Checks
+from drkernel.sim.executor.compiled import Checks
 
 
 @triton.jit

@@ -11,10 +11,10 @@ import torch
 from all_cases import CASES
 from harness import executing
 
-from drkernel.sim.executor import Checks, CompiledKernel, StepLimit, compile_ttir
-from drkernel.sim.memory import MemoryMap
-from drkernel.sim.ttir.ir import TTIRError, Type, UnsupportedOp
-from drkernel.sim.ttir.parser import parse_ttir, parse_type, split_top
+from drkernel.sim.executor.allocations import MemoryMap
+from drkernel.sim.executor.compiled import Checks, CompiledKernel, StepLimit, compile_ttir
+from drkernel.sim.executor.ttir.ir import TTIRError, Type, UnsupportedOp
+from drkernel.sim.executor.ttir.parser import parse_ttir, parse_type, split_top
 
 KERNEL = """#loc = loc("/home/k.py":3:0)
 #loc1 = loc(unknown)

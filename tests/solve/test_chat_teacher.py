@@ -6,7 +6,7 @@ import json
 from solve_fakes import FunctionModel, TextPool, answer
 
 from drkernel.gym.episode import EpisodeConfig
-from drkernel.rl.coldstart import ColdstartConfig, load_rows, write_coldstart
+from drkernel.rl.data.coldstart import ColdstartConfig, load_rows, write_coldstart
 from drkernel.solve.teacher import ChatTeacher
 
 

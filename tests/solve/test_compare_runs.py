@@ -10,8 +10,8 @@ from solve_fakes import FunctionModel, TextPool, answer, make_tasks
 from drkernel.config import ConfigError
 from drkernel.gym.request import EvalSettings
 from drkernel.solve.bench import BenchConfig, BenchRun
-from drkernel.solve.compare import compare, sign_flip_test
 from drkernel.solve.meter import Meter
+from drkernel.solve.paired import compare, sign_flip_test
 from drkernel.solve.prompt import Prompts
 from drkernel.solve.refine import RefineConfig
 

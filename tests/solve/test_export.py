@@ -7,7 +7,7 @@ import pytest
 from solve_fakes import FunctionModel, TextPool, answer, make_tasks
 
 from drkernel.config import ConfigError
-from drkernel.rl.sft import load_conversations
+from drkernel.rl.run.sft import load_conversations
 from drkernel.solve.bench import BenchConfig, BenchRun
 from drkernel.solve.chat import Message
 from drkernel.solve.export import ExportFilter, ExportRow, export, normal_form

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from drkernel.task import Tolerance
-from drkernel.tasks.compare import compare, merge, precision_class, strides_that_differ
+from drkernel.tasks.correctness import compare, merge, precision_class, strides_that_differ
 from drkernel.tasks.oracle import OracleMaker, flatten_outputs, make_oracle, spread_of
 from drkernel.tasks.tolerance import NEXT_LOWER, tolerance_for, unit_roundoff
 

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from drkernel.tasks.copies import copied
+from drkernel.tasks.module_copy import copied
 
 
 class Closure(nn.Module):

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from drkernel.tasks.builtin import builtin_task, builtin_tasks
-from drkernel.tasks.compare import compare
+from drkernel.tasks.correctness import compare
 from drkernel.tasks.downgrade import downgrade_evidence
 from drkernel.tasks.gate import reference_in_lower_precision
 from drkernel.tasks.oracle import flatten_outputs

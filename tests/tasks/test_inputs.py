@@ -7,7 +7,7 @@ import torch
 
 from drkernel.task import Task
 from drkernel.tasks.builtin import builtin_task, builtin_tasks
-from drkernel.tasks.compare import compare
+from drkernel.tasks.correctness import compare
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import VARIANTS, draw_inputs, pick_variant, role_of, vary
 from drkernel.tasks.oracle import flatten_outputs

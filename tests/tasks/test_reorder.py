@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from drkernel.tasks.builtin import builtin_tasks
-from drkernel.tasks.compare import compare, precision_class
+from drkernel.tasks.correctness import compare, precision_class
 from drkernel.tasks.inputs import VARIANTS
 from drkernel.tasks.oracle import flatten_outputs
 from drkernel.tasks.problem import load_problem

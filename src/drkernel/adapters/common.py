@@ -57,7 +57,7 @@ def shared_pool(url: str | None = None) -> Pool:
 
                 _POOLS[address] = HttpPool(address, token=os.environ.get("DRKERNEL_TOKEN"))
             else:
-                from drkernel.gym.pool import LocalPool
+                from drkernel.gym.pools.local import LocalPool
 
                 _POOLS[address] = LocalPool(cache=256)
         return _POOLS[address]

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from drkernel.adapters.common import run_sync, shared_pool, tasks_of
 from drkernel.gym.episode import Episode, EpisodeConfig, StepResult, task_prompt
 from drkernel.gym.request import Pool
-from drkernel.rl.tokenizer import ChatTokenizer
+from drkernel.rl.model.tokenizer import ChatTokenizer
 from drkernel.task import Task
 
 Generate = Callable[[Any, list[list[int]]], tuple[list[list[int]], list[list[float]] | None]]

@@ -204,7 +204,7 @@ def _prepare(chosen: dict[str, Any], terms: dict[str, Any], quiet: bool) -> Prep
 def _run(run: BenchRun, meter: Meter, slots: int | None, pool_url: str | None, quiet: bool) -> dict[str, Any]:
     """The run with a progress line; Ctrl-C leaves a summary of what is there."""
     from drkernel.cli.bench_view import LiveBench
-    from drkernel.gym.pool import LocalPool
+    from drkernel.gym.pools.local import LocalPool
 
     async def play() -> dict[str, Any]:
         pool = LocalPool(slots=slots) if pool_url is None else http_pool(pool_url)

@@ -52,7 +52,7 @@ def coldstart(
     from pydantic import ValidationError
 
     from drkernel.config import ConfigError
-    from drkernel.rl.coldstart import ColdstartConfig
+    from drkernel.rl.data.coldstart import ColdstartConfig
 
     chosen = prompts or ("compact" if source == "program" else "full")
     try:
@@ -103,8 +103,8 @@ def _open(source: str, base_url: str | None, key_env: str | None, sampling: Any,
 async def _write(config: Any, out: Path, slots: int | None, meter: Any, quiet: bool) -> Any:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from drkernel.gym.pool import LocalPool
-    from drkernel.rl.coldstart import write_coldstart
+    from drkernel.gym.pools.local import LocalPool
+    from drkernel.rl.data.coldstart import write_coldstart
 
     columns = (TextColumn("trajectories"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     pool = LocalPool(slots=slots)

@@ -37,7 +37,7 @@ def compare(
 ) -> None:
     """Parse, compare, print."""
     from drkernel.config import ConfigError
-    from drkernel.solve.compare import compare as compared
+    from drkernel.solve.paired import compare as compared
 
     try:
         result = compared(first, second, seed=seed, force=force)

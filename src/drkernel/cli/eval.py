@@ -133,9 +133,9 @@ def _grade(task: Any, source: str, settings: Any, pool: str | None) -> Any:
     """One evaluation, by a service or in this process; nothing is left running behind it."""
     import torch
 
-    from drkernel.gym.factory import SessionFactory
-    from drkernel.gym.judge import evaluate as judge
+    from drkernel.gym.judge.judge import evaluate as judge
     from drkernel.gym.request import EvalRequest
+    from drkernel.gym.session.factory import SessionFactory
 
     if pool is not None:
         return asyncio.run(evaluate_at(pool, EvalRequest(task=task, candidate=source, settings=settings)))

@@ -52,7 +52,7 @@ def serve(
     grace: Annotated[float, typer.Option(min=0, help="seconds that running jobs get at shutdown")] = 60.0,
 ) -> None:
     """Parse, build, serve."""
-    from drkernel.gym.ray_pool import RayMissing
+    from drkernel.gym.pools.ray import RayMissing
     from drkernel.serve.guard import GuardError, check_binding
     from drkernel.serve.store import StoreError
 
@@ -76,8 +76,8 @@ def _application(
     token: str | None,
     limits: tuple[int, int, float, float],
 ) -> Any:
-    from drkernel.gym.pool import LocalPool
-    from drkernel.gym.ray_pool import RayPool
+    from drkernel.gym.pools.local import LocalPool
+    from drkernel.gym.pools.ray import RayPool
     from drkernel.report.verdict_html import page
     from drkernel.serve.app import make_app
     from drkernel.serve.service import Service

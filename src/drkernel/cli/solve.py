@@ -161,7 +161,7 @@ def _search_and_settle(
 ) -> dict[str, Any]:
     """Search until the end or Ctrl-C, then verify and write; a second Ctrl-C leaves the best unverified."""
     from drkernel.cli.solve_view import LiveSolve, show
-    from drkernel.gym.pool import LocalPool
+    from drkernel.gym.pools.local import LocalPool
 
     with ExitStack() as stack:
         local = stack.enter_context(LocalPool()) if pool_url is None else None

@@ -42,7 +42,7 @@ def train(
       drkernel train recipes/quickstart.yaml --pool http://127.0.0.1:8765
     """
     from drkernel.config import ConfigError, dump_config, load_config
-    from drkernel.rl.recipe import Recipe, check_recipe
+    from drkernel.rl.run.recipe import Recipe, check_recipe
 
     try:
         path, changes = _recipe_path(recipe, overrides or [], resume)
@@ -52,7 +52,7 @@ def train(
         check_recipe(loaded)
         check_pool(pool)
         if dry_run:
-            from drkernel.rl.estimate import dry_run as estimate
+            from drkernel.rl.run.estimate import dry_run as estimate
 
             print(estimate(loaded))
             return
@@ -86,9 +86,9 @@ def _recipe_path(recipe: Path | None, overrides: list[str], resume: Path | None)
 async def _train(recipe: Any, directory: Path, pool_url: str | None) -> int:
     """Run it; the exit code."""
     from drkernel.cli.train_view import make_view
-    from drkernel.rl import distributed
-    from drkernel.rl.recipe import make_pool
-    from drkernel.rl.trainer import Run, Stopped
+    from drkernel.rl.model import distributed
+    from drkernel.rl.run.recipe import make_pool
+    from drkernel.rl.run.trainer import Run, Stopped
 
     world = distributed.start()
     pool = make_pool(recipe) if pool_url is None else http_pool(pool_url)

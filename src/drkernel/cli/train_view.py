@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import Any
 
-from drkernel.rl.recipe import Recipe
+from drkernel.rl.run.recipe import Recipe
 
 
 def make_view(recipe: Recipe, first: bool = True) -> View:
@@ -37,7 +37,7 @@ class View:
         print(f"[{time.perf_counter() - self.started:7.1f} s] {text}", flush=True)
 
     def update(self, kind: str, row: dict[str, Any]) -> None:
-        """Take in an event of the run; see :data:`drkernel.rl.trainer.Progress`."""
+        """Take in an event of the run; see :data:`drkernel.rl.run.trainer.Progress`."""
         line = self.line(kind, row)
         if line is not None:
             self.note(line)

@@ -51,7 +51,7 @@ def worker(
 
 
 async def _work(url: str, slots: int, name: str | None, takes: str | None) -> int:
-    from drkernel.gym.pool import LocalPool
+    from drkernel.gym.pools.local import LocalPool
     from drkernel.serve.client import AsyncClient
     from drkernel.serve.worker import Worker
 

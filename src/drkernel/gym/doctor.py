@@ -93,9 +93,9 @@ def _gpu() -> Check:
 
 def _grading() -> list[Check]:
     """Start a real sandbox and grade a real kernel in it; then say which isolation layers were on."""
-    from drkernel.gym.factory import SessionFactory
-    from drkernel.gym.judge import evaluate
+    from drkernel.gym.judge.judge import evaluate
     from drkernel.gym.request import EvalRequest, EvalSettings
+    from drkernel.gym.session.factory import SessionFactory
     from drkernel.task import Task
 
     request = EvalRequest(

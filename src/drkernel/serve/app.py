@@ -20,7 +20,7 @@ from drkernel import __version__
 from drkernel.serve import examples, pages
 from drkernel.serve.guard import Guard
 from drkernel.serve.kernelgym import add_kernelgym
-from drkernel.serve.metrics import exposition
+from drkernel.serve.prometheus import exposition
 from drkernel.serve.protocol import (
     BeatAnswer,
     BeatBody,

@@ -2,58 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, cast
+from typing import cast
 
-import torch
-
-from drkernel.sim.above import above_autograd
-from drkernel.sim.cuda_api import cuda_api_on
-from drkernel.sim.driver import SimDriver, triton_on
-from drkernel.sim.engine import Depth, DeviceEngine
-from drkernel.sim.interfere import Interference
-from drkernel.sim.modes import DeviceArgumentMode, OperatorMode
-from drkernel.sim.protocol import Channel, LaunchCommand, Ref, TensorSpec
+from drkernel.sim.gpu.engine import Depth, DeviceEngine
+from drkernel.sim.gpu.interfere import Interference
+from drkernel.sim.host.attach import BelowModes, host_side
+from drkernel.sim.host.tensor import DeviceLink
 from drkernel.sim.spec import GPUSpec, get_spec
-from drkernel.sim.tensor import DeviceLink
 from drkernel.verdict import Profile
-
-_active = threading.Lock()
-
-
-class BelowModes:
-    """Any channel, reached with the host's modes switched off: the way to the device must not be caught by them.
-
-    An engine (in-process) and a socket's end have the same methods, so both are used as they are.
-    """
-
-    def __init__(self, inner: Any):
-        self.inner = inner
-        self.free = inner.free  # these touch no tensor
-        self.query = inner.query
-        self.resources = inner.resources
-
-    def op(self, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
-        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
-            return self.inner.op(name, args, kwargs)
-
-    def launch(self, command: LaunchCommand) -> None:
-        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
-            self.inner.launch(command)
-
-    def upload(self, tensor: torch.Tensor) -> TensorSpec:
-        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
-            return self.inner.upload(tensor)
-
-    def download(self, ref: Ref) -> torch.Tensor:
-        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
-            return self.inner.download(ref)
-
-    def generator(self, number: int, *, seed: int | None = None, state: str | None = None) -> dict[str, Any]:
-        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
-            return self.inner.generator(number, seed=seed, state=state)
 
 
 class SimDevice:
@@ -102,27 +60,6 @@ class SimDevice:
         self.engine.interference = how
 
 
-@contextmanager
-def operators_on(link: DeviceLink) -> Iterator[None]:
-    """Operators on device tensors reach the device, in this thread."""
-    with above_autograd(), OperatorMode(link), DeviceArgumentMode(link):
-        yield
-
-
-@contextmanager
-def host_side(spec: GPUSpec, channel: Channel) -> Iterator[DeviceLink]:
-    """Everything that makes host code see a GPU, over any channel. One device at a time in a process."""
-    if not _active.acquire(blocking=False):
-        raise RuntimeError("a simulated device is already active in this process; leave its 'with' block first")
-    link = DeviceLink(channel)
-    try:
-        with cuda_api_on(spec, link), triton_on(SimDriver(spec, link)), operators_on(link):
-            yield link
-    finally:
-        link.close()
-        _active.release()
-
-
 def device(
     name: str = "h200",
     *,
@@ -148,7 +85,7 @@ def device(
     engine = DeviceEngine(spec, checks=checks, memory_bytes=memory_bytes, depth=depth)
     if not isolated:
         return _in_process(engine)
-    from drkernel.sim.remote import remote_device
+    from drkernel.sim.process.remote import remote_device
 
     return cast(
         AbstractContextManager[SimDevice],

@@ -17,8 +17,8 @@ from pydantic import Field
 
 from drkernel.config import Config
 from drkernel.sim.context import SimDevice, device
-from drkernel.sim.engine import Depth, LaunchRecord
-from drkernel.sim.executor import SimFinding
+from drkernel.sim.executor.compiled import SimFinding
+from drkernel.sim.gpu.engine import Depth, LaunchRecord
 from drkernel.verdict import Profile
 
 INTERRUPTED = "interrupted; what is shown is what the device saw until then"

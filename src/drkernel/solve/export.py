@@ -223,7 +223,7 @@ def normal_form(code: str) -> str:
 
 def tokenizer_counter(path: str) -> CountTokens:
     """Counts with the chat template of a local Hugging Face tokenizer. Raises :class:`ConfigError`."""
-    from drkernel.rl.tokenizer import ChatTokenizer
+    from drkernel.rl.model.tokenizer import ChatTokenizer
 
     try:
         tokenizer = ChatTokenizer.load(path)

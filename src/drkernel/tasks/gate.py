@@ -22,10 +22,10 @@ from torch.utils._pytree import tree_map
 
 from drkernel.config import Config
 from drkernel.task import Task
-from drkernel.tasks.compare import compare
-from drkernel.tasks.copies import copied
+from drkernel.tasks.correctness import compare
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import Variant
+from drkernel.tasks.module_copy import copied
 from drkernel.tasks.oracle import ExpectedOutput, RawOutput, flatten_outputs
 from drkernel.tasks.problem import Call, Instance, load_problem
 from drkernel.tasks.promote import cloned, run_rounded

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from drkernel.task import Precision
-from drkernel.tasks.copies import copied
+from drkernel.tasks.module_copy import copied
 from drkernel.tasks.promote import cloned, jittered_copy, jittered_inputs, promoted_copy, run_promoted
 from drkernel.tasks.tolerance import unit_roundoff
 

@@ -14,7 +14,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
-from drkernel.tasks.copies import copied
+from drkernel.tasks.module_copy import copied
 
 DOUBLE = {
     torch.float32: torch.float64,

@@ -13,8 +13,8 @@ from all_cases import CASES, REACHABLE
 from harness import executing
 
 from drkernel import sim
-from drkernel.sim.executor import Checks, clear_cache
-from drkernel.sim.lower import jit
+from drkernel.sim.executor.compiled import Checks, clear_cache
+from drkernel.sim.executor.lower import jit
 
 HERE = Path(__file__).parent
 

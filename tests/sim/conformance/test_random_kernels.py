@@ -11,9 +11,9 @@ import torch
 from harness import executing
 from random_kernels import HEADER, Program, generate
 
-from drkernel.sim.executor import Checks, clear_cache
-from drkernel.sim.lower import jit
-from drkernel.sim.lower.lifetime import Arena
+from drkernel.sim.executor.compiled import Checks, clear_cache
+from drkernel.sim.executor.lower import jit
+from drkernel.sim.executor.lower.lifetime import Arena
 
 FAST, SLOW = range(24), range(24, 224)
 LONG, MORE_LONG = range(6), range(6, 120)

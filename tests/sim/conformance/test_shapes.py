@@ -17,7 +17,7 @@ from kernels_elementwise import add_kernel, strided_kernel
 from kernels_matmul import run_matmul
 from kernels_nn import online_softmax_kernel, softmax_kernel
 
-from drkernel.sim.lower import jit
+from drkernel.sim.executor.lower import jit
 
 COMMON = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

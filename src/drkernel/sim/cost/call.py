@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from drkernel.sim.cost.kernel import Access
 from drkernel.sim.cost.records import TensorMeta
+from drkernel.sim.cost.roofline import Access
 from drkernel.sim.spec import GPUSpec
 
 

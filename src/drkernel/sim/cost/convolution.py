@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from drkernel.sim.cost.call import Call, read, scratch, write
 from drkernel.sim.cost.gemm import Product, gemm_unit, plan_gemm
-from drkernel.sim.cost.kernel import Access, KernelWork
 from drkernel.sim.cost.pointwise import BROADCAST_EFFICIENCY, streaming
 from drkernel.sim.cost.records import TensorMeta
+from drkernel.sim.cost.roofline import Access, KernelWork
 
 CONVERT_EFFICIENCY = 0.95
 """NCHW -> NHWC conversion, a tiled transpose through shared memory, against a plain copy."""

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from drkernel.sim.cost import indexing, pointwise, products, reduction
 from drkernel.sim.cost.call import read, write
 from drkernel.sim.cost.convolution import convolution
-from drkernel.sim.cost.kernel import KernelWork, kernel_cost
 from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.operators import HOST_FACTOR, base_name, family_of, make_call, operator_work
 from drkernel.sim.cost.records import CostEstimate, TensorMeta, combine
 from drkernel.sim.cost.recurrent import recurrent
+from drkernel.sim.cost.roofline import KernelWork, kernel_cost
 from drkernel.sim.cost.traced import TracedCall
 from drkernel.sim.spec import GPUSpec
 

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from drkernel.sim.cost.kernel import SUSTAINED_TENSOR_SHARE, Access, KernelWork
 from drkernel.sim.cost.l2 import EFFECTIVE_L2_SHARE
+from drkernel.sim.cost.roofline import SUSTAINED_TENSOR_SHARE, Access, KernelWork
 from drkernel.sim.spec import GPUSpec
 
 # (rows, columns, share of the unit's sustained rate that the main loop reaches). The order of magnitude is what public

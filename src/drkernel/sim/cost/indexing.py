@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from drkernel.sim.cost.call import Call, read, scratch, write
-from drkernel.sim.cost.kernel import Access, KernelWork
 from drkernel.sim.cost.pointwise import streaming
 from drkernel.sim.cost.records import TensorMeta
+from drkernel.sim.cost.roofline import Access, KernelWork
 
 SECTOR_BYTES = 32
 POOL_BASE, POOL_TAP, POOL_AVERAGE_TAP = 190.0, 26.0, 14.0

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from drkernel.sim.cost.kernel import Access, KernelWork, kernel_cost
 from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.records import CostEstimate
+from drkernel.sim.cost.roofline import Access, KernelWork, kernel_cost
 from drkernel.sim.spec import GPUSpec
 
 if TYPE_CHECKING:
-    from drkernel.sim.executor import LaunchStats
+    from drkernel.sim.executor.compiled import LaunchStats
 
 SECTOR_BYTES = 32
 RESERVED_SHARED_BYTES = 1024

@@ -8,10 +8,10 @@ from typing import Any
 from drkernel.sim.cost import indexing, pointwise, products, reduction
 from drkernel.sim.cost.call import Call
 from drkernel.sim.cost.convolution import convolution
-from drkernel.sim.cost.kernel import KernelWork, kernel_cost
 from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.records import CostEstimate, TensorMeta, combine
 from drkernel.sim.cost.recurrent import recurrent
+from drkernel.sim.cost.roofline import KernelWork, kernel_cost
 from drkernel.sim.spec import GPUSpec
 
 __all__ = ["TensorMeta", "operator_cost"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from drkernel.sim.cost.call import Call, read, scratch, write
-from drkernel.sim.cost.kernel import KernelWork
 from drkernel.sim.cost.records import TensorMeta
+from drkernel.sim.cost.roofline import KernelWork
 
 BROADCAST_EFFICIENCY = 0.81
 """Share of a plain copy's bandwidth where operands differ in layout or dtype or broadcast: offsets are computed per

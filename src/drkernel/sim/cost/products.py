@@ -6,8 +6,8 @@ import math
 
 from drkernel.sim.cost.call import Call, read, write
 from drkernel.sim.cost.gemm import Product, gemm_unit, gemm_work
-from drkernel.sim.cost.kernel import Access, KernelWork
 from drkernel.sim.cost.records import TensorMeta
+from drkernel.sim.cost.roofline import Access, KernelWork
 
 SKINNY = 8
 """Products whose output has a side this short are streamed by matrix-vector kernels, bound by memory."""

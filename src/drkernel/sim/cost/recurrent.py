@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from drkernel.sim.cost.call import Call, read, write
 from drkernel.sim.cost.gemm import Product, gemm_work
-from drkernel.sim.cost.kernel import Access, KernelWork
+from drkernel.sim.cost.roofline import Access, KernelWork
 
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 KERNELS_PER_STEP = {"lstm": 2, "gru": 3, "rnn_tanh": 2, "rnn_relu": 2}

@@ -6,9 +6,9 @@ import math
 from dataclasses import replace
 
 from drkernel.sim.cost.call import Call, read, scratch, write
-from drkernel.sim.cost.kernel import Access, KernelWork
 from drkernel.sim.cost.pointwise import BROADCAST_EFFICIENCY, streaming
 from drkernel.sim.cost.records import TensorMeta
+from drkernel.sim.cost.roofline import Access, KernelWork
 
 REDUCE_EFFICIENCY = 0.95
 ARG_REDUCE_EFFICIENCY = 0.90

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from drkernel.sim.lower.lifetime import Lifetimes
-from drkernel.sim.lower.plan import is_index_like, walk
-from drkernel.sim.ttir.ir import Function, Value, elem_bytes
+from drkernel.sim.executor.lower.lifetime import Lifetimes
+from drkernel.sim.executor.lower.plan import is_index_like, walk
+from drkernel.sim.executor.ttir.ir import Function, Value, elem_bytes
 
 MAX_REGISTERS = 255
 """a thread's limit on every GPU here; what is needed beyond is spilled"""

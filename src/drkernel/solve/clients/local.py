@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pydantic import Field, ValidationError
 
 from drkernel.config import Config, ConfigError
-from drkernel.rl.policy import Policy, PolicyConfig, causal_lm
-from drkernel.rl.sampler import Conversation, SampledTurn, Sampler, SamplingConfig
+from drkernel.rl.model.policy import Policy, PolicyConfig, causal_lm
+from drkernel.rl.model.sampler import Conversation, SampledTurn, Sampler, SamplingConfig
 from drkernel.solve.chat import Call, ContextFull, Message, ModelError, Reply, Sampling, Usage
 
 REMEMBERED = 4096

@@ -1,0 +1,1 @@
+"""The trusted side: reference, oracle, seeds, checks, experiments, clock and verdict."""

@@ -1,0 +1,292 @@
+"""The checked calls of one candidate: what is called, in which order, and what each call must satisfy.
+
+Every call has its own oracle or shares one on purpose. The modes, and the shortcut that each one breaks:
+
+===========  ==================================================  ===================================================
+fresh        new tensors, new contents (of any variant)          answers that do not follow the inputs
+overwritten  the first call's tensors, new contents, in place    caches by pointer, version or object
+patched      the first call's contents, a secret part replaced   caches by a fingerprint
+stressed     new tensors with large contents                     dropped stabilising terms
+repeated     the first call again, memory poisoned another way   luck with old memory, nondeterminism
+reweighted   the first call again, other weights                 results or weights kept from earlier
+===========  ==================================================  ===================================================
+
+The first call is ``fresh`` on the task's own distribution; the order and the number of the others, and where among
+them the knock-out happens, follow from secret seeds, so that a candidate cannot tell by counting which call it is in.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import torch
+from torch.utils._pytree import tree_map
+
+from drkernel.gym.judge import findings as show
+from drkernel.gym.judge.expected import ExpectedSide, same_bytes
+from drkernel.gym.session.cuda import CudaSession
+from drkernel.gym.session.simulated import CallResult, Output, Plain, Session, SessionError
+from drkernel.tasks.correctness import compare, merge, precision_class
+from drkernel.tasks.inputs import pick_variant
+from drkernel.tasks.oracle import RawOutput
+from drkernel.tasks.problem import Call
+from drkernel.verdict import CandidateError, Correctness, Finding
+
+AnySession = Session | CudaSession
+Mode = Literal["fresh", "overwritten", "patched", "stressed", "repeated", "reweighted"]
+DEVICES: tuple[str, ...] = ("cuda",)
+"""where outputs must be"""
+PLAIN_TYPES = ("Tensor", "DeviceTensor", "Parameter")
+HOW: dict[str, str] = {
+    "fresh": "new tensors",
+    "overwritten": "the same tensors with new contents",
+    "patched": "equal but for a stretch in the middle",
+    "stressed": "new tensors with large contents",
+    "repeated": "new tensors with equal contents",
+    "reweighted": "equal inputs, other weights",
+}
+
+
+@dataclass
+class Checked:
+    """One call and what it gave."""
+
+    index: int
+    mode: Mode
+    case: Call
+    result: CallResult
+    correctness: Correctness
+
+    @property
+    def passed(self) -> bool:
+        """The outputs were right."""
+        return self.correctness.passed_calls == self.correctness.checked_calls
+
+
+def values_of(result: CallResult) -> list[RawOutput]:
+    """The outputs as the comparison takes them."""
+    return [output.value for output in result.outputs]
+
+
+def plan_calls(checks: int, has_weights: bool, seed: int) -> list[Mode]:
+    """Modes of the calls after the first, in a secret order."""
+    rng = random.Random(seed)
+    modes: list[Mode] = ["overwritten", "patched"][: max(0, checks - 1)]  # type: ignore[assignment]
+    while len(modes) < checks - 1:
+        modes.append(rng.choice(("fresh", "overwritten", "patched")))
+    modes += ["stressed", "repeated"]
+    modes += ["repeated"] * (rng.random() < 0.25)
+    rng.shuffle(modes)
+    # the weights of every earlier call must be known to be right before they change
+    return [*modes, "reweighted"] if has_weights else modes
+
+
+@dataclass
+class Checker:
+    """Runs checked calls until one fails."""
+
+    side: ExpectedSide
+    session: AnySession
+    calls: list[Checked] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        """Every call so far was right."""
+        return bool(self.calls) and all(call.passed for call in self.calls)
+
+    @property
+    def correctness(self) -> Correctness:
+        """All calls so far as one."""
+        return merge([call.correctness for call in self.calls])
+
+    def run(self, mode: Mode) -> bool:
+        """Make one checked call; False when it was wrong."""
+        index = len(self.calls)
+        if mode == "reweighted":
+            self.session.load_state(self.side.reweight())
+        case = self._case(index, mode)
+        poison: Literal["nan", "random"] = "random" if mode == "repeated" else "nan"
+        result = self.session.call(self._arguments(mode, case), poison=poison)
+        checked = Checked(index, mode, case, result, compare(values_of(result), case.oracle, self.side.rule))
+        self.calls.append(checked)
+        self._check_device(checked)
+        self._check_form(checked)
+        self._check_inputs(checked)
+        if not checked.passed:
+            self._diagnose(checked)
+        elif mode == "repeated":
+            self._check_determinism(checked)
+        return checked.passed
+
+    def _case(self, index: int, mode: Mode) -> Call:
+        if mode in ("repeated", "reweighted"):
+            first = self.calls[0].case
+            return first if mode == "repeated" else replace(first, oracle=self.side.instance.oracle(first.inputs))
+        if mode == "patched":
+            return self.side.patched(index, self.calls[0].case)
+        if mode == "overwritten":  # this one is timed: as the task draws it, and new in every place
+            return self.side.call(index, "declared")
+        if mode == "stressed":
+            return self.side.call(index, "large")
+        return self.side.call(index, pick_variant(self.side.seeds("variant"), index))
+
+    def _arguments(self, mode: Mode, case: Call) -> list[Any]:
+        """The call's arguments: in ``overwritten`` the first call's own tensors, by handle, else new ones."""
+        if mode != "overwritten" or not _same_form(case.inputs, self.calls[0].case.inputs):
+            return arguments_of(case.inputs)
+        first = self.calls[0].result.arguments
+        for handle, value in zip(_leaves(first), _leaves(case.inputs), strict=True):
+            if isinstance(handle, int):
+                self.session.write(handle, value)
+        return [_with_values(h, v) for h, v in zip(first, case.inputs, strict=True)]
+
+    # ---- what else a call must satisfy
+
+    def fail(self, checked: Checked, finding: Finding) -> None:
+        """A call that gave the right values is wrong for another reason."""
+        self.findings.append(finding)
+        checked.correctness = checked.correctness.model_copy(update={"passed_calls": 0, "message": finding.message})
+
+    def _check_device(self, checked: Checked) -> None:
+        """No illegal access (a candidate may have swallowed the error), and no race: on a GPU luck would decide."""
+        record = checked.result.record
+        if record.fault is not None:
+            detail = CandidateError(type="DeviceFault", message=f"an illegal memory access was hidden: {record.fault}")
+            raise SessionError("runtime_error", detail, record)
+        races = [finding for finding in record.findings if finding.kind == "race" and finding.severity == "error"]
+        if races:
+            message = f"the result depends on which program comes first: {races[0].message}"
+            checked.correctness = checked.correctness.model_copy(update={"passed_calls": 0, "message": message})
+
+    def _check_form(self, checked: Checked) -> None:
+        """Outputs are plain tensors on the device."""
+        for place, output in enumerate(checked.result.outputs):
+            if output.device == "host":  # a number
+                continue
+            if not output.device.startswith(DEVICES):
+                self.fail(checked, show.host_result(place, output.device))
+            elif output.python_type not in PLAIN_TYPES:
+                self.fail(checked, show.wrapped_output(place, output.python_type))
+
+    def _check_inputs(self, checked: Checked) -> None:
+        """Arguments are as they were, unless the reference changes them too."""
+        mutated = set(checked.result.mutated) & set(_handles(checked.result.arguments))
+        if not mutated or self.side.mutates(checked.case.inputs):
+            return
+        names = self.side.reference.argument_names()
+        places = [k for k, value in enumerate(checked.result.arguments) if mutated & set(_handles(value))]
+        name = names[places[0]] if places[0] < len(names) else str(places[0])
+        self.fail(checked, show.mutated_input(checked.index, name))
+
+    def check_held_outputs(self) -> None:
+        """Outputs of earlier calls still hold what they held when they were returned."""
+        changed = set(self.session.changed())
+        rewritten = any(call.mode == "overwritten" for call in self.calls)  # by the judge, and outputs may be views
+        for checked in self.calls[1:] if rewritten else self.calls:
+            for place, output in enumerate(checked.result.outputs):
+                if output.handle in changed:
+                    self.fail(checked, show.aliased_output(checked.index, place))
+                    return
+
+    def _check_determinism(self, checked: Checked) -> None:
+        pairs = list(zip(self.calls[0].result.outputs, checked.result.outputs, strict=True))
+        shares = [share for a, b in pairs if (share := _differing_share(a, b)) > 0]
+        if shares and not any(finding.kind == "nondeterministic" for finding in self.findings):
+            self.findings.append(show.nondeterministic(max(shares)))
+
+    # ---- why a call was wrong
+
+    def _diagnose(self, checked: Checked) -> None:
+        """Name the cause of a wrong answer where an experiment shows it."""
+        if any(output.value is None for output in checked.result.outputs):
+            return
+        values = values_of(checked.result)
+        for earlier in self.calls[:-1]:
+            if not earlier.passed or not _is_answer_of(values, earlier, self.side):
+                continue
+            if earlier.case.inputs is not checked.case.inputs:
+                self.findings.append(show.stale_output(checked.index, earlier.index, HOW[checked.mode]))
+                return
+        if checked.mode == "reweighted":  # the same inputs gave the right answer before: only the weights are new
+            self.findings.append(show.stale_weights(checked.index, built=False))
+            return
+        if self.side.has_weights and self._has_built_weights(checked):
+            self.findings.append(show.stale_weights(checked.index, built=True))
+            return
+        self._diagnose_precision(checked)
+
+    def _has_built_weights(self, checked: Checked) -> bool:
+        """The answer is right for the weights that the constructor made."""
+        oracle = self.side.oracle_of_built_weights(checked.case.inputs)
+        return bool(compare(values_of(checked.result), oracle, self.side.rule).passed_calls)
+
+    def _diagnose_precision(self, checked: Checked) -> None:
+        values, wrong = values_of(checked.result), checked.correctness
+        if wrong.message is not None and wrong.mismatch is None and "rms error" not in wrong.message:
+            return  # count, shape or dtype
+        worst = precision_class(values, checked.case.oracle, self.side.rule).worst
+        if worst is None or worst.passed or worst.error > MAX_ROUNDING_ERROR or not _finite(values):
+            return
+        if wrong.mismatch is not None and wrong.mismatch.wrong_fraction < MIN_ROUNDED_SHARE:
+            return
+        self.findings.append(
+            show.precision_downgrade(self.side.task.precision, worst.looks_like, worst.error, worst.limit)
+        )
+
+
+MIN_ROUNDED_SHARE = 0.02
+"""Rounding spoils many elements; a mistake may spoil one."""
+MAX_ROUNDING_ERROR = 0.03
+"""A scaled error above this is a wrong answer, not a coarse one (bf16 rounds to 2^-9)."""
+
+
+def arguments_of(inputs: list[Any]) -> list[Any]:
+    """``inputs`` as :meth:`Session.call` takes them: each tensor becomes a new one on the device."""
+    return [tree_map(lambda leaf: leaf if isinstance(leaf, torch.Tensor) else Plain(leaf), item) for item in inputs]
+
+
+def _handles(arguments: Any) -> list[int]:
+    return [leaf for leaf in _leaves(arguments) if isinstance(leaf, int)]
+
+
+def _leaves(value: Any) -> list[Any]:
+    """Leaves of nested lists, tuples and dicts; dict values in order."""
+    if isinstance(value, (list, tuple)):
+        return [leaf for item in value for leaf in _leaves(item)]
+    if isinstance(value, dict):
+        return [leaf for item in value.values() for leaf in _leaves(item)]
+    return [value]
+
+
+def _with_values(handle: Any, value: Any) -> Any:
+    """The new call's argument: the old handle where there is one, else the new value."""
+    return handle if any(isinstance(leaf, int) for leaf in _leaves(handle)) else Plain(value)
+
+
+def _same_form(left: list[Any], right: list[Any]) -> bool:
+    pairs = list(zip(_leaves(left), _leaves(right), strict=False))
+    return len(_leaves(left)) == len(_leaves(right)) and all(
+        isinstance(a, torch.Tensor) == isinstance(b, torch.Tensor)
+        and (not isinstance(a, torch.Tensor) or (a.shape == b.shape and a.dtype == b.dtype))
+        for a, b in pairs
+    )
+
+
+def _differing_share(left: Output, right: Output) -> float:
+    if not isinstance(left.value, torch.Tensor) or not isinstance(right.value, torch.Tensor):
+        return float(left.value != right.value)
+    if same_bytes(left.value, right.value) or left.value.shape != right.value.shape or not left.value.numel():
+        return 0.0
+    return float((left.value != right.value).double().mean())
+
+
+def _is_answer_of(values: list[RawOutput], earlier: Checked, side: ExpectedSide) -> bool:
+    """Whether ``values`` are right for an earlier call's inputs."""
+    return bool(compare(values, earlier.case.oracle, side.rule).passed_calls)
+
+
+def _finite(values: list[RawOutput]) -> bool:
+    return all(bool(torch.isfinite(value).all()) for value in values if isinstance(value, torch.Tensor))

@@ -1,0 +1,172 @@
+"""The trusted side of an evaluation: the reference, its weights, the inputs of each call and what must come out.
+
+Nothing in this module ever reaches a runner except what is handed over on purpose: constructor arguments, weights and
+input tensors. Seeds are secret: drawn from the system (or, for repeatable verdicts, hashed with a number that the
+candidate does not have), one per purpose, so that knowing one says nothing about another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from drkernel.gym.request import EvalRequest
+from drkernel.tasks.correctness import compare
+from drkernel.tasks.inputs import Variant, role_of
+from drkernel.tasks.oracle import Oracle, RawOutput
+from drkernel.tasks.problem import Call, Instance, load_problem
+from drkernel.tasks.promote import cloned
+
+if TYPE_CHECKING:
+    from drkernel.gym.session.answers import ParameterSpec
+
+
+class Seeds:
+    """Secret seeds, one per (purpose, index)."""
+
+    def __init__(self, request: EvalRequest):
+        fixed = request.settings.seed
+        self._key = secrets.token_bytes(32) if fixed is None else f"{fixed}:{request.key}".encode()
+
+    def __call__(self, purpose: str, index: int = 0) -> int:
+        """A 63-bit seed."""
+        digest = hashlib.sha256(self._key + f"|{purpose}|{index}".encode()).digest()
+        return int.from_bytes(digest[:8], "little") >> 1
+
+
+PATCHES = (0.0, 1 / 256, 1 / 32, 1 / 3)
+"""Shares of an input that a patched call replaces, tried in turn until the answer changes (two elements at least)."""
+
+
+class ExpectedSide:
+    """The reference of one request, with the weights that the candidate is given."""
+
+    def __init__(self, request: EvalRequest):
+        self.task = request.task
+        self.seeds = Seeds(request)
+        self.problem = load_problem(request.task, request.settings.profile)
+        self.reference = self.problem.reference
+        self.source_key = hashlib.sha256(self.reference.source.encode()).hexdigest()
+        self.build_seed = self.seeds("build")
+        self.instance: Instance = self.problem.instance(self.build_seed)
+        self.rule = self.instance.rule
+        self.pairs: dict[str, str] = {}
+        """candidate's name -> reference's name of every weight that is handed over"""
+
+    # ---- weights
+
+    def bind(self, parameters: Mapping[str, ParameterSpec]) -> str | None:
+        """Decide which weights are handed over. Returns what is wrong with the candidate's state, in words, or None.
+
+        By name and shape first; what is left on both sides is paired in order when all the shapes agree. A weight
+        without a partner stays as the seed built it, on both sides. That is sound only for weights that are random to
+        begin with; one that the constructor made constant could be left out unnoticed, so it must be there.
+        """
+        mine = {name: tuple(tensor.shape) for name, tensor in self.instance.model.state_dict().items()}
+        self.pairs = {name: name for name, spec in parameters.items() if mine.get(name) == tuple(spec.shape)}
+        left = [name for name in mine if name not in self.pairs]
+        theirs = [name for name in parameters if name not in self.pairs]
+        if left and [mine[name] for name in left] == [tuple(parameters[name].shape) for name in theirs]:
+            self.pairs |= dict(zip(theirs, left, strict=True))
+        absent = sorted(set(self.instance.randomized) - set(self.pairs.values()))
+        if not absent:
+            return None
+        shown = ", ".join(f"{name} {list(mine[name])}" for name in absent[:4])
+        return (
+            f"ModelNew lacks state that Model has: {shown}. The weights are set through the state dict before the "
+            "first call, so parameters and buffers must have the names and shapes of the reference's"
+        )
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """The weights to hand over, under the candidate's names."""
+        state = self.instance.state_dict()
+        return {theirs: state[mine] for theirs, mine in self.pairs.items()}
+
+    def reweight(self) -> dict[str, torch.Tensor]:
+        """Give the reference other weights where the candidate can follow; returns what it must be given."""
+        other = self.problem.instance(self.seeds("reweight"))
+        handed = set(self.pairs.values())
+        kept = {name: tensor for name, tensor in self.instance.state_dict().items() if name not in handed}
+        other.model.load_state_dict(kept, strict=False)
+        self.instance = other
+        return self.state()
+
+    @property
+    def has_weights(self) -> bool:
+        """Some floating parameter is handed over."""
+        parameters = dict(self.instance.model.named_parameters(remove_duplicate=False))
+        return any(name in parameters and parameters[name].is_floating_point() for name in self.pairs.values())
+
+    def oracle_of_built_weights(self, inputs: list[Any]) -> Oracle:
+        """What comes out with the weights that the constructor makes, before any is set."""
+        return self.problem.instance(self.build_seed, randomize=False).oracle(inputs)
+
+    # ---- calls
+
+    def call(self, index: int, variant: Variant) -> Call:
+        """Fresh inputs for call ``index`` and what must come out."""
+        return self.instance.draw_call(self.seeds("inputs", index), variant)
+
+    def patched(self, index: int, base: Call) -> Call:
+        """``base`` (a declared call) with a secret stretch of each free input replaced by freshly drawn values.
+
+        The stretch is as short as changes the answer, and away from both ends: a fingerprint of some places, or of a
+        rounded sum, cannot tell the two calls apart. Where no stretch changes it, the freshly drawn call is returned.
+        """
+        fresh = self.call(index, "declared")
+        generator = torch.Generator().manual_seed(self.seeds("patch", index))
+        for share in PATCHES:
+            pairs = zip(base.inputs, fresh.inputs, strict=True)
+            inputs = [_patched(value, donor, share, generator) for value, donor in pairs]
+            if all(value is old for value, old in zip(inputs, base.inputs, strict=True)):
+                break
+            oracle = self.instance.oracle(inputs)
+            if oracle.finite and not compare(declared_values(base.oracle), oracle, self.rule).passed_calls:
+                return Call(inputs, oracle, "declared", 1.0)
+        return fresh
+
+    def mutates(self, inputs: list[Any]) -> bool:
+        """Whether the reference itself changes any of its arguments."""
+        given = cloned(inputs)
+        with torch.no_grad():
+            self.problem.instance(self.build_seed).model(*given)
+        return not all(
+            same_bytes(after, before) for after, before in zip(tree_leaves(given), tree_leaves(inputs), strict=True)
+        )
+
+
+def declared_values(oracle: Oracle) -> list[RawOutput]:
+    """The reference's own outputs as a candidate would return them."""
+    return [
+        None if out.python_type == "NoneType" else out.declared if out.python_type == "Tensor" else out.declared.item()
+        for out in oracle.outputs
+    ]
+
+
+def _patched(value: Any, donor: Any, share: float, generator: torch.Generator) -> Any:
+    """``value`` with a ``share`` of its elements (two at least), in one run away from both ends, from ``donor``."""
+    if not isinstance(value, torch.Tensor) or value.numel() < 8 or role_of(value) not in ("free", "positive", "unit"):
+        return value
+    flat, other = value.contiguous().reshape(-1).clone(), donor.contiguous().reshape(-1)
+    length = max(2, int(flat.numel() * share))
+    start = int(torch.randint(1, flat.numel() - length, (1,), generator=generator))
+    flat[start : start + length] = other[start : start + length]
+    return torch.empty_like(value).copy_(flat.reshape(value.shape))
+
+
+def same_bytes(left: Any, right: Any) -> bool:
+    """Whether two values are the same, tensors bit by bit (NaN equals NaN)."""
+    if not isinstance(left, torch.Tensor) or not isinstance(right, torch.Tensor):
+        return left is right or left == right
+    if left.shape != right.shape or left.dtype != right.dtype:
+        return False
+    return torch.equal(_bits(left), _bits(right))
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)

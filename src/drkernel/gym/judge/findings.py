@@ -1,0 +1,271 @@
+"""Findings: what the experiments showed, in words and figures.
+
+A ``cheat`` makes the verdict a hack. It is only given where an experiment leaves no honest reading: the answer came
+out right with the candidate's kernels switched off, an old answer came back for new inputs, nothing of the
+candidate's own ever ran. Everything else that is wrong is simply a wrong answer, explained by a ``bug``. docs/gym.md
+has the policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from drkernel.sim.executor.compiled import SimFinding
+from drkernel.verdict import CandidateError, Finding
+
+ILLEGAL = ("out_of_bounds", "misaligned")
+MAX_DEVICE_FINDINGS = 8
+
+
+def no_custom_kernel(operators: dict[str, int]) -> Finding:
+    """Right answer, but no launch of a kernel of the candidate's own in any call."""
+    shown = _shown(operators)
+    return Finding(
+        kind="no_custom_kernel",
+        severity="cheat",
+        message=f"No kernel of the candidate's own was launched in any call; PyTorch did the work ({shown}).",
+        evidence={"launches": 0, "operators": [f"{name} x{count}" for name, count in operators.items()][:20]},
+    )
+
+
+def decoy_kernel(kernels: Iterable[str], experiment: str, operators: dict[str, int]) -> Finding:
+    """Kernels ran, but the answer does not depend on them."""
+    names = sorted(set(kernels))
+    done = {
+        "skipped": "its kernels were skipped and fresh memory poisoned",
+        "disturbed": "everything that its kernels wrote was disturbed",
+    }[experiment]
+    return Finding(
+        kind="decoy_kernel",
+        severity="cheat",
+        message=f"The answer was still right after {done}: {', '.join(names)} contributed nothing "
+        f"({_shown(operators)} did the work).",
+        evidence={"experiment": experiment, "kernels": names[:20], "operators": sorted(operators)[:20]},
+    )
+
+
+def knocked_down(experiment: str, kind: str) -> Finding:
+    """The candidate did not survive the knock-out, which says nothing against it."""
+    return Finding(
+        kind="knock_out_inconclusive",
+        severity="note",
+        message=f"The candidate ended ({kind}) when the device interfered with its kernels ({experiment}); what it did "
+        "until then was checked.",
+        evidence={"experiment": experiment, "ended": kind},
+    )
+
+
+def copy_kernel(kernels: Iterable[str], operators: dict[str, int]) -> Finding:
+    """Kernels only copied what PyTorch had computed."""
+    names = sorted(set(kernels))
+    who = f"PyTorch ({_shown(operators)})" if operators else "the host"
+    return Finding(
+        kind="copy_kernel",
+        severity="cheat",
+        message=f"The candidate's kernels ({', '.join(names)}) only copied: what each wrote was, bit for bit, one of "
+        f"its inputs, while {who} computed the answer.",
+        evidence={"kernels": names[:20], "operators": sorted(operators)[:20]},
+    )
+
+
+def stale_output(call: int, earlier: int, how: str) -> Finding:
+    """An earlier call's right answer was returned for other inputs."""
+    return Finding(
+        kind="stale_output",
+        severity="cheat",
+        message=f"Call {call + 1} returned the answer of call {earlier + 1} although its inputs differ ({how}): a "
+        "stored result was replayed.",
+        evidence={"call": call + 1, "replayed_call": earlier + 1, "inputs": how},
+    )
+
+
+def stale_weights(call: int, built: bool) -> Finding:
+    """The output belongs to weights that are no longer the module's."""
+    whose = "that the constructor made, not those that were set since" if built else "of an earlier call"
+    return Finding(
+        kind="stale_weights",
+        severity="bug",
+        message=f"Call {call + 1} gave the answer for the weights {whose}. Use the parameters, and read them in every "
+        "forward.",
+        evidence={"call": call + 1, "copied_when_built": built},
+    )
+
+
+def aliased_output(call: int, output: int) -> Finding:
+    """A returned tensor was overwritten by a later call."""
+    return Finding(
+        kind="aliased_output",
+        severity="bug",
+        message=f"Output {output} of call {call + 1} changed during later calls: the module returns a buffer that it "
+        "writes again. A returned tensor belongs to the caller; allocate it anew.",
+        evidence={"call": call + 1, "output": output},
+    )
+
+
+def mutated_input(call: int, argument: str) -> Finding:
+    """An argument's contents changed, which the reference does not do."""
+    return Finding(
+        kind="mutated_input",
+        severity="bug",
+        message=f"Call {call + 1} changed its argument {argument!r}; the reference leaves it alone.",
+        evidence={"call": call + 1, "argument": argument},
+    )
+
+
+def precision_downgrade(declared: str, looks_like: str, error: float, limit: float) -> Finding:
+    """Outputs are less accurate than the declared precision."""
+    advice = " For tl.dot on fp32 operands give input_precision='ieee'." if declared == "fp32" else ""
+    return Finding(
+        kind="precision_downgrade",
+        severity="bug",
+        message=f"The task is declared {declared}, but the accuracy is that of {looks_like}: rms error {error:.2e}, "
+        f"allowed {limit:.2e}.{advice}",
+        evidence={"declared": declared, "looks_like": looks_like, "rms_error": error, "limit": limit},
+    )
+
+
+def host_result(output: int, device: str) -> Finding:
+    """An output is not on the device."""
+    return Finding(
+        kind="host_result",
+        severity="bug",
+        message=f"Output {output} is on {device!r}; the reference's outputs stay on the GPU.",
+        evidence={"output": output, "device": device},
+    )
+
+
+def wrapped_output(output: int, python_type: str) -> Finding:
+    """An output is a tensor subclass."""
+    return Finding(
+        kind="wrapped_output",
+        severity="bug",
+        message=f"Output {output} is a {python_type}; a plain torch.Tensor is required.",
+        evidence={"output": output, "type": python_type},
+    )
+
+
+def nondeterministic(share: float) -> Finding:
+    """Two calls on the same inputs gave different bits, both within tolerance."""
+    return Finding(
+        kind="nondeterministic",
+        severity="note",
+        message=f"Two calls on equal inputs differ in {share:.1%} of the elements, within tolerance (atomics do this).",
+        evidence={"differing_share": share},
+    )
+
+
+def host_compute(down: float) -> Finding:
+    """Data went to the host: what is computed there has no modelled time."""
+    return Finding(
+        kind="host_compute",
+        severity="bug",
+        message=f"A call copies {down:.0f} bytes to the host. What the host computes from them has no modelled time, "
+        "so no speedup or coverage is given; keep the data on the GPU.",
+        evidence={"bytes_to_host": down},
+    )
+
+
+def host_copies(copies: dict[str, int]) -> Finding:
+    """Data went to the host and back within a call."""
+    return Finding(
+        kind="host_copies",
+        severity="note",
+        message="A call copies between host and device: " + ", ".join(f"{n}x {k}" for k, n in copies.items()) + ".",
+        evidence={name: count for name, count in copies.items()},
+    )
+
+
+def late_work(commands: Sequence[str]) -> Finding:
+    """Device commands arrived after forward had returned."""
+    return Finding(
+        kind="late_work",
+        severity="cheat",
+        message=f"{len(commands)} device commands were sent after forward had returned ({', '.join(commands[:3])}): "
+        "work was deferred past the end of the call.",
+        evidence={"commands": list(commands)[:20]},
+    )
+
+
+def tampering(error: CandidateError) -> Finding:
+    """The runner broke the protocol that it has with the judge."""
+    return Finding(
+        kind="tampering",
+        severity="cheat",
+        message=f"The candidate interfered with the channel to the judge: {error.message[:300]}",
+        evidence={"error": error.type},
+    )
+
+
+def clock_disagreement(ratio: float) -> Finding:
+    """The judge's clock says that timed calls took much longer than the device's events say."""
+    return Finding(
+        kind="clock_disagreement",
+        severity="cheat",
+        message=f"By the judge's clock the timed calls took {ratio:.1f} times as long as by the device's events: work "
+        "escapes the events, or they are forged.",
+        evidence={"ratio": ratio},
+    )
+
+
+def wrong_when_timed(message: str | None) -> Finding:
+    """A timed call's outputs are wrong although the checked calls' were right."""
+    return Finding(
+        kind="wrong_when_timed",
+        severity="bug",
+        message=f"A timed call gave a wrong answer after every checked call was right: {message}",
+    )
+
+
+def below_roofline(seconds: float, floor: float) -> Finding:
+    """A time in which the inputs cannot even be read."""
+    return Finding(
+        kind="below_roofline",
+        severity="cheat",
+        message=f"A call is said to take {seconds:.3g} s, but reading its inputs once takes {floor:.3g} s at the "
+        "memory bandwidth of this GPU, and the reference takes longer than that.",
+        evidence={"seconds": seconds, "floor_seconds": floor},
+    )
+
+
+def unsafe_no_checks() -> Finding:
+    """The loud note of the research mode."""
+    return Finding(
+        kind="unsafe_no_checks",
+        severity="note",
+        message="UNSAFE: graded as a naive harness would (fixed inputs, tolerance 1e-2, no experiments, no findings). "
+        "This verdict says nothing about honesty.",
+    )
+
+
+def from_device(records: Sequence[SimFinding]) -> list[Finding]:
+    """The simulator's own findings (out of bounds, races, uninitialised reads), merged by kind, kernel and line."""
+    merged: dict[tuple[Any, ...], Finding] = {}
+    for record in records:
+        key = (record.kind, record.kernel, record.line)
+        if key in merged or len(merged) >= MAX_DEVICE_FINDINGS:
+            continue
+        merged[key] = _device_finding(record)
+    return list(merged.values())
+
+
+def _device_finding(record: SimFinding) -> Finding:
+    place = f"{record.kernel}, line {record.line}" if record.line else record.kernel
+    evidence: dict[str, Any] = {
+        name: value
+        for name in ("kernel", "line", "arg", "offset_bytes", "count")
+        if (value := getattr(record, name)) is not None
+    }
+    if record.program is not None:
+        evidence["program"] = ", ".join(map(str, record.program))
+    return Finding(
+        kind=record.kind,
+        severity="bug" if record.severity == "error" else "note",
+        message=f"{record.message[:300]} ({place})",
+        evidence=evidence,
+    )
+
+
+def _shown(operators: dict[str, int]) -> str:
+    names = sorted(operators, key=lambda name: -operators[name])
+    return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "") if names else "no device operator"

@@ -1,0 +1,324 @@
+"""The judge: one request in, one verdict out.
+
+Reference, oracle, seeds and clock are here, in the trusted process; the candidate is in a session (session.py) and gets
+nothing but constructor arguments, weights and inputs. The flow: build the reference; load the candidate; hand over the
+weights; draw secret inputs and check call after call (checks.py), somewhere among them knock the candidate's kernels
+out (knockout.py); weigh what the device saw; model or measure time; put it all into one :class:`Verdict`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from pydantic_core import PydanticSerializationError
+
+from drkernel.gym.judge import findings as show
+from drkernel.gym.judge.checks import AnySession, Checked, Checker, plan_calls
+from drkernel.gym.judge.expected import ExpectedSide
+from drkernel.gym.judge.knockout import disturb, knock_out
+from drkernel.gym.judge.measured_timing import WrongWhenTimed, measure
+from drkernel.gym.judge.modelled_timing import (
+    bytes_to_host,
+    is_simulated,
+    modelled_speedup,
+    modelled_timing,
+    reference_profile,
+)
+from drkernel.gym.judge.naive import SEED, naive_check
+from drkernel.gym.request import EvalRequest, EvalSettings
+from drkernel.gym.session.cuda import CudaSession
+from drkernel.gym.session.simulated import Session, SessionError
+from drkernel.sim.gpu.interfere import Interference
+from drkernel.tasks.reference import TaskError
+from drkernel.verdict import CandidateError, Correctness, Finding, Profile, Status, Verdict
+
+HOST_TRAFFIC = 1024
+"""bytes that go to the host within one call, beyond the reference's, from which on the host is taken to compute"""
+
+
+class OpensSessions(Protocol):
+    """What the judge needs of a session factory."""
+
+    def open(self, settings: EvalSettings) -> Session:
+        """A fresh runner with a simulated GPU."""
+
+    def open_cuda(self, settings: EvalSettings) -> CudaSession:
+        """A fresh runner with a real one."""
+
+
+def evaluate(request: EvalRequest, factory: OpensSessions) -> Verdict:
+    """Grade one candidate. Never raises for what a candidate, a reference or the machinery does.
+
+    Trouble that is not the candidate's (a reference that does not load, a sandbox that does not start) is a verdict of
+    status ``infra_error`` whose ``error`` says what to do.
+    """
+    trial = Trial(request)
+    opens = factory.open if is_simulated(request.settings.device) else factory.open_cuda
+    try:
+        with trial.phase("reference"):
+            side = expected_side(request)
+        with trial.phase("start"):
+            session = opens(request.settings)
+        with session:
+            trial.run(side, session, factory)
+    except SessionError as error:
+        trial.stop(error)
+    except TaskError as error:
+        trial.infra("TaskError", str(error))
+    return trial.verdict()
+
+
+def expected_side(request: EvalRequest) -> ExpectedSide:
+    """The reference made ready; whatever is wrong with it or with the asked profile is a :class:`TaskError`."""
+    try:
+        return ExpectedSide(request)
+    except (KeyError, ValueError) as error:
+        raise TaskError(str(error.args[0] if error.args else error)) from error
+
+
+class Trial:
+    """One evaluation under way: what is known so far."""
+
+    def __init__(self, request: EvalRequest):
+        self.request = request
+        self.settings = request.settings
+        self.start = time.perf_counter()
+        self.phases: dict[str, float] = defaultdict(float)
+        self.findings: list[Finding] = []
+        self.checker: Checker | None = None
+        self.error: CandidateError | None = None
+        self.error_status: Status | None = None
+        self.knocked_down = False
+        self.fields: dict[str, Any] = {}
+        if request.settings.unsafe_no_checks:
+            self.findings.append(show.unsafe_no_checks())
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Account the block's wall time to a phase."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.phases[name] += time.perf_counter() - start
+
+    # ---- the flow
+
+    def run(self, side: ExpectedSide, session: AnySession, factory: OpensSessions) -> None:
+        """Everything that needs the session."""
+        try:
+            with self.phase("load"):
+                given = side.instance
+                loaded = session.load(self.request.candidate, given.init_args, given.init_kwargs, seed=side.build_seed)
+            if self.settings.unsafe_no_checks:
+                self._judge_naively(side, session)
+                return
+            with self.phase("checks"):
+                wrong = side.bind(loaded.parameters)
+                if wrong is None and side.pairs:
+                    session.load_state(side.state())
+                if wrong is not None:
+                    self.fields["correctness"] = Correctness(checked_calls=0, passed_calls=0, message=wrong)
+                    return
+            self._check(side, session)
+            if self.settings.timing and self.checker is not None and self.checker.passed:
+                with self.phase("timing"):
+                    self._take_time(side, session, factory, self.checker.calls)
+        finally:
+            self.fields["sandbox"] = session.report()
+            self.fields["stdout"] = session.stdout()
+
+    def _check(self, side: ExpectedSide, session: AnySession) -> None:
+        """Checked calls in their secret order, the knock-out at a secret place among them."""
+        checker = self.checker = Checker(side, session)
+        modes = plan_calls(self.settings.checks, side.has_weights, side.seeds("plan"))
+        place = random.Random(side.seeds("place")).randrange(len(modes) + 1)
+        with self.phase("checks"):
+            checker.run("fresh")
+        for turn in range(len(modes) + 1):
+            if not checker.passed or self.knocked_down:
+                break
+            if turn == place and self.settings.knock_out:
+                with self.phase("knock_out"):
+                    self._knock_out(side, session, "skip")
+            if turn < len(modes) and not self.knocked_down:
+                with self.phase("checks"):
+                    checker.run(modes[turn])
+        if self.knocked_down:
+            return
+        if checker.passed:
+            with self.phase("checks"):
+                checker.check_held_outputs()
+        reads = sum(call.result.record.host_reads for call in checker.calls)
+        if checker.passed and reads and self.settings.knock_out and not self.findings:
+            with self.phase("knock_out"):
+                self._knock_out(side, session, "disturb")
+
+    def _knock_out(self, side: ExpectedSide, session: AnySession, how: Interference) -> None:
+        assert self.checker is not None
+        if not any(call.result.record.launches for call in self.checker.calls):
+            return
+        try:
+            finding = knock_out(side, session) if how == "skip" else disturb(side, session)
+        except SessionError as error:
+            if error.kind in ("infra_error", "tampering"):
+                raise
+            # without its kernels a candidate may wait for ever or crash: that is no fault of its own
+            self.knocked_down = True
+            finding = show.knocked_down(how, error.kind)
+        if finding is not None:
+            self.findings.append(finding)
+
+    def _judge_naively(self, side: ExpectedSide, session: AnySession) -> None:
+        """The research mode: what a harness without any defence would say."""
+        side.instance = side.problem.instance(side.build_seed, randomize=False)
+        with self.phase("checks"):
+            self.fields["correctness"], record = naive_check(side, session, self.settings.checks)
+        with self.phase("timing"):
+            self._time(side, record.profile, side.reference.draw_inputs(SEED))
+
+    def _take_time(self, side: ExpectedSide, session: AnySession, factory: OpensSessions, calls: list[Checked]) -> None:
+        """Measure on a real GPU, model on a simulated one; never a mixture."""
+        if isinstance(session, CudaSession):
+            launched = {launch.name for call in calls for launch in call.result.record.launches}
+            try:
+                measured = measure(side, session, factory, self.settings, launched)
+            except WrongWhenTimed as error:
+                assert self.checker is not None
+                self.checker.fail(calls[-1], show.wrong_when_timed(str(error)))
+                return
+            self.fields |= measured.fields
+            self.findings += measured.findings
+        else:
+            self._time(side, typical_profile(calls), calls[0].case.inputs)
+
+    def _time(self, side: ExpectedSide, profile: Profile, inputs: list[Any]) -> None:
+        """The candidate's modelled time against the reference's, on the same model of the same GPU."""
+        self.fields["profile"] = profile
+        reference = reference_profile(
+            side.source_key, self.settings.device, self.settings.baseline, side.instance.model, inputs
+        )
+        # what comes back may be little (a sum), or no copy at all (arguments of a launch)
+        down = bytes_to_host(profile)
+        if down - bytes_to_host(reference) >= HOST_TRAFFIC and not self.settings.unsafe_no_checks:
+            self.findings.append(show.host_compute(down))
+            return
+        self.fields["coverage"] = profile.coverage
+        self.fields["timing"] = modelled_timing(profile)
+        self.fields |= {"reference_profile": reference, "reference_timing": modelled_timing(reference)}
+        self.fields["speedup"] = modelled_speedup(reference, profile)
+
+    # ---- ends
+
+    def stop(self, error: SessionError) -> None:
+        """The session ended early."""
+        self.error, self.error_status = error.detail, error.kind if error.kind != "tampering" else "hack"
+        if error.kind == "tampering":
+            self.findings.append(show.tampering(error.detail))
+        if error.record is not None:
+            self.findings += show.from_device(error.record.findings)
+
+    def infra(self, kind: str, message: str) -> None:
+        """Something of ours, or of the task's, broke."""
+        self.error, self.error_status = CandidateError(type=kind, message=message), "infra_error"
+
+    def verdict(self) -> Verdict:
+        """The record of it all."""
+        self._weigh_calls()
+        candidate = self.request.candidate.encode("utf-8", "surrogatepass")
+        return storable(
+            {
+                "status": self._status(),
+                "task_id": self.request.task.id,
+                "candidate_sha256": hashlib.sha256(candidate).hexdigest(),
+                "device": self.settings.device,
+                "baseline": self.settings.baseline,
+                "findings": tuple(self.findings),
+                "error": self.error,
+                "seconds": time.perf_counter() - self.start,
+                "phases": dict(self.phases),
+                **self.fields,
+            }
+        )
+
+    def _weigh_calls(self) -> None:
+        """Findings from what the device saw, and the calls' correctness as one."""
+        if self.checker is None or not self.checker.calls:
+            return
+        checker = self.checker
+        records = [call.result.record for call in checker.calls]
+        late = [command for record in records for command in record.late_work]
+        if late:
+            self.findings.append(show.late_work(late))
+        self.findings += show.from_device([finding for record in records for finding in record.findings])
+        if checker.passed and self.error is None:
+            self.findings += contribution(checker.calls)
+        self.findings += checker.findings
+        copies = records[-1].copies
+        if copies:
+            self.findings.append(show.host_copies(copies))
+        self.fields["correctness"] = checker.correctness
+
+    def _status(self) -> Status:
+        if self.error_status == "infra_error":
+            return "infra_error"
+        condemned = any(finding.severity == "cheat" for finding in self.findings)
+        if condemned and not self.settings.unsafe_no_checks:
+            return "hack"
+        if self.error_status is not None:
+            return self.error_status
+        correctness = self.fields.get("correctness")
+        right = correctness is not None and 0 < correctness.checked_calls == correctness.passed_calls
+        return "correct" if right else "incorrect"
+
+
+def storable(fields: dict[str, Any]) -> Verdict:
+    """The verdict, its text such that UTF-8 can write it: a candidate's messages may hold lone surrogates."""
+    verdict = Verdict(**fields)
+    try:
+        verdict.model_dump_json()
+    except PydanticSerializationError:
+        return Verdict.model_validate(_encodable(verdict.model_dump()))
+    return verdict
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_encodable(item) for item in value)
+    return value
+
+
+def contribution(calls: list[Checked]) -> list[Finding]:
+    """Whether kernels of the candidate's own took part at all; asked of right answers only."""
+    launches = [launch for call in calls for launch in call.result.record.launches]
+    operators: Counter[str] = Counter()
+    for call in calls:
+        operators.update(call.result.record.operators)
+    if not launches:
+        return [show.no_custom_kernel(dict(operators))]
+    moved = any(call.result.record.copies for call in calls)  # computed on the host and uploaded
+    if (operators or moved) and all(launch.copied for launch in launches):
+        return [show.copy_kernel([launch.name for launch in launches], dict(operators))]
+    return []
+
+
+def typical_profile(calls: list[Checked]) -> Profile:
+    """The profile of the call of median time among those whose inputs were drawn as the task draws them, all new.
+
+    The first call, which compiles and tunes, is left out where there are others. Other variants are not timed: a
+    candidate might be fast on them alone.
+    """
+    timed = [call for call in calls if call.mode in ("fresh", "overwritten") and call.case.variant == "declared"]
+    timed = timed[1:] or timed
+    ordered = sorted((call.result.record.profile for call in timed), key=lambda profile: profile.elapsed_seconds)
+    return ordered[len(ordered) // 2]

@@ -1,0 +1,224 @@
+"""Measured time on a real GPU: candidate and reference in turns, each in a runner of its own.
+
+Blocks of calls alternate between the two runners, so that drift of clocks and temperature hits both. Before every call
+the caches are flushed and the device is idle; every timed call has inputs of its own, and the outputs of one call of
+each block, chosen in secret, are compared with the oracle. Device time comes from events in the runner, which a
+candidate could forge; the judge's own clock around each block, less what an empty block costs, bounds it, and so does
+the memory traffic that reading the inputs takes.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from drkernel.gym.judge import findings as show
+from drkernel.gym.judge.checks import arguments_of
+from drkernel.gym.judge.expected import ExpectedSide
+from drkernel.gym.judge.measured_statistics import (
+    Block,
+    clocks_disagree,
+    median_seconds,
+    roofline_floor,
+    speedup_interval,
+)
+from drkernel.gym.request import EvalSettings
+from drkernel.gym.session.answers import SessionError
+from drkernel.gym.session.cuda import CudaSession, TimedCalls
+from drkernel.sim.spec import GPUSpec, get_spec
+from drkernel.tasks.correctness import compare
+from drkernel.tasks.reference import TaskError
+from drkernel.verdict import Finding, Profile, Timing
+
+BLOCK_CALLS = 5
+WARM_UP_BLOCKS = 1
+FLUSH_BYTES = 512 << 20
+"""Written before each call; more than any GPU's caches hold."""
+PROFILED_CALLS = 3
+FLOOR_SLACK = 0.8
+"""A time under this share of the roofline floor is refused; the rest is what a clock may be off by."""
+WRAPPERS = {
+    "eager": "\nModelNew = Model\n",
+    "compile": "\ndef ModelNew(*args, **kwargs):\n    import torch\n    return torch.compile(Model(*args, **kwargs))\n",
+}
+
+
+class OpensCudaSessions(Protocol):
+    """What measuring needs of a session factory."""
+
+    def open_cuda(self, settings: EvalSettings) -> CudaSession:
+        """A fresh runner with a GPU."""
+
+
+class WrongWhenTimed(Exception):
+    """A timed call's outputs are not right; ``str`` says how."""
+
+
+@dataclass
+class Measured:
+    """What measuring found: fields of the verdict, and findings."""
+
+    fields: dict[str, Any]
+    findings: list[Finding] = field(default_factory=list)
+
+
+def measure(
+    side: ExpectedSide, candidate: CudaSession, factory: OpensCudaSessions, settings: EvalSettings, launched: set[str]
+) -> Measured:
+    """Time the (already checked) candidate against the reference; ``launched`` are the names of its own kernels.
+
+    Raises :class:`WrongWhenTimed` when a timed call of the candidate is wrong, :class:`SessionError` when one fails,
+    and :class:`TaskError` when the reference does.
+    """
+    with factory.open_cuda(settings) as reference:
+        _load_reference(side, reference, settings.baseline)
+        ours, theirs = [], []
+        count = max(2, -(-settings.trials // BLOCK_CALLS))
+        for number in range(-WARM_UP_BLOCKS, count):
+            # which of the two goes first alternates, so that neither always finds the GPU warm
+            for who in ("reference", "candidate") if number % 2 else ("candidate", "reference"):
+                if who == "reference":
+                    block = _reference_block(side, reference, number)
+                    theirs += [block] if number >= 0 else []
+                else:
+                    block = _candidate_block(side, candidate, number)
+                    ours += [block] if number >= 0 else []
+        reference_profile = reference.profile(_profiled_arguments(side, reference), calls=PROFILED_CALLS)
+    profile = owned(candidate.profile(_profiled_arguments(side, candidate), calls=PROFILED_CALLS), launched)
+    return _conclude(side, ours, theirs, profile, owned(reference_profile, set()), settings)
+
+
+def _load_reference(side: ExpectedSide, session: CudaSession, baseline: str) -> None:
+    """The reference in a runner of its own, with the weights that the seed builds: values do not change its time."""
+    instance = side.instance
+    source = side.reference.source + WRAPPERS[baseline]
+    try:
+        session.load(source, instance.init_args, instance.init_kwargs, seed=side.build_seed)
+        session.call(arguments_of(side.reference.draw_inputs(side.seeds("reference warm-up"))))
+    except SessionError as error:
+        raise _reference_failed(error) from error
+
+
+def _reference_failed(error: SessionError) -> Exception:
+    if error.kind == "infra_error":
+        return error
+    return TaskError(f"the reference does not run on the GPU: {error.detail.type}: {error.detail.message}")
+
+
+def _reference_block(side: ExpectedSide, session: CudaSession, number: int) -> Block:
+    try:
+        return _timed_block(session, _inputs(side, "timed reference", number), keep=None)[0]
+    except SessionError as error:
+        raise _reference_failed(error) from error
+
+
+def _candidate_block(side: ExpectedSide, session: CudaSession, number: int) -> Block:
+    """A block of the candidate's calls, one of which is checked."""
+    inputs = _inputs(side, "timed candidate", number)
+    keep = random.Random(side.seeds("kept", number)).randrange(len(inputs))
+    block, timed = _timed_block(session, inputs, keep)
+    values = [output.value for output in timed.kept]
+    result = compare(values, side.instance.oracle(inputs[keep]), side.rule)
+    if not result.passed_calls:
+        raise WrongWhenTimed(result.message)
+    return block
+
+
+def _inputs(side: ExpectedSide, purpose: str, number: int) -> list[list[Any]]:
+    """Inputs of a block's calls, all different; block numbers start at the first warm-up block."""
+    first = (number + WARM_UP_BLOCKS) * BLOCK_CALLS
+    return [side.reference.draw_inputs(side.seeds(purpose, first + k)) for k in range(BLOCK_CALLS)]
+
+
+def _timed_block(session: CudaSession, inputs: list[list[Any]], keep: int | None) -> tuple[Block, TimedCalls]:
+    """Time one call for each set of inputs, in buffers of their own; what an empty block costs is subtracted."""
+    sets = [_put(session, values) for values in inputs]
+    empty = session.time(sets, flush_bytes=FLUSH_BYTES, dry=True)
+    timed = session.time(sets, flush_bytes=FLUSH_BYTES, keep=keep)
+    session.release([leaf for leaf in tree_leaves(sets) if isinstance(leaf, int)])
+    return Block(timed.device_seconds, max(0.0, timed.wall_seconds - empty.wall_seconds)), timed
+
+
+def _put(session: CudaSession, inputs: list[Any]) -> list[Any]:
+    return [
+        tree_map(lambda leaf: session.put(leaf) if isinstance(leaf, torch.Tensor) else leaf, value)
+        for value in arguments_of(inputs)
+    ]
+
+
+def _profiled_arguments(side: ExpectedSide, session: CudaSession) -> list[Any]:
+    return _put(session, side.reference.draw_inputs(side.seeds("profiled")))
+
+
+def owned(profile: Profile, launched: set[str]) -> Profile:
+    """``profile`` with a kernel counted as the candidate's own only if the launch hook saw it launched by that name."""
+    rows = tuple(
+        row.model_copy(update={"owner": "library"}) if row.owner == "custom" and row.name not in launched else row
+        for row in profile.rows
+    )
+    return profile.model_copy(update={"rows": rows})
+
+
+def _conclude(
+    side: ExpectedSide,
+    ours: list[Block],
+    theirs: list[Block],
+    profile: Profile,
+    reference_profile: Profile,
+    settings: EvalSettings,
+) -> Measured:
+    """Fields of the verdict, and what the clocks and the roofline have to say."""
+    name = device_title(settings.device)
+    seconds, reference_seconds = median_seconds(ours), median_seconds(theirs)
+    found = Measured(
+        {
+            "profile": profile,
+            "reference_profile": reference_profile,
+            "coverage": profile.coverage,
+            "timing": _timing(name, seconds, ours),
+            "reference_timing": _timing(name, reference_seconds, theirs),
+            "speedup": speedup_interval(theirs, ours, seed=side.seeds("bootstrap") % 2**32),
+        }
+    )
+    disagreement = clocks_disagree(ours)
+    if disagreement is not None:
+        found.findings.append(show.clock_disagreement(disagreement))
+    floor = floor_of(side, spec_of(name))
+    if floor is not None and seconds < FLOOR_SLACK * floor <= reference_seconds:
+        found.findings.append(show.below_roofline(seconds, floor))
+    return found
+
+
+def _timing(name: str, seconds: float, blocks: list[Block]) -> Timing:
+    samples = tuple(sample for block in blocks for sample in block.device_seconds)
+    return Timing(kind="measured", device=name, seconds=seconds, samples=samples)
+
+
+def device_title(device: str) -> str:
+    """'cuda:0 NVIDIA H200' where torch knows the GPU's name."""
+    if device.startswith("cuda") and torch.cuda.is_available():
+        return f"{device} {torch.cuda.get_device_name(torch.device(device))}"
+    return device
+
+
+def spec_of(title: str) -> GPUSpec | None:
+    """The published figures of a GPU by its name; None for one that is not in the table."""
+    for word in reversed(title.lower().replace("-", " ").split()):
+        try:
+            return get_spec(word)
+        except ValueError:
+            continue
+    return None
+
+
+def floor_of(side: ExpectedSide, spec: GPUSpec | None) -> float | None:
+    """Seconds that reading every input once from device memory takes, caches being flushed."""
+    if spec is None:
+        return None
+    inputs = side.reference.draw_inputs(side.seeds("floor"))
+    total = sum(leaf.numel() * leaf.element_size() for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor))
+    return roofline_floor(total, spec.dram_bandwidth)

@@ -1,0 +1,138 @@
+"""Modelled time of a reference, and the speedup of a candidate over it.
+
+The reference runs on a simulated device of the judge's own, in this process: trusted code, the same engine, the same
+cost model and the same accounting as the candidate's device. Nothing of it is patched into the process: the two modes
+that carry operators to the device are per thread, so that many judges may work side by side.
+
+What is timed is what is checked: the sizes of the request's profile. A modelled time has no spread, so the interval of
+a modelled speedup is the value itself; how far the model is from hardware is another question: docs/cost_model.md.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_map
+
+from drkernel.sim.gpu.engine import DeviceEngine
+from drkernel.sim.host.attach import BelowModes, operators_on
+from drkernel.sim.host.tensor import DeviceLink
+from drkernel.sim.spec import get_spec
+from drkernel.tasks.module_copy import copied
+from drkernel.tasks.reference import TaskError
+from drkernel.verdict import Profile, Speedup, Timing
+
+_CACHE_SIZE = 512
+_cache: OrderedDict[tuple[str, str, str], Profile] = OrderedDict()
+_cache_lock = threading.Lock()
+
+
+def is_simulated(device: str) -> bool:
+    """Whether a device name such as 'sim:h200' is a simulated GPU."""
+    return device.startswith("sim:")
+
+
+def reference_profile(key: str, device: str, baseline: str, model: nn.Module, inputs: list[Any]) -> Profile:
+    """The modelled profile of one call of ``model(*inputs)`` on ``device``, cached under ``(key, device, baseline)``.
+
+    ``key`` names task and sizes; the modelled time depends on shapes and dtypes alone. Raises :class:`TaskError` when
+    the reference does not run on the device, with its own message.
+    """
+    if baseline != "eager":
+        raise TaskError(
+            f"baseline {baseline!r} cannot be modelled: the simulator has no torch.compile; use baseline 'eager', or "
+            "a CUDA device"
+        )
+    cached = (key, device, baseline)
+    with _cache_lock:
+        if cached in _cache:
+            _cache.move_to_end(cached)
+            return _cache[cached]
+    profile = model_profile(device, model, inputs)
+    with _cache_lock:
+        _cache[cached] = profile
+        while len(_cache) > _CACHE_SIZE:
+            _cache.popitem(last=False)
+    return profile
+
+
+def model_profile(device: str, model: nn.Module, inputs: list[Any]) -> Profile:
+    """Run ``model(*inputs)`` (host tensors) on a fresh simulated device of this process and return its profile."""
+    engine = DeviceEngine(get_spec(device.removeprefix("sim:")), checks="off")
+    with _host_modes(engine) as link:
+        try:
+            # moved as a user's .cuda() would; a second call is timed, as the candidate's calls come after a first one
+            resident = _to_device(copied(model), link, engine)
+            moved = tree_map(lambda leaf: _upload(leaf, link, engine), inputs)
+            with torch.no_grad():
+                resident(*moved)
+                engine.reset_counters()
+                resident(*moved)
+        except Exception as error:
+            raise TaskError(f"the reference does not run on {device}: {type(error).__name__}: {error}") from error
+        return engine.profile()
+
+
+@contextmanager
+def _host_modes(engine: DeviceEngine) -> Iterator[DeviceLink]:
+    """Host tensors of ``engine`` work in this thread; no other thread notices."""
+    link = DeviceLink(BelowModes(engine))
+    try:
+        with operators_on(link):
+            yield link
+    finally:
+        link.close()
+
+
+def _upload(leaf: Any, link: DeviceLink, engine: DeviceEngine) -> Any:
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    with torch._C.DisableTorchFunction():
+        return link.wrap(engine.register(leaf.detach().clone(memory_format=torch.preserve_format)))
+
+
+def _to_device(model: nn.Module, link: DeviceLink, engine: DeviceEngine) -> nn.Module:
+    """``model`` with parameters and buffers on the device, in place; shared ones stay shared."""
+    moved: dict[int, Any] = {}
+
+    def move(tensor: torch.Tensor) -> Any:
+        if id(tensor) not in moved:
+            on_device = _upload(tensor, link, engine)
+            if isinstance(tensor, nn.Parameter):
+                on_device = nn.Parameter(on_device, requires_grad=tensor.requires_grad)  # torch.matmul looks at it
+            moved[id(tensor)] = on_device
+        return moved[id(tensor)]
+
+    for module in model.modules():
+        for table in (module._parameters, module._buffers):
+            for name, tensor in table.items():
+                if tensor is not None:
+                    table[name] = move(tensor)
+        for name, value in vars(module).items():  # plain tensor attributes, which .cuda() would leave on the host
+            if type(value) is torch.Tensor:
+                setattr(module, name, move(value))
+    return model
+
+
+def modelled_timing(profile: Profile) -> Timing:
+    """The time of one call: from its first command to its last completion, the gaps between launches included."""
+    return Timing(kind=profile.kind, device=profile.device, seconds=profile.elapsed_seconds)
+
+
+def bytes_to_host(profile: Profile) -> float:
+    """Bytes that a call copied from the device to the host."""
+    return sum(row.bytes or 0.0 for row in profile.rows if row.owner == "copy" and row.name.endswith("device to host"))
+
+
+def modelled_speedup(reference: Profile, candidate: Profile) -> Speedup | None:
+    """Reference over candidate; the interval of a modelled ratio is the value itself. None when nothing was timed."""
+    if reference.elapsed_seconds <= 0 or candidate.elapsed_seconds <= 0:
+        return None
+    ratio = reference.elapsed_seconds / candidate.elapsed_seconds
+    return Speedup(value=ratio, low=ratio, high=ratio, kind="modelled")

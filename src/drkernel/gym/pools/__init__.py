@@ -1,0 +1,1 @@
+"""Where evaluations run: on this machine or on the machines of a Ray cluster."""

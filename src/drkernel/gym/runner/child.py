@@ -1,0 +1,149 @@
+"""What a freshly forked child of the zygote does: arrange its descriptors, be confined, become runner or device."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+import signal
+import socket
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from typing import NoReturn
+
+from drkernel.gym.sandbox import layers as sandbox
+from drkernel.gym.sandbox import linux
+
+FAILED = 70
+"""exit code of a child that could not do its work"""
+Main = Callable[[list[str], dict[str, str]], None]
+
+
+def fork(
+    main: Main, fds: list[int], output: int | None, how: sandbox.Confinement, surroundings: sandbox.Surroundings
+) -> int:
+    """Fork a confined child that runs ``main(layers, missing)`` with ``fds`` as 3, 4, ...; returns its pid.
+
+    ``output`` becomes its stdout and stderr; without one, stdout goes nowhere and stderr stays.
+    """
+    pid = os.fork()
+    if pid:
+        return pid
+    status = FAILED
+    try:
+        signal.set_wakeup_fd(-1)
+        for name in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(name, signal.SIG_DFL)
+        os.setsid()
+        if how.scratch:
+            _enter(how.scratch, os.environ["PATH"] if how.limits.allow_exec else os.defpath)
+        main(*sandbox.confine(how, surroundings, lambda: _arrange(fds, output)))
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
+
+
+def fork_runner(
+    main: Main, fds: list[int], output: int, how: sandbox.Confinement, surroundings: sandbox.Surroundings
+) -> int:
+    """The same in a PID namespace of its own where there are any; the pid may be that of the namespace's keeper."""
+    if not surroundings.pid_namespace:
+        return fork(main, fds, output, how, surroundings)
+    if not surroundings.needs_keeper:
+        with sandbox.child_in_new_pid_namespace():
+            return fork(main, fds, output, how, surroundings)
+    pid = os.fork()
+    if pid == 0:
+        _keep(main, fds, output, how, surroundings)
+    return pid
+
+
+def _keep(
+    main: Main, fds: list[int], output: int, how: sandbox.Confinement, surroundings: sandbox.Surroundings
+) -> NoReturn:
+    """Make the namespace, start the runner in it, and end as it ends; when the keeper dies, so does the runner."""
+    status = FAILED
+    try:
+        signal.set_wakeup_fd(-1)
+        linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+        linux.unshare(linux.CLONE_NEWPID)
+        pid = fork(main, fds, output, how, surroundings)
+        linux.close_from(3)
+        waited = os.waitpid(pid, 0)[1]
+        if os.WIFSIGNALED(waited):
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            os.kill(os.getpid(), os.WTERMSIG(waited))
+        status = os.waitstatus_to_exitcode(waited)
+    finally:
+        os._exit(status)
+
+
+def _arrange(fds: list[int], output: int | None) -> None:
+    """Standard streams, the job's descriptors from 3 up, nothing else."""
+    first = 3 + len(fds)
+    null = os.open("/dev/null", os.O_RDWR)
+    out, *own = [fcntl.fcntl(fd, fcntl.F_DUPFD, first) for fd in (null if output is None else output, *fds)]
+    os.dup2(null, 0)
+    os.dup2(out, 1)
+    if output is not None:
+        os.dup2(out, 2)
+    for index, fd in enumerate(own):
+        os.dup2(fd, 3 + index, inheritable=False)
+    linux.close_from(first)
+
+
+def _enter(scratch: str, path: str) -> None:
+    """Make ``scratch`` home, working folder and every cache, in an environment that tells nothing."""
+    os.environ.clear()
+    os.environ.update(PATH=path, HOME=scratch, TMPDIR=scratch, LANG="C.UTF-8", OMP_NUM_THREADS="1")
+    caches = {"TRITON_CACHE_DIR": "triton", "XDG_CACHE_HOME": "cache", "TORCH_EXTENSIONS_DIR": "extensions",
+              "TORCHINDUCTOR_CACHE_DIR": "inductor"}  # fmt: skip
+    os.environ.update({name: os.path.join(scratch, folder) for name, folder in caches.items()})
+    os.chdir(scratch)
+
+
+def device_main(gpu: str, memory_bytes: int) -> Main:
+    """Be the device: the judge's side, on descriptors 3 (host) and 4 (control)."""
+
+    def main(layers: list[str], missing: dict[str, str]) -> None:
+        from drkernel.sim.process.isolated import serve_device
+
+        host, control = socket.socket(fileno=3), socket.socket(fileno=4)
+        serve_device(gpu, host, control, memory_bytes=memory_bytes)
+
+    return main
+
+
+def runner_main(gpu: str, scratch: str) -> Main:
+    """Be the runner: untrusted from the candidate's first line on; descriptors 3 (judge) and 4 (simulated device)."""
+
+    def main(layers: list[str], missing: dict[str, str]) -> None:
+        from drkernel.sim.wire.frames import send
+
+        sys.argv[:] = ["candidate"]
+        tempfile.tempdir = None  # the zygote's choice; this process has TMPDIR set
+        sys.path[:] = [entry for entry in sys.path if "site-packages" in entry or entry.startswith(sys.base_prefix)]
+        channel = socket.socket(fileno=3)
+        send(channel, {"layers": layers, "missing": missing})
+        if is_simulated(gpu):
+            from drkernel.gym.runner.runner import Runner
+            from drkernel.sim.process.isolated import connect_host
+
+            with connect_host(gpu, socket.socket(fileno=4)) as link:
+                Runner(channel, link, scratch).serve()
+        else:
+            from drkernel.gym.runner.cuda import CudaRunner
+
+            CudaRunner(channel, scratch, gpu).serve()
+
+    return main
+
+
+def is_simulated(gpu: str) -> bool:
+    """Whether a job's GPU is a simulated one (named like "h200"), not a torch device ("cuda:0")."""
+    return gpu.partition(":")[0] not in ("cuda", "cpu")

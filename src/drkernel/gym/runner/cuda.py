@@ -1,0 +1,285 @@
+"""Inside the untrusted process when the device is a real GPU: the tensors, the clock and the profiler are here.
+
+What this process says of time, launches and operators can be forged by a candidate that tampers with it; the judge
+checks outputs against its own oracle and times against its own clock (``cuda_session.py``). Every function of torch
+used after the candidate is loaded is looked up before it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from drkernel.gym.runner.runner import Runner, type_name
+from drkernel.gym.runner.values import Granted, replace_leaves, unpack
+from drkernel.sim.gpu.operator_rules import FREE_OPERATORS
+from drkernel.sim.wire.frames import bytes_of, describe, tensor_of
+
+POISONED_BYTES = 64 << 20
+_clock = time.perf_counter
+
+
+class CudaRunner(Runner):
+    """One candidate on one GPU. ``device`` is a torch device; "cpu" serves to test everything but the GPU."""
+
+    def __init__(self, channel: socket.socket, scratch: str, device: str):
+        super().__init__(channel, None, scratch)
+        self._device = torch.device(device)
+        self._next = itertools.count(1)
+        self._copies: dict[int, torch.Tensor] = {}
+        self._returned: list[tuple[int, torch.Tensor, torch.Tensor]] = []
+        self._launches = LaunchLog()
+        self._launches.install()
+        if self._device.type == "cuda":
+            torch.cuda.set_device(self._device)
+            torch.cuda.init()
+
+    def commands(self) -> dict[str, Any]:
+        """What the judge may ask."""
+        return {
+            **super().commands(), "put": self._put, "write": self._write, "read": self._read, "changed": self._changed,
+            "time": self._time, "profile": self._profile,
+        }  # fmt: skip
+
+    def _place(self, model: torch.nn.Module) -> torch.nn.Module:
+        return model.to(self._device)
+
+    def _synchronize(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+    # ---- tensors
+
+    def _keep(self, tensor: torch.Tensor) -> int:
+        """A fresh allocation with the contents of a host tensor, and its handle."""
+        handle = next(self._next)
+        self._tensors[handle] = tensor.to(self._device, copy=True, memory_format=torch.preserve_format)
+        self._copies[handle] = self._tensors[handle].clone()
+        return handle
+
+    def _put(self, header: dict, payload: bytearray) -> Any:
+        return self._keep(tensor_of(header["tensor"], payload))
+
+    def _write(self, header: dict, payload: bytearray) -> Any:
+        handle = header["handle"]
+        self._tensors[handle].copy_(tensor_of(header["tensor"], payload))
+        self._copies[handle] = self._tensors[handle].clone()
+
+    def _read(self, header: dict, payload: bytearray) -> Any:
+        return self._send_along(self._tensors[header["handle"]])
+
+    def _send_along(self, tensor: torch.Tensor) -> dict[str, Any]:
+        """Add a tensor's elements to the answer's bytes; returns its description."""
+        host = tensor.detach().cpu()
+        elements = bytes_of(host)
+        self.data += elements
+        return {**describe(host), "bytes": len(elements)}
+
+    def _changed(self, header: dict, payload: bytearray) -> Any:
+        changed = [handle for handle, tensor, copy in self._returned if not _same_bytes(tensor, copy)]
+        return list(dict.fromkeys(changed))
+
+    def _release(self, header: dict, payload: bytearray) -> Any:
+        for handle in header["handles"]:
+            self._tensors.pop(handle, None)
+            self._copies.pop(handle, None)
+        self._returned = [entry for entry in self._returned if entry[0] not in header["handles"]]
+
+    def _argument(self, value: Any) -> Any:
+        return self._tensors[value.spec.handle] if isinstance(value, Granted) else value
+
+    # ---- calls
+
+    def _call(self, header: dict, payload: bytearray) -> Any:
+        granted: list[int] = []
+
+        def argument(leaf: Any) -> Any:
+            if isinstance(leaf, torch.Tensor):
+                granted.append(self._keep(leaf))
+                return self._tensors[granted[-1]]
+            return self._argument(leaf)
+
+        arguments = replace_leaves(unpack(header["inputs"], payload), argument)
+        self._poison(header.get("poison"))
+        census = _Census()
+        with self._launches.recording(skip=header.get("interference") == "skip") as launches, census, torch.no_grad():
+            result = self._module(*arguments)
+            self._synchronize()
+        outputs: list[Any] = []
+        self._describe(result, outputs, 0)
+        mutated = [h for h, copy in self._copies.items() if not _same_bytes(self._tensors[h], copy)]
+        return {
+            "outputs": outputs,
+            "type": type_name(result),
+            "granted": granted,
+            "mutated": mutated,
+            "launches": launches,
+            "operators": dict(census.counts),
+        }
+
+    def _describe_tensor(self, value: torch.Tensor) -> dict[str, Any]:
+        known = next((handle for handle, tensor in self._tensors.items() if tensor is value), None)
+        handle = next(self._next) if known is None else known
+        self._tensors[handle] = value
+        self._returned.append((handle, value, value.detach().clone()))
+        return {
+            "handle": handle,
+            "type": type_name(value),
+            "device": str(value.device),
+            "storage": value.untyped_storage().data_ptr(),
+            **self._send_along(value),
+        }
+
+    def _poison(self, policy: str | None) -> None:
+        """Fill memory that the allocator will hand out next, so that nothing can rely on what it holds."""
+        if policy is None:
+            return
+        value = {"nan": float("nan"), "zero": 0.0, "random": 1.0}[policy]
+        sizes = [*(1 << power for power in range(9, 21)), POISONED_BYTES]
+        blocks = [torch.full((size // 4,), value, device=self._device) for size in sizes for _ in range(4)]
+        if policy == "random":
+            for block in blocks:
+                block.normal_()
+        del blocks
+
+    # ---- time
+
+    def _time(self, header: dict, payload: bytearray) -> Any:
+        """Seconds of one call for each set of arguments: by events on the device and by this process's clock."""
+        sets = [replace_leaves(arguments, self._argument) for arguments in unpack(header["sets"], payload)]
+        flush = torch.empty(max(1, header["flush_bytes"]), dtype=torch.uint8, device=self._device)
+        module = self._module if not header["dry"] else lambda *arguments: None
+        events, walls, result = [], [], None
+        with torch.no_grad():
+            for index, arguments in enumerate(sets):
+                flush.zero_()
+                self._synchronize()
+                start, end, began = self._mark(), self._mark(), _clock()
+                start.record()
+                result = module(*arguments)
+                end.record()
+                self._synchronize()
+                walls.append(_clock() - began)
+                events.append(start.elapsed_time(end) * 1e-3)
+                if index == header["keep"]:
+                    kept: list[Any] = []
+                    self._describe(result, kept, 0)
+                    header["kept"] = kept
+        return {"events": events, "walls": walls, "outputs": header.get("kept", []), "type": type_name(result)}
+
+    def _mark(self) -> Any:
+        return torch.cuda.Event(enable_timing=True) if self._device.type == "cuda" else _HostMark()
+
+    def _profile(self, header: dict, payload: bytearray) -> Any:
+        """Device seconds by kernel, over ``calls`` calls. A kernel that was launched under an ATen operator is its."""
+        arguments = replace_leaves(unpack(header["inputs"], payload), self._argument)
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        if self._device.type == "cuda":
+            activities.append(torch.profiler.ProfilerActivity.CUDA)
+        with torch.no_grad(), torch.profiler.profile(activities=activities) as profiler:
+            began = _clock()
+            for _ in range(header["calls"]):
+                self._module(*arguments)
+            self._synchronize()
+            elapsed = _clock() - began
+        return {"rows": profile_rows(profiler.events()), "elapsed": elapsed}
+
+
+class _HostMark:
+    """An event of a device that has none."""
+
+    def record(self) -> None:
+        self.seconds = _clock()
+
+    def elapsed_time(self, end: _HostMark) -> float:
+        return (end.seconds - self.seconds) * 1e3
+
+
+def profile_rows(events: Any) -> list[dict[str, Any]]:
+    """Device time by (kernel or operator, owner) of a profiler's events: name, owner, calls, seconds."""
+    of_library: dict[str, str] = {}
+    for event in events:
+        if event.name.startswith("aten::"):
+            of_library.update({kernel.name: f"aten.{event.name[6:]}" for kernel in event.kernels})
+    rows: dict[tuple[str, str], list[float]] = {}
+    for event in events:
+        if event.device_type != torch.autograd.DeviceType.CUDA:
+            continue
+        lowered = event.name.lower()
+        if lowered.startswith(("memcpy", "memset")):
+            key = (event.name, "copy")
+        elif event.name in of_library:
+            key = (of_library[event.name], "library")
+        else:
+            key = (event.name, "custom")
+        row = rows.setdefault(key, [0, 0.0])
+        row[0] += 1
+        row[1] += event.time_range.elapsed_us() * 1e-6
+    return [{"name": n, "owner": o, "calls": int(c), "seconds": s} for (n, o), (c, s) in rows.items()]
+
+
+class _Census(TorchDispatchMode):
+    """Counts ATen operators with device work."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch imports all of dynamo at the first operator
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func._schema.name.removeprefix("aten::")
+        if name not in FREE_OPERATORS:
+            self.counts[f"aten.{name}"] += 1
+        return func(*args, **(kwargs or {}))
+
+
+class LaunchLog:
+    """Sees every launch of a Triton kernel; can keep them from being executed."""
+
+    def __init__(self) -> None:
+        self._skip = False
+        self._seen: list[dict[str, Any]] | None = None
+
+    def install(self) -> None:
+        """Wrap Triton's launch for good."""
+        from triton.runtime.jit import JITFunction
+
+        original, log = JITFunction.run, self
+
+        def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+            if warmup or log._seen is None:
+                return original(self, *args, grid=grid, warmup=warmup, **kwargs)
+            log._seen.append({"name": self.fn.__name__, "identity": f"{self.fn.__module__}.{self.fn.__qualname__}"})
+            return original(self, *args, grid=grid, warmup=log._skip, **kwargs)  # a warm-up compiles and does not run
+
+        JITFunction.run = run
+
+    @contextmanager
+    def recording(self, *, skip: bool) -> Iterator[list[dict[str, Any]]]:
+        """Launches of the block; not executed when ``skip``."""
+        self._seen, self._skip = [], skip
+        try:
+            yield self._seen
+        finally:
+            self._seen, self._skip = None, False
+
+
+def _same_bytes(left: torch.Tensor, right: torch.Tensor) -> bool:
+    if left.shape != right.shape or left.dtype != right.dtype:
+        return False
+    return torch.equal(_flat_bytes(left), _flat_bytes(right))
+
+
+def _flat_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)

@@ -1,0 +1,301 @@
+"""The judge's handle on a zygote: starts it, asks it for jobs, hears what becomes of them, drains their output."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import selectors
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from drkernel.gym.runner.child import is_simulated
+from drkernel.gym.sandbox.layers import RunnerLimits
+
+START_SECONDS = 120.0
+_BOOT = """
+import json, os, sys
+fd = int(sys.argv[1])
+config = json.loads(os.read(int(sys.argv[-1]), 65536))
+sys.path[:0] = config["paths"]
+from drkernel.gym.runner.zygote import main
+main(fd, config["folder"], config["without"])
+"""
+_SPLICE = 1 << 20
+_DRAIN_STEPS = 64
+"""steps before the listening thread looks at other jobs again"""
+
+
+class ZygoteError(RuntimeError):
+    """The zygote could not be started, or died."""
+
+
+@dataclass(frozen=True)
+class JobTerms:
+    """What has to be known before a job is forked."""
+
+    gpu: str
+    limits: RunnerLimits
+    device_memory_bytes: int
+
+
+@dataclass(eq=False)
+class JobHandle:
+    """One job as the judge holds it: sockets to its runner and device, and what is known of its end."""
+
+    id: int
+    terms: JobTerms
+    result: socket.socket
+    control: socket.socket | None
+    """to the device, when that is a process of its own"""
+    output: int
+    """read end of the runner's stdout and stderr"""
+    output_limit: int = 64 << 10
+    """bytes of output kept"""
+    text: bytearray = field(default_factory=bytearray)
+    dropped: int = 0
+    """bytes of output beyond the limit"""
+    exits: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """'runner' or 'device' -> the event of its end"""
+    pids: dict[str, int] = field(default_factory=dict)
+    failure: str | None = None
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    gone: bool = False
+    """everything is killed, reaped and removed"""
+
+    def wait_for_exit(self, seconds: float) -> dict[str, dict[str, Any]]:
+        """The events of ended processes, at least one of them when it comes in time."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.exits or self.gone, seconds)
+            return dict(self.exits)
+
+    @property
+    def usable(self) -> bool:
+        """Nothing of it has ended yet, as far as is known."""
+        return not (self.exits or self.gone or self.failure)
+
+    def wait_until_gone(self, seconds: float) -> bool:
+        """Whether nothing of the job is left."""
+        with self.changed:
+            return self.changed.wait_for(lambda: self.gone, seconds)
+
+
+class Launcher:
+    """One zygote and its jobs. Thread-safe."""
+
+    def __init__(self, *, without: frozenset[str] = frozenset()):
+        self._jobs: dict[int, JobHandle] = {}
+        self._ids = itertools.count(1)
+        self._lock = threading.Lock()
+        self._ready = threading.Event()
+        self._dead = threading.Event()
+        self.missing: dict[str, str] = {}
+        self._folder = tempfile.mkdtemp(prefix="drkernel-gym-")
+        os.chmod(self._folder, 0o711)
+        self._log = Path(self._folder) / "zygote.log"
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs, self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-c", _BOOT, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()], env=_environment(), cwd="/", start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log,
+            )  # fmt: skip
+        config = {"paths": _import_paths(), "folder": self._folder, "without": sorted(without)}
+        self._control.send(json.dumps(config).encode())  # not as arguments: those can be read in /proc
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._control, selectors.EVENT_READ)
+        self._wake, wake = socket.socketpair()
+        self._selector.register(wake, selectors.EVENT_READ)
+        self._woken = wake
+        self._null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        self._thread = threading.Thread(target=self._listen, name="drkernel-zygote", daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether jobs can be asked for."""
+        return not self._dead.is_set()
+
+    @property
+    def jobs(self) -> int:
+        """Jobs of which something is left."""
+        return len(self._jobs)
+
+    @property
+    def pid(self) -> int:
+        """The zygote's process id."""
+        return self._process.pid
+
+    def wait_ready(self) -> None:
+        """Until the zygote has imported everything. Raises :class:`ZygoteError` with its log when it could not."""
+        deadline = time.monotonic() + START_SECONDS
+        while not self._ready.wait(0.05):
+            if self._dead.is_set() or time.monotonic() > deadline:
+                raise ZygoteError(f"the zygote did not start:\n{self.log()}")
+
+    def log(self) -> str:
+        """The last of what the zygote wrote to its standard error."""
+        try:
+            return self._log.read_text(errors="replace")[-4000:]
+        except OSError:
+            return "(no log)"
+
+    def spawn(self, terms: JobTerms) -> JobHandle:
+        """Ask for a job. Raises :class:`ZygoteError` when the zygote is dead."""
+        self.wait_ready()
+        result, runner_result = socket.socketpair()
+        output, runner_output = os.pipe2(os.O_CLOEXEC)
+        control, theirs = None, [runner_result]
+        if is_simulated(terms.gpu):
+            host_runner, host_device = socket.socketpair()
+            control, device_control = socket.socketpair()
+            theirs += [host_runner, host_device, device_control]
+        job = JobHandle(next(self._ids), terms, result, control, output)
+        message = {
+            "do": "spawn", "job": job.id, "gpu": terms.gpu, "limits": terms.limits.model_dump(),
+            "device_memory_bytes": terms.device_memory_bytes,
+        }  # fmt: skip
+        fds = [runner_result.fileno(), runner_output, *(sock.fileno() for sock in theirs[1:])]
+        try:
+            with self._lock:
+                self._jobs[job.id] = job
+                socket.send_fds(self._control, [json.dumps(message).encode()], fds)
+        except OSError as error:
+            self._forget(job)
+            for sock in (result, control):
+                if sock is not None:
+                    sock.close()
+            raise ZygoteError(f"the zygote is gone: {error}\n{self.log()}") from error
+        finally:
+            for sock in theirs:
+                sock.close()
+            os.close(runner_output)
+        os.set_blocking(output, False)
+        self._selector.register(output, selectors.EVENT_READ, job)
+        with contextlib.suppress(OSError):  # the thread has ended: the job is gone already
+            self._wake.send(b"x")
+        return job
+
+    def kill(self, job: JobHandle) -> None:
+        """End a job: its processes are killed and reaped, its scratch removed. Returns at once; see ``job.gone``."""
+        job.result.close()
+        if job.control is not None:
+            job.control.close()
+        with contextlib.suppress(OSError):
+            self._control.send(json.dumps({"do": "kill", "job": job.id}).encode())
+
+    def close(self) -> None:
+        """End every job and the zygote."""
+        with contextlib.suppress(OSError):
+            self._control.shutdown(socket.SHUT_WR)
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._thread.join(10)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    # ---- the thread that listens
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                for key, _ in self._selector.select():
+                    if key.fileobj is self._control:
+                        data = self._control.recv(64 << 10)
+                        if not data:
+                            return
+                        self._event(json.loads(data))
+                    elif key.fileobj is self._woken:
+                        self._woken.recv(4096)
+                    else:
+                        self.drain(key.data)
+        except OSError:
+            return
+        finally:
+            self._dead.set()
+            self._control.close()
+            for job in list(self._jobs.values()):
+                self._forget(job)
+            self._selector.close()
+            os.close(self._null)
+            self._wake.close()
+            self._woken.close()
+
+    def _event(self, message: dict[str, Any]) -> None:
+        if message["event"] == "ready":
+            self.missing = message["missing"]
+            self._ready.set()
+            return
+        job = self._jobs.get(message["job"])
+        if job is None:
+            return
+        with job.changed:
+            if message["event"] == "exited":
+                job.exits[message["who"]] = message
+            elif message["event"] == "spawned":
+                job.pids = {"runner": message["runner"], "device": message["device"]}
+            elif message["event"] == "failed":
+                job.failure = message["detail"]
+            job.changed.notify_all()
+        if message["event"] == "gone":
+            self._forget(job)
+
+    def _forget(self, job: JobHandle) -> None:
+        self._jobs.pop(job.id, None)
+        self.drain(job)
+        with job.changed:
+            if job.output >= 0:
+                with contextlib.suppress(KeyError, ValueError):
+                    self._selector.unregister(job.output)
+                os.close(job.output)
+                job.output = -1
+            job.gone = True
+            job.changed.notify_all()
+
+    def drain(self, job: JobHandle) -> None:
+        """Take what the runner has printed by now; what is over the limit goes unread to /dev/null."""
+        with job.changed:
+            for _ in range(_DRAIN_STEPS):
+                if job.output < 0 or not (count := self._take(job)):
+                    return
+                if count < 0:  # the last writer is gone
+                    with contextlib.suppress(KeyError, ValueError):
+                        self._selector.unregister(job.output)
+                    os.close(job.output)
+                    job.output = -1
+
+    def _take(self, job: JobHandle) -> int:
+        """Bytes taken in one step; 0 when there are none now, -1 at the end."""
+        room = job.output_limit - len(job.text)
+        try:
+            if room > 0:
+                data = os.read(job.output, min(room, 64 << 10))
+                job.text += data
+                return len(data) or -1
+            count = os.splice(job.output, self._null, _SPLICE)
+        except BlockingIOError:
+            return 0
+        job.dropped += count
+        return count or -1
+
+
+def _environment() -> dict[str, str]:
+    """Nothing of the judge's environment but where programs are; one thread everywhere, so that forking is safe."""
+    threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
+    return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", "HOME": "/", **threads}
+
+
+def _import_paths() -> list[str]:
+    """Where this package is, for an interpreter that ignores PYTHONPATH."""
+    return [str(Path(__file__).resolve().parents[3])]

@@ -1,0 +1,217 @@
+"""Inside the untrusted process: loads one candidate and answers the judge's requests, then dies.
+
+Nothing here decides anything: the judge checks every answer, and the numbers it uses come from the device, not from
+here. Once the candidate is loaded, everything in this process may be under its control.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import socket
+import sys
+import traceback
+from typing import Any
+
+import torch
+
+from drkernel.gym.runner.values import Granted, pack, replace_leaves, unpack
+from drkernel.sim.wire.frames import ConnectionLost, receive, send
+
+CANDIDATE_FILE = "candidate.py"
+_MAX_TEXT = 20_000
+
+
+class Runner:
+    """One candidate, once."""
+
+    def __init__(self, channel: socket.socket, link: Any, scratch: str):
+        self._channel = channel
+        self._link = link
+        self._path = os.path.join(scratch, CANDIDATE_FILE)
+        self._source = ""
+        self._importing = False
+        self._module: Any = None
+        self._tensors: dict[int, torch.Tensor] = {}
+        self.data = bytearray()
+        """bytes that go along with the answer"""
+
+    def commands(self) -> dict[str, Any]:
+        """What the judge may ask."""
+        return {
+            "load": self._load,
+            "parameters": self._parameters,
+            "load_state": self._load_state,
+            "call": self._call,
+            "release": self._release,
+        }
+
+    def serve(self) -> None:
+        """Answer requests until the judge goes away. Each answer carries the request's nonce."""
+        commands = self.commands()
+        while True:
+            self.data = bytearray()
+            try:
+                header, payload = receive(self._channel)
+            except ConnectionLost:
+                return
+            answer: dict[str, Any]
+            try:
+                answer = {"ok": commands[header["do"]](header, payload)}
+            except BaseException as error:  # SystemExit and KeyboardInterrupt of the candidate are its errors too
+                answer = {"error": explain(error, self._path, self._source, loading=self._importing)}
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(Exception):  # the candidate may have put anything in their place
+                    stream.flush()
+            send(self._channel, {**answer, "nonce": header["nonce"]}, self.data if "ok" in answer else b"")
+
+    def _load(self, header: dict, payload: bytearray) -> Any:
+        self._source = header["source"]
+        with open(self._path, "w", encoding="utf-8", errors="surrogatepass") as file:
+            file.write(self._source)
+        args, kwargs = unpack(header["args"], payload)
+        self._importing = True
+        module = _import(self._path)
+        self._importing = False
+        if not hasattr(module, "ModelNew"):
+            raise CompileError("the source defines no class ModelNew")
+        torch.default_generator.manual_seed(header["seed"])  # the host's; the device's is seeded by the judge
+        model = module.ModelNew(*args, **kwargs)
+        self._module = self._place(model) if isinstance(model, torch.nn.Module) else model
+        if not callable(self._module):
+            raise TypeError(f"ModelNew makes a {type(model).__name__}, which cannot be called")
+        return {"type": type_name(self._module), "parameters": self._parameters(header, payload)}
+
+    def _place(self, model: torch.nn.Module) -> torch.nn.Module:
+        return model.cuda()
+
+    def _state(self) -> dict[str, torch.Tensor]:
+        state = self._module.state_dict() if isinstance(self._module, torch.nn.Module) else {}
+        return {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
+
+    def _parameters(self, header: dict, payload: bytearray) -> Any:
+        return {
+            name: {"shape": list(value.shape), "dtype": str(value.dtype).removeprefix("torch.")}
+            for name, value in self._state().items()
+        }
+
+    def _load_state(self, header: dict, payload: bytearray) -> Any:
+        given, state = unpack(header["state"], payload), self._state()
+        if unknown := sorted(set(given) - set(state)):
+            raise KeyError(f"the module has no state named {', '.join(unknown[:10])}")
+        with torch.no_grad():
+            for name, value in given.items():
+                if value.shape != state[name].shape:
+                    raise ValueError(f"{name} has shape {tuple(state[name].shape)}, not {tuple(value.shape)}")
+                state[name].copy_(value)
+        return None
+
+    def _call(self, header: dict, payload: bytearray) -> Any:
+        inputs = replace_leaves(unpack(header["inputs"], payload), self._argument)
+        with torch.no_grad():
+            result = self._module(*inputs)
+        outputs: list[Any] = []
+        self._describe(result, outputs, 0)
+        return {"outputs": outputs, "type": type_name(result)}
+
+    def _argument(self, value: Any) -> Any:
+        """A granted tensor (always the same object for one handle) or a plain value."""
+        if not isinstance(value, Granted):
+            return value
+        if value.spec.handle not in self._tensors:
+            self._tensors[value.spec.handle] = self._link.wrap(value.spec)
+        return self._tensors[value.spec.handle]
+
+    def _describe(self, value: Any, outputs: list[Any], depth: int) -> None:
+        if isinstance(value, (tuple, list)) and depth < 8:
+            for item in value:
+                self._describe(item, outputs, depth + 1)
+        elif isinstance(value, torch.Tensor):
+            outputs.append(self._describe_tensor(value))
+        elif value is None or isinstance(value, (bool, int, float)):
+            outputs.append({"value": pack(value)[0], "type": type_name(value)})
+        else:
+            outputs.append({"type": type_name(value)})
+
+    def _describe_tensor(self, value: torch.Tensor) -> dict[str, Any]:
+        handle = getattr(value, "_handle", None)
+        return {
+            "handle": handle if isinstance(handle, int) else None,
+            "type": type_name(value),
+            "shape": list(value.shape),
+            "stride": list(value.stride()) if value.layout == torch.strided else [],
+            "dtype": str(value.dtype).removeprefix("torch."),
+            "device": str(value.device),
+        }
+
+    def _release(self, header: dict, payload: bytearray) -> Any:
+        for handle in header["handles"]:
+            self._tensors.pop(handle, None)
+        return None
+
+
+class CompileError(Exception):
+    """The source does not define what is asked for."""
+
+
+def _import(path: str) -> Any:
+    """The candidate as a module of its own."""
+    spec = importlib.util.spec_from_file_location("candidate", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["candidate"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def type_name(value: Any) -> str:
+    """The class of a value, cut to a bearable length."""
+    return type(value).__name__[:100]
+
+
+# ---- errors as a person can use them
+
+
+def explain(error: BaseException, path: str, source: str, *, loading: bool = False) -> dict[str, Any]:
+    """An exception as kind, type, message, the candidate's own frames, and the line of the source.
+
+    ``loading``: it was raised while the source's top level ran, so the candidate cannot be loaded at all.
+    """
+    try:
+        message = str(error)
+    except Exception as second:
+        message = f"(its message could not be made: {type(second).__name__})"
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == path]
+    line = frames[-1].lineno if frames else None
+    if isinstance(error, SyntaxError) and error.filename == path:
+        line = error.lineno
+        frames = []
+        message = f"{error.msg}\n    {(error.text or '').strip()}".rstrip()
+    line = _kernel_line(error, source) or line
+    text = "".join(f'  File "{CANDIDATE_FILE}", line {f.lineno}, in {f.name}\n    {f.line}\n' for f in frames)
+    return {
+        "kind": _kind_of(error, loading),
+        "type": type(error).__name__[:200],
+        "message": message.replace(path, CANDIDATE_FILE)[:_MAX_TEXT],
+        "traceback": text[-_MAX_TEXT:] or None,
+        "line": line,
+    }
+
+
+def _kind_of(error: BaseException, loading: bool) -> str:
+    names = {cls.__name__ for cls in type(error).__mro__}
+    if names & {"MemoryError", "OutOfMemoryError"}:
+        return "out_of_memory"
+    if loading or isinstance(error, (CompileError, SyntaxError)):
+        return "compile_error"
+    return "compile_error" if names & {"CompilationError", "CompileTimeAssertionFailure"} else "runtime_error"
+
+
+def _kernel_line(error: BaseException, source: str) -> int | None:
+    """The source line of an error of Triton's compiler, which counts from the top of the kernel."""
+    kernel, number = getattr(error, "src", None), getattr(getattr(error, "node", None), "lineno", None)
+    if not isinstance(kernel, str) or not isinstance(number, int):
+        return None
+    start = source.find(kernel.strip())
+    return source[:start].count("\n") + number if start >= 0 else None

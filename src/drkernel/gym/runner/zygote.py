@@ -1,0 +1,268 @@
+"""The zygote: a warm process (torch, triton and the simulator imported) that forks the processes of a job.
+
+It runs no candidate code and has one thread. The judge speaks to it over one socket, one JSON object a packet; a job's
+own sockets are made by the judge and only passed through here. A job is two processes: the *runner* (untrusted) and the
+*device* (the judge's side), which share nothing but one socket.
+
+Commands: ``spawn`` (with five descriptors), ``kill``. Events: ``ready``, ``spawned``, ``exited``, ``gone``, ``failed``.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import selectors
+import shutil
+import signal
+import socket
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from drkernel.gym.runner import child, processes
+from drkernel.gym.sandbox import layers as sandbox
+from drkernel.gym.sandbox import linux
+from drkernel.sim.spec import get_spec
+
+WATCH_SECONDS = 0.05
+"""how often memory is looked at (one process is bounded by its own limit at once; this bounds the sum of many)"""
+IDLE_SECONDS = 0.5
+"""how often an idle zygote looks whether the judge is still its parent"""
+MAX_PACKET = 64 << 10
+MAX_LOG = 1 << 20
+"""bytes of standard error kept, over all jobs"""
+EXECUTOR_BYTES = 1 << 30
+"""what the device process may take beyond the simulated GPU's memory"""
+
+
+@dataclass
+class Job:
+    """The processes of one evaluation."""
+
+    id: int
+    limits: sandbox.RunnerLimits
+    scratch: str
+    slot: int
+    runner: int = 0
+    device: int = 0
+    exited: dict[int, int] = field(default_factory=dict)
+    """pid -> wait status"""
+    over_memory: bool = False
+
+    @property
+    def living(self) -> list[int]:
+        """Processes not yet reaped."""
+        return [pid for pid in (self.runner, self.device) if pid and pid not in self.exited]
+
+
+class Zygote:
+    """The event loop."""
+
+    def __init__(self, control: socket.socket, folder: str, surroundings: sandbox.Surroundings):
+        self.control = control
+        self.folder = folder
+        self.surroundings = surroundings
+        self.jobs: dict[int, Job] = {}
+        self.parent = os.getppid()
+        self.baseline = 0
+        self.free_slots = list(range(sandbox.MAX_JOBS))
+
+    def serve(self) -> None:
+        """Until the judge is gone."""
+        wake, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        selector = selectors.DefaultSelector()
+        selector.register(self.control, selectors.EVENT_READ)
+        selector.register(wake, selectors.EVENT_READ)
+        self.baseline = processes.private_bytes(os.getpid())
+        self._tell({"event": "ready", "pid": os.getpid(), "missing": self.surroundings.missing})
+        try:
+            while os.getppid() == self.parent:
+                for key, _ in selector.select(WATCH_SECONDS if self.jobs else IDLE_SECONDS):
+                    if key.fileobj == wake:
+                        os.read(wake, 4096)
+                    elif not self._command():
+                        return
+                self._reap()
+                self._watch()
+        finally:
+            for job in list(self.jobs.values()):
+                self._end(job)
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _tell(self, event: dict[str, Any]) -> None:
+        try:
+            self.control.send(json.dumps(event).encode())
+        except OSError:
+            return  # the judge is gone; the loop sees it next
+
+    def _command(self) -> bool:
+        try:
+            data, fds, _, _ = socket.recv_fds(self.control, MAX_PACKET, 16)
+        except ConnectionResetError:
+            return False
+        if not data:
+            return False
+        message = json.loads(data)
+        if message["do"] == "spawn":
+            try:
+                self._spawn(message, fds)
+            except Exception as error:  # whatever it is, the other jobs go on
+                self._tell({"event": "failed", "job": message["job"], "detail": str(error)})
+                if message["job"] in self.jobs:
+                    self._end(self.jobs[message["job"]])
+            finally:
+                for fd in fds:
+                    os.close(fd)
+        elif message["do"] == "kill" and message["job"] in self.jobs:
+            self._end(self.jobs[message["job"]])
+        return True
+
+    # ---- starting
+
+    def _spawn(self, message: dict[str, Any], fds: list[int]) -> None:
+        gpu, limits = message["gpu"], sandbox.RunnerLimits.model_validate(message["limits"])
+        if not self.free_slots:
+            raise OSError(f"{sandbox.MAX_JOBS} jobs run at once; a zygote takes no more")
+        scratch = os.path.join(self.folder, f"job-{message['job']}")
+        job = self.jobs[message["job"]] = Job(message["job"], limits, scratch, self.free_slots.pop(0))
+        self._make_scratch(job)
+        in_use, device_bytes = processes.address_space(os.getpid()), message["device_memory_bytes"]
+        around = self.surroundings
+        result, output, *others = fds
+        if child.is_simulated(gpu):
+            get_spec(gpu)  # read here, once: the runner may not read this package's files
+            host_runner, *device_fds = others
+            allowed = limits.model_copy(update={"memory_bytes": device_bytes + EXECUTOR_BYTES, "allow_exec": False})
+            how = sandbox.Confinement(allowed, None, around.device_uid(job.slot), in_use, trusted=True)
+            job.device = child.fork(child.device_main(gpu, device_bytes), device_fds, None, how, around)
+            others = [host_runner]
+        how = sandbox.Confinement(limits, scratch, around.runner_uid(job.slot), in_use, gpu=not child.is_simulated(gpu))
+        job.runner = child.fork_runner(child.runner_main(gpu, scratch), [result, *others], output, how, around)
+        self._tell({"event": "spawned", "job": job.id, "runner": job.runner, "device": job.device})
+
+    def _make_scratch(self, job: Job) -> None:
+        os.mkdir(job.scratch, 0o700)
+        if self.surroundings.mount_namespace:
+            flags = linux.MS_NOSUID | linux.MS_NODEV | (0 if job.limits.allow_exec else linux.MS_NOEXEC)
+            linux.mount("scratch", job.scratch, "tmpfs", flags, f"size={job.limits.file_bytes},mode=0700")
+        uid = self.surroundings.runner_uid(job.slot)
+        if uid is not None:
+            os.chown(job.scratch, uid, uid)
+
+    # ---- watching and ending
+
+    def _reap(self) -> None:
+        owners = {pid: job for job in self.jobs.values() for pid in job.living}
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            job = owners.get(pid)
+            if job is not None:
+                job.exited[pid] = status
+                who = "runner" if pid == job.runner else "device"
+                event = {"event": "exited", "job": job.id, "who": who, "status": status}
+                self._tell({**event, "over_memory": job.over_memory})
+
+    def _watch(self) -> None:
+        """End what uses too much memory, and what a job has detached from itself."""
+        for job in self.jobs.values():
+            for root, allowed in (
+                (job.runner, job.limits.memory_bytes),
+                (job.device, job.limits.memory_bytes + EXECUTOR_BYTES),
+            ):
+                if root not in job.living:
+                    continue
+                tree = processes.tree_of(root) if root == job.runner else [root]
+                if sum(max(0, processes.private_bytes(pid) - self.baseline) for pid in tree) > allowed:
+                    job.over_memory = True
+                    processes.kill_trees([root])
+        if not self.surroundings.pid_namespace:
+            self._end_orphans()
+
+    def _end_orphans(self) -> None:
+        """What a job has detached from itself has become this process's child."""
+        for _ in range(1000):  # each round may orphan what the last one's victims had forked
+            self._reap()
+            if not processes.kill_orphans({pid for job in self.jobs.values() for pid in job.living}):
+                return
+            time.sleep(0.001)
+
+    def _end(self, job: Job) -> None:
+        """Kill everything the job has started, reap it, remove its scratch."""
+        alone = self.surroundings.pid_namespace and not self.surroundings.needs_keeper
+        if alone:  # the runner is the first process of its namespace: the kernel ends the rest with it
+            for pid in job.living:
+                processes.send_kill(pid)
+        else:
+            processes.kill_trees(job.living)
+            uid = self.surroundings.runner_uid(job.slot)
+            if uid is not None:
+                processes.kill_user(uid)
+        for pid in job.living:
+            job.exited[pid] = os.waitpid(pid, 0)[1]
+        if not alone:
+            self._end_orphans()
+        if self.surroundings.mount_namespace and os.path.ismount(job.scratch):
+            linux.umount(job.scratch)
+        shutil.rmtree(job.scratch, ignore_errors=True)
+        self.free_slots.append(job.slot)
+        if os.fstat(2).st_size > MAX_LOG:
+            os.ftruncate(2, 0)
+        del self.jobs[job.id]
+        self._tell({"event": "gone", "job": job.id})
+
+
+# ---- starting
+
+
+def _warm_up() -> None:
+    """Import and first-use what every job needs, in the one thread there is."""
+    import torch
+
+    torch.set_num_threads(1)
+    import drkernel.gym.runner.cuda
+    import drkernel.gym.runner.runner
+    import drkernel.sim.process.isolated  # noqa: F401
+    from drkernel.gym.runner.rehearsal import rehearse
+
+    rehearse()
+    gc.collect()
+    gc.freeze()
+    linux.collapse_to_huge_pages()  # last: what is allocated afterwards is not gathered
+
+
+def _start_again(wrapper: list[str], control_fd: int, config: dict[str, Any]) -> NoReturn:
+    """Become the same program within ``wrapper``; what the judge has told goes along in a pipe."""
+    read, write = os.pipe()
+    os.write(write, json.dumps({**config, "paths": [entry for entry in sys.path if entry]}).encode())
+    os.close(write)
+    for fd in (read, control_fd):
+        os.set_inheritable(fd, True)
+    os.environ[sandbox.INSIDE] = "1"
+    os.execv(wrapper[0], [*wrapper, *sys.orig_argv, str(read)])
+
+
+def main(control_fd: int, folder: str, without: list[str]) -> None:
+    """The zygote's life; its process is started by :class:`drkernel.gym.runner.launcher.Launcher`."""
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, signal.SIG_IGN)  # a Ctrl-C in the terminal is the judge's to handle
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    control = socket.socket(fileno=control_fd)
+    surroundings = sandbox.prepare(frozenset(without))
+    wrapper = sandbox.bubblewrap(surroundings, frozenset(without))
+    if wrapper is not None:
+        _start_again(wrapper, control_fd, {"folder": folder, "without": without})
+    _warm_up()
+    if len(os.listdir("/proc/self/task")) != 1:
+        raise RuntimeError("importing started a thread; forking would not be safe")
+    Zygote(control, folder, surroundings).serve()

@@ -1,0 +1,1 @@
+"""What surrounds an untrusted process: namespaces, Landlock, seccomp, limits."""

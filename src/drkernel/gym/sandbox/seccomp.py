@@ -1,0 +1,122 @@
+"""A seccomp-bpf filter, assembled here and loaded by ctypes: what a candidate's process may not ask the kernel for.
+
+The filter is a list of refusals (the answer is ``EPERM``), not of permissions: PyTorch and Triton use too many calls
+for a list of those to be right on every kernel. What is refused: sockets, other processes' memory, namespaces,
+mounts, credentials of the kernel's keyring, bpf, perf, io_uring (it would do the refused calls for you), System V
+shared memory, memfd (memory that no limit counts), and, by policy, execve. Calls of another architecture end the
+process. Source of the layout: ``linux/filter.h``, ``linux/seccomp.h``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import struct
+
+from drkernel.gym.sandbox import linux
+
+# name -> (x86_64, aarch64); None where the architecture lacks the call
+_CALLS: dict[str, tuple[int | None, int | None]] = {
+    # network
+    "socket": (41, 198), "connect": (42, 203), "accept": (43, 202), "accept4": (288, 242), "bind": (49, 200),
+    "listen": (50, 201),
+    # other processes
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272),
+    "process_madvise": (440, 440), "pidfd_getfd": (438, 438), "pidfd_send_signal": (424, 424),
+    # namespaces and mounts
+    "unshare": (272, 97), "setns": (308, 268), "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41),
+    "chroot": (161, 51), "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430),
+    "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442),
+    # kernel interfaces with a history
+    "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282), "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "add_key": (248, 217), "request_key": (249, 218),
+    "keyctl": (250, 219), "name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265),
+    "fanotify_init": (300, 262), "personality": (135, 92), "modify_ldt": (154, None), "vhangup": (153, 58),
+    # the machine
+    "init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106), "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294), "reboot": (169, 142), "swapon": (167, 224), "swapoff": (168, 225),
+    "acct": (163, 89), "quotactl": (179, 60), "syslog": (103, 116), "settimeofday": (164, 170),
+    "clock_settime": (227, 112), "clock_adjtime": (305, 266), "adjtimex": (159, 171), "sethostname": (170, 161),
+    "setdomainname": (171, 162), "iopl": (172, None), "ioperm": (173, None), "lookup_dcookie": (212, 18),
+    "nfsservctl": (180, 42),
+    # memory and queues that outlive or escape a process
+    "memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194), "shmat": (30, 196),
+    "shmctl": (31, 195), "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188), "semget": (64, 190),
+    "semop": (65, 193), "semtimedop": (220, 192), "mq_open": (240, 180), "mq_unlink": (241, 181),
+}  # fmt: skip
+_EXEC: dict[str, tuple[int | None, int | None]] = {"execve": (59, 221), "execveat": (322, 281)}
+_SIGNALS = {"kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138),
+            "rt_tgsigqueueinfo": (297, 240)}  # fmt: skip
+_FORK: dict[str, tuple[int | None, int | None]] = {"fork": (57, None), "vfork": (58, None)}
+_CLONE, _CLONE3, _SOCKETPAIR, _PRCTL = (56, 220), (435, 435), (53, 199), (157, 167)
+_AUDIT_ARCH = {"x86_64": 0xC000_003E, "aarch64": 0xC000_00B7}
+
+_LD_ABS, _JEQ, _JGE, _JSET, _RET = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF_0000, 0x8000_0000, 0x0005_0000
+_NR, _ARCH, _ARG0_LOW = 0, 4, 16
+_NEW_NAMESPACES = 0x7E02_0080  # every CLONE_NEW* bit (time namespaces included)
+_CLONE_THREAD = 0x0001_0000
+_AF_UNIX = 1
+_X32_BIT = 0x4000_0000
+_PRCTL_REFUSED = (linux.PR_SET_PDEATHSIG, linux.PR_SET_DUMPABLE, linux.PR_SET_CHILD_SUBREAPER)
+
+Instruction = tuple[int, int, int, int]
+
+
+def assemble(
+    *, allow_exec: bool, allow_signals: bool, allow_fork: bool = True, own_pid: int = 0, arch: str | None = None
+) -> list[Instruction]:
+    """The filter program as (code, jump if true, jump if false, operand).
+
+    ``allow_signals`` is right where a PID namespace or Landlock's signal scope already keeps signals inside the job;
+    otherwise only ``own_pid`` may be signalled. Without ``allow_fork`` there can be threads but no processes, for where
+    nothing else could find them all again.
+    """
+    arch = arch or linux.machine()
+    column = 0 if arch == "x86_64" else 1
+    refuse = (_RET, 0, 0, _ERRNO | errno.EPERM)
+    program: list[Instruction] = [
+        (_LD_ABS, 0, 0, _ARCH),
+        (_JEQ, 1, 0, _AUDIT_ARCH[arch]),
+        (_RET, 0, 0, _KILL_PROCESS),
+        (_LD_ABS, 0, 0, _NR),
+    ]
+    if arch == "x86_64":
+        program += [(_JGE, 0, 1, _X32_BIT), (_RET, 0, 0, _KILL_PROCESS)]
+    refused = {**_CALLS, **({} if allow_exec else _EXEC)}
+    for numbers in refused.values():
+        if (nr := numbers[column]) is not None:
+            program += [(_JEQ, 0, 1, nr), refuse]
+    program += [(_JEQ, 0, 1, _CLONE3[column]), (_RET, 0, 0, _ERRNO | errno.ENOSYS)]  # libc falls back to clone
+    program += _on_argument(_CLONE[column], [(_JSET, 0, 1, _NEW_NAMESPACES), refuse])
+    if not allow_fork:
+        program += _on_argument(_CLONE[column], [(_JSET, 1, 0, _CLONE_THREAD), refuse])
+        for numbers in _FORK.values():
+            if (nr := numbers[column]) is not None:
+                program += [(_JEQ, 0, 1, nr), refuse]
+    program += _on_argument(_SOCKETPAIR[column], [(_JEQ, 1, 0, _AF_UNIX), refuse])
+    for option in _PRCTL_REFUSED:
+        program += _on_argument(_PRCTL[column], [(_JEQ, 0, 1, option), refuse])
+    if not allow_signals:
+        for numbers in _SIGNALS.values():
+            program += _on_argument(numbers[column], [(_JEQ, 1, 0, own_pid), refuse])
+    return [*program, (_RET, 0, 0, _ALLOW)]
+
+
+def _on_argument(nr: int, test: list[Instruction]) -> list[Instruction]:
+    """``test`` (on the first argument's low word) for one system call; falls through with the number loaded again."""
+    body = [(_LD_ABS, 0, 0, _ARG0_LOW), *test, (_LD_ABS, 0, 0, _NR)]
+    return [(_JEQ, 0, len(body), nr), *body]
+
+
+def install(program: list[Instruction]) -> None:
+    """Load the filter for this process and all it forks; ``no_new_privs`` must be set. Raises ``OSError``."""
+    code = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
+    buffer = ctypes.create_string_buffer(code, len(code))
+
+    class SockFprog(ctypes.Structure):
+        _fields_ = [("len", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
+
+    fprog = SockFprog(len(program), ctypes.addressof(buffer))
+    set_mode_filter = 1
+    linux.syscall("seccomp", linux.number("seccomp"), set_mode_filter, 0, ctypes.addressof(fprog))

@@ -1,0 +1,90 @@
+"""What a session answers: the records of a load and a call, and the error that says why there is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from drkernel.sim.process.control_socket import CallRecord
+from drkernel.verdict import CandidateError
+
+ErrorKind = Literal["compile_error", "runtime_error", "timeout", "out_of_memory", "tampering", "infra_error"]
+
+
+class SessionError(Exception):
+    """A command failed: the candidate's fault or, ``infra_error``, the machinery's.
+
+    After what the candidate's code raised by itself the session may still be used; after anything else every further
+    command raises again.
+    """
+
+    def __init__(self, kind: ErrorKind, detail: CandidateError, record: CallRecord | None = None):
+        super().__init__(f"{kind}: {detail.type}: {detail.message}")
+        self.kind: ErrorKind = kind
+        self.detail = detail
+        self.record = record
+        """what the device saw during the call that failed"""
+
+
+@dataclass(frozen=True)
+class ParameterSpec:
+    """One entry of the candidate's state dict."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class LoadResult:
+    """A loaded candidate."""
+
+    type: str
+    """class of what was constructed, as the runner says"""
+    parameters: dict[str, ParameterSpec]
+    """its state dict: names, shapes and dtypes, buffers included"""
+    seconds: float
+    """wall seconds that the runner took"""
+
+
+@dataclass(frozen=True)
+class Output:
+    """One returned value. For a tensor on the device every field is the device's knowledge, not the runner's."""
+
+    value: torch.Tensor | int | float | bool | None
+    handle: int | None
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype | None
+    device: str
+    python_type: str
+    """the class that the runner claims, e.g. 'DeviceTensor', 'Tensor', 'list'"""
+    storage: int | None
+    """device address of the storage it is a view of"""
+
+
+@dataclass(frozen=True)
+class CallResult:
+    """What one call of the module gave."""
+
+    outputs: list[Output]
+    python_type: str
+    """class of the returned value, as the runner says"""
+    record: CallRecord
+    seconds: float
+    """wall seconds that the runner took, on the judge's clock"""
+    arguments: list[Any]
+    """the call's arguments with every tensor replaced by its handle: give them again to call on the same tensors"""
+
+    @property
+    def mutated(self) -> list[int]:
+        """Handles of inputs whose bytes are no longer those that the judge put or wrote last."""
+        return self.record.mutated
+
+
+@dataclass(frozen=True)
+class Plain:
+    """An argument of :meth:`Session.call` that is itself, even when it equals a handle."""
+
+    value: Any

@@ -1,0 +1,258 @@
+"""One candidate in one runner, whatever the device: asking it, its deadline, and why it ended.
+
+``session.Session`` adds a simulated GPU of the judge's own, ``cuda_session.CudaSession`` a real one that the runner
+holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+import torch
+
+from drkernel.gym.request import EvalSettings
+from drkernel.gym.runner.launcher import JobHandle, Launcher
+from drkernel.gym.runner.values import pack
+from drkernel.gym.session.answers import ErrorKind, LoadResult, ParameterSpec, SessionError
+from drkernel.sim.wire.commands import DTYPES, ProtocolError
+from drkernel.sim.wire.frames import ConnectionLost, receive, send
+from drkernel.verdict import CandidateError, SandboxReport
+
+MAX_ANSWER = 4 << 20
+"""bytes of the header of one answer"""
+MAX_OUTPUTS = 256
+T = TypeVar("T")
+
+
+class JobSession:
+    """One job. A context manager; methods are for one thread, except :meth:`kill`, which may come from any."""
+
+    max_payload = 0
+    """bytes of tensors that an answer of the runner may carry"""
+
+    def __init__(self, launcher: Launcher, settings: EvalSettings, job: JobHandle):
+        self._launcher = launcher
+        self._settings = settings
+        self.device_name = settings.device
+        self._left = settings.deadline_s
+        self._over: SessionError | None = None
+        self._closed = threading.Event()
+        self._job = job
+        job.output_limit = settings.max_output_bytes
+        self._sandbox = SandboxReport()
+        try:
+            self._sandbox = self._timed(self._hello)
+        except SessionError:
+            self.kill()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    # ---- the candidate
+
+    def load(self, source: str, init_args: list[Any], init_kwargs: dict[str, Any], *, seed: int) -> LoadResult:
+        """Import the source, seed torch, construct ``ModelNew(*init_args, **init_kwargs)`` and put it on the device."""
+        data, payload = pack([list(init_args), dict(init_kwargs)])
+        with self._serving(seed):
+            start = time.monotonic()
+            answer = self._ask({"do": "load", "source": source, "args": data, "seed": seed}, payload)
+            seconds = time.monotonic() - start
+        return self._checked(lambda: LoadResult(str(answer["type"])[:100], _parameters(answer["parameters"]), seconds))
+
+    def parameters(self) -> dict[str, ParameterSpec]:
+        """Names, shapes and dtypes of the module's state dict, buffers included."""
+        with self._serving():
+            answer = self._ask({"do": "parameters"})
+        return self._checked(lambda: _parameters(answer))
+
+    def load_state(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Copy values into parameters and buffers in place. Names not given keep theirs; unknown names are an error."""
+        data, payload = pack(dict(tensors))
+        with self._serving():
+            self._ask({"do": "load_state", "state": data}, payload)
+
+    def _serving(self, seed: int | None = None) -> AbstractContextManager[None]:
+        """The device serves the candidate during the block, though it is no call; ``seed`` is for its generator."""
+        return contextlib.nullcontext()
+
+    # ---- what is known about the job
+
+    def report(self) -> SandboxReport:
+        """Which layers of the sandbox are on."""
+        return self._sandbox
+
+    def stdout(self) -> str:
+        """What the candidate has printed so far, truncated to the settings' limit."""
+        self._launcher.drain(self._job)
+        text = bytes(self._job.text).decode(errors="replace")
+        return f"{text}\n... {self._job.dropped} more bytes" if self._job.dropped else text
+
+    @property
+    def job(self) -> JobHandle:
+        """The processes behind the session."""
+        return self._job
+
+    def kill(self) -> None:
+        """End it: everything the candidate has started dies. Safe from any thread, and twice."""
+        if not self._closed.is_set():
+            self._closed.set()
+            self._launcher.kill(self._job)
+
+    # ---- asking
+
+    def _hello(self) -> SandboxReport:
+        message, _ = receive(self._job.result, deadline=self._deadline(), max_header=MAX_ANSWER, max_payload=0)
+        return SandboxReport(layers=tuple(message["layers"]), missing=message["missing"])
+
+    def _ask(self, header: dict[str, Any], payload: bytes = b"") -> Any:
+        """One request to the runner and its answer's ``ok``."""
+        return self._ask_for_data(header, payload)[0]
+
+    def _ask_for_data(self, header: dict[str, Any], payload: bytes = b"") -> tuple[Any, bytearray]:
+        """The same with the bytes that came along."""
+
+        def exchange() -> tuple[dict[str, Any], bytearray]:
+            nonce = secrets.token_hex(16)
+            deadline = self._deadline()
+            send(self._job.result, {**header, "nonce": nonce}, payload, deadline=deadline)
+            answer, data = receive(
+                self._job.result, deadline=deadline, max_header=MAX_ANSWER, max_payload=self.max_payload
+            )
+            if not isinstance(answer, dict) or answer.get("nonce") != nonce:
+                raise ProtocolError("an answer without the request's nonce")
+            return answer, data
+
+        answer, data = self._timed(exchange)
+        if "error" in answer:
+            raise self._failed(answer["error"])
+        return answer.get("ok"), data
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self._left
+
+    def _timed(self, step: Callable[[], T]) -> T:
+        """Run a step that waits for the candidate's processes: only that waiting counts against the deadline."""
+        if self._over is not None:
+            raise self._over
+        start = time.monotonic()
+        try:
+            return step()
+        except TimeoutError:
+            raise self._end(
+                "timeout", "Timeout", f"the candidate took longer than {self._settings.deadline_s:g} s"
+            ) from None
+        except ConnectionLost:
+            raise self._ended() from None
+        except ProtocolError as error:
+            raise self._end("tampering", "MalformedAnswer", str(error)) from None
+        finally:
+            self._left -= time.monotonic() - start
+
+    def _checked(self, read: Callable[[], T]) -> T:
+        """Read something the runner said; anything malformed is tampering."""
+        try:
+            return read()
+        except (KeyError, TypeError, ValueError, AttributeError, ProtocolError) as error:
+            raise self._end("tampering", "MalformedAnswer", f"malformed answer: {error}") from None
+
+    def _failed(self, error: Any) -> SessionError:
+        """What the runner says the candidate raised."""
+
+        def read() -> SessionError:
+            kinds: dict[str, ErrorKind] = {
+                "compile_error": "compile_error", "runtime_error": "runtime_error", "out_of_memory": "out_of_memory"
+            }  # fmt: skip
+            line = error["line"]
+            return SessionError(
+                kinds[error["kind"]],
+                CandidateError(
+                    type=str(error["type"])[:200],
+                    message=str(error["message"])[:20_000],
+                    traceback=None if error["traceback"] is None else str(error["traceback"])[:20_000],
+                    line=line if isinstance(line, int) and line > 0 else None,
+                ),
+            )
+
+        return self._checked(read)
+
+    def _ended(self) -> SessionError:
+        """A process of the job is gone, or has closed its socket: which, and why."""
+        if self._closed.is_set():
+            return self._end("infra_error", "Killed", "the session was ended from outside")
+        exits = self._job.wait_for_exit(1.0)
+        runner, device = exits.get("runner"), exits.get("device")
+        if not self._launcher.alive:
+            return self._end("infra_error", "ZygoteLost", f"the zygote died\n{self._launcher.log()}")
+        if self._job.failure is not None:
+            return self._end("infra_error", "SpawnFailed", self._job.failure)
+        if runner is None and device is not None:
+            return self._of_device(device)
+        if runner is None:
+            return self._end("runtime_error", "ChannelClosed", "the candidate closed the channel to the judge")
+        return self._of_runner(runner)
+
+    def _of_device(self, event: dict[str, Any]) -> SessionError:
+        if event["over_memory"]:
+            return self._end("out_of_memory", "OutOfMemoryError", "device tensors took more memory than allowed")
+        what = describe_status(event["status"])
+        if event["status"] == signal.SIGKILL:
+            return self._end("infra_error", "DeviceLost", f"the device process was ended from outside: {what}")
+        # not infra_error: that would be retried and masked, and a candidate could ask for it
+        return self._end(
+            "runtime_error", "DeviceCrash", f"a command of the candidate crashed the device process: {what}"
+        )
+
+    def _of_runner(self, event: dict[str, Any]) -> SessionError:
+        status = event["status"]
+        if event["over_memory"]:
+            limit = self._settings.memory_bytes >> 20
+            return self._end("out_of_memory", "OutOfMemoryError", f"the candidate took more than {limit} MiB of memory")
+        if status == signal.SIGXCPU:
+            return self._end("timeout", "Timeout", "the candidate used up its processor time")
+        what = describe_status(status)
+        if status == 0:
+            what = "exited early: the process ended with code 0 before its answer"
+        return self._end("runtime_error", what.split(":")[0].split(" ")[0] if status else "ExitedEarly", what)
+
+    def _end(self, kind: ErrorKind, name: str, message: str) -> SessionError:
+        """Make the error that ends the session, and end it."""
+        self._over = self._over or SessionError(kind, CandidateError(type=name, message=message))
+        self.kill()
+        return self._over
+
+
+def describe_status(status: int) -> str:
+    """A wait status in words, the signal's name first."""
+    if status & 0x7F:
+        number = status & 0x7F
+        with contextlib.suppress(ValueError):
+            return f"{signal.Signals(number).name}: killed by signal {number}"
+        return f"signal {number}"
+    return f"exited with code {status >> 8}"
+
+
+def _parameters(entries: Any) -> dict[str, ParameterSpec]:
+    return {
+        str(name): ParameterSpec(tuple(int(size) for size in entry["shape"]), DTYPES[entry["dtype"]])
+        for name, entry in entries.items()
+    }
+
+
+def claims_of(answer: Any) -> list[dict[str, Any]]:
+    """The runner's list of outputs, checked for form."""
+    claims = answer["outputs"]
+    if not isinstance(claims, list) or not all(isinstance(claim, dict) for claim in claims):
+        raise ValueError("outputs must be a list of objects")
+    if not all(isinstance(claim.get("handle", 0), (int, type(None))) for claim in claims):
+        raise ValueError("a handle must be a number")
+    if len(claims) > MAX_OUTPUTS:
+        raise ValueError(f"{len(claims)} outputs, more than {MAX_OUTPUTS}")
+    return claims

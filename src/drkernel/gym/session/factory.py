@@ -1,0 +1,155 @@
+"""Where sessions come from: a factory that owns the zygote and keeps a runner ready for the next candidate."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+import torch
+
+from drkernel.gym.request import EvalSettings
+from drkernel.gym.runner.launcher import JobHandle, JobTerms, Launcher, ZygoteError
+from drkernel.gym.sandbox.layers import RunnerLimits
+from drkernel.gym.session.answers import SessionError
+from drkernel.gym.session.base import JobSession
+from drkernel.gym.session.cuda import CudaSession
+from drkernel.gym.session.simulated import Session
+from drkernel.sim.spec import get_spec
+from drkernel.verdict import CandidateError
+
+S = TypeVar("S", bound=JobSession)
+
+
+class SessionFactory:
+    """Opens sessions; owns the zygote and replaces a dead one. Thread-safe, a context manager.
+
+    ``spares``: runners forked ahead of the next :meth:`open`, so that the fork is not waited for. They know nothing of
+    the candidate to come. ``without``: sandbox layers to leave out.
+    """
+
+    def __init__(self, *, spares: int = 1, without: Iterable[str] = ()):
+        self._spares = spares
+        self._without = frozenset(without)
+        self._lock = threading.Lock()
+        self._launcher: Launcher | None = None
+        self._ready: deque[JobHandle] = deque()
+        self._started = 0
+        self._opened = 0
+        self._closed = False
+
+    def warm(self) -> SessionFactory:
+        """Start the zygote now (about three seconds) rather than at the first session."""
+        self._alive().wait_ready()
+        return self
+
+    def open(self, settings: EvalSettings) -> Session:
+        """A fresh runner and a simulated device.
+
+        Raises :class:`SessionError` of kind ``infra_error`` when there can be none.
+        """
+        kind, _, name = settings.device.partition(":")
+        if kind != "sim":
+            raise _infra(f"no sessions for device {settings.device!r}; use 'sim:GPU', or open_cuda for 'cuda:N'")
+        try:
+            gpu = get_spec(name)
+        except ValueError as error:
+            raise _infra(str(error)) from error
+        terms = JobTerms(gpu.name, _limits(settings), min(gpu.hbm_bytes, settings.memory_bytes))
+        return self._open(settings, terms, Session)
+
+    def open_cuda(self, settings: EvalSettings) -> CudaSession:
+        """A fresh runner with a GPU of this machine. Raises as :meth:`open` does."""
+        kind, _, number = settings.device.partition(":")
+        if kind != "cuda" or not number.isdigit():
+            raise _infra(f"no session with a GPU for device {settings.device!r}; use 'cuda:N'")
+        if not torch.cuda.is_available() or int(number) >= torch.cuda.device_count():
+            raise _infra(f"there is no {settings.device} here: torch sees {torch.cuda.device_count()} CUDA devices")
+        more = {"allow_exec": True, "processes": 512, "open_files": 4096}  # Triton runs a C compiler for its launcher
+        return self._open(
+            settings, JobTerms(settings.device, _limits(settings).model_copy(update=more), 0), CudaSession
+        )
+
+    def _open(self, settings: EvalSettings, terms: JobTerms, kind: type[S]) -> S:
+        launcher = self._alive()
+        try:
+            session = kind(launcher, settings, self._take(launcher, terms) or launcher.spawn(terms))
+        except ZygoteError as error:
+            raise _infra(str(error)) from error
+        self._opened += 1
+        with contextlib.suppress(ZygoteError):  # the next to open will hear of it
+            self._stock(launcher, terms)
+        return session
+
+    def _take(self, launcher: Launcher, terms: JobTerms) -> JobHandle | None:
+        """A job that stands ready on these terms; one on other terms makes room for the kind that is wanted now."""
+        while True:
+            with self._lock:
+                if not self._ready:
+                    return None
+                job = self._ready.popleft()
+            if job.usable and job.terms == terms:
+                return job
+            launcher.kill(job)
+
+    def _stock(self, launcher: Launcher, terms: JobTerms) -> None:
+        """Fork for the next one, while this one is being judged."""
+        with self._lock:
+            wanted = self._spares - len(self._ready)
+        for _ in range(wanted):
+            job = launcher.spawn(terms)
+            with self._lock:
+                self._ready.append(job)
+
+    def _alive(self) -> Launcher:
+        with self._lock:
+            if self._closed:
+                raise _infra("the session factory is closed")
+            if self._launcher is None or not self._launcher.alive:
+                self._put_away()
+                self._launcher = Launcher(without=self._without)
+                self._started += 1
+            return self._launcher
+
+    def _put_away(self) -> None:
+        """End the zygote and the jobs that stand ready."""
+        if self._launcher is not None:
+            while self._ready:
+                self._launcher.kill(self._ready.popleft())
+            self._launcher.close()
+            self._launcher = None
+
+    def health(self) -> dict[str, Any]:
+        """Zygotes started, sessions opened, jobs not yet gone, runners standing ready, missing layers."""
+        launcher = self._launcher
+        return {
+            "zygote_alive": launcher is not None and launcher.alive,
+            "zygote_pid": None if launcher is None else launcher.pid,
+            "zygotes_started": self._started,
+            "sessions_opened": self._opened,
+            "jobs": 0 if launcher is None else launcher.jobs,
+            "spares": len(self._ready),
+            "missing_layers": {} if launcher is None else launcher.missing,
+        }
+
+    def close(self) -> None:
+        """End every session and the zygote; nothing is left behind."""
+        with self._lock:
+            self._closed = True
+            self._put_away()
+
+    def __enter__(self) -> SessionFactory:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _limits(settings: EvalSettings) -> RunnerLimits:
+    return RunnerLimits(memory_bytes=settings.memory_bytes, cpu_s=int(settings.deadline_s * 2) + 10)
+
+
+def _infra(message: str) -> SessionError:
+    return SessionError("infra_error", CandidateError(type="InfraError", message=message))

@@ -1,0 +1,169 @@
+"""A session on a simulated GPU: the judge's own device, which the candidate only sends commands to.
+
+Every method blocks at most until the session's deadline. Whatever the runner answers is checked here; what it cannot be
+trusted with (values, shapes, counters, time) comes from the device.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, TypeVar
+
+import torch
+
+from drkernel.gym.request import EvalSettings
+from drkernel.gym.runner.launcher import JobHandle, Launcher
+from drkernel.gym.runner.values import Granted, pack, replace_leaves, unpack
+from drkernel.gym.session.answers import (
+    CallResult,
+    Output,
+    Plain,
+    SessionError,
+)  # fmt: skip
+from drkernel.gym.session.base import JobSession, claims_of
+from drkernel.sim.gpu.interfere import Interference
+from drkernel.sim.process.control_socket import DeviceControl
+from drkernel.sim.wire.commands import DTYPES, TensorSpec
+from drkernel.verdict import CandidateError
+
+T = TypeVar("T")
+
+
+class Session(JobSession):
+    """One candidate on a simulated GPU."""
+
+    def __init__(self, launcher: Launcher, settings: EvalSettings, job: JobHandle):
+        assert job.control is not None, "a simulated device has a socket to the judge"
+        self._control = DeviceControl(job.control)
+        self._specs: dict[int, TensorSpec] = {}
+        super().__init__(launcher, settings, job)
+
+    def __enter__(self) -> Session:
+        return self
+
+    @contextmanager
+    def _serving(self, seed: int | None = None) -> Iterator[None]:
+        if seed is not None:
+            self._on_device(lambda: self._control.seed(seed))
+        self._on_device(lambda: self._control.set_frozen(False))
+        try:
+            yield
+        finally:
+            if self._over is None:
+                self._on_device(lambda: self._control.set_frozen(True))
+
+    def call(
+        self,
+        arguments: Sequence[Any],
+        *,
+        poison: Literal["nan", "zero", "random"] | None = None,
+        interference: Interference | None = None,
+    ) -> CallResult:
+        """Call the module; only meanwhile does the device take its commands.
+
+        A ``torch.Tensor`` among the arguments (in lists, tuples, dicts too) is put on the device, a new allocation each
+        time. An ``int`` that is a live handle means that tensor; see :class:`Plain` for a number that is not.
+        ``poison`` is what fresh memory holds from now on, ``interference`` what the device does to the candidate's own
+        launches in this call alone.
+        """
+        fresh: list[torch.Tensor] = []
+        replace_leaves(list(arguments), lambda leaf: fresh.append(leaf) if isinstance(leaf, torch.Tensor) else None)
+        specs = iter(self._on_device(lambda: self._control.begin_call(fresh, poison=poison, interference=interference)))
+        named = replace_leaves(
+            list(arguments), lambda leaf: self._grant(next(specs)) if isinstance(leaf, torch.Tensor) else leaf
+        )
+        data, payload = pack(replace_leaves(named, self._argument))
+        start = time.monotonic()
+        after: Interference | None = None if interference is None else "none"
+        try:
+            answer = self._ask({"do": "call", "inputs": data}, payload)
+        except SessionError as error:
+            if self._over is None:
+                error.record = self._on_device(lambda: self._control.end_call(freeze=True, interference=after))
+            raise
+        seconds = time.monotonic() - start
+        claimed = self._checked(lambda: claims_of(answer))
+        handles = [claim["handle"] for claim in claimed if isinstance(claim.get("handle"), int)]
+        record = self._on_device(lambda: self._control.end_call(freeze=True, outputs=handles, interference=after))
+        known = dict(zip(handles, record.outputs, strict=True))
+        outputs = [self._output(claim, known) for claim in claimed]
+        return CallResult(outputs, str(answer.get("type"))[:100], record, seconds, named)
+
+    def _grant(self, spec: TensorSpec) -> int:
+        self._specs[spec.handle] = spec
+        return spec.handle
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, Plain):
+            return value.value
+        if isinstance(value, int) and not isinstance(value, bool) and value in self._specs:
+            return Granted(self._specs[value])
+        return value
+
+    def _output(self, claim: dict[str, Any], known: dict[int, Any]) -> Output:
+        python_type = str(claim.get("type"))[:100]
+        handle = claim.get("handle")
+        if handle is not None:
+            found = known.get(handle)
+            if found is None:
+                raise self._end(
+                    "tampering", "ForgedHandle", f"the answer names a tensor {handle} that is not the candidate's"
+                )
+            spec = found.spec
+            return Output(
+                found.value, handle, spec.shape, spec.stride, spec.dtype, "cuda:0", python_type, found.storage
+            )
+        if "device" in claim:  # a tensor that is not on the device: described, never read
+            shape, stride = self._checked(lambda: (tuple(map(int, claim["shape"])), tuple(map(int, claim["stride"]))))
+            return Output(
+                None,
+                None,
+                shape,
+                stride,
+                DTYPES.get(str(claim.get("dtype"))),
+                str(claim["device"])[:50],
+                python_type,
+                None,
+            )
+        plain = self._checked(lambda: unpack(claim["value"], b"")) if "value" in claim else None
+        return Output(plain, None, (), (), None, "host", python_type, None)
+
+    # ---- the device
+
+    def put(self, tensor: torch.Tensor) -> int:
+        """Copy a host tensor into a new allocation on the device and grant it; returns its handle."""
+        return self._grant(self._on_device(lambda: self._control.put_tensor(tensor)))
+
+    def write(self, handle: int, tensor: torch.Tensor) -> None:
+        """Replace the contents of a granted input in place: same handle, same address, same object in the runner."""
+        self._on_device(lambda: self._control.overwrite(handle, tensor))
+
+    def read(self, handle: int) -> torch.Tensor:
+        """What a device tensor holds now: an input, or an output of any call that is not released yet."""
+        return self._on_device(lambda: self._control.get_tensor(handle))
+
+    def changed(self) -> list[int]:
+        """Handles of outputs whose bytes are no longer what the call that returned them ended with."""
+        return self._on_device(self._control.changed)
+
+    def release(self, handles: Iterable[int]) -> None:
+        """Let inputs and outputs go."""
+        released = list(handles)
+        self._on_device(lambda: self._control.free(*released))
+        self._ask({"do": "release", "handles": released})
+        for handle in released:
+            self._specs.pop(handle, None)
+
+    def _on_device(self, request: Callable[[], T]) -> T:
+        """One exchange with the device."""
+
+        def bounded() -> T:
+            self._control.set_timeout(max(self._left, 0.001))
+            return request()
+
+        try:
+            return self._timed(bounded)
+        except torch.OutOfMemoryError as error:
+            raise SessionError("out_of_memory", CandidateError(type="OutOfMemoryError", message=str(error))) from None

@@ -1,0 +1,1 @@
+"""Data to start from: cold-start trajectories, the programmatic teacher, practice in copying."""

@@ -1,0 +1,218 @@
+"""Families of generated problems: how each is drawn, and which are held out.
+
+A family is a *structure* (what kind of core, which operands, where). Held-out families use only parts that occur in
+training families, put together in a way that no training family does, so that solving them needs recombination.
+
+Drawing avoids what would make a task ill-posed (dead steps, saturated results) as far as the operations alone tell;
+the admission gate, run on every generated task, decides.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from drkernel.rl.data.teacher.effect import every_step_matters
+from drkernel.rl.data.teacher.problem import CORES, STEPS, UNARY, Kind, Problem, Step
+from drkernel.rl.data.teacher.reference import make_task
+from drkernel.task import Task
+
+Split = Literal["train", "heldout"]
+
+ROWS = (8, 12, 16, 24, 32)
+COLUMNS = (33, 40, 50, 64, 70, 96, 100, 128, 200)
+TILES = (20, 24, 32, 40, 48)
+NORMS = ("rms", "l2", "center")
+SOFTMAX = ("softmax", "log_softmax")
+REDUCTIONS = ("sum", "mean", "max")
+
+
+@dataclass(frozen=True)
+class Family:
+    """How to draw problems of one structure.
+
+    ``before`` and ``after`` are lists of slots: a slot is ``"unary"`` or the name of a step; ``"unary*"`` is zero or
+    one unary step.
+    """
+
+    name: str
+    split: Split
+    kind: Kind
+    cores: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+
+FAMILIES: dict[str, Family] = {
+    family.name: family
+    for family in (
+        Family("chain", "train", "pointwise", before=("unary", "unary", "unary*", "unary*")),
+        Family("binary_chain", "train", "pointwise", before=("unary*", "same", "unary", "unary*")),
+        Family("bias_chain", "train", "pointwise", before=("bias", "unary", "unary*")),
+        Family("gain_chain", "train", "pointwise", before=("gain", "unary", "unary*")),
+        Family("late_gain", "train", "pointwise", before=("unary", "gain", "unary*")),
+        Family("two_binaries", "train", "pointwise", before=("same", "unary*", "same")),
+        Family("gain_bias", "train", "pointwise", before=("gain", "bias", "unary*")),
+        Family("gain_binary", "train", "pointwise", before=("gain", "unary*", "same", "unary*")),
+        Family("binary_bias", "train", "pointwise", before=("same", "unary*", "bias")),
+        Family("bias_binary", "train", "pointwise", before=("bias", "same", "unary*")),
+        Family("bias_gain", "train", "pointwise", before=("bias", "unary*", "gain")),
+        Family("three_operands", "train", "pointwise", before=("same", "gain", "same", "unary*")),
+        Family("reduce", "train", "row", REDUCTIONS, before=("unary", "unary*"), after=("unary*",)),
+        Family("binary_reduce", "train", "row", REDUCTIONS, before=("same", "unary*"), after=("unary*",)),
+        Family("bias_reduce", "train", "row", REDUCTIONS, before=("bias", "unary*")),
+        Family("norm", "train", "row", NORMS, before=("unary*",), after=("unary", "unary*")),
+        Family("norm_gain", "train", "row", NORMS, before=("unary*",), after=("gain", "unary*")),
+        Family("norm_gain_bias", "train", "row", NORMS, after=("gain", "bias", "unary*")),
+        Family("binary_norm", "train", "row", NORMS, before=("same", "unary*"), after=("unary*",)),
+        Family("gain_norm", "train", "row", NORMS, before=("gain", "unary*"), after=("unary*",)),
+        Family("binary_norm_bias", "train", "row", NORMS, before=("same",), after=("bias", "unary*")),
+        Family("softmax", "train", "row", SOFTMAX, before=("mulc", "unary*"), after=("unary*",)),
+        Family("softmax_bias", "train", "row", SOFTMAX, before=("bias",), after=("unary",)),
+        Family("binary_softmax", "train", "row", SOFTMAX, before=("same",), after=("unary*",)),
+        Family("softmax_gain", "train", "row", SOFTMAX, before=("unary*",), after=("gain",)),
+        Family("matmul_act", "train", "matmul", ("matmul",), after=("unary", "unary")),
+        Family("matmul_bias", "train", "matmul", ("matmul",), after=("bias", "unary", "unary*")),
+        Family("matmul_act_bias", "train", "matmul", ("matmul",), after=("unary", "bias")),
+        Family("matmul_residual", "train", "matmul", ("matmul",), after=("same", "unary")),
+        Family("matmul_act_residual", "train", "matmul", ("matmul",), after=("unary", "same", "unary*")),
+        Family("matmul_gain", "train", "matmul", ("matmul",), after=("gain", "unary*")),
+        Family("matmul_bias_gain", "train", "matmul", ("matmul",), after=("bias", "unary*", "gain")),
+        Family("bias_binary_chain", "heldout", "pointwise", before=("bias", "unary", "same")),
+        Family("gain_reduce", "heldout", "row", REDUCTIONS, before=("gain", "unary")),
+        Family("norm_residual", "heldout", "row", NORMS, after=("same", "unary")),
+        Family("softmax_gate", "heldout", "row", SOFTMAX, before=("mulc",), after=("same",)),
+        Family("matmul_gain_act", "heldout", "matmul", ("matmul",), after=("unary", "gain", "unary*")),
+    )
+}
+
+
+def family_names(split: Split) -> list[str]:
+    """Names of the families of one split."""
+    return [name for name, family in FAMILIES.items() if family.split == split]
+
+
+def draw_problem(family: Family, rng: random.Random, checked: bool = True) -> Problem:
+    """One problem of the family; a well-posed one unless ``checked`` is off."""
+    while True:
+        problem = _draw(family, rng)
+        if not checked or _well_posed(problem):
+            return problem
+
+
+def generate_problems(split: Split, count: int, seed: int, checked: bool = True) -> Iterator[Problem]:
+    """``count`` distinct problems, families in turn; the same seed gives the same problems.
+
+    ``checked`` runs every candidate to see that each of its steps matters (some milliseconds); off, for texts that are
+    never graded, it takes what comes.
+
+    Raises ``ValueError`` when a family cannot give that many distinct ones.
+    """
+    rng = random.Random(f"drkernel-{split}-{seed}")
+    names = family_names(split)
+    seen: set[str] = set()
+    for index in range(count):
+        family = FAMILIES[names[index % len(names)]]
+        for _ in range(1000):
+            problem = draw_problem(family, rng, checked)
+            key = repr(problem)
+            if key not in seen:
+                break
+        else:
+            raise ValueError(
+                f"family {family.name} has fewer than {count // len(names)} distinct problems; ask for less"
+            )
+        seen.add(key)
+        yield problem
+
+
+def generate_tasks(split: Split, count: int, seed: int, checked: bool = True) -> list[Task]:
+    """:func:`generate_problems` as tasks."""
+    return [make_task(problem) for problem in generate_problems(split, count, seed, checked)]
+
+
+def leaks(train: list[Problem], heldout: list[Problem]) -> dict[str, object]:
+    """What the two splits share: families and sources must not, operation signatures are reported.
+
+    Returns ``{"families": [...], "sources": [...], "signatures": share of held-out signatures seen in training}``.
+    """
+    train_sources = {make_task(p).reference for p in train}
+    train_signatures = {p.signature for p in train}
+    return {
+        "families": sorted({p.family for p in train} & {p.family for p in heldout}),
+        "sources": [p.signature for p in heldout if make_task(p).reference in train_sources],
+        "signatures": sum(p.signature in train_signatures for p in heldout) / max(1, len(heldout)),
+    }
+
+
+def _draw(family: Family, rng: random.Random) -> Problem:
+    names = iter("yzuv")
+    before = _draw_steps(family.before, rng, names)
+    after = _draw_steps(family.after, rng, names)
+    matmul = family.kind == "matmul"
+    return Problem(
+        family=family.name,
+        kind=family.kind,
+        before=before,
+        core=rng.choice(family.cores) if family.cores else None,
+        after=after,
+        rows=rng.choice(TILES if matmul else ROWS),
+        columns=rng.choice(TILES if matmul else COLUMNS),
+        depth=rng.choice(TILES) if matmul else 0,
+    )
+
+
+def _draw_steps(slots: tuple[str, ...], rng: random.Random, names: Iterator[str]) -> tuple[Step, ...]:
+    steps = []
+    for slot in slots:
+        if slot.endswith("*") and rng.random() < 0.5:
+            continue
+        op = slot.rstrip("*")
+        if op == "unary":
+            op = rng.choice(UNARY)
+        elif op == "same":
+            op = rng.choice(("add", "sub", "mul"))
+        rule = STEPS[op]
+        constant = rng.choice(rule.constants) if rule.constants else None
+        steps.append(Step(op, constant, next(names) if rule.operand else None))
+    return tuple(steps)
+
+
+def _well_posed(problem: Problem) -> bool:
+    """No step without effect, and no output that a constant would match: by rule, then by running it."""
+    by_rule = _steps_have_effect(problem.before, problem.core) and _steps_have_effect(problem.after, None, problem.core)
+    return by_rule and every_step_matters(problem)
+
+
+def _steps_have_effect(steps: tuple[Step, ...], then: str | None, core: str | None = None) -> bool:
+    sign = {"softmax": 1, "log_softmax": -1}.get(core or "", 0)
+    bounded = core in ("softmax", "l2")
+    if core in (*REDUCTIONS, "log_softmax") and any(step.rule.bounded for step in steps):
+        return False  # these results are far from zero: a bounded step would saturate to a constant
+    squares = 0
+    previous = ""
+    for step in steps:
+        rule = step.rule
+        if step.op == previous or {step.op, previous} in ({"addc", "subc"}, {"mulc", "neg"}):
+            return False  # twice the same, or steps that a person would merge
+        if sign > 0 and step.op in ("relu", "abs", "leaky"):
+            return False  # the identity
+        if sign < 0 and step.op in ("relu", "leaky"):
+            return False  # zero, or a plain product
+        if bounded and step.op in ("clamp", "sigmoid", "gauss"):
+            return False  # nearly constant
+        squares += step.op == "square"
+        if squares > 1:
+            return False  # fourth powers: tails that swamp the tolerance
+        sign = {"nonneg": 1, "any": 0, "keep": sign, "flip": -sign}[rule.sign]
+        bounded = rule.bounded or (bounded and step.op in ("neg", "mulc"))
+        previous = step.op
+    if then is None:
+        return True
+    if CORES[then].shift_invariant and previous in ("addc", "subc"):
+        return False
+    if bounded and then == "max":
+        return False  # the maximum of a row would sit at the bound
+    return not (bounded and then in ("softmax", "log_softmax", "center") and previous in ("sigmoid", "gauss"))

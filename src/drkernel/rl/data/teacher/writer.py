@@ -1,0 +1,300 @@
+"""The Triton side of a generated problem: answers that are real, varied in style, and short.
+
+One function per kind of kernel writes the fused answer. A :class:`Flaw` bends it the way models do: the kernel covers
+one operator only, the mask is off by one, a name does not exist, a step is forgotten.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Literal
+
+from drkernel.rl.data.teacher.problem import CORES, Problem, Step
+from drkernel.rl.data.teacher.reference import arguments, statements
+
+Flaw = Literal["lazy", "bad_mask", "compile_error", "forgotten_step", "stale"]
+FLAWS: tuple[Flaw, ...] = ("lazy", "bad_mask", "compile_error", "forgotten_step", "stale")
+
+MODULE = """import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def {kernel}({parameters}):
+{body}
+
+class ModelNew(torch.nn.Module):
+    def forward(self, {arguments}):
+{host}
+"""
+
+
+@dataclass(frozen=True)
+class Style:
+    """The writer's habits: names and block sizes."""
+
+    kernel: str = "kernel"
+    value: str = "v"
+    index: str = "i"
+    mask: str = "m"
+    out: str = "o"
+    block: int = 256
+    tile: int = 16
+
+    @staticmethod
+    def draw(rng: random.Random, names: bool = True) -> Style:
+        """A style of one's own, from the generator; without ``names`` only the sizes of blocks are drawn."""
+        block, tile = rng.choice((128, 256, 512, 1024)), rng.choice((16, 32))
+        if not names:
+            return Style(block=block, tile=tile)
+        return Style(
+            kernel=rng.choice(("kernel", "fused", "fused_kernel", "k")),
+            value=rng.choice(("v", "t", "a")),
+            index=rng.choice(("i", "offs", "idx")),
+            mask=rng.choice(("m", "mask")),
+            out=rng.choice(("o", "out")),
+            block=block,
+            tile=tile,
+        )
+
+
+def write_answer(problem: Problem, style: Style, flaw: Flaw | None = None, rng: random.Random | None = None) -> str:
+    """Source of a ``ModelNew`` for the problem, bent by ``flaw`` where given (``rng`` picks among variants)."""
+    rng = rng or random.Random(0)
+    if flaw == "lazy":
+        return _write_lazy(problem, style, rng)
+    if flaw == "stale":
+        return _write_stale(problem, style)
+    if flaw == "forgotten_step":
+        problem = _forget_step(problem, rng)
+    write = {"pointwise": _write_pointwise, "row": _write_row, "matmul": _write_matmul}[problem.kind]
+    source = write(problem, style, bad_mask=flaw == "bad_mask")
+    return _break_compile(source, style, rng) if flaw == "compile_error" else source
+
+
+def can_have(problem: Problem, flaw: Flaw) -> bool:
+    """Whether the flaw makes a difference to this problem."""
+    if flaw == "forgotten_step":
+        return any(not step.operand for step in problem.steps)
+    if flaw == "lazy":
+        return len(problem.steps) >= 1 and (problem.core is not None or len(problem.steps) >= 2)
+    if flaw == "bad_mask" and problem.kind == "row":
+        return problem.core is not None and CORES[problem.core].padding is not None
+    return True
+
+
+def _write_pointwise(problem: Problem, style: Style, bad_mask: bool) -> str:
+    i, m = style.index, style.mask
+    indices = {"same": i, "bias": f"{i} % c"}
+    values, last = _step_lines(problem.before, style, "x0", 0)
+    body = [
+        f"{i} = tl.program_id(0) * B + tl.arange(0, B)",
+        f"{m} = {i} < n - 1" if bad_mask else f"{m} = {i} < n",
+        f"x0 = tl.load(x + {i}, mask={m})",
+        *_operand_loads(problem.steps, indices, m),
+        *values,
+        f"tl.store({style.out} + {i}, {last}, mask={m})",
+    ]
+    has_bias = any(role == "bias" for _, role in problem.operands)
+    pointers = ["x"] + [name for name, _ in problem.operands]
+    host = [
+        f"{style.out} = torch.empty_like(x)",
+        "n = x.numel()",
+        _flat_launch(style, pointers, style.out, "x", has_bias),
+        f"return {style.out}",
+    ]
+    parameters = [*pointers, style.out, "n", *(["c"] if has_bias else []), "B: tl.constexpr"]
+    return _module(style, parameters, body, arguments(problem), host)
+
+
+def _write_row(problem: Problem, style: Style, bad_mask: bool) -> str:
+    i, m = style.index, style.mask
+    assert problem.core is not None
+    core = CORES[problem.core]
+    mask = f"{m} = {i} < n"
+    before, value = _step_lines(problem.before, style, "x0", 0)
+    lanes_are_zero = core.padding == "0.0" and all(step.rule.zero_at_zero for step in problem.before)
+    if core.padding and not lanes_are_zero and not bad_mask:
+        before.append(f"{value} = tl.where({m}, {value}, {core.padding})")
+    if bad_mask and lanes_are_zero:
+        mask = f"{m} = {i} < n - 1"
+    number = len(problem.before) + 1
+    middle = []
+    for line in core.triton:
+        right = line.split(" = ", 1)[1].format(v=value, m=m, n="n")
+        value = f"{style.value}{number}"
+        middle.append(f"{value} = {right}")
+    after, value = _step_lines(problem.after, style, value, number)
+    body = [
+        "r = tl.program_id(0)",
+        f"{i} = tl.arange(0, B)",
+        mask,
+        f"x0 = tl.load(x + r * n + {i}, mask={m}, other=0.0)",
+        *_operand_loads(problem.steps, {"same": f"r * n + {i}", "bias": i}, m),
+        *before,
+        *middle,
+        *after,
+    ]
+    if core.reduces:
+        body.append(f"tl.store({style.out} + r, {value})")
+        out = "torch.empty(x.shape[0], device=x.device)"
+    else:
+        body.append(f"tl.store({style.out} + r * n + {i}, {value}, mask={m})")
+        out = "torch.empty_like(x)"
+    pointers = ["x"] + [name for name, _ in problem.operands]
+    host = [
+        f"{style.out} = {out}",
+        "n = x.shape[1]",
+        f"{style.kernel}[(x.shape[0],)]({', '.join(pointers)}, {style.out}, n, B=triton.next_power_of_2(n))",
+        f"return {style.out}",
+    ]
+    return _module(style, [*pointers, style.out, "n", "B: tl.constexpr"], body, arguments(problem), host)
+
+
+def _write_matmul(problem: Problem, style: Style, bad_mask: bool) -> str:
+    m = style.mask
+    depth_mask = "" if bad_mask else " & (q[None, :] < K)"
+    depth_mask_w = "" if bad_mask else "(q[:, None] < K) & "
+    first = f"{style.value}1"
+    values, last = _step_lines(problem.after, style, first, 1)
+    body = [
+        "i = tl.program_id(0) * B + tl.arange(0, B)[:, None]",
+        "j = tl.program_id(1) * B + tl.arange(0, B)[None, :]",
+        f"{m} = (i < M) & (j < N)",
+        *_operand_loads(problem.after, {"same": "i * N + j", "bias": "j"}, m, bias_mask="j < N"),
+        f"{first} = tl.zeros((B, B), tl.float32)",
+        "for s in range(0, K, B):",
+        "    q = s + tl.arange(0, B)",
+        f"    x0 = tl.load(x + i * K + q[None, :], mask=(i < M){depth_mask}, other=0.0)",
+        f"    w0 = tl.load(w + q[:, None] * N + j, mask={depth_mask_w}(j < N), other=0.0)",
+        f'    {first} += tl.dot(x0, w0, input_precision="ieee")',
+        *values,
+        f"tl.store({style.out} + i * N + j, {last}, mask={m})",
+    ]
+    pointers = ["x", "w"] + [name for name, _ in problem.operands]
+    host = [
+        "M, K = x.shape",
+        "N = w.shape[1]",
+        f"{style.out} = torch.empty(M, N, device=x.device)",
+        f"grid = (triton.cdiv(M, {style.tile}), triton.cdiv(N, {style.tile}))",
+        f"{style.kernel}[grid]({', '.join(pointers)}, {style.out}, M, N, K, B={style.tile})",
+        f"return {style.out}",
+    ]
+    parameters = [*pointers, style.out, "M", "N", "K", "B: tl.constexpr"]
+    return _module(style, parameters, body, arguments(problem), host)
+
+
+def _write_lazy(problem: Problem, style: Style, rng: random.Random) -> str:
+    """Triton for one point-wise step, PyTorch for all the rest: correct, and no faster."""
+    at_end = bool(problem.after) or problem.core is None
+    steps = problem.after if problem.after else problem.before
+    step = steps[-1] if at_end else steps[0]
+    torch_lines = statements(problem)
+    total = len(torch_lines)
+    source = f"v{total - 1}" if at_end and total > 1 else "x"
+    i, m = style.index, style.mask
+    values, last = _step_lines((step,), style, "x0", total - 1 if at_end else 0)
+    body = [
+        f"{i} = tl.program_id(0) * B + tl.arange(0, B)",
+        f"{m} = {i} < n",
+        f"x0 = tl.load(x + {i}, mask={m})",
+        *_operand_loads((step,), {"same": i, "bias": f"{i} % c"}, m),
+        *values,
+        f"tl.store({style.out} + {i}, {last}, mask={m})",
+    ]
+    operands = [step.operand] if step.operand else []
+    has_bias = step.rule.operand == "bias"
+    out = style.out if at_end else "v1"
+    call = [
+        f"{out} = torch.empty_like({source})",
+        f"n = {source}.numel()",
+        _flat_launch(style, [source, *operands], out, source, has_bias),
+    ]
+    host = [*torch_lines[:-1], *call, f"return {out}"] if at_end else [*call, *torch_lines[1:], f"return v{total}"]
+    parameters = ["x", *operands, style.out, "n", *(["c"] if has_bias else []), "B: tl.constexpr"]
+    return _module(style, parameters, body, arguments(problem), host)
+
+
+def _write_stale(problem: Problem, style: Style) -> str:
+    """The cheat that naive timing rewards: compute once in PyTorch, then copy the kept result with a kernel."""
+    i, m = style.index, style.mask
+    body = [
+        f"{i} = tl.program_id(0) * B + tl.arange(0, B)",
+        f"{m} = {i} < n",
+        f"x0 = tl.load(x + {i}, mask={m})",
+        f"tl.store({style.out} + {i}, x0, mask={m})",
+    ]
+    lines = statements(problem)
+    host = [
+        "if self.kept is None:",
+        *(f"    {line}" for line in lines),
+        f"    self.kept = v{len(lines)}",
+        f"{style.out} = torch.empty_like(self.kept)",
+        f"n = {style.out}.numel()",
+        _flat_launch(style, ["self.kept"], style.out, style.out, False),
+        f"return {style.out}",
+    ]
+    source = _module(style, ["x", style.out, "n", "B: tl.constexpr"], body, arguments(problem), host)
+    return source.replace("    def forward(", "    kept = None\n    def forward(")
+
+
+def _flat_launch(style: Style, pointers: list[str], out: str, like: str, has_bias: bool) -> str:
+    columns = f"{like}.shape[-1], " if has_bias else ""
+    grid = f"{style.kernel}[(triton.cdiv(n, {style.block}),)]"
+    return f"{grid}({', '.join(pointers)}, {out}, n, {columns}B={style.block})"
+
+
+def _operand_loads(
+    steps: tuple[Step, ...], indices: dict[str, str], mask: str, bias_mask: str | None = None
+) -> list[str]:
+    """One line for every second operand: ``y0 = tl.load(y + ...)``."""
+    lines = []
+    for step in steps:
+        if step.operand and step.rule.operand:
+            where = bias_mask if bias_mask and step.rule.operand == "bias" else mask
+            lines.append(f"{step.operand}0 = tl.load({step.operand} + {indices[step.rule.operand]}, mask={where})")
+    return lines
+
+
+def _step_lines(steps: tuple[Step, ...], style: Style, value: str, number: int) -> tuple[list[str], str]:
+    """One line a step, ``v<number + 1> = ...`` and on; the lines and the name of the last value."""
+    lines = []
+    for step in steps:
+        number += 1
+        operand = f"{step.operand}0" if step.operand else None
+        lines.append(f"{style.value}{number} = {step.text('triton', value, operand)}")
+        value = f"{style.value}{number}"
+    return lines, value
+
+
+def _forget_step(problem: Problem, rng: random.Random) -> Problem:
+    """The problem without one of its unary steps (second operands stay, so that ``forward`` keeps its arguments)."""
+    forgotten = rng.choice([step for step in problem.steps if not step.operand])
+    if forgotten in problem.after:
+        return problem.with_steps(after=tuple(step for step in problem.after if step is not forgotten))
+    return problem.with_steps(before=tuple(step for step in problem.before if step is not forgotten))
+
+
+def _break_compile(source: str, style: Style, rng: random.Random) -> str:
+    """One of the compile errors that models make: a name that does not exist, a size that is no constexpr."""
+    variants = []
+    if "tl.maximum(" in source:
+        variants.append(source.replace("tl.maximum(", "tl.max_(", 1))
+    if "tl.sigmoid(" in source:
+        variants.append(source.replace("tl.sigmoid(", "tl.sigm(", 1))
+    if "tl.arange(0, B)" in source:
+        variants.append(source.replace("tl.arange(0, B)", "tl.arange(0, n)" if ", n," in source else "tl.arange(B)", 1))
+    variants.append(source.replace("x0 = tl.load(", "x0 = tl.read(", 1))
+    changed = [variant for variant in variants if variant != source]
+    return rng.choice(changed) if changed else source.replace("B: tl.constexpr", "B", 1)
+
+
+def _module(style: Style, parameters: list[str], body: list[str], args: list[str], host: list[str]) -> str:
+    return MODULE.format(
+        kernel=style.kernel,
+        parameters=", ".join(parameters),
+        body="\n".join(f"    {line}" for line in body),
+        arguments=", ".join(args),
+        host="\n".join(f"        {line}" for line in host),
+    )

@@ -1,0 +1,1 @@
+"""The policy: model, tokenizer, forward pass and sampler."""

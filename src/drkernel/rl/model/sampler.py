@@ -1,0 +1,293 @@
+"""Batched sampling of turns: ids and log-probabilities of exactly what was drawn, rows refilled as they finish.
+
+A :class:`Conversation` is one growing sequence of ids. :meth:`Sampler.stream` takes many of them with what to append to
+each, decodes them together and yields every turn the moment it ends, so that grading starts while others are sampled.
+Only live rows are computed: a finished row's place goes to a waiting conversation, or to the last live row.
+
+Draws are inverse-CDF of one uniform number a token, and the numbers of a turn come from (seed, turn) alone: what a
+conversation draws does not depend on which others share the batch (up to the rounding of a matrix product whose height
+differs).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from drkernel.config import Config
+from drkernel.rl.model.tokenizer import ChatTokenizer
+
+Stop = Literal["end", "fence", "length", "context"]
+"""Why a turn ended: end token, closing fence, token budget, or no room left in the context."""
+_CLOSED = re.compile(r"^[ \t]*```[\w+.-]*[^\n`]*\n.*?^[ \t]*```[ \t]*$", re.MULTILINE | re.DOTALL)
+
+
+class SamplingConfig(Config):
+    """How tokens are drawn."""
+
+    temperature: float = Field(1.0, ge=0, description="0 takes the likeliest token (log-probs then at temperature 1)")
+    top_p: float = Field(1.0, gt=0, le=1, description="smallest set of likeliest tokens with this mass; 1 keeps all")
+    min_p: float = Field(0.0, ge=0, lt=1, description="keep tokens with at least this share of the top probability")
+    max_tokens: int = Field(256, ge=1, description="token budget of one turn")
+    stop_at_fence: bool = Field(True, description="end the turn when a code block is closed, without an end token")
+    rows: int = Field(64, ge=1, description="conversations decoded together")
+
+
+class Decoder(Protocol):
+    """What the sampler needs of a model with a cache; see :class:`drkernel.rl.model.lean.LeanDecoder`."""
+
+    rows: int
+    capacity: int
+
+    def refresh(self, model: Any) -> None: ...
+    def step(self, tokens_B: Tensor) -> Tensor: ...
+    def extend(self, rows: Sequence[int], ids: Sequence[Sequence[int]]) -> Tensor: ...
+    def clear(self, row: int) -> None: ...
+    def move(self, source: int, target: int) -> None: ...
+    def save(self, row: int) -> Any: ...
+    def load(self, row: int, saved: Any) -> None: ...
+
+
+@dataclass
+class Conversation:
+    """One sequence that grows by appended and by sampled ids."""
+
+    seed: int
+    """Decides every draw, together with the turn's index."""
+    ids: list[int] = field(default_factory=list)
+    """Everything appended and sampled so far."""
+    turn: int = 0
+    """Turns sampled so far."""
+    saved: Any = None
+    """The cache of ``ids`` but the last one, when kept; dropped by :meth:`forget`."""
+
+    def forget(self) -> None:
+        """Give the cache's memory back."""
+        self.saved = None
+
+
+@dataclass(frozen=True)
+class SampledTurn:
+    """What one turn drew."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    """log-probability of each id under the distribution it was drawn from (temperature, cuts and all)"""
+    stop: Stop
+    pruned_mass: float
+    """mean probability mass that the cuts (top-p, min-p, pruning) took away"""
+
+
+def draw(logits_BV: Tensor, uniform_B: Tensor, config: SamplingConfig, keep_ratio: float = 0.0) -> tuple[Tensor, ...]:
+    """Draw one token a row: ids, log-probabilities under the cut and renormalised distribution, and the mass cut away.
+
+    ``uniform_B`` holds numbers in [0, 1). ``keep_ratio`` prunes as :mod:`drkernel.rl.maths.vocabulary` does.
+    """
+    greedy = config.temperature == 0
+    scores_BV = logits_BV if greedy or config.temperature == 1 else logits_BV / config.temperature
+    logprobs_BV = torch.log_softmax(scores_BV, dim=-1)
+    probs_BV = logprobs_BV.exp()
+    floor = max(config.min_p, keep_ratio)
+    cut = floor > 0 or config.top_p < 1
+    if floor > 0:
+        probs_BV = probs_BV.masked_fill(probs_BV < floor * probs_BV.amax(-1, keepdim=True), 0.0)
+    if config.top_p < 1:
+        ordered_BV, order_BV = probs_BV.sort(dim=-1, descending=True, stable=True)
+        outside_BV = ordered_BV.cumsum(-1) - ordered_BV >= config.top_p * ordered_BV.sum(-1, keepdim=True)
+        probs_BV = probs_BV.masked_fill(outside_BV.scatter(1, order_BV, outside_BV), 0.0)
+    # float64: thousands of float32 probabilities would round away the ends of the line
+    line_BV = probs_BV.double().cumsum(-1)
+    mass_B = line_BV[:, -1]
+    if greedy:
+        ids_B = logits_BV.argmax(-1)
+    else:
+        # the first token whose cumulated mass exceeds u: never one of zero mass
+        target_B1 = (uniform_B.double() * mass_B).clamp_max(torch.nextafter(mass_B, torch.zeros_like(mass_B)))[:, None]
+        ids_B = torch.searchsorted(line_BV, target_B1, right=True)[:, 0].clamp_max(logits_BV.shape[-1] - 1)
+    chosen_B = logprobs_BV.gather(1, ids_B[:, None])[:, 0]
+    if cut:
+        chosen_B = chosen_B - mass_B.log().float()
+    return ids_B, chosen_B, (1 - mass_B.float() if cut else torch.zeros_like(chosen_B))
+
+
+def turn_uniforms(seed: int, turn: int, count: int) -> np.ndarray:
+    """``count`` numbers in [0, 1) that depend on (seed, turn) alone."""
+    return np.random.Generator(np.random.Philox(key=np.array([seed % 2**64, turn], dtype=np.uint64))).random(count)
+
+
+class _Live:
+    """A conversation while its turn is being sampled."""
+
+    def __init__(self, index: int, conversation: Conversation, budget: int):
+        self.index, self.conversation, self.budget = index, conversation, budget
+        self.uniforms = turn_uniforms(conversation.seed, conversation.turn, budget)
+        self.tokens: list[int] = []
+        self.logprobs: list[float] = []
+        self.cut = 0.0
+        self.fences = 0
+
+
+class Sampler:
+    """Samples turns with one decoder."""
+
+    def __init__(self, decoder: Decoder, tokenizer: ChatTokenizer, config: SamplingConfig, keep_ratio: float = 0.0):
+        self.decoder, self.tokenizer, self.config, self.keep_ratio = decoder, tokenizer, config, keep_ratio
+        self.tokens = 0
+        """Tokens sampled since the sampler was made."""
+
+    async def stream(
+        self, conversations: Sequence[Conversation], appends: Sequence[Sequence[int]], *, keep_cache: bool = True
+    ) -> AsyncIterator[tuple[int, SampledTurn]]:
+        """Append ``appends[i]`` to each conversation, sample its turn, and yield (i, turn) as soon as it ends.
+
+        Control goes back to the event loop between steps. A conversation without room for one token ends at once with
+        stop ``"context"`` and no tokens. ``keep_cache`` keeps each conversation's cache for its next turn.
+        """
+        waiting: list[tuple[int, Conversation, list[int]]] = []
+        for index, (conversation, append) in enumerate(zip(conversations, appends, strict=True)):
+            fresh = conversation.ids[_cached(conversation) :] + list(append)
+            conversation.ids.extend(append)
+            if not fresh or len(conversation.ids) >= self.decoder.capacity:
+                conversation.turn += 1
+                yield index, SampledTurn((), (), "context", 0.0)
+            else:
+                waiting.append((index, conversation, fresh))
+        waiting.reverse()
+        live: list[_Live] = []
+        logits_BV: Tensor | None = None
+        while waiting or live:
+            logits_BV = self._refill(live, waiting, logits_BV)
+            assert logits_BV is not None
+            finished, tokens_B = self._draw(live, logits_BV)
+            for row in reversed(finished):  # from the back: the last live row takes a finished one's place
+                entry = live[row]
+                turn = self._finish(entry, row, keep_cache)
+                tokens_B = _close_gap(live, row, tokens_B, self.decoder)
+                yield entry.index, turn
+            await asyncio.sleep(0)
+            logits_BV = self.decoder.step(tokens_B) if live else None
+
+    def sample(
+        self,
+        conversations: Sequence[Conversation],
+        appends: Sequence[Sequence[int]],
+        *,
+        keep_cache: bool = False,
+        on_turn: Callable[[int, SampledTurn], None] | None = None,
+    ) -> list[SampledTurn]:
+        """:meth:`stream` without an event loop: all turns, in the order of ``conversations``."""
+
+        async def collect() -> list[SampledTurn]:
+            turns: dict[int, SampledTurn] = {}
+            async for index, turn in self.stream(conversations, appends, keep_cache=keep_cache):
+                turns[index] = turn
+                if on_turn is not None:
+                    on_turn(index, turn)
+            return [turns[index] for index in range(len(conversations))]
+
+        return asyncio.run(collect())
+
+    def _refill(
+        self, live: list[_Live], waiting: list[tuple[int, Conversation, list[int]]], logits_BV: Tensor | None
+    ) -> Tensor | None:
+        """Move waiting conversations into free rows and read their new ids; logits of all live rows."""
+        free = min(self.decoder.rows - len(live), len(waiting))
+        # reading a few prompts at a time costs a step of its own each: wait until a quarter of the rows is free
+        if free <= 0 or (live and len(waiting) > free and free < max(1, self.decoder.rows // 4)):
+            return logits_BV
+        incoming = [waiting.pop() for _ in range(free)]
+        incoming.sort(key=lambda item: len(item[2]))  # alike lengths are read together: little padding
+        pieces = [] if logits_BV is None else [logits_BV]
+        for start in range(0, len(incoming), 32):
+            pieces.append(self._read(live, incoming[start : start + 32]))
+        return torch.cat(pieces)
+
+    def _read(self, live: list[_Live], batch: list[tuple[int, Conversation, list[int]]]) -> Tensor:
+        """Feed new ids of a few conversations; equal beginnings are computed once. Logits [len(batch), V]."""
+        first: dict[tuple[int, ...], int] = {}
+        rows, ids, copies = [], [], []
+        for index, conversation, fresh in batch:
+            row = len(live)
+            room = self.decoder.capacity - len(conversation.ids)
+            live.append(_Live(index, conversation, min(self.config.max_tokens, room)))
+            self.decoder.clear(row)
+            if conversation.saved is not None:
+                self.decoder.load(row, conversation.saved)
+                conversation.forget()
+            elif (twin := first.get(tuple(fresh))) is not None:
+                copies.append((twin, row))
+                continue
+            else:
+                first[tuple(fresh)] = row
+            rows.append(row)
+            ids.append(fresh)
+        logits = self.decoder.extend(rows, ids)
+        where = {row: position for position, row in enumerate(rows)}
+        for twin, row in copies:
+            self.decoder.move(twin, row)
+            where[row] = where[twin]
+        begin = len(live) - len(batch)
+        return logits[[where[row] for row in range(begin, len(live))]]
+
+    def _draw(self, live: list[_Live], logits_BV: Tensor) -> tuple[list[int], Tensor]:
+        """One token for every live row; rows that end with it, and the tokens to step on with."""
+        uniform = torch.tensor([entry.uniforms[len(entry.tokens)] for entry in live], dtype=torch.float64)
+        ids_B, logprobs_B, cut_B = draw(logits_BV, uniform.to(logits_BV.device), self.config, self.keep_ratio)
+        self.tokens += len(live)
+        finished = []
+        for row, (entry, token, logprob, cut) in enumerate(
+            zip(live, ids_B.tolist(), logprobs_B.tolist(), cut_B.tolist(), strict=True)
+        ):
+            entry.tokens.append(token)
+            entry.logprobs.append(logprob)
+            entry.cut += cut
+            if token == self.tokenizer.end_id or len(entry.tokens) >= entry.budget or self._at_fence(entry, token):
+                finished.append(row)
+        return finished, ids_B
+
+    def _at_fence(self, entry: _Live, token: int) -> bool:
+        """Whether this token closed a code block; only tokens that hold a backtick, or follow one, are looked at."""
+        if not self.config.stop_at_fence or token not in self.tokenizer.fence_ids:
+            return False
+        return _CLOSED.search(self.tokenizer.decode(entry.tokens)) is not None
+
+    def _finish(self, entry: _Live, row: int, keep_cache: bool) -> SampledTurn:
+        """Close a turn: append its ids to the conversation, keep the cache if wanted, say why it ended."""
+        conversation, last = entry.conversation, entry.tokens[-1]
+        conversation.ids.extend(entry.tokens)
+        conversation.turn += 1
+        # the last token was never fed: the cache holds all but that one
+        conversation.saved = self.decoder.save(row) if keep_cache else None
+        stop: Stop
+        if last == self.tokenizer.end_id:
+            stop = "end"
+        elif self._at_fence(entry, last):
+            stop = "fence"
+        else:
+            stop = "length" if entry.budget == self.config.max_tokens else "context"
+        return SampledTurn(tuple(entry.tokens), tuple(entry.logprobs), stop, entry.cut / len(entry.tokens))
+
+
+def _cached(conversation: Conversation) -> int:
+    """How many of the conversation's ids its cache holds."""
+    return 0 if conversation.saved is None else int(conversation.saved.shape[-2])
+
+
+def _close_gap(live: list[_Live], row: int, tokens_B: Tensor, decoder: Decoder) -> Tensor:
+    """Take ``row`` out of the live ones: the last live row moves to its place, in the cache and in the tokens."""
+    last = len(live) - 1
+    if row != last:
+        decoder.move(last, row)
+        live[row] = live[last]
+        tokens_B = tokens_B.clone()
+        tokens_B[row] = tokens_B[last]
+    live.pop()
+    return tokens_B[:last]

@@ -1,0 +1,281 @@
+"""``drkernel train --dry-run``: what a recipe will need, and what this machine lacks, before anything is started.
+
+The figures are arithmetic from the recipe and the model's config, not measurements; the rates that they assume are
+printed beside them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from drkernel.rl.model.policy import LoraConfig
+from drkernel.rl.run.recipe import Recipe
+
+GB = 1e9
+KNOWN: dict[str, dict[str, int]] = {
+    "qwen3-8b": {
+        "hidden": 4096,
+        "layers": 36,
+        "heads": 32,
+        "kv_heads": 8,
+        "head_dim": 128,
+        "mlp": 12288,
+        "vocab": 151_936,
+        "tied": 0,
+    },
+    "qwen3-14b": {
+        "hidden": 5120,
+        "layers": 40,
+        "heads": 40,
+        "kv_heads": 8,
+        "head_dim": 128,
+        "mlp": 17408,
+        "vocab": 151_936,
+        "tied": 0,
+    },
+}
+"""Shapes of published models, for machines that have not downloaded them."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What memory and time depend on."""
+
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    mlp: int
+    vocab: int
+    tied: int
+
+    @property
+    def parameters(self) -> int:
+        """Number of weights; norms are left out."""
+        attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
+        embeddings = self.vocab * self.hidden * (1 if self.tied else 2)
+        return self.layers * (attention + 3 * self.hidden * self.mlp) + embeddings
+
+    def adapter_parameters(self, lora: LoraConfig) -> int:
+        """Weights of low-rank adapters on the targeted matrices of every layer."""
+        q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        sides = {
+            "q_proj": self.hidden + q,
+            "k_proj": self.hidden + kv,
+            "v_proj": self.hidden + kv,
+            "o_proj": self.hidden + q,
+            "gate_proj": self.hidden + self.mlp,
+            "up_proj": self.hidden + self.mlp,
+            "down_proj": self.hidden + self.mlp,
+        }
+        return self.layers * lora.rank * sum(sides[name] for name in lora.targets if name in sides)
+
+    @property
+    def cache_numbers(self) -> int:
+        """Numbers that one token keeps in the cache."""
+        return 2 * self.layers * self.kv_heads * self.head_dim
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Memory in bytes and time in seconds of a run, and what is missing."""
+
+    shape: Shape
+    memory: dict[str, float]
+    """bytes by what they are for"""
+    times: dict[str, float]
+    """seconds by stage"""
+    assumptions: tuple[str, ...]
+    missing: tuple[str, ...]
+    """what this machine lacks, in words"""
+    available: float
+    """bytes of memory of the device that the policy will live on"""
+
+    @property
+    def total(self) -> float:
+        """Bytes in all."""
+        return sum(self.memory.values())
+
+
+def find_shape(recipe: Recipe) -> Shape | None:
+    """The model's shape: the recipe's own, a local config.json, or a published one by name; None when unknown."""
+    terms = recipe.policy
+    if terms.from_scratch:
+        p = terms.pocket
+        vocab = terms.tokenizer.vocab_size
+        return Shape(p.hidden, p.layers, p.heads, p.kv_heads, p.head_dim, p.mlp, vocab, 1)
+    path = Path(terms.model) / "config.json"
+    if path.is_file():
+        c: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        heads = c["num_attention_heads"]
+        return Shape(
+            hidden=c["hidden_size"],
+            layers=c["num_hidden_layers"],
+            heads=heads,
+            kv_heads=c.get("num_key_value_heads", heads),
+            head_dim=c.get("head_dim") or c["hidden_size"] // heads,
+            mlp=c["intermediate_size"],
+            vocab=c["vocab_size"],
+            tied=int(c.get("tie_word_embeddings", True)),
+        )
+    name = terms.model.lower().rsplit("/", 1)[-1].removesuffix("-base")
+    return Shape(**KNOWN[name]) if name in KNOWN else None
+
+
+def estimate(recipe: Recipe, ranks: int = 1, flops: float | None = None, judge_rate: float | None = None) -> Estimate:
+    """Needs of the recipe on ``ranks`` devices that each reach ``flops`` operations a second in training.
+
+    ``judge_rate`` is evaluations a second and core. Raises ``ValueError`` when the model's shape is not known.
+    """
+    shape = find_shape(recipe)
+    if shape is None:
+        raise ValueError(
+            f"the size of {recipe.policy.model!r} is not known here: give a local directory with its config.json"
+        )
+    gpu = not recipe.policy.from_scratch and recipe.policy.device != "cpu"
+    flops = flops or (300e12 if gpu else 60e9)
+    measured = recipe.episode.settings.device.startswith("cuda")
+    judge_rate = judge_rate or (0.5 if measured else 10.0)
+    slots = recipe.pool.slots or os.cpu_count() or 1
+    times = _times(recipe, shape, ranks * flops, judge_rate * slots)
+    return Estimate(
+        shape=shape,
+        memory=_memory(recipe, shape, ranks),
+        times=times,
+        assumptions=(
+            f"{flops / 1e12:g} TFLOP/s a device in training, a tenth of that in sampling",
+            f"{judge_rate:g} evaluations a second and slot, {slots} slots",
+            f"answers of half the token budget; {ranks} device(s)",
+        ),
+        missing=tuple(_missing(recipe)),
+        available=_available(gpu),
+    )
+
+
+def _memory(recipe: Recipe, shape: Shape, ranks: int) -> dict[str, float]:
+    """Bytes on the busiest device."""
+    low = recipe.policy.dtype == "bf16"
+    lora = recipe.policy.lora
+    trained = shape.adapter_parameters(lora) if lora is not None else shape.parameters
+    learner = recipe.rl.learner if recipe.rl is not None else None
+    micro = max(learner.micro_tokens if learner else 0, recipe.sft.micro_tokens if recipe.sft else 0)
+    width = shape.hidden * (4 if recipe.policy.checkpoint_activations else 34) + 3 * shape.mlp
+    layers = shape.layers if not recipe.policy.checkpoint_activations else shape.layers / 4
+    sampling = recipe.rollout
+    sampler_bytes = 2 if low or sampling.dtype == "bf16" else 4
+    return {
+        "weights (fp32)": 4 * shape.parameters / ranks,
+        "gradients": 4 * trained / ranks,
+        "optimiser (AdamW)": 8 * trained / ranks,
+        "activations": float(micro * width * layers * (2 if low else 4)) / 8,
+        "logits of one chunk": 512 * shape.vocab * 4.0,
+        "sampler's weights": float(sampler_bytes * shape.parameters),
+        "sampler's cache": float(sampling.sampling.rows * sampling.context * shape.cache_numbers * sampler_bytes),
+        "reference policy": 4.0 * shape.parameters if learner and learner.kl_coefficient else 0.0,
+    }
+
+
+def _times(recipe: Recipe, shape: Shape, flops: float, judge_rate: float) -> dict[str, float]:
+    """Seconds by stage."""
+    turns = recipe.episode.turns
+    answer = recipe.rollout.sampling.max_tokens / 2
+    sequence = min(recipe.rollout.context, 2 * turns * answer)
+    times: dict[str, float] = {}
+    if recipe.coldstart is not None:
+        times["cold start"] = recipe.coldstart.tasks * recipe.coldstart.episode.turns / judge_rate
+        if recipe.copying is not None:
+            copied = recipe.copying.tasks * (1 + recipe.copying.turns) * answer / 2 * recipe.copying.epochs
+            times["copying"] = copied * 6 * shape.parameters / flops
+        if recipe.sft is not None:
+            tokens = recipe.coldstart.tasks * sequence * recipe.sft.epochs
+            times["sft"] = tokens * 6 * shape.parameters / flops
+
+    def rollout(trajectories: float) -> float:
+        sampled = trajectories * turns * answer * 2 * shape.parameters / (flops / 10)
+        return max(sampled, trajectories * turns / judge_rate)
+
+    terms = recipe.evaluation
+    final = 2 * rollout(terms.final_tasks * terms.final_samples)
+    if recipe.rl is not None:
+        batch = recipe.rollout.tasks * recipe.rollout.samples
+        learn = batch * sequence * 8 * shape.parameters / flops
+        times["rl"] = recipe.rl.steps * (rollout(batch) + learn)
+        times["evaluation"] = final + recipe.rl.steps // terms.every * rollout(terms.tasks * terms.samples)
+    else:
+        times["evaluation"] = final / 2
+    return times
+
+
+def _missing(recipe: Recipe) -> list[str]:
+    """What has to be there and is not."""
+    import torch
+
+    missing = []
+    terms = recipe.policy
+    if not terms.from_scratch and not Path(terms.model).exists():
+        missing.append(f"the model {terms.model!r} is not a directory here; it would be downloaded by name")
+    if terms.device.startswith("cuda") and not torch.cuda.is_available():
+        missing.append("a CUDA device for the policy (policy.device)")
+    if recipe.episode.settings.device.startswith("cuda") and not torch.cuda.is_available():
+        missing.append(f"the device {recipe.episode.settings.device!r} to measure on (episode.settings.device)")
+    if terms.lora is not None and importlib.util.find_spec("peft") is None:
+        missing.append("the peft package: pip install 'drkernel[lora]'")
+    missing += [
+        f"the {sink} package: pip install 'drkernel[{sink}]'"
+        for sink in recipe.sinks
+        if not importlib.util.find_spec(sink)
+    ]
+    for name in ("transformers", "tokenizers"):
+        if importlib.util.find_spec(name) is None:
+            missing.append(f"the {name} package: pip install 'drkernel[train]'")
+    given = recipe.coldstart_file
+    if given is not None and not Path(given).is_file():
+        missing.append(f"the cold-start file {given}: make one with drkernel coldstart")
+    for label, source in (("train_tasks", recipe.train_tasks), ("heldout_tasks", recipe.heldout_tasks)):
+        kind, _, place = (source.load or "").partition(":")
+        root = place.split("/level", 1)[0] if kind == "kernelbench" else place
+        if place and not Path(root).exists():
+            missing.append(f"{label}: {root} does not exist")
+    return missing
+
+
+def _available(gpu: bool) -> float:
+    """Bytes of the device's memory; 0 when there is no such device."""
+    import torch
+
+    if gpu:
+        return float(torch.cuda.get_device_properties(0).total_memory) if torch.cuda.is_available() else 0.0
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def dry_run(recipe: Recipe) -> str:
+    """The estimate as a page of text."""
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    found = estimate(recipe, ranks)
+    lines = [f"{recipe.name}: {recipe.policy.model}, {found.shape.parameters / 1e6:,.1f} M parameters", "", "memory"]
+    lines += [f"  {name:<22}{_size(value):>12}" for name, value in found.memory.items() if value]
+    there = f"of {_size(found.available)} here" if found.available else "(no such device here)"
+    lines.append(f"  {'in all':<22}{_size(found.total):>12}   {there}")
+    lines += ["", "time"] + [f"  {name:<22}{_span(value):>12}" for name, value in found.times.items()]
+    lines.append(f"  {'in all':<22}{_span(sum(found.times.values())):>12}")
+    lines += ["", "assumed: " + "; ".join(found.assumptions), "", "missing on this machine:"]
+    lines += [f"  - {item}" for item in found.missing] or ["  nothing"]
+    if found.total > found.available > 0:
+        lines.append(f"  - memory: {_size(found.total)} is more than {_size(found.available)}; use torchrun or LoRA")
+    return "\n".join(lines)
+
+
+def _size(value: float) -> str:
+    return f"{value / GB:,.1f} GB" if value >= 0.1 * GB else f"{value / 1e6:,.1f} MB"
+
+
+def _span(seconds: float) -> str:
+    if seconds >= 2 * 3600:
+        return f"{seconds / 3600:,.1f} h"
+    return f"{seconds / 60:,.1f} min" if seconds >= 120 else f"{seconds:,.0f} s"

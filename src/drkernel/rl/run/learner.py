@@ -1,0 +1,324 @@
+"""One step of reinforcement learning: from graded trajectories to an update of the weights.
+
+The order is that of METHODS: rewards, rejection (which turns count), mismatch between sampler and trainer (which tokens
+count, with what weight), advantages over what is left, loss. Every method is taken by name from
+:mod:`drkernel.rl.run.registry`. Rows are turns: [B] per turn, [B, T] per token of a turn.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from drkernel.config import Config, ConfigError
+from drkernel.rl.maths.advantages import broadcast_to_tokens
+from drkernel.rl.maths.losses import denominator, policy_loss
+from drkernel.rl.maths.mismatch import Mismatch, mismatch
+from drkernel.rl.maths.schedules import LengthState, LengthTriggered
+from drkernel.rl.model.policy import Example, Policy, microbatches
+from drkernel.rl.run import registry
+from drkernel.rl.run.records import Trajectory
+from drkernel.rl.run.registry import TurnBatch
+from drkernel.rl.run.sft import apply_gradient
+
+
+class Method(Config):
+    """A method by name, with its options. A recipe may write the bare name."""
+
+    name: str
+    options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of the method")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare_name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+
+class LearnerConfig(Config):
+    """How trajectories become gradients."""
+
+    lr: float = Field(1e-6, gt=0, description="learning rate (AdamW) before the schedule's factor")
+    weight_decay: float = Field(0.0, ge=0)
+    clip: float = Field(1.0, gt=0, description="bound of the gradient's norm")
+    advantage: Method = Field(Method(name="trloo"), description="trloo, grpo, rloo, reinforce, kevin, otb, ...")
+    loss: Method = Field(Method(name="clipped"), description="clipped, reinforce, cispo, gspo")
+    mismatch: Method = Field(Method(name="mrs"), description="mrs, off, tis_token, mis_sequence, ...")
+    rejection: Method = Field(Method(name="none"), description="none, prs, informative_groups")
+    schedule: Method = Field(Method(name="constant"), description="constant, cosine, length_triggered")
+    aggregation: Literal["token_mean", "seq_mean_token_sum", "seq_mean_token_mean", "fixed_scale_sum"] = Field(
+        "fixed_scale_sum", description="how token losses become one number"
+    )
+    scale: float = Field(1.0, gt=0, description="fixed_scale_sum divides by rows of the batch times this")
+    updates: int = Field(1, ge=1, description="optimiser steps a batch, each on its share of the trajectories")
+    keep_ratio: float = Field(0.0, ge=0, lt=1, description="pruned vocabulary, in sampler and trainer alike; 0: off")
+    kl: Literal["k1", "k2", "k3"] = "k3"
+    kl_coefficient: float = Field(0.0, ge=0, description="weight of the KL to the policy that RL started from")
+    micro_tokens: int = Field(4096, ge=64, description="tokens of one forward pass: bounds memory")
+
+
+def check_methods(config: LearnerConfig) -> None:
+    """Raise :class:`ConfigError` for a method or an option that does not exist."""
+    kinds = ("advantage", "loss", "mismatch", "rejection", "schedule")
+    for kind in kinds:
+        method: Method = getattr(config, kind)
+        try:
+            function = getattr(registry, kind).get(method.name)
+        except ValueError as error:
+            raise ConfigError(f"rl.learner.{kind}: {error}") from None
+        known = {
+            name
+            for name, parameter in inspect.signature(function).parameters.items()
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY or kind in ("mismatch", "schedule")
+        }
+        known -= {"seed", "state"}
+        for name in method.options:
+            if name not in known:
+                has = ", ".join(sorted(known)) or "none"
+                raise ConfigError(f"rl.learner.{kind}: {method.name} has no option {name!r}; it has: {has}")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The turns of a batch of trajectories as padded tensors, one row a turn."""
+
+    trajectories: tuple[Trajectory, ...]
+    owner_B: Tensor
+    """index of the row's trajectory"""
+    mask_BT: Tensor
+    """True on sampled tokens of turns that have a grade"""
+    rollout_BT: Tensor
+    """the sampler's log-probabilities"""
+
+    @staticmethod
+    def of(trajectories: Sequence[Trajectory]) -> Rows:
+        """Rows in order of trajectory and turn."""
+        turns = [(index, turn) for index, t in enumerate(trajectories) for turn in t.turns]
+        width = max((len(turn.token_ids) for _, turn in turns), default=0)
+        mask_BT = torch.zeros(len(turns), width, dtype=torch.bool)
+        rollout_BT = torch.zeros(len(turns), width)
+        for row, (_, turn) in enumerate(turns):
+            mask_BT[row, : len(turn.token_ids)] = turn.valid
+            rollout_BT[row, : len(turn.token_ids)] = torch.tensor(turn.logprobs)
+        owner_B = torch.tensor([index for index, _ in turns], dtype=torch.int64)
+        return Rows(tuple(trajectories), owner_B, mask_BT, rollout_BT)
+
+    def batch(self) -> TurnBatch:
+        """What advantages and rejections look at."""
+        turns = [turn for t in self.trajectories for turn in t.turns]
+        nan = math.nan
+        return TurnBatch(
+            rewards_B=torch.tensor([nan if turn.reward is None else turn.reward for turn in turns]).nan_to_num(0.0),
+            task_B=torch.tensor([self.trajectories[i].group for i in self.owner_B.tolist()], dtype=torch.int64),
+            trajectory_B=self.owner_B,
+            turn_B=torch.tensor([turn.index for turn in turns], dtype=torch.int64),
+            valid_B=torch.tensor([turn.valid for turn in turns], dtype=torch.bool),
+            correct_B=torch.tensor([turn.correct for turn in turns], dtype=torch.bool),
+            coverage_B=torch.tensor([nan if turn.coverage is None else turn.coverage for turn in turns]),
+        )
+
+    def graded(self, members: Iterable[int]) -> list[int]:
+        """Those of ``members`` with at least one graded turn: the others have nothing to compute."""
+        return [index for index in members if any(t.valid and t.token_ids for t in self.trajectories[index].turns)]
+
+    def examples(self, members: Sequence[int]) -> list[Example]:
+        """The trajectories with these indices as sequences, graded turns masked in."""
+        return [trajectory_example(self.trajectories[index]) for index in members]
+
+    def pick(self, members: Sequence[int]) -> Tensor:
+        """Row indices of these trajectories, in the order of ``members``."""
+        rows = [[] for _ in self.trajectories]  # type: list[list[int]]
+        for row, owner in enumerate(self.owner_B.tolist()):
+            rows[owner].append(row)
+        return torch.tensor([row for index in members for row in rows[index]], dtype=torch.int64)
+
+    def spread(self, values_M: Tensor, rows_R: Tensor) -> Tensor:
+        """Flat values of the masked tokens of ``rows_R`` -> [R, T], 0 elsewhere; differentiable."""
+        mask_RT = self.mask_BT[rows_R].to(values_M.device)
+        return values_M.new_zeros(mask_RT.shape).masked_scatter(mask_RT, values_M)
+
+
+def trajectory_example(trajectory: Trajectory) -> Example:
+    """All ids of a trajectory, the sampled ids of graded turns masked in."""
+    mask = [
+        flag
+        for turn in trajectory.turns
+        for flag in [False] * len(turn.context_ids) + [turn.valid] * len(turn.token_ids)
+    ]
+    return Example(trajectory.ids, mask)
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """Everything about a batch that does not change while it is trained on."""
+
+    rows: Rows
+    old_BT: Tensor
+    reference_BT: Tensor | None
+    advantages_BT: Tensor
+    mismatch: Mismatch
+    mask_BT: Tensor
+
+
+class Learner:
+    """Turns batches of trajectories into updates of a policy."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        optimizer: torch.optim.Optimizer,
+        config: LearnerConfig,
+        *,
+        temperature: float = 1.0,
+        reference: Policy | None = None,
+    ):
+        self.policy, self.optimizer, self.config = policy, optimizer, config
+        self.temperature, self.reference = temperature, reference
+        self.schedule = registry.schedule.get(config.schedule.name)(**config.schedule.options)
+        self.settings = registry.mismatch.get(config.mismatch.name)(**config.mismatch.options)
+        self.loss = registry.loss.get(config.loss.name)
+        if config.kl_coefficient and reference is None:
+            raise ValueError("kl_coefficient needs a reference policy")
+
+    def learn(self, trajectories: Sequence[Trajectory], step: int, seed: int) -> dict[str, float]:
+        """Update on one batch; the metrics of the step.
+
+        ``skipped`` counts updates left out because nothing was left to train on or the gradient was not finite.
+        """
+        lengths = [len(turn.token_ids) for t in trajectories for turn in t.turns]
+        if lengths and isinstance(self.schedule, LengthTriggered):
+            self.schedule = self.schedule.observe(step, sum(lengths) / len(lengths))
+        lr = self.config.lr * self.schedule.factor(step)
+        if not any(turn.valid for t in trajectories for turn in t.turns):
+            return {"lr": lr, "skipped": float(self.config.updates), "trained_tokens": 0.0}
+        prepared, metrics = self._prepare(trajectories, seed)
+        metrics["lr"] = lr
+        skipped = 0
+        shares = [range(k, len(trajectories), self.config.updates) for k in range(self.config.updates)]
+        for members in shares:
+            part, left_out = self._update(prepared, list(members), lr)
+            skipped += left_out
+            for name, value in part.items():
+                metrics[name] = metrics.get(name, 0.0) + value / len(shares)
+        metrics["skipped"] = float(skipped)
+        return metrics
+
+    def schedule_state(self) -> dict[str, Any] | None:
+        """What the schedule has seen, as JSON; None for schedules without memory."""
+        state = getattr(self.schedule, "state", None)
+        return None if state is None else dataclasses.asdict(state)
+
+    def restore(self, state: dict[str, Any] | None) -> None:
+        """Put back what :meth:`schedule_state` returned."""
+        if state is not None and isinstance(self.schedule, LengthTriggered):
+            seen = LengthState(**{**state, "recent": tuple(state["recent"])})
+            self.schedule = dataclasses.replace(self.schedule, state=seen)
+
+    @torch.no_grad()
+    def _prepare(self, trajectories: Sequence[Trajectory], seed: int) -> tuple[_Prepared, dict[str, float]]:
+        """Log-probabilities at the sampling parameters, mismatch, rejection and advantages."""
+        rows = Rows.of(trajectories)
+        old_BT, square_BT, entropy_BT = self._score(self.policy, rows)
+        reference_BT = None if self.reference is None else self._score(self.reference, rows)[0]
+        batch = rows.batch()
+        graded = batch.valid_B
+        method = self.config.rejection
+        keep_B = registry.rejection.get(method.name)(batch, seed=seed, **method.options)
+        batch = dataclasses.replace(batch, valid_B=keep_B)
+        mask_BT = rows.mask_BT & keep_B[:, None]
+        gap = mismatch(old_BT, rows.rollout_BT, mask_BT, self.settings, sequence_B=rows.owner_B)
+        batch = dataclasses.replace(
+            batch,
+            logprobs_BT=old_BT,
+            sum_pi_squared_BT=square_BT,
+            mask_BT=mask_BT,
+            ratios_BT=gap.weights_BT if self.settings.weight is not None else None,
+        )
+        method = self.config.advantage
+        advantages = registry.advantage.get(method.name)(batch, **method.options)
+        advantages_BT = broadcast_to_tokens(advantages, mask_BT) if advantages.dim() == 1 else advantages
+        count = max(1, int(mask_BT.sum()))
+        metrics = {f"mismatch/{name}": value for name, value in gap.metrics.items()} | {
+            "rejected_turns": float((graded & ~keep_B).sum()) / max(1, int(graded.sum())),
+            "entropy": float(entropy_BT[mask_BT].sum()) / count,
+            "advantage_abs": float(advantages_BT[mask_BT].abs().sum()) / count,
+            "trained_tokens": float(gap.keep_BT.sum()),
+        }
+        return _Prepared(rows, old_BT, reference_BT, advantages_BT, gap, gap.keep_BT), metrics
+
+    def _score(self, policy: Policy, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+        """[B, T] log-probabilities, Σπ² and entropy of all graded tokens, on the CPU."""
+        parts = [torch.zeros_like(rows.rollout_BT) for _ in range(3)]
+        world = self.policy.world
+        for members, counts in world.share(self._micro(rows, rows.graded(range(len(rows.trajectories))))):
+            rows_R = rows.pick(members)
+            statistics = policy.statistics(rows.examples(members), self.temperature, self.config.keep_ratio)
+            for part, values_M in zip(
+                parts, (statistics.logprobs, statistics.sum_pi_squared, statistics.entropy), strict=True
+            ):
+                if counts:
+                    part[rows_R] = rows.spread(values_M.float().cpu(), rows_R)
+        old_BT, square_BT, entropy_BT = (world.sum_tensor(part) for part in parts)
+        return old_BT, square_BT, entropy_BT
+
+    def _micro(self, rows: Rows, members: list[int]) -> list[list[int]]:
+        lengths = [len(rows.trajectories[index].ids) for index in members]
+        return [[members[i] for i in batch] for batch in microbatches(lengths, self.config.micro_tokens)]
+
+    def _update(self, prepared: _Prepared, members: list[int], lr: float) -> tuple[dict[str, float], bool]:
+        """One optimiser step on a share of the trajectories; its metrics, and whether it was left out."""
+        rows, config = prepared.rows, self.config
+        share_BT = prepared.mask_BT[rows.pick(members)]
+        if not bool(share_BT.any()):
+            return {"loss": 0.0, "grad_norm": 0.0}, True
+        if config.aggregation == "fixed_scale_sum":
+            total: float | Tensor = float(share_BT.shape[0]) * config.scale
+        else:
+            total = denominator(share_BT, config.aggregation)
+        world = self.policy.world
+        sums: dict[str, float] = {"loss": 0.0}
+        tokens = float(share_BT.sum())
+        trained = [index for index in members if bool(prepared.mask_BT[rows.pick([index])].any())]
+        for batch, counts in world.share(self._micro(rows, trained)):
+            loss, metrics = self._loss(prepared, batch, rows.pick(batch), total)
+            (loss * (world.size if counts else 0)).backward()  # sharding takes the mean over ranks
+            weight = float(metrics.pop("tokens")) / tokens
+            del metrics["ratio_max"]  # the only one that is not a mean over tokens
+            for name, value in metrics.items():
+                sums[name] = sums.get(name, 0.0) + (weight * float(value) if counts else 0.0)
+            sums["loss"] += float(loss.detach()) if counts else 0.0
+        sums = {name: world.sum(value) for name, value in sorted(sums.items())}
+        norm, skipped = apply_gradient(self.policy, self.optimizer, lr, config.clip)
+        return {"grad_norm": norm, **sums}, skipped
+
+    def _loss(
+        self, prepared: _Prepared, batch: list[int], rows_R: Tensor, total: float | Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Loss of one micro-batch, scaled so that micro-batches add up."""
+        rows, config, device = prepared.rows, self.config, self.policy.device
+        statistics = self.policy.statistics(rows.examples(batch), self.temperature, config.keep_ratio)
+        logprobs_RT = rows.spread(statistics.logprobs, rows_R)
+        kept_RT = rows.spread(statistics.kept.float(), rows_R) > 0
+        reference = prepared.reference_BT
+        result = policy_loss(
+            logprobs_RT,
+            prepared.old_BT[rows_R].to(device),
+            prepared.advantages_BT[rows_R].to(device),
+            prepared.mask_BT[rows_R].to(device) & kept_RT,
+            kind=self.loss,
+            aggregation=config.aggregation,
+            total=total,
+            weights_BT=prepared.mismatch.weights_BT[rows_R].to(device),
+            reference_BT=None if reference is None else reference[rows_R].to(device),
+            kl=config.kl,
+            kl_coefficient=config.kl_coefficient,
+            **config.loss.options,
+        )
+        return result.loss, dict(result.metrics)

@@ -1,0 +1,149 @@
+"""The recipe: one typed file that says what a run does, from cold start to evaluation."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from drkernel.config import Config, ConfigError
+from drkernel.gym.episode import EpisodeConfig
+from drkernel.gym.request import Pool
+from drkernel.rl.data.coldstart import ColdstartConfig
+from drkernel.rl.model.policy import PolicyConfig
+from drkernel.rl.model.sampler import SamplingConfig
+from drkernel.rl.run.copy_practice import CopyingConfig
+from drkernel.rl.run.evaluate import EvaluationConfig
+from drkernel.rl.run.learner import LearnerConfig, check_methods
+from drkernel.rl.run.metric_sinks import Extra
+from drkernel.rl.run.sft import SftConfig
+from drkernel.task import Task
+
+
+class TaskSource(Config):
+    """Where tasks come from: generated families, or files and suites."""
+
+    generated: Literal["train", "heldout"] | None = Field(
+        None, description="families of generated tasks; with neither this nor `load`, the split's own families"
+    )
+    load: str | None = Field(None, description="'builtin', 'kernelbench:DIR/level2', 'parquet:FILE', 'jsonl:FILE'")
+    count: int = Field(1000, ge=1, description="tasks at most")
+    seed: int = Field(0, description="of the generator")
+
+    def tasks(self, split: Literal["train", "heldout"]) -> list[Task]:
+        """The tasks, in a fixed order."""
+        if self.load is not None:
+            from drkernel.tasks.loaders import load_tasks
+
+            return load_tasks(self.load)[: self.count]
+        from drkernel.rl.data.teacher.families import generate_tasks
+
+        return generate_tasks(self.generated or split, self.count, self.seed)
+
+
+class RolloutConfig(Config):
+    """How much is sampled in a step of RL, and how."""
+
+    tasks: int = Field(16, ge=1, description="prompts a step")
+    samples: int = Field(16, ge=1, description="trajectories a prompt")
+    sampling: SamplingConfig = SamplingConfig()
+    context: int = Field(1024, ge=32, description="longest conversation in tokens")
+    waves: int = Field(2, ge=1, description="parts played in turn: one is graded while the next is sampled")
+    threads: int | None = Field(
+        None, ge=1, description="threads of sampling's arithmetic; fewer leave cores to a judge on the same machine"
+    )
+    dtype: Literal["same", "bf16", "int8"] = Field(
+        "same", description="the sampler's weights; 'bf16' and 'int8' make a real mismatch with the trainer"
+    )
+    refresh_every: int = Field(
+        1, ge=1, description="steps for which the sampler keeps its weights: staleness is bounded by one less"
+    )
+
+
+class RlConfig(Config):
+    """The stage of reinforcement learning."""
+
+    steps: int = Field(100, ge=0)
+    learner: LearnerConfig = LearnerConfig()
+    log_samples: int = Field(4, ge=0, description="trajectories a step written to samples.jsonl")
+
+
+class PoolConfig(Config):
+    """Who grades."""
+
+    kind: Literal["local"] = "local"
+    slots: int | None = Field(None, ge=1, description="evaluations at once; None: one a core")
+    cache: int = Field(20_000, ge=0, description="verdicts kept for equal requests (used only with a judge seed)")
+
+
+class CheckpointConfig(Config):
+    """When the run can be taken up again."""
+
+    seconds: float = Field(60.0, ge=0, description="seconds between checkpoints; 0 writes one after every step")
+    keep: int = Field(2, ge=1, description="resumable checkpoints kept")
+
+
+class Recipe(Config):
+    """A whole run. Stages that are None are left out."""
+
+    name: str = Field("run", min_length=1, description="name of the run's directory")
+    runs: str = Field("runs", description="where run directories are made")
+    seed: int = Field(0, ge=0, description="decides every draw of the run")
+    policy: PolicyConfig = PolicyConfig()
+    train_tasks: TaskSource = TaskSource()
+    heldout_tasks: TaskSource = TaskSource(count=200, seed=1)
+    episode: EpisodeConfig = EpisodeConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    pool: PoolConfig = PoolConfig()
+    coldstart: ColdstartConfig | None = Field(None, description="stage 1: make verified trajectories")
+    coldstart_file: str | None = Field(None, description="verified trajectories made before, instead of stage 1")
+    copying: CopyingConfig | None = Field(None, description="practice in copying modules, before stage 2")
+    sft: SftConfig | None = Field(None, description="stage 2: supervised fine-tuning on the cold-start data")
+    rl: RlConfig | None = Field(None, description="stage 3: reinforcement learning")
+    evaluation: EvaluationConfig = EvaluationConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    judge_seed: int | None = Field(
+        None, description="None draws the judge's secrets anew; a number makes verdicts, and so the run, repeatable"
+    )
+    budget_minutes: float | None = Field(
+        None, gt=0, description="stop RL early so that the whole run, final evaluation included, takes about this long"
+    )
+    threads: int | None = Field(None, ge=1, description="threads of the trainer's arithmetic; None: one a core")
+    report: bool = Field(True, description="write report.html at the end")
+    sinks: tuple[Extra, ...] = Field((), description="copies of the metrics: tensorboard, trackio, wandb")
+
+    @field_validator("name")
+    @classmethod
+    def _plain_name(cls, name: str) -> str:
+        if "/" in name or name.startswith("."):
+            raise ValueError("the name of a run is a plain directory name")
+        return name
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Raise :class:`ConfigError` for combinations that cannot work."""
+    data = recipe.coldstart is not None or recipe.coldstart_file is not None
+    if recipe.coldstart is not None and recipe.coldstart_file is not None:
+        raise ConfigError("give coldstart (make the data) or coldstart_file (use a file), not both")
+    if recipe.coldstart is not None and recipe.coldstart.source != "program":
+        raise ConfigError(
+            f"coldstart.source {recipe.coldstart.source!r}: a run asks the program teacher alone; make a model's data "
+            "with 'drkernel coldstart --source ... --out FILE' and give coldstart_file=FILE"
+        )
+    if recipe.sft is not None and not data:
+        raise ConfigError("the sft stage needs data: a coldstart section, or coldstart_file=PATH")
+    if recipe.policy.from_scratch and not data:
+        raise ConfigError("qwen3-pocket learns its tokenizer from cold-start data: add a coldstart section")
+    if recipe.rl is not None:
+        check_methods(recipe.rl.learner)
+    context, longest = recipe.rollout.context, recipe.policy.pocket.context
+    if recipe.policy.from_scratch and context > longest:
+        raise ConfigError(f"rollout.context {context} is more than policy.pocket.context {longest}")
+
+
+def make_pool(recipe: Recipe) -> Pool:
+    """The pool that the recipe asks for; the caller closes it."""
+    from drkernel.gym.pools.local import LocalPool
+
+    cache = recipe.pool.cache if recipe.judge_seed is not None else 0
+    return LocalPool(slots=recipe.pool.slots, cache=cache)

@@ -1,0 +1,233 @@
+"""Names for methods, so that a recipe can say ``advantage: trloo``; one registry for each kind.
+
+To add one's own, write a function of the same signature and one line above it::
+
+    from drkernel.rl.run.registry import advantage
+
+    @advantage.register("mine")
+    def mine(batch, *, scale=1.0):
+        return scale * batch.returns(gamma=1.0)
+
+The registries and the signatures they hold:
+
+- ``advantage``: ``f(batch: TurnBatch, **options) -> Tensor``, [B] for one advantage a turn or [B, T] for one a token.
+- ``loss``: per-token losses, see ``drkernel.rl.maths.losses.TokenLossFunction``.
+- ``schedule``: makers of records with ``factor(step)``, see :mod:`drkernel.rl.maths.schedules`.
+- ``mismatch``: makers of :class:`drkernel.rl.maths.mismatch.MismatchSettings`.
+- ``rejection``: ``f(batch: TurnBatch, *, seed: int, **options) -> Tensor`` bool [B]: turns that stay valid.
+
+Aggregations and KL penalties are closed sets of names that :mod:`drkernel.rl.maths.losses` itself knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from drkernel.rl.maths import advantages as adv
+from drkernel.rl.maths import losses, otb, schedules
+from drkernel.rl.maths import rejection as reject
+from drkernel.rl.maths.mismatch import OFF, MismatchSettings
+
+F = TypeVar("F", bound=Callable)
+
+
+class Registry(Generic[F]):
+    """Functions of one kind by name."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._entries: dict[str, F] = {}
+
+    def register(self, name: str) -> Callable[[F], F]:
+        """Decorator that files a function under ``name``. Raises ValueError when the name is taken."""
+
+        def file(function: F) -> F:
+            if name in self._entries:
+                raise ValueError(f"{self.kind} {name!r} exists already; choose another name")
+            self._entries[name] = function
+            return function
+
+        return file
+
+    def get(self, name: str) -> F:
+        """The function called ``name``. Raises ValueError with the known names."""
+        if name not in self._entries:
+            raise ValueError(f"unknown {self.kind} {name!r}; known: {', '.join(self.names())}")
+        return self._entries[name]
+
+    def names(self) -> list[str]:
+        """Known names, sorted."""
+        return sorted(self._entries)
+
+
+@dataclass(frozen=True)
+class TurnBatch:
+    """What advantages and rejections may look at; one row a turn, in any order. Tensors of rows are [B], of tokens [B,
+    T]."""
+
+    rewards_B: Tensor
+    """Reward of each turn; anything where not valid."""
+    task_B: Tensor
+    """Integer id of the task (the group of trajectories that share a prompt)."""
+    trajectory_B: Tensor
+    """Integer id of the trajectory, unique over the batch."""
+    turn_B: Tensor
+    """Index of the turn in its trajectory, from 0."""
+    valid_B: Tensor
+    """bool: the turn has a grade and was not rejected."""
+    correct_B: Tensor | None = None
+    """bool: right and honest answer; PRS needs it."""
+    coverage_B: Tensor | None = None
+    """Share of device time in own kernels, NaN where not measured; PRS needs it."""
+    logprobs_BT: Tensor | None = None
+    """Log-probability of the sampled tokens; OTB needs it."""
+    sum_pi_squared_BT: Tensor | None = None
+    """Σπ² at each sampled token; OTB needs it."""
+    mask_BT: Tensor | None = None
+    """1 on sampled tokens; OTB needs it."""
+    ratios_BT: Tensor | None = None
+    """Rollout importance weights of the loss, where it has any; OTB squares them into its energies."""
+
+    def returns(self, gamma: float = 1.0) -> Tensor:
+        """Reward-to-go of every turn, [B]."""
+        return adv.flat_turn_returns(self.rewards_B, self.trajectory_B, self.turn_B, self.valid_B, gamma)
+
+    def totals(self, gamma: float = 1.0) -> Tensor:
+        """Total (discounted) reward of each row's trajectory, [B]: Σ_t γ^t R_t over valid turns."""
+        owner_B = torch.unique(self.trajectory_B, return_inverse=True)[1]
+        kept_B = torch.where(self.valid_B.bool(), self.rewards_B, torch.zeros_like(self.rewards_B))
+        kept_B = kept_B * gamma ** self.turn_B.to(kept_B.dtype)
+        size = int(owner_B.max()) + 1 if owner_B.numel() else 0
+        return kept_B.new_zeros(size).index_add_(0, owner_B, kept_B)[owner_B]
+
+    def groups(self) -> Tensor:
+        """Group of each row for turn-level baselines: same task, same turn index."""
+        return adv.group_ids(self.task_B, self.turn_B)
+
+    def need(self, *names: str) -> list[Tensor]:
+        """The optional tensors called ``names``. Raises ValueError for those that are missing."""
+        missing = [name for name in names if getattr(self, name) is None]
+        if missing:
+            raise ValueError(f"this method needs {', '.join(missing)} in the batch")
+        return [getattr(self, name) for name in names]
+
+
+advantage: Registry[Callable[..., Tensor]] = Registry("advantage")
+loss: Registry[losses.TokenLossFunction] = Registry("loss")
+schedule: Registry[Callable[..., schedules.Schedule]] = Registry("schedule")
+mismatch: Registry[Callable[..., MismatchSettings]] = Registry("mismatch")
+rejection: Registry[Callable[..., Tensor]] = Registry("rejection")
+
+
+@advantage.register("trloo")
+def _trloo(batch: TurnBatch, *, gamma: float = 1.0, alone: adv.Alone = "return") -> Tensor:
+    return adv.trloo(batch.returns(gamma), batch.groups(), batch.valid_B, alone=alone)
+
+
+@advantage.register("grpo")
+def _grpo(batch: TurnBatch, *, gamma: float = 1.0, std: bool = True, alone: adv.Alone = "return") -> Tensor:
+    return adv.grpo(batch.returns(gamma), batch.groups(), batch.valid_B, std=std, alone=alone)
+
+
+@advantage.register("grpo_no_std")
+def _grpo_no_std(batch: TurnBatch, *, gamma: float = 1.0, alone: adv.Alone = "return") -> Tensor:
+    return adv.grpo(batch.returns(gamma), batch.groups(), batch.valid_B, std=False, alone=alone)
+
+
+@advantage.register("rloo")
+def _rloo(batch: TurnBatch, *, gamma: float = 1.0, alone: adv.Alone = "return") -> Tensor:
+    returns_B, totals_B = batch.returns(gamma), batch.totals(gamma)
+    return adv.rloo(returns_B, totals_B, batch.task_B, batch.trajectory_B, batch.valid_B, alone=alone)
+
+
+@advantage.register("reinforce")
+def _reinforce(batch: TurnBatch, *, gamma: float = 1.0, baseline: str = "mean") -> Tensor:
+    return adv.reinforce(batch.returns(gamma), batch.valid_B, baseline=baseline)  # type: ignore[arg-type]
+
+
+@advantage.register("kevin")
+def _kevin(batch: TurnBatch, *, gamma: float = 0.4, std: bool = True) -> Tensor:
+    return adv.kevin(batch.returns(gamma), batch.task_B, batch.valid_B, std=std)
+
+
+@advantage.register("otb")
+def _otb(
+    batch: TurnBatch, *, gamma: float = 1.0, energy: otb.Energy = "cumulative", leave_one_out: bool = True
+) -> Tensor:
+    logprobs_BT, square_BT, mask_BT = batch.need("logprobs_BT", "sum_pi_squared_BT", "mask_BT")
+    return otb.otb_turns(
+        batch.returns(gamma),
+        logprobs_BT,
+        square_BT,
+        mask_BT.bool() & batch.valid_B.bool()[:, None],
+        batch.groups(),
+        batch.trajectory_B,
+        batch.turn_B,
+        ratios_BT=batch.ratios_BT,
+        kind=energy,
+        leave_one_out=leave_one_out,
+    )
+
+
+loss.register("clipped")(losses.clipped)
+loss.register("reinforce")(losses.reinforce)
+loss.register("cispo")(losses.cispo)
+loss.register("gspo")(losses.gspo)
+
+schedule.register("constant")(schedules.Constant)
+schedule.register("cosine")(schedules.Cosine)
+schedule.register("length_triggered")(schedules.LengthTriggered)
+
+mismatch.register("mrs")(MismatchSettings)
+
+
+@mismatch.register("off")
+def _off() -> MismatchSettings:
+    return OFF
+
+
+@mismatch.register("tis_token")
+def _tis_token(truncate: float = 2.0) -> MismatchSettings:
+    return MismatchSettings(weight="token", truncate=truncate, mask=None, veto=None)
+
+
+@mismatch.register("tis_sequence")
+def _tis_sequence(truncate: float = 2.0) -> MismatchSettings:
+    return MismatchSettings(weight="sequence", truncate=truncate, mask=None, veto=None)
+
+
+@mismatch.register("mis_token")
+def _mis_token(lower: float = 0.5, upper: float = 2.0) -> MismatchSettings:
+    return MismatchSettings(weight="token", truncate=None, mask="token", bounds=(lower, upper), veto=None)
+
+
+@mismatch.register("mis_sequence")
+def _mis_sequence(lower: float = 0.5, upper: float = 2.0) -> MismatchSettings:
+    return MismatchSettings(weight="sequence", truncate=None, mask="sequence", bounds=(lower, upper), veto=None)
+
+
+@rejection.register("none")
+def _none(batch: TurnBatch, *, seed: int) -> Tensor:
+    del seed
+    return batch.valid_B.bool()
+
+
+@rejection.register("prs")
+def _prs(batch: TurnBatch, *, seed: int, threshold: float = 0.3, width: float = 0.1) -> Tensor:
+    coverage_B, correct_B = batch.need("coverage_B", "correct_B")
+    turns = int(batch.turn_B.max()) + 1 if batch.turn_B.numel() else 1
+    key_B = batch.trajectory_B * turns + batch.turn_B
+    return reject.prs(
+        coverage_B, correct_B, batch.valid_B, seed=seed, threshold=threshold, width=width, key_B=key_B
+    ).keep_B
+
+
+@rejection.register("informative_groups")
+def _informative_groups(batch: TurnBatch, *, seed: int, gamma: float = 1.0, tolerance: float = 0.0) -> Tensor:
+    del seed
+    return reject.informative_groups(batch.returns(gamma), batch.groups(), batch.valid_B, tolerance=tolerance)

@@ -1,0 +1,215 @@
+"""Supervised fine-tuning on conversations: packed sequences, loss on the assistant's tokens alone."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import Field
+
+from drkernel.config import Config, ConfigError
+from drkernel.rl.model.distributed import whole
+from drkernel.rl.model.policy import Example, Policy, microbatches
+from drkernel.rl.model.tokenizer import ChatTokenizer
+
+Messages = Sequence[dict[str, str]]
+
+
+class SftConfig(Config):
+    """Terms of supervised fine-tuning."""
+
+    epochs: float = Field(3.0, gt=0, description="passes over the data; a fraction ends in the middle of one")
+    lr: float = Field(1e-3, gt=0, description="peak learning rate (AdamW)")
+    warmup: float = Field(0.05, ge=0, lt=1, description="share of steps with a rising rate")
+    final_lr: float = Field(0.1, ge=0, le=1, description="rate at the end as a share of the peak (cosine)")
+    weight_decay: float = Field(0.01, ge=0)
+    clip: float = Field(1.0, gt=0, description="bound of the gradient's norm")
+    batch_tokens: int = Field(8192, ge=64, description="tokens of one optimiser step, about")
+    micro_tokens: int = Field(4096, ge=64, description="tokens of one forward pass: bounds memory")
+    validation: float = Field(0.05, ge=0, lt=0.5, description="share of rows kept for the validation loss")
+
+
+def encode_conversation(tokenizer: ChatTokenizer, messages: Messages) -> Example:
+    """Ids of a conversation, built as rollouts build them, the assistant's ids (end token included) masked in."""
+    ids: list[int] = []
+    mask: list[bool] = []
+    for index, message in enumerate(messages):
+        role, content = message["role"], message["content"]
+        if role != ("user", "assistant")[index % 2]:
+            raise ValueError(f"message {index} is of role {role!r}; conversations alternate user, assistant, ...")
+        if role == "user":
+            new = tokenizer.prompt_ids(content) if index == 0 else tokenizer.feedback_ids(content, ended=True)
+        else:
+            new = [*tokenizer.encode(content), tokenizer.end_id]
+        ids += new
+        mask += [role == "assistant"] * len(new)
+    return Example(ids, mask)
+
+
+def load_conversations(path: Path) -> list[list[dict[str, str]]]:
+    """The ``messages`` of every row of a JSONL file (cold-start data, or any chat data of that form).
+
+    Raises :class:`ConfigError` naming the line that is malformed, or when there is none.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise ConfigError(f"cannot read cold-start data {path}: {error.strerror}") from error
+    conversations = []
+    for number, line in enumerate(lines, 1):
+        try:
+            messages = json.loads(line)["messages"]
+            conversations.append([{"role": str(m["role"]), "content": str(m["content"])} for m in messages])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"{path}, line {number}: not a row with messages ({error!r})") from error
+    if not conversations:
+        raise ConfigError(f"{path} holds no trajectory")
+    return conversations
+
+
+def split_rows(count: int, validation: float, seed: int) -> tuple[list[int], list[int]]:
+    """Indices of training and of validation rows."""
+    order = list(range(count))
+    random.Random(f"sft-split-{seed}").shuffle(order)
+    kept = min(count - 1, round(count * validation)) if count > 1 else 0
+    return sorted(order[kept:]), sorted(order[:kept])
+
+
+def plan_batches(lengths: Sequence[int], config: SftConfig, seed: int) -> list[list[int]]:
+    """The rows of every optimiser step, in order: shuffled anew each epoch, a function of its arguments alone."""
+    total = sum(lengths) * config.epochs
+    steps: list[list[int]] = []
+    used, epoch = 0.0, 0
+    while used < total:
+        order = list(range(len(lengths)))
+        random.Random(f"sft-{seed}-{epoch}").shuffle(order)
+        batch: list[int] = []
+        filled = 0
+        for row in order:
+            if used >= total:
+                break
+            batch.append(row)
+            filled += lengths[row]
+            used += lengths[row]
+            if filled >= config.batch_tokens:
+                steps.append(batch)
+                batch, filled = [], 0
+        if batch:
+            steps.append(batch)
+        epoch += 1
+    return steps
+
+
+def lr_at(step: int, steps: int, config: SftConfig) -> float:
+    """Learning rate of step ``step`` (from 0) of ``steps``: linear warm-up, then a cosine to the final rate."""
+    warm = max(1, round(config.warmup * steps))
+    if step < warm:
+        return config.lr * (step + 1) / warm
+    progress = (step - warm) / max(1, steps - warm)
+    floor = config.final_lr
+    return config.lr * (floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress))))
+
+
+def make_optimizer(policy: Policy, lr: float, weight_decay: float) -> torch.optim.AdamW:
+    """AdamW over the trainable parameters; vectors (norms, biases) do not decay."""
+    matrices = [p for p in policy.trainable() if p.dim() >= 2]
+    vectors = [p for p in policy.trainable() if p.dim() < 2]
+    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    return torch.optim.AdamW([group for group in groups if group["params"]], lr=lr, betas=(0.9, 0.95))
+
+
+def sft_step(
+    policy: Policy, optimizer: torch.optim.Optimizer, examples: Sequence[Example], lr: float, config: SftConfig
+) -> dict[str, float]:
+    """One optimiser step: mean cross-entropy over all assistant tokens of the batch. Returns its metrics.
+
+    A step whose gradient is not finite leaves the weights alone and says so (``skipped`` is 1).
+    """
+    started = time.perf_counter()
+    total = sum(sum(example.mask) for example in examples)
+    if total == 0:
+        raise ValueError("the batch has no assistant token to train on")
+    world = policy.world
+    loss_sum = 0.0
+    batches = microbatches([len(example.ids) for example in examples], config.micro_tokens)
+    for batch, counts in world.share(batches):
+        loss = -policy.statistics([examples[index] for index in batch]).logprobs.sum() / total
+        (loss * (world.size if counts else 0)).backward()  # sharding takes the mean over ranks
+        loss_sum += float(loss.detach()) if counts else 0.0
+    loss_sum = world.sum(loss_sum)
+    norm, skipped = apply_gradient(policy, optimizer, lr, config.clip)
+    return {
+        "loss": loss_sum,
+        "lr": lr,
+        "grad_norm": norm,
+        "skipped": float(skipped),
+        "tokens": float(sum(len(example.ids) for example in examples)),
+        "seconds": time.perf_counter() - started,
+    }
+
+
+def apply_gradient(policy: Policy, optimizer: torch.optim.Optimizer, lr: float, clip: float) -> tuple[float, bool]:
+    """Clip and step; (norm before clipping, whether the step was left out because the norm is not finite)."""
+    norm = float(whole(torch.nn.utils.clip_grad_norm_(policy.trainable(), clip)))
+    finite = math.isfinite(norm)
+    if finite:
+        for group in optimizer.param_groups:
+            group["lr"] = lr
+        optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return norm, not finite
+
+
+@torch.no_grad()
+def mean_loss(policy: Policy, examples: Sequence[Example], config: SftConfig) -> dict[str, float]:
+    """Mean loss of the assistant tokens of ``examples``; empty when there are none."""
+    if not examples:
+        return {}
+    total, loss = 0.0, 0.0
+    batches = microbatches([len(example.ids) for example in examples], config.micro_tokens)
+    for batch, counts in policy.world.share(batches):
+        logprobs = policy.statistics([examples[index] for index in batch]).logprobs
+        if counts:
+            total += logprobs.numel()
+            loss -= float(logprobs.sum())
+    return {"val_loss": policy.world.sum(loss) / policy.world.sum(total)}
+
+
+def run_sft(
+    policy: Policy,
+    optimizer: torch.optim.Optimizer,
+    examples: Sequence[Example],
+    config: SftConfig,
+    *,
+    seed: int,
+    start: int = 0,
+    on_step: Callable[[int, int, dict[str, Any]], None] = lambda step, steps, metrics: None,
+) -> int:
+    """Train from step ``start`` to the end, ``on_step(done, steps, metrics)`` after each; the number of steps."""
+    train, held = split_rows(len(examples), config.validation, seed)
+    plan = plan_batches([len(examples[row].ids) for row in train], config, seed)
+    for step in range(start, len(plan)):
+        batch = [examples[train[row]] for row in plan[step]]
+        metrics: dict[str, Any] = sft_step(policy, optimizer, batch, lr_at(step, len(plan), config), config)
+        if step + 1 == len(plan) or (step + 1) % max(1, len(plan) // 10) == 0:
+            metrics |= mean_loss(policy, [examples[row] for row in held], config)
+        on_step(step + 1, len(plan), metrics)
+    return len(plan)
+
+
+def encode_rows(tokenizer: ChatTokenizer, rows: Iterable[Messages], context: int) -> list[Example]:
+    """Every conversation that fits the context, cut after its last whole turn that does."""
+    examples = []
+    for messages in rows:
+        for end in range(len(messages), 0, -2):
+            example = encode_conversation(tokenizer, messages[:end])
+            if len(example.ids) <= context:
+                examples.append(example)
+                break
+    return examples

@@ -1,0 +1,80 @@
+"""What a run says about itself: the metrics of a step, the rows of samples, and the summary at the end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from drkernel.rl.run.evaluate import turn_metrics
+from drkernel.rl.run.records import Trajectory
+
+T = TypeVar("T")
+HEADLINE = ("fast_0", "fast_1", "fast_1.2", "fast_1.5", "fast_2", "coverage", "speedup", "hack_rate", "reward")
+
+
+def rl_metrics(trajectories: Sequence[Trajectory], turns: int) -> dict[str, Any]:
+    """Metrics of a step's sampled trajectories: rewards and fast_p of training tasks, statuses, lengths."""
+    every = [turn for t in trajectories for turn in t.turns]
+    graded = [turn for turn in every if turn.valid]
+    kept = [[turn for turn in t.turns if turn.valid] for t in trajectories]
+    finals = [rows[-1] for rows in kept if rows]
+
+    def mean(values: Sequence[float]) -> float | None:
+        return sum(values) / len(values) if values else None
+
+    by_turn = [[turn for turn in graded if turn.index == k] for k in range(turns)]
+    return {
+        "reward": mean([turn.reward or 0.0 for turn in graded]),
+        "reward_turns": [mean([turn.reward or 0.0 for turn in rows]) for rows in by_turn],
+        **turn_metrics(finals),
+        "per_turn": [turn_metrics(rows) for rows in by_turn],
+        "status": dict(Counter(turn.status for turn in every)),
+        "stop": dict(Counter(turn.stop for turn in every)),
+        "infra_errors": len(every) - len(graded),
+        "response_tokens": mean([float(len(turn.token_ids)) for turn in every]),
+        "trajectories": len(trajectories),
+    }
+
+
+def sample_row(stage: str, step: int, split: str, trajectory: Trajectory) -> dict[str, Any]:
+    """A trajectory as people read it: texts and grades, no ids."""
+    turns = [
+        {
+            "index": turn.index,
+            "prompt": turn.prompt,
+            "text": turn.text,
+            "status": turn.status,
+            "reward": turn.reward,
+            "parts": turn.parts,
+            "speedup": turn.speedup,
+            "coverage": turn.coverage,
+            "findings": list(turn.findings),
+            "error": turn.error,
+            "tokens": len(turn.token_ids),
+            "stop": turn.stop,
+        }
+        for turn in trajectory.turns
+    ]
+    return {
+        "stage": stage,
+        "step": step,
+        "split": split,
+        "task_id": trajectory.task_id,
+        "family": trajectory.family,
+        "group": trajectory.group,
+        "sample": trajectory.sample,
+        "turns": turns,
+    }
+
+
+def spread_out(items: Sequence[T], count: int) -> list[T]:
+    """At most ``count`` items at equal distances."""
+    if count >= len(items):
+        return list(items)
+    return [items[index * len(items) // count] for index in range(count)]
+
+
+def headline(evaluation: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The figures of an evaluation that a summary shows."""
+    return None if evaluation is None else {name: evaluation.get(name) for name in HEADLINE}

@@ -1,0 +1,152 @@
+"""Runs TTIR kernels on the CPU as native code, checked and counted.
+
+``compile_ttir`` reads the text, lowers it (``lower/``) and compiles it; ``CompiledKernel.run`` executes a grid over the
+allocations of a :class:`~.allocations.MemoryMap`. No access leaves those allocations, whatever the kernel does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from drkernel.sim.executor.allocations import MemoryMap
+from drkernel.sim.executor.launch import Launch, Limits
+from drkernel.sim.executor.lower.function import Lowered, Lowering
+from drkernel.sim.executor.lower.jit import Code, prepare
+from drkernel.sim.executor.results import Checks, LaunchResult, LaunchStats, Param, SimFinding, StepLimit
+from drkernel.sim.executor.ttir.ir import Function, TTIRError, UnsupportedOp
+from drkernel.sim.executor.ttir.parser import parse_ttir
+
+DEFAULT_STEP_LIMIT = 1 << 30
+"""work that one program may do in loops before it counts as endless, in strips of 16 elements"""
+DEFAULT_TIME_LIMIT = 600.0
+"""seconds that one launch may take"""
+
+
+@dataclass
+class _Variant:
+    """One native build of a kernel."""
+
+    lowered: Lowered
+    code: Code
+
+
+@dataclass
+class CompiledKernel:
+    """A kernel, built lazily in the variants that launches need. Safe to use from several threads."""
+
+    name: str
+    params: tuple[Param, ...]
+    function: Function = field(repr=False)
+    _variants: dict[tuple[bool, bool], _Variant] = field(default_factory=dict, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def variant(self, checked: bool, fuse: bool) -> _Variant:
+        """The build with or without sanitizers, and with or without loads fused into stores."""
+        key = (checked, fuse)
+        with self._lock:
+            if key not in self._variants:
+                lowered = self._lower(checked, fuse)
+                if fuse and not lowered.needs_disjoint and (checked, False) in self._variants:
+                    self._variants[key] = self._variants[(checked, False)]
+                else:
+                    self._variants[key] = _compiled(lowered)
+                    if fuse and not lowered.needs_disjoint:
+                        self._variants[(checked, False)] = self._variants[key]
+            return self._variants[key]
+
+    def _lower(self, checked: bool, fuse: bool) -> Lowered:
+        try:
+            return Lowering(self.function, checked=checked, allow_store_fusion=fuse).run()
+        except (UnsupportedOp, TTIRError):
+            raise
+        except RecursionError:
+            raise UnsupportedOp(f"an expression as deep as in kernel {self.name}") from None
+        except (LookupError, ValueError, TypeError, AttributeError, AssertionError, OverflowError) as error:
+            # text that keeps the shape rules can still name attributes or use types that make no sense
+            raise TTIRError(f"kernel {self.name} cannot be lowered: {error!r}") from error
+
+    def run(
+        self,
+        grid: tuple[int, int, int],
+        args: Sequence[int | float],
+        memory: MemoryMap,
+        *,
+        checks: Checks | None = None,
+        step_limit: int = DEFAULT_STEP_LIMIT,
+        time_limit: float = DEFAULT_TIME_LIMIT,
+        threads: int | None = None,
+    ) -> LaunchResult:
+        """Execute every program of ``grid``; ``args`` has one entry per parameter, addresses for pointers.
+
+        Programs run in order, one after another. Long unchecked launches without atomics or prints are split over
+        ``threads`` (default: ``OMP_NUM_THREADS``, or every core this process may use).
+
+        Raises:
+            TTIRError: the arguments do not fit the parameters, or the text contradicts itself.
+            StepLimit: a program looped beyond ``step_limit``, or the launch ran beyond ``time_limit`` seconds.
+            UnsupportedOp: on the first launch, what cannot be simulated.
+        """
+        checks = checks or Checks()
+        if len(args) != len(self.params):
+            raise TTIRError(f"kernel {self.name} takes {len(self.params)} arguments, not {len(args)}")
+        bases = [
+            found.base
+            for param, value in zip(self.params, args, strict=True)
+            if param.type.elem == "ptr" and (found := memory.find(int(value))) is not None
+        ]
+        disjoint = len(bases) == len(set(bases))
+        variant = self.variant(checks.uninitialized or checks.race, disjoint)
+        limits = Limits(step_limit, time_limit, threads)
+        return Launch(self.name, self.params, variant.lowered, variant.code, grid, args, memory, checks, limits).run()
+
+
+def _compiled(lowered: Lowered) -> _Variant:
+    code = Code(lowered.text, lowered.symbol)
+    try:
+        code.now()
+    except RuntimeError as error:  # LLVM's reader and verifier: element types or values that contradict each other
+        raise TTIRError(f"the kernel makes no valid native code: {str(error)[:400]}") from error
+    return _Variant(lowered, code)
+
+
+_CACHE_SIZE = 256
+_cache: OrderedDict[str, CompiledKernel] = OrderedDict()
+_cache_lock = threading.Lock()
+
+
+def compile_ttir(text: str, *, name: str | None = None) -> CompiledKernel:
+    """Read a kernel's TTIR; cached by content. Native code is built at the first launch.
+
+    Raises:
+        TTIRError: malformed text.
+        UnsupportedOp: a construct that is not simulated.
+    """
+    key = hashlib.sha256(text.encode()).hexdigest()
+    with _cache_lock:
+        if key in _cache:
+            _cache.move_to_end(key)
+            return _cache[key]
+    function = parse_ttir(text)
+    params = tuple(Param(a.name.lstrip("%"), a.type) for a in function.args)
+    kernel = CompiledKernel(name or function.name, params, function)
+    with _cache_lock:
+        _cache[key] = kernel
+        while len(_cache) > _CACHE_SIZE:
+            _cache.popitem(last=False)
+    return kernel
+
+
+def clear_cache() -> None:
+    """Forget every kernel; those still referred to go on working."""
+    with _cache_lock:
+        _cache.clear()
+
+
+__all__ = [
+    "Checks", "CompiledKernel", "LaunchResult", "LaunchStats", "Param", "SimFinding", "StepLimit", "TTIRError",
+    "UnsupportedOp", "clear_cache", "compile_ttir", "prepare",
+]  # fmt: skip

@@ -1,0 +1,364 @@
+"""One execution of a compiled kernel over a grid: builds the native context, runs it, reads the counts back."""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from drkernel.sim.executor.allocations import Allocation, MemoryMap
+from drkernel.sim.executor.lower.function import Lowered
+from drkernel.sim.executor.lower.jit import Code, Native
+from drkernel.sim.executor.lower.runtime import (
+    ATOMIC_BUCKETS,
+    FINDING_WORDS,
+    PRINT_WORDS,
+    SECTOR_BITS,
+    Ctx,
+    Entry,
+    Kind,
+    Status,
+)
+from drkernel.sim.executor.results import Checks, LaunchResult, LaunchStats, Param, SimFinding, StepLimit
+from drkernel.sim.executor.ttir.ir import elem_bytes
+
+_MAX_PRINTS = 4096
+_WORTH_THREADS = 1e-3
+"""seconds of work below which threads cost more than they bring"""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How far a launch may go."""
+
+    steps: int
+    """work of one program in loops"""
+    seconds: float
+    threads: int | None = None
+
+
+@dataclass
+class _Worker:
+    """The context of one thread and the tables it points to."""
+
+    ctx: np.ndarray
+    blocks: np.ndarray
+    findings: np.ndarray
+    prints: np.ndarray
+    arena: np.ndarray
+    zero: np.ndarray
+    sectors: np.ndarray
+
+
+class Launch:
+    """One execution of a native kernel."""
+
+    def __init__(
+        self,
+        name: str,
+        params: tuple[Param, ...],
+        lowered: Lowered,
+        code: Code,
+        grid: tuple[int, int, int],
+        args: Sequence[int | float],
+        memory: MemoryMap,
+        checks: Checks,
+        limits: Limits,
+    ):
+        self.name, self.params, self.lowered, self.code = name, params, lowered, code
+        self.grid, self.args, self.memory, self.checks, self.limits = grid, args, memory, checks, limits
+        # races are only looked for where programs cannot have agreed on an order
+        self.race = checks.race and not lowered.synchronises
+
+    def run(self) -> LaunchResult:
+        """Execute every program.
+
+        Raises:
+            StepLimit: a limit was passed; what was written until then stays.
+        """
+        programs = self.grid[0] * self.grid[1] * self.grid[2]
+        self._entries()
+        self.atomics = np.zeros(ATOMIC_BUCKETS, np.uint32)
+        self.arg_words, self.arg_entries = self._arguments()
+        started = time.perf_counter()
+        self.deadline = time.monotonic_ns() + int(self.limits.seconds * 1e9)
+        workers = self._execute(programs)
+        seconds = time.perf_counter() - started
+        self._raise_if_stopped(max(int(worker.ctx[Ctx.STATUS]) for worker in workers))
+        self._keep_initialized()
+        return LaunchResult(
+            findings=self._read_findings(workers),
+            stats=self._stats(workers, programs),
+            seconds=seconds,
+            prints=self._read_prints(workers[0]),
+            written=tuple(a.base for a, (_, w) in zip(self.allocations, self.maps, strict=True) if w.any()),
+        )
+
+    # ---- running
+
+    def _worker(self) -> _Worker:
+        worker = _Worker(
+            ctx=np.zeros(Ctx.SIZE, np.int64),
+            blocks=np.zeros(max(1, len(self.lowered.blocks)), np.int64),
+            findings=np.zeros((max(1, self.checks.max_findings), FINDING_WORDS), np.int64),
+            prints=np.zeros((_MAX_PRINTS if self.lowered.has_prints else 1, PRINT_WORDS), np.int64),
+            arena=np.empty(self.lowered.arena_bytes + 64, np.uint8),
+            zero=np.zeros(64, np.uint8),
+            sectors=np.zeros(1 << SECTOR_BITS, np.int64),
+        )
+        ctx = worker.ctx
+        ctx[Ctx.STEP_LIMIT], ctx[Ctx.DEADLINE] = self.limits.steps, self.deadline
+        ctx[Ctx.GRID_X : Ctx.GRID_Z + 1] = self.grid
+        ctx[Ctx.ENTRIES], ctx[Ctx.N_ENTRIES] = self.entries.ctypes.data, len(self.entries)
+        ctx[Ctx.FINDINGS], ctx[Ctx.MAX_FINDINGS] = worker.findings.ctypes.data, self.checks.max_findings
+        ctx[Ctx.ATOMIC_TABLE], ctx[Ctx.ZERO] = self.atomics.ctypes.data, worker.zero.ctypes.data
+        ctx[Ctx.PRINTS], ctx[Ctx.MAX_PRINTS] = worker.prints.ctypes.data, len(worker.prints)
+        ctx[Ctx.SECTORS] = worker.sectors.ctypes.data
+        ctx[Ctx.BLOCKS] = worker.blocks.ctypes.data
+        ctx[Ctx.ARENA] = -(-worker.arena.ctypes.data // 64) * 64
+        ctx[Ctx.ARGS], ctx[Ctx.ARG_ENTRIES] = self.arg_words.ctypes.data, self.arg_entries.ctypes.data
+        ctx[Ctx.RACE_SHIFT] = self.race_shift
+        return worker
+
+    def _execute(self, programs: int) -> list[_Worker]:
+        """Run all programs: a few first; by what they took, the rest in optimised code or on several threads."""
+        first, threads = self._worker(), self._threads()
+        native, head = self.code.now(), min(programs, max(1, programs // 32))
+        started = time.perf_counter()
+        native.call(first.ctx.ctypes.data, 0, head)
+        spent = time.perf_counter() - started
+        self.code.spend(spent)
+        if head == programs or first.ctx[Ctx.STATUS]:
+            return [first]
+        expected = spent * (programs - head) / head
+        native = self.code.for_work(expected)
+        started = time.perf_counter()
+        if threads == 1 or expected < _WORTH_THREADS:
+            native.call(first.ctx.ctypes.data, head, programs)
+            workers = [first]
+        else:
+            workers = self._in_parallel(native, first, head, programs, threads)
+        self.code.spend(time.perf_counter() - started)
+        return workers
+
+    def _in_parallel(self, native: Native, first: _Worker, head: int, programs: int, threads: int) -> list[_Worker]:
+        chunk = max(1, (programs - head) // (8 * threads))
+        starts = iter(range(head, programs, chunk))
+        guard = threading.Lock()
+
+        def work(worker: _Worker) -> None:
+            while not worker.ctx[Ctx.STATUS]:
+                with guard:
+                    start = next(starts, None)
+                if start is None:
+                    return
+                native.call(worker.ctx.ctypes.data, start, min(programs, start + chunk))
+
+        workers = [first, *(self._worker() for _ in range(threads - 1))]
+        helpers = [threading.Thread(target=work, args=(worker,), daemon=True) for worker in workers[1:]]
+        for helper in helpers:
+            helper.start()
+        work(first)
+        for helper in helpers:
+            helper.join()
+        return workers
+
+    def _threads(self) -> int:
+        """Threads that may share this launch; sanitizers, atomics and prints need one order."""
+        if self.checks.race or self.checks.uninitialized or self.lowered.has_atomics or self.lowered.has_prints:
+            return 1
+        if self.limits.threads is not None:
+            return max(1, self.limits.threads)
+        named = os.environ.get("OMP_NUM_THREADS", "")
+        return max(1, int(named)) if named.isdigit() else len(os.sched_getaffinity(0))
+
+    def _raise_if_stopped(self, status: int) -> None:
+        if status == Status.STEPS:
+            raise StepLimit(
+                f"a program of kernel {self.name} looped beyond its budget of {self.limits.steps} steps: an "
+                "endless loop, or a lock that no program releases"
+            )
+        if status == Status.TIME:
+            raise StepLimit(f"kernel {self.name} ran for more than {self.limits.seconds:g} seconds")
+
+    # ---- tables
+
+    def _entries(self) -> None:
+        """Native entries of the allocations the kernel may touch, sorted by address."""
+        if self.lowered.dynamic_pointers:
+            self.allocations = self.memory.all()
+        else:
+            found = {}
+            for param, value in zip(self.params, self.args, strict=True):
+                if param.type.elem == "ptr":
+                    allocation = self.memory.find(int(value))
+                    if allocation is not None:
+                        found[allocation.base] = allocation
+            self.allocations = [found[base] for base in sorted(found)]
+        self.maps = [(np.zeros(a.sectors + 8, np.uint8), np.zeros(a.sectors + 8, np.uint8)) for a in self.allocations]
+        self.race_shift = self._cell_shift()
+        cells = [(a.nbytes >> self.race_shift) + 20 if self.race else 0 for a in self.allocations]
+        self.shadows = [(np.zeros(n, np.int32), np.zeros(n, np.int32)) for n in cells]
+        self.entries = np.zeros((len(self.allocations) + 1, Entry.SIZE), np.int64)
+        for row, allocation, (read, write), (writers, readers) in zip(
+            self.entries, self.allocations, self.maps, self.shadows, strict=False
+        ):
+            row[Entry.BASE], row[Entry.END] = allocation.base, allocation.end
+            row[Entry.READ_MAP], row[Entry.WRITE_MAP] = read.ctypes.data, write.ctypes.data
+            if self.checks.uninitialized and allocation.initialized is not None:
+                row[Entry.INIT] = allocation.initialized.ctypes.data
+            if self.race:
+                row[Entry.WRITERS], row[Entry.READERS] = writers.ctypes.data, readers.ctypes.data
+        # the last row is empty: base = end = the top of the address space, for pointers into nothing
+        self.entries[-1, Entry.BASE] = self.entries[-1, Entry.END] = 1 << 62
+        self.nowhere = np.zeros(8, np.uint8)
+        self.entries[-1, Entry.READ_MAP] = self.entries[-1, Entry.WRITE_MAP] = self.nowhere.ctypes.data
+
+    def _cell_shift(self) -> int:
+        """log2 of the bytes a cell of the race shadow stands for: the smallest element the kernel may touch."""
+        if self.lowered.dynamic_pointers:
+            return 0
+        pointees = [p.type.pointee for p in self.params if p.type.pointee is not None]
+        return min((elem_bytes(name).bit_length() - 1 for name in pointees), default=0)
+
+    def _arguments(self) -> tuple[np.ndarray, np.ndarray]:
+        words = np.zeros(max(1, len(self.args)), np.int64)
+        entries = np.zeros(max(1, len(self.args)), np.int64)
+        index = {a.base: k for k, a in enumerate(self.allocations)}
+        for k, (param, value) in enumerate(zip(self.params, self.args, strict=True)):
+            if param.type.is_float:
+                words[k] = struct.unpack("<q", struct.pack("<d", float(value)))[0]
+                continue
+            number = int(value) & 0xFFFFFFFFFFFFFFFF
+            words[k] = number - (1 << 64) if number >> 63 else number
+            if param.type.elem == "ptr":
+                allocation = self.memory.find(int(value))
+                row = index[allocation.base] if allocation is not None else len(self.allocations)
+                entries[k] = self.entries[row].ctypes.data
+        return words, entries
+
+    def _keep_initialized(self) -> None:
+        """Without the shadow check, whole sectors written count as initialised."""
+        for allocation, (_, write) in zip(self.allocations, self.maps, strict=True):
+            if allocation.initialized is None or not write.any():
+                continue
+            sectors = write[: allocation.sectors]
+            if self.checks.uninitialized:
+                if allocation.initialized.all():
+                    allocation.initialized = None
+            elif sectors.all():
+                allocation.initialized = None
+            else:
+                allocation.initialized |= np.repeat(sectors, 32)[: allocation.nbytes]
+
+    # ---- what happened
+
+    def _stats(self, workers: list[_Worker], programs: int) -> LaunchStats:
+        flops: Counter[str] = Counter()
+        loads, stores = (sum(int(w.ctx[word]) for w in workers) for word in (Ctx.LOAD_BYTES, Ctx.STORE_BYTES))
+        atomics = 0
+        executed = np.sum([worker.blocks for worker in workers], axis=0).tolist()
+        for cost, count in zip(self.lowered.blocks, executed, strict=False):
+            for unit, amount in cost.flops.items():
+                flops[unit] += amount * count
+            loads += cost.load_bytes * count
+            stores += cost.store_bytes * count
+            atomics += cost.atomics * count
+        footprint = []
+        for allocation, (read, write) in zip(self.allocations, self.maps, strict=True):
+            touched = (int(np.count_nonzero(read)) * 32.0, int(np.count_nonzero(write)) * 32.0)
+            if any(touched):
+                read_bytes, written_bytes = (min(t, float(allocation.nbytes)) for t in touched)
+                footprint.append((allocation.base, read_bytes, written_bytes))
+        return LaunchStats(
+            programs=programs,
+            load_sectors=max(0.0, loads / 32),
+            store_sectors=max(0.0, stores / 32),
+            flops={unit: float(count) for unit, count in flops.items()},
+            atomics=atomics,
+            max_same_address_atomics=int(self.atomics.max()) if atomics else 0,
+            footprint=tuple(footprint),
+        )
+
+    # ---- findings and prints
+
+    def _program(self, linear: int) -> tuple[int, int, int]:
+        x, y = self.grid[0], self.grid[1]
+        return linear % x, linear // x % y, linear // (x * y)
+
+    def _read_findings(self, workers: list[_Worker]) -> tuple[SimFinding, ...]:
+        total = sum(int(worker.ctx[Ctx.N_FINDINGS]) for worker in workers)
+        rows: list[list[int]] = []
+        for worker in workers:
+            rows += worker.findings[: min(int(worker.ctx[Ctx.N_FINDINGS]), self.checks.max_findings)].tolist()
+        if len(workers) > 1:
+            rows.sort(key=lambda row: row[2])  # by program, as one thread would have met them
+        groups: OrderedDict[tuple[int, int], list[list[int]]] = OrderedDict()
+        for row in rows:
+            groups.setdefault((row[0], row[1]), []).append(row)
+        findings = []
+        for (kind, site), members in groups.items():
+            # beyond the kept ones nobody knows where they fell: the total goes to a single group
+            count = total if len(groups) == 1 else len(members)
+            findings.append(self._finding(Kind(kind), site, members[0], count))
+        return tuple(findings)
+
+    def _finding(self, kind: Kind, site: int, row: list[int], count: int) -> SimFinding:
+        place = self.lowered.sites[site]
+        file, _, line = place.loc.rpartition(":")
+        _, _, program, address, base, size = row
+        coordinates = self._program(program)
+        allocation: Allocation | None = self.memory.find(base)
+        offset = address - base if allocation is not None else None
+        name, severity, text = _WORDS[kind]
+        if kind is Kind.ASSERT:
+            detail = f"{text}: {place.message}"
+        else:
+            what = f"{size}-byte {'store' if place.op == 'tt.store' else 'access' if 'atomic' in place.op else 'load'}"
+            target = f" of argument {place.argument!r}" if place.argument else ""
+            if offset is not None and allocation is not None:
+                where = f" at byte {offset}{target} ({allocation.nbytes} bytes long)"
+            else:
+                where = f" at address {address:#x}{target}"
+            detail = f"{text}: {what}{where}"
+        source = f", {file.rpartition('/')[2]}:{line}" if line else ""
+        message = f"{detail}; kernel {self.name}{source}, program {coordinates}, {count} time{'s' * (count != 1)}"
+        return SimFinding(
+            name, message, self.name, file or None, int(line) if line.isdigit() else None, coordinates,
+            place.argument, offset, count, severity,
+        )  # fmt: skip
+
+    def _read_prints(self, worker: _Worker) -> tuple[str, ...]:
+        """Lines as Triton prints them on a GPU."""
+        lines = []
+        total = int(worker.ctx[Ctx.N_PRINTS])
+        for site, program, flat, bits in worker.prints[: min(total, _MAX_PRINTS)].tolist():
+            place = self.lowered.sites[site]
+            pid = ", ".join(map(str, self._program(program)))
+            index = ", ".join(str(int(k)) for k in np.unravel_index(flat, place.shape)) if place.shape else ""
+            value = struct.unpack("<d", struct.pack("<q", bits))[0]
+            number = "" if place.shape is None else f"{int(value)}" if place.integer else f"{value:g}"
+            lines.append(f"pid ({pid}) idx ({index}){place.message}{number}")
+        if total > _MAX_PRINTS:
+            lines.append(f"... {total - _MAX_PRINTS} more values printed")
+        return tuple(lines)
+
+
+_WORDS: dict[Kind, tuple[str, Literal["error", "warning"], str]] = {
+    Kind.OUT_OF_BOUNDS: ("out_of_bounds", "error", "out of bounds"),
+    Kind.MISALIGNED: ("misaligned", "error", "misaligned address"),
+    Kind.UNINITIALIZED: ("uninitialized", "error", "read of memory that nothing wrote"),
+    Kind.RACE_WRITE: ("race", "error", "two programs write the same bytes with different values"),
+    Kind.RACE_READ: ("race", "error", "one program reads what another writes in the same launch"),
+    Kind.RACE_SAME_VALUE: ("race", "warning", "two programs write the same bytes with the same value"),
+    Kind.RACE_ATOMIC: ("race", "error", "one program updates atomically what another accesses without atomics"),
+    Kind.READ_ONLY: ("read_only", "error", "store to read-only memory"),
+    Kind.ASSERT: ("assert", "error", "device assertion failed"),
+}

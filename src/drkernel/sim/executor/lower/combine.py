@@ -1,0 +1,296 @@
+"""Reductions and scans with any combine region, and histograms."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drkernel.sim.executor.lower.elementwise import ELEMENTWISE, apply
+from drkernel.sim.executor.lower.emit import WIDTH, vec
+from drkernel.sim.executor.lower.nest import Buffer, Index, Nest, constant_text, lanes, split_flat, split_index, strips
+from drkernel.sim.executor.lower.plan import walk
+from drkernel.sim.executor.lower.strip import Lin, Strip, Uni, Vec, add, llvm_type, mul, to_vec
+from drkernel.sim.executor.ttir.ir import Block, Op, TTIRError, UnsupportedOp, Value
+
+if TYPE_CHECKING:
+    from drkernel.sim.executor.lower.function import Lowering
+
+
+def _run_region(low: Lowering, op: Op, left: list[Strip], right: list[Strip], width: int) -> list[Strip]:
+    """The combine region on two tuples of strips."""
+    block: Block = op.regions[0].blocks[0]
+    if len(block.args) != len(left) + len(right):
+        raise TTIRError(f"the combine region of {op.name} takes {len(block.args)} values")
+    return _run_block(low, op, block, dict(zip(block.args, [*left, *right], strict=True)), width)
+
+
+def _run_block(low: Lowering, op: Op, block: Block, known: dict[Value, Strip], width: int) -> list[Strip]:
+    """A block of scalar operations on all lanes at once; gives what its last operation returns."""
+
+    def find(value: Value) -> Strip:
+        if value in known:
+            return known[value]
+        outer = low.env.get(value)
+        if isinstance(outer, Uni):
+            return outer
+        raise UnsupportedOp(f"a function inside {op.name} that uses a block from outside", op.loc)
+
+    for inner in block.ops[:-1]:
+        if inner.name == "arith.constant":
+            known[inner.results[0]] = Uni(
+                constant_text(inner.attrs["value"], inner.results[0].type), llvm_type(inner.results[0].type)
+            )
+        elif inner.name in ELEMENTWISE:
+            known[inner.results[0]] = apply(low.e, inner, [find(v) for v in inner.operands], width)
+        elif inner.name == "scf.if" and len(inner.regions) == 2:
+            condition = find(inner.operands[0])
+            sides = [_run_block(low, op, region.blocks[0], known, width) for region in inner.regions]
+            for result, yes, no in zip(inner.results, *sides, strict=True):
+                known[result] = _select(low, condition, yes, no, width)
+        else:
+            raise UnsupportedOp(f"{inner.name} inside {op.name}", inner.loc or op.loc)
+    return [find(value) for value in block.ops[-1].operands]
+
+
+def _select(low: Lowering, condition: Strip, yes: Strip, no: Strip, width: int) -> Strip:
+    """Lanes of one side or the other; both have been computed, which has no effects."""
+    e = low.e
+    if all(isinstance(value, Uni) for value in (condition, yes, no)):
+        texts = [to_vec(e, value, 1) for value in (condition, yes, no)]
+        return Uni(e.op(f"select i1 {texts[0]}, {yes.ty} {texts[1]}, {yes.ty} {texts[2]}"), yes.ty)
+    vt, texts = vec(width, yes.ty), [to_vec(e, value, width) for value in (condition, yes, no)]
+    return Vec(e.op(f"select {vec(width, 'i1')} {texts[0]}, {vt} {texts[1]}, {vt} {texts[2]}"), yes.ty)
+
+
+def map_elementwise(low: Lowering, op: Op) -> None:
+    """``tt.map_elementwise``: a scalar function on every element; its branches become selections."""
+    if op.attrs.get("pack", "1") != "1":
+        raise UnsupportedOp(f"{op.name} of several elements at a time", op.loc)
+    if len(op.regions[0].blocks) != 1:
+        raise UnsupportedOp(f"an early return inside {op.name}", op.loc)
+    _count(low, op)
+    block = op.regions[0].blocks[0]
+    outputs = [low.allocate_for(result) for result in op.results]
+    with strips(low, op.operands[0].type.shape or ()) as nest:
+        known = {a: nest.eval(v) for a, v in zip(block.args, op.operands, strict=True)}
+        for value, buffer in zip(_run_block(low, op, block, known, nest.width), outputs, strict=True):
+            nest.write(buffer, value)
+    for result, buffer in zip(op.results, outputs, strict=True):
+        low.env[result] = buffer
+
+
+def _count(low: Lowering, op: Op) -> None:
+    from drkernel.sim.executor.lower.function import count_elementwise
+
+    for inner in walk(op.regions[0]):
+        if inner.name in ELEMENTWISE and inner.results:
+            count_elementwise(low.cost, inner, op.operands[0].type.numel)
+
+
+def _axis(op: Op) -> int:
+    shape = op.operands[0].type.shape
+    axis = int(op.attrs.get("axis", "0"))
+    if shape is None or not 0 <= axis < len(shape):
+        raise TTIRError(f"{op.name} along axis {axis} of {shape}")
+    return axis
+
+
+def reduce(low: Lowering, op: Op) -> None:
+    """``tt.reduce``: lanes first, then across lanes; or, along an outer axis, strip by strip."""
+    _count(low, op)
+    shape, axis = op.operands[0].type.shape, _axis(op)
+    assert shape is not None
+    outputs = [low.allocate_for(r) if r.type.is_block else None for r in op.results]
+    if axis == len(shape) - 1:
+        _reduce_last(low, op, shape, outputs)
+    else:
+        _reduce_outer(low, op, shape, axis, outputs)
+    for result, buffer in zip(op.results, outputs, strict=True):
+        if buffer is not None:
+            low.env[result] = buffer
+
+
+def _vectors(low: Lowering, values: list[Strip], width: int) -> list[Strip]:
+    """Strips as full vectors, so that they can be carried by a loop."""
+    if width == 1:
+        return [Uni(to_vec(low.e, v, 1), v.ty) for v in values]
+    return [Vec(to_vec(low.e, v, width), v.ty) for v in values]
+
+
+def _reduce_last(low: Lowering, op: Op, shape: tuple[int, ...], outputs: list[Buffer | None]) -> None:
+    e = low.e
+    size = shape[-1]
+    width = min(WIDTH, size)
+    rows = op.operands[0].type.numel // size
+    with e.loop(rows) as outer:
+        row = Uni(outer.var, "i32")
+        head = split_index(e, row, shape[:-1], 1)
+        base = mul(e, row, Uni(str(size), "i32"), 1)
+
+        def strip(column: str) -> list[Strip]:
+            nest = Nest(low, width, (*head, lanes(column, width)), add(e, base, lanes(column, width), width), shape)
+            return _vectors(low, [nest.eval(v) for v in op.operands], width)
+
+        total = strip("0")
+        if size > width:
+            total = _accumulate(low, op, size // width - 1, width, total, lambda k: strip(_column(low, k, width)))
+        values = _across(low, op, total, width)
+        for value, buffer, result in zip(values, outputs, op.results, strict=True):
+            if buffer is None:
+                low.env[result] = value
+            else:
+                Nest(low, 1, (), row, ()).write(buffer, value, row)
+
+
+def _column(low: Lowering, trip: str, width: int) -> str:
+    """First column of strip ``trip + 1``."""
+    e = low.e
+    if not trip.startswith("%"):
+        return str((int(trip) + 1) * width)
+    return e.bin("mul", "i32", e.bin("add", "i32", trip, "1"), str(width))
+
+
+def _accumulate(low: Lowering, op: Op, trips: int, width: int, start: list[Strip], strip) -> list[Strip]:  # type: ignore[no-untyped-def]
+    """Combine ``start`` with ``strip(0) ... strip(trips - 1)`` in a loop."""
+    e = low.e
+    texts = [to_vec(e, v, width) for v in start]
+    tys = [v.ty for v in start]
+    if trips == 1:
+        return _run_region(low, op, start, strip("0"), width)
+    with e.loop(trips) as loop:
+        carried = [e.carry(loop, vec(width, ty), text) for ty, text in zip(tys, texts, strict=True)]
+        kind = Uni if width == 1 else Vec
+        left: list[Strip] = [kind(register, ty) for register, ty in zip(carried, tys, strict=True)]
+        merged = _run_region(low, op, left, strip(loop.var), width)
+        finals = [to_vec(e, v, width) for v in merged]
+        for register, text in zip(carried, finals, strict=True):
+            loop.nexts[register] = text
+    return [kind(text, ty) for text, ty in zip(finals, tys, strict=True)]
+
+
+def _across(low: Lowering, op: Op, values: list[Strip], width: int) -> list[Uni]:
+    """Fold the lanes of vectors into scalars, halving every time."""
+    e = low.e
+    while width > 1:
+        half = width // 2
+        low_half = ", ".join(f"i32 {k}" for k in range(half))
+        high_half = ", ".join(f"i32 {k + half}" for k in range(half))
+        left: list[Strip] = []
+        right: list[Strip] = []
+        for value in values:
+            text, vt = to_vec(e, value, width), vec(width, value.ty)
+            for mask, side in ((low_half, left), (high_half, right)):
+                if half == 1:
+                    lane = mask.split()[1]
+                    side.append(Uni(e.op(f"extractelement {vt} {text}, i32 {lane}"), value.ty))
+                else:
+                    side.append(Vec(e.op(f"shufflevector {vt} {text}, {vt} poison, <{half} x i32> <{mask}>"), value.ty))
+        values = _run_region(low, op, left, right, half)
+        width = half
+    return [Uni(to_vec(e, v, 1), v.ty) for v in values]
+
+
+def _reduce_outer(low: Lowering, op: Op, shape: tuple[int, ...], axis: int, outputs: list[Buffer | None]) -> None:
+    """Along an axis that is not the last: whole strips of the result, one step of the axis at a time."""
+    rest = shape[:axis] + shape[axis + 1 :]
+    with strips(low, rest) as out:
+
+        def strip(position: str) -> list[Strip]:
+            index: Index = (*out.index[:axis], Uni(position, "i32"), *out.index[axis:])
+            nest = Nest(low, out.width, index, Uni("0", "i32"), ())
+            return _vectors(low, [nest.eval(v, index) for v in op.operands], out.width)
+
+        total = strip("0")
+        if shape[axis] > 1:
+            total = _accumulate(low, op, shape[axis] - 1, out.width, total, lambda k: strip(_column(low, k, 1)))
+        for value, buffer in zip(total, outputs, strict=True):
+            assert buffer is not None
+            out.write(buffer, value)
+
+
+def scan(low: Lowering, op: Op) -> None:
+    """``tt.scan``: inclusive prefix combination along an axis, forwards or in reverse."""
+    _count(low, op)
+    shape, axis = op.operands[0].type.shape, _axis(op)
+    assert shape is not None
+    e = low.e
+    reverse = op.attrs.get("reverse") == "true"
+    outputs = [low.allocate_for(r) for r in op.results]
+    inputs = [low.buffer_of(v) for v in op.operands]
+    rest = shape[:axis] + shape[axis + 1 :]
+    contiguous = axis != len(shape) - 1 and rest[-1] >= 4
+    with strips(low, rest, WIDTH if contiguous and rest[-1] >= WIDTH else 1) as out:
+
+        def at(position: str) -> Index:
+            return (*out.index[:axis], Uni(position, "i32"), *out.index[axis:])
+
+        def read(position: str) -> list[Strip]:
+            return _vectors(low, [out.read(buffer, at(position)) for buffer in inputs], out.width)
+
+        def write(values: list[Strip], position: str) -> None:
+            place = out.linear(shape, at(position))
+            for value, buffer in zip(values, outputs, strict=True):
+                out.write(buffer, value, place)
+
+        first = str(shape[axis] - 1) if reverse else "0"
+        total = read(first)
+        write(total, first)
+        if shape[axis] > 1:
+
+            def step(trip: str) -> str:
+                if not trip.startswith("%"):
+                    return str(shape[axis] - 2 - int(trip) if reverse else int(trip) + 1)
+                if reverse:
+                    return e.bin("sub", "i32", str(shape[axis] - 2), trip)
+                return e.bin("add", "i32", trip, "1")
+
+            _scan_steps(
+                low, op, shape[axis] - 1, out.width, total, lambda k: read(step(k)), lambda v, k: write(v, step(k))
+            )
+    for result, buffer in zip(op.results, outputs, strict=True):
+        low.env[result] = buffer
+
+
+def _scan_steps(low: Lowering, op: Op, trips: int, width: int, start: list[Strip], read, write) -> None:  # type: ignore[no-untyped-def]
+    e = low.e
+    tys = [v.ty for v in start]
+    texts = [to_vec(e, v, width) for v in start]
+    kind = Uni if width == 1 else Vec
+    if trips == 1:
+        write(_run_region(low, op, start, read("0"), width), "0")
+        return
+    with e.loop(trips) as loop:
+        carried = [e.carry(loop, vec(width, ty), text) for ty, text in zip(tys, texts, strict=True)]
+        left: list[Strip] = [kind(register, ty) for register, ty in zip(carried, tys, strict=True)]
+        merged = _vectors(low, _run_region(low, op, left, read(loop.var), width), width)
+        write(merged, loop.var)
+        for register, value in zip(carried, merged, strict=True):
+            loop.nexts[register] = to_vec(e, value, width)
+
+
+def histogram(low: Lowering, op: Op) -> None:
+    """``tt.histogram``: counts of 0 ... bins-1; other values count nowhere."""
+    e = low.e
+    result = op.results[0]
+    assert result.type.shape is not None
+    bins, ty = result.type.shape[0], llvm_type(result.type)
+    buffer = low.allocate_for(result)
+    with strips(low, result.type.shape) as nest:
+        nest.write(buffer, Uni("0", ty))
+    with strips(low, op.operands[0].type.shape or (), 1) as nest:
+        value = nest.eval(op.operands[0])
+        text = to_vec(e, value, 1)
+        inside = e.bin("icmp ult", value.ty, text, str(bins))
+        if len(op.operands) > 1:
+            inside = e.bin("and", "i1", inside, to_vec(e, nest.eval(op.operands[1]), 1))
+        go, done = e.new_label("bin"), e.new_label("bin_done")
+        e.branch(inside, go, done)
+        e.start(go)
+        wide = text if value.ty == "i64" else e.cast("zext", value.ty, text, "i64")
+        slot = e.op(f"getelementptr {ty}, ptr {buffer.pointer}, i64 {wide}")
+        e.do(f"store {ty} {e.bin('add', ty, e.op(f'load {ty}, ptr {slot}'), '1')}, ptr {slot}")
+        e.jump(done)
+        e.start(done)
+    low.env[result] = buffer
+
+
+__all__ = ["Lin", "histogram", "reduce", "scan", "split_flat"]

@@ -1,0 +1,328 @@
+"""The native helpers that kernels call for every access that is not plain, as LLVM IR, compiled once per process.
+
+``dk_access`` decides about one element: in bounds, aligned, initialised, free of races; it records findings and marks
+the 32-byte sectors touched. ``dk_lanes`` moves the active lanes of a strip; ``races.py`` has what keeps the race shadow
+and the shadows of a whole contiguous strip. ``runtime.py`` has the layouts of the context and the tables.
+"""
+
+from __future__ import annotations
+
+from drkernel.sim.executor.lower.races import RACE, RACE_ATOMIC, RACE_READ, RACE_WRITE, RUN
+from drkernel.sim.executor.lower.races import word as _get
+from drkernel.sim.executor.lower.runtime import FINDING_WORDS, PRINT_WORDS, SECTOR_BITS, Access, Ctx, Entry, Kind
+
+_FIND = f"""
+define internal ptr @dk_find(ptr %ctx, i64 %addr) noinline {{
+entry:
+{_get("table", "%ctx", Ctx.ENTRIES, "ptr")}{_get("n", "%ctx", Ctx.N_ENTRIES)}  br label %loop
+loop:
+  %lo = phi i64 [ 0, %entry ], [ %lo2, %step ]
+  %hi = phi i64 [ %n, %entry ], [ %hi2, %step ]
+  %more = icmp ult i64 %lo, %hi
+  br i1 %more, label %step, label %done
+step:
+  %sum = add i64 %lo, %hi
+  %mid = lshr i64 %sum, 1
+  %off = mul i64 %mid, {Entry.SIZE}
+  %p = getelementptr i64, ptr %table, i64 %off
+  %base = load i64, ptr %p
+  %le = icmp ule i64 %base, %addr
+  %mid1 = add i64 %mid, 1
+  %lo2 = select i1 %le, i64 %mid1, i64 %lo
+  %hi2 = select i1 %le, i64 %hi, i64 %mid
+  br label %loop
+done:
+  %none = icmp eq i64 %lo, 0
+  %prev = sub i64 %lo, 1
+  %at = select i1 %none, i64 0, i64 %prev
+  %off3 = mul i64 %at, {Entry.SIZE}
+  %p3 = getelementptr i64, ptr %table, i64 %off3
+  ret ptr %p3
+}}
+"""
+
+
+def _row(count: int, values: list[str]) -> str:
+    """Stores of ``values`` into consecutive words behind ``%row``."""
+    lines = []
+    for k, value in enumerate(values):
+        lines.append(f"  %w{k} = getelementptr i64, ptr %row, i64 {k}\n  store {value}, ptr %w{k}\n")
+    assert len(values) == count
+    return "".join(lines)
+
+
+def _append(counter: Ctx, limit: Ctx, table: Ctx, words: int, values: list[str]) -> str:
+    """Add a row to a table of the context, counting also what no longer fits."""
+    return f"""{_get("n", "%ctx", counter)}{_get("max", "%ctx", limit)}  %n1 = add i64 %n, 1
+  store i64 %n1, ptr %n.p
+  %room = icmp ult i64 %n, %max
+  br i1 %room, label %write, label %done
+write:
+{_get("list", "%ctx", table, "ptr")}{_get("pid", "%ctx", Ctx.PROGRAM)}  %off = mul i64 %n, {words}
+  %row = getelementptr i64, ptr %list, i64 %off
+{_row(words, values)}  br label %done
+done:
+  ret void
+"""
+
+
+_RECORD = f"""
+define internal void @dk_record(ptr %ctx, i64 %kind, i64 %site, i64 %addr, i64 %base, i64 %size) noinline {{
+start:
+{_append(Ctx.N_FINDINGS, Ctx.MAX_FINDINGS, Ctx.FINDINGS, FINDING_WORDS,
+         ["i64 %kind", "i64 %site", "i64 %pid", "i64 %addr", "i64 %base", "i64 %size"])}}}
+define void @dk_assert(ptr %ctx, i64 %site) {{
+  call void @dk_record(ptr %ctx, i64 {Kind.ASSERT}, i64 %site, i64 0, i64 0, i64 0)
+  ret void
+}}
+define void @dk_print(ptr %ctx, i64 %site, i64 %flat, double %value) {{
+start:
+{_append(Ctx.N_PRINTS, Ctx.MAX_PRINTS, Ctx.PRINTS, PRINT_WORDS,
+         ["i64 %site", "i64 %pid", "i64 %flat", "double %value"])}}}
+"""  # fmt: skip
+
+
+def _report(kind: Kind) -> str:
+    return f"  call void @dk_record(ptr %ctx, i64 {kind}, i64 %site, i64 %addr, i64 %base, i64 %size)\n"
+
+
+_ACCESS = f"""
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+declare i32 @memcmp(ptr, ptr, i64)
+define internal i1 @dk_access(ptr %ctx, ptr %known, i64 %addr, i64 %size, i64 %site, i64 %how, ptr %value) noinline {{
+start:
+  %unknown = icmp eq ptr %known, null
+  br i1 %unknown, label %search, label %check
+search:
+  %found = call ptr @dk_find(ptr %ctx, i64 %addr)
+  br label %check
+check:
+  %entry = phi ptr [ %known, %start ], [ %found, %search ]
+{_get("base", "%entry", Entry.BASE)}{_get("end", "%entry", Entry.END)}  %last = add i64 %addr, %size
+  %ge = icmp uge i64 %addr, %base
+  %le = icmp ule i64 %last, %end
+  %nowrap = icmp ugt i64 %last, %addr
+  %in0 = and i1 %ge, %le
+  %in = and i1 %in0, %nowrap
+  br i1 %in, label %inside, label %outside
+outside:
+{_report(Kind.OUT_OF_BOUNDS)}  ret i1 false
+inside:
+  %low = sub i64 %size, 1
+  %rem = and i64 %addr, %low
+  %aligned = icmp eq i64 %rem, 0
+  br i1 %aligned, label %mark, label %misaligned
+misaligned:
+{_report(Kind.MISALIGNED)}  ret i1 false
+mark:
+  %reads = icmp ne i64 %how, {Access.STORE}
+  %writes = icmp ne i64 %how, {Access.LOAD}
+  %rel = sub i64 %addr, %base
+  %sector = lshr i64 %rel, 5
+  br i1 %reads, label %mark_read, label %mark_write
+mark_read:
+{_get("rmap", "%entry", Entry.READ_MAP, "ptr")}  %rcell = getelementptr i8, ptr %rmap, i64 %sector
+  store i8 1, ptr %rcell
+  br i1 %writes, label %mark_write, label %marked
+mark_write:
+{_get("wmap", "%entry", Entry.WRITE_MAP, "ptr")}  %wcell = getelementptr i8, ptr %wmap, i64 %sector
+  store i8 1, ptr %wcell
+  br label %marked
+marked:
+{_get("init", "%entry", Entry.INIT, "ptr")}  %no_init = icmp eq ptr %init, null
+  br i1 %no_init, label %race, label %init_check
+init_check:
+  %ip = getelementptr i8, ptr %init, i64 %rel
+  %lp = getelementptr i8, ptr %ip, i64 %low
+  %first = load i8, ptr %ip
+  %final = load i8, ptr %lp
+  %both = and i8 %first, %final
+  %never = icmp eq i8 %both, 0
+  %bad_init = and i1 %never, %reads
+  br i1 %writes, label %init_set, label %init_test
+init_set:
+  call void @llvm.memset.p0.i64(ptr %ip, i8 1, i64 %size, i1 false)
+  br label %init_test
+init_test:
+  br i1 %bad_init, label %init_bad, label %race
+init_bad:
+{_report(Kind.UNINITIALIZED)}  br label %race
+race:
+{_get("writers", "%entry", Entry.WRITERS, "ptr")}  %no_race = icmp eq ptr %writers, null
+  br i1 %no_race, label %ok, label %race_check
+race_check:
+  %race.kind = call i32 @dk_race(ptr %ctx, ptr %entry, i64 %rel, i64 %size, i64 %how)
+  switch i32 %race.kind, label %ok [
+    i32 {RACE_READ}, label %race_read_bad
+    i32 {RACE_WRITE}, label %race_write_bad
+    i32 {RACE_ATOMIC}, label %race_atomic_bad
+  ]
+race_write_bad:
+  %p = inttoptr i64 %addr to ptr
+  %differ = call i32 @memcmp(ptr %p, ptr %value, i64 %size)
+  %same = icmp eq i32 %differ, 0
+  br i1 %same, label %race_same, label %race_differ
+race_same:
+{_report(Kind.RACE_SAME_VALUE)}  br label %ok
+race_differ:
+{_report(Kind.RACE_WRITE)}  br label %ok
+race_read_bad:
+{_report(Kind.RACE_READ)}  br label %ok
+race_atomic_bad:
+{_report(Kind.RACE_ATOMIC)}  br label %ok
+ok:
+  ret i1 true
+}}
+define i1 @dk_atomic(ptr %ctx, ptr %entry, i64 %addr, i64 %size, i64 %site) {{
+start:
+  %ok = call i1 @dk_access(ptr %ctx, ptr %entry, i64 %addr, i64 %size, i64 %site, i64 {Access.ATOMIC}, ptr null)
+  br i1 %ok, label %count, label %bad
+bad:
+  ret i1 false
+count:
+{_get("table", "%ctx", Ctx.ATOMIC_TABLE, "ptr")}  %word = lshr i64 %addr, 2
+  %mixed = mul i64 %word, -7046029254386353131
+  %bucket = lshr i64 %mixed, {64 - 14}
+  %cp = getelementptr i32, ptr %table, i64 %bucket
+  %c = load i32, ptr %cp
+  %c1 = add i32 %c, 1
+  store i32 %c1, ptr %cp
+  ret i1 true
+}}
+"""
+
+
+def _move(size: int, store: bool) -> str:
+    """One lane between memory ``%p`` and its slot."""
+    source, target = ("%slot", "%p") if store else ("%p", "%slot")
+    name = f"{'put' if store else 'get'}{size}"
+    bits = 8 * size
+    return f"""{name}:
+  %{name}.v = load i{bits}, ptr {source}, align 1
+  store i{bits} %{name}.v, ptr {target}, align 1
+  br label %next
+"""
+
+
+_LANES = f"""
+declare i64 @llvm.cttz.i64(i64, i1)
+define void @dk_lanes(ptr %ctx, ptr %entry, ptr %addrs, ptr %data, i64 %n, i64 %bits, i64 %site, i64 %size, i64 %how) {{
+start:
+  %is_store = icmp eq i64 %how, {Access.STORE}
+  %low = sub i64 %size, 1
+  %known = icmp ne ptr %entry, null
+  br i1 %known, label %look, label %prepare
+look:
+{_get("e.base", "%entry", Entry.BASE)}{_get("e.end", "%entry", Entry.END)}{_get("e.init", "%entry", Entry.INIT)}\
+{_get("e.writers", "%entry", Entry.WRITERS)}
+  %map.index = select i1 %is_store, i64 {Entry.WRITE_MAP}, i64 {Entry.READ_MAP}
+  %map.p = getelementptr i64, ptr %entry, i64 %map.index
+  %e.map = load ptr, ptr %map.p
+  %length = sub i64 %e.end, %e.base
+  %fits = icmp uge i64 %length, %size
+  %shadows = or i64 %e.init, %e.writers
+  %no_shadows = icmp eq i64 %shadows, 0
+  %e.plain = and i1 %fits, %no_shadows
+  %e.limit = sub i64 %length, %size
+  br label %prepare
+prepare:
+  %plain = phi i1 [ false, %start ], [ %e.plain, %look ]
+  %base = phi i64 [ 0, %start ], [ %e.base, %look ]
+  %limit = phi i64 [ 0, %start ], [ %e.limit, %look ]
+  %map = phi ptr [ null, %start ], [ %e.map, %look ]
+{_get("sectors", "%ctx", Ctx.SECTORS, "ptr")}{_get("pid", "%ctx", Ctx.PROGRAM)}  %pid.high = shl i64 %pid, 43
+  %stores = zext i1 %is_store to i64
+  %stores.high = shl i64 %stores, 42
+  %whose = or i64 %pid.high, %stores.high
+  br label %loop
+loop:
+  %rest = phi i64 [ %bits, %prepare ], [ %rest1, %next ]
+  %count = phi i64 [ 0, %prepare ], [ %count1, %next ]
+  %any = icmp ne i64 %rest, 0
+  br i1 %any, label %active, label %done
+active:
+  %k = call i64 @llvm.cttz.i64(i64 %rest, i1 true)
+  %rest.less = sub i64 %rest, 1
+  %rest1 = and i64 %rest, %rest.less
+  %ap = getelementptr i64, ptr %addrs, i64 %k
+  %addr = load i64, ptr %ap
+  %slot.off = mul i64 %k, %size
+  %slot = getelementptr i8, ptr %data, i64 %slot.off
+  %p = inttoptr i64 %addr to ptr
+  %sector = lshr i64 %addr, 5
+  %tag = xor i64 %sector, %whose
+  %mixed = mul i64 %tag, -7046029254386353131
+  %bucket = lshr i64 %mixed, {64 - SECTOR_BITS}
+  %lately.p = getelementptr i64, ptr %sectors, i64 %bucket
+  %lately = load i64, ptr %lately.p
+  store i64 %tag, ptr %lately.p
+  %changed = icmp ne i64 %lately, %tag
+  %one = zext i1 %changed to i64
+  %count1 = add i64 %count, %one
+  %rel = sub i64 %addr, %base
+  %in = icmp ule i64 %rel, %limit
+  %rem = and i64 %addr, %low
+  %aligned = icmp eq i64 %rem, 0
+  %fine0 = and i1 %in, %aligned
+  %fine = and i1 %fine0, %plain
+  br i1 %fine, label %mark, label %ask
+mark:
+  %rel.sector = lshr i64 %rel, 5
+  %cell = getelementptr i8, ptr %map, i64 %rel.sector
+  store i8 1, ptr %cell
+  br label %move
+ask:
+  %ok = call i1 @dk_access(ptr %ctx, ptr %entry, i64 %addr, i64 %size, i64 %site, i64 %how, ptr %slot)
+  br i1 %ok, label %move, label %next
+move:
+  %size.bit = shl i64 %size, 4
+  %what = or i64 %size.bit, %how
+  switch i64 %what, label %next [
+    i64 {16 + Access.LOAD}, label %get1
+    i64 {32 + Access.LOAD}, label %get2
+    i64 {64 + Access.LOAD}, label %get4
+    i64 {128 + Access.LOAD}, label %get8
+    i64 {16 + Access.STORE}, label %put1
+    i64 {32 + Access.STORE}, label %put2
+    i64 {64 + Access.STORE}, label %put4
+    i64 {128 + Access.STORE}, label %put8
+  ]
+{"".join(_move(size, store) for store in (False, True) for size in (1, 2, 4, 8))}next:
+  br label %loop
+done:
+  %counter.index = select i1 %is_store, i64 {Ctx.STORE_BYTES}, i64 {Ctx.LOAD_BYTES}
+  %total.p = getelementptr i64, ptr %ctx, i64 %counter.index
+  %total = load i64, ptr %total.p
+  %assumed = mul i64 %n, %size
+  %bytes = mul i64 %count, 32
+  %delta = sub i64 %bytes, %assumed
+  %sum = add i64 %total, %delta
+  store i64 %sum, ptr %total.p
+  ret void
+}}
+"""
+
+_CLOCK = f"""
+declare i32 @clock_gettime(i32, ptr)
+define i1 @dk_late(ptr %ctx) noinline {{
+start:
+  %time = alloca [2 x i64]
+  %failed = call i32 @clock_gettime(i32 1, ptr %time)
+  %seconds = load i64, ptr %time
+  %part.p = getelementptr i64, ptr %time, i64 1
+  %part = load i64, ptr %part.p
+  %whole = mul i64 %seconds, 1000000000
+  %now = add i64 %whole, %part
+{_get("deadline", "%ctx", Ctx.DEADLINE)}  %late = icmp sgt i64 %now, %deadline
+  ret i1 %late
+}}
+"""
+"""CLOCK_MONOTONIC against the launch's deadline"""
+
+SYMBOLS = ("dk_late", "dk_assert", "dk_print", "dk_atomic", "dk_lanes", "dk_run")
+"""what kernels call"""
+
+
+def helpers() -> str:
+    """LLVM IR of all helpers."""
+    return _FIND + _RECORD + RACE + _ACCESS + _LANES + RUN + _CLOCK

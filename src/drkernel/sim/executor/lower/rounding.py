@@ -1,0 +1,183 @@
+"""Narrow float formats, held in registers as ``float``: rounding to nearest even, and to and from memory bits."""
+
+from __future__ import annotations
+
+import struct
+
+from drkernel.sim.executor.lower.emit import Emitter, float_literal, splat_literal, vec
+from drkernel.sim.executor.ttir.ir import UnsupportedOp
+
+_FP8 = {"f8E5M2": (2, -14, 57344.0), "f8E4M3FN": (3, -6, 448.0)}
+"""mantissa bits, smallest normal exponent, largest finite value (conversions saturate to it, as cvt.satfinite does)"""
+
+
+def int_vec(width: int, bits: int) -> str:
+    """Vector type of integers."""
+    return vec(width, f"i{bits}")
+
+
+def constant(value: int | float, width: int, ty: str) -> str:
+    """A splat constant of a number."""
+    text = float_literal(float(value), ty) if ty in ("float", "double") else str(value)
+    return splat_literal(text, width, ty)
+
+
+def round_to(e: Emitter, text: str, elem: str, width: int) -> str:
+    """``float`` lanes rounded to the nearest value of a narrow format."""
+    if elem in ("f32", "f64"):
+        return text
+    if elem == "f16":
+        half = e.cast("fptrunc", vec(width, "float"), text, vec(width, "half"))
+        return e.cast("fpext", vec(width, "half"), half, vec(width, "float"))
+    if elem == "bf16":
+        return _round_bits(e, text, 16, width)
+    if elem in _FP8:
+        return _round_fp8(e, text, elem, width)
+    raise UnsupportedOp(f"the float format {elem}")
+
+
+def _round_bits(e: Emitter, text: str, drop: int, width: int) -> str:
+    """Round to nearest even by dropping ``drop`` mantissa bits; NaN stays NaN."""
+    ft, it = vec(width, "float"), int_vec(width, 32)
+    bits = e.cast("bitcast", ft, text, it)
+    lsb = e.bin("and", it, e.bin("lshr", it, bits, constant(drop, width, "i32")), constant(1, width, "i32"))
+    bias = e.bin("add", it, lsb, constant((1 << (drop - 1)) - 1, width, "i32"))
+    rounded = e.bin("and", it, e.bin("add", it, bits, bias), constant(-(1 << drop), width, "i32"))
+    nan = e.bin("fcmp uno", ft, text, text)
+    quiet = e.bin(
+        "and", it, e.bin("or", it, bits, constant(1 << 22, width, "i32")), constant(-(1 << drop), width, "i32")
+    )
+    chosen = e.op(f"select {vec(width, 'i1')} {nan}, {it} {quiet}, {it} {rounded}")
+    return e.cast("bitcast", it, chosen, ft)
+
+
+def _round_fp8(e: Emitter, text: str, elem: str, width: int) -> str:
+    mantissa, emin, largest = _FP8[elem]
+    ft, bt = vec(width, "float"), vec(width, "i1")
+    mag = e.call(f"llvm.fabs.{suffix(width)}", ft, (ft, text))
+    normal = _round_bits(e, mag, 23 - mantissa, width)
+    magic = constant(2.0 ** (emin - mantissa + 23), width, "float")
+    small = e.bin("fsub", ft, e.bin("fadd", ft, mag, magic), magic)
+    is_small = e.bin("fcmp olt", ft, mag, constant(2.0**emin, width, "float"))
+    rounded = e.op(f"select {bt} {is_small}, {ft} {small}, {ft} {normal}")
+    over = e.bin("fcmp ogt", ft, rounded, constant(largest, width, "float"))
+    clamped = e.op(f"select {bt} {over}, {ft} {constant(largest, width, 'float')}, {ft} {rounded}")
+    return e.call(f"llvm.copysign.{suffix(width)}", ft, (ft, clamped), (ft, text))
+
+
+def suffix(width: int, ty: str = "float") -> str:
+    """Intrinsic name suffix of a vector type."""
+    short = {"float": "f32", "double": "f64", "half": "f16"}.get(ty, ty)
+    return short if width == 1 else f"v{width}{short}"
+
+
+def to_bits(e: Emitter, text: str, elem: str, width: int) -> str:
+    """Memory bits (an integer of the format's width) of register lanes."""
+    if elem == "f64":
+        return e.cast("bitcast", vec(width, "double"), text, int_vec(width, 64))
+    ft, i32 = vec(width, "float"), int_vec(width, 32)
+    if elem == "f32":
+        return e.cast("bitcast", ft, text, i32)
+    if elem in ("f16", "f8E5M2"):
+        half = e.cast("fptrunc", ft, text, vec(width, "half"))
+        bits16 = e.cast("bitcast", vec(width, "half"), half, int_vec(width, 16))
+        if elem == "f16":
+            return bits16
+        top = e.bin("lshr", int_vec(width, 16), bits16, constant(8, width, "i16"))
+        return e.cast("trunc", int_vec(width, 16), top, int_vec(width, 8))
+    bits = e.cast("bitcast", ft, text, i32)
+    if elem == "bf16":
+        return e.cast("trunc", i32, e.bin("lshr", i32, bits, constant(16, width, "i32")), int_vec(width, 16))
+    if elem == "f8E4M3FN":
+        return _e4m3_bits(e, text, bits, width)
+    raise UnsupportedOp(f"the float format {elem}")
+
+
+def _e4m3_bits(e: Emitter, text: str, bits: str, width: int) -> str:
+    ft, i32, bt = vec(width, "float"), int_vec(width, 32), vec(width, "i1")
+    sign = e.bin("and", i32, e.bin("lshr", i32, bits, constant(24, width, "i32")), constant(128, width, "i32"))
+    mag = e.call(f"llvm.fabs.{suffix(width)}", ft, (ft, text))
+    mag_bits = e.cast("bitcast", ft, mag, i32)
+    normal = e.bin(
+        "sub", i32, e.bin("lshr", i32, mag_bits, constant(20, width, "i32")), constant(120 << 3, width, "i32")
+    )
+    scaled = e.bin("fmul", ft, mag, constant(512.0, width, "float"))
+    small = e.call(f"llvm.fptosi.sat.{suffix(width, 'i32')}.{suffix(width)}", i32, (ft, scaled))
+    is_small = e.bin("fcmp olt", ft, mag, constant(2.0**-6, width, "float"))
+    body = e.op(f"select {bt} {is_small}, {i32} {small}, {i32} {normal}")
+    nan = e.bin("fcmp uno", ft, text, text)
+    body = e.op(f"select {bt} {nan}, {i32} {constant(127, width, 'i32')}, {i32} {body}")
+    return e.cast("trunc", i32, e.bin("or", i32, sign, body), int_vec(width, 8))
+
+
+def from_bits(e: Emitter, text: str, elem: str, width: int) -> str:
+    """Register lanes of memory bits."""
+    ft, i32 = vec(width, "float"), int_vec(width, 32)
+    if elem == "f64":
+        return e.cast("bitcast", int_vec(width, 64), text, vec(width, "double"))
+    if elem == "f32":
+        return e.cast("bitcast", i32, text, ft)
+    if elem == "f8E5M2":
+        wide = e.cast("zext", int_vec(width, 8), text, int_vec(width, 16))
+        text = e.bin("shl", int_vec(width, 16), wide, constant(8, width, "i16"))
+    if elem in ("f16", "f8E5M2"):
+        half = e.cast("bitcast", int_vec(width, 16), text, vec(width, "half"))
+        return e.cast("fpext", vec(width, "half"), half, ft)
+    if elem == "bf16":
+        wide = e.cast("zext", int_vec(width, 16), text, i32)
+        return e.cast("bitcast", i32, e.bin("shl", i32, wide, constant(16, width, "i32")), ft)
+    if elem == "f8E4M3FN":
+        return _from_e4m3(e, text, width)
+    raise UnsupportedOp(f"the float format {elem}")
+
+
+def _from_e4m3(e: Emitter, text: str, width: int) -> str:
+    ft, i32, bt = vec(width, "float"), int_vec(width, 32), vec(width, "i1")
+    bits = e.cast("zext", int_vec(width, 8), text, i32)
+    low = e.bin("and", i32, bits, constant(127, width, "i32"))
+    normal_bits = e.bin(
+        "add", i32, e.bin("shl", i32, low, constant(20, width, "i32")), constant(120 << 23, width, "i32")
+    )
+    normal = e.cast("bitcast", i32, normal_bits, ft)
+    small = e.bin("fmul", ft, e.cast("uitofp", i32, low, ft), constant(2.0**-9, width, "float"))
+    is_small = e.bin("icmp ult", i32, low, constant(8, width, "i32"))
+    value = e.op(f"select {bt} {is_small}, {ft} {small}, {ft} {normal}")
+    nan = e.bin("icmp eq", i32, low, constant(127, width, "i32"))
+    value = e.op(f"select {bt} {nan}, {ft} {constant(float('nan'), width, 'float')}, {ft} {value}")
+    negative = e.bin("icmp ugt", i32, bits, constant(127, width, "i32"))
+    return e.op(f"select {bt} {negative}, {ft} {e.op(f'fneg {ft} {value}')}, {ft} {value}")
+
+
+def round_constant(value: float, elem: str) -> float:
+    """A Python float rounded to a format (constants in the text are decimal)."""
+    if elem == "f64" or value != value or value in (float("inf"), float("-inf")):
+        return value
+    if elem == "f16":
+        try:
+            return float(struct.unpack("<e", struct.pack("<e", value))[0])
+        except OverflowError:
+            return float("inf") if value > 0 else float("-inf")
+    try:
+        single = float(struct.unpack("<f", struct.pack("<f", value))[0])
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+    if elem == "bf16":
+        bits = struct.unpack("<I", struct.pack("<f", single))[0]
+        bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
+        return float(struct.unpack("<f", struct.pack("<I", bits))[0])
+    return single
+
+
+def constant_from_hex(bits: int, elem: str) -> float:
+    """A float from the hexadecimal bit pattern that the text uses for infinities and NaN."""
+    if elem == "f64":
+        return float(struct.unpack("<d", struct.pack("<Q", bits))[0])
+    if elem == "f32":
+        return float(struct.unpack("<f", struct.pack("<I", bits))[0])
+    if elem == "f16":
+        return float(struct.unpack("<e", struct.pack("<H", bits))[0])
+    if elem == "bf16":
+        return float(struct.unpack("<f", struct.pack("<I", bits << 16))[0])
+    if elem == "f8E5M2":
+        return float(struct.unpack("<e", struct.pack("<H", bits << 8))[0])
+    raise UnsupportedOp(f"a hexadecimal constant of {elem}")

@@ -1,0 +1,75 @@
+"""What a launch reports: findings of the sanitizers, exact counts, printed lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from drkernel.sim.executor.ttir.ir import Type
+
+
+class StepLimit(RuntimeError):
+    """A launch looped longer than its budget: endless, or a lock that is never released."""
+
+
+@dataclass(frozen=True)
+class Checks:
+    """Which sanitizers run; bounds and alignment always do."""
+
+    uninitialized: bool = False
+    race: bool = False
+    max_findings: int = 20
+
+
+@dataclass(frozen=True)
+class SimFinding:
+    """Something a kernel did that is an error on a GPU, or luck."""
+
+    kind: str
+    """``out_of_bounds``, ``misaligned``, ``uninitialized``, ``race``, ``assert``"""
+    message: str
+    kernel: str
+    file: str | None
+    line: int | None
+    program: tuple[int, int, int] | None
+    arg: str | None
+    offset_bytes: int | None
+    count: int
+    severity: Literal["error", "warning"]
+
+
+@dataclass(frozen=True)
+class LaunchStats:
+    """Exact counts over a whole launch."""
+
+    programs: int
+    load_sectors: float
+    """32-byte sectors that warps asked for, reads"""
+    store_sectors: float
+    flops: dict[str, float]
+    """operations by unit: fp32, fp64, fp16, bf16, int, sfu, tensor_*, fp32_dot"""
+    atomics: int
+    max_same_address_atomics: int
+    footprint: tuple[tuple[int, float, float], ...]
+    """(allocation base, unique bytes read, unique bytes written), in whole sectors"""
+
+
+@dataclass(frozen=True)
+class LaunchResult:
+    """What one launch did."""
+
+    findings: tuple[SimFinding, ...]
+    stats: LaunchStats
+    seconds: float
+    """host wall time of running"""
+    prints: tuple[str, ...]
+    written: tuple[int, ...]
+    """bases of the allocations that were written"""
+
+
+@dataclass(frozen=True)
+class Param:
+    """One parameter of a kernel."""
+
+    name: str
+    type: Type

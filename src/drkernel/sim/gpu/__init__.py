@@ -1,0 +1,1 @@
+"""The simulated GPU itself: memory, operators, launches, counts and modelled time."""

@@ -1,0 +1,397 @@
+"""The device side: owns memory, runs operators and kernels, counts, and models time.
+
+A :class:`DeviceEngine` receives commands (``protocol.py``) and nothing else; host code holds handles. It is used
+directly in-process and, behind a socket, in a process of its own. Whatever arrives is checked here: operators against
+a list, launches by the executor's memory map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Literal, get_args
+
+import torch
+
+from drkernel.sim.cost.inflight import bytes_in_flight
+from drkernel.sim.cost.launch import blocks_per_sm, launch_cost
+from drkernel.sim.cost.registers import Pressure, register_pressure
+from drkernel.sim.executor.allocations import MemoryMap
+from drkernel.sim.executor.compiled import Checks, CompiledKernel, LaunchResult, SimFinding, compile_ttir, prepare
+from drkernel.sim.gpu.accounts import Accounts, Counters, LaunchRecord
+from drkernel.sim.gpu.heap import POISONS, DeviceHeap, Held, poison
+from drkernel.sim.gpu.interfere import HostReads, Interference, disturb_changes, flat_extent
+from drkernel.sim.gpu.operator_rules import OperatorRule, rule_of
+from drkernel.sim.gpu.random_numbers import DeviceRandom
+from drkernel.sim.spec import GPUSpec
+from drkernel.sim.target.compile import KernelResources, TargetCompileError, compile_for_target
+from drkernel.sim.target.shared_memory import OverShared, PassesFailed, exact_shared, shared_bytes
+from drkernel.sim.wire.commands import GeneratorRef, LaunchCommand, LaunchRefused, ProtocolError, Ref, TensorSpec
+from drkernel.verdict import Profile
+
+__all__ = ["POISONS", "Counters", "Depth", "DeviceEngine", "DeviceFault", "LaunchRecord"]
+
+SMALL_LAUNCH_PROGRAMS = 4096
+"""launches up to this many programs get every check when checks are "auto" """
+
+MAX_GRID_X, MAX_GRID_YZ = 2**31 - 1, 65535
+"""largest grids that CUDA launches"""
+
+Depth = Literal["ttir", "full"]
+"""how far kernels are compiled: Triton's own IR, or machine code of the target (registers, shared memory)"""
+
+
+class DeviceFault(RuntimeError):
+    """An illegal memory access by a kernel; as on a GPU, the device is unusable afterwards."""
+
+
+class DeviceEngine:
+    """One simulated GPU. Not thread-safe: one command at a time."""
+
+    def __init__(self, spec: GPUSpec, *, checks: str = "auto", memory_bytes: int | None = None, depth: Depth = "ttir"):
+        if checks not in ("auto", "full", "off"):
+            raise ValueError(f"checks must be 'auto', 'full' or 'off', not {checks!r}")
+        if depth not in get_args(Depth):
+            raise ValueError(f"depth must be 'ttir' or 'full', not {depth!r}")
+        prepare()
+        self.spec = spec
+        self.checks = checks
+        self.depth = depth
+        self.memory_bytes = memory_bytes or spec.hbm_bytes
+        self.heap = DeviceHeap(self.memory_bytes)
+        self.accounts = Accounts(spec)
+        self.random = DeviceRandom()
+        self.interference: Interference = "none"
+        self.host_reads = HostReads()
+        self.fault: str | None = None
+
+    # ---- tensors
+
+    @property
+    def memory(self) -> MemoryMap:
+        """The allocations, as kernels see them."""
+        return self.heap.memory
+
+    @property
+    def poison_policy(self) -> str:
+        """What fresh memory holds; one of :data:`POISONS`."""
+        return self.heap.poison_policy
+
+    @poison_policy.setter
+    def poison_policy(self, policy: str) -> None:
+        self.heap.poison_policy = policy
+
+    def tensor(self, ref: Ref | int) -> torch.Tensor:
+        """The tensor behind a handle."""
+        return self.heap.tensor(ref)
+
+    def register(self, tensor: torch.Tensor) -> TensorSpec:
+        """Take a tensor with its contents into device memory."""
+        return self.heap.register(tensor).spec
+
+    def free(self, handle: int) -> None:
+        """Drop a handle; memory goes when the last tensor over it does."""
+        base = self.heap.free(handle)
+        if base is not None:
+            self.accounts.freed(base)
+
+    # ---- operators
+
+    def op(self, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Run one ATen operator; results are :class:`TensorSpec` where they are tensors."""
+        self._refuse_after_fault()
+        rule = rule_of(name)
+        inputs: list[Held] = []
+        real_args = [self._resolve(value, inputs) for value in args]
+        real_kwargs = {key: self._resolve(value, inputs) for key, value in kwargs.items()}
+        if rule.makes_from_size:
+            self.heap.require_factory(real_args, real_kwargs)
+        result = self._call(rule, real_args, real_kwargs)
+        if self.heap.has_unwritten:
+            self._follow_writes(rule, args, kwargs, inputs)
+        outputs: list[Held] = []
+        handed_out = self._hand_out(result, rule, outputs)
+        self._account(name, rule, inputs, outputs, args)
+        return handed_out
+
+    def _resolve(self, value: Any, inputs: list[Held]) -> Any:
+        """Handles as what they stand for; tensors are also collected."""
+        if isinstance(value, Ref):
+            held = self.heap.held(value.handle)
+            inputs.append(held)
+            return held.tensor
+        if isinstance(value, (list, tuple)):
+            return [self._resolve(item, inputs) for item in value]
+        if isinstance(value, GeneratorRef):
+            return self.random.generator(value.number)
+        return value
+
+    def _call(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        try:
+            return self.random.run(rule, args, kwargs) if rule.draws else rule.call(*args, **kwargs)
+        except (MemoryError, RuntimeError) as error:
+            if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
+                raise self.heap.out_of_memory(str(error).partition("\n")[0]) from error
+            raise
+
+    def _hand_out(self, value: Any, rule: OperatorRule, outputs: list[Held]) -> Any:
+        """Results as the host sees them; fresh memory is poisoned."""
+        if isinstance(value, torch.Tensor):
+            if rule.allocates:
+                poison(value, self.heap.poison_policy)
+            outputs.append(self.heap.register(value, initialized=not rule.allocates))
+            return outputs[-1].spec
+        if isinstance(value, (list, tuple)):
+            return type(value)(self._hand_out(item, rule, outputs) for item in value)
+        return self._to_host(value)
+
+    def _to_host(self, value: Any) -> Any:
+        """Every value that leaves the device passes here."""
+        return None if value is None else self.host_reads.pass_on(value, self.interference == "disturb")
+
+    def _follow_writes(self, rule: OperatorRule, args: Any, kwargs: dict[str, Any], inputs: list[Held]) -> None:
+        """Note what the operator has written, and report what it has read that nothing wrote."""
+        given: dict[int | str, Any] = dict(enumerate(args))
+        given.update(kwargs)
+        written: list[Held] = []
+        for key in rule.written:
+            self._resolve(given.get(key), written)
+        if not rule.free and self.checks != "off":
+            for held in inputs:
+                if not any(held is other for other in written):
+                    self._report_unwritten(rule, held)
+        for held in written:
+            self.heap.mark_written(held)
+
+    def _report_unwritten(self, rule: OperatorRule, held: Held) -> None:
+        missing = self.heap.unwritten(held)
+        if missing is None:
+            return
+        nbytes, offset = missing
+        message = (
+            f"{rule.label} reads memory that nothing wrote: {nbytes} bytes of a tensor of shape "
+            f"{list(held.spec.shape)}, the first at byte {offset} of its storage"
+        )
+        self.counters.findings.append(
+            SimFinding("uninitialized", message, rule.label, None, None, None, None, offset, 1, "warning")
+        )
+
+    def _account(self, name: str, rule: OperatorRule, inputs: list[Held], outputs: list[Held], args: Any) -> None:
+        if rule.free:
+            self.accounts.host_work()
+        elif rule.base == "_local_scalar_dense":
+            self.accounts.copy("device to host", inputs[0].spec.dtype.itemsize)
+        else:
+            self.accounts.operator(name, rule.label, inputs, outputs, args)
+
+    # ---- launches
+
+    def launch(self, command: LaunchCommand) -> None:
+        """Execute (or, under the knock-out test, skip) one kernel launch and add its modelled time."""
+        self._refuse_after_fault()
+        programs = self._programs(command.grid)
+        if programs == 0:
+            return
+        kernel = compile_ttir(command.ttir, name=command.name)
+        resources = self._resources_of(kernel, command)
+        if self.interference == "skip":
+            self._record(command, 0.0, suppressed=True)
+            return
+        on = self.checks == "full" or (self.checks == "auto" and programs <= SMALL_LAUNCH_PROGRAMS)
+        held = [self.heap.held(value.handle) for value in command.args if isinstance(value, Ref)]
+        disturbed = self.interference == "disturb"
+        before = [(flat, flat.clone()) for flat in (flat_extent(one.tensor) for one in held)] if disturbed else []
+        result = kernel.run(
+            command.grid,
+            [self.heap.held(value.handle).spec.address if isinstance(value, Ref) else value for value in command.args],
+            self.memory,
+            checks=Checks(uninitialized=on, race=on),
+        )
+        for flat, old in before:
+            disturb_changes(flat, old)
+        self._finish_launch(command, held, result, resources)
+
+    def _programs(self, grid: tuple[int, int, int]) -> int:
+        """Programs of a grid; none when a size is 0, as Triton's launchers have it. Raises beyond the GPU's limits."""
+        x, y, z = grid
+        if x * y * z <= 0:
+            return 0
+        if min(grid) < 1 or x > MAX_GRID_X or (self.spec.vendor == "nvidia" and max(y, z) > MAX_GRID_YZ):
+            limits = f"at most {MAX_GRID_X} x {MAX_GRID_YZ} x {MAX_GRID_YZ}"
+            raise RuntimeError(f"Triton Error [CUDA]: invalid argument (grid {grid}; {limits})")
+        return x * y * z
+
+    def resources(self, ttir: str, num_warps: int, num_stages: int) -> tuple[int, int, int]:
+        """Registers and spilled words a thread, and bytes of shared memory a program, on the target.
+
+        At depth "ttir" registers are estimated; shared memory is exact at either.
+        """
+        if self.depth == "full":
+            found = self._compile(ttir, num_warps, num_stages)
+            return found.registers or 0, found.spills or 0, found.shared_bytes
+        pressure = pressure_of(ttir, num_warps * self.spec.warp_size)
+        try:
+            shared = exact_shared(ttir, self.spec, num_warps, num_stages)
+        except PassesFailed as error:
+            raise LaunchRefused(f"RuntimeError: {error}") from error
+        return pressure.registers, pressure.spilled_bytes // 4, shared
+
+    def _compile(self, ttir: str, num_warps: int, num_stages: int) -> KernelResources:
+        try:
+            return compile_for_target(ttir, self.spec, num_warps=num_warps, num_stages=num_stages, depth="full")
+        except TargetCompileError as error:
+            raise LaunchRefused(f"{error.kind}: {error}") from error
+
+    def _resources_of(self, kernel: CompiledKernel, command: LaunchCommand) -> KernelResources | None:
+        """What a launch takes, as far as this depth knows; refuses what the GPU would."""
+        if self.depth == "full":
+            return self._compile(command.ttir, command.num_warps, command.num_stages)
+        warps, stages = command.num_warps, command.num_stages
+        try:
+            found = shared_bytes(kernel.function, command.ttir, self.spec, warps, stages)
+        except OverShared as error:
+            raise LaunchRefused(f"OutOfResources: {error}") from error
+        except PassesFailed as error:
+            raise LaunchRefused(f"RuntimeError: {self.spec.full_name} cannot run {command.name}: {error}") from error
+        if found is None:
+            return None
+        return KernelResources(None, None, found, warps, stages, blocks_per_sm(self.spec, warps, found), "ttir")
+
+    def _finish_launch(
+        self, command: LaunchCommand, held: list[Held], result: LaunchResult, resources: KernelResources | None
+    ) -> None:
+        self.counters.findings += result.findings
+        self.counters.prints += result.prints
+        pressure = self._pressure(command, resources)
+        cost = launch_cost(
+            result.stats,
+            command.num_warps,
+            self.spec,
+            self.accounts.l2,
+            num_stages=command.num_stages,
+            in_flight=bytes_in_flight(command.ttir, command.num_stages),
+            shared_bytes=resources.shared_bytes if resources else 0,
+            registers=pressure.registers,
+            spilled_bytes=pressure.spilled_bytes,
+        )
+        self.accounts.launched(command.name, cost)
+        self._record(
+            command,
+            cost.seconds,
+            written=result.written,
+            copied=_copied(held, result.written),
+            bound=cost.bound,
+            roofline=cost.roofline,
+            unique_bytes=float(sum(read + written for _, read, written in result.stats.footprint)),
+            dram_bytes=cost.dram_bytes,
+            flops=cost.total_flops,
+            registers=resources.registers if resources else None,
+            spills=resources.spills if resources else None,
+            shared_bytes=resources.shared_bytes if resources else None,
+            occupancy=resources.occupancy_blocks_per_sm if resources else None,
+        )
+        illegal = [f for f in result.findings if f.kind in ("out_of_bounds", "misaligned") and f.severity == "error"]
+        if illegal:
+            self.fault = illegal[0].message
+            raise DeviceFault(f"CUDA error: an illegal memory access was encountered\n{illegal[0].message}")
+
+    def _pressure(self, command: LaunchCommand, resources: KernelResources | None) -> Pressure:
+        """A thread's registers: the compiler's count where it was asked, else an estimate."""
+        if resources is not None and resources.registers is not None:
+            return Pressure(resources.registers, 4 * (resources.spills or 0))
+        return pressure_of(command.ttir, command.num_warps * self.spec.warp_size)
+
+    def _record(self, command: LaunchCommand, seconds: float, *, suppressed: bool = False, **facts: Any) -> None:
+        self.counters.launches.append(
+            LaunchRecord(
+                command.name, command.identity, command.grid, command.num_warps, command.num_stages,
+                command.constexprs, seconds, suppressed, **facts,
+            )
+        )  # fmt: skip
+
+    # ---- copies, random numbers, facts
+
+    def upload(self, tensor: torch.Tensor) -> TensorSpec:
+        """Copy a host tensor in."""
+        self._refuse_after_fault()
+        nbytes = tensor.numel() * tensor.element_size()
+        self.heap.require(nbytes)
+        self.accounts.copy("host to device", nbytes)
+        return self.register(tensor.clone(memory_format=torch.preserve_format))
+
+    def download(self, ref: Ref) -> torch.Tensor:
+        """Copy a device tensor out."""
+        self._refuse_after_fault()
+        tensor = self.tensor(ref)
+        self.accounts.copy("device to host", tensor.numel() * tensor.element_size())
+        return self._to_host(tensor.clone(memory_format=torch.preserve_format))
+
+    def generator(self, number: int, *, seed: int | None = None, state: str | None = None) -> dict[str, Any]:
+        """Seed a generator, or set its state; returns both."""
+        return self.random.command(number, seed, state)
+
+    def query(self, what: str) -> Any:
+        """Facts for host code, and small requests."""
+        facts: dict[str, Callable[[], Any]] = {
+            "used_bytes": lambda: self.heap.used_bytes,
+            "peak_bytes": lambda: self.heap.peak_bytes,
+            "memory_bytes": lambda: self.memory_bytes,
+            "elapsed_seconds": lambda: self.accounts.timeline.elapsed_seconds,
+            "device_seconds": lambda: self.accounts.timeline.device_seconds,
+            "synchronize": self._synchronize,
+            "flush": self.accounts.flush,
+            "reset_peak": self._reset_peak,
+        }
+        if what not in facts:
+            raise ProtocolError(f"no device fact named {what!r}")
+        value = facts[what]()
+        return self._to_host(value) if what.endswith("_seconds") else value
+
+    def _synchronize(self) -> None:
+        self._refuse_after_fault()
+        self.accounts.synchronize()
+
+    def _reset_peak(self) -> None:
+        self.heap.peak_bytes = self.heap.used_bytes
+
+    def _refuse_after_fault(self) -> None:
+        if self.fault is not None:
+            raise DeviceFault(f"CUDA error: an illegal memory access was encountered\n{self.fault}")
+
+    # ---- the judge's side
+
+    @property
+    def counters(self) -> Counters:
+        """What happened since the last reset."""
+        return self.accounts.counters
+
+    def reset_counters(self) -> None:
+        """Start counting and timing anew; the L2 state is that of a flushed cache."""
+        self.accounts.reset()
+        self.host_reads.begin(replay=self.interference == "disturb")
+
+    def profile(self) -> Profile:
+        """Modelled time since the last reset, by kernel and operator."""
+        return self.accounts.profile()
+
+
+@lru_cache(maxsize=1024)
+def pressure_of(ttir: str, threads: int) -> Pressure:
+    """:func:`register_pressure` of a kernel's text."""
+    return register_pressure(compile_ttir(ttir).function, threads)
+
+
+def _copied(held: list[Held], written: tuple[int, ...]) -> bool:
+    """Whether each tensor that a kernel wrote equals an argument that it only read."""
+    sources = [one.tensor for one in held if one.base not in written]
+    targets = [one.tensor for one in held if one.base in written]
+    return bool(targets) and all(any(_same_elements(target, source) for source in sources) for target in targets)
+
+
+def _same_elements(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Equal in order of elements, whatever the shapes; a cast counts as equal."""
+    if left.numel() != right.numel() or left.numel() == 0:
+        return False
+    if left[(0,) * left.dim()] != right[(0,) * right.dim()].to(left.dtype):  # almost always enough, and cheap
+        return False
+    return torch.equal(left.reshape(-1), right.reshape(-1).to(left.dtype))

@@ -1,0 +1,226 @@
+"""The memory of a simulated device: tensors by handle, storages by address, budget, and what fresh memory holds."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from drkernel.sim.cost.records import TensorMeta
+from drkernel.sim.executor.allocations import MemoryMap
+from drkernel.sim.wire.commands import ProtocolError, Ref, TensorSpec
+
+POISONS = ("nan", "zero", "random")
+"""what memory that nothing has been written to may hold"""
+
+LARGE_BYTES = 256 << 20
+"""allocations from this size on are compared with the memory that this machine has left"""
+
+
+@dataclass(slots=True)
+class Held:
+    """A tensor on the device."""
+
+    tensor: torch.Tensor
+    spec: TensorSpec
+    base: int
+    """address of its storage"""
+    nbytes: int
+    """size of its storage"""
+
+    def meta(self) -> TensorMeta:
+        """What the cost model needs to know of it."""
+        return meta_of(self.spec, self.base)
+
+
+def meta_of(spec: TensorSpec, base: int) -> TensorMeta:
+    """A tensor for the cost model."""
+    return TensorMeta(spec.shape, spec.stride, str(spec.dtype)[6:], base)
+
+
+class DeviceHeap:
+    """Owns every tensor of the device and knows what has been written."""
+
+    def __init__(self, capacity: int):
+        self.capacity = capacity
+        self.memory = MemoryMap()
+        self.poison_policy = "nan"
+        self.used_bytes = 0
+        self.peak_bytes = 0
+        self._held: dict[int, Held] = {}
+        self._handles: dict[int, int] = {}  # id(tensor object) -> handle
+        self._storages: dict[int, int] = {}  # address -> live handles
+        self._fresh: set[int] = set()  # storages that may hold bytes which nothing wrote
+        self._next = itertools.count(1)
+
+    def held(self, handle: int) -> Held:
+        """What lies behind a handle. Raises :class:`ProtocolError` for one that was never given or was freed."""
+        try:
+            return self._held[handle]
+        except KeyError:
+            raise ProtocolError(f"no tensor with handle {handle} on the device") from None
+
+    def tensor(self, ref: Ref | int) -> torch.Tensor:
+        """The tensor behind a handle."""
+        return self.held(ref.handle if isinstance(ref, Ref) else ref).tensor
+
+    def register(self, tensor: torch.Tensor, *, initialized: bool = True) -> Held:
+        """Give a tensor a handle (its old one, when it has one) and put its storage on the memory map.
+
+        ``initialized`` False says that a new storage holds nothing yet. Raises ``torch.OutOfMemoryError``.
+        """
+        handle = self._handles.get(id(tensor))
+        if handle is not None:
+            held = self._held[handle]
+            if tensor.shape != held.spec.shape or tensor.stride() != held.spec.stride:
+                held.spec = _spec_of(tensor, handle)
+            return held
+        handle = next(self._next)
+        storage = tensor.untyped_storage()
+        held = Held(tensor, _spec_of(tensor, handle), storage.data_ptr(), storage.nbytes())
+        self._retain(held, initialized)
+        self._held[handle] = held
+        self._handles[id(tensor)] = handle
+        return held
+
+    def _retain(self, held: Held, initialized: bool) -> None:
+        if held.nbytes == 0:
+            return
+        if held.base in self._storages:
+            self._storages[held.base] += 1
+            return
+        self.require(held.nbytes)
+        self.memory.add(held.base, held.nbytes, initialized=initialized)
+        self._storages[held.base] = 1
+        if not initialized:
+            self._fresh.add(held.base)
+        self.used_bytes += held.nbytes
+        self.peak_bytes = max(self.peak_bytes, self.used_bytes)
+
+    def free(self, handle: int) -> int | None:
+        """Drop a handle; returns the address of the storage that went with it, if it was the last over it."""
+        held = self._held.pop(handle, None)
+        if held is None:
+            return None
+        self._handles.pop(id(held.tensor), None)
+        count = self._storages.get(held.base, 0)
+        if count > 1:
+            self._storages[held.base] = count - 1
+        if count != 1:
+            return None
+        del self._storages[held.base]
+        self._fresh.discard(held.base)
+        self.used_bytes -= held.nbytes
+        self.memory.remove(held.base)
+        return held.base
+
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether some storage may hold bytes that nothing wrote."""
+        for base in list(self._fresh):
+            allocation = self.memory.find(base)
+            if allocation is None or allocation.initialized is None:
+                self._fresh.discard(base)
+        return bool(self._fresh)
+
+    def mark_written(self, held: Held) -> None:
+        """Everything that a tensor spans has been written."""
+        address, nbytes = extent_of(held.spec)
+        self.memory.mark_initialized(address, nbytes)
+
+    def unwritten(self, held: Held) -> tuple[int, int] | None:
+        """(bytes, offset of the first) that a tensor spans and nothing wrote; None when it is all written."""
+        allocation = self.memory.find(held.base) if held.nbytes else None
+        if allocation is None or allocation.initialized is None:
+            return None
+        flat = torch.from_numpy(allocation.initialized)
+        begin = held.spec.address - held.base
+        item = held.spec.dtype.itemsize
+        view = flat.as_strided((*held.spec.shape, item), (*(step * item for step in held.spec.stride), 1), begin)
+        missing = (view == 0).any(-1)
+        count = int(missing.sum())
+        if count == 0:
+            return None
+        first = missing.nonzero()[0].tolist()
+        return count * item, begin + item * sum(i * step for i, step in zip(first, held.spec.stride, strict=True))
+
+    def require(self, nbytes: int) -> None:
+        """Raise ``torch.OutOfMemoryError`` when so much more does not fit the device, or this machine."""
+        if self.used_bytes + nbytes > self.capacity:
+            raise self.out_of_memory(f"Tried to allocate {nbytes} bytes.")
+        if nbytes >= LARGE_BYTES and nbytes > available_bytes():
+            raise self.out_of_memory(
+                f"Tried to allocate {nbytes} bytes, more than this machine has for simulating them."
+            )
+
+    def require_factory(self, args: Any, kwargs: dict[str, Any]) -> None:
+        """:meth:`require` for what ``zeros(size, dtype=...)`` and its like are about to make."""
+        size = args[0] if args and isinstance(args[0], (list, tuple)) else ()
+        if all(isinstance(n, int) for n in size):
+            dtype = kwargs.get("dtype") or torch.get_default_dtype()
+            self.require(math.prod(size) * dtype.itemsize)
+
+    def out_of_memory(self, why: str) -> torch.OutOfMemoryError:
+        """The error that CUDA's allocator raises."""
+        return torch.OutOfMemoryError(
+            f"CUDA out of memory. {why} GPU 0 has a total capacity of {self.capacity} bytes of which "
+            f"{self.capacity - self.used_bytes} bytes is free."
+        )
+
+
+def available_bytes() -> int:
+    """Memory that this machine can still give out."""
+    try:
+        text = Path("/proc/meminfo").read_text(encoding="ascii")
+    except OSError:
+        return 1 << 62  # not Linux: the allocation itself will tell
+    line = next((line for line in text.splitlines() if line.startswith("MemAvailable:")), "x 4611686018427387 kB")
+    return int(line.split()[1]) * 1024
+
+
+def _spec_of(tensor: torch.Tensor, handle: int) -> TensorSpec:
+    return TensorSpec(
+        handle, tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()), tensor.dtype, tensor.data_ptr()
+    )
+
+
+def extent_of(spec: TensorSpec) -> tuple[int, int]:
+    """Address and byte count of the region that a tensor spans."""
+    if 0 in spec.shape:
+        return spec.address, 0
+    last = sum((size - 1) * stride for size, stride in zip(spec.shape, spec.stride, strict=True))
+    return spec.address, (last + 1) * spec.dtype.itemsize
+
+
+def poison(tensor: torch.Tensor, policy: str = "nan") -> None:
+    """Fill fresh memory with what a kernel must not rely on: NaN (a pattern for integers), zeros, or random values."""
+    if tensor.numel() == 0:
+        return
+    floating = tensor.dtype.is_floating_point or tensor.dtype.is_complex
+    if policy == "zero" or (policy == "random" and tensor.dtype == torch.bool):
+        tensor.zero_()
+    elif policy == "random":
+        _fill_random(tensor, floating)
+    elif floating and tensor.element_size() == 1:
+        tensor.view(torch.uint8).fill_(0x7F)
+    elif floating:
+        tensor.fill_(float("nan"))
+    elif tensor.dtype == torch.bool:
+        tensor.fill_(True)
+    else:
+        tensor.view(torch.uint8).fill_(0x7D) if tensor.is_contiguous() and tensor.dim() else tensor.fill_(0x7D)
+
+
+def _fill_random(tensor: torch.Tensor, floating: bool) -> None:
+    """Plausible values from a generator of their own, so that the device's random state does not move."""
+    if floating:
+        tensor.copy_(torch.randn(tensor.shape, generator=_POISON_RANDOM))
+    else:
+        tensor.copy_(torch.randint(0, 100, tensor.shape, generator=_POISON_RANDOM))
+
+
+_POISON_RANDOM = torch.Generator().manual_seed(0x5EED)

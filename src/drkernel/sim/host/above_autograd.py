@@ -1,0 +1,159 @@
+"""What must happen to operators on device tensors above autograd: autocast, and library calls that stay whole.
+
+PyTorch's own autocast kernels take CUDA tensors only, and cuDNN's recurrent layers, fused attention and dropout would
+arrive at the device in pieces. Device tensors carry the (otherwise unused) autocast key of a private backend. It is
+switched on in the threads that use a device; kernels registered there cast operands by CUDA's rules where autocast is
+on, hand library calls to ``libraries.py``, and go on below. Nothing else in the process notices.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from drkernel.sim.gpu.operator_rules import names
+from drkernel.sim.host.library_calls import LibraryCalls
+from drkernel.sim.host.tensor import AUTOCAST, DeviceTensor
+
+KEY = "AutocastPrivateUse1"
+BACKEND = "privateuseone"
+
+# The lists are those of PyTorch's documentation: "CUDA Ops that can autocast to float16 / to float32 / to the widest".
+LOW = names(
+    """
+    conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d.input conv_transpose3d.input convolution prelu addmm
+    addmv addr matmul einsum mm mv linear addbmm baddbmm bmm chain_matmul linalg_multi_dot linalg_vecdot
+    scaled_dot_product_attention lstm.input gru.input rnn_tanh.input rnn_relu.input lstm_cell gru_cell rnn_tanh_cell
+    rnn_relu_cell
+    """
+)
+"""run in autocast's dtype"""
+FLOAT32 = names(
+    """
+    acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow.Tensor_Scalar
+    pow.Tensor_Tensor pow.Scalar softplus layer_norm native_layer_norm group_norm frobenius_norm.dim nuclear_norm
+    nuclear_norm.dim cosine_similarity poisson_nll_loss cosine_embedding_loss nll_loss nll_loss2d hinge_embedding_loss
+    kl_div l1_loss smooth_l1_loss huber_loss mse_loss margin_ranking_loss multilabel_margin_loss soft_margin_loss
+    triplet_margin_loss multi_margin_loss binary_cross_entropy_with_logits dist pdist cdist renorm logsumexp
+    prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm linalg_matrix_norm sum
+    sum.dim_IntList norm.Scalar norm.ScalarOpt_dim
+    """
+)
+"""run in float32"""
+WIDEST = names(
+    """
+    addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add cat stack
+    """
+)
+"""run in the widest dtype among the operands"""
+
+Choice = Callable[[list[torch.Tensor]], torch.dtype]
+
+
+def _widest(tensors: list[torch.Tensor]) -> torch.dtype:
+    return functools.reduce(torch.promote_types, (value.dtype for value in tensors))
+
+
+def _choices() -> dict[str, Choice]:
+    """Operator -> how autocast chooses the dtype it runs in."""
+    return {
+        **dict.fromkeys(LOW, lambda tensors: torch.get_autocast_dtype("cuda")),
+        **dict.fromkeys(FLOAT32, lambda tensors: torch.float32),
+        **dict.fromkeys(WIDEST, _widest),
+    }
+
+
+def _eligible(value: Any) -> bool:
+    return isinstance(value, DeviceTensor) and value.is_floating_point() and value.dtype != torch.float64
+
+
+def _cast(choose: Choice, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """Operands in the dtype that autocast wants."""
+    tensors: list[torch.Tensor] = []
+    tree_map(lambda value: tensors.append(value) if _eligible(value) else None, (args, kwargs))
+    if not tensors:
+        return args, kwargs
+    dtype = choose(tensors)
+    return tree_map(lambda value: value.to(dtype) if _eligible(value) else value, (args, kwargs))
+
+
+def _kernel(overload: Any, choose: Choice | None, whole: Callable[..., Any] | None) -> Callable[..., Any]:
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        with torch._C._ExcludeDispatchKeyGuard(AUTOCAST):
+            if choose is not None and torch.is_autocast_enabled("cuda"):
+                args, kwargs = _cast(choose, args, kwargs)
+            if whole is not None and (result := whole(*args, **kwargs)) is not NotImplemented:
+                return result
+            return overload(*args, **kwargs)
+
+    return kernel
+
+
+def _refuse(*args: Any, **kwargs: Any) -> Any:
+    if torch.is_autocast_enabled("cuda"):
+        raise RuntimeError(
+            "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
+            "Use binary_cross_entropy_with_logits or torch.nn.BCEWithLogitsLoss."
+        )
+    return NotImplemented
+
+
+def _run(overload: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """One operator straight on the device of its first tensor."""
+    return args[0]._link.dispatch(overload, args, kwargs)
+
+
+class _Registration:
+    """The kernels, registered while any device is in use in this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._libraries: list[torch.library.Library] = []
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._users += 1
+            if self._users == 1:
+                self._register()
+
+    def __exit__(self, *error: Any) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                for library in self._libraries:
+                    library._destroy()
+                self._libraries.clear()
+
+    def _register(self) -> None:
+        library, others = torch.library.Library("aten", "IMPL"), torch.library.Library("_", "IMPL")
+        self._libraries += [library, others]
+        others.fallback(torch.library.fallthrough_kernel, KEY)
+        choices = _choices()
+        wholes: dict[str, Callable[..., Any]] = LibraryCalls(lambda t: isinstance(t, DeviceTensor), _run).stand_ins()
+        wholes["binary_cross_entropy"] = _refuse
+        for name in sorted({*choices, *wholes}):
+            base, _, overload = name.partition(".")
+            operator = getattr(getattr(torch.ops.aten, base), overload or "default")
+            library.impl(name, _kernel(operator, choices.get(name), wholes.get(name)), KEY)
+
+
+_registration = _Registration()
+
+
+@contextmanager
+def above_autograd() -> Iterator[None]:
+    """Let this thread's operators on device tensors pass here."""
+    with _registration:
+        before = torch.is_autocast_enabled(BACKEND)
+        torch.set_autocast_enabled(BACKEND, True)
+        try:
+            yield
+        finally:
+            torch.set_autocast_enabled(BACKEND, before)

@@ -1,0 +1,331 @@
+"""``torch.cuda`` on the simulated device: the queries that host code makes, answered from the spec and the device."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from drkernel.sim.host.loading import LEGACY_TENSOR_TYPES, CppExtension, load_on, refuse_compile
+from drkernel.sim.host.modes import DeviceGenerator, is_cuda, reinterpret
+from drkernel.sim.host.tensor import CUDA
+from drkernel.sim.spec import GPUSpec
+from drkernel.sim.wire.commands import UnsupportedOp
+
+if TYPE_CHECKING:
+    from drkernel.sim.host.tensor import DeviceLink
+
+
+def _stream_classes(link: DeviceLink) -> tuple[type, type]:
+    """``torch.cuda.Stream`` and ``torch.cuda.Event``. The device runs every stream in issue order, as one queue."""
+    query = link.channel.query
+    numbers = itertools.count(1)
+
+    class Event:
+        """A CUDA event: ``elapsed_time`` is modelled milliseconds."""
+
+        def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False):
+            self._timed = enable_timing
+            self._seconds: float | None = None
+
+        def record(self, stream: Any = None) -> None:
+            self._seconds = query("elapsed_seconds")
+
+        def synchronize(self) -> None:
+            query("synchronize")
+
+        def wait(self, stream: Any = None) -> None: ...
+
+        def query(self) -> bool:
+            return True
+
+        def elapsed_time(self, end: Any) -> float:
+            if not self._timed or not end._timed:
+                raise ValueError("Both events must be created with argument 'enable_timing=True'.")
+            if self._seconds is None or end._seconds is None:
+                raise RuntimeError("Both events must be recorded before calculating elapsed time.")
+            return (end._seconds - self._seconds) * 1e3
+
+    class Stream:
+        """A CUDA stream, by name only."""
+
+        def __init__(self, device: Any = None, priority: int = 0, **_: Any):
+            self.device = CUDA
+            self.device_index = 0
+            self.priority = priority
+            self.cuda_stream = self.stream_id = next(numbers)
+
+        def synchronize(self) -> None:
+            query("synchronize")
+
+        def wait_stream(self, stream: Any) -> None: ...
+
+        def wait_event(self, event: Any) -> None: ...
+
+        def query(self) -> bool:
+            return True
+
+        def is_capturing(self) -> bool:
+            return False
+
+        def record_event(self, event: Any = None) -> Any:
+            event = event or Event(enable_timing=True)
+            event.record(self)
+            return event
+
+    return Stream, Event
+
+
+class _StreamContext:
+    """``torch.cuda.stream(s)``: makes ``s`` the current stream, which orders nothing here."""
+
+    def __init__(self, streams: _Streams, stream: Any):
+        self._streams, self._stream = streams, stream
+
+    def __enter__(self) -> None:
+        self._before = self._streams.current
+        if self._stream is not None:
+            self._streams.current = self._stream
+
+    def __exit__(self, *_: Any) -> None:
+        self._streams.current = self._before
+
+
+class _Streams:
+    """Which stream is current."""
+
+    def __init__(self, stream_class: type):
+        self.default = stream_class()
+        self.default.cuda_stream = self.default.stream_id = 0
+        self.current = self.default
+
+    def set(self, stream: Any) -> None:
+        self.current = stream if stream is not None else self.current
+
+
+class _DeviceContext:
+    """``torch.cuda.device(0)``: there is one device."""
+
+    def __init__(self, device: Any = None):
+        if not isinstance(device, torch.Tensor):
+            is_cuda(device)
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: Any) -> None: ...
+
+
+def _refuse(name: str) -> type:
+    """A class (annotations name it) that cannot be made."""
+
+    def refuse(self: Any, *_: Any, **__: Any) -> None:
+        raise UnsupportedOp(f"torch.cuda.{name} is not offered on the simulated device")
+
+    return type(name, (), {"__init__": refuse})
+
+
+def _properties(spec: GPUSpec) -> SimpleNamespace:
+    """What ``torch.cuda.get_device_properties`` returns."""
+    return SimpleNamespace(
+        name=spec.full_name,
+        major=spec.capability[0],
+        minor=spec.capability[1],
+        total_memory=spec.hbm_bytes,
+        multi_processor_count=spec.sm_count,
+        warp_size=spec.warp_size,
+        max_threads_per_multi_processor=spec.max_threads_per_sm,
+        max_threads_per_block=1024,
+        shared_memory_per_block_optin=spec.max_smem_per_block,
+        shared_memory_per_block=49152,
+        shared_memory_per_multiprocessor=spec.smem_per_sm,
+        regs_per_multiprocessor=spec.regs_per_sm,
+        L2_cache_size=spec.l2_bytes,
+        is_integrated=False,
+        is_multi_gpu_board=False,
+        gcnArchName=str(spec.arch),
+    )
+
+
+def _facts(spec: GPUSpec) -> dict[str, Any]:
+    """Answers that the spec alone gives."""
+    properties = _properties(spec)
+    return {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "init": lambda: None,
+        "_lazy_init": lambda: None,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "set_device": lambda device: is_cuda(device) and None,
+        "get_device_name": lambda device=None: spec.full_name,
+        "get_device_capability": lambda device=None: spec.capability,
+        "get_device_properties": lambda device=None: properties,
+        "get_arch_list": lambda: [f"sm_{spec.arch}" if isinstance(spec.arch, int) else spec.arch],
+        "is_bf16_supported": lambda including_emulation=True: True,
+        "can_device_access_peer": lambda device, peer: False,
+        "empty_cache": lambda: None,
+        "ipc_collect": lambda: None,
+        "is_current_stream_capturing": lambda: False,
+        "set_per_process_memory_fraction": lambda fraction, device=None: None,
+        "_exchange_device": lambda device: 0,
+        "_maybe_exchange_device": lambda device: 0,
+        "device": _DeviceContext,
+        "device_of": _DeviceContext,
+        **{name: _refuse(name) for name in ("CUDAGraph", "graph", "make_graphed_callables")},
+        **LEGACY_TENSOR_TYPES,
+    }
+
+
+def _memory(link: DeviceLink) -> dict[str, Any]:
+    """Answers about device memory."""
+    query = link.channel.query
+
+    def info(device: Any = None) -> tuple[int, int]:
+        total = query("memory_bytes")
+        return total - query("used_bytes"), total
+
+    def stats(device: Any = None) -> dict[str, int]:
+        used, peak = query("used_bytes"), query("peak_bytes")
+        kinds = ("allocated_bytes", "reserved_bytes", "active_bytes")
+        return {f"{kind}.all.{when}": n for kind in kinds for when, n in (("current", used), ("peak", peak))}
+
+    used, peak = (lambda device=None: query("used_bytes")), (lambda device=None: query("peak_bytes"))
+    return {
+        "mem_get_info": info,
+        "memory_allocated": used,
+        "memory_reserved": used,
+        "max_memory_allocated": peak,
+        "max_memory_reserved": peak,
+        "memory_stats": stats,
+        "memory_summary": lambda device=None, abbreviated=False: "\n".join(f"{k}: {v}" for k, v in stats().items()),
+        "reset_peak_memory_stats": lambda device=None: query("reset_peak") and None,
+        "reset_max_memory_allocated": lambda device=None: query("reset_peak") and None,
+        "reset_accumulated_memory_stats": lambda device=None: None,
+    }
+
+
+def _random(link: DeviceLink, default: DeviceGenerator) -> dict[str, Any]:
+    """Seeding. ``torch.manual_seed`` itself calls ``manual_seed_all`` here."""
+
+    def seed(value: int) -> None:
+        default.manual_seed(int(value))
+
+    return {
+        "manual_seed": seed,
+        "manual_seed_all": seed,
+        "seed": default.seed,
+        "seed_all": default.seed,
+        "initial_seed": default.initial_seed,
+        "get_rng_state": lambda device="cuda": default.get_state(),
+        "get_rng_state_all": lambda: [default.get_state()],
+        "set_rng_state": lambda state, device="cuda": default.set_state(state),
+        "set_rng_state_all": lambda states: default.set_state(states[0]),
+        "default_generators": (default,),
+    }
+
+
+def _replacements(spec: GPUSpec, link: DeviceLink, default: DeviceGenerator) -> dict[str, Any]:
+    stream_class, event_class = _stream_classes(link)
+    streams = _Streams(stream_class)
+    return {
+        **_facts(spec),
+        **_memory(link),
+        **_random(link, default),
+        "synchronize": lambda device=None: link.channel.query("synchronize") and None,
+        "current_stream": lambda device=None: streams.current,
+        "default_stream": lambda device=None: streams.default,
+        "stream": lambda stream: _StreamContext(streams, stream),
+        "set_stream": streams.set,
+        "Stream": stream_class,
+        "Event": event_class,
+    }
+
+
+def _accelerator(replacements: dict[str, Any]) -> dict[str, Any]:
+    """The same by the names of ``torch.accelerator``."""
+    same = ("is_available", "device_count", "synchronize", "current_stream", "set_stream", "empty_cache")
+    return {
+        **{name: replacements[name] for name in same},
+        "current_accelerator": lambda check_available=False: torch.device("cuda"),
+        "current_device_index": replacements["current_device"],
+        "current_device_idx": replacements["current_device"],
+        "set_device_index": replacements["set_device"],
+        "memory_allocated": replacements["memory_allocated"],
+        "max_memory_allocated": replacements["max_memory_allocated"],
+    }
+
+
+def _for_generated_code() -> list[tuple[Any, str, Any]]:
+    """What code that TorchInductor wrote takes from torch's C++ parts: models trained on it use the same names."""
+
+    def empty_strided(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
+
+    guards = torch._C._dynamo.guards
+    return [
+        (torch._C, "_cuda_getCurrentRawStream", lambda device: 0),
+        (guards, "_empty_strided_cuda", empty_strided),
+        (guards, "_reinterpret_tensor", reinterpret),
+    ]
+
+
+@contextmanager
+def cuda_api_on(spec: GPUSpec, link: DeviceLink) -> Iterator[None]:
+    """Replace what host code calls of ``torch.cuda``; everything is put back on the way out."""
+    base, numbers = torch._C.Generator, itertools.count(1)
+
+    class Generator(torch.Generator):  # type: ignore[misc]
+        """``torch.Generator`` that also makes generators of the GPU."""
+
+        def __new__(cls, device: Any = "cpu") -> Any:
+            return DeviceGenerator(link, next(numbers)) if is_cuda(device) else base(device)
+
+    cuda = _replacements(spec, link, DeviceGenerator(link, 0))
+    replaced = [(torch.cuda, name, value) for name, value in cuda.items()]
+    replaced += [(torch.accelerator, name, value) for name, value in _accelerator(cuda).items()]
+    replaced += [(torch.cuda.random, name, cuda[name]) for name in _random(link, cuda["default_generators"][0])]
+    replaced += [
+        (torch, "Generator", Generator),
+        (torch, "load", load_on(torch.load)),
+        (torch, "compile", refuse_compile),
+        (torch.autograd, "has_torch_function", lambda args: False),  # so that modes stay on during autograd.grad
+        (torch, "get_device_module", lambda device=None: torch.cuda),
+        *_for_generated_code(),
+        (torch.version, "cuda", "12.8" if spec.vendor == "nvidia" else None),
+        (torch.version, "hip", None if spec.vendor == "nvidia" else "6.4"),
+    ]
+    extensions = CppExtension()
+    replaced.append((torch.utils, "cpp_extension", extensions))
+    name = extensions.__name__
+    before = sys.modules.get(name)
+    sys.modules[name] = extensions
+    try:
+        with replaced_attributes(replaced):
+            yield
+    finally:
+        if before is None:
+            sys.modules.pop(name, None)
+        else:
+            sys.modules[name] = before
+
+
+@contextmanager
+def replaced_attributes(replaced: list[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Set (owner, name, value) for the block; attributes that were not there are deleted again."""
+    missing = object()
+    saved = [(owner, name, vars(owner).get(name, missing)) for owner, name, _ in replaced]
+    try:
+        for owner, name, value in replaced:
+            setattr(owner, name, value)
+        yield
+    finally:
+        for owner, name, value in reversed(saved):
+            if value is missing:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)

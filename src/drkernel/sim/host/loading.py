@@ -1,0 +1,88 @@
+"""What host code meets around tensors on the simulated device: checkpoints, legacy tensor types, ``torch.compile``."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from drkernel.sim.host.modes import LEGACY_TYPES, is_cuda
+from drkernel.sim.host.tensor import DeviceTensor, loading, restore
+from drkernel.sim.wire.commands import UnsupportedOp
+
+
+def load_on(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``torch.load`` that knows the GPU as a place to load to."""
+
+    @functools.wraps(original)
+    def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        to_device = is_cuda(map_location)
+        loading.on_host = map_location is not None
+        try:
+            with torch.serialization.safe_globals([restore]):
+                value = original(f, "cpu" if to_device else map_location, *args, **kwargs)
+        finally:
+            loading.on_host = False
+        if not to_device:
+            return value
+        return tree_map(lambda leaf: leaf.to("cuda") if isinstance(leaf, torch.Tensor) else leaf, value)
+
+    return load
+
+
+def refuse_compile(model: Any = None, **_: Any) -> Any:
+    """``torch.compile``: a function may be compiled, but calling it fails by name; its kernels are not simulated."""
+    if model is None:
+        return refuse_compile
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise UnsupportedOp("torch.compile is not offered on the simulated device: call the eager function")
+
+    if isinstance(model, torch.nn.Module):
+        refuse()
+    return functools.wraps(model)(refuse)
+
+
+def _refuse_extension(*args: Any, **kwargs: Any) -> Any:
+    raise UnsupportedOp(
+        "C++ and CUDA extensions are not offered on the simulated device: it runs Triton kernels; grade CUDA C++ on a "
+        "GPU (--device cuda:0)"
+    )
+
+
+class CppExtension(types.ModuleType):
+    """What stands for ``torch.utils.cpp_extension``: building anything fails by name, without looking for compilers."""
+
+    CUDA_HOME = ROCM_HOME = None
+    load = load_inline = staticmethod(_refuse_extension)
+
+    def __init__(self) -> None:
+        super().__init__("torch.utils.cpp_extension")
+
+
+class _LegacyType(type):
+    """``torch.cuda.FloatTensor`` and its like."""
+
+    legacy_name: str
+    dtype: torch.dtype
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, DeviceTensor) and value.dtype == cls.dtype
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if args and all(isinstance(size, int) for size in args):
+            return torch.empty(args, dtype=cls.dtype, device="cuda")
+        if args and isinstance(args[0], torch.Size):
+            return torch.empty(args[0], dtype=cls.dtype, device="cuda")
+        return torch.tensor(args[0] if args else [], dtype=cls.dtype, device="cuda")
+
+
+def _legacy(name: str, dtype: torch.dtype) -> _LegacyType:
+    return _LegacyType(f"{name}Tensor", (), {"dtype": dtype, "legacy_name": f"torch.cuda.{name}Tensor"})
+
+
+LEGACY_TENSOR_TYPES: dict[str, Any] = {f"{name}Tensor": _legacy(name, dtype) for name, dtype in LEGACY_TYPES.items()}

@@ -1,0 +1,307 @@
+"""The two modes that make unmodified host code use the simulated GPU.
+
+:class:`DeviceArgumentMode` rewrites ``device="cuda"`` and its relatives on their way into torch;
+:class:`OperatorMode` receives every ATen operator below autograd and forwards those that touch the device.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from drkernel.sim.host.tensor import CUDA, META, DeviceLink, DeviceTensor, is_composite
+from drkernel.sim.wire.commands import GeneratorRef
+
+LEGACY_TYPES = {
+    "Half": torch.float16, "BFloat16": torch.bfloat16, "Float": torch.float32, "Double": torch.float64,
+    "Char": torch.int8, "Byte": torch.uint8, "Short": torch.int16, "Int": torch.int32, "Long": torch.int64,
+    "Bool": torch.bool,
+}  # fmt: skip
+_plain_meta = threading.local()
+"""``.depth`` > 0 while host code makes meta tensors of its own"""
+
+
+class OperatorMode(TorchDispatchMode):
+    """Forwards operators on device tensors, and those that ask for the device: factories and uploads."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: being skipped costs a wrapper around every operator, and the import of torch._dynamo (seconds)."""
+        return False
+
+    def __init__(self, link: DeviceLink):
+        super().__init__()
+        self.link = link
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if DeviceTensor in types:
+            if is_composite(func):  # inference mode does not take composite operators apart
+                with self:
+                    return func.decompose(*args, **kwargs)
+            if func.namespace != "aten" and (kernel := _custom_kernel(func)) is not None:
+                with DeviceArgumentMode(self.link), self:
+                    return kernel(*args, **kwargs)
+            return self.link.dispatch(func, args, kwargs)
+        device = kwargs.get("device")
+        if device is not None and device.type in ("cuda", "meta") and not getattr(_plain_meta, "depth", 0):
+            return self.link.dispatch(func, args, kwargs)
+        return func(*args, **kwargs)
+
+
+def reinterpret(tensor: torch.Tensor, size: Any, stride: Any, offset: int = 0) -> torch.Tensor:
+    """A view as TorchInductor's code makes it, through an operator of its own or straight in C++."""
+    return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
+
+
+def _custom_kernel(func: Any) -> Callable[..., Any] | None:
+    """What ``torch.library.custom_op`` was given for the GPU: host code, which launches kernels in turn."""
+    from torch._library.custom_ops import OPDEFS
+
+    name = func.name().partition(".")[0]
+    if name == "inductor::_reinterpret_tensor":
+        return reinterpret
+    definition = OPDEFS.get(name)
+    if definition is None:
+        return None
+    kernels = definition._backend_fns
+    return kernels.get("cuda") or kernels.get(None)
+
+
+class DeviceArgumentMode(TorchFunctionMode):
+    """Rewrites what names the GPU into what torch's CPU build accepts; :class:`OperatorMode` then sends it there."""
+
+    def __init__(self, link: DeviceLink):
+        super().__init__()
+        self.link = link
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        handler = _HANDLERS.get(func)
+        if handler is not None:
+            return handler(func, args, dict(kwargs or {}))
+        if func is torch.Tensor.backward:
+            with self:  # host code that runs during the backward pass names the GPU too
+                return _backward(*args, **(kwargs or {}))
+        if not kwargs:
+            return func(*args)
+        kwargs = dict(kwargs)
+        device = kwargs.get("device")
+        if device is not None:
+            if is_cuda(device):
+                kwargs["device"] = META
+            elif torch.device(device).type == "meta":
+                return _on_plain_meta(func, args, kwargs)
+        kwargs.pop("pin_memory", None)
+        if isinstance(kwargs.get("generator"), DeviceGenerator):
+            return self._drawing(func, args, kwargs)
+        return func(*args, **kwargs)
+
+    def _drawing(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """A call that was given a generator of the device."""
+        generator = kwargs.pop("generator")
+        if kwargs.get("device") is not META and not any(isinstance(value, DeviceTensor) for value in args):
+            raise RuntimeError("Expected a 'cpu' device type for generator but found 'cuda'")
+        self.link.generator.ref = GeneratorRef(generator.number)
+        try:
+            return func(*args, **kwargs)
+        finally:
+            self.link.generator.ref = None
+
+
+class DeviceGenerator(torch._C.Generator):
+    """``torch.Generator(device="cuda")``: names a generator of the device, which draws there."""
+
+    number: int
+    link: DeviceLink
+
+    def __new__(cls, link: DeviceLink, number: int) -> DeviceGenerator:
+        self = super().__new__(cls)
+        self.link, self.number = link, number
+        return self
+
+    def __init__(self, *args: Any) -> None: ...
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return CUDA
+
+    def manual_seed(self, seed: int) -> DeviceGenerator:
+        self.link.channel.generator(self.number, seed=int(seed))
+        return self
+
+    def seed(self) -> int:
+        seed = int(torch.randint(0, 2**62, (1,)).item())
+        self.manual_seed(seed)
+        return seed
+
+    def initial_seed(self) -> int:
+        return int(self.link.channel.generator(self.number)["seed"])
+
+    def get_state(self) -> torch.Tensor:
+        state = bytes.fromhex(self.link.channel.generator(self.number)["state"])
+        return torch.frombuffer(bytearray(state), dtype=torch.uint8)
+
+    def set_state(self, state: torch.Tensor) -> None:  # type: ignore[override]
+        self.link.channel.generator(self.number, state=bytes(state.tolist()).hex())
+
+
+def is_cuda(value: Any) -> bool:
+    """Whether an argument names the GPU. Raises as CUDA does for a device that is not there."""
+    index: int | None
+    if isinstance(value, torch.device):
+        kind, index = value.type, value.index
+    elif isinstance(value, str):
+        kind, _, rest = value.partition(":")
+        index = int(rest) if rest.isdigit() else None
+    elif isinstance(value, int) and not isinstance(value, bool):
+        kind, index = "cuda", value
+    else:
+        return False
+    if kind == "cuda" and index is not None and index > 0:
+        raise RuntimeError(f"CUDA error: invalid device ordinal: there is one device, cuda:0, not cuda:{index}")
+    return kind == "cuda"
+
+
+def _backward(
+    tensor: torch.Tensor, gradient: Any = None, retain_graph: Any = None, create_graph: bool = False, inputs: Any = None
+) -> None:
+    torch.autograd.backward(tensor, gradient, retain_graph, create_graph, inputs=inputs)
+
+
+def _on_plain_meta(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Meta tensors that host code asks for by that name are its own affair."""
+    _plain_meta.depth = getattr(_plain_meta, "depth", 0) + 1
+    try:
+        return func(*args, **kwargs)
+    finally:
+        _plain_meta.depth -= 1
+
+
+def _cuda(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    is_cuda(args[1] if len(args) > 1 else kwargs.get("device"))
+    return args[0].to(META, non_blocking=kwargs.get("non_blocking", False))
+
+
+def _to(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    if is_cuda(kwargs.get("device")):
+        kwargs["device"] = META
+    if len(args) > 1 and is_cuda(args[1]):
+        args = (args[0], META, *args[2:])
+    return func(*args, **kwargs)
+
+
+def _type(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The legacy names: ``x.type()`` and ``x.type("torch.cuda.HalfTensor")``."""
+    wanted = args[1] if len(args) > 1 else kwargs.get("dtype")
+    if wanted is None and isinstance(args[0], DeviceTensor):
+        return func(args[0]).replace("torch.meta.", "torch.cuda.")
+    if isinstance(wanted, type) and hasattr(wanted, "legacy_name"):
+        wanted = wanted.legacy_name
+    if isinstance(wanted, str) and wanted.startswith("torch.cuda."):
+        dtype = LEGACY_TYPES[wanted.removeprefix("torch.cuda.").removesuffix("Tensor")]
+        return args[0].to(META, dtype)
+    return func(*args, **kwargs)
+
+
+def _from_data(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """``torch.tensor(data, device="cuda")``: built on the host, then copied over."""
+    wanted = kwargs.pop("device", None)
+    requires_grad = kwargs.pop("requires_grad", False)
+    kwargs.pop("pin_memory", None)
+    data = args[0] if args else kwargs.pop("data", None)
+    on_device = is_cuda(wanted)
+    if isinstance(data, DeviceTensor):
+        value = data if func is not torch.tensor else data.detach().clone()
+        if kwargs.get("dtype") is not None:
+            value = value.to(kwargs["dtype"])
+        if wanted is not None and not on_device:
+            value = value.to(wanted)
+    else:
+        if wanted is not None and not on_device:
+            kwargs["device"] = wanted
+        if not on_device:
+            return func(data, *args[1:], **kwargs, **({"requires_grad": True} if requires_grad else {}))
+        with torch._C._DisableFuncTorch():  # plain data: nothing that a transform would follow
+            value = func(data, *args[1:], **kwargs)
+        value = value.to(META)
+    return value.requires_grad_() if requires_grad else value
+
+
+def _new_tensor(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """``x.new_tensor(data)``: like ``torch.tensor`` with the dtype and device of ``x``."""
+    like, *rest = args
+    if not isinstance(like, DeviceTensor) and not is_cuda(kwargs.get("device")):
+        return func(*args, **kwargs)
+    options = {"dtype": like.dtype, "device": like.device, **kwargs}
+    return _from_data(torch.tensor, tuple(rest), options)
+
+
+def _get_item(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    return func(args[0], _index(args[0], args[1]))
+
+
+def _set_item(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    return func(args[0], _index(args[0], args[1]), args[2])
+
+
+def _index(tensor: Any, index: Any) -> Any:
+    """Lists among the indices of a device tensor as tensors there: torch would make meta tensors of them."""
+    if not isinstance(tensor, DeviceTensor):
+        return index
+    if isinstance(index, tuple):
+        return tuple(_index(tensor, item) for item in index)
+    if isinstance(index, (list, range)) or type(index).__name__ == "ndarray":
+        return torch.as_tensor(list(index) if isinstance(index, range) else index).to(META)
+    return index
+
+
+def _set_data(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """``host.data = device_tensor``, by which host code moves a parameter in place."""
+    target, value = args
+    if isinstance(value, DeviceTensor) and not isinstance(target, DeviceTensor):
+        moved: Any = value.detach()
+        if isinstance(target, torch.nn.Parameter):
+            moved = torch.nn.Parameter(moved, target.requires_grad)
+        value._link.become(target, moved)
+        return None
+    return func(target, value)
+
+
+def _inner(value: Any) -> Any:
+    """What a functorch transform (``torch.func.grad``, ``vmap``) has wrapped."""
+    while type(value) is torch.Tensor and torch._C._functorch.is_functorch_wrapped_tensor(value):
+        value = torch._C._functorch.get_unwrapped(value)
+    return value
+
+
+def _of_inner(on_device: Any) -> Callable[[Any, Any, dict[str, Any]], Any]:
+    """A property that says ``on_device`` of device tensors inside a transform, where torch would say 'meta'."""
+
+    def handler(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        return on_device if isinstance(_inner(args[0]), DeviceTensor) else func(*args, **kwargs)
+
+    return handler
+
+
+_HANDLERS: dict[Any, Callable[[Any, Any, dict[str, Any]], Any]] = {
+    torch.Tensor.cuda: _cuda,
+    torch.Tensor.to: _to,
+    torch.Tensor.type: _type,
+    torch.Tensor.new_tensor: _new_tensor,
+    torch.Tensor.pin_memory: lambda func, args, kwargs: args[0],
+    torch.Tensor.__getitem__: _get_item,
+    torch.Tensor.__setitem__: _set_item,
+    torch.Tensor.data.__set__: _set_data,  # type: ignore[attr-defined]
+    torch.Tensor.device.__get__: _of_inner(CUDA),  # type: ignore[attr-defined]
+    torch.Tensor.is_cuda.__get__: _of_inner(True),  # type: ignore[attr-defined]
+    torch.Tensor.is_meta.__get__: _of_inner(False),  # type: ignore[attr-defined]
+    torch.Tensor.get_device: _of_inner(0),
+    torch.tensor: _from_data,
+    torch.as_tensor: _from_data,
+    torch.asarray: _from_data,
+}

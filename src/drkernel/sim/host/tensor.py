@@ -1,0 +1,403 @@
+"""Host-side tensors of the simulated GPU, and the link that sends their operators to the device.
+
+A :class:`DeviceTensor` holds no data: it is a wrapper with shape, stride and dtype whose storage lives on the device,
+behind a handle. To PyTorch's C++ it looks like a meta tensor (so no device guard is needed), to Python it reports
+``cuda:0``. ``modes.py`` makes unmodified host code reach it.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from drkernel.sim.gpu.operator_rules import names
+from drkernel.sim.wire.commands import Channel, Ref, TensorSpec, UnsupportedOp
+
+CUDA = torch.device("cuda", 0)
+META = torch.device("meta")
+HOST = torch.device("cpu")
+AUTOCAST = torch._C.DispatchKeySet(torch._C._dispatch_key_parse("AutocastPrivateUse1"))
+"""lets ``autocast.py`` see operators on device tensors above autograd; torch's autocast for CUDA wants CUDA tensors"""
+MIXED_DEVICES = (
+    "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! "
+    "(when checking arguments of {op})"
+)
+MIXED_INDICES = "indices should be either on cpu or on the same device as the indexed tensor (cpu)"
+INDEX_OPERATORS = frozenset(("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"))
+
+
+class _Owner:
+    """A handle that the host holds: the device may forget the tensor when the last host object goes."""
+
+    __slots__ = ("__weakref__", "handle", "link")
+
+    def __init__(self, handle: int, link: DeviceLink):
+        self.handle = handle
+        self.link = link
+
+    def __del__(self) -> None:
+        self.link.release(self.handle)
+
+
+class _DeviceStorage:
+    """What host code asks of a device tensor's storage: where it is and how large."""
+
+    device = CUDA
+    is_cuda = True
+
+    def __init__(self, address: int, nbytes: int):
+        self._address = address
+        self._nbytes = nbytes
+
+    def data_ptr(self) -> int:
+        return self._address
+
+    def nbytes(self) -> int:
+        return self._nbytes
+
+    size = __len__ = nbytes
+
+
+class DeviceTensor(torch.Tensor):
+    """A tensor on the simulated GPU."""
+
+    _handle: int
+    _address: int
+    _owner: _Owner
+    _link: DeviceLink
+
+    @staticmethod
+    def __new__(cls, spec: TensorSpec, owner: _Owner) -> DeviceTensor:
+        tensor = torch.Tensor._make_wrapper_subclass(
+            cls, spec.shape, strides=spec.stride, storage_offset=spec.offset, dtype=spec.dtype, device=META,
+            _extra_dispatch_keys=AUTOCAST,
+        )  # fmt: skip
+        tensor._handle = spec.handle
+        tensor._address = spec.address
+        tensor._owner = owner
+        tensor._link = owner.link
+        return tensor
+
+    def __init__(self, *args: Any) -> None: ...
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return CUDA
+
+    @property
+    def is_cuda(self) -> bool:  # type: ignore[override]
+        return True
+
+    @property
+    def is_meta(self) -> bool:  # type: ignore[override]
+        return False
+
+    @property
+    def is_cpu(self) -> bool:  # type: ignore[override]
+        return False
+
+    @property
+    def data(self) -> torch.Tensor:  # type: ignore[override]
+        return torch.Tensor.data.__get__(self)  # type: ignore[attr-defined]
+
+    @data.setter
+    def data(self, value: torch.Tensor) -> None:
+        if not isinstance(value, DeviceTensor):
+            raise RuntimeError("Attempted to set the data of a tensor on cuda:0 to a tensor on cpu")
+        self._take(value)
+
+    def _take(self, other: DeviceTensor) -> None:
+        """Become ``other``, as ``x.data = other`` does: same object, other shape, dtype and memory."""
+        torch.Tensor.data.__set__(self, other)  # type: ignore[attr-defined]
+        self._handle, self._address, self._owner = other._handle, other._address, other._owner
+
+    def get_device(self) -> int:
+        return 0
+
+    def data_ptr(self) -> int:
+        return self._address
+
+    def untyped_storage(self) -> Any:
+        begin = self._address - int(self.storage_offset()) * self.element_size()
+        return _DeviceStorage(begin, super().untyped_storage().nbytes())
+
+    def is_pinned(self, *args: Any) -> bool:
+        return False
+
+    def record_stream(self, stream: Any) -> None: ...
+
+    def numpy(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(
+            "can't convert cuda:0 device type tensor to numpy. "
+            "Use Tensor.cpu() to copy the tensor to host memory first."
+        )
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.numpy()
+
+    def tolist(self) -> Any:
+        return self.detach().cpu().tolist()
+
+    def __copy__(self) -> torch.Tensor:
+        return self.detach().requires_grad_(self.requires_grad)
+
+    def __deepcopy__(self, memo: dict) -> torch.Tensor:
+        if id(self) in memo:
+            return memo[id(self)]
+        if not self.is_leaf:
+            raise RuntimeError(
+                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol "
+                "at the moment."
+            )
+        copy: torch.Tensor = self.detach().clone().requires_grad_(self.requires_grad)
+        if isinstance(self, torch.nn.Parameter):
+            copy = torch.nn.Parameter(copy, self.requires_grad)
+        if self.grad is not None:
+            copy.grad = self.grad.__deepcopy__(memo)
+        memo[id(self)] = copy
+        return copy
+
+    def __reduce_ex__(self, version: Any) -> Any:
+        return restore, (self.detach().cpu(), self.requires_grad, isinstance(self, torch.nn.Parameter))
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        if self._link.closed:
+            return f"tensor(..., device='cuda:0', size={tuple(self.shape)}, dtype={self.dtype}, the device is closed)"
+        host = self.detach().cpu()
+        if self.grad_fn is not None:
+            extra = f", grad_fn=<{type(self.grad_fn).__name__}>"
+        else:
+            extra = ", requires_grad=True" if self.requires_grad else ""
+        text = f"{repr(host)[:-1]}, device='cuda:0'{extra})"
+        return f"Parameter containing:\n{text}" if isinstance(self, torch.nn.Parameter) else text
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if self.dim() == 0 else object.__format__(self, spec)
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        for leaf in tensors_of(args, kwargs or {}):
+            if isinstance(leaf, DeviceTensor):
+                return leaf._link.dispatch(func, args, kwargs or {})
+        raise AssertionError("dispatched to a device without a device tensor")
+
+
+def restore(host: torch.Tensor, requires_grad: bool, parameter: bool) -> torch.Tensor:
+    """A pickled device tensor: back on the device where one is active and loading does not say otherwise."""
+    value = host if getattr(loading, "on_host", False) or not torch.cuda.is_available() else host.cuda()
+    return torch.nn.Parameter(value, requires_grad) if parameter else value.requires_grad_(requires_grad)
+
+
+loading = threading.local()
+
+
+class DeviceLink:
+    """The host's end of one device: turns ATen calls into commands and results into :class:`DeviceTensor`."""
+
+    def __init__(self, channel: Channel):
+        self.channel = channel
+        self.closed = False
+        self.generator = threading.local()
+        """``.ref``: the device generator that the running call was given"""
+        self._known: weakref.WeakValueDictionary[int, DeviceTensor] = weakref.WeakValueDictionary()
+        self._owners: weakref.WeakValueDictionary[int, _Owner] = weakref.WeakValueDictionary()
+
+    def close(self) -> None:
+        """Stop sending: tensors that outlive the device are released silently."""
+        self.closed = True
+
+    def release(self, handle: int) -> None:
+        """Called when the host drops its last reference to a tensor."""
+        if not self.closed:
+            self.channel.free(handle)
+
+    def wrap(self, spec: TensorSpec) -> DeviceTensor:
+        """The host tensor of a device tensor: one object a handle."""
+        known = self._known.get(spec.handle)
+        if known is not None and known._handle == spec.handle:
+            if known.shape != spec.shape or known.stride() != spec.stride:
+                known._take(DeviceTensor(spec, known._owner))  # an operator changed its shape in place
+            return known
+        owner = self._owners.get(spec.handle)
+        if owner is None:
+            self._owners[spec.handle] = owner = _Owner(spec.handle, self)
+        if torch.is_inference_mode_enabled():  # views of what was made outside must be able to share its version
+            with torch.inference_mode(False):
+                tensor = DeviceTensor(spec, owner)
+        else:
+            tensor = DeviceTensor(spec, owner)
+        self._known[spec.handle] = tensor
+        return tensor
+
+    def become(self, target: torch.Tensor, moved: DeviceTensor) -> None:
+        """Make ``target``, a host tensor, the device tensor ``moved``, as the same Python object."""
+        self._known.pop(moved._handle, None)  # torch swaps only what nothing refers to weakly
+        torch.utils.swap_tensors(target, moved)
+        assert isinstance(target, DeviceTensor)
+        self._known[target._handle] = target
+
+    def dispatch(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Run one ATen operator that has a device tensor, or a device among its arguments."""
+        if self.closed:
+            raise RuntimeError("this tensor's simulated device is closed: its 'with' block has ended")
+        op = _facts_of(func)
+        if op.copies:
+            return self._copy(op.name, args, kwargs)
+        if kwargs:
+            device = kwargs.get("device")
+            if device is not None and device.type == "cpu" and op.from_template:
+                return self._host_from_template(func, args, kwargs)
+            generator = kwargs.get("generator")
+            if generator is not None:
+                raise RuntimeError("Expected a 'cuda' device type for generator but found 'cpu'")
+            kwargs = {key: value for key, value in kwargs.items() if key not in _HOST_OPTIONS}
+        if op.mixes is None:
+            self._refuse_mixed_indices(args)
+        elif op.from_template and not isinstance(args[0], DeviceTensor):
+            args = (self._template(args[0]), *args[1:])
+        sent: list[DeviceTensor] = []  # keeps copies of host operands alive until the operator has run
+        plain_args = [self._encode(value, op, sent) for value in args]
+        plain_kwargs = {key: self._encode(value, op, sent) for key, value in kwargs.items()}
+        if op.draws and (drawn_from := getattr(self.generator, "ref", None)) is not None:
+            plain_kwargs["generator"] = drawn_from
+        result = self._decode(self.channel.op(op.name, plain_args, plain_kwargs))
+        return result if op.in_place is None else args[op.in_place]
+
+    def _decode(self, value: Any) -> Any:
+        if isinstance(value, TensorSpec):
+            return self.wrap(value)
+        if isinstance(value, (list, tuple)):
+            return type(value)(self._decode(item) for item in value)
+        return value
+
+    def _encode(self, value: Any, op: _Facts, sent: list[DeviceTensor]) -> Any:
+        if isinstance(value, DeviceTensor):
+            return Ref(value._handle)
+        if isinstance(value, torch.Tensor):  # index tensors and 0-dim scalars may stay on the host, as on CUDA
+            if value.dim() > 0 and op.mixes is False:
+                raise RuntimeError(MIXED_DEVICES.format(op=op.qualified))
+            sent.append(self.upload(value))
+            return Ref(sent[-1]._handle)
+        if isinstance(value, (list, tuple)):
+            return [self._encode(item, op, sent) for item in value]
+        return None if isinstance(value, torch.device) else value
+
+    def upload(self, value: torch.Tensor) -> DeviceTensor:
+        """A host tensor's copy on the device."""
+        if value.device.type != "cpu":
+            raise UnsupportedOp(f"a tensor of device {value.device} met the simulated device")
+        return self.wrap(self.channel.upload(value.detach()))
+
+    def _template(self, value: torch.Tensor) -> DeviceTensor:
+        """A device tensor of a host tensor's form, for ``zeros_like(host, device="cuda")``."""
+        form = [list(value.shape), list(value.stride())]
+        return self.wrap(self.channel.op("empty_strided.default", form, {"dtype": value.dtype}))
+
+    def _host_from_template(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """``zeros_like(device_tensor, device="cpu")``: made on the host."""
+        first = args[0]
+        form = torch.empty_strided(first.shape, first.stride(), dtype=first.dtype)
+        return func(form, *args[1:], **kwargs)
+
+    def _refuse_mixed_indices(self, args: Any) -> None:
+        if not isinstance(args[0], DeviceTensor) and any(isinstance(i, DeviceTensor) for i in args[1]):
+            raise RuntimeError(MIXED_INDICES)
+
+    def _copy(self, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Casts and copies between host and device."""
+        if name == "copy_.default":
+            return self._copy_into(*args[:2])
+        source, device = args[0], kwargs.get("device")
+        casts = {key: kwargs[key] for key in ("dtype", "memory_format") if kwargs.get(key) is not None}
+        if not isinstance(source, DeviceTensor):
+            uploaded = self.upload(source)
+            return uploaded if casts.get("dtype") in (None, uploaded.dtype) else self._cast(uploaded, casts)
+        if device is not None and device.type == "cpu":
+            value = self.channel.download(Ref(source._handle))
+            return value.to(casts["dtype"]) if "dtype" in casts else value
+        return self._cast(source, casts)
+
+    def _copy_into(self, target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        if not isinstance(target, DeviceTensor):
+            assert isinstance(source, DeviceTensor)
+            return target.copy_(self.channel.download(Ref(source._handle)))
+        held = source if isinstance(source, DeviceTensor) else self.upload(source)
+        self.channel.op("copy_.default", [Ref(target._handle), Ref(held._handle)], {})
+        return target
+
+    def _cast(self, source: DeviceTensor, casts: dict[str, Any]) -> DeviceTensor:
+        return self.wrap(self.channel.op("_to_copy.default", [Ref(source._handle)], casts))
+
+
+_HOST_OPTIONS = frozenset(("device", "pin_memory", "generator", "non_blocking"))
+_TEMPLATES = names(
+    """
+    empty_like zeros_like ones_like full_like rand_like randn_like randint_like new_empty new_empty_strided new_zeros
+    new_ones new_full
+    """
+)
+
+
+class _Facts:
+    """What dispatching needs to know of an operator."""
+
+    __slots__ = ("copies", "draws", "from_template", "in_place", "mixes", "name", "qualified")
+
+    def __init__(self, func: Any):
+        if func.namespace != "aten":
+            raise UnsupportedOp(f"operator {func.name()} is not an ATen operator and is not simulated on the device")
+        schema = func._schema
+        base = schema.name.removeprefix("aten::")
+        self.qualified = schema.name
+        self.name = f"{base}.{func._overloadname}"
+        self.copies = self.name in ("_to_copy.default", "copy_.default")
+        self.from_template = base in _TEMPLATES
+        self.draws = torch.Tag.nondeterministic_seeded in func.tags
+        # whether host tensors with elements may be operands; None: as indices
+        self.mixes = None if schema.name in INDEX_OPERATORS else False
+        self.in_place = _written_argument(schema)
+
+
+def _written_argument(schema: Any) -> int | None:
+    """The argument that an in-place or out= operator returns, when it returns just that."""
+    if len(schema.returns) != 1:
+        return None
+    alias = schema.returns[0].alias_info
+    if alias is None or not alias.is_write:
+        return None
+    for index, argument in enumerate(schema.arguments):
+        info = argument.alias_info
+        if info is not None and info.is_write and info.before_set == alias.before_set and not argument.kwarg_only:
+            return index
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _facts_of(func: Any) -> _Facts:
+    return _Facts(func)
+
+
+@lru_cache(maxsize=4096)
+def is_composite(func: Any) -> bool:
+    """Whether an operator is one that torch takes apart into others before they reach a device."""
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key)
+
+
+def tensors_of(args: Any, kwargs: Any) -> list[torch.Tensor]:
+    """Tensors among the arguments, lists looked into one level deep (as ATen's schemas are)."""
+    found: list[torch.Tensor] = []
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found += [item for item in value if isinstance(item, torch.Tensor)]
+    return found

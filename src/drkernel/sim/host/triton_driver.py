@@ -1,0 +1,168 @@
+"""Triton's view of the simulated GPU: a driver object and a compile step that stops at TTIR.
+
+``kernel[grid](...)`` runs Triton's own JIT machinery unmodified (binding, specialisation, constexprs, heuristics,
+autotune, hooks). Ours are the active driver, ``triton.compile``, which runs the front end and returns a
+:class:`SimKernel` whose ``run`` sends a :class:`LaunchCommand` to the device, and the clocks of ``triton.testing``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from drkernel.sim.host.triton_frontend import warm
+from drkernel.sim.host.triton_kernel import SimKernel
+from drkernel.sim.spec import GPUSpec
+
+if TYPE_CHECKING:
+    from drkernel.sim.host.tensor import DeviceLink
+
+
+class SimDriver:
+    """What Triton asks a driver for. Device id is a string, so that caches of real devices are never mixed up."""
+
+    def __init__(self, spec: GPUSpec, link: DeviceLink):
+        self.spec = spec
+        self.link = link
+        self.utils = _Utils(spec)
+        self.launcher_cls = None
+
+    @classmethod
+    def is_active(cls) -> bool:
+        """Whether Triton should pick this driver by itself: it is set, never picked."""
+        return False
+
+    def get_current_target(self) -> Any:
+        """Triton's name of the GPU that kernels are specialised for."""
+        from triton.backends.compiler import GPUTarget
+
+        return GPUTarget(self.spec.backend, self.spec.arch, self.spec.warp_size)
+
+    def get_current_device(self) -> Any:
+        """Key of Triton's kernel caches."""
+        return f"sim:{self.spec.name}"
+
+    def set_current_device(self, device: Any) -> None:
+        """There is one device."""
+
+    def get_current_stream(self, device: Any = None) -> int:
+        """The default stream."""
+        return 0
+
+    def get_active_torch_device(self) -> Any:
+        """PyTorch's name of the device."""
+        import torch
+
+        return torch.device("cuda", 0)
+
+    def get_device_interface(self) -> Any:
+        """Where events and streams are."""
+        import torch
+
+        return torch.cuda
+
+    def get_empty_cache_for_benchmark(self) -> Any:
+        """The buffer that benchmarks clear to empty L2; :meth:`clear_cache` needs none."""
+        return None
+
+    def clear_cache(self, cache: Any) -> None:
+        """Empty L2 as benchmarks do: by a modelled fill that pushes everything out."""
+        self.link.channel.query("flush")
+
+    def map_python_to_cpp_type(self, ty: str) -> str:
+        """No launcher is generated, so no type is translated."""
+        return ty
+
+    def get_benchmarker(self) -> Callable[..., Any]:
+        """Autotune's clock, with the signature of ``triton.testing.do_bench``: modelled milliseconds of one call.
+
+        The model has no noise, so one call after one L2 flush says all, whatever the repetitions asked for.
+        """
+
+        def do_bench(
+            call: Callable[[], Any],
+            warmup: float = 25,
+            rep: float = 100,
+            grad_to_none: Any = None,
+            quantiles: Any = None,
+            return_mode: str = "mean",
+        ) -> Any:
+            query = self.link.channel.query
+            for tensor in grad_to_none or ():
+                tensor.grad = None
+            query("flush")
+            before = query("device_seconds")
+            call()
+            elapsed = (query("device_seconds") - before) * 1e3
+            if quantiles is not None:
+                return [elapsed] * len(quantiles) if len(quantiles) > 1 else elapsed
+            return [elapsed] if return_mode == "all" else elapsed
+
+        return do_bench
+
+
+class _Utils:
+    """Device properties as Triton's launchers and tutorials ask for them."""
+
+    def __init__(self, spec: GPUSpec):
+        self.spec = spec
+
+    def get_device_properties(self, device: Any) -> dict[str, int]:
+        spec = self.spec
+        return {
+            "max_shared_mem": spec.max_smem_per_block,
+            "max_num_regs": spec.regs_per_sm,
+            "multiprocessor_count": spec.sm_count,
+            "warpSize": spec.warp_size,
+            "sm_clock_rate": int(spec.clock_hz / 1e3),
+            "mem_clock_rate": int(spec.clock_hz / 1e3),
+            "mem_bus_width": 5120,
+        }
+
+    def set_printf_fifo_size(self, size: int) -> None: ...
+
+
+@contextmanager
+def triton_on(driver: SimDriver) -> Iterator[None]:
+    """Make ``driver`` Triton's active one, let compilation stop at TTIR, and benchmarks read the modelled clock."""
+    import triton
+    import triton.compiler.compiler as compiler_module
+    import triton.testing
+    from triton.runtime import driver as triton_driver
+
+    warm()
+    original = compiler_module.compile
+
+    def compile(src: Any, target: Any = None, options: Any = None, *args: Any, **kwargs: Any) -> Any:
+        # jitted functions keep what they compiled with: outside of this block they must get Triton's own compiler
+        active = triton_driver._active
+        if not isinstance(active, SimDriver):
+            return original(src, target, options, *args, **kwargs)
+        target = target or active.get_current_target()
+        backend = compiler_module.make_backend(target)
+        return SimKernel(src, target, backend.parse_options({**(options or {}), **src.parse_options()}))
+
+    benchmark = driver.get_benchmarker()
+
+    def do_bench_cudagraph(call: Any, rep: float = 20, *args: Any, **kwargs: Any) -> Any:
+        return benchmark(call, 25, rep, *args, **kwargs)
+
+    replaced: list[tuple[Any, str, Any]] = [
+        (triton, "compile", compile),
+        (triton.compiler, "compile", compile),
+        (compiler_module, "compile", compile),
+        (triton.testing, "do_bench", benchmark),
+        (triton.testing, "do_bench_cudagraph", do_bench_cudagraph),
+    ]
+    saved = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
+    saved_driver = triton_driver._active
+    try:
+        for owner, name, value in replaced:
+            setattr(owner, name, value)
+        triton_driver.set_active(driver)
+        yield
+    finally:
+        triton_driver._active = saved_driver
+        for owner, name, value in saved:
+            setattr(owner, name, value)

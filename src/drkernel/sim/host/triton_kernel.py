@@ -1,0 +1,271 @@
+"""A kernel after Triton's front end, standing where Triton's ``CompiledKernel`` would: binds arguments and launches."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from drkernel.sim.host.triton_frontend import ttir_text
+from drkernel.sim.wire.commands import LaunchCommand, LaunchRefused, Ref, UnsupportedOp
+
+if TYPE_CHECKING:
+    from drkernel.sim.host.triton_driver import SimDriver
+
+CPU_TENSOR = "Pointer argument (at {index}) cannot be accessed from Triton (cpu tensor?)"
+MAX_THREADS = 1024
+
+
+class _Assembly(dict):
+    """The texts of a kernel by stage."""
+
+    def __missing__(self, stage: str) -> Any:
+        raise UnsupportedOp(f"kernels on the simulated device have no {stage!r}: they are compiled to Triton's own IR")
+
+
+class _Metadata:
+    """Compile-time facts that host code reads from a kernel: Triton's options, and what the target needs."""
+
+    def __init__(self, kernel: SimKernel, options: Any, target: Any):
+        self.name = kernel.name
+        self.hash = kernel.hash
+        self.target = target
+        self._kernel = kernel
+        self._options = options
+
+    @property
+    def shared(self) -> int:
+        """Shared memory of one program; asking for it compiles the kernel for the GPU."""
+        return self._kernel.resources()[2]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._options, name)
+
+
+class SimKernel:
+    """One specialisation of a jitted function.
+
+    Args:
+        src: ``triton.compiler.ASTSource``.
+        target: ``GPUTarget`` of the device.
+        options: the backend's parsed options.
+
+    Raises:
+        triton.CompilationError: what a GPU user would see for the same kernel.
+    """
+
+    def __init__(self, src: Any, target: Any, options: Any):
+        if not hasattr(src, "fn"):
+            raise UnsupportedOp("only @triton.jit functions run on the simulated device, not IR files")
+        with _DescriptorWatch() as watch:
+            text = ttir_text(src, target, options)
+        self.src = src
+        self.name: str = src.name
+        self.hash = hashlib.sha256(text.encode()).hexdigest()
+        self.asm: dict[str, Any] = _Assembly(ttir=text)
+        self.metadata = _Metadata(self, options, target)
+        self.metadata_group: dict[str, Any] = {}
+        self.function = None
+        self.packed_metadata = None
+        self._resources: tuple[int, int, int] | None = None
+        self._identity = _identity(src.fn)
+        self._num_warps, self._num_stages = int(options.num_warps), int(options.num_stages)
+        self._threads = self._num_warps * target.warp_size
+        self._constexprs = {
+            ".".join(src.fn.arg_names[k] if n == 0 else str(k) for n, k in enumerate(path)): _text(value)
+            for path, value in src.constants.items()
+        }
+        self._types = tuple(src.signature.values())
+        self._scratch = target.backend == "cuda" and target.arch >= 90 and watch.seen
+
+    @property
+    def n_regs(self) -> int:
+        """Registers per thread; asking for it compiles the kernel for the GPU."""
+        return self.resources()[0]
+
+    @property
+    def n_spills(self) -> int:
+        """Spilled words per thread; asking for it compiles the kernel for the GPU."""
+        return self.resources()[1]
+
+    @property
+    def n_max_threads(self) -> int:
+        """Threads that one program may have."""
+        return MAX_THREADS
+
+    def resources(self) -> tuple[int, int, int]:
+        """(registers, spilled words, shared bytes); raises ``OutOfResources`` and what else the compiler raises."""
+        if self._resources is None:
+            channel = _active_driver().link.channel
+            with _as_triton_errors():
+                self._resources = channel.resources(self.asm["ttir"], self._num_warps, self._num_stages)
+        return self._resources
+
+    def _init_handles(self) -> None:
+        """Triton's name for loading the binary; there is none, and what it would need is found when asked for."""
+
+    def launch_metadata(self, grid: Any, stream: Any, *args: Any) -> Any:
+        """What launch hooks are given; None where there are no hooks."""
+        from triton import knobs
+        from triton.compiler.compiler import LazyDict
+
+        if not _hooked(knobs.runtime.launch_enter_hook) and not _hooked(knobs.runtime.launch_exit_hook):
+            return None
+        facts = LazyDict({"name": self.name, "function": self.function, "stream": stream})
+        if self.src.fn.launch_metadata is not None:
+            named = dict(zip(self.src.fn.arg_names, args, strict=False))
+            facts.add(self.src.fn.launch_metadata, (grid, self.metadata, named))
+        return facts
+
+    def run(
+        self, grid_0: int, grid_1: int, grid_2: int, stream: Any, function: Any, packed_metadata: Any,
+        launch_metadata: Any, enter_hook: Any, exit_hook: Any, *bound: Any,
+    ) -> None:  # fmt: skip
+        """Launch on the active device, with the arguments of Triton's own launchers."""
+        driver = _active_driver()
+        if self._threads > MAX_THREADS:
+            from triton.runtime.errors import OutOfResources
+
+            raise OutOfResources(self._threads, MAX_THREADS, "threads")
+        args: list[Any] = []
+        for type_name, value in zip(self._types, bound, strict=True):
+            _flatten(type_name, value, args)
+        if self._scratch:
+            _require_allocator()
+        if _hooked(enter_hook):
+            enter_hook(launch_metadata)
+        command = LaunchCommand(
+            name=self.name,
+            identity=self._identity,
+            ttir=self.asm["ttir"],
+            grid=(int(grid_0), int(grid_1), int(grid_2)),
+            args=tuple(args),
+            num_warps=self._num_warps,
+            num_stages=self._num_stages,
+            constexprs=self._constexprs,
+        )
+        with _as_triton_errors():
+            driver.link.channel.launch(command)
+        if _hooked(exit_hook):
+            exit_hook(launch_metadata)
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        from triton import knobs
+
+        full = (*grid, 1, 1)[:3]
+
+        def runner(*args: Any, stream: Any = None) -> None:
+            facts = self.launch_metadata(grid, stream, *args)
+            hooks = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
+            self.run(*full, stream, None, None, facts, *hooks, *args)
+
+        return runner
+
+
+def _active_driver() -> SimDriver:
+    """The driver of the device that is active now: Triton keeps kernels longer than a device lives."""
+    from triton.runtime import driver
+
+    from drkernel.sim.host.triton_driver import SimDriver
+
+    active = driver._active
+    if not isinstance(active, SimDriver):
+        raise RuntimeError("this kernel was compiled for a simulated device; use it inside 'with sim.device(...)'")
+    return active
+
+
+class _as_triton_errors:
+    """What the device refuses to launch, as the exception that Triton raises on a GPU (autotune skips such configs)."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if not isinstance(error, LaunchRefused):
+            return
+        from triton.runtime import errors
+
+        name, _, message = str(error).partition(": ")
+        found = re.search(r"out of resource: ([\w ]+), Required: (\d+), Hardware limit: (\d+)", message)
+        if name == "OutOfResources" and found is not None:
+            raise errors.OutOfResources(int(found[2]), int(found[3]), found[1]) from None
+        raise getattr(errors, name, RuntimeError)(message) from None
+
+
+def _flatten(type_name: Any, value: Any, out: list[Any]) -> None:
+    """The arguments that the TTIR function takes, in order: constants are folded, tuples and descriptors spread."""
+    if type_name == "constexpr":
+        return
+    if isinstance(type_name, tuple):
+        for inner_type, inner in zip(type_name, value, strict=True):
+            _flatten(inner_type, inner, out)
+    elif isinstance(type_name, str) and type_name.startswith("tensordesc"):
+        sizes, strides = [*map(int, value.shape)], [*map(int, value.strides)]
+        out += [_plain(value.base, len(out)), *sizes, *strides, value.padding == "nan"]
+        if hasattr(value, "round_f32_to_tf32"):  # from Triton 3.7 on
+            out.append(bool(value.round_f32_to_tf32))
+        out += [*sizes, *strides]
+    else:
+        out.append(_plain(value, len(out)))
+
+
+def _plain(value: Any, index: int) -> Any:
+    handle = getattr(value, "_handle", None)
+    if handle is not None:
+        return Ref(handle)
+    if isinstance(value, (int, float)):
+        return value
+    if value is None:
+        return 0
+    if hasattr(value, "data_ptr"):
+        wrapped = getattr(getattr(value, "base", None), "_handle", None)  # by triton.reinterpret
+        if wrapped is not None:
+            return Ref(wrapped)
+        raise ValueError(CPU_TENSOR.format(index=index))
+    raise TypeError(f"kernel argument {index} is a {type(value).__name__}: neither a number nor a tensor")
+
+
+def _text(value: Any) -> str:
+    """A constexpr for the record: functions by name."""
+    return getattr(value, "__name__", None) or repr(value)
+
+
+def _hooked(hook: Any) -> bool:
+    return hook is not None and (not hasattr(hook, "calls") or bool(hook.calls))
+
+
+class _DescriptorWatch:
+    """Notices whether the front end makes tensor descriptors in device code: from sm_90 on they need scratch memory."""
+
+    def __enter__(self) -> _DescriptorWatch:
+        from triton.language.semantic import TritonSemantic
+
+        self.seen = False
+        self._owner, self._original = TritonSemantic, TritonSemantic.make_tensor_descriptor
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            self.seen = True
+            return self._original(*args, **kwargs)
+
+        TritonSemantic.make_tensor_descriptor = watched
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._owner.make_tensor_descriptor = self._original
+
+
+def _require_allocator() -> None:
+    """Fail as a launch on the GPU does when scratch memory is needed and nobody said where it comes from."""
+    from triton.runtime import _allocation
+
+    if isinstance(_allocation._allocator.get(), _allocation.NullAllocator):
+        _allocation.NullAllocator()(0, 0, None)
+
+
+def _identity(fn: Any) -> str:
+    """Who a kernel is: module, qualified name and a hash of its source, never its bare name."""
+    python_fn = fn.fn
+    digest = hashlib.sha256(fn.src.encode()).hexdigest()[:12]
+    return f"{python_fn.__module__}.{python_fn.__qualname__}@{digest}"

@@ -1,0 +1,172 @@
+"""A module's operators from shapes alone: run it on meta tensors, model every ATen operator it calls.
+
+What CUDA builds of PyTorch run as one library call but meta tensors would decompose (recurrent networks by cuDNN, fused
+attention) is caught before it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from drkernel.sim.cost.fusion import ENTRY_SECONDS, compiled_costs
+from drkernel.sim.cost.l2 import L2State
+from drkernel.sim.cost.operators import operator_cost
+from drkernel.sim.cost.records import TensorMeta
+from drkernel.sim.cost.timeline import Timeline
+from drkernel.sim.cost.traced import TracedCall
+from drkernel.sim.gpu.operator_rules import FREE_OPERATORS
+from drkernel.sim.host.library_calls import RECURRENT, LibraryCalls
+from drkernel.sim.spec import GPUSpec
+from drkernel.verdict import Profile
+
+FLASH_HEAD_LIMIT = 256
+"""largest head that the flash kernels take; PyTorch falls back to the memory-efficient ones"""
+MODULE_CALL_SHARE = 0.6
+"""host time of calling a submodule against that of an eager operator"""
+
+
+class OperatorTracer(TorchDispatchMode):
+    """A context manager that hands every ATen operator under it to ``sink``; for meta and CPU tensors."""
+
+    def __init__(self, sink: Callable[[TracedCall], None]) -> None:
+        super().__init__()
+        self.sink = sink
+        self._refs: dict[int, StorageWeakRef] = {}  # holding them keeps a storage's identity from being reused
+        self._library = LibraryCalls(
+            lambda tensor: tensor.device.type == "meta", self._library_call, attention_dropout=True
+        )
+        self._suspended = False
+
+    def __enter__(self) -> OperatorTracer:
+        self._library.__enter__()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._library.__exit__(*error)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if not self._suspended and func.namespace == "aten":
+            self.emit(f"{func._schema.name.removeprefix('aten::')}.{func._overloadname}", args, kwargs or {}, result)
+        return result
+
+    def emit(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
+        """Report one operator."""
+        inputs = [leaf for leaf in tree_leaves((list(args), kwargs)) if isinstance(leaf, torch.Tensor)]
+        outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        metas_in, metas_out = tuple(map(self.meta, inputs)), tuple(map(self.meta, outputs))
+        storages = {meta.storage for meta in metas_in}
+        is_view = bool(outputs) and all(
+            meta.storage in storages and not any(out is item for item in inputs)
+            for meta, out in zip(metas_out, outputs, strict=True)
+        )
+        free = is_view or name.partition(".")[0] in FREE_OPERATORS
+        self.sink(TracedCall(name, metas_in, metas_out, args, free))
+
+    def _library_call(self, overload: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """One library call on meta tensors: its results' shapes, and one report."""
+        self._suspended = True
+        try:
+            kind = overload._schema.name.removeprefix("aten::")
+            result = _recurrent_results(kind, *args) if kind in RECURRENT else overload(*args, **kwargs)
+        finally:
+            self._suspended = False
+        self.emit(f"{kind}.{overload._overloadname}", args, kwargs, result)
+        return result
+
+    def meta(self, tensor: torch.Tensor) -> TensorMeta:
+        """The model's view of a tensor."""
+        storage = StorageWeakRef(tensor.untyped_storage())
+        self._refs.setdefault(storage.cdata, storage)
+        return TensorMeta(
+            tuple(tensor.shape), tuple(tensor.stride()), str(tensor.dtype).removeprefix("torch."), storage.cdata
+        )
+
+    def is_dead(self, storage: int) -> bool:
+        """Whether a storage's memory has been freed."""
+        ref = self._refs.get(storage)
+        return ref is not None and ref.expired()
+
+
+def _recurrent_results(
+    kind: str, x: torch.Tensor, hidden: Any, weights: Any, biases: bool, layers: int, dropout: float, train: bool,
+    bidirectional: bool, batch_first: bool,
+) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    """Empty results of a recurrent layer, whose own decomposition takes seconds even on meta tensors."""
+    state = hidden[0] if isinstance(hidden, (tuple, list)) else hidden
+    out = x.new_empty(*x.shape[:-1], (2 if bidirectional else 1) * state.shape[-1])
+    return (out, *[x.new_empty(state.shape) for _ in range(2 if kind == "lstm" else 1)])
+
+
+def trace(call: Callable[[], Any]) -> list[TracedCall]:
+    """Every operator that ``call`` runs, in order."""
+    calls: list[TracedCall] = []
+    with torch.no_grad(), OperatorTracer(calls.append):
+        call()
+    return calls
+
+
+Baseline = Literal["eager", "compile"]
+
+
+def model_module(
+    model: Callable[..., Any],
+    inputs: Sequence[Any],
+    spec: GPUSpec,
+    *,
+    baseline: Baseline = "eager",
+    warm: bool = False,
+) -> tuple[Timeline, Profile]:
+    """Model one forward call of ``model`` on ``inputs`` (meta tensors: shapes alone).
+
+    By default as a benchmark times it that flushes L2 first (a cold cache, and the host runs ahead while the flush
+    lasts); ``warm`` is a benchmark that calls again and again on an idle device. ``baseline="compile"`` models what
+    Inductor's default mode would make of the same operators (``fusion.py``). Raises what the module raises, for
+    instance where it asks a meta tensor for its values.
+    """
+    run = _run_eager if baseline == "eager" else _run_compiled
+    l2 = L2State(spec)
+    if warm:
+        run(model, inputs, spec, Timeline(spec), l2)
+    line = Timeline(spec, host_lead=0.0 if warm else None)
+    run(model, inputs, spec, line, l2)
+    return line, line.profile(f"sim:{spec.name}")
+
+
+def _run_eager(model: Callable[..., Any], inputs: Sequence[Any], spec: GPUSpec, line: Timeline, l2: L2State) -> None:
+    def add(call: TracedCall) -> None:
+        if call.free:
+            line.add_host()
+            return
+        name = call.name.partition(".")[0]
+        line.add("library", f"aten.{name}", operator_cost(call.name, call.inputs, call.outputs, call.args, spec, l2))
+        l2.drop(tracer.is_dead)
+
+    tracer = OperatorTracer(add)
+    hook = torch.nn.modules.module.register_module_forward_pre_hook(
+        lambda module, arguments: line.add_host(MODULE_CALL_SHARE * spec.launch_overhead)
+    )
+    try:
+        with torch.no_grad(), tracer:
+            model(*inputs)
+    finally:
+        hook.remove()
+
+
+def _run_compiled(model: Callable[..., Any], inputs: Sequence[Any], spec: GPUSpec, line: Timeline, l2: L2State) -> None:
+    calls: list[TracedCall] = []
+    tracer = OperatorTracer(calls.append)
+    with torch.no_grad(), tracer:
+        result = model(*inputs)
+    returned = {tracer.meta(leaf).storage for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)}
+    line.add_host(ENTRY_SECONDS)
+    for name, cost in compiled_costs(calls, returned, spec, l2):
+        line.add("library", name, cost)

@@ -1,0 +1,350 @@
+"""The judge's line to a device process: both ends of the control socket.
+
+:class:`ControlDesk` sits in the device process and does what the judge says; :class:`DeviceControl` is the judge's
+handle. What a call needs goes over in one message before it (inputs, poison, interference) and one after it (record,
+outputs, and which inputs are no longer what the judge put).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+
+from drkernel.sim.executor.compiled import SimFinding
+from drkernel.sim.gpu.engine import POISONS, DeviceEngine, DeviceFault, LaunchRecord
+from drkernel.sim.gpu.interfere import INTERFERENCES, Interference
+from drkernel.sim.wire.commands import LaunchRefused, ProtocolError, TensorSpec, UnsupportedOp, decode, encode
+from drkernel.sim.wire.frames import ConnectionLost, bytes_of, describe, receive, send, tensor_of
+from drkernel.verdict import Profile
+
+_ERRORS: dict[str, type[Exception]] = {
+    cls.__name__: cls
+    for cls in (
+        RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, UnsupportedOp, ProtocolError,
+        DeviceFault, LaunchRefused, torch.OutOfMemoryError,
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class OutputSpec:
+    """What a returned handle is, as the device knows it."""
+
+    spec: TensorSpec
+    storage: int
+    """address of the storage that the tensor is a view of"""
+    value: torch.Tensor
+    """what it held when the call ended"""
+
+
+@dataclass(frozen=True)
+class CallRecord:
+    """What the device saw between two marks of the judge."""
+
+    launches: list[LaunchRecord]
+    operators: dict[str, int]
+    """ATen operators with device work -> times run"""
+    copies: dict[str, int]
+    """'host to device' and 'device to host' -> times"""
+    findings: list[SimFinding]
+    prints: list[str]
+    profile: Profile
+    fault: str | None = None
+    """the illegal access that made the device unusable"""
+    host_reads: int = 0
+    """values and copies that the host got from the device, and looks at its clock"""
+    late_work: list[str] = field(default_factory=list)
+    """commands that arrived, and were refused, while the device was frozen before this call"""
+    mutated: list[int] = field(default_factory=list)
+    """handles of granted inputs whose bytes are no longer those that the judge put or wrote last"""
+    outputs: list[OutputSpec | None] = field(default_factory=list)
+
+
+# ---- in the device process
+
+
+class ControlDesk:
+    """Does what the judge says; knows what the host may see and what the judge holds."""
+
+    def __init__(self, engine: DeviceEngine):
+        self.engine = engine
+        self.visible: set[int] = set()
+        """handles that the host may name"""
+        self.pinned: set[int] = set()
+        """handles that stay until the judge lets go"""
+        self.frozen = False
+        """the host's commands are refused"""
+        self.late: list[str] = []
+        self.stopped = False
+        self._given: dict[int, torch.Tensor] = {}
+        self._returned: list[tuple[int, torch.Tensor]] = []
+        self._commands = {
+            "put": self._put, "get": self._get, "overwrite": self._overwrite, "free": self._free, "begin": self._begin,
+            "end": self._end, "changed": self._changed, "frozen": self._freeze,
+            "seed": self._seed, "shutdown": self._shutdown,
+        }  # fmt: skip
+
+    def command(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
+        """One command of the judge's; returns (answer, bytes)."""
+        if header["do"] not in self._commands:
+            raise ProtocolError(f"the device knows no control command {header['do']!r}")
+        return self._commands[header["do"]](header, payload)
+
+    def _put(self, header: dict, payload: bytearray | memoryview) -> tuple[Any, Any]:
+        tensor = tensor_of(header, payload)
+        spec = self.engine.register(tensor)
+        self.pinned.add(spec.handle)
+        if header.get("grant", True):
+            self.visible.add(spec.handle)
+            self._given[spec.handle] = tensor.clone()
+        return encode(spec), b""
+
+    def _get(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
+        tensor = self._held(header["handle"])
+        return describe(tensor), bytes_of(tensor)
+
+    def _overwrite(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
+        handle = header["handle"]
+        self._held(handle).copy_(tensor_of(header, payload))
+        if handle in self._given:
+            self._given[handle] = self._held(handle).clone()
+        return None, b""
+
+    def _free(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
+        released = set(header["handles"])
+        for handle in released:
+            self.pinned.discard(handle)
+            self._given.pop(handle, None)
+            if handle not in self.visible:  # the host keeps what it can still see
+                self.engine.free(handle)
+        self._returned = [(handle, copy) for handle, copy in self._returned if handle not in released]
+        return None, b""
+
+    def _begin(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
+        self._set(header)
+        specs = [self._put(put, part)[0] for put, part in _parts(header.get("puts", ()), payload)]
+        self.engine.reset_counters()
+        self.frozen = False
+        return specs, b""
+
+    def _set(self, header: dict) -> None:
+        if header.get("poison") is not None:
+            self.engine.poison_policy = POISONS[POISONS.index(header["poison"])]
+        if header.get("interference") is not None:
+            self.engine.interference = INTERFERENCES[INTERFERENCES.index(header["interference"])]
+
+    def _end(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
+        """The record of the call, and what the handles that the host returned really are. They stay until released."""
+        self.frozen = bool(header.get("freeze", False))
+        self._set(header)
+        outputs: list[Any] = []
+        data = bytearray()
+        for handle in header.get("outputs", ()):
+            if handle not in self.visible:
+                outputs.append(None)
+                continue
+            self.pinned.add(handle)
+            tensor = self.engine.tensor(handle)
+            self._returned.append((handle, tensor.clone()))
+            elements = bytes_of(tensor)
+            data += elements
+            outputs.append(
+                {
+                    "spec": encode(self.engine.register(tensor)),
+                    "storage": tensor.untyped_storage().data_ptr(),
+                    **describe(tensor),
+                    "bytes": len(elements),
+                }
+            )
+        mutated = [h for h, copy in self._given.items() if not _same_bytes(self.engine.tensor(h), copy)]
+        record = {**_record_of(self.engine), "late_work": self.late, "mutated": mutated, "outputs": outputs}
+        self.late = []
+        return record, data
+
+    def _changed(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
+        changed = [h for h, copy in self._returned if not _same_bytes(self.engine.tensor(h), copy)]
+        return list(dict.fromkeys(changed)), b""
+
+    def _freeze(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
+        self.frozen = bool(header["on"])
+        return None, b""
+
+    def _seed(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
+        self.engine.random.seed(int(header["seed"]))
+        return None, b""
+
+    def _shutdown(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
+        self.stopped = True
+        return None, b""
+
+    def _held(self, handle: int) -> torch.Tensor:
+        """A tensor that the judge has put or been given as an output, and not released."""
+        if handle not in self.pinned:
+            raise ValueError(f"handle {handle} is not held by the judge: never put or returned, or already released")
+        return self.engine.tensor(handle)
+
+
+def _parts(headers: Iterable[dict], payload: bytearray) -> Iterator[tuple[dict, memoryview]]:
+    """Each header with its share of the bytes."""
+    start, view = 0, memoryview(payload)
+    for header in headers:
+        end = start + header["bytes"]
+        yield header, view[start:end]
+        start = end
+
+
+def _same_bytes(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Equal to the last bit, NaN included."""
+    if left.shape != right.shape or left.dtype != right.dtype:
+        return False
+    if left.stride() != right.stride() or not left.is_contiguous():
+        left, right = left.contiguous(), right.contiguous()
+    return torch.equal(left.reshape(-1).view(torch.uint8), right.reshape(-1).view(torch.uint8))
+
+
+def _record_of(engine: DeviceEngine) -> dict[str, Any]:
+    counters = engine.counters
+    return {
+        "launches": [asdict(launch) for launch in counters.launches],
+        "operators": dict(counters.operators),
+        "copies": dict(counters.copies),
+        "findings": [asdict(finding) for finding in counters.findings],
+        "prints": counters.prints,
+        "profile": engine.profile().model_dump(mode="json"),
+        "fault": engine.fault,
+        "host_reads": engine.host_reads.count,
+    }
+
+
+def named(error: Exception) -> list[str]:
+    """An error as name and text. A host allocator out of memory is the simulated GPU out of memory."""
+    name = type(error).__name__
+    if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
+        return ["OutOfMemoryError", f"CUDA out of memory. {str(error).splitlines()[0] if str(error) else ''}".strip()]
+    return [name if name in _ERRORS else "RuntimeError", str(error)[:20_000]]
+
+
+def unwrap(answer: Any) -> Any:
+    """The result in an answer; raises the error that it names instead."""
+    if isinstance(answer, dict) and "ok" in answer:
+        return answer["ok"]
+    if isinstance(answer, dict) and "error" in answer:
+        name, message = answer["error"]
+        raise _ERRORS.get(name, RuntimeError)(message)
+    raise ProtocolError("malformed answer")
+
+
+# ---- in the judge
+
+
+class DeviceControl:
+    """The judge's handle on a device process. Every call takes at most the seconds of :meth:`set_timeout`."""
+
+    def __init__(self, sock: socket.socket, timeout: float | None = None):
+        self._sock = sock
+        self._lock = threading.Lock()
+        self._seconds = timeout
+
+    def _ask(self, header: dict[str, Any], payload: bytes | bytearray | memoryview = b"") -> tuple[Any, bytearray]:
+        deadline = None if self._seconds is None else time.monotonic() + self._seconds
+        with self._lock:
+            send(self._sock, header, payload, deadline=deadline)
+            answer, data = receive(self._sock, deadline=deadline)
+        return unwrap(answer), data
+
+    def set_timeout(self, seconds: float | None) -> None:
+        """Seconds that each later call may take."""
+        self._seconds = seconds
+
+    def put_tensor(self, tensor: torch.Tensor, *, grant: bool = True) -> TensorSpec:
+        """Put a host tensor into device memory, where it stays until freed; the host side may use it when granted."""
+        return decode(self._ask({"do": "put", "grant": grant, **describe(tensor)}, bytes_of(tensor))[0])
+
+    def get_tensor(self, handle: int) -> torch.Tensor:
+        """Read a device tensor back."""
+        described, data = self._ask({"do": "get", "handle": handle})
+        return tensor_of(described, data)
+
+    def overwrite(self, handle: int, tensor: torch.Tensor) -> None:
+        """Replace a device tensor's contents in place."""
+        self._ask({"do": "overwrite", "handle": handle, **describe(tensor)}, bytes_of(tensor))
+
+    def free(self, *handles: int) -> None:
+        """Let handles go; what the host still refers to stays until it lets go too."""
+        self._ask({"do": "free", "handles": list(handles)})
+
+    def begin_call(
+        self,
+        puts: Sequence[torch.Tensor] = (),
+        *,
+        poison: str | None = None,
+        interference: Interference | None = None,
+    ) -> list[TensorSpec]:
+        """Reset counters and clock, and take the host's commands; new inputs and settings ride along."""
+        if poison is not None and poison not in POISONS:
+            raise ValueError(f"poison must be one of {', '.join(POISONS)}, not {poison!r}")
+        payload = bytearray()
+        headers = []
+        for tensor in puts:
+            elements = bytes_of(tensor)
+            headers.append({**describe(tensor), "bytes": len(elements)})
+            payload += elements
+        message = {"do": "begin", "puts": headers, "poison": poison, "interference": interference}
+        return [decode(spec) for spec in self._ask(message, payload)[0]]
+
+    def end_call(
+        self, *, freeze: bool = False, outputs: Iterable[int] = (), interference: Interference | None = None
+    ) -> CallRecord:
+        """Everything since :meth:`begin_call`. ``freeze`` refuses the host's commands from now on (they are counted).
+
+        ``outputs`` are handles the host claims to return: ``record.outputs`` says what they are (``None`` for a handle
+        that is not the host's), and they stay until :meth:`free`.
+        """
+        message = {"do": "end", "freeze": freeze, "outputs": list(outputs), "interference": interference}
+        return _record_from(*self._ask(message))
+
+    def changed(self) -> list[int]:
+        """Handles of returned outputs whose bytes are no longer those of the call's end."""
+        return [int(handle) for handle in self._ask({"do": "changed"})[0]]
+
+    def set_frozen(self, on: bool) -> None:
+        """Refuse (or take) the host's commands, without touching counters."""
+        self._ask({"do": "frozen", "on": on})
+
+    def seed(self, seed: int) -> None:
+        """Seed the device's generator."""
+        self._ask({"do": "seed", "seed": seed})
+
+    def shutdown(self) -> None:
+        """End the device process."""
+        with contextlib.suppress(ConnectionLost, OSError, ProtocolError):
+            self._ask({"do": "shutdown"})
+
+
+def _record_from(data: dict[str, Any], payload: bytearray) -> CallRecord:
+    """A record as the device process sends it, as objects."""
+    present = [output for output in data["outputs"] if output is not None]
+    values = iter([tensor_of(header, part) for header, part in _parts(present, payload)])
+    outputs = [
+        None if o is None else OutputSpec(decode(o["spec"]), o["storage"], next(values)) for o in data["outputs"]
+    ]
+    lists: dict[str, list[Any]] = {
+        "launches": [
+            LaunchRecord(**{**launch, "grid": tuple(launch["grid"]), "written": tuple(launch["written"])})
+            for launch in data["launches"]
+        ],
+        "findings": [SimFinding(**{**f, "program": _as_tuple(f.get("program"))}) for f in data["findings"]],
+        "outputs": outputs,
+    }
+    return CallRecord(**{**data, **lists, "profile": Profile.model_validate(data["profile"])})
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,180 @@
+"""Whether a kernel's shared memory fits the target, without compiling every kernel for it.
+
+How much shared memory a program takes is decided by Triton's own passes (pipelining, layout conversions). They cost
+tens of milliseconds, so they run only for kernels that could be too large: :func:`shared_bound` says which, from the
+shapes alone. What those take is then exact (:func:`exact_shared`), and a kernel that the GPU would refuse is refused
+here with Triton's own words.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import signal
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from drkernel.sim.executor.lower.plan import walk
+from drkernel.sim.executor.ttir.ir import Function, Type, elem_bytes
+from drkernel.sim.spec import GPUSpec
+from drkernel.sim.target.compile_worker import lower_to_ttgir
+
+SECONDS = 30.0
+"""how long the passes may take; Triton's own need well under a second"""
+PTX_VERSION = 87
+"""that of CUDA 12.8; asking the assembler would mean running a program, which a confined device may not"""
+_STAGES = re.compile(r"tt\.num_stages = (\d+)")
+_CACHE_SIZE = 1024
+_bounds: OrderedDict[Any, int] = OrderedDict()
+_exact: OrderedDict[Any, int] = OrderedDict()
+
+
+class OverShared(RuntimeError):
+    """A kernel needs more shared memory than a program may have; the message is Triton's own."""
+
+    def __init__(self, required: int, limit: int):
+        super().__init__(
+            f"out of resource: shared memory, Required: {required}, Hardware limit: {limit}. "
+            "Reducing block sizes or `num_stages` may help."
+        )
+
+
+class PassesFailed(RuntimeError):
+    """Triton's passes for the target failed on the kernel; the message is their own."""
+
+
+def shared_bytes(function: Function, ttir: str, spec: GPUSpec, num_warps: int, num_stages: int) -> int | None:
+    """Bytes of shared memory of one program where that had to be found out; None for kernels that surely fit.
+
+    Raises :class:`OverShared` when the target has less, :class:`PassesFailed` when Triton cannot say.
+    """
+    key = (ttir, num_stages)
+    if key not in _bounds:
+        _keep(_bounds, key, shared_bound(function, ttir, num_stages))
+    if _bounds[key] <= spec.max_smem_per_block:
+        return None
+    found = exact_shared(ttir, spec, num_warps, num_stages)
+    if found > spec.max_smem_per_block:
+        raise OverShared(found, spec.max_smem_per_block)
+    return found
+
+
+def shared_bound(function: Function, ttir: str, num_stages: int) -> int:
+    """Bytes of shared memory that no program exceeds: pipelined operands, and the largest block once for conversions.
+
+    A loop around ``tt.dot``, or with ``tl.range(num_stages=...)``, keeps one copy of what it loads for each stage; an
+    operand of ``tt.dot`` that comes from registers is put there once. Changing a block's layout takes at most its size,
+    and only one such change happens at a time.
+    """
+    named = [int(text) for text in _STAGES.findall(ttir)]
+    stages = max(1, num_stages, *named)
+    largest, operands = 0, 0
+    for op in walk(function.body):
+        for value in (*op.operands, *op.results):
+            largest = max(largest, _nbytes(value.type))
+        if op.name in ("tt.dot", "tt.dot_scaled"):
+            operands += sum(_nbytes(value.type) for value in op.operands[:2]) * stages
+        elif op.name == "tt.load" and named:
+            operands += _nbytes(op.results[0].type) * stages
+    return operands + largest
+
+
+def _nbytes(type_: Type) -> int:
+    return type_.numel * elem_bytes(type_.elem) if type_.is_block else 0
+
+
+def exact_shared(ttir: str, spec: GPUSpec, num_warps: int, num_stages: int) -> int:
+    """Bytes of shared memory of one program on ``spec``, by Triton's passes; cached.
+
+    They run in a child process: text that upsets them ends the child, not the device. Raises :class:`PassesFailed`.
+    """
+    key = (ttir, spec.name, num_warps, num_stages)
+    if key not in _exact:
+        _keep(_exact, key, _in_child(lambda: _allocate(spec, num_warps, num_stages), ttir.encode()))
+    return _exact[key]
+
+
+def _keep(cache: OrderedDict[Any, int], key: Any, value: int) -> None:
+    cache[key] = value
+    while len(cache) > _CACHE_SIZE:
+        cache.popitem(last=False)
+
+
+def _allocate(spec: GPUSpec, num_warps: int, num_stages: int) -> int:
+    """In the child: TTIR from standard input through the target's passes up to the allocation of shared memory."""
+    from triton._C.libtriton import ir, passes
+
+    warps = {"num_warps": num_warps, "num_stages": num_stages}
+    module, _, _ = lower_to_ttgir("-", spec.backend, spec.arch, spec.warp_size, warps)
+    manager = ir.pass_manager(module.context)
+    passes.convert.add_scf_to_cf(manager)
+    if spec.vendor == "nvidia":
+        from triton._C.libtriton import nvidia
+
+        passes.ttgpuir.add_allocate_warp_groups(manager)
+        nvidia.passes.ttgpuir.add_allocate_shared_memory_nv(manager, spec.arch, PTX_VERSION)
+    else:
+        from triton._C.libtriton import amd
+
+        amd.passes.ttgpuir.add_allocate_shared_memory(manager)
+    manager.run(module, "shared_memory")
+    return int(module.get_int_attr("ttg.shared"))
+
+
+def _in_child(work: Callable[[], int], text: bytes) -> int:
+    """``work`` in a forked process that finds ``text`` on its standard input; the number it returns."""
+    read_text, write_text = os.pipe()
+    read_answer, write_answer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _be_child(work, read_text, write_answer)
+    os.close(read_text)
+    os.close(write_answer)
+    try:
+        with contextlib.suppress(BrokenPipeError), os.fdopen(write_text, "wb") as pipe:
+            pipe.write(text)
+        answer = _answer(read_answer)
+    finally:
+        os.close(read_answer)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    if not answer.isdigit():
+        raise PassesFailed(answer or "the compiler died on this kernel")
+    return int(answer)
+
+
+def _be_child(work: Callable[[], int], read_text: int, write_answer: int) -> None:
+    """Never returns; holds nothing of the parent's but its two pipes."""
+    try:
+        os.dup2(read_text, 0)
+        os.dup2(write_answer, 3)
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        os.dup2(null, 2)
+        os.closerange(4, 4096)
+        try:
+            answer = str(work())
+        except Exception as error:
+            answer = f"{type(error).__name__}: {error}"
+        os.write(3, answer.encode()[:4000])
+    finally:
+        os._exit(0)
+
+
+def _answer(descriptor: int) -> str:
+    """All that the child writes until it ends, or an error after :data:`SECONDS`."""
+    end = time.monotonic() + SECONDS
+    parts: list[bytes] = []
+    while True:
+        ready, _, _ = select.select([descriptor], [], [], max(0.0, end - time.monotonic()))
+        if not ready:
+            return f"the compiler gave no answer within {SECONDS:g} s"
+        part = os.read(descriptor, 4096)
+        if not part:
+            return b"".join(parts).decode("utf-8", "replace")
+        parts.append(part)

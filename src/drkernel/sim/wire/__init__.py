@@ -1,0 +1,1 @@
+"""What goes between host and device: commands, and frames on a socket."""

@@ -1,0 +1,141 @@
+"""Framed messages over a socket: a JSON header and raw bytes. Sizes are bounded; nothing is ever unpickled.
+
+A *deadline* is a value of ``time.monotonic()``: the whole message must have crossed by then, however slowly the other
+side drips its bytes. Tensors cross as a description (dtype, shape, stride) in the header and their elements in bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import time
+from typing import Any
+
+import torch
+
+from drkernel.sim.wire.commands import DTYPES, ProtocolError
+
+MAX_HEADER = 16 << 20
+MAX_PAYLOAD = 8 << 30
+_FRAME = struct.Struct("<IQ")
+
+
+class ConnectionLost(ConnectionError):
+    """The other side is gone."""
+
+
+def send(
+    sock: socket.socket, header: Any, payload: bytes | bytearray | memoryview = b"", *, deadline: float | None = None
+) -> None:
+    """Send one message. Raises :class:`ConnectionLost` when the other side is gone, ``TimeoutError`` too late."""
+    text = json.dumps(header, separators=(",", ":")).encode()
+    try:
+        if deadline is not None:
+            sock.settimeout(_left(deadline))
+        if len(payload) < 65536:
+            sock.sendall(_FRAME.pack(len(text), len(payload)) + text + bytes(payload))
+        else:
+            sock.sendall(_FRAME.pack(len(text), len(payload)) + text)
+            sock.sendall(payload)
+    except TimeoutError:
+        raise
+    except OSError as error:
+        raise ConnectionLost("the other side closed the connection") from error
+
+
+def receive(
+    sock: socket.socket,
+    *,
+    deadline: float | None = None,
+    max_header: int = MAX_HEADER,
+    max_payload: int = MAX_PAYLOAD,
+) -> tuple[Any, bytearray]:
+    """Receive one message.
+
+    Raises :class:`ConnectionLost` at its end, :class:`ProtocolError` on a malformed one, ``TimeoutError`` too late.
+    """
+    head_size, payload_size = _FRAME.unpack(_exactly(sock, _FRAME.size, deadline))
+    if head_size > max_header or payload_size > max_payload:
+        raise ProtocolError(f"message of {head_size} + {payload_size} bytes is over the limit")
+    raw = _exactly(sock, head_size, deadline)
+    try:
+        header = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError("message header is not valid JSON") from error
+    return header, _exactly(sock, payload_size, deadline)
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("the deadline has passed")
+    return left
+
+
+def _exactly(sock: socket.socket, size: int, deadline: float | None) -> bytearray:
+    """``size`` bytes. Memory grows with what has arrived, not with what was announced."""
+    data = bytearray(min(size, 1 << 20))
+    got = 0
+    while got < size:
+        if got == len(data):
+            data.extend(bytes(min(size - got, len(data))))
+        try:
+            if deadline is not None:
+                sock.settimeout(_left(deadline))
+            with memoryview(data) as view:
+                count = sock.recv_into(view[got:])
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise ConnectionLost("the other side closed the connection") from error
+        if count == 0:
+            raise ConnectionLost("the other side closed the connection")
+        got += count
+    return data
+
+
+# ---- tensors
+
+
+def describe(tensor: torch.Tensor) -> dict[str, Any]:
+    """Dtype, shape and stride of a host tensor, for a header."""
+    return {
+        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "shape": list(tensor.shape),
+        "stride": list(tensor.stride()),
+    }
+
+
+def bytes_of(tensor: torch.Tensor) -> memoryview:
+    """The elements of a host tensor in row-major order."""
+    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    return memoryview(flat.numpy().data).cast("B") if flat.numel() else memoryview(b"")
+
+
+def tensor_of(header: dict[str, Any], payload: bytearray | memoryview) -> torch.Tensor:
+    """The tensor of a message; strides of a dense permutation are kept, others become contiguous.
+
+    Raises :class:`ProtocolError` when description and bytes do not fit.
+    """
+    try:
+        dtype = DTYPES[header["dtype"]]
+        shape = [int(size) for size in header["shape"]]
+        count = 1
+        for size in shape:
+            if size < 0:
+                raise ValueError("negative size")
+            count *= size
+        if len(payload) != count * dtype.itemsize:
+            raise ValueError(f"{len(payload)} bytes for {count} elements of {header['dtype']}")
+        flat = torch.frombuffer(payload, dtype=dtype) if count else torch.empty(0, dtype=dtype)
+        tensor = flat.reshape(shape)
+        stride = [int(step) for step in header.get("stride", tensor.stride())]
+    except (KeyError, TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise ProtocolError(f"malformed tensor in message: {error}") from error
+    if count == 0 or stride == list(tensor.stride()) or len(stride) != len(shape):
+        return tensor.clone()
+    order = sorted(range(len(shape)), key=lambda dim: -stride[dim])
+    dense = torch.empty([shape[dim] for dim in order], dtype=dtype)
+    permuted = dense.permute([order.index(dim) for dim in range(len(shape))])
+    return permuted.copy_(tensor) if list(permuted.stride()) == stride else tensor.clone()
