@@ -27,13 +27,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from stts_writer import CLIMB, KERNELS, RUNGS, STAY, Writer  # noqa: E402
 
+from drkernel.episode.chat import ChatModel, Sampling  # noqa: E402
+from drkernel.episode.meter import Limits, Meter  # noqa: E402
+from drkernel.episode.renderer import Prompts  # noqa: E402
 from drkernel.gym.pools.local import LocalPool  # noqa: E402
 from drkernel.gym.request import EvalSettings  # noqa: E402
 from drkernel.solve.bench import BenchConfig, BenchRun  # noqa: E402
-from drkernel.solve.chat import ChatModel, Sampling  # noqa: E402
-from drkernel.solve.meter import Limits, Meter  # noqa: E402
 from drkernel.solve.paired import compare as compare_runs  # noqa: E402
-from drkernel.solve.prompt import Prompts  # noqa: E402
 from drkernel.solve.refine import Attempt, ContextConfig, RefineConfig  # noqa: E402
 from drkernel.task import Task  # noqa: E402
 
@@ -133,7 +133,7 @@ def open_writer(model: str | None, sampling: Sampling) -> ChatModel:
     """The scripted writer or a local policy."""
     if model is None:
         return Writer()
-    from drkernel.solve.clients.factory import open_model
+    from drkernel.solve.open_model import open_model
 
     return open_model(model, sampling=sampling)
 

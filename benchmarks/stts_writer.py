@@ -22,7 +22,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from drkernel.solve.chat import Call, Message, Reply, estimated_usage
+from drkernel.episode.chat import Call, Message, Reply, estimated_usage
 
 RUNGS = ("prose", "does not compile", "wrong", "last step only", "with copies", "fused")
 CLIMB, STAY = 0.35, 0.35

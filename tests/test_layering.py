@@ -1,4 +1,4 @@
-"""Imports go downward only: cli -> report, solve, serve -> rl -> gym -> sim, tasks -> records."""
+"""Imports go downward only: cli -> report, solve, serve -> rl -> episode -> gym -> sim, tasks -> records."""
 
 import ast
 import subprocess
@@ -14,13 +14,14 @@ MAY_IMPORT = {
     "sim": set(),
     "tasks": {"sim"},
     "gym": {"sim", "tasks"},
-    "rl": {"gym", "sim", "tasks"},
-    "serve": {"gym", "sim", "tasks", "rl"},
-    "adapters": {"gym", "sim", "tasks", "rl", "serve"},
-    "solve": {"gym", "sim", "tasks", "rl", "serve"},
-    "report": {"gym", "sim", "tasks", "rl", "serve", "solve"},
+    "episode": {"gym", "sim", "tasks"},
+    "rl": {"episode", "gym", "sim", "tasks"},
+    "serve": {"episode", "gym", "sim", "tasks", "rl"},
+    "adapters": {"episode", "gym", "sim", "tasks", "rl", "serve"},
+    "solve": {"episode", "gym", "sim", "tasks", "rl", "serve"},
+    "report": {"episode", "gym", "sim", "tasks", "rl", "serve", "solve"},
     "__main__": {"cli"},
-    "cli": {"gym", "sim", "tasks", "rl", "serve", "solve", "report"},
+    "cli": {"episode", "gym", "sim", "tasks", "rl", "serve", "solve", "report"},
 }
 # rooms inside a room, from the bottom floor up: each may import from those before it
 FLOORS = {
@@ -35,9 +36,9 @@ FLOORS = {
         "pools",
         "extract",
         "feedback",
-        "episode",
         "doctor",
     ),
+    "episode": ("metrics", "chat", "journal", "meter", "answerers", "episode", "renderer"),
     "rl": ("maths", "model", "data", "run"),
 }
 RL_MATHS = ("advantages", "otb", "mismatch", "rejection", "losses", "schedules", "vocabulary", "logprobs")

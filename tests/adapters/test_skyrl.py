@@ -7,7 +7,7 @@ skyrl_gym = pytest.importorskip("skyrl_gym")
 
 from drkernel.adapters import skyrl  # noqa: E402
 from drkernel.adapters.common import InfraError  # noqa: E402
-from drkernel.gym.episode import EpisodeConfig  # noqa: E402
+from drkernel.episode.episode import EpisodeConfig  # noqa: E402
 
 TASKS = make_tasks(2)
 

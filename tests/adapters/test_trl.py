@@ -8,7 +8,7 @@ import pytest
 from solve_fakes import TextPool, answer, make_tasks
 
 from drkernel.adapters.trl import FIELD, dataset_rows, kernel_reward, make_rollout_func
-from drkernel.gym.episode import EpisodeConfig
+from drkernel.episode.episode import EpisodeConfig
 from drkernel.rl.model.tokenizer import ChatTokenizer, train_tokenizer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "rl"))

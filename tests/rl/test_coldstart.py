@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from drkernel.config import ConfigError
-from drkernel.gym.episode import EpisodeConfig
+from drkernel.episode.episode import EpisodeConfig
 from drkernel.gym.pools.local import LocalPool
 from drkernel.rl.data.coldstart import ColdstartConfig, Interrupted, load_rows, write_coldstart
 from drkernel.verdict import Verdict

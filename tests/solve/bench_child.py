@@ -6,13 +6,13 @@ from pathlib import Path
 
 from solve_fakes import TextPool, make_tasks
 
+from drkernel.episode.answerers.endpoint import OpenAIModel
+from drkernel.episode.chat import Sampling
+from drkernel.episode.journal import ReplyCache
+from drkernel.episode.meter import Limits, Meter
+from drkernel.episode.renderer import Prompts
 from drkernel.solve.bench import BenchConfig, BenchRun
-from drkernel.solve.chat import Sampling
-from drkernel.solve.clients.openai import OpenAIModel
-from drkernel.solve.meter import Limits, Meter
-from drkernel.solve.prompt import Prompts
 from drkernel.solve.refine import RefineConfig
-from drkernel.solve.store import ReplyCache
 
 
 async def main(url: str, directory: Path) -> None:

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from drkernel.episode.chat import Call, Reply, estimated_usage
 from drkernel.gym.request import EvalRequest
-from drkernel.solve.chat import Call, Reply, estimated_usage
 from drkernel.task import Task
 from drkernel.verdict import CandidateError, Finding, Speedup, Verdict
 

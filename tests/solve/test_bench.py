@@ -15,12 +15,12 @@ from solve_endpoint import FAULTS, Endpoint, asked_ids, kept_ids
 from solve_fakes import FunctionModel, TextPool, answer, make_tasks
 
 from drkernel.config import ConfigError
+from drkernel.episode.chat import ModelError
+from drkernel.episode.journal import Journal, ReplyCache, read_rows
+from drkernel.episode.meter import Budget, Meter, Prices
+from drkernel.episode.renderer import Prompts
 from drkernel.solve.bench import BenchConfig, BenchRun, outcomes, read_bench
-from drkernel.solve.chat import ModelError
-from drkernel.solve.meter import Budget, Meter, Prices
-from drkernel.solve.prompt import Prompts
 from drkernel.solve.refine import RefineConfig
-from drkernel.solve.store import Journal, ReplyCache, read_rows
 
 HERE = Path(__file__).parent
 PROMPTS = Prompts.load("full")

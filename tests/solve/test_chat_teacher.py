@@ -5,7 +5,7 @@ import json
 
 from solve_fakes import FunctionModel, TextPool, answer
 
-from drkernel.gym.episode import EpisodeConfig
+from drkernel.episode.episode import EpisodeConfig
 from drkernel.rl.data.coldstart import ColdstartConfig, load_rows, write_coldstart
 from drkernel.solve.teacher import ChatTeacher
 

@@ -8,10 +8,10 @@ import time
 import pytest
 
 from drkernel.config import ConfigError
-from drkernel.solve.chat import Call, Message, ModelError, Sampling, without_reasoning
-from drkernel.solve.clients.command import CommandModel, render
-from drkernel.solve.clients.factory import open_model
-from drkernel.solve.clients.script import ScriptModel
+from drkernel.episode.answerers.program import CommandModel, render
+from drkernel.episode.answerers.script import ScriptModel
+from drkernel.episode.chat import Call, Message, ModelError, Sampling, without_reasoning
+from drkernel.solve.open_model import open_model
 
 
 def call(content="hello", **values):

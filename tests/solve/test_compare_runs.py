@@ -8,11 +8,11 @@ import pytest
 from solve_fakes import FunctionModel, TextPool, answer, make_tasks
 
 from drkernel.config import ConfigError
+from drkernel.episode.meter import Meter
+from drkernel.episode.renderer import Prompts
 from drkernel.gym.request import EvalSettings
 from drkernel.solve.bench import BenchConfig, BenchRun
-from drkernel.solve.meter import Meter
 from drkernel.solve.paired import compare, sign_flip_test
-from drkernel.solve.prompt import Prompts
 from drkernel.solve.refine import RefineConfig
 
 

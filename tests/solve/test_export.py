@@ -7,12 +7,12 @@ import pytest
 from solve_fakes import FunctionModel, TextPool, answer, make_tasks
 
 from drkernel.config import ConfigError
+from drkernel.episode.chat import Message
+from drkernel.episode.meter import Meter
+from drkernel.episode.renderer import Prompts
 from drkernel.rl.run.sft import load_conversations
 from drkernel.solve.bench import BenchConfig, BenchRun
-from drkernel.solve.chat import Message
 from drkernel.solve.export import ExportFilter, ExportRow, export, normal_form
-from drkernel.solve.meter import Meter
-from drkernel.solve.prompt import Prompts
 from drkernel.solve.refine import ContextConfig, RefineConfig
 
 PROMPTS = Prompts.load("full")

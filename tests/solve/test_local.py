@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from drkernel.config import ConfigError
-from drkernel.solve.chat import Call, ContextFull, Message, ModelError, Sampling
-from drkernel.solve.clients.local import LocalModel
+from drkernel.episode.chat import Call, ContextFull, Message, ModelError, Sampling
+from drkernel.rl.model.answerer import LocalModel
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "rl"))
 from tiny import prompt, tiny_policy

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from solve_endpoint import FAULTS, Endpoint
 
 from drkernel.config import ConfigError
-from drkernel.solve.chat import Call, ContextFull, Message, ModelError, Reply, Sampling
-from drkernel.solve.clients.openai import OpenAIModel, _read_stream, _read_whole, as_reply
-from drkernel.solve.meter import Budget, BudgetSpent, Limits, Meter, Prices, RateLimiter, money
-from drkernel.solve.store import ReplyCache
+from drkernel.episode.answerers.endpoint import OpenAIModel, _read_stream, _read_whole, as_reply
+from drkernel.episode.chat import Call, ContextFull, Message, ModelError, Reply, Sampling
+from drkernel.episode.journal import ReplyCache
+from drkernel.episode.meter import Budget, BudgetSpent, Limits, Meter, Prices, RateLimiter, money
 
 KEY = "sk-secret-0123456789"
 FAST = Limits(backoff_s=0.01, backoff_max_s=0.02)

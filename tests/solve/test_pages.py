@@ -7,11 +7,11 @@ import pytest
 from solve_fakes import FunctionModel, TextPool, answer, make_tasks
 
 from drkernel.cli.solve_view import what_happened
+from drkernel.episode.meter import Meter, Prices
+from drkernel.episode.renderer import Prompts
 from drkernel.report.bench import write_bench_report
 from drkernel.report.solve import write_solve_report
 from drkernel.solve.bench import BenchConfig, BenchRun, read_bench
-from drkernel.solve.meter import Meter, Prices
-from drkernel.solve.prompt import Prompts
 from drkernel.solve.refine import ContextConfig, RefineConfig
 from drkernel.solve.verify import verify
 

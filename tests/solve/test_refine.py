@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from solve_fakes import FunctionModel, TextPool, answer, make_tasks
 
-from drkernel.solve.chat import ContextFull, ModelError, Sampling, count_tokens
-from drkernel.solve.prompt import Prompts
+from drkernel.episode.chat import ContextFull, ModelError, Sampling, count_tokens
+from drkernel.episode.renderer import Prompts
 from drkernel.solve.refine import ContextConfig, RefineConfig, Refinement, best_of
 
 TASK = make_tasks(1)[0]

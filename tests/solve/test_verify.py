@@ -5,8 +5,8 @@ import asyncio
 
 from solve_fakes import FunctionModel, TextPool, answer, make_tasks
 
+from drkernel.episode.renderer import Prompts
 from drkernel.gym.request import EvalSettings
-from drkernel.solve.prompt import Prompts
 from drkernel.solve.refine import RefineConfig, Refinement
 from drkernel.solve.verify import CHECKS, TRIED, by_speed, check_of, verify, winner, write_candidate
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from drkernel.gym.episode import EpisodeConfig
+from drkernel.episode.episode import EpisodeConfig
 from drkernel.gym.request import Pool
 from drkernel.task import Task
 from drkernel.tasks.loaders import load_tasks

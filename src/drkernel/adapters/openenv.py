@@ -20,7 +20,7 @@ from openenv.core.env_server.types import Action, Observation, State
 from pydantic import Field
 
 from drkernel.adapters.common import episode_config, run_sync, shared_pool, tasks_of
-from drkernel.gym.episode import Episode, EpisodeConfig
+from drkernel.episode.episode import Episode, EpisodeConfig
 from drkernel.gym.request import Pool
 from drkernel.task import Task
 

@@ -11,7 +11,7 @@ from typing import Any
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
 from drkernel.adapters.common import InfraError, episode_config, run_sync, shared_pool, tasks_of
-from drkernel.gym.episode import Episode, EpisodeConfig, task_prompt
+from drkernel.episode.episode import Episode, EpisodeConfig, task_prompt
 from drkernel.gym.request import Pool
 from drkernel.task import Task
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from drkernel.adapters.common import run_sync, shared_pool, tasks_of
-from drkernel.gym.episode import Episode, EpisodeConfig, StepResult, task_prompt
+from drkernel.episode.episode import Episode, EpisodeConfig, StepResult, task_prompt
 from drkernel.gym.request import Pool
 from drkernel.rl.model.tokenizer import ChatTokenizer
 from drkernel.task import Task

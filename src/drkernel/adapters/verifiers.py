@@ -13,7 +13,7 @@ import verifiers.v1 as vf
 from pydantic import Field
 
 from drkernel.adapters.common import InfraError, episode_config, shared_pool, tasks_of
-from drkernel.gym.episode import Episode, task_prompt
+from drkernel.episode.episode import Episode, task_prompt
 from drkernel.task import Task
 
 __all__ = ["KernelEnv", "KernelTaskset"]

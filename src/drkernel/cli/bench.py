@@ -14,8 +14,8 @@ from drkernel.cli import model_options as options
 from drkernel.cli.pools import POOL_HELP, check_pool, http_pool
 
 if TYPE_CHECKING:
+    from drkernel.episode.meter import Meter
     from drkernel.solve.bench import BenchConfig, BenchRun
-    from drkernel.solve.meter import Meter
     from drkernel.solve.prepare import Prepared
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
@@ -97,11 +97,11 @@ def bench(
     from pydantic import ValidationError
 
     from drkernel.config import ConfigError
+    from drkernel.episode.meter import Budget, Limits
+    from drkernel.episode.renderer import Prompts
     from drkernel.gym.request import EvalSettings
     from drkernel.solve.bench import BenchConfig, BenchRun
-    from drkernel.solve.clients.factory import open_model
-    from drkernel.solve.meter import Budget, Limits
-    from drkernel.solve.prompt import Prompts
+    from drkernel.solve.open_model import open_model
     from drkernel.solve.refine import ContextConfig, RefineConfig
 
     options.one_thread()
@@ -168,9 +168,9 @@ def _slug(model: str) -> str:
 def _kept_tasks(directory: Path, spec: str) -> Prepared | None:
     """The tasks that an earlier start of the same run prepared."""
     from drkernel.config import load_config
+    from drkernel.episode.journal import read_rows
     from drkernel.solve.bench import BenchConfig
     from drkernel.solve.prepare import Prepared
-    from drkernel.solve.store import read_rows
     from drkernel.task import Task
 
     path = directory / "config.yaml"

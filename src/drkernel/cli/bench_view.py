@@ -13,12 +13,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from drkernel.cli.model_options import printable
-from drkernel.solve.meter import money
-from drkernel.solve.metrics import baseline_name
+from drkernel.episode.meter import money
+from drkernel.episode.metrics import baseline_name
 
 if TYPE_CHECKING:
+    from drkernel.episode.meter import Meter
     from drkernel.solve.bench import BenchConfig, BenchRun, Ended
-    from drkernel.solve.meter import Meter
     from drkernel.solve.prepare import Prepared
     from drkernel.solve.refine import Attempt
 

@@ -92,8 +92,8 @@ def coldstart(
 
 def _open(source: str, base_url: str | None, key_env: str | None, sampling: Any, concurrency: int, out: Path) -> Any:
     """The model, its replies kept beside the data, so that none is paid for twice."""
-    from drkernel.solve.clients.factory import open_model
-    from drkernel.solve.meter import Budget, Limits
+    from drkernel.episode.meter import Budget, Limits
+    from drkernel.solve.open_model import open_model
 
     client = open_model(source, base_url=base_url, key_env=key_env, sampling=sampling)
     cache = out.with_name(out.name + ".replies.sqlite")

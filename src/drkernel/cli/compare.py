@@ -53,7 +53,7 @@ def _show(result: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from drkernel.solve.metrics import baseline_name
+    from drkernel.episode.metrics import baseline_name
 
     console = Console(highlight=False)
     console.print(f"first:  {result['first']['run']} ({result['first']['model']})")

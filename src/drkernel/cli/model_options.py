@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 if TYPE_CHECKING:
-    from drkernel.solve.chat import Sampling
-    from drkernel.solve.meter import Budget, Limits, Meter, Prices
+    from drkernel.episode.chat import Sampling
+    from drkernel.episode.meter import Budget, Limits, Meter, Prices
 
 USAGE = 2
 SECRET = re.compile(r"api_?key|authorization|secret|password|(^|[._-])(access|auth|bearer)?_?token$", re.IGNORECASE)
@@ -76,7 +76,7 @@ def make_sampling(
 ) -> Sampling:
     """Raises :class:`ConfigError` for an ``extra`` that is no KEY=VALUE, or looks like a key."""
     from drkernel.config import ConfigError, load_config
-    from drkernel.solve.chat import Sampling
+    from drkernel.episode.chat import Sampling
 
     for name in (item.partition("=")[0] for item in extra or []):
         if SECRET.search(name):
@@ -90,7 +90,7 @@ def make_sampling(
 def make_prices(prompt: float | None, completion: float | None, cached: float | None) -> Prices | None:
     """Raises :class:`ConfigError` for half of a price list."""
     from drkernel.config import ConfigError
-    from drkernel.solve.meter import Prices
+    from drkernel.episode.meter import Prices
 
     if prompt is None and completion is None and cached is None:
         return None
@@ -102,8 +102,8 @@ def make_prices(prompt: float | None, completion: float | None, cached: float | 
 def make_meter(client: Any, cache: Path, limits: Limits, prices: Prices | None, budget: Budget) -> Meter:
     """A model with cache, limits and budget around it."""
     from drkernel.config import ConfigError
-    from drkernel.solve.meter import Meter
-    from drkernel.solve.store import ReplyCache
+    from drkernel.episode.journal import ReplyCache
+    from drkernel.episode.meter import Meter
 
     try:
         return Meter(client, cache=ReplyCache(cache), limits=limits, prices=prices, budget=budget)

@@ -10,7 +10,7 @@ import typer
 from drkernel.cli import model_options as options
 
 if TYPE_CHECKING:
-    from drkernel.solve.prompt import Prompts
+    from drkernel.episode.renderer import Prompts
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 
@@ -39,7 +39,7 @@ def prompts(
 ) -> None:
     """Parse, load, print."""
     from drkernel.config import ConfigError
-    from drkernel.solve.prompt import FIELDS, Prompts
+    from drkernel.episode.renderer import FIELDS, Prompts
 
     try:
         texts = Prompts.load(name)

@@ -16,9 +16,9 @@ from drkernel.cli import model_options as options
 from drkernel.cli.pools import POOL_HELP, check_pool, http_pool
 
 if TYPE_CHECKING:
+    from drkernel.episode.meter import Meter
     from drkernel.gym.request import Pool
     from drkernel.solve.bench import BenchRun
-    from drkernel.solve.meter import Meter
     from drkernel.solve.verify import Verified
     from drkernel.task import Task
 
@@ -92,12 +92,12 @@ def solve(
     from pydantic import ValidationError
 
     from drkernel.config import ConfigError
+    from drkernel.episode.meter import Budget, Limits
+    from drkernel.episode.renderer import Prompts
     from drkernel.gym.request import EvalSettings
     from drkernel.solve.bench import BenchConfig, BenchRun
-    from drkernel.solve.clients.factory import open_model
-    from drkernel.solve.meter import Budget, Limits
+    from drkernel.solve.open_model import open_model
     from drkernel.solve.prepare import tasks_hash
-    from drkernel.solve.prompt import Prompts
     from drkernel.solve.refine import ContextConfig, RefineConfig
 
     options.one_thread()
@@ -230,8 +230,8 @@ def _write_unverified(run: BenchRun, task: Task) -> str | None:
 
 def _write(run: BenchRun, task: Task, tried: list[Verified], save: Path | None) -> dict[str, Any]:
     """``best.py``, ``result.json`` and the page."""
+    from drkernel.episode.chat import Usage
     from drkernel.report.solve import write_solve_report
-    from drkernel.solve.chat import Usage
     from drkernel.solve.verify import winner, write_candidate
 
     attempts = run.state.turns((task.id, 0))

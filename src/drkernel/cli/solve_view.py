@@ -12,12 +12,12 @@ from rich.live import Live
 from rich.table import Table
 
 from drkernel.cli.model_options import printable
+from drkernel.episode.meter import money
 from drkernel.report.solve import in_short
-from drkernel.solve.meter import money
 
 if TYPE_CHECKING:
+    from drkernel.episode.meter import Meter
     from drkernel.solve.bench import BenchRun, Ended
-    from drkernel.solve.meter import Meter
     from drkernel.solve.refine import Attempt
     from drkernel.solve.verify import Verified
 

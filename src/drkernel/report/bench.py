@@ -9,13 +9,13 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from drkernel.episode.meter import money
+from drkernel.episode.metrics import THRESHOLDS, baseline_name, fast_name
 from drkernel.gym.feedback import percent
 from drkernel.report.solve import figures, shell, tag, timing_note
 from drkernel.report.svg import Line, bar_rows, line_plot, stacked_plot
 from drkernel.report.verdict_html import code_block
 from drkernel.solve.bench import BenchConfig, BenchState, read_bench, summary_of
-from drkernel.solve.meter import money
-from drkernel.solve.metrics import THRESHOLDS, baseline_name, fast_name
 from drkernel.solve.refine import Attempt, best_of
 from drkernel.task import Task
 

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from drkernel.episode.chat import Usage
+from drkernel.episode.meter import money
+from drkernel.episode.metrics import baseline_name
 from drkernel.gym.feedback import duration, percent
 from drkernel.report import run as run_page
 from drkernel.report import verdict_html
 from drkernel.report.svg import Line, line_plot, nice_range
 from drkernel.solve.bench import BenchConfig, Ended, read_bench
-from drkernel.solve.chat import Usage
-from drkernel.solve.meter import money
-from drkernel.solve.metrics import baseline_name
 from drkernel.solve.refine import Attempt
 from drkernel.solve.verify import Verified, winner
 from drkernel.task import Task, sized_reference

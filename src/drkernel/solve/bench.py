@@ -18,13 +18,13 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from drkernel.config import Config, ConfigError, dump_config, load_config
+from drkernel.episode.chat import Usage
+from drkernel.episode.journal import Journal, read_rows
+from drkernel.episode.meter import Meter, Prices
+from drkernel.episode.metrics import Outcome, summarise
+from drkernel.episode.renderer import Prompts
 from drkernel.gym.request import Pool
-from drkernel.solve.chat import Usage
-from drkernel.solve.meter import Meter, Prices
-from drkernel.solve.metrics import Outcome, summarise
-from drkernel.solve.prompt import Prompts
 from drkernel.solve.refine import COMPLETE, Attempt, End, RefineConfig, Refinement, Trajectory
-from drkernel.solve.store import Journal, read_rows
 from drkernel.task import Task
 
 Key = tuple[str, int]

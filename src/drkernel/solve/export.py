@@ -19,9 +19,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from drkernel.config import Config, ConfigError
+from drkernel.episode.chat import Message, estimate_tokens, without_reasoning
+from drkernel.episode.renderer import Prompts
 from drkernel.solve.bench import BenchConfig, read_bench
-from drkernel.solve.chat import Message, estimate_tokens, without_reasoning
-from drkernel.solve.prompt import Prompts
 from drkernel.solve.refine import Attempt, best_of
 from drkernel.task import Task
 

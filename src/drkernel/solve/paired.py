@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from drkernel.config import ConfigError
-from drkernel.solve.bench import outcomes, read_bench
-from drkernel.solve.metrics import (
+from drkernel.episode.metrics import (
     THRESHOLDS,
     Outcome,
     best_turn,
@@ -28,6 +27,7 @@ from drkernel.solve.metrics import (
     mean_interval,
     per_task,
 )
+from drkernel.solve.bench import outcomes, read_bench
 
 EXACT = 16
 """Up to so many differing tasks all signs are tried."""

@@ -15,13 +15,22 @@ from typing import Literal, Protocol
 from pydantic import Field
 
 from drkernel.config import Config
-from drkernel.gym.episode import no_code_verdict
+from drkernel.episode.chat import (
+    Call,
+    ContextFull,
+    Message,
+    ModelError,
+    Reply,
+    Sampling,
+    count_tokens,
+    without_reasoning,
+)
+from drkernel.episode.episode import no_code_verdict
+from drkernel.episode.meter import BudgetSpent
+from drkernel.episode.renderer import Prompts
 from drkernel.gym.extract import ExtractError, extract_code
 from drkernel.gym.request import EvalRequest, EvalSettings, Pool
 from drkernel.gym.reward import RewardConfig, reward
-from drkernel.solve.chat import Call, ContextFull, Message, ModelError, Reply, Sampling, count_tokens, without_reasoning
-from drkernel.solve.meter import BudgetSpent
-from drkernel.solve.prompt import Prompts
 from drkernel.task import Task
 from drkernel.verdict import Verdict
 
@@ -103,7 +112,7 @@ class Trajectory(Config):
 
 
 class Answers(Protocol):
-    """What the loop needs of a model: :class:`drkernel.solve.meter.Meter`, or a bare client."""
+    """What the loop needs of a model: :class:`drkernel.episode.meter.Meter`, or a bare client."""
 
     async def complete(self, call: Call) -> Reply: ...
 

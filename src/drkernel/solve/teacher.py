@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from drkernel.solve.chat import Call, Message, Sampling, without_reasoning
+from drkernel.episode.chat import Call, Message, Sampling, without_reasoning
 from drkernel.solve.refine import Answers
 from drkernel.task import Task
 
@@ -16,7 +16,7 @@ class ChatTeacher:
         self._model, self._task, self._index, self._sampling = model, task, index, sampling
 
     async def answer(self, messages: Sequence[dict[str, str]]) -> tuple[str, str]:
-        """('model', the answer without its reasoning). Raises :class:`~drkernel.solve.chat.ModelError`."""
+        """('model', the answer without its reasoning). Raises :class:`~drkernel.episode.chat.ModelError`."""
         call = Call(
             messages=tuple(Message.model_validate(message) for message in messages),
             sampling=self._sampling,

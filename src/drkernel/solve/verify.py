@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from string import Template
 
+from drkernel.episode.metrics import baseline_name
 from drkernel.gym.request import EvalRequest, EvalSettings, Pool
-from drkernel.solve.metrics import baseline_name
 from drkernel.solve.refine import Attempt
 from drkernel.task import Task, sized_reference
 from drkernel.verdict import Verdict

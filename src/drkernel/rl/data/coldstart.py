@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol
 from pydantic import Field, ValidationError
 
 from drkernel.config import Config, ConfigError
-from drkernel.gym.episode import Episode, EpisodeConfig, StepResult
+from drkernel.episode.episode import Episode, EpisodeConfig, StepResult
 from drkernel.gym.request import Pool
 from drkernel.rl.data.teacher.families import generate_problems
 from drkernel.rl.data.teacher.plans import ProgramTeacher, TeacherConfig

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from drkernel.config import Config, ConfigError
-from drkernel.gym.episode import EpisodeConfig
+from drkernel.episode.episode import EpisodeConfig
 from drkernel.gym.request import Pool
 from drkernel.rl.data.coldstart import ColdstartConfig
 from drkernel.rl.model.policy import PolicyConfig

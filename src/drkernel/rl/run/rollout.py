@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from drkernel.gym.episode import Observation, StepResult
+from drkernel.episode.episode import Observation, StepResult
 from drkernel.rl.model.sampler import Conversation, SampledTurn, Sampler
 from drkernel.rl.model.tokenizer import ChatTokenizer
 from drkernel.rl.run.records import Trajectory, Turn
@@ -21,7 +21,7 @@ from drkernel.task import Task
 
 
 class Environment(Protocol):
-    """What a trajectory is played in; :class:`drkernel.gym.episode.Episode` is one."""
+    """What a trajectory is played in; :class:`drkernel.episode.episode.Episode` is one."""
 
     async def reset(self, task: Task, seed: int | None = None) -> Observation: ...
     async def step(self, text: str) -> StepResult: ...

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from drkernel.rl.run.evaluate import turn_metrics
+from drkernel.episode.metrics import mean, turn_figures
+from drkernel.rl.run.evaluate import outcome_of
 from drkernel.rl.run.records import Trajectory
 
 T = TypeVar("T")
@@ -19,16 +20,12 @@ def rl_metrics(trajectories: Sequence[Trajectory], turns: int) -> dict[str, Any]
     graded = [turn for turn in every if turn.valid]
     kept = [[turn for turn in t.turns if turn.valid] for t in trajectories]
     finals = [rows[-1] for rows in kept if rows]
-
-    def mean(values: Sequence[float]) -> float | None:
-        return sum(values) / len(values) if values else None
-
     by_turn = [[turn for turn in graded if turn.index == k] for k in range(turns)]
     return {
         "reward": mean([turn.reward or 0.0 for turn in graded]),
         "reward_turns": [mean([turn.reward or 0.0 for turn in rows]) for rows in by_turn],
-        **turn_metrics(finals),
-        "per_turn": [turn_metrics(rows) for rows in by_turn],
+        **turn_figures(map(outcome_of, finals)),
+        "per_turn": [turn_figures(map(outcome_of, rows)) for rows in by_turn],
         "status": dict(Counter(turn.status for turn in every)),
         "stop": dict(Counter(turn.stop for turn in every)),
         "infra_errors": len(every) - len(graded),

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from drkernel.config import ConfigError, dump_config, load_config
-from drkernel.gym.episode import Episode
+from drkernel.episode.episode import Episode
 from drkernel.gym.request import Pool
 from drkernel.rl.data.coldstart import Interrupted, write_coldstart
 from drkernel.rl.data.teacher.families import generate_tasks

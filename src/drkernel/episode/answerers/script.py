@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from drkernel.config import Config, ConfigError
-from drkernel.solve.chat import Call, ModelError, Reply, estimated_usage
+from drkernel.episode.chat import Call, ModelError, Reply, estimated_usage
 
 
 class Line(Config):

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pydantic import Field, ValidationError
 
 from drkernel.config import Config, ConfigError
+from drkernel.episode.chat import Call, ContextFull, Message, ModelError, Reply, Sampling, Usage
 from drkernel.rl.model.policy import Policy, PolicyConfig, causal_lm
 from drkernel.rl.model.sampler import Conversation, SampledTurn, Sampler, SamplingConfig
-from drkernel.solve.chat import Call, ContextFull, Message, ModelError, Reply, Sampling, Usage
 
 REMEMBERED = 4096
 """Conversations whose sampled ids are kept; older ones are tokenised again when they go on."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from drkernel.gym.episode import Episode, EpisodeConfig, task_prompt
+from drkernel.episode.episode import Episode, EpisodeConfig, task_prompt
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.reward import RewardConfig
 from drkernel.task import Task

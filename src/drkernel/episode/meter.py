@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pydantic import Field
 
 from drkernel.config import Config
-from drkernel.solve.chat import Call, ChatModel, ModelError, Reply, Usage, count_tokens
-from drkernel.solve.store import ReplyCache
+from drkernel.episode.chat import Call, ChatModel, ModelError, Reply, Usage, count_tokens
+from drkernel.episode.journal import ReplyCache
 
 
 class Prices(Config):

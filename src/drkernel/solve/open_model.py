@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from drkernel.config import ConfigError
-from drkernel.solve.chat import ChatModel, Sampling
+from drkernel.episode.chat import ChatModel, Sampling
 
 SPECS = "openai:NAME, hf:PATH, command:PROGRAM or script:PATH"
 
@@ -29,19 +29,19 @@ def open_model(
     if kind != "openai" and (base_url or key_env):
         raise ConfigError(f"an address and a key are for openai: models; {kind}: takes none")
     if kind == "openai":
-        from drkernel.solve.clients.openai import OpenAIModel
+        from drkernel.episode.answerers.endpoint import OpenAIModel
 
         return OpenAIModel(rest, base_url=base_url, key_env=key_env, timeout=timeout)
     if kind == "hf":
-        from drkernel.solve.clients.local import LocalModel
+        from drkernel.rl.model.answerer import LocalModel
 
         return LocalModel(rest, sampling)
     if kind == "command":
-        from drkernel.solve.clients.command import CommandModel
+        from drkernel.episode.answerers.program import CommandModel
 
         return CommandModel(rest, timeout=timeout)
     if kind == "script":
-        from drkernel.solve.clients.script import ScriptModel
+        from drkernel.episode.answerers.script import ScriptModel
 
         return ScriptModel(Path(rest))
     raise ConfigError(f"unknown kind of model {kind!r}; it should be one of: {SPECS}")

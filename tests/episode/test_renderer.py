@@ -4,9 +4,9 @@ import pytest
 from solve_fakes import make_tasks
 
 from drkernel.config import ConfigError
-from drkernel.gym.episode import EpisodeConfig, feedback_prompt, task_prompt
+from drkernel.episode.episode import EpisodeConfig, feedback_prompt, task_prompt
+from drkernel.episode.renderer import Prompts
 from drkernel.gym.request import EvalSettings
-from drkernel.solve.prompt import Prompts
 from drkernel.verdict import Verdict
 
 TASK = make_tasks(1)[0]

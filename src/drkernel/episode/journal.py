@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from drkernel.config import ConfigError
-from drkernel.solve.chat import Reply
+from drkernel.episode.chat import Reply
 
 
 class ReplyCache:

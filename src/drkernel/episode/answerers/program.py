@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from drkernel.config import ConfigError
-from drkernel.solve.chat import Call, Message, ModelError, Reply, estimated_usage
+from drkernel.episode.chat import Call, Message, ModelError, Reply, estimated_usage
 
 
 class CommandModel:

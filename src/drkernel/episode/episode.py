@@ -147,5 +147,5 @@ def no_code_verdict(task: Task, settings: EvalSettings, text: str, message: str)
 
 
 def _template(name: str) -> Template:
-    path = resources.files("drkernel.gym") / "prompts" / f"{name}.txt"
+    path = resources.files("drkernel.episode") / "prompts" / f"{name}.txt"
     return Template(path.read_text(encoding="utf-8").rstrip("\n"))

@@ -18,10 +18,10 @@ from string import Template
 from pydantic import Field
 
 from drkernel.config import Config, ConfigError, dump_config, load_config
-from drkernel.gym.episode import FEEDBACK_CHARS, PromptSet, describe_device
+from drkernel.episode.chat import Message
+from drkernel.episode.episode import FEEDBACK_CHARS, PromptSet, describe_device
 from drkernel.gym.feedback import feedback
 from drkernel.gym.request import EvalSettings
-from drkernel.solve.chat import Message
 from drkernel.task import Task, sized_reference
 from drkernel.verdict import Verdict
 
@@ -111,9 +111,9 @@ class Prompts(Config):
 
 def _builtin(part: str, base: PromptSet) -> str:
     if part == "system":
-        path = resources.files("drkernel.solve") / "prompts" / "system.txt"
+        path = resources.files("drkernel.episode") / "prompts" / "system.txt"
     else:
-        path = resources.files("drkernel.gym") / "prompts" / f"{base}_{part}.txt"
+        path = resources.files("drkernel.episode") / "prompts" / f"{base}_{part}.txt"
     return path.read_text(encoding="utf-8").rstrip("\n")
 
 

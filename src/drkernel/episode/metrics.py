@@ -1,7 +1,8 @@
-"""What a benchmark says: fast_p, pass@k, best@k, coverage, hack rate, each over tasks and with an interval.
+"""What graded turns amount to: fast_p, pass@k, best@k, coverage, hack rate, each over tasks and with an interval.
 
-Everything is a pure function of :class:`Outcome` rows. A task counts once, however many samples it has: its value is
-the mean over its samples, and intervals resample tasks.
+This is the one implementation behind the evaluations of a training run, ``bench``, ``compare`` and their pages, so that
+a figure of one is a figure of the others. Everything is a pure function of :class:`Outcome` rows. A task counts once,
+however many samples it has: its value is the mean over its samples, and intervals resample tasks.
 """
 
 from __future__ import annotations
@@ -233,6 +234,27 @@ def fast_table(
         fast_name(p): over_tasks(samples, lambda play, p=p: float(is_fast(pick(play, turn), p)), seed).to_json()  # type: ignore[misc]
         for p in THRESHOLDS
     }
+
+
+def figures(
+    samples: Samples, pick: Callable[[Sequence[Outcome], int | None], Outcome], turn: int | None = None
+) -> dict[str, float | None]:
+    """fast_p and the hack rate of the outcome that ``pick`` takes from every trajectory, and the mean coverage and
+    speedup of those that are correct; None where there is nothing to take a mean of."""
+    picked = [pick(play, turn) for plays in samples.values() for play in plays]
+    row: dict[str, float | None] = {
+        fast_name(p): mean(per_task(samples, lambda play, p=p: float(is_fast(pick(play, turn), p))).values())  # type: ignore[misc]
+        for p in THRESHOLDS
+    }
+    row["coverage"] = mean(o.coverage for o in picked if o.correct and o.coverage is not None)
+    row["speedup"] = mean(o.speedup for o in picked if o.correct and o.speedup is not None)
+    row["hack_rate"] = mean(per_task(samples, lambda play: float(pick(play, turn).status == "hack")).values())
+    return row
+
+
+def turn_figures(outcomes: Iterable[Outcome]) -> dict[str, float | None]:
+    """:func:`figures` of turns that stand for themselves, each of equal weight."""
+    return figures({str(index): [[outcome]] for index, outcome in enumerate(outcomes)}, last_turn)
 
 
 def _at_k(samples: Samples) -> dict[str, dict[str, float]]:

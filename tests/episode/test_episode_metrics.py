@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drkernel.solve.metrics import (
+from drkernel.episode.metrics import (
     Outcome,
     best_at_k,
     best_turn,
