@@ -55,6 +55,9 @@ class ProfileRow(Config):
     roofline: float | None = Field(None, ge=0, description="fraction of the roofline reached, where known")
     bytes: float | None = Field(None, ge=0, description="bytes moved to and from device memory")
     flops: float | None = Field(None, ge=0, description="floating-point operations")
+    unpriced: str | None = Field(
+        None, description="why its time has no model, so that `seconds` is only a floor; None where it has one"
+    )
 
 
 class Profile(Config):
@@ -65,6 +68,11 @@ class Profile(Config):
     rows: tuple[ProfileRow, ...] = ()
     total_seconds: float = Field(ge=0, description="sum of the rows: device-busy seconds")
     elapsed_seconds: float = Field(ge=0, description="first launch to last completion, gaps included")
+
+    @property
+    def unpriced(self) -> tuple[str, ...]:
+        """Names of the rows whose time is not known."""
+        return tuple(row.name for row in self.rows if row.unpriced)
 
     @property
     def coverage(self) -> float:

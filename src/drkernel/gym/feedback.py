@@ -166,6 +166,8 @@ def _row_text(row: ProfileRow, width: int) -> str:
     text += f"  {duration(row.seconds):>9}  {percent(row.share):>5}"
     if row.roofline is not None:
         text += f"  {percent(row.roofline)} of roofline"
+    if row.unpriced:
+        return f"{text}, at least (no price: {row.unpriced})"
     return text + (f", {row.bound}-bound" if row.bound else "")
 
 
@@ -215,6 +217,8 @@ def _compact_speed(verdict: Verdict) -> str:
         parts.append(f"{verdict.speedup.value:.2f}x")
     if verdict.coverage is not None:
         parts.append(f"cover {percent(verdict.coverage)}")
+    if any(finding.kind == "unpriced_operator" for finding in verdict.findings):
+        parts.append("no speedup: unpriced operator")
     left = still_library(verdict.profile) if verdict.profile is not None else []
     text = " ".join(parts)
     if left:

@@ -14,13 +14,15 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from drkernel.sim.cost.arguments import in_order, read_only
+from drkernel.sim.cost.families import synchronises
 from drkernel.sim.cost.fusion import ENTRY_SECONDS, compiled_costs
 from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.operators import operator_cost
 from drkernel.sim.cost.records import TensorMeta
 from drkernel.sim.cost.timeline import Timeline
 from drkernel.sim.cost.traced import TracedCall
-from drkernel.sim.gpu.operator_rules import FREE_OPERATORS
+from drkernel.sim.gpu.operator_rules import ALLOCATORS, METADATA_OPERATORS
 from drkernel.sim.host.library_calls import RECURRENT, LibraryCalls
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Profile
@@ -60,7 +62,8 @@ class OperatorTracer(TorchDispatchMode):
 
     def emit(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
         """Report one operator."""
-        inputs = [leaf for leaf in tree_leaves((list(args), kwargs)) if isinstance(leaf, torch.Tensor)]
+        given = in_order(name, args, kwargs)
+        inputs = [leaf for leaf in tree_leaves(read_only(name, given)) if isinstance(leaf, torch.Tensor)]
         outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
         metas_in, metas_out = tuple(map(self.meta, inputs)), tuple(map(self.meta, outputs))
         storages = {meta.storage for meta in metas_in}
@@ -68,8 +71,9 @@ class OperatorTracer(TorchDispatchMode):
             meta.storage in storages and not any(out is item for item in inputs)
             for meta, out in zip(metas_out, outputs, strict=True)
         )
-        free = is_view or name.partition(".")[0] in FREE_OPERATORS
-        self.sink(TracedCall(name, metas_in, metas_out, args, free))
+        base = name.partition(".")[0]
+        free = is_view or base in ALLOCATORS or base in METADATA_OPERATORS
+        self.sink(TracedCall(name, metas_in, metas_out, given, free))
 
     def _library_call(self, overload: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """One library call on meta tensors: its results' shapes, and one report."""
@@ -148,6 +152,8 @@ def _run_eager(model: Callable[..., Any], inputs: Sequence[Any], spec: GPUSpec, 
             return
         name = call.name.partition(".")[0]
         line.add("library", f"aten.{name}", operator_cost(call.name, call.inputs, call.outputs, call.args, spec, l2))
+        if synchronises(call.name, [meta.dtype for meta in call.inputs]):
+            line.synchronize()
         l2.drop(tracer.is_dead)
 
     tracer = OperatorTracer(add)

@@ -166,6 +166,27 @@ def host_compute(down: float) -> Finding:
     )
 
 
+def unpriced_operator(reasons: dict[str, str], *, of_the_task: bool) -> Finding:
+    """Something ran whose time the model does not know."""
+    shown = "; ".join(f"{name}: {why}" for name, why in list(reasons.items())[:4])
+    if of_the_task:
+        message = (
+            f"The reference itself runs operators whose time is not modelled ({shown}), so that this task gives no "
+            "speedup on a simulated device, whatever the candidate."
+        )
+    else:
+        message = (
+            f"Operators whose time is not modelled ran in the timed calls ({shown}): no speedup is given. Do this "
+            "work in your own kernels, or by other operators."
+        )
+    return Finding(
+        kind="unpriced_operator",
+        severity="note",
+        message=message,
+        evidence={"operators": sorted(reasons)[:20], "of_the_task": of_the_task},
+    )
+
+
 def host_copies(copies: dict[str, int]) -> Finding:
     """Data went to the host and back within a call."""
     return Finding(

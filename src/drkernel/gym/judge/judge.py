@@ -181,7 +181,7 @@ class Trial:
         with self.phase("checks"):
             self.fields["correctness"], record = naive_check(side, session, self.settings.checks)
         with self.phase("timing"):
-            self._time(side, record.profile, side.reference.draw_inputs(SEED))
+            self._time(side, [record.profile], side.reference.draw_inputs(SEED))
 
     def _take_time(self, side: ExpectedSide, session: AnySession, factory: OpensSessions, calls: list[Checked]) -> None:
         """Measure on a real GPU, model on a simulated one; never a mixture."""
@@ -196,11 +196,14 @@ class Trial:
             self.fields |= measured.fields
             self.findings += measured.findings
         else:
-            self._time(side, typical_profile(calls), calls[0].case.inputs)
+            self._time(side, timed_profiles(calls), calls[0].case.inputs)
 
-    def _time(self, side: ExpectedSide, profile: Profile, inputs: list[Any]) -> None:
-        """The candidate's modelled time against the reference's, on the same model of the same GPU."""
-        self.fields["profile"] = profile
+    def _time(self, side: ExpectedSide, timed: list[Profile], inputs: list[Any]) -> None:
+        """The candidate's modelled time against the reference's, on the same model of the same GPU.
+
+        What has no price earns no speedup, whichever side ran it.
+        """
+        profile = self.fields["profile"] = typical(timed)
         reference = reference_profile(
             side.source_key, self.settings.device, self.settings.baseline, side.instance.model, inputs
         )
@@ -209,10 +212,23 @@ class Trial:
         if down - bytes_to_host(reference) >= HOST_TRAFFIC and not self.settings.unsafe_no_checks:
             self.findings.append(show.host_compute(down))
             return
+        if not self.settings.unsafe_no_checks and self._has_no_price(timed, reference):
+            return
         self.fields["coverage"] = profile.coverage
         self.fields["timing"] = modelled_timing(profile)
         self.fields |= {"reference_profile": reference, "reference_timing": modelled_timing(reference)}
         self.fields["speedup"] = modelled_speedup(reference, profile)
+
+    def _has_no_price(self, timed: list[Profile], reference: Profile) -> bool:
+        """Note what ran without a price, the candidate's first; True when there was any."""
+        mine = {row.name: row.unpriced for profile in timed for row in profile.rows if row.unpriced}
+        theirs = {row.name: row.unpriced for row in reference.rows if row.unpriced}
+        if theirs:
+            self.findings.append(show.unpriced_operator(theirs, of_the_task=True))
+        own = {name: why for name, why in mine.items() if name not in theirs}
+        if own:
+            self.findings.append(show.unpriced_operator(own, of_the_task=False))
+        return bool(mine or theirs)
 
     # ---- ends
 
@@ -312,13 +328,16 @@ def contribution(calls: list[Checked]) -> list[Finding]:
     return []
 
 
-def typical_profile(calls: list[Checked]) -> Profile:
-    """The profile of the call of median time among those whose inputs were drawn as the task draws them, all new.
+def timed_profiles(calls: list[Checked]) -> list[Profile]:
+    """The profiles of the calls whose inputs were drawn as the task draws them, all new.
 
     The first call, which compiles and tunes, is left out where there are others. Other variants are not timed: a
     candidate might be fast on them alone.
     """
     timed = [call for call in calls if call.mode in ("fresh", "overwritten") and call.case.variant == "declared"]
-    timed = timed[1:] or timed
-    ordered = sorted((call.result.record.profile for call in timed), key=lambda profile: profile.elapsed_seconds)
-    return ordered[len(ordered) // 2]
+    return [call.result.record.profile for call in timed[1:] or timed]
+
+
+def typical(profiles: list[Profile]) -> Profile:
+    """The one of median time."""
+    return sorted(profiles, key=lambda profile: profile.elapsed_seconds)[len(profiles) // 2]

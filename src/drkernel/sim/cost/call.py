@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from drkernel.sim.cost.records import TensorMeta
@@ -15,17 +15,18 @@ from drkernel.sim.spec import GPUSpec
 class Call:
     """An ATen operator on tensors of which only the metadata is known.
 
-    ``base`` is its name without overload and without a trailing underscore; ``inputs`` are its tensors in the order of
-    its arguments, ``outputs`` its results; ``args`` the positional arguments as given (only numbers, booleans and
-    lists of them are read from it).
+    ``base`` is its name without overload and without a trailing underscore; ``inputs`` are the tensors that it reads,
+    in the order of its schema, ``outputs`` its results; ``given`` its arguments by name (only numbers, booleans and
+    lists of them are read from it). ``conv_tf32`` says that fp32 convolutions round their operands to TF32.
     """
 
     base: str
     overload: str
     inputs: tuple[TensorMeta, ...]
     outputs: tuple[TensorMeta, ...]
-    args: Sequence[Any]
     spec: GPUSpec
+    given: Mapping[str, Any] = field(default_factory=dict)
+    conv_tf32: bool = True
 
     @property
     def first(self) -> TensorMeta:
@@ -37,14 +38,14 @@ class Call:
         """The first result (the first input when there is none)."""
         return (self.outputs or self.inputs)[0]
 
-    def number(self, index: int, default: float) -> float:
-        """A numeric positional argument."""
-        value = self.args[index] if index < len(self.args) else None
+    def number(self, name: str, default: float) -> float:
+        """A numeric argument."""
+        value = self.given.get(name)
         return default if not isinstance(value, (int, float)) else value
 
-    def numbers(self, index: int) -> list[int] | None:
+    def numbers(self, name: str) -> list[int] | None:
         """A list-of-integers argument (a lone integer becomes a list of one); None when absent."""
-        value = self.args[index] if index < len(self.args) else None
+        value = self.given.get(name)
         if isinstance(value, bool) or value is None:
             return None
         if isinstance(value, int):
@@ -52,6 +53,20 @@ class Call:
         if isinstance(value, (list, tuple)) and all(isinstance(item, int) for item in value):
             return list(value)
         return None
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """A boolean argument."""
+        value = self.given.get(name)
+        return bool(value) if isinstance(value, (bool, int)) else default
+
+    def axis(self, meta: TensorMeta, name: str = "dim", default: int = -1) -> int:
+        """The dimension of ``meta`` that an argument names, counted from the front."""
+        rank = max(1, len(meta.shape))
+        return int(self.number(name, default)) % rank
+
+
+class Unpriced(Exception):
+    """No model of what this operator runs on a GPU; the message says what is missing."""
 
 
 def read(meta: TensorMeta, passes: float = 1.0, waste: float = 1.0) -> Access:

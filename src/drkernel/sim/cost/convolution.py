@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from drkernel.sim.cost.call import Call, read, scratch, write
+from drkernel.sim.cost.call import Call, Unpriced, read, scratch, write
 from drkernel.sim.cost.gemm import Product, gemm_unit, plan_gemm
 from drkernel.sim.cost.pointwise import BROADCAST_EFFICIENCY, streaming
 from drkernel.sim.cost.records import TensorMeta
+from drkernel.sim.cost.reduction import reduce
 from drkernel.sim.cost.roofline import Access, KernelWork
 
 CONVERT_EFFICIENCY = 0.95
@@ -52,12 +53,12 @@ def conv_shape(x: TensorMeta, weight: TensorMeta, out: TensorMeta, args: Call) -
     not skip the taps that fall between inputs.
     """
     dims = len(weight.shape) - 2
-    stride, dilation = args.numbers(3) or [1], args.numbers(5) or [1]
+    stride, dilation = args.numbers("stride") or [1], args.numbers("dilation") or [1]
     stride = stride * dims if len(stride) == 1 else stride
-    groups = int(args.number(8, 1))
+    groups = int(args.number("groups", 1))
     kernel = math.prod(weight.shape[2:])
     pixels = out.elements // max(1, out.shape[1])
-    if not args.number(6, 0):
+    if not args.flag("transposed"):
         return ConvShape(
             groups, pixels, weight.shape[0] // groups, weight.shape[1] * kernel, x.shape[1] // groups, kernel
         )
@@ -71,12 +72,8 @@ def conv_shape(x: TensorMeta, weight: TensorMeta, out: TensorMeta, args: Call) -
 
 def convolution(call: Call) -> list[KernelWork]:
     """The kernels of ``aten.convolution``: conversions, the product, and a bias pass (PyTorch adds it separately)."""
-    x, weight, out = call.inputs[0], call.inputs[1], call.outputs[0]
-    shape = conv_shape(x, weight, out, call)
-    if shape.groups > 1 and shape.channels == 1 and not call.number(6, 0):
-        work = depthwise(call, shape)
-    else:
-        work = implicit_gemm(call, shape)
+    out = call.outputs[0]
+    work = _without_bias(call)
     if len(call.inputs) > 2:
         elements = float(out.elements)
         flops = {"fp32": elements, "int": 8.0 * elements}
@@ -86,19 +83,87 @@ def convolution(call: Call) -> list[KernelWork]:
     return work
 
 
+def _without_bias(call: Call) -> list[KernelWork]:
+    x, weight, out = call.inputs[0], call.inputs[1], call.outputs[0]
+    shape = conv_shape(x, weight, out, call)
+    if shape.groups > 1 and shape.channels == 1 and not call.flag("transposed"):
+        return depthwise(call, shape)
+    return implicit_gemm(call, shape)
+
+
+def convolution_backward(call: Call) -> list[KernelWork]:
+    """The gradients that are asked for: the input's is the opposite convolution, the weight's a product over pixels,
+    the bias's a sum."""
+    gradient, x, weight = call.inputs[:3]
+    mask = call.given.get("output_mask") or [True, True, True]
+    results = iter(call.outputs)
+    work: list[KernelWork] = []
+    transposed = call.flag("transposed")
+    if mask[0]:
+        given = {**call.given, "transposed": not transposed}
+        opposite = replace(call, inputs=(gradient, weight), outputs=(next(results),), given=given)
+        shape = conv_shape(x, weight, gradient, call)
+        direct = shape.groups > 1 and shape.channels == 1 and not transposed
+        work += depthwise(opposite, shape) if direct else _without_bias(opposite)
+    if mask[1]:
+        work += _weight_gradient(call, gradient, x, weight, next(results))
+    if mask[2]:
+        work += reduce(replace(call, base="sum", inputs=(gradient,), outputs=(next(results),)))
+    return work
+
+
+def _weight_gradient(
+    call: Call, gradient: TensorMeta, x: TensorMeta, weight: TensorMeta, out: TensorMeta
+) -> list[KernelWork]:
+    """Per group a product of depth ``pixels``, split over blocks; fp32 sums. Depthwise: a block a tap."""
+    groups = int(call.number("groups", 1))
+    kernel = math.prod(weight.shape[2:])
+    pixels = (x if call.flag("transposed") else gradient).elements // max(
+        1, weight.shape[0] if call.flag("transposed") else gradient.shape[1]
+    )
+    rows, columns = weight.shape[0] // groups, weight.shape[1] * kernel
+    unit = gemm_unit(x.dtype, tf32=call.conv_tf32)
+    accesses = (read(gradient), read(x), write(out))
+    shape = ConvShape(groups, pixels, rows, columns, x.shape[1] // groups, kernel)
+    aligned = shape.channels * x.itemsize % ALIGNED_BYTES == 0
+    if not unit.startswith("tensor_") or not aligned or (groups > 1 and shape.channels == 1):
+        return [vector_gemm(call, shape, accesses)]
+    work = []
+    for meta in (gradient, x):
+        if kernel > 1 and not _is_channels_last(meta):
+            work.append(_convert(meta, read(meta), scratch(meta.nbytes, write=True)))
+    plan = plan_gemm(Product(rows, columns, pixels, groups, x.itemsize, unit, "convolution"), call.spec)
+    work.append(
+        KernelWork(
+            "weight_gradient",
+            accesses,
+            flops={unit: shape.flops},
+            blocks=plan.blocks,
+            threads=256,
+            blocks_per_sm=2,
+            bytes_in_flight=96.0,
+            compute_seconds=plan.seconds,
+            overlap=CONV_OVERLAP,
+            fixed_kernels=2 if plan.split > 1 else 1,
+        )
+    )
+    return work
+
+
 def implicit_gemm(call: Call, shape: ConvShape) -> list[KernelWork]:
-    """Implicit GEMM. On tensor cores (TF32 for fp32, cuDNN's default under PyTorch) it reads NHWC and writes NCHW.
+    """Implicit GEMM. On tensor cores (TF32 for fp32 where that is allowed) it reads NHWC and writes NCHW.
 
     The data gradients of strided or dilated convolutions write NHWC, which is converted back.
     """
     x, weight, out = call.inputs[0], call.inputs[1], call.outputs[0]
-    unit = gemm_unit(x.dtype, tf32=True)
+    unit = gemm_unit(x.dtype, tf32=call.conv_tf32)
     aligned = shape.channels * x.itemsize % ALIGNED_BYTES == 0
     work: list[KernelWork] = []
     source, result, tiles, depth = read(x), write(out), "", shape.depth
-    if unit.startswith("tensor_") and not aligned:
-        return [_vector_gemm(call, shape)]
-    if unit.startswith("tensor_") and shape.kernel > 1:
+    on_tensor_cores = unit.startswith("tensor_")
+    if (on_tensor_cores and not aligned) or (not on_tensor_cores and shape.kernel > 1):
+        return [vector_gemm(call, shape, (read(x), read(weight), write(out)))]
+    if on_tensor_cores and shape.kernel > 1:
         tiles = "convolution"
         depth = padded_depth(shape, x.itemsize)
         if not _is_channels_last(x):
@@ -135,19 +200,25 @@ def padded_depth(shape: ConvShape, itemsize: int) -> int:
     return math.ceil(shape.depth * slice_channels / shape.channels)
 
 
-def _vector_gemm(call: Call, shape: ConvShape) -> KernelWork:
-    """Implicit GEMM on the vector units, from and to NCHW: for channel counts that tensor cores cannot load."""
-    x, weight, out = call.inputs[0], call.inputs[1], call.outputs[0]
+def vector_gemm(call: Call, shape: ConvShape, accesses: tuple[Access, ...]) -> KernelWork:
+    """Implicit GEMM on the vector units, from and to NCHW: in full fp32, or for channels that tensor cores cannot load.
+
+    Double precision has half their rate; the units do not do complex numbers.
+    """
+    x, weight = call.inputs[0], call.inputs[1]
+    if x.dtype.startswith("complex"):
+        raise Unpriced(f"convolutions of {x.dtype}")
     padded = shape.flops * math.ceil(shape.columns / SIMT_COLUMNS) * SIMT_COLUMNS / shape.columns
     if shape.transposed:  # these kernels multiply the zeros between the inputs of a strided gradient too
-        padded *= x.shape[1] // shape.groups * shape.kernel / shape.depth
-    rate = call.spec.peak["fp32"] * call.spec.clock_hz / call.spec.boost_clock_hz * SIMT_SHARE
+        padded *= max(1.0, weight.shape[0] // shape.groups * shape.kernel / shape.depth)
+    unit = "fp64" if x.dtype == "float64" else "fp32"
+    rate = call.spec.peak[unit] * call.spec.clock_hz / call.spec.boost_clock_hz * SIMT_SHARE
     blocks = max(1.0, shape.groups * shape.pixels / 128 * math.ceil(shape.columns / 64))
     waves = math.ceil(blocks / call.spec.sm_count) * call.spec.sm_count / blocks
     return KernelWork(
         "vector_gemm",
-        (read(x), read(weight), write(out)),
-        flops={"fp32": shape.flops},
+        accesses,
+        flops={unit: shape.flops},
         blocks=blocks,
         blocks_per_sm=2,
         bytes_in_flight=64.0,

@@ -13,11 +13,14 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from drkernel.sim.cost import indexing, pointwise, products, reduction
+from drkernel.sim.cost import gather, losses, pointwise, products, reduction, sorting, windows
+from drkernel.sim.cost.arguments import by_name
+from drkernel.sim.cost.arithmetic import arithmetic
 from drkernel.sim.cost.call import read, write
 from drkernel.sim.cost.convolution import convolution
+from drkernel.sim.cost.families import base_name, family_of
 from drkernel.sim.cost.l2 import L2State
-from drkernel.sim.cost.operators import HOST_FACTOR, base_name, family_of, make_call, operator_work
+from drkernel.sim.cost.operators import HOST_FACTOR, make_call, operator_work
 from drkernel.sim.cost.records import CostEstimate, TensorMeta, combine
 from drkernel.sim.cost.recurrent import recurrent
 from drkernel.sim.cost.roofline import KernelWork, kernel_cost
@@ -25,11 +28,11 @@ from drkernel.sim.cost.traced import TracedCall
 from drkernel.sim.spec import GPUSpec
 
 LIBRARY = (
-    products.product, products.attention, convolution, recurrent, indexing.sort, indexing.topk, indexing.scatter,
+    products.product, products.attention, convolution, recurrent, sorting.sort, sorting.topk, gather.scatter,
 )  # fmt: skip
 STATISTICS = {
     reduction.reduce: 1, reduction.softmax: 1, reduction.layer_norm: 1, reduction.rms_norm: 1, reduction.batch_norm: 1,
-    reduction.group_norm: 1, reduction.logsumexp: 1, reduction.scan: 1, indexing.loss: 1, indexing.nll: 1,
+    reduction.group_norm: 1, reduction.logsumexp: 1, reduction.scan: 1, losses.loss: 1, losses.nll: 1,
 }  # fmt: skip
 """reductions that a fused kernel must finish before it can go on with the same elements"""
 ON_CHIP_BYTES = 64 * 1024
@@ -130,7 +133,7 @@ def _wants_channels_last(calls: Sequence[TracedCall]) -> bool:
     images = [
         call for call in calls if family_of(call.name, call.inputs) is convolution and len(call.inputs[1].shape) == 4
     ]
-    grouped = sum(1 for call in images if int(call.args[8]) > 1 and call.inputs[1].shape[1] > 1)
+    grouped = sum(1 for call in images if by_name(call.name, call.args)["groups"] > 1 and call.inputs[1].shape[1] > 1)
     return bool(images) and 2 * grouped <= len(images)
 
 
@@ -214,10 +217,10 @@ def _generated_flops(call: TracedCall, spec: GPUSpec) -> dict[str, float]:
         return {"fp32": STATISTIC_INSTRUCTIONS * elements, "sfu": elements}
     if family is pointwise.concatenate:
         return {"fp32": CAT_INSTRUCTIONS * elements}
-    if family is indexing.pooling:
+    if family is windows.pooling:
         made = make_call(call.name, call.inputs, call.outputs, call.args, spec)
-        return {"fp32": out.elements * (WINDOW_BASE + WINDOW_TAP * indexing.window_taps(made))}
-    return pointwise.arithmetic(base_name(call.name), elements, out.dtype)
+        return {"fp32": out.elements * (WINDOW_BASE + WINDOW_TAP * windows.window_taps(made))}
+    return arithmetic(base_name(call.name), elements, out.dtype)
 
 
 def _statistics(group: Group) -> tuple[float, int]:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+from drkernel.sim.cost.call import Unpriced
 from drkernel.sim.cost.l2 import EFFECTIVE_L2_SHARE
 from drkernel.sim.cost.roofline import SUSTAINED_TENSOR_SHARE, Access, KernelWork
 from drkernel.sim.spec import GPUSpec
@@ -37,7 +38,7 @@ _RASTER_GROUP = 8
 _UNITS = {
     "float16": "tensor_fp16", "bfloat16": "tensor_bf16", "float64": "tensor_fp64", "int8": "tensor_int8",
     "uint8": "tensor_int8", "float8_e4m3fn": "tensor_fp8", "float8_e5m2": "tensor_fp8",
-    "float8_e4m3fnuz": "tensor_fp8", "float8_e5m2fnuz": "tensor_fp8",
+    "float8_e4m3fnuz": "tensor_fp8", "float8_e5m2fnuz": "tensor_fp8", "complex64": "fp32", "complex128": "tensor_fp64",
 }  # fmt: skip
 
 
@@ -82,10 +83,20 @@ class GemmPlan:
 
 
 def gemm_unit(dtype: str, *, tf32: bool = False) -> str:
-    """The unit that multiplies this dtype: fp32 stays on the vector units unless TF32 is allowed."""
+    """The unit that multiplies this dtype: fp32 stays on the vector units unless TF32 is allowed.
+
+    Raises :class:`Unpriced` for a dtype that the libraries do not multiply.
+    """
     if dtype == "float32":
         return "tensor_tf32" if tf32 else "fp32"
-    return _UNITS.get(dtype, "fp32")
+    if dtype not in _UNITS:
+        raise Unpriced(f"products of {dtype}")
+    return _UNITS[dtype]
+
+
+def multiplications(dtype: str) -> int:
+    """Real products in a product of this dtype."""
+    return 4 if dtype.startswith("complex") else 1
 
 
 @lru_cache(maxsize=4096)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
+from drkernel.sim.cost.arithmetic import arithmetic
 from drkernel.sim.cost.call import Call, read, scratch, write
 from drkernel.sim.cost.records import TensorMeta
-from drkernel.sim.cost.roofline import KernelWork
+from drkernel.sim.cost.roofline import Access, KernelWork
 
 BROADCAST_EFFICIENCY = 0.81
 """Share of a plain copy's bandwidth where operands differ in layout or dtype or broadcast: offsets are computed per
@@ -17,31 +19,6 @@ CAT_INSTRUCTIONS = 220.0
 """Instructions per element of a concatenation that cannot copy 16 bytes at a time (index arithmetic per element)."""
 BLOCK_ELEMENTS = 512
 """128 threads of four elements, PyTorch's unrolled launch."""
-
-# Instructions per element beyond the loads and stores, and special-function results per element.
-_HEAVY: dict[str, tuple[float, float]] = {
-    "exp": (4, 1), "exp2": (2, 1), "expm1": (14, 1), "log": (10, 1), "log1p": (14, 1), "log2": (6, 1), "log10": (8, 1),
-    "sigmoid": (10, 2), "log_sigmoid_forward": (20, 2), "tanh": (18, 2), "gelu": (24, 1), "silu": (11, 2),
-    "mish": (36, 4), "softplus": (24, 2), "elu": (16, 1), "erf": (22, 1), "erfc": (30, 1), "sin": (22, 0),
-    "cos": (22, 0), "tan": (30, 1), "asin": (20, 1), "acos": (20, 1), "atan": (20, 1), "atan2": (30, 1),
-    "sinh": (18, 1), "cosh": (18, 1), "pow": (6, 0), "sqrt": (6, 1), "rsqrt": (3, 1), "reciprocal": (6, 1),
-    "div": (9, 1), "xlogy": (14, 1), "lgamma": (60, 2), "digamma": (60, 2), "erfinv": (40, 2), "fmod": (20, 1),
-    "remainder": (24, 1), "logaddexp": (26, 2), "gelu_backward": (40, 2), "silu_backward": (20, 2),
-    "sigmoid_backward": (4, 0), "tanh_backward": (4, 0), "logit": (14, 1), "hypot": (12, 1),
-}  # fmt: skip
-
-
-def arithmetic(base: str, elements: float, dtype: str) -> dict[str, float]:
-    """Operations of an element-wise operator. Half types compute in fp32; float64 special functions in software."""
-    instructions, special = _HEAVY.get(base, (2.0, 0.0))
-    if dtype == "float64":
-        return {"fp64": elements * (instructions + 12 * special)}
-    if not dtype.startswith(("float", "bfloat", "complex")):
-        return {"int": elements * 2.0}
-    flops = {"fp32": elements * instructions}
-    if special:
-        flops["sfu"] = elements * special
-    return flops
 
 
 def layout_efficiency(tensors: tuple[TensorMeta, ...]) -> float:
@@ -65,6 +42,10 @@ def _contiguous_axis(meta: TensorMeta) -> int | None:
     return None
 
 
+SIMPLE_POWERS = (2, 3, 0.5, -0.5, -1, -2)
+"""Exponents for which PyTorch multiplies or takes a root instead of calling ``pow``."""
+
+
 def pointwise(call: Call) -> list[KernelWork]:
     """One kernel over the output's elements."""
     sources = call.inputs[1:] if call.base in ("copy", "fill", "zero") else call.inputs
@@ -73,10 +54,19 @@ def pointwise(call: Call) -> list[KernelWork]:
     elements = max(float(meta.elements) for meta in outputs)
     efficiency = layout_efficiency((*seen, *outputs))
     accesses = [read(meta) for meta in seen] + [write(meta) for meta in outputs]
-    flops = arithmetic(call.base, elements, outputs[0].dtype)
+    simple = call.base == "pow" and call.given.get("exponent") in SIMPLE_POWERS
+    flops = arithmetic("mul" if simple else call.base, elements, outputs[0].dtype)
     if efficiency < 1.0:
         flops["int"] = flops.get("int", 0.0) + elements * 8.0
     return [streaming(call.base, accesses, elements, flops, efficiency)]
+
+
+def multi_tensor(call: Call) -> list[KernelWork]:
+    """``_foreach_*``: one kernel over all the tensors of the lists."""
+    outputs = call.outputs or call.inputs
+    elements = float(sum(meta.elements for meta in outputs))
+    accesses = [read(meta) for meta in call.inputs] + [write(meta) for meta in outputs]
+    return [streaming(call.base, accesses, elements, arithmetic(call.base, elements, outputs[0].dtype))]
 
 
 def streaming(
@@ -105,17 +95,58 @@ def dropout(call: Call) -> list[KernelWork]:
 
 
 def reordering(call: Call) -> list[KernelWork]:
-    """``flip`` and ``roll``: a copy with computed offsets."""
-    elements = float(call.out.elements)
-    return [streaming(call.base, [read(call.first), write(call.out)], elements, {"int": 12 * elements}, 0.85)]
+    """``flip``, ``roll``, padding by reflection: a copy with computed offsets, of which each result is one."""
+    sources = [read(meta) for meta in call.inputs]
+    work = []
+    for out in call.outputs:
+        elements = float(out.elements)
+        part = [replace(source, nbytes=min(source.nbytes, out.nbytes), requested=None) for source in sources]
+        work.append(streaming(call.base, [*part, write(out)], elements, {"int": 12 * elements}, 0.85))
+    return work
+
+
+def fill_then_copy(call: Call) -> list[KernelWork]:
+    """A padded copy or a gradient of a slice: the result is filled, then the source copied into a part of it."""
+    source, out = call.inputs[0], call.out
+    elements = float(source.elements)
+    part = min(source.nbytes, out.nbytes)
+    copied = [replace(read(source), nbytes=part, requested=None), Access(out.storage, part, write=True)]
+    return [
+        *fill(replace(call, base="fill", inputs=())),
+        streaming(call.base, copied, elements, {"int": 12 * elements}, BROADCAST_EFFICIENCY),
+    ]
+
+
+def copy_then_write(call: Call) -> list[KernelWork]:
+    """``slice_scatter`` and kin: a copy of the whole, then the part is written over."""
+    target, source, out = call.inputs[0], call.inputs[-1], call.out
+    whole = streaming("copy", [read(target), write(out)], float(out.elements), {})
+    part = [read(source), Access(out.storage, min(source.nbytes, out.nbytes), write=True)]
+    return [whole, streaming(call.base, part, float(source.elements), {"int": 8.0 * source.elements})]
+
+
+RANDOM = ("rand", "normal", "uniform", "bernoulli", "exponential", "geometric", "cauchy", "dropout")
 
 
 def fill(call: Call) -> list[KernelWork]:
-    """Writes only: zeros, full, arange, random numbers."""
-    random = any(word in call.base for word in ("rand", "normal", "uniform", "bernoulli", "exponential", "dropout"))
-    elements = max(float(meta.elements) for meta in call.outputs)
+    """Writes only: zeros, full, arange, random numbers. ``bernoulli`` and ``normal`` of tensors read those, too."""
+    random = any(word in call.base for word in RANDOM)
+    outputs = call.outputs or call.inputs[:1]
+    elements = max(float(meta.elements) for meta in outputs)
+    written = {meta.storage for meta in outputs}
+    reads = [meta for meta in call.inputs if meta.storage not in written and "like" not in call.base]
+    if call.base.startswith("new_") or call.base in ("full", "zeros", "ones", "empty"):
+        reads = []
     flops = {"int": elements * (30.0 if random else 1.0)}
-    return [streaming(call.base, [write(meta) for meta in call.outputs], elements, flops)]
+    return [streaming(call.base, [*map(read, reads), *map(write, outputs)], elements, flops)]
+
+
+WINDOW_KERNELS = 5
+
+
+def window(call: Call) -> list[KernelWork]:
+    """``hann_window`` and kin: a range, a factor, a cosine, a factor and a sum."""
+    return fill(replace(call, inputs=())) * WINDOW_KERNELS
 
 
 def concatenate(call: Call) -> list[KernelWork]:
@@ -130,7 +161,7 @@ def concatenate(call: Call) -> list[KernelWork]:
 
 def _misaligned(call: Call) -> bool:
     """Whether any input's run along the output is not whole 16-byte groups, so that elements are copied one by one."""
-    axis = int(call.number(1, 0)) % max(1, len(call.out.shape))
+    axis = call.axis(call.out, default=0)
     return any(math.prod(meta.shape[axis:]) * meta.itemsize % 16 != 0 for meta in call.inputs)
 
 

@@ -96,6 +96,8 @@ class CostEstimate:
     """device kernels"""
     host_seconds: float | None = None
     """host time to enqueue it; None for the spec's figure of its kind"""
+    unpriced: str = ""
+    """why there is no model of it: ``seconds`` is then only a floor and must not enter a speedup; "" where there is"""
 
     @property
     def total_flops(self) -> float:
@@ -105,6 +107,10 @@ class CostEstimate:
     def with_host(self, seconds: float | None) -> CostEstimate:
         """The same with another host time."""
         return replace(self, host_seconds=seconds)
+
+    def without_price(self, reason: str) -> CostEstimate:
+        """The same as a mere floor, because ``reason``. It counts as a kernel, so that a profile shows it."""
+        return replace(self, unpriced=reason, kernels=max(1, self.kernels))
 
 
 def combine(costs: Iterable[CostEstimate]) -> CostEstimate:
@@ -131,4 +137,5 @@ def combine(costs: Iterable[CostEstimate]) -> CostEstimate:
         roofline=sum(item.roofline * item.seconds for item in items) / seconds if seconds else 0.0,
         parts=parts,
         kernels=sum(item.kernels for item in items),
+        unpriced=next((item.unpriced for item in items if item.unpriced), ""),
     )

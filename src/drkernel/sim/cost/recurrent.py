@@ -13,9 +13,13 @@ RAW_LAUNCH_SHARE = 0.55
 
 
 def recurrent(call: Call) -> list[KernelWork]:
-    """``aten::lstm.input`` and kin: (x, state, weights, biases, layers, dropout, train, bidirectional, batch_first)."""
+    """``aten::lstm.input`` and kin."""
     kind, x, out = call.base, call.inputs[0], call.outputs[0]
-    layers, directions, batch_first = int(call.args[4]), 2 if call.args[7] else 1, bool(call.args[8])
+    layers, directions, batch_first = (
+        int(call.number("num_layers", 1)),
+        1 + call.flag("bidirectional"),
+        call.flag("batch_first"),
+    )
     steps, batch = (x.shape[1], x.shape[0]) if batch_first else (x.shape[0], x.shape[1])
     features, width = x.shape[-1], out.shape[-1] // directions
     gates = GATES[kind]

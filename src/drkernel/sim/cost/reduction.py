@@ -79,10 +79,10 @@ def logsumexp(call: Call) -> list[KernelWork]:
 def softmax(call: Call) -> list[KernelWork]:
     """One kernel: in registers (short rows), shared memory (middling rows) or three reads (long or strided rows)."""
     source, out = call.inputs[0], call.outputs[0]
-    axis = int(call.number(1, -1))
+    axis = call.axis(source)
     dim = source.shape[axis] if source.shape else 1
     rows = source.elements / max(dim, 1)
-    inner = math.prod(source.shape[axis % len(source.shape) + 1 :]) if source.shape else 1
+    inner = math.prod(source.shape[axis + 1 :]) if source.shape else 1
     elements = float(source.elements)
     flops = {"fp32": 10.0 * elements, "sfu": 2.0 * elements}
     if inner > 1:
@@ -178,12 +178,10 @@ def batch_norm(call: Call) -> list[KernelWork]:
 
 
 def _training_flag(call: Call) -> bool:
-    """Whether batch statistics are asked for; the argument's place depends on the operator."""
+    """Whether batch statistics are asked for."""
     if call.base in ("_native_batch_norm_legit_no_training",):
         return False
-    if call.base in ("_native_batch_norm_legit", "_native_batch_norm_legit_functional") and call.overload == "no_stats":
-        return bool(call.number(3, 1))
-    return bool(call.number(5, 1))
+    return call.flag("training", True)
 
 
 def _moments(name: str, source: TensorMeta, rows: float) -> KernelWork:
@@ -219,10 +217,10 @@ def group_norm(call: Call) -> list[KernelWork]:
 def scan(call: Call) -> list[KernelWork]:
     """``cumsum`` and its kin: rows are scanned tile by tile, one or a few rows a block."""
     source, outputs = call.inputs[0], call.outputs
-    axis = int(call.number(1, -1))
+    axis = call.axis(source)
     dim = source.shape[axis] if source.shape else 1
     rows = max(1.0, source.elements / max(dim, 1))
-    inner = math.prod(source.shape[axis % len(source.shape) + 1 :]) if source.shape else 1
+    inner = math.prod(source.shape[axis + 1 :]) if source.shape else 1
     accesses: tuple[Access, ...] = (read(source), *[write(meta) for meta in outputs])
     if rows == 1 and dim > 4096:  # one long row goes to a device-wide scan
         return [streaming(call.base, list(accesses), float(dim), {"fp32": 8.0 * dim}, 0.85)]
@@ -238,4 +236,121 @@ def scan(call: Call) -> list[KernelWork]:
             bytes_in_flight=8.0,
             memory_efficiency=SCAN_EFFICIENCY,
         )
+    ]
+
+
+# ---- gradients
+
+
+def softmax_backward(call: Call) -> list[KernelWork]:
+    """As the forward kernel, with two tensors to read."""
+    gradient, output = call.inputs[:2]
+    (work, *_) = softmax(replace(call, inputs=(output,)))
+    also = [replace(access, storage=gradient.storage) for access in work.accesses if not access.write]
+    return [replace(work, accesses=(*also, *work.accesses))]
+
+
+def norm_backward(call: Call) -> list[KernelWork]:
+    """Layer and RMS norm: a block a row for the input's gradient, and column sums of both tensors for the weights'."""
+    gradient, source, outputs = call.inputs[0], call.inputs[1], call.outputs
+    features = max(1, source.elements // max(1, _rows_of(call, source)))
+    rows = max(1.0, source.elements / features)
+    small = [read(meta) for meta in call.inputs[2:]]
+    same = [meta for meta in outputs if meta.elements == source.elements and meta.shape == source.shape]
+    sums = [meta for meta in outputs if meta not in same]
+    work: list[KernelWork] = []
+    if same:
+        work.append(
+            KernelWork(
+                call.base,
+                (read(gradient, 2.0), read(source, 2.0), *small, write(same[0])),
+                flops={"fp32": source.elements * 16.0 + rows * 128 * ROW_INSTRUCTIONS},
+                blocks=rows,
+                threads=128,
+                blocks_per_sm=16,
+                bytes_in_flight=24.0,
+                reuse_window=2 * features * source.itemsize * 16.0 * call.spec.sm_count,
+                ilp=0.5,
+            )
+        )
+    if sums:
+        blocks = max(1.0, min(features / 32 * max(1.0, rows / 512), 8.0 * call.spec.sm_count))
+        partial = scratch(8.0 * blocks * 32, write=True)
+        accesses = (read(gradient), read(source), *small, partial, *[write(meta) for meta in sums])
+        work.append(
+            KernelWork(
+                "weight_sums",
+                accesses,
+                flops={"fp32": source.elements * 8.0},
+                blocks=blocks,
+                threads=256,
+                blocks_per_sm=8,
+                bytes_in_flight=16.0,
+                memory_efficiency=0.85,
+                fixed_kernels=2,
+            )
+        )
+    return work
+
+
+def _rows_of(call: Call, source: TensorMeta) -> int:
+    """Rows that were normalised apart: what the saved statistics have elements."""
+    shape = call.numbers("normalized_shape")
+    width = math.prod(shape) if shape else (source.shape[-1] if source.shape else 1)
+    return max(1, source.elements // max(1, width))
+
+
+def channel_norm_backward(call: Call) -> list[KernelWork]:
+    """Batch and group norm: sums of the gradient and of its product with the input, then an element-wise pass."""
+    gradient, source, outputs = call.inputs[0], call.inputs[1], call.outputs
+    small = [read(meta) for meta in call.inputs[2:]]
+    elements = float(source.elements)
+    channels = float(source.shape[1]) if len(source.shape) > 1 else 1.0
+    rows = channels if "batch" in call.base else channels * source.shape[0]
+    sums = KernelWork(
+        "sums",
+        (read(gradient), read(source), *small, scratch(16.0 * rows, write=True)),
+        flops={"fp32": elements * 10.0},
+        blocks=max(1.0, rows),
+        threads=512,
+        blocks_per_sm=4,
+        bytes_in_flight=16.0,
+    )
+    apply = streaming(
+        call.base,
+        [read(gradient), read(source), *small, *[write(meta) for meta in outputs]],
+        elements,
+        {"fp32": 8.0 * elements, "int": 8.0 * elements},
+        BROADCAST_EFFICIENCY,
+    )
+    return [sums, apply]
+
+
+def weight_norm(call: Call) -> list[KernelWork]:
+    """``_weight_norm_interface`` and its gradient: a block a row, which reads it for the norm and for the scaling."""
+    passes = [read(meta, 2.0 if k == 0 else 1.0) for k, meta in enumerate(call.inputs)]
+    source = max(call.inputs, key=lambda meta: meta.elements)
+    rows = float(min(meta.elements for meta in call.inputs))
+    return [
+        KernelWork(
+            call.base,
+            (*passes, *[write(meta) for meta in call.outputs]),
+            flops={"fp32": source.elements * 8.0 + rows * 128 * ROW_INSTRUCTIONS},
+            blocks=max(1.0, rows),
+            threads=256,
+            blocks_per_sm=8,
+            bytes_in_flight=16.0,
+            reuse_window=source.nbytes / max(1.0, rows) * 8.0 * call.spec.sm_count,
+        )
+    ]
+
+
+def equal(call: Call) -> list[KernelWork]:
+    """``equal``: a comparison, then a reduction of it. (The host waits for the answer.)"""
+    source = call.inputs[0]
+    elements = float(source.elements)
+    compared = [*[read(meta) for meta in call.inputs], scratch(elements, write=True)]
+    return [
+        streaming("eq", compared, elements, {"fp32": 2.0 * elements}),
+        streaming("all", [scratch(elements)], elements, {"fp32": 3.0 * elements}, REDUCE_EFFICIENCY),
     ]

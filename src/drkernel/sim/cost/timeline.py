@@ -23,6 +23,7 @@ class _Row:
     nbytes: float = 0.0
     flops: float = 0.0
     bounds: dict[Bound, float] = field(default_factory=dict)
+    unpriced: str = ""
 
 
 class Timeline:
@@ -64,6 +65,7 @@ class Timeline:
         row.ideal += cost.roofline * cost.seconds
         row.nbytes += cost.dram_bytes
         row.flops += cost.total_flops
+        row.unpriced = row.unpriced or cost.unpriced
         row.bounds[cost.bound] = row.bounds.get(cost.bound, 0.0) + cost.seconds
         return self.device_free
 
@@ -105,6 +107,7 @@ class Timeline:
                 roofline=row.ideal / row.seconds if row.seconds else None,
                 bytes=row.nbytes,
                 flops=row.flops,
+                unpriced=row.unpriced or None,
             )
             for (name, owner), row in sorted(self._rows.items(), key=lambda item: -item[1].seconds)
         )

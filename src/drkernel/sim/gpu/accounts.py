@@ -2,14 +2,21 @@
 
 Modelling an operator takes longer than running a small one, and most of what host code does (loading, warming up) is
 never asked about. So commands are only noted, in order; their times are worked out when somebody looks.
+
+Each entry is worked out by itself. Where the model fails on one, that entry has no price (its row of the profile says
+why, and no speedup is given), and all the others keep theirs: no failure makes a call cheaper.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from drkernel.sim.cost.families import synchronises
 from drkernel.sim.cost.operators import operator_cost
 from drkernel.sim.cost.records import CostEstimate, TensorMeta
 from drkernel.sim.cost.timeline import FLUSH_BYTES, L2State, Timeline
@@ -21,7 +28,20 @@ from drkernel.verdict import Profile
 
 MAX_PENDING = 8192
 """commands that may wait for their times to be worked out"""
+WORD_BYTES = 8
+"""what the host reads when it waits for the size of a result"""
 _FLUSHED = TensorMeta((FLUSH_BYTES,), (1,), "int8", -1)
+
+
+def priced(model: Callable[[], CostEstimate]) -> CostEstimate:
+    """What ``model`` gives; where it raises or gives no finite time, an estimate that says so and earns no speedup."""
+    try:
+        cost = model()
+    except Exception as error:
+        return CostEstimate(0.0).without_price(f"the cost model failed: {type(error).__name__}: {error}"[:200])
+    if not math.isfinite(cost.seconds) or cost.seconds < 0:
+        return CostEstimate(0.0).without_price(f"the cost model gave {cost.seconds} seconds")
+    return cost
 
 
 @dataclass(frozen=True)
@@ -118,7 +138,7 @@ class Accounts:
         self._note(_HOST_WORK)
 
     def operator(self, name: str, label: str, inputs: list[Held], outputs: list[Held], args: Any) -> None:
-        """An ATen operator ran; ``args`` are its positional arguments as they came (tensors as handles)."""
+        """An ATen operator ran; ``args`` are its arguments in the order of its schema (tensors as handles)."""
         self.counters.operators[label] += 1
         ins, outs = tuple((held.spec, held.base) for held in inputs), tuple((held.spec, held.base) for held in outputs)
         self._note(_Operator(name, label, ins, outs, args))
@@ -140,13 +160,17 @@ class Accounts:
             if entry is _HOST_WORK:
                 self._timeline.add_host()
             elif isinstance(entry, _Operator):
-                ins, outs = ([meta_of(*one) for one in some] for some in (entry.inputs, entry.outputs))
-                cost = operator_cost(entry.name, ins, outs, entry.args, self.spec, self._l2)
-                self._timeline.add("library", entry.label, cost)
+                self._timeline.add("library", entry.label, priced(partial(self._cost_of, entry)))
+                if synchronises(entry.name, [str(spec.dtype)[6:] for spec, _ in entry.inputs]):
+                    self._timeline.add_copy("memcpy device to host", WORD_BYTES, synchronizes=True)
             elif isinstance(entry, _Copy):
                 self._timeline.add_copy(entry.name, entry.nbytes, synchronizes=True)
             else:
                 self._l2.forget(entry.base)
+
+    def _cost_of(self, entry: _Operator) -> CostEstimate:
+        ins, outs = ([meta_of(*one) for one in some] for some in (entry.inputs, entry.outputs))
+        return operator_cost(entry.name, ins, outs, entry.args, self.spec, self._l2)
 
     @property
     def timeline(self) -> Timeline:
@@ -160,9 +184,11 @@ class Accounts:
         self._settle()
         return self._l2
 
-    def launched(self, name: str, cost: CostEstimate) -> None:
-        """A kernel ran; its cost is known at once, as host code may ask for it."""
-        self.timeline.add("custom", name, cost)
+    def launched(self, name: str, model: Callable[[], CostEstimate]) -> CostEstimate:
+        """A kernel ran; its cost is worked out at once, as host code may ask for it, and returned."""
+        timeline, cost = self.timeline, priced(model)
+        timeline.add("custom", name, cost)
+        return cost
 
     def synchronize(self) -> None:
         """The host waits for the device."""

@@ -13,8 +13,10 @@ from typing import Any, Literal, get_args
 
 import torch
 
+from drkernel.sim.cost.arguments import in_order, read_only
 from drkernel.sim.cost.inflight import bytes_in_flight
 from drkernel.sim.cost.launch import blocks_per_sm, launch_cost
+from drkernel.sim.cost.records import CostEstimate
 from drkernel.sim.cost.registers import Pressure, register_pressure
 from drkernel.sim.executor.allocations import MemoryMap
 from drkernel.sim.executor.compiled import Checks, CompiledKernel, LaunchResult, SimFinding, compile_ttir, prepare
@@ -111,7 +113,7 @@ class DeviceEngine:
             self._follow_writes(rule, args, kwargs, inputs)
         outputs: list[Held] = []
         handed_out = self._hand_out(result, rule, outputs)
-        self._account(name, rule, inputs, outputs, args)
+        self._account(name, rule, outputs, args, kwargs)
         return handed_out
 
     def _resolve(self, value: Any, inputs: list[Held]) -> Any:
@@ -176,13 +178,19 @@ class DeviceEngine:
             SimFinding("uninitialized", message, rule.label, None, None, None, None, offset, 1, "warning")
         )
 
-    def _account(self, name: str, rule: OperatorRule, inputs: list[Held], outputs: list[Held], args: Any) -> None:
-        if rule.free:
+    def _account(self, name: str, rule: OperatorRule, outputs: list[Held], args: Any, kwargs: dict[str, Any]) -> None:
+        """Note the operator's work: none where it made memory, or only views of what it was given."""
+        given = in_order(name, args, kwargs)
+        inputs: list[Held] = []
+        self._resolve(read_only(name, given), inputs)
+        storages = {held.base for held in inputs}
+        views = not rule.written and bool(outputs) and all(held.base in storages for held in outputs)
+        if rule.allocates or rule.only_metadata or views:
             self.accounts.host_work()
         elif rule.base == "_local_scalar_dense":
             self.accounts.copy("device to host", inputs[0].spec.dtype.itemsize)
         else:
-            self.accounts.operator(name, rule.label, inputs, outputs, args)
+            self.accounts.operator(name, rule.label, inputs, outputs, given)
 
     # ---- launches
 
@@ -262,19 +270,7 @@ class DeviceEngine:
     ) -> None:
         self.counters.findings += result.findings
         self.counters.prints += result.prints
-        pressure = self._pressure(command, resources)
-        cost = launch_cost(
-            result.stats,
-            command.num_warps,
-            self.spec,
-            self.accounts.l2,
-            num_stages=command.num_stages,
-            in_flight=bytes_in_flight(command.ttir, command.num_stages),
-            shared_bytes=resources.shared_bytes if resources else 0,
-            registers=pressure.registers,
-            spilled_bytes=pressure.spilled_bytes,
-        )
-        self.accounts.launched(command.name, cost)
+        cost = self.accounts.launched(command.name, lambda: self._launch_cost(command, result, resources))
         self._record(
             command,
             cost.seconds,
@@ -294,6 +290,22 @@ class DeviceEngine:
         if illegal:
             self.fault = illegal[0].message
             raise DeviceFault(f"CUDA error: an illegal memory access was encountered\n{illegal[0].message}")
+
+    def _launch_cost(
+        self, command: LaunchCommand, result: LaunchResult, resources: KernelResources | None
+    ) -> CostEstimate:
+        pressure = self._pressure(command, resources)
+        return launch_cost(
+            result.stats,
+            command.num_warps,
+            self.spec,
+            self.accounts.l2,
+            num_stages=command.num_stages,
+            in_flight=bytes_in_flight(command.ttir, command.num_stages),
+            shared_bytes=resources.shared_bytes if resources else 0,
+            registers=pressure.registers,
+            spilled_bytes=pressure.spilled_bytes,
+        )
 
     def _pressure(self, command: LaunchCommand, resources: KernelResources | None) -> Pressure:
         """A thread's registers: the compiler's count where it was asked, else an estimate."""

@@ -41,6 +41,16 @@ DENIED = names(
     quantize_per_tensor quantize_per_channel rename_ share_memory_ pin_memory record_stream save load
     """
 )
+METADATA_OPERATORS = names(
+    """
+    t_ transpose_ swapaxes_ swapdims_ squeeze_ unsqueeze_ as_strided_ detach_ sym_size sym_stride sym_numel
+    sym_storage_offset sym_is_contiguous is_same_size is_set_to is_pinned size stride numel storage_offset dim
+    is_complex is_floating_point is_signed is_conj is_neg is_contiguous is_leaf is_inference output_nr can_cast
+    result_type promote_types requires_grad_ retain_grad retains_grad get_device is_distributed dense_dim is_coalesced
+    sym_constrain_range sym_constrain_range_for_size is_vulkan_available
+    """
+)
+"""Operators that look at, or change, a tensor's form and never its elements."""
 FREE_OPERATORS = names(
     """
     empty new_empty empty_like empty_strided new_empty_strided empty_permuted detach alias view _unsafe_view reshape
@@ -48,7 +58,8 @@ FREE_OPERATORS = names(
     split_with_sizes chunk diagonal unfold lift_fresh sym_size sym_stride is_same_size
     """
 )
-"""Operators that move no data on a GPU. (A ``reshape`` that copies shows up as ``clone``.)"""
+"""Operators that move no data on a GPU where they make views. (A ``reshape`` that copies shows up as ``clone``.) The
+device does not go by this list but looks whether the results share storage with what was given."""
 
 FACTORIES = names("empty zeros ones full rand randn randint normal empty_strided empty_permuted")
 """Operators whose first argument is the size of what they make."""
@@ -70,7 +81,9 @@ class OperatorRule:
     allocates: bool
     makes_from_size: bool
     free: bool
-    """no device work: it makes a view, or memory"""
+    """it makes a view or memory by its nature, and reads no element"""
+    only_metadata: bool
+    """it looks at or changes the form of a tensor alone"""
     draws: bool
     """it uses random numbers"""
     takes_generator: bool
@@ -99,6 +112,7 @@ def rule_of(name: str) -> OperatorRule:
         allocates=base in ALLOCATORS,
         makes_from_size=base in FACTORIES,
         free=base in FREE_OPERATORS or (bool(aliases) and all(a is not None and not a.is_write for a in aliases)),
+        only_metadata=base in METADATA_OPERATORS,
         draws=torch.Tag.nondeterministic_seeded in call.tags,
         takes_generator=any(argument.name == "generator" for argument in schema.arguments),
         written=frozenset(
