@@ -113,7 +113,7 @@ LIES = [{"events": [], "walls": []}, {"events": [-1.0], "walls": [1.0]}, {"event
 
 @pytest.mark.parametrize("lie", LIES, ids=str)
 def test_times_of_the_wrong_form_are_tampering(session, monkeypatch, lie):
-    monkeypatch.setattr(session, "_ask_for_data", lambda header, payload: (lie, bytearray()))
+    monkeypatch.setattr(session, "_ask_for_data", lambda header, payload, **sizes: (lie, bytearray()))
     with pytest.raises(SessionError) as caught:
         session.time([[]], flush_bytes=1)
     assert caught.value.kind == "tampering"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from drkernel.tasks.oracle import ExpectedOutput, Oracle, RawOutput
+from drkernel.tasks.oracle import Described, ExpectedOutput, Oracle, RawOutput
 from drkernel.tasks.tolerance import MANTISSA_BITS, ToleranceRule, unit_roundoff
 from drkernel.verdict import Correctness, Mismatch
 
@@ -131,16 +131,24 @@ def _failed(message: str) -> Correctness:
 
 def _form(got: RawOutput, want: ExpectedOutput) -> str | None:
     """Disagreement in type, shape or dtype, in words."""
-    kind = "Tensor" if isinstance(got, torch.Tensor) else type(got).__name__
+    kind = "Tensor" if isinstance(got, (torch.Tensor, Described)) else type(got).__name__
     if kind != want.python_type:
         return f"the reference returns a {want.python_type}, the candidate a {kind}"
-    if not isinstance(got, torch.Tensor):
-        return None
+    if not isinstance(got, (torch.Tensor, Described)):
+        return _out_of_range(got, want)
     if got.shape != want.value.shape:
         return f"shape should be {tuple(want.value.shape)}, is {tuple(got.shape)}"
     if got.dtype != want.declared.dtype:
         return f"dtype should be {want.declared.dtype}, is {got.dtype}"
-    return None
+    return "its elements are not on the device" if isinstance(got, Described) else None
+
+
+def _out_of_range(number: RawOutput, want: ExpectedOutput) -> str | None:
+    """Python's whole numbers have no bounds, those of a tensor have."""
+    if isinstance(number, bool) or not isinstance(number, int) or want.declared.dtype.is_floating_point:
+        return None
+    bounds = torch.iinfo(want.declared.dtype)
+    return None if bounds.min <= number <= bounds.max else "a number beyond 64 bits"
 
 
 def _tensor_of(got: RawOutput, want: ExpectedOutput) -> torch.Tensor:

@@ -20,7 +20,16 @@ from drkernel.tasks.module_copy import copied
 from drkernel.tasks.promote import cloned, jittered_copy, jittered_inputs, promoted_copy, run_promoted
 from drkernel.tasks.tolerance import unit_roundoff
 
-RawOutput = torch.Tensor | int | float | bool | None
+
+@dataclass(frozen=True)
+class Described:
+    """A returned tensor of which only the form is known: its elements were not worth taking over."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype | None
+
+
+RawOutput = torch.Tensor | int | float | bool | Described | None
 """One leaf of what ``forward`` returned: a CPU tensor, a number or None."""
 
 JITTER_UNITS: dict[str, float] = {"fp64": 4.0, "fp32": 4.0, "tf32": 1.0, "fp16": 1.0, "bf16": 1.0}

@@ -28,9 +28,10 @@ from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.expected import ExpectedSide, same_bytes
 from drkernel.gym.session.cuda import CudaSession
 from drkernel.gym.session.simulated import CallResult, Output, Plain, Session, SessionError
+from drkernel.sim.process.control_socket import Form
 from drkernel.tasks.correctness import compare, merge, precision_class
 from drkernel.tasks.inputs import pick_variant
-from drkernel.tasks.oracle import RawOutput
+from drkernel.tasks.oracle import Described, Oracle, RawOutput
 from drkernel.tasks.problem import Call
 from drkernel.verdict import CandidateError, Correctness, Finding
 
@@ -67,7 +68,27 @@ class Checked:
 
 def values_of(result: CallResult) -> list[RawOutput]:
     """The outputs as the comparison takes them."""
-    return [output.value for output in result.outputs]
+    return [raw_output(output) for output in result.outputs]
+
+
+def raw_output(output: Output) -> RawOutput:
+    """One output as the comparison takes it; a tensor that only its description came of is :class:`Described`."""
+    if output.value is None and output.device != "host":
+        return Described(output.shape, output.dtype)
+    return output.value
+
+
+def forms_of(oracle: Oracle) -> list[Form | None]:
+    """Shape and dtype of each output that is a tensor: what a session asks for."""
+    return [
+        (tuple(out.declared.shape), out.declared.dtype) if out.python_type == "Tensor" else None
+        for out in oracle.outputs
+    ]
+
+
+def bytes_of_outputs(oracle: Oracle) -> int:
+    """How much the outputs of a call take."""
+    return sum(out.declared.numel() * out.declared.element_size() for out in oracle.outputs)
 
 
 def plan_calls(checks: int, has_weights: bool, seed: int) -> list[Mode]:
@@ -109,7 +130,10 @@ class Checker:
             self.session.load_state(self.side.reweight())
         case = self._case(index, mode)
         poison: Literal["nan", "random"] = "random" if mode == "repeated" else "nan"
-        result = self.session.call(self._arguments(mode, case), poison=poison)
+        arguments = self._arguments(mode, case)
+        # calls whose oracle is not known yet (the knock-out) are bounded by this; sizes may depend on data
+        self.session.most_output_bytes = SLACK_BYTES + 2 * bytes_of_outputs(case.oracle)
+        result = self.session.call(arguments, poison=poison, forms=forms_of(case.oracle))
         checked = Checked(index, mode, case, result, compare(values_of(result), case.oracle, self.side.rule))
         self.calls.append(checked)
         self._check_device(checked)
@@ -237,6 +261,7 @@ class Checker:
         )
 
 
+SLACK_BYTES = 1 << 20
 MIN_ROUNDED_SHARE = 0.02
 """Rounding spoils many elements; a mistake may spoil one."""
 MAX_ROUNDING_ERROR = 0.03

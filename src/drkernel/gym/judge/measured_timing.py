@@ -17,7 +17,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from drkernel.gym.judge import findings as show
-from drkernel.gym.judge.checks import arguments_of
+from drkernel.gym.judge.checks import arguments_of, raw_output
 from drkernel.gym.judge.expected import ExpectedSide
 from drkernel.gym.judge.measured_statistics import (
     Block,
@@ -121,7 +121,7 @@ def _candidate_block(side: ExpectedSide, session: CudaSession, number: int) -> B
     inputs = _inputs(side, "timed candidate", number)
     keep = random.Random(side.seeds("kept", number)).randrange(len(inputs))
     block, timed = _timed_block(session, inputs, keep)
-    values = [output.value for output in timed.kept]
+    values = [raw_output(output) for output in timed.kept]
     result = compare(values, side.instance.oracle(inputs[keep]), side.rule)
     if not result.passed_calls:
         raise WrongWhenTimed(result.message)

@@ -35,6 +35,7 @@ class CudaRunner(Runner):
         self._device = torch.device(device)
         self._next = itertools.count(1)
         self._copies: dict[int, torch.Tensor] = {}
+        self._most_bytes = 0
         self._returned: list[tuple[int, torch.Tensor, torch.Tensor]] = []
         self._launches = LaunchLog()
         self._launches.install()
@@ -74,14 +75,17 @@ class CudaRunner(Runner):
         self._copies[handle] = self._tensors[handle].clone()
 
     def _read(self, header: dict, payload: bytearray) -> Any:
+        self._most_bytes = header["most_bytes"]
         return self._send_along(self._tensors[header["handle"]])
 
     def _send_along(self, tensor: torch.Tensor) -> dict[str, Any]:
-        """Add a tensor's elements to the answer's bytes; returns its description."""
+        """Add a tensor's elements to the answer's bytes, where there is room; returns its description."""
+        if len(self.data) + tensor.numel() * tensor.element_size() > self._most_bytes:
+            return {**describe(tensor), "bytes": None}
         host = tensor.detach().cpu()
         elements = bytes_of(host)
         self.data += elements
-        return {**describe(host), "bytes": len(elements)}
+        return {**describe(host), "stride": list(tensor.stride()), "bytes": len(elements)}
 
     def _changed(self, header: dict, payload: bytearray) -> Any:
         changed = [handle for handle, tensor, copy in self._returned if not _same_bytes(tensor, copy)]
@@ -109,6 +113,7 @@ class CudaRunner(Runner):
 
         arguments = replace_leaves(unpack(header["inputs"], payload), argument)
         self._poison(header.get("poison"))
+        self._most_bytes = header["most_bytes"]
         census = _Census()
         with self._launches.recording(skip=header.get("interference") == "skip") as launches, census, torch.no_grad():
             result = self._module(*arguments)
@@ -135,6 +140,7 @@ class CudaRunner(Runner):
             "type": type_name(value),
             "device": str(value.device),
             "storage": value.untyped_storage().data_ptr(),
+            "address": value.data_ptr(),
             **self._send_along(value),
         }
 
@@ -158,6 +164,7 @@ class CudaRunner(Runner):
         flush = torch.empty(max(1, header["flush_bytes"]), dtype=torch.uint8, device=self._device)
         module = self._module if not header["dry"] else lambda *arguments: None
         events, walls, result = [], [], None
+        self._most_bytes = header["most_bytes"]
         with torch.no_grad():
             for index, arguments in enumerate(sets):
                 flush.zero_()

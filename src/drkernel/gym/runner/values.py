@@ -97,6 +97,6 @@ def unpack(data: Any, payload: bytes | bytearray | memoryview, depth: int = 0) -
             start, size = body["at"]
             tensor = tensor_of(body, bytearray(memoryview(payload)[start : start + size]))
             return tensor.requires_grad_() if body.get("grad") else tensor
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
         raise ProtocolError(f"malformed {tag!r} value in message") from error
     raise ProtocolError(f"no value has the tag {tag!r}")

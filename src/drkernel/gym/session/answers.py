@@ -53,6 +53,7 @@ class Output:
     """One returned value. For a tensor on the device every field is the device's knowledge, not the runner's."""
 
     value: torch.Tensor | int | float | bool | None
+    """None also for a tensor that has not the form asked for, or is not on the device: then it is only described"""
     handle: int | None
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -62,6 +63,8 @@ class Output:
     """the class that the runner claims, e.g. 'DeviceTensor', 'Tensor', 'list'"""
     storage: int | None
     """device address of the storage it is a view of"""
+    address: int | None
+    """device address of its first element"""
 
 
 @dataclass(frozen=True)

@@ -19,28 +19,33 @@ import torch
 
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.runner.launcher import JobHandle, Launcher
-from drkernel.gym.runner.values import pack
+from drkernel.gym.runner.values import pack, unpack
 from drkernel.gym.session.answers import ErrorKind, LoadResult, ParameterSpec, SessionError
 from drkernel.sim.wire.commands import DTYPES, ProtocolError
-from drkernel.sim.wire.frames import ConnectionLost, receive, send
+from drkernel.sim.wire.frames import MAX_DIMENSIONS, ConnectionLost, receive, send
 from drkernel.verdict import CandidateError, SandboxReport
 
 MAX_ANSWER = 4 << 20
 """bytes of the header of one answer"""
 MAX_OUTPUTS = 256
+MAX_STATE, MAX_NAME = 65536, 1000
+"""entries of a state dict, and characters of a name in it"""
+MALFORMED = (
+    KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, RuntimeError
+)  # fmt: skip
+"""What reading a message of the wrong form may raise; the judge's own code between message and record is short."""
 T = TypeVar("T")
 
 
 class JobSession:
     """One job. A context manager; methods are for one thread, except :meth:`kill`, which may come from any."""
 
-    max_payload = 0
-    """bytes of tensors that an answer of the runner may carry"""
-
     def __init__(self, launcher: Launcher, settings: EvalSettings, job: JobHandle):
         self._launcher = launcher
         self._settings = settings
         self.device_name = settings.device
+        self.most_output_bytes = settings.memory_bytes
+        """bytes of a call's outputs that are taken over at most; without elements an output is only described"""
         self._left = settings.deadline_s
         self._over: SessionError | None = None
         self._closed = threading.Event()
@@ -110,22 +115,25 @@ class JobSession:
 
     def _hello(self) -> SandboxReport:
         message, _ = receive(self._job.result, deadline=self._deadline(), max_header=MAX_ANSWER, max_payload=0)
-        return SandboxReport(layers=tuple(message["layers"]), missing=message["missing"])
+        try:
+            return SandboxReport(layers=tuple(message["layers"]), missing=message["missing"])
+        except MALFORMED as error:
+            raise ProtocolError(f"malformed greeting: {error}") from None
 
     def _ask(self, header: dict[str, Any], payload: bytes = b"") -> Any:
         """One request to the runner and its answer's ``ok``."""
         return self._ask_for_data(header, payload)[0]
 
-    def _ask_for_data(self, header: dict[str, Any], payload: bytes = b"") -> tuple[Any, bytearray]:
-        """The same with the bytes that came along."""
+    def _ask_for_data(
+        self, header: dict[str, Any], payload: bytes = b"", *, most_bytes: int = 0
+    ) -> tuple[Any, bytearray]:
+        """The same with the bytes that came along, so many at most."""
 
         def exchange() -> tuple[dict[str, Any], bytearray]:
             nonce = secrets.token_hex(16)
             deadline = self._deadline()
             send(self._job.result, {**header, "nonce": nonce}, payload, deadline=deadline)
-            answer, data = receive(
-                self._job.result, deadline=deadline, max_header=MAX_ANSWER, max_payload=self.max_payload
-            )
+            answer, data = receive(self._job.result, deadline=deadline, max_header=MAX_ANSWER, max_payload=most_bytes)
             if not isinstance(answer, dict) or answer.get("nonce") != nonce:
                 raise ProtocolError("an answer without the request's nonce")
             return answer, data
@@ -160,8 +168,9 @@ class JobSession:
         """Read something the runner said; anything malformed is tampering."""
         try:
             return read()
-        except (KeyError, TypeError, ValueError, AttributeError, ProtocolError) as error:
-            raise self._end("tampering", "MalformedAnswer", f"malformed answer: {error}") from None
+        except MALFORMED as error:
+            why = f"{type(error).__name__}: {error}"[:500]
+            raise self._end("tampering", "MalformedAnswer", f"malformed answer: {why}") from None
 
     def _failed(self, error: Any) -> SessionError:
         """What the runner says the candidate raised."""
@@ -170,14 +179,14 @@ class JobSession:
             kinds: dict[str, ErrorKind] = {
                 "compile_error": "compile_error", "runtime_error": "runtime_error", "out_of_memory": "out_of_memory"
             }  # fmt: skip
-            line = error["line"]
+            line = error["line"] if type(error["line"]) is int else 0
             return SessionError(
                 kinds[error["kind"]],
                 CandidateError(
                     type=str(error["type"])[:200],
                     message=str(error["message"])[:20_000],
                     traceback=None if error["traceback"] is None else str(error["traceback"])[:20_000],
-                    line=line if isinstance(line, int) and line > 0 else None,
+                    line=line if 0 < line < 1 << 31 else None,
                 ),
             )
 
@@ -240,10 +249,28 @@ def describe_status(status: int) -> str:
 
 
 def _parameters(entries: Any) -> dict[str, ParameterSpec]:
+    if len(entries) > MAX_STATE or any(len(name) > MAX_NAME for name in entries):
+        raise ValueError("a state dict of more or longer names than any module has")
     return {
-        str(name): ParameterSpec(tuple(int(size) for size in entry["shape"]), DTYPES[entry["dtype"]])
-        for name, entry in entries.items()
+        str(name): ParameterSpec(sizes_of(entry["shape"]), DTYPES[entry["dtype"]]) for name, entry in entries.items()
     }
+
+
+def sizes_of(sizes: Any) -> tuple[int, ...]:
+    """A shape or strides that the runner claims. Raises ``ValueError`` for what no tensor has."""
+    if not isinstance(sizes, list) or len(sizes) > MAX_DIMENSIONS:
+        raise ValueError("sizes must be a list of a tensor's length")
+    if any(type(size) is not int or not 0 <= size < 1 << 63 for size in sizes):
+        raise ValueError("a size must be a number of 63 bits")
+    return tuple(sizes)
+
+
+def plain_of(data: Any) -> int | float | bool | None:
+    """A returned number. Raises ``ValueError`` for anything else."""
+    value = unpack(data, b"")
+    if value is not None and not isinstance(value, (bool, int, float)):
+        raise ValueError(f"an output of type {type(value).__name__} is no number")
+    return value
 
 
 def claims_of(answer: Any) -> list[dict[str, Any]]:
@@ -251,8 +278,9 @@ def claims_of(answer: Any) -> list[dict[str, Any]]:
     claims = answer["outputs"]
     if not isinstance(claims, list) or not all(isinstance(claim, dict) for claim in claims):
         raise ValueError("outputs must be a list of objects")
-    if not all(isinstance(claim.get("handle", 0), (int, type(None))) for claim in claims):
-        raise ValueError("a handle must be a number")
+    for handle in (claim.get("handle") for claim in claims):
+        if handle is not None and (type(handle) is not int or not 0 <= handle < 1 << 63):
+            raise ValueError("a handle must be a number of 63 bits")
     if len(claims) > MAX_OUTPUTS:
         raise ValueError(f"{len(claims)} outputs, more than {MAX_OUTPUTS}")
     return claims

@@ -16,13 +16,13 @@ import torch
 
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.runner.launcher import JobHandle, Launcher
-from drkernel.gym.runner.values import Granted, pack, replace_leaves, unpack
+from drkernel.gym.runner.values import Granted, pack, replace_leaves
 from drkernel.gym.session.answers import CallResult, Output, Plain
-from drkernel.gym.session.base import JobSession, claims_of
+from drkernel.gym.session.base import JobSession, claims_of, plain_of, sizes_of
 from drkernel.sim.gpu.engine import LaunchRecord
 from drkernel.sim.gpu.interfere import Interference
-from drkernel.sim.process.control_socket import CallRecord
-from drkernel.sim.wire.commands import TensorSpec
+from drkernel.sim.process.control_socket import CallRecord, Form
+from drkernel.sim.wire.commands import DTYPES, TensorSpec
 from drkernel.sim.wire.frames import bytes_of, describe, tensor_of
 from drkernel.verdict import Profile, ProfileRow
 
@@ -45,7 +45,6 @@ class CudaSession(JobSession):
     """One candidate on one GPU."""
 
     def __init__(self, launcher: Launcher, settings: EvalSettings, job: JobHandle):
-        self.max_payload = settings.memory_bytes
         self._handles: set[int] = set()
         super().__init__(launcher, settings, job)
 
@@ -60,17 +59,19 @@ class CudaSession(JobSession):
         *,
         poison: Literal["nan", "zero", "random"] | None = None,
         interference: Interference | None = None,
+        forms: Sequence[Form | None] | None = None,
     ) -> CallResult:
-        """As on a simulated GPU. ``interference="disturb"`` is not offered: it needs a device of the judge's own.
+        """As on a simulated GPU; the runner sends outputs up to ``most_output_bytes``, of whatever form.
 
-        Raises ``ValueError`` for it.
+        ``interference="disturb"`` is not offered: it needs a device of the judge's own. Raises ``ValueError`` for it.
         """
         if interference == "disturb":
             raise ValueError("a real GPU cannot disturb what kernels write; use 'skip'")
         data, payload = pack(replace_leaves(list(arguments), self._argument))
         start = time.monotonic()
-        header = {"do": "call", "inputs": data, "poison": poison, "interference": interference}
-        answer, elements = self._ask_for_data(header, payload)
+        most = self.most_output_bytes
+        header = {"do": "call", "inputs": data, "poison": poison, "interference": interference, "most_bytes": most}
+        answer, elements = self._ask_for_data(header, payload, most_bytes=most)
         seconds = time.monotonic() - start
         return self._checked(lambda: self._result(answer, elements, list(arguments), seconds))
 
@@ -102,8 +103,9 @@ class CudaSession(JobSession):
     def put(self, tensor: torch.Tensor) -> int:
         """Copy a host tensor into a new allocation on the GPU; returns its handle."""
         handle = self._ask({"do": "put", "tensor": describe(tensor)}, bytes(bytes_of(tensor)))
-        self._checked(lambda: self._handles.add(int(handle)))
-        return int(handle)
+        number = self._checked(lambda: int(handle))
+        self._handles.add(number)
+        return number
 
     def write(self, handle: int, tensor: torch.Tensor) -> None:
         """Replace the contents of an input in place: same address, same object in the runner."""
@@ -111,7 +113,8 @@ class CudaSession(JobSession):
 
     def read(self, handle: int) -> torch.Tensor:
         """What a tensor holds now: an input, or an output that is not released yet."""
-        described, elements = self._ask_for_data({"do": "read", "handle": handle})
+        most = self._settings.memory_bytes
+        described, elements = self._ask_for_data({"do": "read", "handle": handle, "most_bytes": most}, most_bytes=most)
         return self._checked(lambda: tensor_of(described, elements))
 
     def changed(self) -> list[int]:
@@ -136,9 +139,12 @@ class CudaSession(JobSession):
         outputs come back. ``dry`` does everything but call the module: what a block costs by itself.
         """
         data, payload = pack([replace_leaves(list(arguments), self._argument) for arguments in sets])
-        header = {"do": "time", "sets": data, "flush_bytes": flush_bytes, "keep": keep, "dry": dry}
+        most = self.most_output_bytes
+        header = {
+            "do": "time", "sets": data, "flush_bytes": flush_bytes, "keep": keep, "dry": dry, "most_bytes": most
+        }  # fmt: skip
         start = time.perf_counter()
-        answer, elements = self._ask_for_data(header, payload)
+        answer, elements = self._ask_for_data(header, payload, most_bytes=most)
         wall = time.perf_counter() - start
 
         def read() -> TimedCalls:
@@ -161,15 +167,17 @@ def _outputs(answer: Any, elements: bytearray) -> list[Output]:
     for claim in claims_of(answer):
         kind = str(claim.get("type"))[:100]
         if claim.get("handle") is None:
-            value = unpack(claim["value"], b"") if "value" in claim else None
-            outputs.append(Output(value, None, (), (), None, "host", kind, None))
+            value = plain_of(claim["value"]) if "value" in claim else None
+            outputs.append(Output(value, None, (), (), None, "host", kind, None, None))
             continue
-        end = start + int(claim["bytes"])
-        tensor = tensor_of(claim, view[start:end])
-        start = end
-        stride = tuple(int(step) for step in claim["stride"])
-        place = (str(claim["device"])[:50], kind, int(claim["storage"]))
-        outputs.append(Output(tensor, claim["handle"], tuple(tensor.shape), stride, tensor.dtype, *place))
+        shape, stride, dtype = sizes_of(claim["shape"]), sizes_of(claim["stride"]), DTYPES[claim["dtype"]]
+        tensor = None
+        if claim["bytes"] is not None:
+            end = start + int(claim["bytes"])
+            tensor = tensor_of(claim, view[start:end])
+            start = end
+        place = (str(claim["device"])[:50], kind, int(claim["storage"]), int(claim["address"]))
+        outputs.append(Output(tensor, claim["handle"], shape, stride, dtype, *place))
     return outputs
 
 

@@ -15,20 +15,21 @@ import torch
 
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.runner.launcher import JobHandle, Launcher
-from drkernel.gym.runner.values import Granted, pack, replace_leaves, unpack
+from drkernel.gym.runner.values import Granted, pack, replace_leaves
 from drkernel.gym.session.answers import (
     CallResult,
     Output,
     Plain,
     SessionError,
 )  # fmt: skip
-from drkernel.gym.session.base import JobSession, claims_of
+from drkernel.gym.session.base import JobSession, claims_of, plain_of, sizes_of
 from drkernel.sim.gpu.interfere import Interference
-from drkernel.sim.process.control_socket import DeviceControl
+from drkernel.sim.process.control_socket import DeviceControl, Form, NotHeld
 from drkernel.sim.wire.commands import DTYPES, TensorSpec
 from drkernel.verdict import CandidateError
 
 T = TypeVar("T")
+NO_TENSOR: Form = ((-1,), torch.bool)
 
 
 class Session(JobSession):
@@ -60,13 +61,15 @@ class Session(JobSession):
         *,
         poison: Literal["nan", "zero", "random"] | None = None,
         interference: Interference | None = None,
+        forms: Sequence[Form | None] | None = None,
     ) -> CallResult:
         """Call the module; only meanwhile does the device take its commands.
 
         A ``torch.Tensor`` among the arguments (in lists, tuples, dicts too) is put on the device, a new allocation each
         time. An ``int`` that is a live handle means that tensor; see :class:`Plain` for a number that is not.
         ``poison`` is what fresh memory holds from now on, ``interference`` what the device does to the candidate's own
-        launches in this call alone.
+        launches in this call alone. ``forms`` are shape and dtype of each expected output (None for what is no tensor):
+        of an output of another form, or when their number is another, only the description comes.
         """
         fresh: list[torch.Tensor] = []
         replace_leaves(list(arguments), lambda leaf: fresh.append(leaf) if isinstance(leaf, torch.Tensor) else None)
@@ -85,11 +88,19 @@ class Session(JobSession):
             raise
         seconds = time.monotonic() - start
         claimed = self._checked(lambda: claims_of(answer))
-        handles = [claim["handle"] for claim in claimed if isinstance(claim.get("handle"), int)]
-        record = self._on_device(lambda: self._control.end_call(freeze=True, outputs=handles, interference=after))
+        handles = [claim["handle"] for claim in claimed if claim.get("handle") is not None]
+        record = self._on_device(
+            lambda: self._control.end_call(
+                freeze=True,
+                outputs=handles,
+                forms=_asked(claimed, forms),
+                most_bytes=self.most_output_bytes,
+                interference=after,
+            )
+        )
         known = dict(zip(handles, record.outputs, strict=True))
         outputs = [self._output(claim, known) for claim in claimed]
-        return CallResult(outputs, str(answer.get("type"))[:100], record, seconds, named)
+        return CallResult(outputs, self._checked(lambda: str(answer.get("type"))[:100]), record, seconds, named)
 
     def _grant(self, spec: TensorSpec) -> int:
         self._specs[spec.handle] = spec
@@ -103,7 +114,7 @@ class Session(JobSession):
         return value
 
     def _output(self, claim: dict[str, Any], known: dict[int, Any]) -> Output:
-        python_type = str(claim.get("type"))[:100]
+        python_type = self._checked(lambda: str(claim.get("type"))[:100])
         handle = claim.get("handle")
         if handle is not None:
             found = known.get(handle)
@@ -112,23 +123,12 @@ class Session(JobSession):
                     "tampering", "ForgedHandle", f"the answer names a tensor {handle} that is not the candidate's"
                 )
             spec = found.spec
-            return Output(
-                found.value, handle, spec.shape, spec.stride, spec.dtype, "cuda:0", python_type, found.storage
-            )
+            place = ("cuda:0", python_type, found.storage, spec.address)
+            return Output(found.value, handle, spec.shape, spec.stride, spec.dtype, *place)
         if "device" in claim:  # a tensor that is not on the device: described, never read
-            shape, stride = self._checked(lambda: (tuple(map(int, claim["shape"])), tuple(map(int, claim["stride"]))))
-            return Output(
-                None,
-                None,
-                shape,
-                stride,
-                DTYPES.get(str(claim.get("dtype"))),
-                str(claim["device"])[:50],
-                python_type,
-                None,
-            )
-        plain = self._checked(lambda: unpack(claim["value"], b"")) if "value" in claim else None
-        return Output(plain, None, (), (), None, "host", python_type, None)
+            return self._checked(lambda: _elsewhere(claim, python_type))
+        plain = self._checked(lambda: plain_of(claim["value"])) if "value" in claim else None
+        return Output(plain, None, (), (), None, "host", python_type, None, None)
 
     # ---- the device
 
@@ -142,7 +142,7 @@ class Session(JobSession):
 
     def read(self, handle: int) -> torch.Tensor:
         """What a device tensor holds now: an input, or an output of any call that is not released yet."""
-        return self._on_device(lambda: self._control.get_tensor(handle))
+        return self._on_device(lambda: self._control.get_tensor(handle, most_bytes=self._settings.memory_bytes))
 
     def changed(self) -> list[int]:
         """Handles of outputs whose bytes are no longer what the call that returned them ended with."""
@@ -167,3 +167,27 @@ class Session(JobSession):
             return self._timed(bounded)
         except torch.OutOfMemoryError as error:
             raise SessionError("out_of_memory", CandidateError(type="OutOfMemoryError", message=str(error))) from None
+        except NotHeld:
+            raise
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            # what the candidate has done to the device's tensors (resized an input, say) stands in the judge's way:
+            # not infra_error, which would be retried and masked
+            name, text = type(error).__name__, f"the device refused the judge's request: {error}"
+            raise self._end("runtime_error", name, text[:20_000]) from None
+
+
+def _asked(claimed: list[dict[str, Any]], forms: Sequence[Form | None] | None) -> list[Form] | None:
+    """For each tensor that the runner claims the form to ask for; a form that no tensor has asks for nothing."""
+    if forms is None:
+        return None
+    expected = list(forms) if len(forms) == len(claimed) else [None] * len(claimed)
+    places = [place for place, claim in enumerate(claimed) if claim.get("handle") is not None]
+    return [expected[place] or NO_TENSOR for place in places]
+
+
+def _elsewhere(claim: dict[str, Any], python_type: str) -> Output:
+    """A returned tensor that is not on the device."""
+    dtype, device = DTYPES.get(str(claim.get("dtype"))[:50]), str(claim["device"])[:50]
+    return Output(
+        None, None, sizes_of(claim["shape"]), sizes_of(claim["stride"]), dtype, device, python_type, None, None
+    )

@@ -21,16 +21,30 @@ from drkernel.sim.executor.compiled import SimFinding
 from drkernel.sim.gpu.engine import POISONS, DeviceEngine, DeviceFault, LaunchRecord
 from drkernel.sim.gpu.interfere import INTERFERENCES, Interference
 from drkernel.sim.wire.commands import LaunchRefused, ProtocolError, TensorSpec, UnsupportedOp, decode, encode
-from drkernel.sim.wire.frames import ConnectionLost, bytes_of, describe, receive, send, tensor_of
+from drkernel.sim.wire.frames import MAX_PAYLOAD, ConnectionLost, bytes_of, describe, receive, send, tensor_of
 from drkernel.verdict import Profile
+
+
+class NotHeld(ValueError):
+    """The judge names a tensor that it does not hold: its own mistake, whatever the host does."""
+
 
 _ERRORS: dict[str, type[Exception]] = {
     cls.__name__: cls
     for cls in (
         RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, UnsupportedOp, ProtocolError,
-        DeviceFault, LaunchRefused, torch.OutOfMemoryError,
+        DeviceFault, LaunchRefused, NotHeld, torch.OutOfMemoryError,
     )
 }  # fmt: skip
+
+
+MAX_LAUNCHES, MAX_RECORDS, MAX_PRINTED = 16384, 256, 64 << 10
+"""Of one call: launches in its record (a call with more is refused), findings, characters of kernels' prints."""
+MAX_LATE = 256
+"""late commands that are remembered"""
+
+Form = tuple[tuple[int, ...], torch.dtype]
+"""Shape and dtype that a tensor must have for its elements to be sent."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +54,8 @@ class OutputSpec:
     spec: TensorSpec
     storage: int
     """address of the storage that the tensor is a view of"""
-    value: torch.Tensor
-    """what it held when the call ended"""
+    value: torch.Tensor | None
+    """what it held when the call ended; None where it was not of the form that the judge asked for, or too large"""
 
 
 @dataclass(frozen=True)
@@ -108,6 +122,8 @@ class ControlDesk:
 
     def _get(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
         tensor = self._held(header["handle"])
+        if _size_of(tensor) > header.get("most_bytes", MAX_PAYLOAD):
+            raise ValueError(f"the tensor has {_size_of(tensor)} bytes, more than asked for")
         return describe(tensor), bytes_of(tensor)
 
     def _overwrite(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
@@ -141,30 +157,41 @@ class ControlDesk:
             self.engine.interference = INTERFERENCES[INTERFERENCES.index(header["interference"])]
 
     def _end(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
-        """The record of the call, and what the handles that the host returned really are. They stay until released."""
+        """The record of the call, and what the handles that the host returned really are. They stay until released.
+
+        The form of a tensor is looked at before its elements: what is not as asked for is neither copied nor sent.
+        """
         self.frozen = bool(header.get("freeze", False))
         self._set(header)
+        handles = header.get("outputs", ())
+        forms = header.get("forms") or [None] * len(handles)
+        left = header.get("most_bytes", MAX_PAYLOAD)
         outputs: list[Any] = []
         data = bytearray()
-        for handle in header.get("outputs", ()):
+        for handle, form in zip(handles, forms, strict=True):
             if handle not in self.visible:
                 outputs.append(None)
                 continue
             self.pinned.add(handle)
             tensor = self.engine.tensor(handle)
-            self._returned.append((handle, tensor.clone()))
-            elements = bytes_of(tensor)
-            data += elements
+            described = describe(tensor)
+            sent = _size_of(tensor) <= left and form in (None, [described["shape"], described["dtype"]])
+            if sent:
+                left -= _size_of(tensor)
+                self._returned.append((handle, tensor.clone()))
+                data += bytes_of(tensor)
             outputs.append(
                 {
                     "spec": encode(self.engine.register(tensor)),
                     "storage": tensor.untyped_storage().data_ptr(),
-                    **describe(tensor),
-                    "bytes": len(elements),
+                    **described,
+                    "bytes": _size_of(tensor) if sent else None,
                 }
             )
         mutated = [h for h, copy in self._given.items() if not _same_bytes(self.engine.tensor(h), copy)]
         record = {**_record_of(self.engine), "late_work": self.late, "mutated": mutated, "outputs": outputs}
+        if len(record["launches"]) > MAX_LAUNCHES:
+            raise RuntimeError(f"more than {MAX_LAUNCHES} kernel launches in one call")
         self.late = []
         return record, data
 
@@ -187,7 +214,7 @@ class ControlDesk:
     def _held(self, handle: int) -> torch.Tensor:
         """A tensor that the judge has put or been given as an output, and not released."""
         if handle not in self.pinned:
-            raise ValueError(f"handle {handle} is not held by the judge: never put or returned, or already released")
+            raise NotHeld(f"handle {handle} is not held by the judge: never put or returned, or already released")
         return self.engine.tensor(handle)
 
 
@@ -198,6 +225,11 @@ def _parts(headers: Iterable[dict], payload: bytearray) -> Iterator[tuple[dict, 
         end = start + header["bytes"]
         yield header, view[start:end]
         start = end
+
+
+def _size_of(tensor: torch.Tensor) -> int:
+    """Bytes of a tensor's elements; more than its storage has where it is expanded."""
+    return tensor.numel() * tensor.element_size()
 
 
 def _same_bytes(left: torch.Tensor, right: torch.Tensor) -> bool:
@@ -212,15 +244,23 @@ def _same_bytes(left: torch.Tensor, right: torch.Tensor) -> bool:
 def _record_of(engine: DeviceEngine) -> dict[str, Any]:
     counters = engine.counters
     return {
-        "launches": [asdict(launch) for launch in counters.launches],
+        "launches": [asdict(launch) for launch in counters.launches[: MAX_LAUNCHES + 1]],
         "operators": dict(counters.operators),
         "copies": dict(counters.copies),
-        "findings": [asdict(finding) for finding in counters.findings],
-        "prints": counters.prints,
+        "findings": [asdict(finding) for finding in counters.findings[:MAX_RECORDS]],
+        "prints": list(_first(counters.prints, MAX_PRINTED)),
         "profile": engine.profile().model_dump(mode="json"),
         "fault": engine.fault,
         "host_reads": engine.host_reads.count,
     }
+
+
+def _first(lines: Iterable[str], characters: int) -> Iterator[str]:
+    """Lines until so many characters are reached."""
+    for line in lines:
+        if (characters := characters - len(line) - 1) < 0:
+            return
+        yield line
 
 
 def named(error: Exception) -> list[str]:
@@ -252,11 +292,13 @@ class DeviceControl:
         self._lock = threading.Lock()
         self._seconds = timeout
 
-    def _ask(self, header: dict[str, Any], payload: bytes | bytearray | memoryview = b"") -> tuple[Any, bytearray]:
+    def _ask(
+        self, header: dict[str, Any], payload: bytes | bytearray | memoryview = b"", *, most_bytes: int = 0
+    ) -> tuple[Any, bytearray]:
         deadline = None if self._seconds is None else time.monotonic() + self._seconds
         with self._lock:
             send(self._sock, header, payload, deadline=deadline)
-            answer, data = receive(self._sock, deadline=deadline)
+            answer, data = receive(self._sock, deadline=deadline, max_payload=most_bytes, strict=False)
         return unwrap(answer), data
 
     def set_timeout(self, seconds: float | None) -> None:
@@ -267,9 +309,9 @@ class DeviceControl:
         """Put a host tensor into device memory, where it stays until freed; the host side may use it when granted."""
         return decode(self._ask({"do": "put", "grant": grant, **describe(tensor)}, bytes_of(tensor))[0])
 
-    def get_tensor(self, handle: int) -> torch.Tensor:
-        """Read a device tensor back."""
-        described, data = self._ask({"do": "get", "handle": handle})
+    def get_tensor(self, handle: int, *, most_bytes: int = MAX_PAYLOAD) -> torch.Tensor:
+        """Read a device tensor back. Raises ``ValueError`` when it is larger than ``most_bytes``."""
+        described, data = self._ask({"do": "get", "handle": handle, "most_bytes": most_bytes}, most_bytes=most_bytes)
         return tensor_of(described, data)
 
     def overwrite(self, handle: int, tensor: torch.Tensor) -> None:
@@ -300,15 +342,26 @@ class DeviceControl:
         return [decode(spec) for spec in self._ask(message, payload)[0]]
 
     def end_call(
-        self, *, freeze: bool = False, outputs: Iterable[int] = (), interference: Interference | None = None
+        self,
+        *,
+        freeze: bool = False,
+        outputs: Iterable[int] = (),
+        forms: Sequence[Form] | None = None,
+        most_bytes: int = MAX_PAYLOAD,
+        interference: Interference | None = None,
     ) -> CallRecord:
         """Everything since :meth:`begin_call`. ``freeze`` refuses the host's commands from now on (they are counted).
 
         ``outputs`` are handles the host claims to return: ``record.outputs`` says what they are (``None`` for a handle
-        that is not the host's), and they stay until :meth:`free`.
+        that is not the host's), and they stay until :meth:`free`. Elements come only of outputs that have the form
+        asked for, ``most_bytes`` of them in all.
         """
-        message = {"do": "end", "freeze": freeze, "outputs": list(outputs), "interference": interference}
-        return _record_from(*self._ask(message))
+        asked = None if forms is None else [[list(shape), str(dtype)[6:]] for shape, dtype in forms]
+        message = {
+            "do": "end", "freeze": freeze, "outputs": list(outputs), "forms": asked, "most_bytes": most_bytes,
+            "interference": interference,
+        }  # fmt: skip
+        return _record_from(*self._ask(message, most_bytes=most_bytes))
 
     def changed(self) -> list[int]:
         """Handles of returned outputs whose bytes are no longer those of the call's end."""
@@ -330,10 +383,11 @@ class DeviceControl:
 
 def _record_from(data: dict[str, Any], payload: bytearray) -> CallRecord:
     """A record as the device process sends it, as objects."""
-    present = [output for output in data["outputs"] if output is not None]
+    present = [output for output in data["outputs"] if output is not None and output["bytes"] is not None]
     values = iter([tensor_of(header, part) for header, part in _parts(present, payload)])
     outputs = [
-        None if o is None else OutputSpec(decode(o["spec"]), o["storage"], next(values)) for o in data["outputs"]
+        None if o is None else OutputSpec(decode(o["spec"]), o["storage"], None if o["bytes"] is None else next(values))
+        for o in data["outputs"]
     ]
     lists: dict[str, list[Any]] = {
         "launches": [

@@ -19,7 +19,7 @@ import torch
 
 from drkernel.sim.gpu.engine import Depth, DeviceEngine
 from drkernel.sim.host.attach import BelowModes, host_side
-from drkernel.sim.process.control_socket import ControlDesk, named, unwrap
+from drkernel.sim.process.control_socket import MAX_LATE, ControlDesk, named, unwrap
 from drkernel.sim.spec import get_spec
 from drkernel.sim.wire.commands import LaunchCommand, ProtocolError, Ref, TensorSpec, decode, encode
 from drkernel.sim.wire.frames import ConnectionLost, bytes_of, describe, receive, send, tensor_of
@@ -88,7 +88,8 @@ class _DeviceServer:
         self._free_of_host(header.get("free", ()))
         what = header["do"]
         if self.desk.frozen:
-            self.desk.late.append(f"{what} {header.get('name', '')}".strip()[:100])
+            if len(self.desk.late) < MAX_LATE:
+                self.desk.late.append(f"{what} {header.get('name', '')}".strip()[:100])
             raise RuntimeError("the device takes no commands between calls: the module has already returned")
         if what == "op":
             args, kwargs = decode(header.get("args")), decode(header.get("kwargs"))

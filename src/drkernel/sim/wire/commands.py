@@ -115,7 +115,7 @@ def encode(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else {"f": repr(value)}
     if isinstance(value, complex):
-        return {"c": [value.real, value.imag]}
+        return {"c": [repr(value.real), repr(value.imag)]}
     if isinstance(value, Ref):
         return {"t": value.handle}
     if isinstance(value, GeneratorRef):
@@ -149,7 +149,7 @@ def decode(data: Any, depth: int = 0) -> Any:
     ((tag, body),) = data.items()
     try:
         return _DECODERS[tag](body, depth)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise ProtocolError(f"malformed {tag!r} value in message") from error
 
 
@@ -160,7 +160,7 @@ def _decode_spec(body: Any, depth: int) -> TensorSpec:
 
 _DECODERS = {
     "f": lambda body, depth: float(body),
-    "c": lambda body, depth: complex(*body),
+    "c": lambda body, depth: complex(float(body[0]), float(body[1])),
     "t": lambda body, depth: Ref(int(body)),
     "g": lambda body, depth: GeneratorRef(int(body)),
     "s": _decode_spec,

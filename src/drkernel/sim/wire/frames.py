@@ -18,6 +18,7 @@ from drkernel.sim.wire.commands import DTYPES, ProtocolError
 
 MAX_HEADER = 16 << 20
 MAX_PAYLOAD = 8 << 30
+MAX_DIMENSIONS = 64
 _FRAME = struct.Struct("<IQ")
 
 
@@ -50,8 +51,9 @@ def receive(
     deadline: float | None = None,
     max_header: int = MAX_HEADER,
     max_payload: int = MAX_PAYLOAD,
+    strict: bool = True,
 ) -> tuple[Any, bytearray]:
-    """Receive one message.
+    """Receive one message. ``strict`` refuses NaN and infinities among the header's numbers, which are no JSON.
 
     Raises :class:`ConnectionLost` at its end, :class:`ProtocolError` on a malformed one, ``TimeoutError`` too late.
     """
@@ -60,10 +62,15 @@ def receive(
         raise ProtocolError(f"message of {head_size} + {payload_size} bytes is over the limit")
     raw = _exactly(sock, head_size, deadline)
     try:
-        header = json.loads(raw)
+        header = json.loads(raw, parse_constant=_refuse if strict else None)
     except (ValueError, RecursionError) as error:
         raise ProtocolError("message header is not valid JSON") from error
     return header, _exactly(sock, payload_size, deadline)
+
+
+def _refuse(name: str) -> None:
+    """Where a number may be one of these, it crosses as text."""
+    raise ValueError(f"{name} is not JSON")
 
 
 def _left(deadline: float) -> float:
@@ -121,6 +128,8 @@ def tensor_of(header: dict[str, Any], payload: bytearray | memoryview) -> torch.
     try:
         dtype = DTYPES[header["dtype"]]
         shape = [int(size) for size in header["shape"]]
+        if len(shape) > MAX_DIMENSIONS or any(size >> 63 for size in shape):
+            raise ValueError("more dimensions, or a larger one, than a tensor has")
         count = 1
         for size in shape:
             if size < 0:
