@@ -17,6 +17,8 @@ class Allocation:
     label: str = ""
     initialized: np.ndarray | None = field(default=None, repr=False)
     """a byte per byte: 1 where something was written"""
+    contents: int = 0
+    """on a data-free device: where the contents are, which are not at ``base``; 0 where there are none"""
 
     @property
     def end(self) -> int:

@@ -84,11 +84,8 @@ class Launch:
             StepLimit: a limit was passed; what was written until then stays.
         """
         programs = self.grid[0] * self.grid[1] * self.grid[2]
-        self._entries()
-        self.atomics = np.zeros(ATOMIC_BUCKETS, np.uint32)
-        self.arg_words, self.arg_entries = self._arguments()
+        self._prepare()
         started = time.perf_counter()
-        self.deadline = time.monotonic_ns() + int(self.limits.seconds * 1e9)
         workers = self._execute(programs)
         seconds = time.perf_counter() - started
         self._raise_if_stopped(max(int(worker.ctx[Ctx.STATUS]) for worker in workers))
@@ -102,6 +99,13 @@ class Launch:
         )
 
     # ---- running
+
+    def _prepare(self) -> None:
+        """Build the tables; the time that the launch may take begins."""
+        self._entries()
+        self.atomics = np.zeros(ATOMIC_BUCKETS, np.uint32)
+        self.arg_words, self.arg_entries = self._arguments()
+        self.deadline = time.monotonic_ns() + int(self.limits.seconds * 1e9)
 
     def _worker(self) -> _Worker:
         worker = _Worker(

@@ -59,7 +59,7 @@ def memory_bytes(pointer: Type) -> int:
 
 
 @dataclass
-class _Lanes:
+class Lanes:
     """One strip's access: addresses, active lanes, and how they lie."""
 
     address: Strip
@@ -88,7 +88,7 @@ def load(low: Lowering, nest: Nest, op: Op, index: Index) -> Strip:
     )
     uniform = isinstance(address, Uni) and isinstance(mask, (Uni, type(None))) and isinstance(other, Uni)
     width = 1 if uniform else nest.width
-    lanes = _Lanes(
+    lanes = Lanes(
         address, mask, width, elem_bytes(pointee.elem), low.site(op, op.operands[0]), low.entry_of(op.operands[0]),
         op.results[0].type.numel,
     )  # fmt: skip
@@ -99,10 +99,10 @@ def load(low: Lowering, nest: Nest, op: Op, index: Index) -> Strip:
     return Uni(text, ty) if width == 1 else Vec(text, ty)
 
 
-def _load_bits(low: Lowering, lanes: _Lanes, other: str) -> str:
+def _load_bits(low: Lowering, lanes: Lanes, other: str) -> str:
     e = low.e
     vt = vec(lanes.width, f"i{lanes.bits}")
-    fast = _fast_condition(low, lanes)
+    fast = fast_condition(low, lanes)
     if fast is None:
         return _slow_load(low, lanes, other, vt)
     condition, base = fast
@@ -122,7 +122,7 @@ def _load_bits(low: Lowering, lanes: _Lanes, other: str) -> str:
     return e.phi(vt, (value, yes), (slow, slow_label))
 
 
-def _slow_load(low: Lowering, lanes: _Lanes, other: str, vt: str) -> str:
+def _slow_load(low: Lowering, lanes: Lanes, other: str, vt: str) -> str:
     e = low.e
     address = to_vec(e, lanes.address, lanes.width)
     e.do(f"store {vec(lanes.width, 'i64')} {address}, ptr %lanes.addr, align 64")
@@ -131,7 +131,7 @@ def _slow_load(low: Lowering, lanes: _Lanes, other: str, vt: str) -> str:
     return e.op(f"load {vt}, ptr %lanes.data, align 64")
 
 
-def _call_lanes(low: Lowering, how: Access, lanes: _Lanes) -> None:
+def _call_lanes(low: Lowering, how: Access, lanes: Lanes) -> None:
     entry = lanes.known.entry if lanes.known is not None else "null"
     low.e.call(
         "dk_lanes",
@@ -141,14 +141,15 @@ def _call_lanes(low: Lowering, how: Access, lanes: _Lanes) -> None:
         ("ptr", "%lanes.addr"),
         ("ptr", "%lanes.data"),
         ("i64", str(max(lanes.width, 32 // lanes.size) if lanes.numel * lanes.size < 32 else lanes.width)),
-        ("i64", _mask_bits(low.e, lanes)),
+        ("i64", mask_bits(low.e, lanes)),
         ("i64", str(lanes.site)),
         ("i64", str(lanes.size)),
         ("i64", str(int(how))),
     )
 
 
-def _mask_bits(e: Emitter, lanes: _Lanes) -> str:
+def mask_bits(e: Emitter, lanes: Lanes) -> str:
+    """The active lanes as the bits of a 64-bit word."""
     if lanes.mask is None:
         return str((1 << lanes.width) - 1)
     text = to_vec(e, lanes.mask, lanes.width)
@@ -158,7 +159,7 @@ def _mask_bits(e: Emitter, lanes: _Lanes) -> str:
     return e.cast("zext", f"i{lanes.width}", narrow, "i64")
 
 
-def _fast_condition(low: Lowering, lanes: _Lanes) -> tuple[str, str] | None:
+def fast_condition(low: Lowering, lanes: Lanes) -> tuple[str, str] | None:
     """(register that is true when the strip is one full contiguous aligned run in bounds, its first address)."""
     e, known = low.e, lanes.known
     if known is None:
@@ -201,7 +202,7 @@ def _fast_condition(low: Lowering, lanes: _Lanes) -> tuple[str, str] | None:
     return merged, base
 
 
-def _branch_fast(low: Lowering, lanes: _Lanes, condition: str, base: str, yes: str, no: str, how: Access) -> None:
+def _branch_fast(low: Lowering, lanes: Lanes, condition: str, base: str, yes: str, no: str, how: Access) -> None:
     """To ``yes`` when the strip is a plain run and, in a checked build, its shadows raise no question."""
     e = low.e
     if not low.checked:
@@ -246,7 +247,7 @@ def _store_strip(low: Lowering, nest: Nest, op: Op, pointer: Value, value: Value
     e = low.e
     pointee = Type(pointer.type.pointee or "i8")
     address, data = nest.eval(pointer), nest.eval(value)
-    lanes = _Lanes(
+    lanes = Lanes(
         address,
         nest.eval(mask) if mask is not None else None,
         nest.width,
@@ -257,7 +258,7 @@ def _store_strip(low: Lowering, nest: Nest, op: Op, pointer: Value, value: Value
     )
     raw = to_memory(e, to_vec(e, data, nest.width), pointee, nest.width)
     vt = vec(nest.width, f"i{lanes.bits}")
-    fast = _fast_condition(low, lanes)
+    fast = fast_condition(low, lanes)
     if fast is None:
         _slow_store(low, lanes, raw, vt)
         return
@@ -275,7 +276,7 @@ def _store_strip(low: Lowering, nest: Nest, op: Op, pointer: Value, value: Value
     e.start(end)
 
 
-def _slow_store(low: Lowering, lanes: _Lanes, raw: str, vt: str) -> None:
+def _slow_store(low: Lowering, lanes: Lanes, raw: str, vt: str) -> None:
     e = low.e
     address = to_vec(e, lanes.address, lanes.width)
     e.do(f"store {vec(lanes.width, 'i64')} {address}, ptr %lanes.addr, align 64")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from drkernel.sim.executor.lower import touch
 from drkernel.sim.executor.lower.access import from_memory, memory_bytes, to_memory
 from drkernel.sim.executor.lower.nest import strips
 from drkernel.sim.executor.lower.rounding import round_to
@@ -73,7 +74,10 @@ def _atomic(
         )  # fmt: skip
         e.branch(allowed, go, done, likely=True)
         e.start(go)
-        place = e.cast("inttoptr", "i64", address, "ptr")
+        if "steers" in op.attrs:  # in a data-free launch, memory is not where its address says
+            place = touch.place(low, entry, address, size, site)
+        else:
+            place = e.cast("inttoptr", "i64", address, "ptr")
         old = from_memory(e, e.op(f"load i{8 * size}, ptr {place}"), pointee, 1)
         new = update(old, lanes[0], lanes[1] if len(lanes) > 1 else "")
         e.do(f"store i{8 * size} {to_memory(e, new, pointee, 1)}, ptr {place}")

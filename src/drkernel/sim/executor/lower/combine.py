@@ -12,7 +12,7 @@ from drkernel.sim.executor.lower.strip import Lin, Strip, Uni, Vec, add, llvm_ty
 from drkernel.sim.executor.ttir.ir import Block, Op, TTIRError, UnsupportedOp, Value
 
 if TYPE_CHECKING:
-    from drkernel.sim.executor.lower.function import Lowering
+    from drkernel.sim.executor.lower.function import BlockCost, Lowering
 
 
 def _run_region(low: Lowering, op: Op, left: list[Strip], right: list[Strip], width: int) -> list[Strip]:
@@ -67,7 +67,7 @@ def map_elementwise(low: Lowering, op: Op) -> None:
         raise UnsupportedOp(f"{op.name} of several elements at a time", op.loc)
     if len(op.regions[0].blocks) != 1:
         raise UnsupportedOp(f"an early return inside {op.name}", op.loc)
-    _count(low, op)
+    count_combined(low.cost, op)
     block = op.regions[0].blocks[0]
     outputs = [low.allocate_for(result) for result in op.results]
     with strips(low, op.operands[0].type.shape or ()) as nest:
@@ -78,12 +78,17 @@ def map_elementwise(low: Lowering, op: Op) -> None:
         low.env[result] = buffer
 
 
-def _count(low: Lowering, op: Op) -> None:
+COMBINED = frozenset({"tt.reduce", "tt.scan", "tt.map_elementwise"})
+"""operations that apply a function of their own to every element"""
+
+
+def count_combined(cost: BlockCost, op: Op) -> None:
+    """Add the work of the function that an operation applies to every element."""
     from drkernel.sim.executor.lower.function import count_elementwise
 
     for inner in walk(op.regions[0]):
         if inner.name in ELEMENTWISE and inner.results:
-            count_elementwise(low.cost, inner, op.operands[0].type.numel)
+            count_elementwise(cost, inner, op.operands[0].type.numel)
 
 
 def _axis(op: Op) -> int:
@@ -96,7 +101,7 @@ def _axis(op: Op) -> int:
 
 def reduce(low: Lowering, op: Op) -> None:
     """``tt.reduce``: lanes first, then across lanes; or, along an outer axis, strip by strip."""
-    _count(low, op)
+    count_combined(low.cost, op)
     shape, axis = op.operands[0].type.shape, _axis(op)
     assert shape is not None
     outputs = [low.allocate_for(r) if r.type.is_block else None for r in op.results]
@@ -209,7 +214,7 @@ def _reduce_outer(low: Lowering, op: Op, shape: tuple[int, ...], axis: int, outp
 
 def scan(low: Lowering, op: Op) -> None:
     """``tt.scan``: inclusive prefix combination along an axis, forwards or in reverse."""
-    _count(low, op)
+    count_combined(low.cost, op)
     shape, axis = op.operands[0].type.shape, _axis(op)
     assert shape is not None
     e = low.e

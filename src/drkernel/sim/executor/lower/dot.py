@@ -11,7 +11,7 @@ from drkernel.sim.executor.lower.strip import Uni, Vec, llvm_type, to_vec
 from drkernel.sim.executor.ttir.ir import Op, TTIRError, Type, UnsupportedOp, Value
 
 if TYPE_CHECKING:
-    from drkernel.sim.executor.lower.function import Lowering
+    from drkernel.sim.executor.lower.function import BlockCost, Lowering
 
 _ROWS = 6
 _COLUMNS = 4
@@ -32,7 +32,7 @@ def dot(low: Lowering, op: Op) -> None:
     *batch, m, n = shape
     k = shape_a[-1]
     accumulate = _accumulator(op, a.type, result.type)
-    _count(low, op, result.type.numel * k)
+    count_products(low.cost, op)
     left, right = _operand(low, op, a, accumulate), _operand(low, op, b, accumulate)
     out = low.destination.get(result) or low.allocate_for(result)
     batches = result.type.numel // (m * n)
@@ -54,7 +54,9 @@ def _accumulator(op: Op, a: Type, result: Type) -> str:
     raise UnsupportedOp(f"a dot of {a.elem} into {result.elem}", op.loc)
 
 
-def _count(low: Lowering, op: Op, products: int) -> None:
+def count_products(cost: BlockCost, op: Op) -> None:
+    """Add the multiplications and additions of a ``tt.dot``, by the unit that does them."""
+    products = op.results[0].type.numel * (op.operands[0].type.shape or (1,))[-1]
     elem = op.operands[0].type.elem
     precision = op.attrs.get("inputPrecision", "ieee")
     if elem == "f32":
@@ -63,7 +65,7 @@ def _count(low: Lowering, op: Op, products: int) -> None:
     else:
         factor = 1
         unit = {"f16": "tensor_fp16", "bf16": "tensor_bf16", "i8": "tensor_int8", "f64": "fp64"}.get(elem, "tensor_fp8")
-    low.cost.flops[unit] += 2 * products * factor
+    cost.flops[unit] += 2 * products * factor
 
 
 def _operand(low: Lowering, op: Op, value: Value, accumulate: str) -> Buffer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from drkernel.sim.executor.lower import access, atomics, combine, debug, dot
+from drkernel.sim.executor.lower import access, atomics, combine, debug, dot, touch
 from drkernel.sim.executor.lower import branches as control
 from drkernel.sim.executor.lower.elementwise import ELEMENTWISE, SPECIAL_FUNCTION, apply
 from drkernel.sim.executor.lower.emit import Emitter, float_literal
@@ -191,12 +191,15 @@ class Lowering:
 
     # ---- blocks and operations
 
-    def count_block(self) -> None:
-        """Open the execution counter of the block being written."""
+    def open_counter(self) -> str:
+        """A new execution counter, for what is counted from now on; gives its address."""
         self.cost = BlockCost()
         self.costs.append(self.cost)
-        e = self.e
-        slot = e.op(f"getelementptr i64, ptr %counts, i64 {len(self.costs) - 1}")
+        return self.e.op(f"getelementptr i64, ptr %counts, i64 {len(self.costs) - 1}")
+
+    def count_block(self) -> None:
+        """Open the execution counter of the block being written."""
+        e, slot = self.e, self.open_counter()
         e.do(f"store i64 {e.bin('add', 'i64', e.op(f'load i64, ptr {slot}'), '1')}, ptr {slot}")
 
     def lower_ops(self, block: Block) -> None:
@@ -212,7 +215,7 @@ class Lowering:
         self.current = outer
 
     def _lower(self, op: Op) -> None:
-        self._count(op)
+        count_operation(self.cost, op)
         handler = _HANDLERS.get(op.name)
         if handler is not None:
             handler(self, op)
@@ -331,15 +334,9 @@ class Lowering:
         """A ``tt.load`` at ``index``."""
         return access.load(self, nest, op, index)
 
-    # ---- counting
-
-    def _count(self, op: Op) -> None:
-        if op.name == "tt.load":
-            self.cost.load_bytes += access.counted_bytes(op.operands[0].type)
-        elif op.name == "tt.store":
-            self.cost.store_bytes += access.counted_bytes(op.operands[0].type)
-        elif op.name in ELEMENTWISE and op.results and op.results[0].type.is_block:
-            count_elementwise(self.cost, op, op.results[0].type.numel)
+    def scalar(self, value: Value) -> str:
+        """The register of a scalar."""
+        return control.scalar(self, value)
 
     def zero(self, ty: str) -> str:
         """A literal zero."""
@@ -350,6 +347,16 @@ def _may_synchronise(op: Op) -> bool:
     if op.name.startswith("tt.atomic"):
         return any(result.uses for result in op.results)
     return op.name == "tt.load" and op.attrs.get("isVolatile") == "true"
+
+
+def count_operation(cost: BlockCost, op: Op) -> None:
+    """Add the work of a load, a store or an elementwise operation on blocks."""
+    if op.name == "tt.load":
+        cost.load_bytes += access.counted_bytes(op.operands[0].type)
+    elif op.name == "tt.store":
+        cost.store_bytes += access.counted_bytes(op.operands[0].type)
+    elif op.name in ELEMENTWISE and op.results and op.results[0].type.is_block:
+        count_elementwise(cost, op, op.results[0].type.numel)
 
 
 def count_elementwise(cost: BlockCost, op: Op, numel: int) -> None:
@@ -407,6 +414,7 @@ _HANDLERS = {
     "gpu.barrier": _nothing,
     "tt.debug_barrier": _nothing,
     "llvm.intr.assume": _nothing,
+    **touch.HANDLERS,
 }
 
-__all__ = ["BlockCost", "Lowered", "Lowering", "Shifted", "Site", "count_elementwise"]
+__all__ = ["BlockCost", "Lowered", "Lowering", "Shifted", "Site", "count_elementwise", "count_operation"]

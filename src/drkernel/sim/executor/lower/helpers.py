@@ -10,6 +10,7 @@ from __future__ import annotations
 from drkernel.sim.executor.lower.races import RACE, RACE_ATOMIC, RACE_READ, RACE_WRITE, RUN
 from drkernel.sim.executor.lower.races import word as _get
 from drkernel.sim.executor.lower.runtime import FINDING_WORDS, PRINT_WORDS, SECTOR_BITS, Access, Ctx, Entry, Kind
+from drkernel.sim.executor.lower.touch_helpers import TOUCH_SYMBOLS, touch_helpers
 
 _FIND = f"""
 define internal ptr @dk_find(ptr %ctx, i64 %addr) noinline {{
@@ -319,10 +320,10 @@ start:
 """
 """CLOCK_MONOTONIC against the launch's deadline"""
 
-SYMBOLS = ("dk_late", "dk_assert", "dk_print", "dk_atomic", "dk_lanes", "dk_run")
+SYMBOLS = ("dk_late", "dk_assert", "dk_print", "dk_atomic", "dk_lanes", "dk_run", *TOUCH_SYMBOLS)
 """what kernels call"""
 
 
 def helpers() -> str:
     """LLVM IR of all helpers."""
-    return _FIND + _RECORD + RACE + _ACCESS + _LANES + RUN + _CLOCK
+    return _FIND + _RECORD + RACE + _ACCESS + _LANES + RUN + _CLOCK + touch_helpers()

@@ -97,6 +97,13 @@ def _machine(level: int) -> Any:
     )
 
 
+def helper_address(name: str) -> int:
+    """Where one of the native helpers is, for calling it from here."""
+    prepare()
+    assert _helpers is not None
+    return int(_helpers.get_function_address(name))
+
+
 def prepare() -> None:
     """Compile what every kernel calls, once in a process (some 25 ms): a launch does it where nobody did before."""
     global _helpers

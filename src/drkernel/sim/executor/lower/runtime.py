@@ -42,6 +42,10 @@ class Ctx(IntEnum):
     """nanoseconds of the monotonic clock after which the launch is given up"""
     SECTORS = 25
     """the sectors that the running program asked for lately, by hash"""
+    MARK = 26
+    """what a data-free launch leaves in the sector maps: the number of the group of programs that runs"""
+    NO_DATA = 27
+    """the last place (plus 1) that steers by memory without contents"""
     SIZE = 32
 
 
@@ -68,6 +72,8 @@ class Entry(IntEnum):
     """the last program (plus 1) that wrote each cell, negative where it did so atomically; null without race checks"""
     READERS = 6
     """the program (plus 1) that read each cell; -1 for several"""
+    DATA = 7
+    """where the contents of an allocation of a data-free device are; 0 where there are none"""
     SIZE = 8
 
 

@@ -1,0 +1,196 @@
+"""The native helpers of data-free kernels, as LLVM IR.
+
+``dk_touch`` looks at lanes one by one and moves nothing, ``dk_place`` says where the contents of an address are, and
+``dk_histogram`` counts the marks in a sector map.
+"""
+
+from __future__ import annotations
+
+from drkernel.sim.executor.lower.races import word as _get
+from drkernel.sim.executor.lower.runtime import SECTOR_BITS, Access, Ctx, Entry, Kind
+
+TOUCH_SYMBOLS = ("dk_touch", "dk_place", "dk_histogram")
+
+_TOUCH = f"""
+define void @dk_touch(ptr %ctx, ptr %entry, ptr %addrs, i64 %n, i64 %bits, i64 %site, i64 %size, i64 %how) {{
+start:
+  %is_store = icmp eq i64 %how, {Access.STORE}
+  %is_atomic = icmp eq i64 %how, {Access.ATOMIC}
+  %writes = icmp ne i64 %how, {Access.LOAD}
+  %low = sub i64 %size, 1
+  %known = icmp ne ptr %entry, null
+{_get("mark64", "%ctx", Ctx.MARK)}  %mark = trunc i64 %mark64 to i8
+{_get("table", "%ctx", Ctx.ATOMIC_TABLE, "ptr")}\
+{_get("sectors", "%ctx", Ctx.SECTORS, "ptr")}{_get("pid", "%ctx", Ctx.PROGRAM)}  %pid.high = shl i64 %pid, 43
+  %stores = zext i1 %is_store to i64
+  %stores.high = shl i64 %stores, 42
+  %whose = or i64 %pid.high, %stores.high
+  br label %loop
+loop:
+  %rest = phi i64 [ %bits, %start ], [ %rest1, %next ]
+  %count = phi i64 [ 0, %start ], [ %count1, %next ]
+  %any = icmp ne i64 %rest, 0
+  br i1 %any, label %active, label %done
+active:
+  %k = call i64 @llvm.cttz.i64(i64 %rest, i1 true)
+  %rest.less = sub i64 %rest, 1
+  %rest1 = and i64 %rest, %rest.less
+  %ap = getelementptr i64, ptr %addrs, i64 %k
+  %addr = load i64, ptr %ap, align 8
+  %sector = lshr i64 %addr, 5
+  %tag = xor i64 %sector, %whose
+  %mixed = mul i64 %tag, -7046029254386353131
+  %bucket = lshr i64 %mixed, {64 - SECTOR_BITS}
+  %lately.p = getelementptr i64, ptr %sectors, i64 %bucket
+  %lately = load i64, ptr %lately.p
+  store i64 %tag, ptr %lately.p
+  %changed = icmp ne i64 %lately, %tag
+  %one = zext i1 %changed to i64
+  %count1 = add i64 %count, %one
+  br i1 %known, label %check, label %search
+search:
+  %found = call ptr @dk_find(ptr %ctx, i64 %addr)
+  br label %check
+check:
+  %en = phi ptr [ %entry, %active ], [ %found, %search ]
+{_get("base", "%en", Entry.BASE)}{_get("end", "%en", Entry.END)}  %last = add i64 %addr, %size
+  %ge = icmp uge i64 %addr, %base
+  %le = icmp ule i64 %last, %end
+  %nowrap = icmp ugt i64 %last, %addr
+  %in0 = and i1 %ge, %le
+  %in = and i1 %in0, %nowrap
+  br i1 %in, label %inside, label %outside
+outside:
+  call void @dk_record(ptr %ctx, i64 {Kind.OUT_OF_BOUNDS}, i64 %site, i64 %addr, i64 %base, i64 %size)
+  br label %next
+inside:
+  %rem = and i64 %addr, %low
+  %aligned = icmp eq i64 %rem, 0
+  br i1 %aligned, label %mark_read, label %misaligned
+misaligned:
+  call void @dk_record(ptr %ctx, i64 {Kind.MISALIGNED}, i64 %site, i64 %addr, i64 %base, i64 %size)
+  br label %next
+mark_read:
+  %rel = sub i64 %addr, %base
+  %cell = lshr i64 %rel, 5
+{_get("rmap", "%en", Entry.READ_MAP, "ptr")}{_get("wmap", "%en", Entry.WRITE_MAP, "ptr")}\
+  %only = select i1 %is_store, ptr %wmap, ptr %rmap
+  %cp = getelementptr i8, ptr %only, i64 %cell
+  store i8 %mark, ptr %cp
+  br i1 %is_atomic, label %atomic, label %next
+atomic:
+  %wp = getelementptr i8, ptr %wmap, i64 %cell
+  store i8 %mark, ptr %wp
+  %word = lshr i64 %addr, 2
+  %hashed = mul i64 %word, -7046029254386353131
+  %slot = lshr i64 %hashed, {64 - 14}
+  %tp = getelementptr i32, ptr %table, i64 %slot
+  %t = load i32, ptr %tp
+  %t1 = add i32 %t, 1
+  store i32 %t1, ptr %tp
+  br label %next
+next:
+  br label %loop
+done:
+  br i1 %is_atomic, label %return, label %tally
+tally:
+  %counter.index = select i1 %is_store, i64 {Ctx.STORE_BYTES}, i64 {Ctx.LOAD_BYTES}
+  %total.p = getelementptr i64, ptr %ctx, i64 %counter.index
+  %total = load i64, ptr %total.p
+  %assumed = mul i64 %n, %size
+  %bytes = mul i64 %count, 32
+  %delta = sub i64 %bytes, %assumed
+  %sum = add i64 %total, %delta
+  store i64 %sum, ptr %total.p
+  br label %return
+return:
+  ret void
+}}
+"""
+
+_PLACE = f"""
+define ptr @dk_place(ptr %ctx, ptr %entry, i64 %addr, i64 %size, i64 %site) {{
+start:
+  %unknown = icmp eq ptr %entry, null
+  br i1 %unknown, label %search, label %check
+search:
+  %found = call ptr @dk_find(ptr %ctx, i64 %addr)
+  br label %check
+check:
+  %en = phi ptr [ %entry, %start ], [ %found, %search ]
+{_get("base", "%en", Entry.BASE)}{_get("end", "%en", Entry.END)}{_get("data", "%en", Entry.DATA)}\
+  %last = add i64 %addr, %size
+  %ge = icmp uge i64 %addr, %base
+  %le = icmp ule i64 %last, %end
+  %nowrap = icmp ugt i64 %last, %addr
+  %in0 = and i1 %ge, %le
+  %in = and i1 %in0, %nowrap
+  br i1 %in, label %inside, label %nowhere
+inside:
+  %none = icmp eq i64 %data, 0
+  br i1 %none, label %empty, label %held
+held:
+  %rel = sub i64 %addr, %base
+  %real = add i64 %data, %rel
+  %p = inttoptr i64 %real to ptr
+  ret ptr %p
+empty:
+  %where = add i64 %site, 1
+  %note = getelementptr i64, ptr %ctx, i64 {Ctx.NO_DATA}
+  store i64 %where, ptr %note
+  br label %nowhere
+nowhere:
+{_get("zero", "%ctx", Ctx.ZERO, "ptr")}  store i64 0, ptr %zero
+  ret ptr %zero
+}}
+"""
+
+
+_HISTOGRAM = """
+define void @dk_histogram(ptr %map, i64 %n, ptr %counts, ptr %span) {
+start:
+  %some = icmp ne i64 %n, 0
+  br i1 %some, label %word, label %done
+word:
+  %k = phi i64 [ 0, %start ], [ %k8, %word_next ]
+  %p = getelementptr i8, ptr %map, i64 %k
+  %eight = load i64, ptr %p, align 1
+  %empty = icmp eq i64 %eight, 0
+  br i1 %empty, label %word_next, label %byte
+byte:
+  %j = phi i64 [ 0, %word ], [ %j1, %byte_next ]
+  %rest = phi i64 [ %eight, %word ], [ %rest1, %byte_next ]
+  %mark = and i64 %rest, 255
+  %rest1 = lshr i64 %rest, 8
+  %unmarked = icmp eq i64 %mark, 0
+  br i1 %unmarked, label %byte_next, label %count
+count:
+  %cp = getelementptr i64, ptr %counts, i64 %mark
+  %c = load i64, ptr %cp
+  %c1 = add i64 %c, 1
+  store i64 %c1, ptr %cp
+  %at = add i64 %k, %j
+  %first = load i64, ptr %span
+  %none = icmp slt i64 %first, 0
+  %first.new = select i1 %none, i64 %at, i64 %first
+  store i64 %first.new, ptr %span
+  %last.p = getelementptr i64, ptr %span, i64 1
+  store i64 %at, ptr %last.p
+  br label %byte_next
+byte_next:
+  %j1 = add i64 %j, 1
+  %more.bytes = icmp ult i64 %j1, 8
+  br i1 %more.bytes, label %byte, label %word_next
+word_next:
+  %k8 = add i64 %k, 8
+  %more = icmp ult i64 %k8, %n
+  br i1 %more, label %word, label %done
+done:
+  ret void
+}
+"""
+
+
+def touch_helpers() -> str:
+    """LLVM IR of all; they call ``dk_find`` and ``dk_record`` of the other helpers."""
+    return _TOUCH + _PLACE + _HISTOGRAM

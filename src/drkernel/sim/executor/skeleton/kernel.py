@@ -1,0 +1,87 @@
+"""Skeletons of kernels as native code, by the kernel's text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from drkernel.sim.executor.compiled import CompiledKernel, compile_ttir
+from drkernel.sim.executor.lower.function import Lowered, Lowering
+from drkernel.sim.executor.lower.jit import Code
+from drkernel.sim.executor.skeleton.slim import argument_name, slim
+from drkernel.sim.executor.skeleton.steering import ATOMICS, Steering, steering_of
+from drkernel.sim.executor.ttir.ir import TTIRError
+
+
+@dataclass(frozen=True)
+class SteeringRead:
+    """A load or atomic whose result decides where the kernel goes."""
+
+    operation: str
+    argument: str | None
+    """the pointer argument that it reads through; None for an address from memory"""
+    decides: str
+    """in words: "an address and a loop" """
+    loc: str
+    """``file:line``"""
+
+
+@dataclass(frozen=True)
+class Skeleton:
+    """A kernel as a data-free device runs it."""
+
+    kernel: CompiledKernel
+    lowered: Lowered
+    code: Code
+    stores: Lowered
+    """the same without looking at reads that do not steer"""
+    stores_code: Code
+    reads: tuple[SteeringRead, ...]
+    serial: bool
+    """programs steer one another through memory: all of them must run, in order"""
+    written: frozenset[str | None]
+    """arguments that some store or atomic goes through; None for an address from memory"""
+
+
+@lru_cache(maxsize=256)
+def skeleton_of(ttir: str, name: str | None = None) -> Skeleton:
+    """The skeleton of a kernel's text.
+
+    Raises:
+        TTIRError: malformed text.
+        UnsupportedOp: what cannot be simulated.
+    """
+    kernel = compile_ttir(ttir, name=name)
+    steering = steering_of(kernel.function)
+    lowered, stores = (_lower(kernel, steering, loads) for loads in (True, False))
+    reads = tuple(
+        SteeringRead(op.name, argument_name(op), steering.kinds(op).words(), op.loc)
+        for op in steering.reads.values()
+    )  # fmt: skip
+    serial = bool(steering.writes) or any(read.operation in ATOMICS for read in reads)
+    return Skeleton(
+        kernel, lowered, _code(lowered), stores, _code(stores), reads, serial, _written(kernel)
+    )  # fmt: skip
+
+
+def _lower(kernel: CompiledKernel, steering: Steering, loads: bool) -> Lowered:
+    function = slim(kernel.function, steering, loads=loads)
+    try:
+        lowered = Lowering(function, checked=False, allow_store_fusion=False).run()
+    except (LookupError, ValueError, TypeError, AttributeError, AssertionError, OverflowError) as error:
+        if isinstance(error, TTIRError):
+            raise
+        raise TTIRError(f"the skeleton of kernel {kernel.name} cannot be lowered: {error!r}") from error
+    atomics = any(block.atomics for block in lowered.blocks)
+    return replace(lowered, has_atomics=atomics or bool(steering.writes))
+
+
+def _code(lowered: Lowered) -> Code:
+    return Code(lowered.text, lowered.symbol)
+
+
+def _written(kernel: CompiledKernel) -> frozenset[str | None]:
+    from drkernel.sim.executor.lower.plan import walk
+
+    ops = walk(kernel.function.body)
+    return frozenset(argument_name(op) for op in ops if op.name == "tt.store" or op.name in ATOMICS)

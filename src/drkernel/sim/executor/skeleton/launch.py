@@ -1,0 +1,175 @@
+"""Running a kernel's skeleton: the whole grid, or groups of its programs."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from drkernel.sim.executor.allocations import MemoryMap
+from drkernel.sim.executor.launch import Launch, Limits
+from drkernel.sim.executor.lower.function import Site
+from drkernel.sim.executor.lower.jit import helper_address
+from drkernel.sim.executor.lower.runtime import Ctx, Entry
+from drkernel.sim.executor.results import Checks, SimFinding
+from drkernel.sim.executor.skeleton.kernel import Skeleton
+
+MAX_GROUPS = 255
+"""groups of one launch: their numbers are bytes in the sector maps"""
+SECTOR_BYTES = 32
+
+
+@cache
+def _histogram() -> Any:
+    prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+    return prototype(helper_address("dk_histogram"))
+
+
+@dataclass(frozen=True)
+class Group:
+    """What some programs did together."""
+
+    programs: int
+    load_bytes: float
+    """asked for, in whole sectors"""
+    run_bytes: float
+    """the same if all of it were runs of memory, which the text of the kernel says"""
+    store_bytes: float
+    flops: dict[str, float]
+    atomics: float
+    blocks: int
+    """basic blocks executed"""
+
+    @property
+    def work(self) -> float:
+        """What running it takes here, in the time of looking at a sector; the same on every machine."""
+        return (self.load_bytes + self.store_bytes) / SECTOR_BYTES + 8.0 * self.blocks + 64.0 * self.programs
+
+
+@dataclass(frozen=True)
+class Touched:
+    """How many sectors of one allocation the groups touched, in one direction."""
+
+    last: tuple[int, ...]
+    """by group: sectors that it touched and no later group did"""
+    span: int
+    """sectors from the first touched to the last"""
+
+    @property
+    def total(self) -> int:
+        """Sectors that any group touched."""
+        return sum(self.last)
+
+
+class SkeletonLaunch(Launch):
+    """One launch of a skeleton. Memory is not touched, but for what steers and has contents.
+
+    Either :meth:`run` the whole grid, or call :meth:`run_group` as often as need be and read what they touched.
+    """
+
+    def __init__(
+        self, skeleton: Skeleton, grid: tuple[int, int, int], args: Sequence[int | float], memory: MemoryMap,
+        limits: Limits, *, loads: bool = True,
+    ):  # fmt: skip
+        lowered, code = (skeleton.lowered, skeleton.code) if loads else (skeleton.stores, skeleton.stores_code)
+        kernel = skeleton.kernel
+        super().__init__(kernel.name, kernel.params, lowered, code, grid, args, memory, Checks(), limits)
+        self._made: list = []
+        self._groups: list[Group] = []
+
+    def _entries(self) -> None:
+        super()._entries()
+        for row, allocation in zip(self.entries, self.allocations, strict=False):
+            row[Entry.DATA] = allocation.contents
+
+    def _worker(self):  # type: ignore[no-untyped-def]
+        worker = super()._worker()
+        worker.ctx[Ctx.MARK] = 1
+        self._made.append(worker)
+        return worker
+
+    def without_data(self) -> Site | None:
+        """A place that steers and found memory without contents; None when there was none."""
+        places = [int(worker.ctx[Ctx.NO_DATA]) for worker in self._made]
+        return next((self.lowered.sites[place - 1] for place in places if place), None)
+
+    # ---- groups of programs
+
+    def run_group(self, programs: Iterable[int]) -> Group:
+        """Run some programs as the next group.
+
+        Raises:
+            StepLimit: one of them looped beyond its budget.
+        """
+        if not self._made:
+            self._prepare()
+            self._worker()
+        if len(self._groups) >= MAX_GROUPS:
+            raise ValueError(f"more than {MAX_GROUPS} groups")
+        worker = self._made[0]
+        ctx, listed = worker.ctx, list(programs)
+        ctx[Ctx.MARK] = len(self._groups) + 1
+        before = ctx[[Ctx.LOAD_BYTES, Ctx.STORE_BYTES]].tolist(), worker.blocks.copy()
+        started = time.perf_counter()
+        address, call = ctx.ctypes.data, self.code.now().call
+        for program in listed:
+            call(address, program, program + 1)
+            if ctx[Ctx.STATUS]:
+                break
+        self.code.spend(time.perf_counter() - started)
+        self._raise_if_stopped(int(ctx[Ctx.STATUS]))
+        self._groups.append(self._tally(len(listed), worker, *before))
+        return self._groups[-1]
+
+    def _tally(self, programs: int, worker, corrections: list[int], blocks: np.ndarray) -> Group:  # type: ignore[no-untyped-def]
+        stores, atomics, runs = float(worker.ctx[Ctx.STORE_BYTES] - corrections[1]), 0.0, 0.0
+        flops: Counter[str] = Counter()
+        executed = (worker.blocks - blocks).tolist()
+        for cost, times in zip(self.lowered.blocks, executed, strict=False):
+            runs += cost.load_bytes * times
+            stores += cost.store_bytes * times
+            atomics += cost.atomics * times
+            for unit, amount in cost.flops.items():
+                flops[unit] += amount * times
+        loads = runs + float(worker.ctx[Ctx.LOAD_BYTES] - corrections[0])
+        counts = {unit: float(number) for unit, number in flops.items()}
+        return Group(programs, loads, runs, stores, counts, atomics, sum(executed))
+
+    def expect(self, seconds: float) -> None:
+        """So much work lies ahead: it may be worth better code."""
+        self.code.for_work(seconds)
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """What ran so far."""
+        return tuple(self._groups)
+
+    def touched(self) -> list[tuple[int, Touched, Touched]]:
+        """(allocation, read, written) of everything that the groups touched."""
+        found = []
+        for allocation, (read, write) in zip(self.allocations, self.maps, strict=True):
+            pair = self._of_map(read), self._of_map(write)
+            if pair[0].total or pair[1].total:
+                found.append((allocation.base, *pair))
+        return found
+
+    def _of_map(self, sectors: np.ndarray) -> Touched:
+        """Marks by group; the map has eight cells more than sectors, so that whole words can be read."""
+        counts, span = np.zeros(256, np.int64), np.full(2, -1, np.int64)
+        _histogram()(sectors.ctypes.data, len(sectors) & ~7, counts.ctypes.data, span.ctypes.data)
+        first, last = span.tolist()
+        return Touched(tuple(counts[1 : len(self._groups) + 1].tolist()), last - first + 1 if first >= 0 else 0)
+
+    def contention(self) -> int:
+        """Updates of the most contended address so far."""
+        return int(self.atomics.max())
+
+    def findings(self) -> tuple[SimFinding, ...]:
+        """What the groups did that is an error on a GPU."""
+        return self._read_findings(self._made)

@@ -1,0 +1,261 @@
+"""The counts of one launch without its data: of the whole grid where that is quick, else from a sample of programs.
+
+First a *survey* runs every program without looking at its reads: stores, operations, trips of loops and atomics are
+then exact, whatever the programs do. Reads are looked at in all programs, or in a sample of them that grows until the
+modelled time is known well enough. All decisions are by counts, so that every machine comes to the same answer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pydantic import Field
+
+from drkernel.config import Config
+from drkernel.sim.executor.allocations import MemoryMap
+from drkernel.sim.executor.launch import Limits
+from drkernel.sim.executor.results import LaunchStats, SimFinding
+from drkernel.sim.executor.skeleton.extrapolate import Estimate, distinct_of, total_of
+from drkernel.sim.executor.skeleton.kernel import Skeleton
+from drkernel.sim.executor.skeleton.launch import SECTOR_BYTES, Group, SkeletonLaunch, Touched
+from drkernel.sim.executor.skeleton.sample import Grid, Spread, corners
+
+_GROUPS = 8
+"""groups that a sample consists of, each a fair one by itself"""
+_LARGEST_GROUP = 512
+"""programs of a group of the first sample: more say little more"""
+
+
+class SampleSettings(Config):
+    """How much of a launch runs. Work is counted in 32-byte sectors looked at: some 3 ns each."""
+
+    full_sectors: float = Field(6e7, gt=0, description="work up to which all programs of a launch run")
+    sample_sectors: float = Field(1.5e7, gt=0, description="work of the first sample of a larger launch")
+    max_error: float = Field(0.05, gt=0, description="estimated error of a modelled time above which more programs run")
+    seed: int = Field(0, description="of the choice of programs")
+
+
+@dataclass(frozen=True)
+class StorageUse:
+    """What a launch does with one storage, in bytes of whole sectors."""
+
+    base: int
+    read: Estimate
+    written: Estimate
+    nbytes: int
+    """size of the storage"""
+
+    @property
+    def coverage(self) -> float:
+        """Share of the storage that is written for sure: by counting where all programs ran, else the low estimate."""
+        return min(1.0, self.written.low / self.nbytes) if self.nbytes else 1.0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The counts of a launch, and how sure they are."""
+
+    stats: LaunchStats
+    sampled: int
+    """programs whose reads were looked at"""
+    writes_exact: bool
+    """stores, operations and atomics were counted over all programs"""
+    error: float
+    """estimated relative error of the modelled time; 0 where all was counted"""
+    uses: tuple[StorageUse, ...]
+    findings: tuple[SimFinding, ...]
+    without_data: str | None
+    """where the launch is steered by memory without contents, beyond what the kernel's arguments tell"""
+
+    @property
+    def exact(self) -> bool:
+        """Whether all programs ran."""
+        return self.sampled >= self.stats.programs
+
+
+Clock = Callable[[LaunchStats], float]
+"""modelled seconds of a launch with these counts"""
+
+
+def measure(
+    skeleton: Skeleton,
+    grid: Grid,
+    args: Sequence[int | float],
+    memory: MemoryMap,
+    limits: Limits,
+    settings: SampleSettings,
+    clock: Clock,
+) -> Measured:
+    """Count one launch.
+
+    Raises:
+        StepLimit: a program looped beyond its budget, or what had to run took longer than the limit.
+    """
+    return _Measuring(skeleton, grid, args, memory, limits, settings, clock).run()
+
+
+class _Measuring:
+    def __init__(
+        self, skeleton: Skeleton, grid: Grid, args: Sequence[int | float], memory: MemoryMap, limits: Limits,
+        settings: SampleSettings, clock: Clock,
+    ):  # fmt: skip
+        self.skeleton, self.grid, self.args, self.memory = skeleton, grid, args, memory
+        self.limits, self.settings, self.clock = limits, settings, clock
+        self.programs = grid[0] * grid[1] * grid[2]
+        self.corners = corners(grid)
+        self.survey: LaunchStats | None = None
+        self.surveyed: tuple[SimFinding, ...] = ()
+
+    def _launch(self, *, loads: bool = True) -> SkeletonLaunch:
+        return SkeletonLaunch(self.skeleton, self.grid, self.args, self.memory, self.limits, loads=loads)
+
+    def run(self) -> Measured:
+        if self.skeleton.serial or self.programs <= 2 * len(self.corners):
+            return self._everything()
+        launch = self._launch()
+        spread = Spread(self.grid, self.corners, self.settings.seed)
+        launch.run_group(self.corners)
+        pilot = [launch.run_group(spread.group(_pilot_size(self.programs))) for _ in range(_GROUPS)]
+        work = sum(group.work for group in pilot) / max(1, sum(group.programs for group in pilot)) * self.programs
+        if work <= self.settings.full_sectors or not spread.left:
+            return self._everything()
+        self._survey()
+        return self._sample(launch, spread, work / self.programs)
+
+    def _everything(self) -> Measured:
+        launch = self._launch()
+        result = launch.run()
+        uses = tuple(
+            StorageUse(base, Estimate.exact(read), Estimate.exact(written), self._size(base))
+            for base, read, written in result.stats.footprint
+        )
+        return Measured(result.stats, self.programs, True, 0.0, uses, result.findings, _words(launch))
+
+    def _size(self, base: int) -> int:
+        allocation = self.memory.find(base)
+        return allocation.nbytes if allocation is not None else 0
+
+    # ---- all but reads
+
+    def _survey(self) -> None:
+        """Run every program without its reads, where that is quick."""
+        launch = self._launch(loads=False)
+        spread = Spread(self.grid, self.corners, self.settings.seed + 1)
+        pilot = [launch.run_group(spread.group(_pilot_size(self.programs))) for _ in range(_GROUPS)]
+        stores = sum(group.store_bytes / SECTOR_BYTES + 8.0 * group.blocks + 16.0 * group.programs for group in pilot)
+        if stores / sum(group.programs for group in pilot) * self.programs > self.settings.full_sectors:
+            return
+        result = self._launch(loads=False).run()
+        self.survey, self.surveyed = result.stats, result.findings
+
+    # ---- a sample of programs
+
+    def _sample(self, launch: SkeletonLaunch, spread: Spread, work: float) -> Measured:
+        wanted = self.settings.sample_sectors
+        size = max(_pilot_size(self.programs), min(_LARGEST_GROUP, math.ceil(wanted / work / _GROUPS)))
+        while True:
+            if 2 * size * _GROUPS > spread.left or len(launch.groups) + _GROUPS > 200:
+                return self._everything()
+            launch.expect(size * _GROUPS * work * 3e-9)
+            for _ in range(_GROUPS):
+                launch.run_group(spread.group(size))
+            found = self._estimate(launch)
+            if found.error <= self.settings.max_error:
+                return found
+            size *= 2
+
+    def _estimate(self, launch: SkeletonLaunch) -> Measured:
+        """The whole grid by what ran: point, low and high counts, and what they make of the modelled time."""
+        border, *rest = launch.groups
+        totals = _Totals(border, rest, self.programs - border.programs)
+        uses = self._uses(launch, [group.programs for group in rest], totals)
+        stats = self._stats(totals, uses, lambda e: e.value, launch.contention())
+        times = [
+            self.clock(self._stats(totals, uses, pick, launch.contention()))
+            for pick in (lambda e: e.value, lambda e: e.low, lambda e: e.high)
+        ]
+        error = max(abs(times[1] - times[0]), abs(times[2] - times[0])) / times[0] if times[0] else 0.0
+        ran = sum(group.programs for group in launch.groups)
+        findings = launch.findings() or self.surveyed
+        return Measured(stats, ran, self.survey is not None, error, uses, findings, _words(launch))
+
+    def _uses(self, launch: SkeletonLaunch, sizes: list[int], totals: _Totals) -> tuple[StorageUse, ...]:
+        exact = {place: nbytes for place, _, nbytes in self.survey.footprint} if self.survey else {}
+        uses = []
+        for base, read, written in launch.touched():
+            nbytes = self._size(base)
+            reads = self._distinct(read, sizes, nbytes, totals.loads.high)
+            writes = self._distinct(written, sizes, nbytes, totals.stores.high)
+            uses.append(StorageUse(base, reads, Estimate.exact(exact[base]) if base in exact else writes, nbytes))
+        known = {use.base for use in uses}
+        for base, counted in exact.items():
+            if base not in known and counted:
+                uses.append(StorageUse(base, Estimate.exact(0.0), Estimate.exact(counted), self._size(base)))
+        return tuple(sorted(uses, key=lambda use: use.base))
+
+    def _distinct(self, touched: Touched, sizes: list[int], nbytes: int, asked: float) -> Estimate:
+        """Bytes of one storage; the first group is the corners', which is no fair sample."""
+        span = float(touched.span)
+        found = distinct_of(touched.last[1:], sizes, self.programs, min(span, asked / SECTOR_BYTES))
+        total = float(touched.total)
+        parts = (found.value, found.low, found.high)
+        value, low, high = (min(float(nbytes), max(total, n) * SECTOR_BYTES) for n in parts)
+        return Estimate(value, low, high)
+
+    def _stats(
+        self, totals: _Totals, uses: tuple[StorageUse, ...], pick: Callable[[Estimate], float], contention: int
+    ) -> LaunchStats:
+        footprint = tuple((use.base, pick(use.read), pick(use.written)) for use in uses)
+        if self.survey is not None:  # reads are a share of what all programs would read in runs, which is known
+            loads = self.survey.load_sectors * pick(totals.load_share)
+            return dataclasses.replace(self.survey, load_sectors=loads, footprint=footprint)
+        scale = self.programs / totals.ran
+        return LaunchStats(
+            programs=self.programs,
+            load_sectors=pick(totals.loads) / SECTOR_BYTES,
+            store_sectors=pick(totals.stores) / SECTOR_BYTES,
+            flops={unit: pick(count) for unit, count in totals.flops.items()},
+            atomics=int(pick(totals.atomics)),
+            max_same_address_atomics=math.ceil(contention * scale),
+            footprint=footprint,
+        )
+
+
+class _Totals:
+    """Sums over the whole grid: what the corners did, plus what the rest did by its sample."""
+
+    def __init__(self, border: Group, groups: list[Group], left: int):
+        sizes = [group.programs for group in groups]
+        self.ran = border.programs + sum(sizes)
+
+        def of(amount: Callable[[Group], float]) -> Estimate:
+            rest, known = total_of([amount(group) for group in groups], sizes, left), amount(border)
+            return Estimate(rest.value + known, rest.low + known, rest.high + known)
+
+        self.loads = of(lambda group: group.load_bytes)
+        self.stores = of(lambda group: group.store_bytes)
+        self.atomics = of(lambda group: group.atomics)
+        units = sorted({unit for group in (border, *groups) for unit in group.flops})
+        self.flops = {unit: of(lambda group, unit=unit: group.flops.get(unit, 0.0)) for unit in units}  # type: ignore[misc]
+        shares = [group.load_bytes / group.run_bytes for group in groups if group.run_bytes]
+        runs = sum(group.run_bytes for group in groups)
+        middle = sum(group.load_bytes for group in groups) / runs if runs else 1.0
+        deviation = math.sqrt(sum((s - middle) ** 2 for s in shares) / max(1, len(shares) - 1)) if shares else 0.0
+        off = 2.0 * deviation / math.sqrt(max(1, len(shares)))
+        self.load_share = Estimate(middle, max(0.0, middle - off), middle + off)
+        """sectors asked for, over those that runs of memory would ask for"""
+
+
+def _pilot_size(programs: int) -> int:
+    return min(8, max(1, programs // 64))
+
+
+def _words(launch: SkeletonLaunch) -> str | None:
+    site = launch.without_data()
+    if site is None:
+        return None
+    place = site.loc.rpartition("/")[2]
+    return f"{site.op} at {place}" if place else site.op
