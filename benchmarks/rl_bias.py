@@ -127,16 +127,25 @@ def rejection_table() -> str:
 
 
 def prs_table() -> str:
-    """PRS alone: the gradient it follows against the true one, one turn, four actions."""
+    """PRS alone, turn by turn: the gradient it follows against the true one; only second turns can be rejected."""
+    names = {"mask": "its place in the loss (released code)", "erase": "its reward and its place in the group as well"}
     rows = []
-    for n in (2, 3):
-        pairs = []
-        for seed in SEEDS:
-            tree = Tree(seed, actions=4, turns=1)
-            keep = keep_probability(torch.tensor([0.1, 0.32, 0.38, 0.9]))
-            pairs.append(gap_and_angle(prs_gradient(tree, keep, n), tree.true_gradient()))
-        rows.append([str(n), cell([p[0] for p in pairs]), f"{min(p[1] for p in pairs):.4f}"])
-    return table(["N", "relative bias", "worst cosine"], rows)
+    for rejected, what in names.items():
+        for n in (2, 3):
+            pairs = []
+            for seed in SEEDS:
+                tree = Tree(seed, turns=2, end=0.2)
+                lazy = keep_probability(torch.linspace(0.25, 0.45, len(tree.outcomes)))
+                got = prs_gradient(tree, torch.stack([torch.ones_like(lazy), lazy], dim=1), n, rejected)
+                pairs.append([gap_and_angle(got[turn], tree.turn_gradients()[turn]) for turn in range(2)])
+            cells = [
+                text
+                for t in range(2)
+                for text in (cell([p[t][0] for p in pairs]), f"{min(p[t][1] for p in pairs):.4f}")
+            ]
+            rows.append([what, str(n), *cells])
+    turns = [f"{name} of turn {turn}" for turn in (1, 2) for name in ("relative bias", "worst cosine")]
+    return table(["what a rejected turn loses", "N", *turns], rows)
 
 
 PAGE = """# Bias of the estimators, enumerated
@@ -164,10 +173,11 @@ which works against the shrinkage; where they are dropped it is 0.
 
 ## Rejection
 
-PRS with TRLOO, one turn, four actions of coverage 0.1, 0.32, 0.38 and 0.9. What it follows is known exactly
-(tests/rl/test_enumeration_rejection.py): the gradient of E[q (G − b)], with q the chance to stay and b the mean
-baseline. It is the true gradient of a *shaped* reward: a lazy but correct answer teaches nothing, neither for nor
-against.
+PRS with TRLOO, two turns of two actions; only second turns can be rejected, with coverages from 0.25 to 0.45. In the
+released code a rejected turn leaves the mask of the loss and nothing else. Then the first turn's gradient is exact, and
+the second's is known exactly too (tests/rl/test_enumeration_rejection.py): that of E[q (G − b)], with q the chance to
+stay and b the mean baseline, the gradient of a *shaped* reward in which a lazy but correct answer teaches nothing,
+neither for nor against. Where the reward is erased as well, the first turn is credited with something else: biased.
 
 {prs}
 

@@ -80,6 +80,13 @@ class Profile(Config):
         custom = sum(row.seconds for row in self.rows if row.owner == "custom")
         return custom / self.total_seconds if self.total_seconds > 0 else 0.0
 
+    @property
+    def launch_coverage(self) -> float:
+        """Share of kernel launches that are the candidate's own; copies between host and device are no kernels."""
+        custom = sum(row.calls for row in self.rows if row.owner == "custom")
+        library = sum(row.calls for row in self.rows if row.owner == "library")
+        return custom / (custom + library) if custom else 0.0
+
 
 class Finding(Config):
     """One named piece of evidence. ``cheat`` condemns the candidate; ``bug`` and ``note`` only inform."""

@@ -25,10 +25,15 @@ def test_terms_of_a_correct_answer():
 
 
 @pytest.mark.parametrize(
-    ("ratio", "counted"), [(0.5, 0.0), (0.999, 0.0), (1.0, 1.0), (2.5, 2.5), (3.0, 3.0), (900.0, 3.0)]
+    ("ratio", "counted"), [(0.5, 0.5), (0.999, 0.999), (1.0, 1.0), (2.5, 2.5), (3.0, 3.0), (900.0, 3.0)]
 )
 def test_default_clip(ratio, counted):
     assert clip_speedup(ratio, RewardConfig()) == counted
+
+
+def test_a_lower_bound_can_be_asked_for():
+    bounded = RewardConfig(speedup_min=1.0)
+    assert clip_speedup(0.999, bounded) == 0.0 and clip_speedup(1.0, bounded) == 1.0
 
 
 def test_full_recipe_counts_slow_answers_in_proportion():
@@ -37,7 +42,7 @@ def test_full_recipe_counts_slow_answers_in_proportion():
 
 
 def test_lower_end_of_the_interval():
-    config = RewardConfig(speedup_from="low")
+    config = RewardConfig(speedup_from="low", speedup_min=1.0)
     assert reward(verdict(speedup=1.5, low=0.9), config).speedup == 0.0
     assert reward(verdict(speedup=1.5, low=1.2), config).speedup == pytest.approx(0.6)
 

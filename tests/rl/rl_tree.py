@@ -169,18 +169,28 @@ def shrinkage(tree, n, alone):
     return torch.tensor(factors, dtype=torch.float64)
 
 
-def prs_gradient(tree, keep, n):
-    """E of TRLOO's gradient over all groups of n and all draws of PRS; ``keep`` [outcomes] is the probability to stay.
-    One turn."""
+def prs_gradient(tree, keep, n, rejected="mask"):
+    """E of TRLOO's gradient by turn, [turns, P], over all groups of n and all draws of PRS.
+
+    ``keep`` [outcomes, turns] is the probability of each turn to stay. ``rejected`` "mask" takes a rejected turn out of
+    the loss alone; "erase" also takes its reward out of returns and the turn out of its group.
+    """
     members, weights = tree.groups(n)
-    group = torch.arange(members.shape[0]).repeat_interleave(n)
-    returns, scores = tree.returns()[members, 0], tree.scores()[members, 0]
-    total = torch.zeros(tree.parameters, dtype=torch.float64)
-    for pattern in itertools.product((True, False), repeat=n):
-        kept = torch.tensor(pattern)
-        chance = torch.where(kept, keep[members], 1 - keep[members]).prod(1) * weights
-        got = adv.trloo(returns.reshape(-1), group, kept.repeat(members.shape[0])).reshape(-1, n)
-        total += torch.einsum("g,gn,gnp->p", chance, got, scores) / n
+    groups, turns = members.shape[0], tree.turns
+    trajectory = torch.arange(groups * n).repeat_interleave(turns)
+    turn = torch.arange(turns).repeat(groups * n)
+    group = torch.arange(groups).repeat_interleave(n * turns) * turns + turn
+    played, rewards = tree.mask()[members], tree.rewards()[members]
+    total = torch.zeros(turns, tree.parameters, dtype=torch.float64)
+    for pattern in itertools.product((True, False), repeat=n * turns):
+        kept = torch.tensor(pattern).reshape(n, turns)
+        chance = torch.where(kept, keep[members], 1 - keep[members]).prod(-1).prod(-1) * weights
+        if not bool(chance.any()):
+            continue
+        valid = (played & kept if rejected == "erase" else played).reshape(-1)
+        returns = adv.flat_turn_returns(rewards.reshape(-1), trajectory, turn, valid)
+        advantages = adv.trloo(returns, group, valid).reshape(groups, n, turns) * kept
+        total += expected_by_turn(tree, members, chance, advantages.reshape(-1))
     return total
 
 

@@ -237,3 +237,22 @@ def test_errors_name_the_cause():
 def test_broadcast_to_tokens_is_zero_where_masked():
     got = adv.broadcast_to_tokens(torch.tensor([2.0, -1.0]), torch.tensor([[1, 0], [1, 1]]))
     assert got.tolist() == [[2.0, 0.0], [-1.0, -1.0]]
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.bool])
+def test_integer_rewards_have_fractional_advantages(dtype):
+    rewards = torch.tensor([0, 1, 1, 0, 1]).to(dtype)
+    group, valid = torch.zeros(5, dtype=torch.int64), torch.ones(5, dtype=torch.bool)
+    for estimator in (adv.trloo, adv.grpo):
+        got = estimator(rewards, group, valid)
+        assert got.dtype == torch.float32 and torch.equal(got, estimator(rewards.float(), group, valid))
+        assert got.abs().min() > 0
+    turns = torch.arange(5)
+    assert torch.equal(
+        adv.flat_turn_returns(rewards, group, turns, valid, 0.4),
+        adv.flat_turn_returns(rewards.float(), group, turns, valid, 0.4),
+    )
+    for baseline in ("none", "mean", "leave_one_out"):
+        assert torch.equal(
+            adv.reinforce(rewards, valid, baseline=baseline), adv.reinforce(rewards.float(), valid, baseline=baseline)
+        )

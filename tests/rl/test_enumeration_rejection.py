@@ -17,17 +17,40 @@ def gap(got, exact):
 
 @pytest.mark.parametrize("n", [2, 3])
 def test_prs_ascends_the_return_above_the_baseline_times_the_chance_to_stay(n):
+    """In the mask alone the baseline is the plain mean; erased, it is the mean of what the others kept."""
     tree = Tree(5, actions=4, turns=1)
-    coverage = torch.tensor([0.1, 0.32, 0.38, 0.9])
-    keep = keep_probability(coverage)
-    got = prs_gradient(tree, keep, n)
+    keep = keep_probability(torch.tensor([0.1, 0.32, 0.38, 0.9]))
     p, returns, scores = tree.probabilities(), tree.returns()[:, 0], tree.scores()[:, 0]
-    assert gap(got, tree.true_gradient()) > 1e-2, "PRS is biased"
-    # The baseline's mean: the others' kept returns averaged, 0 when none is kept.
     alive = float((p * keep).sum())
-    mean = float((p * keep * returns).sum()) / alive * (1 - (1 - alive) ** (n - 1))
-    assert gap(got, torch.einsum("k,kp->p", p * keep * (returns - mean), scores)) < 1e-10
-    assert gap(prs_gradient(tree, torch.ones(4, dtype=torch.float64), n), tree.true_gradient()) < 1e-10
+    means = {
+        "mask": float((p * returns).sum()),
+        "erase": float((p * keep * returns).sum()) / alive * (1 - (1 - alive) ** (n - 1)),  # 0 when none is kept
+    }
+    for form, mean in means.items():
+        got = prs_gradient(tree, keep[:, None], n, form)[0]
+        assert gap(got, tree.true_gradient()) > 1e-2, "PRS is biased in both forms"
+        assert gap(got, torch.einsum("k,kp->p", p * keep * (returns - mean), scores)) < 1e-10
+        everything = torch.ones(4, 1, dtype=torch.float64)
+        assert gap(prs_gradient(tree, everything, n, form)[0], tree.true_gradient()) < 1e-10
+
+
+def test_a_turn_that_is_never_rejected_keeps_its_gradient_only_where_rejection_is_in_the_mask_alone():
+    """Second turns are rejected by their coverage. In the mask the first turn's gradient is exact, because its returns
+    and its baseline are untouched; erased rewards change what the first turn is credited with."""
+    tree = Tree(3, actions=2, turns=2, end=0.2)
+    lazy = keep_probability(torch.linspace(0.25, 0.45, len(tree.outcomes)))
+    keep = torch.stack([torch.ones_like(lazy), lazy], dim=1)
+    true = tree.turn_gradients()
+    masked, erased = (prs_gradient(tree, keep, 2, form) for form in ("mask", "erase"))
+    assert gap(masked[0], true[0]) < 1e-10
+    assert gap(erased[0], true[0]) > 1e-2
+    # The rejected turn itself is biased either way. Its baseline: the others at that turn, all of them or the kept.
+    assert gap(masked[1], true[1]) > 1e-2 and gap(erased[1], true[1]) > 1e-2
+    p, there = tree.probabilities(), tree.mask()[:, 1].double()
+    returns, scores = tree.returns()[:, 1], tree.scores()[:, 1]
+    mean = float((p * there * returns).sum())  # of one other: its return where it reached the turn, else 0
+    expected = torch.einsum("k,kp->p", p * there * lazy * (returns - mean), scores)
+    assert gap(masked[1], expected) < 1e-10
 
 
 NOTHING = MismatchSettings(mask=None, veto=None)

@@ -22,31 +22,100 @@ def batch(seed, rows=9, tokens=7, groups=3, whole=False):
     return returns, weights, torch.randint(groups, (rows,), generator=g), torch.arange(tokens) < length[:, None]
 
 
-def loop_baseline(returns, weights, group, mask, leave_one_out, epsilon):
-    """The definition token by token, with the carry of the last defined baseline."""
+def loop_baseline(returns, weights, group, mask, leave_one_out, epsilon, tail):
+    """The definition token by token, in a row's own order so that what it had last can be carried on."""
     out = torch.zeros_like(returns)
-    for i in range(returns.shape[0]):
+    rows = range(returns.shape[0])
+    for i in rows:
         last = 0.0
+        alone = sum(bool(mask[k].any()) for k in rows if group[k] == group[i]) <= 1
         for j in range(returns.shape[1]):
-            members = [
-                k
-                for k in range(returns.shape[0])
-                if group[k] == group[i] and mask[k, j] and not (leave_one_out and k == i)
-            ]
-            total = sum(float(weights[k, j]) + epsilon for k in members)
-            if members:
-                last = sum(float(returns[k, j]) * (float(weights[k, j]) + epsilon) for k in members) / total
+            there = [k for k in rows if group[k] == group[i] and mask[k, j]]
+            others = [k for k in there if k != i]
+            members = others if leave_one_out else there
+            value = sum(float(returns[k, j] * weights[k, j]) for k in members)
+            value /= sum(float(weights[k, j]) for k in members) + epsilon
+            if others or (tail == "own" and not alone):
+                last = value
+            elif tail != "carry" or alone:
+                last = 0.0
             out[i, j] = last if mask[i, j] else 0.0
     return out
 
 
+@pytest.mark.parametrize(
+    ("leave_one_out", "tail"), [(True, "carry"), (True, "zero"), (False, "carry"), (False, "zero"), (False, "own")]
+)
+@given(st.integers(0, 2**16))
+@settings(max_examples=25, deadline=None)
+def test_the_baseline_is_the_weighted_mean_of_its_definition(leave_one_out, tail, seed):
+    parts = batch(seed)
+    got = otb.optimal_token_baseline(*parts, leave_one_out=leave_one_out, tail=tail)
+    assert torch.allclose(got, loop_baseline(*parts, leave_one_out, 1e-8, tail), atol=1e-10)
+
+
+def test_the_tail_is_carried_for_others_only_and_zero_in_the_published_form():
+    parts = batch(1)
+    for leave_one_out, tail in ((True, "carry"), (False, "zero")):
+        default = otb.optimal_token_baseline(*parts, leave_one_out=leave_one_out)
+        assert torch.equal(default, otb.optimal_token_baseline(*parts, leave_one_out=leave_one_out, tail=tail))
+    with pytest.raises(ValueError, match="own without leave_one_out"):
+        otb.optimal_token_baseline(*parts, tail="own")
+
+
+def ragged_turns(seed, tasks=2, samples=3, turns=3, tokens=4):
+    """Rows of trajectories that end at different turns, in shuffled order, some turns without tokens."""
+    g = torch.Generator().manual_seed(seed)
+    rows = [
+        (n // samples, n, t)
+        for n in range(tasks * samples)
+        for t in range(int(torch.randint(1, turns + 1, (1,), generator=g)))
+    ]
+    rows = [rows[i] for i in torch.randperm(len(rows), generator=g).tolist()]
+    task, trajectory, turn = (torch.tensor(part) for part in zip(*rows, strict=True))
+    length = torch.randint(0, tokens + 1, (len(rows),), generator=g)
+    mask = torch.arange(tokens) < length[:, None]
+    logprobs = -torch.rand(len(rows), tokens, generator=g, dtype=torch.float64)
+    square = torch.rand(len(rows), tokens, generator=g, dtype=torch.float64)
+    returns = torch.randn(len(rows), generator=g, dtype=torch.float64)
+    return returns, logprobs, square, mask, task, trajectory, turn
+
+
+def joined(parts):
+    """The definition of the tool-integrated form: lists of (return, cumulated energy, row, column) a trajectory."""
+    returns, logprobs, square, mask, _, trajectory, turn = parts
+    energy = 1 - 2 * logprobs.exp() + square
+    lists = {}
+    for row in sorted(range(len(turn)), key=lambda r: (int(trajectory[r]), int(turn[r]))):
+        tokens = lists.setdefault(int(trajectory[row]), [])
+        for column in range(mask.shape[1]):
+            if mask[row, column]:
+                before = tokens[-1][1] if tokens else 0.0
+                tokens.append((float(returns[row]), before + max(0.0, float(energy[row, column])), row, column))
+    return lists
+
+
 @pytest.mark.parametrize("leave_one_out", [True, False])
 @given(st.integers(0, 2**16))
-@settings(max_examples=30, deadline=None)
-def test_the_baseline_is_the_weighted_mean_of_its_definition(leave_one_out, seed):
-    parts = batch(seed)
-    got = otb.optimal_token_baseline(*parts, leave_one_out=leave_one_out)
-    assert torch.allclose(got, loop_baseline(*parts, leave_one_out, 1e-6), atol=1e-12)
+@settings(max_examples=25, deadline=None)
+def test_the_tool_integrated_form_lines_tokens_up_over_turns(leave_one_out, seed):
+    parts = ragged_turns(seed)
+    task, lists = parts[4], joined(parts)
+    owner = {int(n): int(t) for n, t in zip(parts[5], task, strict=True)}
+    expected = torch.zeros_like(parts[1])
+    for n, tokens in lists.items():
+        for position, (value, _, row, column) in enumerate(tokens):
+            there = [m for m, other in lists.items() if owner[m] == owner[n] and len(other) > position]
+            if there == [n]:
+                baseline = 0.0
+            else:
+                there = [m for m in there if m != n] if leave_one_out else there
+                weights = [lists[m][position][1] for m in there]
+                baseline = sum(w * lists[m][position][0] for w, m in zip(weights, there, strict=True))
+                baseline /= sum(weights) + 1e-8
+            expected[row, column] = value - baseline
+    got = otb.otb_tir(*parts, leave_one_out=leave_one_out, tail="zero")
+    assert torch.allclose(got, expected, atol=1e-8)
 
 
 def test_blocks_of_columns_do_not_show(monkeypatch):
@@ -115,10 +184,11 @@ def test_light_companions_of_a_heavy_row_keep_their_say_in_float32():
     assert float(got[0]) == pytest.approx((1e-3 + 2 * 3e-3) / 4e-3, rel=1e-5)
 
 
-def test_tokens_without_energy_compare_with_the_plain_mean():
+def test_tokens_without_energy_have_no_baseline():
+    # nothing flows through them either: their gradient is 0 whatever the advantage
     returns = torch.tensor([[6.0], [1.0], [2.0]])
     got = otb.otb(returns, torch.zeros(3, 1), torch.zeros(3), torch.ones(3, 1))
-    assert got[:, 0].tolist() == pytest.approx([4.5, -3.0, -1.5])
+    assert got[:, 0].tolist() == [6.0, 1.0, 2.0]
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])

@@ -1,5 +1,8 @@
 """Methods by name: what a recipe can say, and that names lead to the functions they promise."""
 
+import dataclasses
+import math
+
 import pytest
 import torch
 
@@ -26,6 +29,8 @@ def batch():
         valid_B=valid,
         correct_B=torch.rand(36, generator=g) < 0.6,
         coverage_B=torch.rand(36, generator=g),
+        launch_coverage_B=torch.rand(36, generator=g),
+        speedup_B=3 * torch.rand(36, generator=g),
         logprobs_BT=-torch.rand(36, 5, generator=g),
         sum_pi_squared_BT=torch.rand(36, 5, generator=g),
         mask_BT=torch.rand(36, 5, generator=g) < 0.8,
@@ -54,7 +59,9 @@ def test_names_lead_to_the_functions_they_promise(batch):
     assert mismatch.get("mrs")() == MismatchSettings()
     assert loss.names() == ["cispo", "clipped", "gspo", "reinforce"]
     assert mismatch.names() == ["mis_sequence", "mis_token", "mrs", "off", "tis_sequence", "tis_token"]
-    assert schedule.names() == ["constant", "cosine", "length_triggered"]
+    assert schedule.names() == ["constant", "cosine", "length_triggered", "length_triggered_at_surge"]
+    at_surge = schedule.get("length_triggered_at_surge")()
+    assert (at_surge.first, at_surge.period) == ("at_surge", 1.0)
 
 
 def test_totals_are_discounted_from_the_first_turn(batch):
@@ -72,6 +79,26 @@ def test_rejections_only_take_away(name, batch):
     if name == "prs":
         gone = batch.valid_B & ~keep
         assert gone.any() and batch.correct_B[gone].all() and (batch.coverage_B[gone] < 0.4).all()
+
+
+def test_prs_takes_the_released_codes_options(batch):
+    prs = rejection.get("prs")
+    plain = prs(batch, seed=1)
+    fast = batch.speedup_B >= 1.5
+    saved = prs(batch, seed=1, speedup_keeps=1.5)
+    assert torch.equal(saved, plain | (fast & batch.valid_B)) and not torch.equal(saved, plain)
+    by_launches = prs(batch, seed=1, coverage="launches")
+    swapped = dataclasses.replace(batch, coverage_B=batch.launch_coverage_B)
+    assert torch.equal(by_launches, prs(swapped, seed=1)) and not torch.equal(by_launches, plain)
+    # geometric: one coverage a trajectory, over its valid turns; here the threshold is a hard step
+    whole = prs(batch, seed=1, level="geometric", width=0.0, threshold=0.4)
+    for n in range(12):
+        rows = [3 * n + t for t in range(3) if batch.valid_B[3 * n + t]]
+        mean = math.exp(sum(math.log(float(batch.coverage_B[r])) for r in rows) / max(1, len(rows)))
+        for r in rows:
+            assert bool(whole[r]) == (not bool(batch.correct_B[r]) or mean >= 0.4)
+    with pytest.raises(ValueError, match="level turn or geometric"):
+        prs(batch, seed=1, level="sequence")
 
 
 @pytest.mark.parametrize("name", mismatch.names())

@@ -1,8 +1,9 @@
 """The reward of one turn: a pure function of the verdict.
 
 R = w_c + w_s * clip(speedup) + w_p * coverage when the verdict is ``correct``, else a penalty. The clip counts a ratio
-above ``speedup_max`` as ``speedup_max`` and one below ``speedup_min`` as 0. The terms and the defaults are those of the
-released code of *Dr. Kernel* (arXiv 2602.05885). ``infra_error`` has no reward: it is masked, never scored.
+above ``speedup_max`` as ``speedup_max`` and one below ``speedup_min`` as 0; by default there is no lower bound, as in
+the paper and the full recipe of *Dr. Kernel* (arXiv 2602.05885), whose terms and weights these are.
+``infra_error`` has no reward: it is masked, never scored.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class RewardConfig(Config):
     correct_weight: float = Field(0.5, ge=0, description="w_c: for a correct answer")
     speedup_weight: float = Field(0.5, ge=0, description="w_s: times the clipped speedup")
     coverage_weight: float = Field(0.5, ge=0, description="w_p: times T_custom / T_total (PR)")
-    speedup_min: float = Field(1.0, ge=0, description="a speedup below this counts as 0 (the full recipe uses 0.0)")
+    speedup_min: float = Field(0.0, ge=0, description="a speedup below this counts as 0; 0.0 as in the full recipe")
     speedup_max: float = Field(3.0, gt=0, description="a speedup above this counts as this")
     speedup_from: Literal["value", "low"] = Field(
         "value", description="'low' takes the lower end of the interval: noise cannot earn reward"

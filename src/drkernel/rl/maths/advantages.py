@@ -39,6 +39,12 @@ def group_ids(*keys_B: Tensor) -> Tensor:
     return ids_B
 
 
+def floating(values: Tensor) -> Tensor:
+    """``values`` as they are when of a floating dtype, else in the default one: integer or boolean rewards are rewards,
+    but their advantages are fractions."""
+    return values if values.is_floating_point() else values.to(torch.get_default_dtype())
+
+
 def turn_returns(rewards_NT: Tensor, valid_NT: Tensor, gamma: float = 1.0) -> Tensor:
     """Reward-to-go of every turn: G[n, t] = sum over k >= t of gamma^(k-t) * R[n, k]; 0 where the turn is not valid.
 
@@ -49,7 +55,7 @@ def turn_returns(rewards_NT: Tensor, valid_NT: Tensor, gamma: float = 1.0) -> Te
         raise ValueError(
             f"rewards {tuple(rewards_NT.shape)} and valid {tuple(valid_NT.shape)} must both be [trajectories, turns]"
         )
-    valid_NT = valid_NT.bool()
+    valid_NT, rewards_NT = valid_NT.bool(), floating(rewards_NT)
     kept_NT = torch.where(valid_NT, rewards_NT, torch.zeros_like(rewards_NT))
     returns_NT = torch.empty_like(kept_NT)
     running_N = torch.zeros_like(kept_NT[:, 0]) if kept_NT.shape[1] else kept_NT.new_zeros(kept_NT.shape[0])
@@ -67,6 +73,7 @@ def flat_turn_returns(
     Raises ValueError when two rows claim the same turn of the same trajectory.
     """
     _same_rows(rewards_B, trajectory_B, turn_B, valid_B)
+    rewards_B = floating(rewards_B)
     if rewards_B.numel() == 0:
         return rewards_B.clone()
     row_B = torch.unique(trajectory_B, return_inverse=True)[1]
@@ -177,7 +184,7 @@ def reinforce(
     if baseline == "mean":
         return grpo(returns_B, group_B, valid_B, std=False)
     values_B, _, valid_B = _prepare(returns_B, group_B, valid_B)
-    return values_B.to(returns_B.dtype)
+    return values_B.to(floating(returns_B).dtype)
 
 
 def kevin(discounted_B: Tensor, task_B: Tensor, valid_B: Tensor, *, std: bool = True, epsilon: float = 1e-6) -> Tensor:
@@ -221,7 +228,7 @@ def _finish(
         raise ValueError(f"unknown rule for a group of one {alone!r}; choose return or zero")
     single_B = values_B if alone == "return" else torch.zeros_like(values_B)
     advantages_B = torch.where(count_B > 1, advantages_B, single_B)
-    return torch.where(valid_B, advantages_B, torch.zeros_like(advantages_B)).to(like_B.dtype)
+    return torch.where(valid_B, advantages_B, torch.zeros_like(advantages_B)).to(floating(like_B).dtype)
 
 
 def _group_sum(values_B: Tensor, index_B: Tensor) -> Tensor:

@@ -10,8 +10,9 @@ own policy would draw with other probabilities. With the per-token log-ratio r_j
   or masked outside bounds (MIS). Only the untruncated sequence weight is unbiased; everything else trades bias for
   variance.
 - *MRS*, mismatch rejection sampling (*Dr. Kernel*, arXiv 2602.05885; released code, full recipe): keep a sequence only
-  when its geometric mean ratio lies in [0.999, 1.001], and veto any sequence with a token whose ratio is below 1e-4.
-  Biased: it trains on the sequences where the two policies agree.
+  when its geometric mean ratio lies in [0.999, 1.001], and veto what holds a token whose ratio is below 1e-4: in the
+  released code the turn of that token; the paper's "entire sequence" may be read as the whole trajectory, which
+  ``veto_level="trajectory"`` does. Biased: it trains on the sequences where the two policies agree.
 
 Shape legend: B sequences, T tokens. A *sequence* is a row, or, with ``sequence_B``, all rows that share an id (the
 turns of one trajectory; the released recipe judges whole trajectories). ``mask_BT`` is 1 on sampled tokens. Everything
@@ -28,6 +29,7 @@ import torch
 from torch import Tensor
 
 Level = Literal["token", "sequence", "geometric"]
+VetoLevel = Literal["turn", "trajectory"]
 Bounds = tuple[float, float]
 
 
@@ -55,12 +57,16 @@ class MismatchSettings:
     bounds: Bounds = (0.999, 1.001)
     """Closed interval of ratios that are kept (released full recipe, geometric)."""
     veto: float | None = 1e-4
-    """A token ratio below this rejects its whole sequence (released full recipe); None for no veto."""
+    """A token ratio below this rejects what ``veto_level`` says (released full recipe); None for no veto."""
+    veto_level: VetoLevel = "turn"
+    """How far a veto reaches: the row of the token (released code) or all rows of its trajectory."""
 
     def __post_init__(self) -> None:
         for name in ("weight", "mask"):
             if getattr(self, name) not in (None, "token", "sequence", "geometric"):
                 raise ValueError(f"{name} is {getattr(self, name)!r}; choose token, sequence, geometric or None")
+        if self.veto_level not in ("turn", "trajectory"):
+            raise ValueError(f"veto_level is {self.veto_level!r}; choose turn or trajectory")
         if not 0 <= self.bounds[0] <= self.bounds[1]:
             raise ValueError(f"bounds {self.bounds} are not 0 <= lower <= upper")
         if (self.truncate is not None and not self.truncate > 0) or (self.veto is not None and not self.veto > 0):
@@ -138,7 +144,8 @@ def mismatch(
     vetoed_BT = torch.zeros_like(mask_BT)
     if settings.veto is not None:
         low_BT = (log_BT < math.log(settings.veto)) & mask_BT
-        hit_B = _sequence_sums(low_BT.float(), mask_BT, sequence_B)[0] > 0
+        reach_B = sequence_B if settings.veto_level == "trajectory" else None
+        hit_B = _sequence_sums(low_BT.float(), mask_BT, reach_B)[0] > 0
         vetoed_BT = hit_B[:, None] & mask_BT
     keep_BT = mask_BT & ~(below_BT | above_BT | vetoed_BT)
     weights_BT = keep_BT.to(log_BT.dtype)

@@ -19,6 +19,10 @@ exist:
 The paper's baseline contains the sample itself, which biases the gradient. ``leave_one_out=True``, our default,
 weights the *other* members only: unbiased, because given the tokens before it a token is independent of other
 trajectories.
+
+Two ways of lining members up exist as well. :func:`otb_turns` compares the turns of one index, token by token of that
+turn (the released code of Dr. Kernel, ``token_optimal_baseline``). :func:`otb_tir` joins the turns of a trajectory and
+compares tokens of equal position among all that the policy wrote (verl's ``tir_optimal_token_baseline``).
 """
 
 from __future__ import annotations
@@ -28,6 +32,9 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+Tail = Literal["carry", "zero", "own"]
+"""The baseline where no other member of the group still has tokens: the last one the row had, 0, or the row's own
+return (verl with ``handle_zero_tail=False``: such tokens get no advantage)."""
 Energy = Literal["cumulative", "token"]
 """Which energy weights the returns at a token: all of the trajectory up to it (the paper's), or its own."""
 
@@ -94,17 +101,20 @@ def optimal_token_baseline(
     mask_BT: Tensor,
     *,
     leave_one_out: bool = True,
-    epsilon: float = 1e-6,
+    epsilon: float = 1e-8,
+    tail: Tail | None = None,
 ) -> Tensor:
-    """B*_j = Σ_i G_ij W_ij / Σ_i W_ij over the group's members that have token j: baselines [B, T], 0 where masked.
+    """B*_j = Σ_i G_ij W_ij / (Σ_i W_ij + ε) over the group's members that have token j: [B, T], 0 where masked.
 
-    ``leave_one_out`` leaves row i out of its own sums (ours, unbiased); False is the paper's form. ``epsilon`` is
-    added to the weight of every member that has the token, so that tokens without energy compare with the plain mean;
-    the paper adds it to the denominator, which sends such baselines to 0. Where no other member reaches token j, the
-    last baseline the row had carries on, still made of other trajectories only; a row alone in its group gets baseline
-    0.
+    ``leave_one_out`` leaves row i out of its own sums (ours, unbiased); False is the published form. ``epsilon`` stands
+    in the denominator only, as in verl, so that tokens without energy have baseline 0. ``tail`` decides where no other
+    member reaches token j; None takes "carry" with ``leave_one_out`` (still made of other trajectories only) and "zero"
+    without, which is verl's default since 2026-08 (``handle_zero_tail``). A row alone in its group gets baseline 0.
     """
     _check(returns_BT, weights_BT, group_B, mask_BT)
+    tail = tail or ("carry" if leave_one_out else "zero")
+    if tail not in ("carry", "zero", "own") or (tail == "own" and leave_one_out):
+        raise ValueError(f"tail is {tail!r}; choose carry or zero, or own without leave_one_out")
     index_B = torch.unique(group_B, return_inverse=True)[1]
     mask_BT = mask_BT.bool()
     baseline_BT, defined_BT = torch.empty_like(returns_BT), torch.empty_like(mask_BT)
@@ -114,7 +124,14 @@ def optimal_token_baseline(
         baseline_BT[:, span], defined_BT[:, span] = _block(*parts, index_B, leave_one_out, epsilon)
     lonely_B = (mask_BT & ~defined_BT).any(dim=1).nonzero()[:, 0]
     if len(lonely_B):
-        baseline_BT[lonely_B] = _carry_forward(baseline_BT[lonely_B], defined_BT[lonely_B])
+        rows_LT, defined_LT = baseline_BT[lonely_B], defined_BT[lonely_B]
+        if tail == "carry":
+            rows_LT = _carry_forward(rows_LT, defined_LT)
+        elif tail == "zero":
+            rows_LT = torch.where(defined_LT, rows_LT, 0.0)
+        else:
+            rows_LT = rows_LT * (_members(mask_BT, index_B)[lonely_B] > 1)[:, None]
+        baseline_BT[lonely_B] = rows_LT
     return baseline_BT.mul_(mask_BT)
 
 
@@ -125,11 +142,12 @@ def otb(
     mask_BT: Tensor,
     *,
     leave_one_out: bool = True,
-    epsilon: float = 1e-6,
+    epsilon: float = 1e-8,
+    tail: Tail | None = None,
 ) -> Tensor:
     """Advantages A = (G − B*) · mask [B, T] with the baseline of :func:`optimal_token_baseline`."""
     baseline_BT = optimal_token_baseline(
-        returns_BT, weights_BT, group_B, mask_BT, leave_one_out=leave_one_out, epsilon=epsilon
+        returns_BT, weights_BT, group_B, mask_BT, leave_one_out=leave_one_out, epsilon=epsilon, tail=tail
     )
     return torch.where(mask_BT.bool(), returns_BT - baseline_BT, torch.zeros_like(returns_BT))
 
@@ -146,7 +164,8 @@ def otb_turns(
     ratios_BT: Tensor | None = None,
     kind: Energy = "cumulative",
     leave_one_out: bool = True,
-    epsilon: float = 1e-6,
+    epsilon: float = 1e-8,
+    tail: Tail | None = None,
 ) -> Tensor:
     """OTB on top of TRLOO's reward-to-go: rows are turns, ``group_B`` is (task, turn), energy runs over the trajectory.
 
@@ -161,7 +180,52 @@ def otb_turns(
         kind=kind,
     )
     returns_BT = returns_B[:, None].to(weights_BT.dtype).expand_as(weights_BT)
-    return otb(returns_BT, weights_BT, group_B, mask_BT, leave_one_out=leave_one_out, epsilon=epsilon)
+    return otb(returns_BT, weights_BT, group_B, mask_BT, leave_one_out=leave_one_out, epsilon=epsilon, tail=tail)
+
+
+def otb_tir(
+    returns_B: Tensor,
+    logprobs_BT: Tensor,
+    sum_pi_squared_BT: Tensor,
+    mask_BT: Tensor,
+    task_B: Tensor,
+    trajectory_B: Tensor,
+    turn_B: Tensor,
+    *,
+    ratios_BT: Tensor | None = None,
+    kind: Energy = "cumulative",
+    leave_one_out: bool = True,
+    epsilon: float = 1e-8,
+    tail: Tail | None = None,
+) -> Tensor:
+    """OTB over whole trajectories (tool-integrated form): rows are turns, advantages come back per row, [B, T].
+
+    The policy's tokens of a trajectory, all its turns joined and the environment's left out, are lined up with those of
+    the other trajectories of ``task_B`` by their position among them. ``returns_B`` is the reward-to-go of each row's
+    turn. Source: verl ``compute_multi_turn_optimal_token_baseline_advantage``.
+    """
+    mask_BT = mask_BT.bool()
+    energy_BT = token_energy(logprobs_BT, sum_pi_squared_BT)
+    weights_BT = realized_energy(
+        energy_BT, mask_BT, ratios_BT=ratios_BT, trajectory_B=trajectory_B, turn_B=turn_B, kind=kind
+    )
+    owner_B = torch.unique(trajectory_B, return_inverse=True)[1]
+    count = int(owner_B.max()) + 1 if owner_B.numel() else 0
+    before_B = _earlier_turns(mask_BT.sum(1), trajectory_B, turn_B)
+    row_M, column_M = mask_BT.nonzero(as_tuple=True)
+    position_M = before_B[row_M] + mask_BT.long().cumsum(1)[row_M, column_M] - 1
+    place_M = (owner_B[row_M], position_M)
+    width = int(position_M.max()) + 1 if position_M.numel() else 0
+    weights_M = weights_BT[row_M, column_M]
+    returns_NL, weights_NL, mask_NL = (
+        weights_BT.new_zeros(count, width).index_put_(place_M, values_M)
+        for values_M in (returns_B[row_M].to(weights_BT.dtype), weights_M, torch.ones_like(weights_M))
+    )
+    task_N = task_B.new_zeros(count).index_put_((owner_B,), task_B)
+    advantages_NL = otb(
+        returns_NL, weights_NL, task_N, mask_NL, leave_one_out=leave_one_out, epsilon=epsilon, tail=tail
+    )
+    return torch.zeros_like(weights_BT).index_put_((row_M, column_M), advantages_NL[place_M])
 
 
 class VarianceProxy(NamedTuple):
@@ -196,26 +260,34 @@ def variance_proxy(
 def _block(
     returns_BC: Tensor, weights_BC: Tensor, mask_BC: Tensor, index_B: Tensor, leave_one_out: bool, epsilon: float
 ) -> tuple[Tensor, Tensor]:
-    """Weighted means of a block of columns in float64, and where they are defined (some member weighs in).
+    """Weighted means of a block of columns in float64, and where they are defined (another member has the token).
 
     Float64 because own weight is taken off a sum: in float32 a heavy row would drown its light companions.
     """
     present_BC = mask_BC.double()
     # where, not a product: what lies under the mask may be NaN.
-    weights_BC = torch.where(mask_BC, weights_BC, 0.0).double().addcmul_(present_BC, present_BC, value=epsilon)
+    weights_BC = torch.where(mask_BC, weights_BC, 0.0).double()
     product_BC = torch.where(mask_BC, returns_BC, 0.0).double().mul_(weights_BC)
     groups = int(index_B.max()) + 1 if index_B.numel() else 0
     sums = []
-    for part_BC in (product_BC, weights_BC, present_BC):
+    for part_BC, others in ((product_BC, leave_one_out), (weights_BC, leave_one_out), (present_BC, True)):
         total_GC = part_BC.new_zeros(groups, part_BC.shape[1]).index_add_(0, index_B, part_BC)
         if bool(total_GC.isnan().any()):
             raise ValueError("a token under the mask has a NaN return or weight; mask its row or fix its reward")
         total_BC = total_GC.index_select(0, index_B)
-        sums.append(total_BC.sub_(part_BC) if leave_one_out else total_BC)
-    product_BC, weights_BC, count_BC = sums
-    # Without epsilon all weights of a column may be 0: then there is nothing to average, and 0/0 must not get out.
-    defined_BC = (count_BC > 0.5).logical_and_(weights_BC > 0)
-    return product_BC.div_(weights_BC).nan_to_num_(0.0, 0.0, 0.0), defined_BC
+        sums.append(total_BC.sub_(part_BC) if others else total_BC)
+    product_BC, weights_BC, others_BC = sums
+    # Sums without the row itself may come out a rounding below 0; with epsilon 0 all weights may be 0, and 0/0 must
+    # not get out.
+    weights_BC = weights_BC.clamp_min_(0.0).add_(epsilon)
+    return product_BC.div_(weights_BC).nan_to_num_(0.0, 0.0, 0.0), others_BC > 0.5
+
+
+def _members(mask_BT: Tensor, index_B: Tensor) -> Tensor:
+    """For every row, how many rows of its group have any token, [B]."""
+    present_B = mask_BT.any(dim=1).long()
+    size = int(index_B.max()) + 1 if index_B.numel() else 0
+    return present_B.new_zeros(size).index_add_(0, index_B, present_B)[index_B]
 
 
 def _carry_forward(values_BT: Tensor, defined_BT: Tensor) -> Tensor:
@@ -227,13 +299,16 @@ def _carry_forward(values_BT: Tensor, defined_BT: Tensor) -> Tensor:
 
 def _earlier_turns(total_B: Tensor, trajectory_B: Tensor, turn_B: Tensor) -> Tensor:
     """For every row the sum of ``total_B`` over earlier turns of the same trajectory, [B]."""
+    if not total_B.numel():
+        return total_B
     owner_B = torch.unique(trajectory_B, return_inverse=True)[1]
     order_B = torch.argsort(owner_B * (int(turn_B.max()) + 1) + turn_B, stable=True)
     sorted_B, owner_sorted_B = total_B[order_B].double(), owner_B[order_B]
     before_B = sorted_B.cumsum(0) - sorted_B
     first_B = torch.searchsorted(owner_sorted_B, owner_sorted_B)
     out_B = torch.empty_like(before_B)
-    out_B[order_B] = before_B - before_B[first_B]
+    # differences of running sums may come out a rounding below 0, which no sum of energies is
+    out_B[order_B] = (before_B - before_B[first_B]).clamp_min(0)
     return out_B.to(total_B.dtype)
 
 

@@ -7,6 +7,10 @@ device time ("coverage") is a lazy optimisation; it is kept with probability cli
 are not correct always stay, so that failure keeps its gradient. Biased on purpose: what is trained is the policy
 gradient of the kept turns.
 
+Rejection touches the loss's mask alone: group statistics and reward-to-go are computed over all graded turns, with the
+rewards of the rejected ones (released code, kernel_trainer.py 2613-2690). So a turn that is never rejected keeps its
+exact gradient whatever happens to later turns (proved in tests/rl/test_enumeration_rejection.py).
+
 Shape legend: B turns.
 """
 
@@ -83,6 +87,36 @@ def prs(
         "expected_rejected_fraction": float((1 - probability_B)[candidate_B].sum()) / max(1, candidates),
     }
     return Rejection(keep_B, probability_B, metrics)
+
+
+def geometric_coverage(coverage_B: Tensor, trajectory_B: Tensor, valid_B: Tensor) -> Tensor:
+    """Geometric mean of the coverage over the valid turns of each trajectory, float64 [B], the same on all its rows.
+
+    A coverage below 1e-8 counts as that (released code, ``coverage_rs="geometric"``). Every valid turn counts, correct
+    or not; rows of a trajectory without a valid turn get 1.
+    """
+    valid_B = valid_B.bool()
+    owner_B = torch.unique(trajectory_B, return_inverse=True)[1]
+    size = int(owner_B.max()) + 1 if owner_B.numel() else 0
+    logs_B = torch.where(valid_B, coverage_B.double().clamp_min(1e-8).log(), 0.0)
+    sums_N = logs_B.new_zeros(size).index_add_(0, owner_B, logs_B)
+    counts_N = logs_B.new_zeros(size).index_add_(0, owner_B, valid_B.double())
+    return (sums_N / counts_N.clamp_min(1)).exp()[owner_B]
+
+
+def void_turns(rewards_B: Tensor, trajectory_B: Tensor, turn_B: Tensor, valid_B: Tensor) -> Tensor:
+    """bool [B]: valid turns without a positive reward that come after a turn of their trajectory that had one.
+
+    The released code of Dr. Kernel leaves them out of the loss (``mask_void_turn``): once something worked, later
+    failures do not train. Biased; an option for parity.
+    """
+    earned_B = (rewards_B > 0) & valid_B.bool()
+    owner_B = torch.unique(trajectory_B, return_inverse=True)[1]
+    size = int(owner_B.max()) + 1 if owner_B.numel() else 0
+    never = torch.iinfo(torch.int64).max
+    first_N = torch.full((size,), never, device=turn_B.device, dtype=torch.int64)
+    first_N.scatter_reduce_(0, owner_B, torch.where(earned_B, turn_B.long(), never), "amin")
+    return valid_B.bool() & ~earned_B & (turn_B.long() > first_N[owner_B])
 
 
 @torch.no_grad()

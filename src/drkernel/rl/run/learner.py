@@ -1,8 +1,9 @@
 """One step of reinforcement learning: from graded trajectories to an update of the weights.
 
-The order is that of METHODS: rewards, rejection (which turns count), mismatch between sampler and trainer (which tokens
-count, with what weight), advantages over what is left, loss. Every method is taken by name from
-:mod:`drkernel.rl.run.registry`. Rows are turns: [B] per turn, [B, T] per token of a turn.
+The order is that of the released code of Dr. Kernel: rewards, mismatch between sampler and trainer (over all graded
+turns: which tokens train, with what weight), rejection (which turns train), advantages over *all* graded turns, loss
+over what was kept. A rejected turn leaves the loss and nothing else: its reward still counts in returns and baselines.
+Every method is taken by name from :mod:`drkernel.rl.run.registry`. Rows are turns: [B] per turn, [B, T] per token.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from drkernel.config import Config, ConfigError
 from drkernel.rl.maths.advantages import broadcast_to_tokens
 from drkernel.rl.maths.losses import denominator, policy_loss
 from drkernel.rl.maths.mismatch import Mismatch, mismatch
+from drkernel.rl.maths.rejection import void_turns
 from drkernel.rl.maths.schedules import LengthState, LengthTriggered
 from drkernel.rl.model.policy import Example, Policy, microbatches
 from drkernel.rl.run import registry
-from drkernel.rl.run.records import Trajectory
+from drkernel.rl.run.records import Trajectory, Turn
 from drkernel.rl.run.registry import TurnBatch
 from drkernel.rl.run.sft import apply_gradient
 
@@ -48,11 +50,25 @@ class LearnerConfig(Config):
     lr: float = Field(1e-6, gt=0, description="learning rate (AdamW) before the schedule's factor")
     weight_decay: float = Field(0.0, ge=0)
     clip: float = Field(1.0, gt=0, description="bound of the gradient's norm")
-    advantage: Method = Field(Method(name="trloo"), description="trloo, grpo, rloo, reinforce, kevin, otb, ...")
+    advantage: Method = Field(
+        Method(name="trloo"), description="trloo, grpo, rloo, reinforce, kevin, otb, otb_tir, ..."
+    )
     loss: Method = Field(Method(name="clipped"), description="clipped, reinforce, cispo, gspo")
     mismatch: Method = Field(Method(name="mrs"), description="mrs, off, tis_token, mis_sequence, ...")
     rejection: Method = Field(Method(name="none"), description="none, prs, informative_groups")
-    schedule: Method = Field(Method(name="constant"), description="constant, cosine, length_triggered")
+    rejected: Literal["mask", "erase"] = Field(
+        "mask",
+        description="what a rejected turn loses: its place in the loss (released code), or also its reward and its "
+        "place in the groups ('erase': biases earlier turns too, docs/rl.md)",
+    )
+    void_turns: Literal["train", "mask"] = Field(
+        "train",
+        description="turns without a positive reward after one that had it: 'mask' leaves them out of the loss, as the "
+        "released code does",
+    )
+    schedule: Method = Field(
+        Method(name="constant"), description="constant, cosine, length_triggered, length_triggered_at_surge"
+    )
     aggregation: Literal["token_mean", "seq_mean_token_sum", "seq_mean_token_mean", "fixed_scale_sum"] = Field(
         "fixed_scale_sum", description="how token losses become one number"
     )
@@ -105,7 +121,7 @@ class Rows:
         mask_BT = torch.zeros(len(turns), width, dtype=torch.bool)
         rollout_BT = torch.zeros(len(turns), width)
         for row, (_, turn) in enumerate(turns):
-            mask_BT[row, : len(turn.token_ids)] = turn.valid
+            mask_BT[row, : len(turn.token_ids)] = gradable(turn)
             rollout_BT[row, : len(turn.token_ids)] = torch.tensor(turn.logprobs)
         owner_B = torch.tensor([index for index, _ in turns], dtype=torch.int64)
         return Rows(tuple(trajectories), owner_B, mask_BT, rollout_BT)
@@ -113,20 +129,26 @@ class Rows:
     def batch(self) -> TurnBatch:
         """What advantages and rejections look at."""
         turns = [turn for t in self.trajectories for turn in t.turns]
-        nan = math.nan
+
+        def known(values: Iterable[float | None]) -> Tensor:
+            # what a verdict does not say counts as nothing: unknown coverage is no coverage
+            return torch.tensor([0.0 if value is None or math.isnan(value) else value for value in values])
+
         return TurnBatch(
-            rewards_B=torch.tensor([nan if turn.reward is None else turn.reward for turn in turns]).nan_to_num(0.0),
+            rewards_B=torch.tensor([float(turn.reward or 0.0) if gradable(turn) else 0.0 for turn in turns]),
             task_B=torch.tensor([self.trajectories[i].group for i in self.owner_B.tolist()], dtype=torch.int64),
             trajectory_B=self.owner_B,
             turn_B=torch.tensor([turn.index for turn in turns], dtype=torch.int64),
-            valid_B=torch.tensor([turn.valid for turn in turns], dtype=torch.bool),
+            valid_B=torch.tensor([gradable(turn) for turn in turns], dtype=torch.bool),
             correct_B=torch.tensor([turn.correct for turn in turns], dtype=torch.bool),
-            coverage_B=torch.tensor([nan if turn.coverage is None else turn.coverage for turn in turns]),
+            coverage_B=known(turn.coverage for turn in turns),
+            launch_coverage_B=known(turn.launch_coverage for turn in turns),
+            speedup_B=known(turn.speedup for turn in turns),
         )
 
     def graded(self, members: Iterable[int]) -> list[int]:
         """Those of ``members`` with at least one graded turn: the others have nothing to compute."""
-        return [index for index in members if any(t.valid and t.token_ids for t in self.trajectories[index].turns)]
+        return [index for index in members if any(gradable(t) and t.token_ids for t in self.trajectories[index].turns)]
 
     def examples(self, members: Sequence[int]) -> list[Example]:
         """The trajectories with these indices as sequences, graded turns masked in."""
@@ -145,12 +167,17 @@ class Rows:
         return values_M.new_zeros(mask_RT.shape).masked_scatter(mask_RT, values_M)
 
 
+def gradable(turn: Turn) -> bool:
+    """Whether a turn has a reward that is a number: only such turns count and train."""
+    return turn.reward is not None and math.isfinite(turn.reward)
+
+
 def trajectory_example(trajectory: Trajectory) -> Example:
     """All ids of a trajectory, the sampled ids of graded turns masked in."""
     mask = [
         flag
         for turn in trajectory.turns
-        for flag in [False] * len(turn.context_ids) + [turn.valid] * len(turn.token_ids)
+        for flag in [False] * len(turn.context_ids) + [gradable(turn)] * len(turn.token_ids)
     ]
     return Example(trajectory.ids, mask)
 
@@ -196,7 +223,7 @@ class Learner:
         if lengths and isinstance(self.schedule, LengthTriggered):
             self.schedule = self.schedule.observe(step, sum(lengths) / len(lengths))
         lr = self.config.lr * self.schedule.factor(step)
-        if not any(turn.valid for t in trajectories for turn in t.turns):
+        if not any(gradable(turn) for t in trajectories for turn in t.turns):
             return {"lr": lr, "skipped": float(self.config.updates), "trained_tokens": 0.0}
         prepared, metrics = self._prepare(trajectories, seed)
         metrics["lr"] = lr
@@ -223,35 +250,45 @@ class Learner:
 
     @torch.no_grad()
     def _prepare(self, trajectories: Sequence[Trajectory], seed: int) -> tuple[_Prepared, dict[str, float]]:
-        """Log-probabilities at the sampling parameters, mismatch, rejection and advantages."""
+        """Log-probabilities at the sampling parameters, mismatch, rejection and advantages, in this order."""
         rows = Rows.of(trajectories)
+        mask_BT = rows.mask_BT
         old_BT, square_BT, entropy_BT = self._score(self.policy, rows)
         reference_BT = None if self.reference is None else self._score(self.reference, rows)[0]
-        batch = rows.batch()
-        graded = batch.valid_B
-        method = self.config.rejection
-        keep_B = registry.rejection.get(method.name)(batch, seed=seed, **method.options)
-        batch = dataclasses.replace(batch, valid_B=keep_B)
-        mask_BT = rows.mask_BT & keep_B[:, None]
         gap = mismatch(old_BT, rows.rollout_BT, mask_BT, self.settings, sequence_B=rows.owner_B)
         batch = dataclasses.replace(
-            batch,
+            rows.batch(),
+            keep_B=gap.keep_BT.any(dim=1),
             logprobs_BT=old_BT,
             sum_pi_squared_BT=square_BT,
             mask_BT=mask_BT,
             ratios_BT=gap.weights_BT if self.settings.weight is not None else None,
         )
+        graded_B = batch.valid_B
+        kept_B = self._kept(batch, seed)
+        batch = dataclasses.replace(batch, keep_B=kept_B & gap.keep_BT.any(dim=1))
+        if self.config.rejected == "erase":
+            batch = dataclasses.replace(batch, valid_B=kept_B, mask_BT=mask_BT & kept_B[:, None])
         method = self.config.advantage
         advantages = registry.advantage.get(method.name)(batch, **method.options)
         advantages_BT = broadcast_to_tokens(advantages, mask_BT) if advantages.dim() == 1 else advantages
+        trained_BT = gap.keep_BT & kept_B[:, None]
         count = max(1, int(mask_BT.sum()))
         metrics = {f"mismatch/{name}": value for name, value in gap.metrics.items()} | {
-            "rejected_turns": float((graded & ~keep_B).sum()) / max(1, int(graded.sum())),
+            "rejected_turns": float((graded_B & ~kept_B).sum()) / max(1, int(graded_B.sum())),
             "entropy": float(entropy_BT[mask_BT].sum()) / count,
             "advantage_abs": float(advantages_BT[mask_BT].abs().sum()) / count,
-            "trained_tokens": float(gap.keep_BT.sum()),
+            "trained_tokens": float(trained_BT.sum()),
         }
-        return _Prepared(rows, old_BT, reference_BT, advantages_BT, gap, gap.keep_BT), metrics
+        return _Prepared(rows, old_BT, reference_BT, advantages_BT, gap, trained_BT), metrics
+
+    def _kept(self, batch: TurnBatch, seed: int) -> Tensor:
+        """bool [B]: graded turns that neither rejection nor the rule for void turns takes out of the loss."""
+        method = self.config.rejection
+        kept_B = registry.rejection.get(method.name)(batch, seed=seed, **method.options)
+        if self.config.void_turns == "mask":
+            kept_B = kept_B & ~void_turns(batch.rewards_B, batch.trajectory_B, batch.turn_B, batch.valid_B)
+        return kept_B
 
     def _score(self, policy: Policy, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         """[B, T] log-probabilities, Σπ² and entropy of all graded tokens, on the CPU."""

@@ -41,6 +41,8 @@ class Turn:
     """Reference time over candidate time, where timed."""
     coverage: float | None = None
     """Share of device time in the candidate's own kernels (0..1), where profiled."""
+    launch_coverage: float | None = None
+    """Share of kernel launches that are the candidate's own (0..1), where profiled."""
     findings: tuple[str, ...] = ()
     """Kinds of the verdict's findings."""
     error: str | None = None

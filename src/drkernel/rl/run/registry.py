@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -79,11 +79,17 @@ class TurnBatch:
     turn_B: Tensor
     """Index of the turn in its trajectory, from 0."""
     valid_B: Tensor
-    """bool: the turn has a grade and was not rejected."""
+    """bool: the turn has a grade. Rejected turns are valid: their rewards count, only their tokens do not train."""
+    keep_B: Tensor | None = None
+    """bool: the turn was not rejected so far (mismatch first, then rejection); None where nothing was."""
     correct_B: Tensor | None = None
     """bool: right and honest answer; PRS needs it."""
     coverage_B: Tensor | None = None
-    """Share of device time in own kernels, NaN where not measured; PRS needs it."""
+    """Share of device time in own kernels; PRS needs it."""
+    launch_coverage_B: Tensor | None = None
+    """Share of kernel launches that are the candidate's own; PRS by count needs it."""
+    speedup_B: Tensor | None = None
+    """Reference time over candidate time, 0 where not timed; PRS needs it where a speedup keeps a turn."""
     logprobs_BT: Tensor | None = None
     """Log-probability of the sampled tokens; OTB needs it."""
     sum_pi_squared_BT: Tensor | None = None
@@ -116,6 +122,9 @@ class TurnBatch:
             raise ValueError(f"this method needs {', '.join(missing)} in the batch")
         return [getattr(self, name) for name in names]
 
+
+Rejected = Literal["stay", "leave"]
+"""Whether the tokens of rejected turns weigh in OTB's baselines: they do here, and leave them in verl's code."""
 
 advantage: Registry[Callable[..., Tensor]] = Registry("advantage")
 loss: Registry[losses.TokenLossFunction] = Registry("loss")
@@ -157,21 +166,45 @@ def _kevin(batch: TurnBatch, *, gamma: float = 0.4, std: bool = True) -> Tensor:
 
 @advantage.register("otb")
 def _otb(
-    batch: TurnBatch, *, gamma: float = 1.0, energy: otb.Energy = "cumulative", leave_one_out: bool = True
+    batch: TurnBatch,
+    *,
+    gamma: float = 1.0,
+    energy: otb.Energy = "cumulative",
+    leave_one_out: bool = True,
+    tail: otb.Tail | None = None,
+    rejected: Rejected = "stay",
 ) -> Tensor:
+    parts = _otb_inputs(batch, rejected)
+    options: dict[str, Any] = {"kind": energy, "leave_one_out": leave_one_out, "tail": tail}
+    rows = (batch.groups(), batch.trajectory_B, batch.turn_B)
+    return otb.otb_turns(batch.returns(gamma), *parts, *rows, ratios_BT=batch.ratios_BT, **options)
+
+
+@advantage.register("otb_tir")
+def _otb_tir(
+    batch: TurnBatch,
+    *,
+    gamma: float = 1.0,
+    energy: otb.Energy = "cumulative",
+    leave_one_out: bool = True,
+    tail: otb.Tail | None = None,
+    rejected: Rejected = "stay",
+) -> Tensor:
+    parts = _otb_inputs(batch, rejected)
+    options: dict[str, Any] = {"kind": energy, "leave_one_out": leave_one_out, "tail": tail}
+    rows = (batch.task_B, batch.trajectory_B, batch.turn_B)
+    return otb.otb_tir(batch.returns(gamma), *parts, *rows, ratios_BT=batch.ratios_BT, **options)
+
+
+def _otb_inputs(batch: TurnBatch, rejected: Rejected) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-probabilities, Σπ² and the mask of the tokens that make baselines, rejected turns among them or not."""
+    if rejected not in ("stay", "leave"):
+        raise ValueError(f"rejected is {rejected!r}; choose stay or leave")
     logprobs_BT, square_BT, mask_BT = batch.need("logprobs_BT", "sum_pi_squared_BT", "mask_BT")
-    return otb.otb_turns(
-        batch.returns(gamma),
-        logprobs_BT,
-        square_BT,
-        mask_BT.bool() & batch.valid_B.bool()[:, None],
-        batch.groups(),
-        batch.trajectory_B,
-        batch.turn_B,
-        ratios_BT=batch.ratios_BT,
-        kind=energy,
-        leave_one_out=leave_one_out,
-    )
+    members_B = batch.valid_B.bool()
+    if rejected == "leave" and batch.keep_B is not None:
+        members_B = members_B & batch.keep_B.bool()
+    return logprobs_BT, square_BT, mask_BT.bool() & members_B[:, None]
 
 
 loss.register("clipped")(losses.clipped)
@@ -182,6 +215,19 @@ loss.register("gspo")(losses.gspo)
 schedule.register("constant")(schedules.Constant)
 schedule.register("cosine")(schedules.Cosine)
 schedule.register("length_triggered")(schedules.LengthTriggered)
+
+
+@schedule.register("length_triggered_at_surge")
+def _length_triggered_at_surge(
+    warmup: int = 0,
+    surge: float = 1.5,
+    window: int = 10,
+    decay: float = 0.5,
+    period: float = 1.0,
+    floor: float = 0.1,
+) -> schedules.LengthTriggered:
+    return schedules.LengthTriggered(warmup, surge, window, decay, period, floor, first="at_surge")
+
 
 mismatch.register("mrs")(MismatchSettings)
 
@@ -218,12 +264,34 @@ def _none(batch: TurnBatch, *, seed: int) -> Tensor:
 
 
 @rejection.register("prs")
-def _prs(batch: TurnBatch, *, seed: int, threshold: float = 0.3, width: float = 0.1) -> Tensor:
-    coverage_B, correct_B = batch.need("coverage_B", "correct_B")
+def _prs(
+    batch: TurnBatch,
+    *,
+    seed: int,
+    threshold: float = 0.3,
+    width: float = 0.1,
+    speedup_keeps: float | None = None,
+    level: Literal["turn", "geometric"] = "turn",
+    coverage: Literal["time", "launches"] = "time",
+) -> Tensor:
+    """``level`` and ``coverage`` are the released code's ``coverage_rs`` and ``coverage_rs_key``."""
+    if level not in ("turn", "geometric") or coverage not in ("time", "launches"):
+        raise ValueError(f"prs knows level turn or geometric, coverage time or launches; got {level!r}, {coverage!r}")
+    coverage_B, correct_B = batch.need("coverage_B" if coverage == "time" else "launch_coverage_B", "correct_B")
+    if level == "geometric":
+        counted_B = batch.valid_B if batch.keep_B is None else batch.valid_B.bool() & batch.keep_B.bool()
+        coverage_B = reject.geometric_coverage(coverage_B, batch.trajectory_B, counted_B)
     turns = int(batch.turn_B.max()) + 1 if batch.turn_B.numel() else 1
-    key_B = batch.trajectory_B * turns + batch.turn_B
     return reject.prs(
-        coverage_B, correct_B, batch.valid_B, seed=seed, threshold=threshold, width=width, key_B=key_B
+        coverage_B,
+        correct_B,
+        batch.valid_B,
+        seed=seed,
+        threshold=threshold,
+        width=width,
+        speedup_B=batch.speedup_B,
+        speedup_keeps=speedup_keeps,
+        key_B=batch.trajectory_B * turns + batch.turn_B,
     ).keep_B
 
 

@@ -214,6 +214,7 @@ def make_turn(
         status=verdict.status,
         speedup=None if verdict.speedup is None else verdict.speedup.value,
         coverage=verdict.coverage,
+        launch_coverage=None if verdict.profile is None else verdict.profile.launch_coverage,
         findings=tuple(finding.kind for finding in verdict.findings),
         error=None if error is None else f"{error.type}: {(error.message.splitlines() or [''])[0]}"[:200],
     )
