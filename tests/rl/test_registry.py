@@ -6,11 +6,12 @@ import math
 import pytest
 import torch
 
+from drkernel.registry import Registry
 from drkernel.rl.maths import advantages as adv
 from drkernel.rl.maths import losses
 from drkernel.rl.maths.mismatch import MismatchSettings
 from drkernel.rl.maths.schedules import Constant
-from drkernel.rl.run.registry import Registry, TurnBatch, advantage, loss, mismatch, rejection, schedule
+from drkernel.rl.run.registry import TurnBatch, advantage, loss, mismatch, rejection, schedule
 
 torch.set_num_threads(1)
 

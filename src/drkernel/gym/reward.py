@@ -8,17 +8,21 @@ the paper and the full recipe of *Dr. Kernel* (arXiv 2602.05885), whose terms an
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from drkernel.config import Config
+from drkernel.registry import Registry
 from drkernel.verdict import Verdict
 
 
 class RewardConfig(Config):
-    """Weights and bounds of the reward's terms."""
+    """Which reward, and the weights and bounds of its terms."""
 
+    name: str = Field("weighted", description="'weighted', or a reward that a plug-in registered")
+    options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of a plug-in's reward")
     correct_weight: float = Field(0.5, ge=0, description="w_c: for a correct answer")
     speedup_weight: float = Field(0.5, ge=0, description="w_s: times the clipped speedup")
     coverage_weight: float = Field(0.5, ge=0, description="w_p: times T_custom / T_total (PR)")
@@ -74,10 +78,25 @@ def counted_coverage(verdict: Verdict, config: RewardConfig) -> float:
     return max(0.0, min(coverage, 1.0 - left / whole)) if whole > 0 else coverage
 
 
+rewards: Registry[Callable[..., Reward]] = Registry("reward")
+"""``f(verdict, config, **options) -> Reward``; asked for every verdict but infra errors, which have no reward."""
+
+
 def reward(verdict: Verdict, config: RewardConfig = RewardConfig()) -> Reward:
-    """The reward of ``verdict`` under ``config``. A speedup or coverage that is not known earns 0."""
+    """The reward of ``verdict`` under ``config``, by the function that ``config.name`` names."""
     if verdict.status == "infra_error":
         return Reward(total=None)
+    return rewards.get(config.name)(verdict, config, **config.options)
+
+
+def check_reward(config: RewardConfig) -> None:
+    """Raise :class:`~drkernel.config.ConfigError` for a reward or an option that does not exist."""
+    rewards.check("episode.reward", config.name, config.options)
+
+
+@rewards.register("weighted")
+def _weighted(verdict: Verdict, config: RewardConfig) -> Reward:
+    """The weighted sum. A speedup or coverage that is not known earns 0."""
     if verdict.status != "correct":
         hack = verdict.status == "hack" and config.hack_penalty is not None
         penalty = config.hack_penalty if hack and config.hack_penalty is not None else config.penalty

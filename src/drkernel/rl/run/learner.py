@@ -9,7 +9,6 @@ Every method is taken by name from :mod:`drkernel.rl.run.registry`. Rows are tur
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from drkernel.config import Config, ConfigError
+from drkernel.config import Config
 from drkernel.rl.maths.advantages import broadcast_to_tokens
 from drkernel.rl.maths.losses import denominator, policy_loss
 from drkernel.rl.maths.mismatch import Mismatch, mismatch
@@ -82,23 +81,9 @@ class LearnerConfig(Config):
 
 def check_methods(config: LearnerConfig) -> None:
     """Raise :class:`ConfigError` for a method or an option that does not exist."""
-    kinds = ("advantage", "loss", "mismatch", "rejection", "schedule")
-    for kind in kinds:
+    for kind in ("advantage", "loss", "mismatch", "rejection", "schedule"):
         method: Method = getattr(config, kind)
-        try:
-            function = getattr(registry, kind).get(method.name)
-        except ValueError as error:
-            raise ConfigError(f"rl.learner.{kind}: {error}") from None
-        known = {
-            name
-            for name, parameter in inspect.signature(function).parameters.items()
-            if parameter.kind is inspect.Parameter.KEYWORD_ONLY or kind in ("mismatch", "schedule")
-        }
-        known -= {"seed", "state"}
-        for name in method.options:
-            if name not in known:
-                has = ", ".join(sorted(known)) or "none"
-                raise ConfigError(f"rl.learner.{kind}: {method.name} has no option {name!r}; it has: {has}")
+        getattr(registry, kind).check(f"rl.learner.{kind}", method.name, method.options, given=("seed", "state"))
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from pydantic import Field, field_validator
 from drkernel.config import Config, ConfigError
 from drkernel.episode.episode import EpisodeConfig
 from drkernel.gym.request import Pool
+from drkernel.gym.reward import check_reward
+from drkernel.registry import load_plugins
 from drkernel.rl.data.coldstart import ColdstartConfig
 from drkernel.rl.model.policy import PolicyConfig
 from drkernel.rl.model.sampler import SamplingConfig
@@ -110,6 +112,9 @@ class Recipe(Config):
     )
     threads: int | None = Field(None, ge=1, description="threads of the trainer's arithmetic; None: one a core")
     report: bool = Field(True, description="write report.html at the end")
+    plugins: tuple[str, ...] = Field(
+        (), description="modules of your own to import first: what they register can be named in this recipe"
+    )
     sinks: tuple[Extra, ...] = Field((), description="copies of the metrics: tensorboard, trackio, wandb")
 
     @field_validator("name")
@@ -121,7 +126,9 @@ class Recipe(Config):
 
 
 def check_recipe(recipe: Recipe) -> None:
-    """Raise :class:`ConfigError` for combinations that cannot work."""
+    """Import the recipe's plug-ins, then raise :class:`ConfigError` for names and combinations that cannot work."""
+    load_plugins(recipe.plugins)
+    check_reward(recipe.episode.reward)
     data = recipe.coldstart is not None or recipe.coldstart_file is not None
     if recipe.coldstart is not None and recipe.coldstart_file is not None:
         raise ConfigError("give coldstart (make the data) or coldstart_file (use a file), not both")

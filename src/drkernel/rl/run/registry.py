@@ -23,46 +23,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from drkernel.registry import Registry
 from drkernel.rl.maths import advantages as adv
 from drkernel.rl.maths import losses, otb, schedules
 from drkernel.rl.maths import rejection as reject
 from drkernel.rl.maths.mismatch import OFF, MismatchSettings
-
-F = TypeVar("F", bound=Callable)
-
-
-class Registry(Generic[F]):
-    """Functions of one kind by name."""
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-        self._entries: dict[str, F] = {}
-
-    def register(self, name: str) -> Callable[[F], F]:
-        """Decorator that files a function under ``name``. Raises ValueError when the name is taken."""
-
-        def file(function: F) -> F:
-            if name in self._entries:
-                raise ValueError(f"{self.kind} {name!r} exists already; choose another name")
-            self._entries[name] = function
-            return function
-
-        return file
-
-    def get(self, name: str) -> F:
-        """The function called ``name``. Raises ValueError with the known names."""
-        if name not in self._entries:
-            raise ValueError(f"unknown {self.kind} {name!r}; known: {', '.join(self.names())}")
-        return self._entries[name]
-
-    def names(self) -> list[str]:
-        """Known names, sorted."""
-        return sorted(self._entries)
 
 
 @dataclass(frozen=True)
