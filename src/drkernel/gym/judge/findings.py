@@ -155,14 +155,15 @@ def nondeterministic(share: float) -> Finding:
     )
 
 
-def host_compute(down: float) -> Finding:
+def host_compute(told: float) -> Finding:
     """Data went to the host: what is computed there has no modelled time."""
     return Finding(
         kind="host_compute",
         severity="bug",
-        message=f"A call copies {down:.0f} bytes to the host. What the host computes from them has no modelled time, "
-        "so no speedup or coverage is given; keep the data on the GPU.",
-        evidence={"bytes_to_host": down},
+        message=f"In a call the host learns {told:.0f} bytes of what is on the GPU (copies, flags, sizes that depend "
+        "on data, errors). What it computes from them has no modelled time, so no speedup or coverage is given; keep "
+        "the data on the GPU.",
+        evidence={"bytes_to_host": told},
     )
 
 

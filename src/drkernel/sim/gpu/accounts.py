@@ -85,6 +85,8 @@ class Counters:
     copies: Counter[str] = field(default_factory=Counter)
     findings: list[SimFinding] = field(default_factory=list)
     prints: list[str] = field(default_factory=list)
+    host_bytes: int = 0
+    """bytes that the host has learnt of contents: by copies, flags, sizes that depend on data, errors, times"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,13 @@ class Accounts:
     def copy(self, direction: str, nbytes: int) -> None:
         """A copy between host and device, for which the host waits."""
         self.counters.copies[direction] += 1
+        if direction == "device to host":
+            self.counters.host_bytes += nbytes
         self._note(_Copy(f"memcpy {direction}", nbytes))
+
+    def told_host(self, nbytes: int) -> None:
+        """The host learns something about values other than by a copy."""
+        self.counters.host_bytes += nbytes
 
     def freed(self, base: int) -> None:
         """A storage is gone: what L2 held of it is worth nothing."""

@@ -19,10 +19,22 @@ from drkernel.sim.cost.launch import blocks_per_sm, launch_cost
 from drkernel.sim.cost.records import CostEstimate
 from drkernel.sim.cost.registers import Pressure, register_pressure
 from drkernel.sim.executor.allocations import MemoryMap
-from drkernel.sim.executor.compiled import Checks, CompiledKernel, LaunchResult, SimFinding, compile_ttir, prepare
+from drkernel.sim.executor.compiled import (
+    Checks,
+    CompiledKernel,
+    LaunchResult,
+    SimFinding,
+    StepLimit,
+    compile_ttir,
+    prepare,
+)
 from drkernel.sim.gpu.accounts import Accounts, Counters, LaunchRecord
+from drkernel.sim.gpu.argument_checks import check_arguments
+from drkernel.sim.gpu.error_text import without_values
 from drkernel.sim.gpu.heap import POISONS, DeviceHeap, Held, poison
+from drkernel.sim.gpu.index_checks import DeviceAssert, check_indices
 from drkernel.sim.gpu.interfere import HostReads, Interference, disturb_changes, flat_extent
+from drkernel.sim.gpu.operator_lists import FREE_OPERATORS, TELLS_A_FLAG
 from drkernel.sim.gpu.operator_rules import OperatorRule, rule_of
 from drkernel.sim.gpu.random_numbers import DeviceRandom
 from drkernel.sim.spec import GPUSpec
@@ -38,6 +50,11 @@ SMALL_LAUNCH_PROGRAMS = 4096
 
 MAX_GRID_X, MAX_GRID_YZ = 2**31 - 1, 65535
 """largest grids that CUDA launches"""
+
+ERROR_BYTES = 8
+"""what the host is taken to learn of values from one error of an operator"""
+GENERATOR_BYTES = 16
+"""what it learns from a generator's state: a GPU keeps a seed and an offset"""
 
 Depth = Literal["ttir", "full"]
 """how far kernels are compiled: Triton's own IR, or machine code of the target (registers, shared memory)"""
@@ -103,14 +120,19 @@ class DeviceEngine:
         """Run one ATen operator; results are :class:`TensorSpec` where they are tensors."""
         self._refuse_after_fault()
         rule = rule_of(name)
+        args, kwargs = rule.normal(args, kwargs)
         inputs: list[Held] = []
         real_args = [self._resolve(value, inputs) for value in args]
         real_kwargs = {key: self._resolve(value, inputs) for key, value in kwargs.items()}
+        check_arguments(rule.base, rule.parameters, real_args, real_kwargs)
         if rule.makes_from_size:
             self.heap.require_factory(real_args, real_kwargs)
         result = self._call(rule, real_args, real_kwargs)
+        written = self._written(rule, args, kwargs)
+        for held in written:
+            self.heap.refresh(held)
         if self.heap.has_unwritten:
-            self._follow_writes(rule, args, kwargs, inputs)
+            self._follow_writes(rule, written, inputs)
         outputs: list[Held] = []
         handed_out = self._hand_out(result, rule, outputs)
         self._account(name, rule, outputs, args, kwargs)
@@ -129,11 +151,20 @@ class DeviceEngine:
         return value
 
     def _call(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Run the kernel. An error tells the host something about values, and is counted as such."""
         try:
+            check_indices(rule.base, rule.label, args, kwargs)
             return self.random.run(rule, args, kwargs) if rule.draws else rule.call(*args, **kwargs)
-        except (MemoryError, RuntimeError) as error:
+        except DeviceAssert as error:
+            self.accounts.told_host(ERROR_BYTES)
+            if self.interference == "none":  # disturbed indices are not the candidate's
+                self.fault = str(error)
+            raise DeviceFault(str(error)) from None
+        except Exception as error:
             if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
-                raise self.heap.out_of_memory(str(error).partition("\n")[0]) from error
+                raise self.heap.out_of_memory("The operator's result does not fit.") from None
+            self.accounts.told_host(ERROR_BYTES)
+            error.args = (without_values(str(error), args, kwargs),)
             raise
 
     def _hand_out(self, value: Any, rule: OperatorRule, outputs: list[Held]) -> Any:
@@ -151,14 +182,16 @@ class DeviceEngine:
         """Every value that leaves the device passes here."""
         return None if value is None else self.host_reads.pass_on(value, self.interference == "disturb")
 
-    def _follow_writes(self, rule: OperatorRule, args: Any, kwargs: dict[str, Any], inputs: list[Held]) -> None:
-        """Note what the operator has written, and report what it has read that nothing wrote."""
-        given: dict[int | str, Any] = dict(enumerate(args))
-        given.update(kwargs)
+    def _written(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> list[Held]:
+        """The tensors that the operator has written."""
         written: list[Held] = []
         for key in rule.written:
-            self._resolve(given.get(key), written)
-        if not rule.free and self.checks != "off":
+            self._resolve(args[key] if isinstance(key, int) else kwargs.get(key), written)
+        return written
+
+    def _follow_writes(self, rule: OperatorRule, written: list[Held], inputs: list[Held]) -> None:
+        """Note what the operator has written, and report what it has read that nothing wrote."""
+        if self.checks != "off" and rule.base not in FREE_OPERATORS:
             for held in inputs:
                 if not any(held is other for other in written):
                     self._report_unwritten(rule, held)
@@ -191,6 +224,7 @@ class DeviceEngine:
             self.accounts.copy("device to host", inputs[0].spec.dtype.itemsize)
         else:
             self.accounts.operator(name, rule.label, inputs, outputs, given)
+            self.accounts.told_host(_bytes_told(rule, inputs, outputs))
 
     # ---- launches
 
@@ -209,15 +243,25 @@ class DeviceEngine:
         held = [self.heap.held(value.handle) for value in command.args if isinstance(value, Ref)]
         disturbed = self.interference == "disturb"
         before = [(flat, flat.clone()) for flat in (flat_extent(one.tensor) for one in held)] if disturbed else []
-        result = kernel.run(
+        result = self._run_kernel(
+            kernel,
             command.grid,
             [self.heap.held(value.handle).spec.address if isinstance(value, Ref) else value for value in command.args],
-            self.memory,
-            checks=Checks(uninitialized=on, race=on),
+            Checks(uninitialized=on, race=on),
         )
         for flat, old in before:
             disturb_changes(flat, old)
         self._finish_launch(command, held, result, resources)
+
+    def _run_kernel(
+        self, kernel: CompiledKernel, grid: tuple[int, int, int], args: list[Any], checks: Checks
+    ) -> LaunchResult:
+        try:
+            return kernel.run(grid, args, self.memory, checks=checks)
+        except StepLimit as error:  # on a GPU the launch, and whatever waits for it, would never end
+            if self.interference == "none":
+                self.fault = str(error)
+            raise
 
     def _programs(self, grid: tuple[int, int, int]) -> int:
         """Programs of a grid; none when a size is 0, as Triton's launchers have it. Raises beyond the GPU's limits."""
@@ -340,6 +384,8 @@ class DeviceEngine:
 
     def generator(self, number: int, *, seed: int | None = None, state: str | None = None) -> dict[str, Any]:
         """Seed a generator, or set its state; returns both."""
+        if seed is None and state is None:
+            self.accounts.told_host(GENERATOR_BYTES)
         return self.random.command(number, seed, state)
 
     def query(self, what: str) -> Any:
@@ -357,6 +403,8 @@ class DeviceEngine:
         if what not in facts:
             raise ProtocolError(f"no device fact named {what!r}")
         value = facts[what]()
+        if what.endswith("_seconds") or what in ("used_bytes", "peak_bytes"):  # data may have decided these
+            self.accounts.told_host(8)
         return self._to_host(value) if what.endswith("_seconds") else value
 
     def _synchronize(self) -> None:
@@ -385,6 +433,17 @@ class DeviceEngine:
     def profile(self) -> Profile:
         """Modelled time since the last reset, by kernel and operator."""
         return self.accounts.profile()
+
+
+def _bytes_told(rule: OperatorRule, inputs: list[Held], outputs: list[Held]) -> int:
+    """Bytes that the host learns of values from an operator's result: a flag, or a size that depends on them."""
+    if rule.base in TELLS_A_FLAG:
+        return 1
+    if not rule.sized_by_data:
+        return 0
+    if "index" in rule.base and all(held.spec.dtype not in (torch.bool, torch.uint8) for held in inputs[1:]):
+        return 0
+    return 8 * len(outputs)
 
 
 @lru_cache(maxsize=1024)

@@ -12,11 +12,12 @@ import torch
 
 from drkernel.sim.cost.records import TensorMeta
 from drkernel.sim.executor.allocations import MemoryMap
-from drkernel.sim.wire.commands import ProtocolError, Ref, TensorSpec
+from drkernel.sim.wire.commands import DTYPES, ProtocolError, Ref, TensorSpec, UnsupportedOp
 
 POISONS = ("nan", "zero", "random")
 """what memory that nothing has been written to may hold"""
 
+_DTYPES = frozenset(DTYPES.values())
 LARGE_BYTES = 256 << 20
 """allocations from this size on are compared with the memory that this machine has left"""
 
@@ -76,16 +77,50 @@ class DeviceHeap:
         handle = self._handles.get(id(tensor))
         if handle is not None:
             held = self._held[handle]
-            if tensor.shape != held.spec.shape or tensor.stride() != held.spec.stride:
-                held.spec = _spec_of(tensor, handle)
+            self.refresh(held)
             return held
+        if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.dtype not in _DTYPES:
+            raise UnsupportedOp(
+                f"a {tensor.layout} tensor of dtype {tensor.dtype} is not offered on the simulated device"
+            )
         handle = next(self._next)
         storage = tensor.untyped_storage()
         held = Held(tensor, _spec_of(tensor, handle), storage.data_ptr(), storage.nbytes())
+        _require_inside(held)
         self._retain(held, initialized)
         self._held[handle] = held
         self._handles[id(tensor)] = handle
         return held
+
+    def refresh(self, held: Held) -> None:
+        """Follow an operator that has changed a tensor's shape in place, or moved its storage (``out=`` that grew).
+
+        Every other tensor over that storage moves along. Raises ``torch.OutOfMemoryError`` when it has outgrown the
+        device.
+        """
+        storage = held.tensor.untyped_storage()
+        if storage.data_ptr() == held.base and storage.nbytes() == held.nbytes:
+            spec = held.spec
+            if (
+                held.tensor.shape != spec.shape
+                or held.tensor.stride() != spec.stride
+                or (held.tensor.data_ptr() != spec.address)
+            ):
+                held.spec = _spec_of(held.tensor, spec.handle)
+                _require_inside(held)
+            return
+        old, size = held.base, held.nbytes
+        moved = [held, *(one for one in self._held.values() if one is not held and one.base == old and size)]
+        if size:
+            self.memory.remove(old)
+            del self._storages[old]
+            self._fresh.discard(old)
+            self.used_bytes -= size
+        for one in moved:
+            one.base, one.nbytes = storage.data_ptr(), storage.nbytes()
+            one.spec = _spec_of(one.tensor, one.spec.handle)
+            self._retain(one, True)
+            _require_inside(one)
 
     def _retain(self, held: Held, initialized: bool) -> None:
         if held.nbytes == 0:
@@ -180,6 +215,13 @@ def available_bytes() -> int:
         return 1 << 62  # not Linux: the allocation itself will tell
     line = next((line for line in text.splitlines() if line.startswith("MemAvailable:")), "x 4611686018427387 kB")
     return int(line.split()[1]) * 1024
+
+
+def _require_inside(held: Held) -> None:
+    """No tensor reaches beyond its storage, whatever operator made it. Raises :class:`ProtocolError`."""
+    address, nbytes = extent_of(held.spec)
+    if nbytes and not held.base <= address <= address + nbytes <= held.base + held.nbytes:
+        raise ProtocolError("a tensor would reach beyond its storage")
 
 
 def _spec_of(tensor: torch.Tensor, handle: int) -> TensorSpec:

@@ -74,6 +74,8 @@ class CallRecord:
     """the illegal access that made the device unusable"""
     host_reads: int = 0
     """values and copies that the host got from the device, and looks at its clock"""
+    host_bytes: int = 0
+    """bytes that it learnt so: by copies, flags, sizes that depend on data, errors, times"""
     late_work: list[str] = field(default_factory=list)
     """commands that arrived, and were refused, while the device was frozen before this call"""
     mutated: list[int] = field(default_factory=list)
@@ -252,6 +254,7 @@ def _record_of(engine: DeviceEngine) -> dict[str, Any]:
         "profile": engine.profile().model_dump(mode="json"),
         "fault": engine.fault,
         "host_reads": engine.host_reads.count,
+        "host_bytes": counters.host_bytes,
     }
 
 

@@ -1,0 +1,185 @@
+"""Hostile calls of every operator that the simulated device allows, with guard pages around every storage.
+
+    python benchmarks/fuzz_device.py --calls 1000000 --seed 0 [--state FILE] [--only TEXT]
+
+A child process makes the calls (``tests/sim/hostile_calls.py``: call N of seed S is always the same) on a device
+engine whose storages lie between inaccessible pages, with a pattern in the slack that is looked at when a storage goes.
+A signal that ends the child, or a damaged pattern, is a finding: it is printed with its call, and the campaign goes on
+behind it. A call that takes longer than 20 seconds is stopped and listed; one that wants too much memory is counted.
+
+``--state`` keeps seed, calls done, outcomes and findings; the same command goes on where it was. ``--one N`` makes
+call N alone, in this process, and says what it is. Exit code 1 when there were findings. Needs no GPU; x86-64 Linux.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import mmap
+import os
+import resource
+import signal
+import struct
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "sim"))
+
+import hostile_calls
+
+from drkernel.sim.gpu.guard_pages import NO_MEMORY, GuardsUnavailable, guard_storages
+
+ADDRESS_SPACE = 24 << 30
+SHARE = 1000
+"""calls of one child: fresh processes keep a slow leak, or one call's late effect, from the next calls"""
+_PLACE = struct.Struct("<q")
+NAME_BYTES = 4000
+
+
+def child(seed: int, first: int, last: int, page: mmap.mmap, only: str) -> None:
+    """Make calls [first, last); where it is stands in ``page``, outcomes go to its end."""
+    torch.set_num_threads(1)
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # PyTorch warns of thousands of odd arguments
+    guards = guard_storages()
+    engine = hostile_calls.new_engine()
+    outcomes: Counter[str] = Counter()
+    for number in range(first, last):
+        call = hostile_calls.HostileCall(seed, number)
+        if only not in call.name:
+            continue
+        _note(page, number, call.name, outcomes)
+        signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+        outcomes[call.run(engine)] += 1
+        damage = guards.check()
+        if damage:
+            _note(page, number, f"{call}: {'; '.join(damage)}", outcomes)
+            os._exit(DAMAGE)
+        engine.accounts.reset()
+        if number % 100 == 0:
+            engine = hostile_calls.new_engine()
+    _note(page, last, "", outcomes)
+
+
+PATIENCE = 20.0
+"""seconds of one call"""
+DAMAGE = 98
+
+
+def _note(page: mmap.mmap, number: int, text: str, outcomes: Counter[str]) -> None:
+    data = json.dumps({"call": text[:NAME_BYTES], "outcomes": outcomes}).encode()
+    page[: _PLACE.size] = _PLACE.pack(number)
+    page[8:16] = _PLACE.pack(len(data))
+    page[16 : 16 + len(data)] = data
+
+
+def _read(page: mmap.mmap) -> tuple[int, str, Counter[str]]:
+    number, size = _PLACE.unpack(page[:8])[0], _PLACE.unpack(page[8:16])[0]
+    data = json.loads(page[16 : 16 + size])
+    return number, data["call"], Counter(data["outcomes"])
+
+
+class Campaign:
+    """Where a campaign is, kept in a file."""
+
+    def __init__(self, seed: int, path: Path | None, only: str):
+        self.seed, self.path, self.only = seed, path, only
+        self.done = 0
+        self.outcomes: Counter[str] = Counter()
+        self.findings: list[dict[str, object]] = []
+        if path is not None and path.exists():
+            state = json.loads(path.read_text(encoding="utf-8"))
+            if state["seed"] != seed or state["only"] != only:
+                raise SystemExit(f"{path} belongs to seed {state['seed']} and --only {state['only']!r}")
+            self.done, self.findings = state["done"], state["findings"]
+            self.outcomes = Counter(state["outcomes"])
+
+    def save(self) -> None:
+        """Write the file anew."""
+        if self.path is not None:
+            state = {"seed": self.seed, "only": self.only, "done": self.done,
+                     "outcomes": dict(self.outcomes), "findings": self.findings}  # fmt: skip
+            temporary = self.path.with_suffix(".new")
+            temporary.write_text(json.dumps(state, indent=1), encoding="utf-8")
+            temporary.replace(self.path)
+
+    def run(self, calls: int) -> None:
+        """Up to call ``calls``; saved after every child."""
+        page = mmap.mmap(-1, 64 << 10)
+        said = time.monotonic()
+        while self.done < calls:
+            first, last = self.done, min(calls, (self.done // SHARE + 1) * SHARE)
+            _note(page, first, "", Counter())
+            pid = os.fork()
+            if pid == 0:
+                status = 1
+                try:
+                    child(self.seed, first, last, page, self.only)
+                    status = 0
+                finally:
+                    os._exit(status)
+            self._ended(os.waitpid(pid, 0)[1], page)
+            self.save()
+            if time.monotonic() - said > 30:
+                said = time.monotonic()
+                print(f"{self.done} calls, {len(self.findings)} findings", flush=True)
+
+    def _ended(self, status: int, page: mmap.mmap) -> None:
+        number, call, outcomes = _read(page)
+        self.outcomes += outcomes
+        self.done = number
+        if status == 0:
+            return
+        self.done = number + 1
+        how = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else f"exit {os.WEXITSTATUS(status)}"
+        if how == f"exit {NO_MEMORY}":
+            self.outcomes["wanted too much memory"] += 1
+        elif how == "SIGALRM":
+            self.outcomes[f"took longer than {PATIENCE:g} s"] += 1
+            print(f"slow: seed {self.seed} call {number}: {call}", flush=True)
+        else:
+            self.findings.append({"seed": self.seed, "call": number, "how": how, "what": call})
+            print(f"FINDING {how}: seed {self.seed} call {number}: {call}", flush=True)
+
+
+def main() -> int:
+    """Run, print, 1 when there were findings."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--calls", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--state", type=Path, help="file that the campaign is kept in")
+    parser.add_argument("--only", default="", help="operators whose name contains this")
+    parser.add_argument("--one", type=int, help="make this call alone, in this process")
+    options = parser.parse_args()
+    if options.one is not None:
+        call = hostile_calls.HostileCall(options.seed, options.one)
+        print(call.name, flush=True)
+        guards = guard_storages()
+        outcome = call.run(hostile_calls.new_engine())
+        print(f"{call}: {outcome} {'; '.join(guards.check())}")
+        return 0
+    start = time.monotonic()
+    campaign = Campaign(options.seed, options.state, options.only)
+    already = campaign.done
+    try:
+        campaign.run(options.calls)
+    except GuardsUnavailable as error:
+        raise SystemExit(str(error)) from error
+    seconds = time.monotonic() - start
+    print(f"{len(hostile_calls.overloads())} overloads; outcomes:")
+    for outcome, count in campaign.outcomes.most_common():
+        print(f"  {count:8d} {outcome}")
+    print(
+        f"seed {options.seed}: {campaign.done} calls ({campaign.done - already} in {seconds:.0f} s), "
+        f"{len(campaign.findings)} findings"
+    )
+    return 1 if campaign.findings else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
