@@ -55,7 +55,7 @@ def child(seed: int, first: int, last: int, page: mmap.mmap, only: str) -> None:
             continue
         _note(page, number, call.name, outcomes)
         signal.setitimer(signal.ITIMER_REAL, PATIENCE)
-        outcomes[call.run(engine)] += 1
+        outcomes[call.run(engine, lambda ready: _note(page, number, str(ready), outcomes))] += 1  # noqa: B023
         damage = guards.check()
         if damage:
             _note(page, number, f"{call}: {'; '.join(damage)}", outcomes)
@@ -157,11 +157,10 @@ def main() -> int:
     parser.add_argument("--one", type=int, help="make this call alone, in this process")
     options = parser.parse_args()
     if options.one is not None:
-        call = hostile_calls.HostileCall(options.seed, options.one)
-        print(call.name, flush=True)
         guards = guard_storages()
-        outcome = call.run(hostile_calls.new_engine())
-        print(f"{call}: {outcome} {'; '.join(guards.check())}")
+        call = hostile_calls.HostileCall(options.seed, options.one)
+        outcome = call.run(hostile_calls.new_engine(), lambda ready: print(ready, flush=True))
+        print(f"{call.name}: {outcome} {'; '.join(guards.check())}")
         return 0
     start = time.monotonic()
     campaign = Campaign(options.seed, options.state, options.only)

@@ -11,6 +11,7 @@ import functools
 import json
 import math
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -78,24 +79,31 @@ class HostileCall:
         self.said: list[str] = []
         """the arguments, in words"""
 
-    def run(self, engine: DeviceEngine) -> str:
-        """Make the arguments, call, free everything; the outcome in a word ('ok', or the error's class)."""
+    def run(self, engine: DeviceEngine, about_to: Callable[[HostileCall], None] | None = None) -> str:
+        """Make the arguments, call, free everything; the outcome in a word ('ok', or the error's class).
+
+        ``about_to`` is told before the operator runs.
+        """
         torch.manual_seed(self.torch_seed)
         self.engine = engine
         self.made: list[int] = []
         engine.fault = None
         try:
             args, kwargs = self._arguments()
-            result = engine.op(self.name, args, kwargs)
-            outcome = "ok"
-            for spec in _specs(result):
-                self.made.append(spec.handle)
-                engine.tensor(spec.handle).clone()  # reads all that it claims to hold
+            if about_to is not None:
+                about_to(self)
+            outcome = self._call(args, kwargs)
         except Exception as error:
             outcome = type(error).__name__
         for handle in set(self.made):
             engine.free(handle)
         return outcome
+
+    def _call(self, args: list[Any], kwargs: dict[str, Any]) -> str:
+        for spec in _specs(self.engine.op(self.name, args, kwargs)):
+            self.made.append(spec.handle)
+            self.engine.tensor(spec.handle).clone()  # reads all that it claims to hold
+        return "ok"
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(self.said)})"

@@ -203,7 +203,7 @@ _BOUNDS: dict[str, Callable[[Arguments, dict[str, Any]], Iterator[Bound]]] = {
         names("gather scatter scatter_add scatter_reduce index_select index_add index_copy index_reduce"), _along
     ),
     "index_fill": _along_either_way,
-    **dict.fromkeys(names("index index_put _index_put_impl _unsafe_index _unsafe_index_put"), _lists),
+    **dict.fromkeys(names("index index_put _index_put_impl"), _lists),
     "take": _flat,
     "put": _flat,
     "max_pool2d_with_indices_backward": _plane(1, 7, 2),
