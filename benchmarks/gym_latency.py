@@ -29,7 +29,7 @@ from drkernel.gym.judge.judge import evaluate
 from drkernel.gym.pools.local import LocalPool
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.session.factory import SessionFactory
-from drkernel.gym.session.simulated import Session
+from drkernel.gym.session.simulated import SimulatedSession
 from drkernel.tasks.builtin import builtin_task
 
 FRESH = """
@@ -76,7 +76,7 @@ class OwnWork:
     def __init__(self) -> None:
         self.seconds = 0.0
         for name in ("load", "call"):
-            setattr(Session, name, self._timed(getattr(Session, name)))
+            setattr(SimulatedSession, name, self._timed(getattr(SimulatedSession, name)))
 
     def _timed(self, method):
         def timed(*args, **kwargs):

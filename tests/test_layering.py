@@ -27,6 +27,8 @@ MAY_IMPORT = {
 FLOORS = {
     "sim": ("spec", "executor", "wire", "cost", "target", "gpu", "host", "process", "context", "module_cost", "script"),
     "gym": (
+        "device",
+        "languages",
         "request",
         "reward",
         "sandbox",

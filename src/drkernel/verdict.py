@@ -13,11 +13,16 @@ from pydantic import Field
 from drkernel.config import Config
 
 Status = Literal[
-    "correct", "incorrect", "compile_error", "runtime_error", "timeout", "out_of_memory", "hack", "infra_error"
-]
-"""``infra_error`` is never the candidate's fault: it is retried, then masked out of training, never scored as 0."""
+    "correct", "incorrect", "compile_error", "runtime_error", "timeout", "out_of_memory", "hack", "unsupported",
+    "infra_error", "invalid_request",
+]  # fmt: skip
+"""``infra_error`` is never the candidate's fault: it is retried, then masked out of training, never scored as 0.
+``invalid_request`` is the request's (a task that does not load, a device that is not there): tried once, charged to
+nobody, masked too. ``unsupported`` is a candidate in a language that the device cannot run: neither right nor wrong."""
 
 TimingKind = Literal["measured", "modelled"]
+ObservedBy = Literal["device", "runner"]
+"""Who saw something: the judge's own device, or the untrusted process of the candidate, which could lie."""
 Owner = Literal["custom", "library", "copy"]
 Bound = Literal["memory", "compute", "latency"]
 
@@ -136,6 +141,13 @@ class SandboxReport(Config):
     missing: dict[str, str] = Field(default_factory=dict, description="layer -> why it was not available")
 
 
+class NotChecked(Config):
+    """A check that could not be made where the candidate ran."""
+
+    check: str = Field(description="the finding that would have come of it, e.g. 'copy_kernel'")
+    why: str = Field(description="what cannot be observed there, in words")
+
+
 class Verdict(Config):
     """The one result record of an evaluation."""
 
@@ -152,7 +164,12 @@ class Verdict(Config):
     profile: Profile | None = Field(None, description="the candidate's profile")
     reference_profile: Profile | None = None
     coverage: float | None = Field(None, ge=0, le=1.0001, description="T_custom / T_total of the candidate")
+    coverage_source: ObservedBy | None = Field(
+        None, description="who says which kernels are the candidate's: 'device' is the judge's own, 'runner' could lie"
+    )
+    language: str | None = Field(None, description="what the candidate is written in: 'triton', 'cuda', ...")
     findings: tuple[Finding, ...] = ()
+    not_checked: tuple[NotChecked, ...] = Field((), description="checks that this device does not allow, with reasons")
     error: CandidateError | None = None
     sandbox: SandboxReport = SandboxReport()
     stdout: str = Field("", description="what the candidate printed, truncated")
@@ -169,3 +186,8 @@ class Verdict(Config):
     def is_hack(self) -> bool:
         """Condemned by at least one finding."""
         return self.status == "hack"
+
+    @property
+    def is_of_candidate(self) -> bool:
+        """Whether the verdict says anything about the candidate; else grader or request failed, and it is masked."""
+        return self.status not in ("infra_error", "invalid_request")

@@ -7,7 +7,7 @@ import pytest
 from gym_harness import SETTINGS, Gym
 
 from drkernel.gym.request import EvalSettings
-from drkernel.gym.session.simulated import Session
+from drkernel.gym.session.simulated import SimulatedSession
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +21,7 @@ def gym():
 def open_session(gym):
     """``with open_session() as session``."""
 
-    def open_(settings: EvalSettings = SETTINGS) -> Session:
+    def open_(settings: EvalSettings = SETTINGS) -> SimulatedSession:
         return gym.factory.open(settings)
 
     return open_

@@ -7,8 +7,8 @@ import psutil
 import torch
 
 from drkernel.gym.request import EvalSettings
+from drkernel.gym.session.answers import SessionError
 from drkernel.gym.session.factory import SessionFactory
-from drkernel.gym.session.simulated import SessionError
 
 SETTINGS = EvalSettings(deadline_s=40, memory_bytes=512 << 20, max_output_bytes=4096)
 

@@ -9,7 +9,7 @@ import pytest
 from gym_harness import SETTINGS, Gym
 
 from drkernel.gym.runner import processes
-from drkernel.gym.session.simulated import SessionError
+from drkernel.gym.session.answers import SessionError
 
 PIDS, UID, SECCOMP = "pid namespace", "own user id", "seccomp"
 MODES = {

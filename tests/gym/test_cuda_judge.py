@@ -12,10 +12,12 @@ from drkernel.gym.judge import measured_timing as cuda
 from drkernel.gym.judge.expected import ExpectedSide
 from drkernel.gym.judge.judge import evaluate
 from drkernel.gym.judge.measured_statistics import Block
+from drkernel.gym.languages.base import TracedKernel
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.runner.launcher import JobTerms
 from drkernel.gym.sandbox.layers import RunnerLimits
 from drkernel.gym.session.cuda import CudaSession
+from drkernel.gym.session.trace import Trace, read_trace
 from drkernel.sim.spec import get_spec
 from drkernel.task import Task
 from drkernel.verdict import Profile, ProfileRow
@@ -44,11 +46,8 @@ class CpuFactory:
     def __init__(self, gym):
         self.launcher = gym.factory._alive()
 
-    def open_cuda(self, settings: EvalSettings) -> CudaSession:
+    def open(self, settings: EvalSettings) -> CudaSession:
         return CudaSession(self.launcher, settings, self.launcher.spawn(JobTerms("cpu", RunnerLimits(), 0)))
-
-    def open(self, settings):
-        raise AssertionError("a measuring device must not open a simulated session")
 
 
 @pytest.fixture
@@ -71,7 +70,40 @@ def test_flow_times_and_findings(on_cpu):
     assert verdict.correctness.passed_calls == verdict.correctness.checked_calls >= 4
     assert verdict.timing.kind == "measured" and len(verdict.timing.samples) == 10
     assert verdict.speedup.low <= verdict.speedup.value <= verdict.speedup.high
+    left = {item.check for item in verdict.not_checked}
+    assert left >= {"copy_kernel", "race", "late_work", "decoy_kernel (results disturbed)"}
+    assert "host_compute" not in left  # the host's work is in a measured time
+    assert verdict.coverage_source == "runner"
     assert verdict.coverage == 0.0 and verdict.reference_timing.seconds > 0
+
+
+INLINE = """
+from torch.utils.cpp_extension import load_inline
+build = load_inline
+SOURCE = "__global__ void norm_rows(const float* x, float* out, int n) {}"
+"""
+
+
+@pytest.mark.parametrize("kernel", ["norm_rows(float const*, float*, int)", "cublas_gemv(float const*)"])
+def test_a_cuda_candidates_launches_are_told_by_the_trace(on_cpu, monkeypatch, kernel):
+    """On the CPU no kernel runs: one of a recorded trace is put into the trace that the runner sends."""
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    traces = []
+
+    def with_a_kernel(data):
+        traces.append(read_trace(data))
+        return Trace((TracedKernel(kernel, 1e-4, None),), (), 1e-4)
+
+    monkeypatch.setattr("drkernel.gym.session.cuda.read_trace", with_a_kernel)
+    verdict = grade(on_cpu, INLINE + MODULE.format(body="return self.norm(x)"))
+    kinds = {finding.kind for finding in verdict.findings if finding.severity == "cheat"} - {"clock_disagreement"}
+    assert verdict.language == "cuda" and verdict.correctness.passed_calls == verdict.correctness.checked_calls
+    assert len(traces) >= verdict.correctness.checked_calls  # every checked call sent a trace of its own
+    assert "decoy_kernel (launches skipped)" in {item.check for item in verdict.not_checked}
+    if kernel.startswith("norm_rows"):
+        assert kinds == set() and verdict.coverage == 1.0 and verdict.coverage_source == "runner"
+    else:
+        assert kinds == {"no_custom_kernel"} and verdict.coverage == 0.0
 
 
 def test_a_wrong_answer_in_a_timed_call_is_found(on_cpu):
@@ -88,14 +120,14 @@ def test_a_candidate_that_fails_when_timed_fails(on_cpu):
 def test_a_reference_that_fails_is_not_the_candidates_fault(on_cpu, monkeypatch):
     monkeypatch.setitem(cuda.WRAPPERS, "eager", "\nclass ModelNew: pass\n")
     verdict = grade(on_cpu, MODULE.format(body="return self.norm(x)"))
-    assert verdict.status == "infra_error" and "the reference does not run on the GPU" in verdict.error.message
+    assert verdict.status == "invalid_request" and "the reference does not run on the GPU" in verdict.error.message
 
 
-def test_no_gpu_is_an_infra_error_that_says_so(gym):
+def test_no_gpu_is_an_invalid_request_that_says_so(gym):
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
     verdict = grade(gym.factory, MODULE.format(body="return self.norm(x)"))
-    assert verdict.status == "infra_error" and "no cuda:0 here" in verdict.error.message
+    assert verdict.status == "invalid_request" and "no cuda:0 on this machine" in verdict.error.message
 
 
 @pytest.mark.slow
@@ -114,7 +146,7 @@ class TestConclusions:
 
     def conclude(self, ours: Block, theirs: Block, monkeypatch, task: str = "softmax"):
         side = ExpectedSide(EvalRequest(task=task_named(task), candidate="", settings=SETTINGS))
-        monkeypatch.setattr(cuda, "device_title", lambda device: f"{device} NVIDIA H200")
+        monkeypatch.setattr(cuda, "title_of", lambda device: f"{device.name} NVIDIA H200")
         empty = Profile(kind="measured", device="cuda:0", total_seconds=0, elapsed_seconds=0)
         return cuda._conclude(side, [ours] * 4, [theirs] * 4, empty, empty, SETTINGS)
 

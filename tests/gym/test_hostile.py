@@ -11,7 +11,7 @@ import pytest
 import torch
 from gym_harness import HEAD, SETTINGS
 
-from drkernel.gym.session.simulated import SessionError
+from drkernel.gym.session.answers import SessionError
 
 ANSWER = """
 from drkernel.gym.runner.runner import Runner
@@ -349,7 +349,7 @@ def test_the_candidate_cannot_import_the_judge(gym, module):
 def test_patching_its_own_process_changes_nothing_for_the_judge(gym, top):
     result = gym.forward("return inputs[0] * 3", torch.ones(2), top=top)
     assert result.outputs[0].value.tolist() == [3, 3]
-    assert result.record.operators == {"aten.mul": 1} and result.record.profile.elapsed_seconds > 0
+    assert result.record.operators == {"aten.mul": 1} and result.record.device.profile.elapsed_seconds > 0
 
 
 def test_everything_imported_replaced_by_nonsense(gym):

@@ -66,12 +66,12 @@ def test_failures_are_typed(gym, source, status, text):
 
 def test_a_reference_that_does_not_load_is_not_the_candidates_fault(gym):
     verdict = grade(gym, SOFTMAX, Task(id="broken", reference="import nothing_like_it\n"))
-    assert verdict.status == "infra_error" and "nothing_like_it" in verdict.error.message
+    assert verdict.status == "invalid_request" and "nothing_like_it" in verdict.error.message
 
 
 def test_a_profile_that_the_task_lacks_is_not_the_candidates_fault(gym):
     verdict = grade(gym, SOFTMAX, profile="small")
-    assert verdict.status == "infra_error" and "no size profile 'small'" in verdict.error.message
+    assert verdict.status == "invalid_request" and "no size profile 'small'" in verdict.error.message
 
 
 def test_text_that_utf8_cannot_write_does_not_break_the_verdict(gym):

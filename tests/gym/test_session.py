@@ -4,10 +4,11 @@ import time
 
 import pytest
 import torch
+from pydantic import ValidationError
 
 from drkernel.gym.request import EvalSettings
-from drkernel.gym.session.factory import SessionFactory
-from drkernel.gym.session.simulated import Plain, SessionError
+from drkernel.gym.session.answers import Plain, SessionError
+from drkernel.gym.session.factory import DeviceMissing, SessionFactory
 
 LINEAR = """
 import torch
@@ -266,7 +267,7 @@ class ModelNew:
     first = session.call([handle]).outputs[0]
     for _ in range(20):  # a loaded machine may run the thread late
         time.sleep(0.4)
-        if session.call([handle]).record.late_work:
+        if session.call([handle]).record.device.late_work:
             break
     else:
         raise AssertionError("no late work was seen")
@@ -300,8 +301,9 @@ def test_the_sandbox_tells_its_layers(session):
     assert not set(report.layers) & set(report.missing)
 
 
-def test_unknown_devices_are_not_the_candidates_fault():
-    for device in ("sim:nothing", "tpu:0"):
-        with SessionFactory() as factory, pytest.raises(SessionError, match=r"h200|sim:GPU") as caught:
-            factory.open(EvalSettings(device=device))
-        assert caught.value.kind == "infra_error"
+def test_unknown_devices_are_refused_before_anything_starts():
+    for device in ("sim:nothing", "tpu:0", "cuda:", "cuda:-1", "cuda:01", "sim:h200 ", "cpu"):
+        with pytest.raises(ValidationError, match=r"sim:h200|sim:GPU"):
+            EvalSettings(device=device)
+        with SessionFactory() as factory, pytest.raises(DeviceMissing, match=r"sim:h200|sim:GPU"):
+            factory.open(EvalSettings.model_construct(device=device))

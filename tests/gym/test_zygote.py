@@ -11,7 +11,7 @@ import pytest
 import torch
 from gym_harness import SETTINGS, Gym
 
-from drkernel.gym.session.simulated import SessionError
+from drkernel.gym.session.answers import SessionError
 
 ECHO = "class ModelNew:\n    def __call__(self, x):\n        import time; time.sleep(0.5); return x + 1"
 

@@ -21,6 +21,7 @@ from pydantic import Field
 
 from drkernel.adapters.common import episode_config, run_sync, shared_pool, tasks_of
 from drkernel.episode.episode import Episode, EpisodeConfig
+from drkernel.gym.device import parse_device
 from drkernel.gym.request import Pool
 from drkernel.task import Task
 
@@ -145,7 +146,7 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     arguments = parser.parse_args()
-    profile = "tiny" if arguments.device.startswith("sim:") else "full"
+    profile = "tiny" if parse_device(arguments.device).simulated else "full"
     config = {"turns": arguments.turns, "settings": {"device": arguments.device, "profile": profile}}
     uvicorn.run(make_app(arguments.tasks, config), host=arguments.host, port=arguments.port)
 

@@ -15,7 +15,7 @@ from drkernel.config import ConfigError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
-EXIT_CODES = {"correct": 0, "hack": 3, "infra_error": 4}
+EXIT_CODES = {"correct": 0, "invalid_request": 2, "hack": 3, "infra_error": 4, "unsupported": 5}
 USAGE = 2
 WRONG = 1
 
@@ -24,7 +24,8 @@ HELP = """Grade a candidate kernel against a reference module.
 REFERENCE is a file in KernelBench's format (Model, get_inputs, get_init_inputs) or a built-in task such as
 builtin/level1/softmax. CANDIDATE is a file that defines ModelNew, or '-' for standard input.
 
-Exit codes: 0 correct, 1 not correct (wrong, or it failed), 2 wrong usage, 3 it cheats, 4 the grader itself failed.
+Exit codes: 0 correct, 1 not correct (wrong, or it failed), 2 wrong usage (also a reference that cannot be graded),
+3 it cheats, 4 the grader itself failed, 5 the device cannot run this kind of kernel.
 
 Examples:
 

@@ -115,7 +115,9 @@ def default_profile(device: str, profile: str | None) -> str | None:
     """'tiny' on a simulated GPU, 'full' on a real one, unless asked otherwise."""
     if profile is not None:
         return None if profile == "none" else profile
-    return "tiny" if device.startswith("sim:") else "full"
+    from drkernel.gym.device import parse_device
+
+    return "tiny" if parse_device(device).simulated else "full"
 
 
 def one_thread() -> None:

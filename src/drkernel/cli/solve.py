@@ -138,6 +138,7 @@ def solve(
 def _task(reference: str, precision: str | None, device: str, profile: str | None, scale: str | None) -> Task:
     """The task, shrunk where a simulated GPU could not hold it. What the gate has against it is only said."""
     from drkernel.config import ConfigError
+    from drkernel.gym.device import parse_device
     from drkernel.solve.prepare import choose, prepare
 
     builtin = reference.startswith("builtin")
@@ -146,7 +147,7 @@ def _task(reference: str, precision: str | None, device: str, profile: str | Non
         raise ConfigError(f"{reference} names {len(tasks)} tasks; solve takes one")
     if not builtin and Path(reference).stem == "reference":  # the folder's name says more
         tasks = [tasks[0].model_copy(update={"id": f"file/{Path(reference).resolve().parent.name}"})]
-    if device.startswith("sim:") and scale is None:
+    if parse_device(device).simulated and scale is None:
         scale = "small"
     prepared = prepare(tasks, device=device, profile=profile, scale=scale, keep_ill_conditioned=True)
     if not prepared.tasks:
@@ -249,7 +250,7 @@ def _write(run: BenchRun, task: Task, tried: list[Verified], save: Path | None) 
         "dollars": None if prices is None else prices.cost(usage),
         "verified": best is not None,
         "speedup": None if best is None else best.speedup,
-        "timing_kind": "modelled" if run.config.refine.settings.device.startswith("sim:") else "measured",
+        "timing_kind": run.config.refine.settings.place.timing,
         "device": run.config.refine.settings.device,
         "file": None if best is None else str(path),
         "found_at_turn": None if best is None else best.attempt.turn,

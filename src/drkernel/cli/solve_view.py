@@ -21,7 +21,13 @@ if TYPE_CHECKING:
     from drkernel.solve.refine import Attempt
     from drkernel.solve.verify import Verified
 
-COLOURS = {"correct": "green", "hack": "magenta", "infra_error": "yellow"}
+COLOURS = {
+    "correct": "green",
+    "hack": "magenta",
+    "unsupported": "blue",
+    "infra_error": "yellow",
+    "invalid_request": "yellow",
+}
 
 
 class LiveSolve:

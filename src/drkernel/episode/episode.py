@@ -14,6 +14,7 @@ from typing import Literal
 from pydantic import Field
 
 from drkernel.config import Config
+from drkernel.gym.device import gpu_name
 from drkernel.gym.extract import ExtractError, extract_code
 from drkernel.gym.feedback import feedback
 from drkernel.gym.request import EvalRequest, EvalSettings, Pool
@@ -94,7 +95,7 @@ class Episode:
             verdict = await self.pool.evaluate(request)
         breakdown = reward(verdict, self.config.reward)
         # a grader that broke has nothing true to say to the model: the trajectory ends there and the turn is masked
-        self._done = self._turn >= self.config.turns or verdict.status == "infra_error"
+        self._done = self._turn >= self.config.turns or not verdict.is_of_candidate
         observation = None if self._done else self._next_observation(verdict, source)
         return StepResult(
             observation=observation,
@@ -117,7 +118,7 @@ def task_prompt(task: Task, settings: EvalSettings, prompts: PromptSet) -> str:
     return _template(f"{prompts}_task").substitute(
         reference=sized_reference(task, settings.profile).strip(),
         precision=task.precision,
-        device=describe_device(settings.device),
+        device=gpu_name(settings.place),
     )
 
 
@@ -126,12 +127,6 @@ def feedback_prompt(verdict: Verdict, config: EpisodeConfig, turn: int, source: 
     budget = config.feedback_chars or FEEDBACK_CHARS[config.prompts]
     body = feedback(verdict, budget, style=config.prompts, source=source)
     return _template(f"{config.prompts}_feedback").substitute(feedback=body, turn=turn, turns=config.turns)
-
-
-def describe_device(device: str) -> str:
-    """'sim:h200' as a model should read it: the GPU, not where it is simulated."""
-    kind, _, name = device.partition(":")
-    return f"NVIDIA {name.upper()}" if kind == "sim" and name[:1] in "abhl" else device
 
 
 def no_code_verdict(task: Task, settings: EvalSettings, text: str, message: str) -> Verdict:

@@ -19,7 +19,8 @@ from pydantic import Field
 
 from drkernel.config import Config, ConfigError, dump_config, load_config
 from drkernel.episode.chat import Message
-from drkernel.episode.episode import FEEDBACK_CHARS, PromptSet, describe_device
+from drkernel.episode.episode import FEEDBACK_CHARS, PromptSet
+from drkernel.gym.device import gpu_name
 from drkernel.gym.feedback import feedback
 from drkernel.gym.request import EvalSettings
 from drkernel.task import Task, sized_reference
@@ -93,7 +94,7 @@ class Prompts(Config):
 
     def opening(self, task: Task, settings: EvalSettings) -> list[Message]:
         """System message, where there is one, and the task."""
-        device = describe_device(settings.device)
+        device = gpu_name(settings.place)
         profile = settings.profile if settings.profile in task.profiles else None
         reference = sized_reference(task, profile).strip()
         text = Template(self.task).substitute(reference=reference, precision=task.precision, device=device)

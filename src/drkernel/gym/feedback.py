@@ -25,6 +25,8 @@ _HEAD: dict[str, str] = {
     "timeout": "It ran out of time and was stopped.",
     "out_of_memory": "It ran out of memory.",
     "hack": "Rejected: it does not do the work it claims to do.",
+    "unsupported": "The grading device cannot run this kind of kernel.",
+    "invalid_request": "The task could not be graded; this says nothing about the answer.",
     "infra_error": "The grader failed; this says nothing about the answer.",
 }
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Literal, Protocol
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from drkernel.config import Config
+from drkernel.gym.device import Device, parse_device
 from drkernel.task import Task
 from drkernel.verdict import Verdict
 
@@ -33,6 +34,18 @@ class EvalSettings(Config):
     unsafe_no_checks: bool = Field(
         False, description="research only: accept what a naive grader would; every verdict says so"
     )
+
+    @field_validator("device")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if parse_device(name).kind == "cpu":
+            raise ValueError("no candidate is judged on 'cpu'; use sim:GPU, or cuda:N")
+        return name
+
+    @property
+    def place(self) -> Device:
+        """The device that :attr:`device` names."""
+        return parse_device(self.device)
 
 
 class EvalRequest(Config):

@@ -3,7 +3,7 @@
 R = w_c + w_s * clip(speedup) + w_p * coverage when the verdict is ``correct``, else a penalty. The clip counts a ratio
 above ``speedup_max`` as ``speedup_max`` and one below ``speedup_min`` as 0; by default there is no lower bound, as in
 the paper and the full recipe of *Dr. Kernel* (arXiv 2602.05885), whose terms and weights these are.
-``infra_error`` has no reward: it is masked, never scored.
+``infra_error`` and ``invalid_request`` have no reward: they are masked, never scored.
 """
 
 from __future__ import annotations
@@ -38,6 +38,12 @@ class RewardConfig(Config):
     )
     penalty: float = Field(0.0, le=0, description="reward of an answer that is wrong or does not run")
     hack_penalty: float | None = Field(None, le=0, description="reward of a condemned answer; None means `penalty`")
+    unsupported_penalty: float | None = Field(
+        None,
+        le=0,
+        description="reward of an answer in a language that the device cannot run; None means `penalty`. It is never "
+        "masked, so that a policy cannot hide there",
+    )
 
     @model_validator(mode="after")
     def _ordered(self) -> RewardConfig:
@@ -49,7 +55,7 @@ class RewardConfig(Config):
 class Reward(Config):
     """One turn's reward and its parts: ``total`` is their sum, or None when the turn must be masked."""
 
-    total: float | None = Field(description="the reward; None for an infra error, which trains nothing")
+    total: float | None = Field(description="the reward; None where the verdict says nothing of the answer")
     correctness: float = Field(0.0, description="w_c for a correct answer")
     speedup: float = Field(0.0, description="w_s * clipped speedup")
     coverage: float = Field(0.0, description="w_p * coverage")
@@ -84,7 +90,7 @@ rewards: Registry[Callable[..., Reward]] = Registry("reward")
 
 def reward(verdict: Verdict, config: RewardConfig = RewardConfig()) -> Reward:
     """The reward of ``verdict`` under ``config``, by the function that ``config.name`` names."""
-    if verdict.status == "infra_error":
+    if not verdict.is_of_candidate:
         return Reward(total=None)
     return rewards.get(config.name)(verdict, config, **config.options)
 
@@ -98,8 +104,8 @@ def check_reward(config: RewardConfig) -> None:
 def _weighted(verdict: Verdict, config: RewardConfig) -> Reward:
     """The weighted sum. A speedup or coverage that is not known earns 0."""
     if verdict.status != "correct":
-        hack = verdict.status == "hack" and config.hack_penalty is not None
-        penalty = config.hack_penalty if hack and config.hack_penalty is not None else config.penalty
+        special = {"hack": config.hack_penalty, "unsupported": config.unsupported_penalty}.get(verdict.status)
+        penalty = config.penalty if special is None else special
         return Reward(total=penalty, penalty=penalty)
     ratio = 0.0 if verdict.speedup is None else getattr(verdict.speedup, config.speedup_from)
     speedup = config.speedup_weight * clip_speedup(ratio, config)

@@ -27,12 +27,14 @@ MEANINGS = {
     "runtime_error": "raised an exception",
     "timeout": "did not end in time",
     "out_of_memory": "asked for more memory than the device has",
+    "unsupported": "in a language that the device cannot run: neither right nor wrong, outside fast_p",
     "infra_error": "the grader failed; counts for nothing",
+    "invalid_request": "the task could not be graded; counts for nothing",
 }
 """What a verdict says, for a reader who never saw one; in the order of the plots."""
 STATUS_COLORS = {
     "correct": "#23814c", "incorrect": "#c06a1a", "hack": "#7d3aa0", "compile_error": "#b3362c",
-    "runtime_error": "#8c2f5f", "timeout": "#6b6f76", "out_of_memory": "#4a5560",
+    "runtime_error": "#8c2f5f", "timeout": "#6b6f76", "out_of_memory": "#4a5560", "unsupported": "#3b6ea5",
 }  # fmt: skip
 SHOWN_CODE = 300
 """Tasks whose best answer is shown in full; more would make the page too heavy to open."""
@@ -218,7 +220,7 @@ def _hacks(summary: Row) -> str:
 def _tasks(config: BenchConfig, tasks: Sequence[Task], state: BenchState) -> str:
     rows = []
     width = f" style='min-width:{3.3 * min(5, config.refine.turns * config.refine.breadth):.1f}rem'"
-    kind = "modelled" if config.refine.settings.device.startswith("sim:") else "measured"
+    kind = config.refine.settings.place.timing
     for number, task in enumerate(tasks):
         plays = [state.turns((task.id, sample)) for sample in range(config.samples)]
         best = best_of([attempt for play in plays for attempt in play])
@@ -242,7 +244,7 @@ def _tasks(config: BenchConfig, tasks: Sequence[Task], state: BenchState) -> str
 
 WORDS = {
     "incorrect": "wrong", "compile_error": "compile", "runtime_error": "fails", "timeout": "timeout",
-    "out_of_memory": "memory", "hack": "hack",
+    "out_of_memory": "memory", "hack": "hack", "unsupported": "unsupported",
 }  # fmt: skip
 
 

@@ -16,7 +16,8 @@ from drkernel.report.svg import Line, bar_rows, line_plot, scatter_plot, stacked
 
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --dim: #808080; --good: #23814c; --bad: #b3362c;
---c1: #4a78c2; --c2: #d9822b; --c3: #2a9d5c; --c4: #b3362c; --c5: #8a5fbf; --c6: #a08000; --c7: #3aa6a6; }
+--c1: #4a78c2; --c2: #d9822b; --c3: #2a9d5c; --c4: #b3362c; --c5: #8a5fbf; --c6: #a08000; --c7: #3aa6a6;
+--c8: #7f8c4f; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.4rem; margin-bottom: .2rem; }
 h2 { font-size: 1.1rem; margin-top: 2.2rem; border-bottom: 1px solid var(--line); }
@@ -50,7 +51,9 @@ _STATUS = {
     "timeout": "var(--c6)",
     "out_of_memory": "var(--c7)",
     "hack": "var(--c4)",
+    "unsupported": "var(--c8)",
     "infra_error": "var(--dim)",
+    "invalid_request": "var(--dim)",
 }
 """statuses from the bottom of the plot up, with their colours"""
 

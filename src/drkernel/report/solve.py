@@ -12,6 +12,7 @@ from pathlib import Path
 from drkernel.episode.chat import Usage
 from drkernel.episode.meter import money
 from drkernel.episode.metrics import baseline_name
+from drkernel.gym.device import gpu_name, parse_device
 from drkernel.gym.feedback import duration, percent
 from drkernel.report import run as run_page
 from drkernel.report import verdict_html
@@ -36,6 +37,7 @@ border-radius: 2px; } .cells i.correct { background: #23814c; } .cells i.hack { 
 .cells i.slow { background: #7fa98f; } .cells i.incorrect { background: #c06a1a; }
 td.r { white-space: nowrap; } .tag.incorrect { background: #c06a1a; }
 .tag.correct { background: #23814c; } .tag.hack { background: #7d3aa0; } .tag.infra_error { background: #946b00; }
+.tag.unsupported { background: #3b6ea5; }
 """
 )
 
@@ -110,9 +112,10 @@ def tag(status: str) -> str:
 
 def timing_note(device: str) -> str:
     """Whether the page's times were measured or modelled."""
-    if device.startswith("sim:"):
+    place = parse_device(device)
+    if place.simulated:
         return (
-            f"<p class='note'>Every time on this page is <b>modelled</b> for an {escape(device[4:].upper())} by the "
+            f"<p class='note'>Every time on this page is <b>modelled</b> for an {escape(gpu_name(place))} by the "
             "simulator: no GPU was used. Correctness is real: kernels were executed.</p>"
         )
     return f"<p class='note'>Every time on this page was <b>measured</b> on {escape(device)}.</p>"

@@ -15,7 +15,7 @@ body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto
 h1 { font-size: 1.3rem; } h2 { font-size: 1.05rem; margin-top: 2rem; border-bottom: 1px solid var(--line); }
 .status { padding: .15em .6em; border-radius: .3em; color: #fff; background: #b3362c; }
 .status.correct { background: #23814c; } .status.hack { background: #7d3aa0; }
-.status.infra_error { background: #946b00; }
+.status.infra_error, .status.invalid_request { background: #946b00; } .status.unsupported { background: #3b6ea5; }
 .figures { display: flex; flex-wrap: wrap; gap: 1rem 2.5rem; margin: 1rem 0; }
 .figures b { display: block; font-size: 1.6rem; line-height: 1.2; } .figures span, .dim { color: var(--dim); }
 table { border-collapse: collapse; width: 100%; } td, th { padding: .2rem .6rem .2rem 0; text-align: left; }
@@ -50,6 +50,7 @@ def page(
         _figures(verdict),
         _trouble(verdict),
         _findings(verdict.findings),
+        _not_checked(verdict),
         profile_section("Device time of one call", verdict.profile),
         profile_section("The reference's device time", verdict.reference_profile),
         after,
@@ -74,7 +75,8 @@ def _figures(verdict: Verdict) -> str:
     if verdict.timing is not None and verdict.reference_timing is not None:
         items.append((duration(verdict.timing.seconds), f"against {duration(verdict.reference_timing.seconds)}"))
     if verdict.coverage is not None:
-        items.append((percent(verdict.coverage), "of device time in own kernels"))
+        told = ", as the candidate's process tells" if verdict.coverage_source == "runner" else ""
+        items.append((percent(verdict.coverage), "of device time in own kernels" + told))
     if verdict.correctness is not None and verdict.correctness.checked_calls:
         right = f"{verdict.correctness.passed_calls}/{verdict.correctness.checked_calls}"
         items.append((right, "checked calls right"))
@@ -112,6 +114,16 @@ def _findings(findings: tuple[Finding, ...]) -> str:
             f"<td>{escape(finding.message)}<div class='dim'>{escape(evidence)}</div></td></tr>"
         )
     return f"<h2>Findings</h2><table>{''.join(rows)}</table>"
+
+
+def _not_checked(verdict: Verdict) -> str:
+    """The checks that the device does not allow."""
+    if not verdict.not_checked:
+        return ""
+    rows = "".join(
+        f"<tr><td><b>{escape(item.check)}</b></td><td>{escape(item.why)}</td></tr>" for item in verdict.not_checked
+    )
+    return f"<h2>Not checked on {escape(verdict.device)}</h2><table>{rows}</table>"
 
 
 def profile_section(title: str, profile: Profile | None) -> str:

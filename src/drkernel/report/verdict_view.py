@@ -20,7 +20,9 @@ COLOURS = {
     "timeout": "red",
     "out_of_memory": "red",
     "hack": "magenta",
+    "unsupported": "blue",
     "infra_error": "yellow",
+    "invalid_request": "yellow",
 }
 SEVERITY = {"cheat": ("magenta", "cheat"), "bug": ("red", "bug"), "note": ("cyan", "note")}
 OWNERS = {"custom": ("green", "yours"), "library": ("yellow", "PyTorch"), "copy": ("red", "copy")}
@@ -46,6 +48,8 @@ def _parts(verdict: Verdict, source: str | None) -> Iterator[RenderableType]:
         if verdict.reference_profile is not None:
             yield Text("Reference " + _kind(verdict.reference_profile), style="bold")
             yield _indent(profile_table(verdict.reference_profile))
+    if verdict.not_checked:
+        yield _not_checked(verdict)
     yield _footer(verdict)
 
 
@@ -70,6 +74,7 @@ def _headline(verdict: Verdict) -> Text:
     if verdict.coverage is not None:
         line.append(f"\ncoverage {percent(verdict.coverage)}", style="bold")
         line.append(" of the device time is in the candidate's own kernels")
+        line.append(", says its own process" if verdict.coverage_source == "runner" else "")
     if verdict.correctness is not None and verdict.correctness.checked_calls:
         checked = verdict.correctness
         line.append(f"\n{checked.passed_calls}/{checked.checked_calls} calls right")
@@ -153,6 +158,14 @@ def bar(share: float, colour: str, width: int = BAR) -> Text:
     eighths = max(1, round(min(1.0, share) * width * 8)) if share > 0 else 0
     text = "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
     return Text(text.ljust(width), style=colour)
+
+
+def _not_checked(verdict: Verdict) -> Text:
+    """What this device leaves open, in one line a check."""
+    line = Text(f"\nNot checked on {verdict.device}", style="yellow")
+    for item in verdict.not_checked:
+        line.append(f"\n  {item.check}: {item.why}", style="dim")
+    return line
 
 
 def _footer(verdict: Verdict) -> Text:

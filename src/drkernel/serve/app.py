@@ -209,7 +209,8 @@ def _remembering(service: Service) -> type[APIRoute]:
                 digest = hashlib.sha256(await request.body()).digest()
                 jobs = [service.store.get(job_id) for job_id in seen.get(digest, ())]
                 if jobs and all(
-                    job is not None and job.state == "done" and job.status != "infra_error" for job in jobs
+                    job is not None and job.state == "done" and job.status not in ("infra_error", "invalid_request")
+                    for job in jobs
                 ):
                     return answer([view(service, job) for job in jobs if job is not None])
                 given = await usual(request)

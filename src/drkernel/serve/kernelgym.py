@@ -189,12 +189,13 @@ def response(service: Service, job: Job, task_id: str) -> dict[str, Any]:
 _CODES = {
     "compile_error": "COMPILATION_ERROR", "incorrect": "CORRECTNESS_ERROR", "runtime_error": "RUNTIME_ERROR",
     "timeout": "TIMEOUT_ERROR", "out_of_memory": "RESOURCE_ERROR", "hack": "VALIDATION_ERROR",
-    "infra_error": "SYSTEM_ERROR",
+    "unsupported": "VALIDATION_ERROR", "invalid_request": "VALIDATION_ERROR", "infra_error": "SYSTEM_ERROR",
 }  # fmt: skip
 
 
 def _of_verdict(verdict: Verdict) -> dict[str, Any]:
-    status = {"compile_error": "failed", "infra_error": "failed", "timeout": "timeout"}.get(verdict.status, "completed")
+    failed = ("compile_error", "unsupported", "infra_error", "invalid_request")
+    status = "failed" if verdict.status in failed else "timeout" if verdict.status == "timeout" else "completed"
     findings = [f"{finding.kind}: {finding.message}" for finding in verdict.findings]
     message = verdict.error.message if verdict.error is not None else None
     if verdict.correctness is not None and verdict.status == "incorrect":
@@ -203,7 +204,7 @@ def _of_verdict(verdict: Verdict) -> dict[str, Any]:
         message = "; ".join(findings)
     return {
         "status": status,
-        "compiled": verdict.status not in ("compile_error", "infra_error"),
+        "compiled": verdict.status not in failed,
         "correctness": verdict.is_correct,
         "decoy_kernel": verdict.is_hack,
         "reference_runtime": verdict.reference_timing.seconds * 1e3 if verdict.reference_timing else None,

@@ -294,7 +294,8 @@ class Service:
             info.seen = time.time()
             info.failed += infra
             info.done += not infra
-            info.in_a_row = info.in_a_row + 1 if infra else 0
+            if infra or verdict.is_of_candidate:  # a request that cannot be granted says nothing of its worker
+                info.in_a_row = info.in_a_row + 1 if infra else 0
             info.quarantined = info.quarantined or info.in_a_row >= self.quarantine_after
             if verdict.error is not None and infra:
                 info.note = f"{verdict.error.type}: {verdict.error.message}"[:200]

@@ -28,7 +28,8 @@ from drkernel.verdict import Verdict
 State = Literal["queued", "leased", "done", "cancelled"]
 
 _EQUAL = (
-    "SELECT id FROM jobs WHERE key = ? AND state != 'cancelled' AND (status IS NULL OR status != 'infra_error') "
+    "SELECT id FROM jobs WHERE key = ? AND state != 'cancelled' "
+    "AND (status IS NULL OR status NOT IN ('infra_error', 'invalid_request')) "
     "ORDER BY submitted LIMIT 1"
 )
 
@@ -92,6 +93,8 @@ class Prepared:
     key: str
     task_id: str
     device: str
+    kind: str
+    """of the device: 'sim' or 'cuda'"""
     blob: bytes
 
 
@@ -103,7 +106,7 @@ _COLUMNS = (
 def pack(request: EvalRequest) -> Prepared:
     """A request ready to be stored."""
     blob = zlib.compress(request.model_dump_json().encode("utf-8", "surrogatepass"), 1)
-    return Prepared(request.key, request.task.id, request.settings.device, blob)
+    return Prepared(request.key, request.task.id, request.settings.device, request.settings.place.kind, blob)
 
 
 class Store:
@@ -240,7 +243,7 @@ class Store:
                     "VALUES (?, ?, ?, ?, 'queued', ?, ?, ?, ?, ?)",
                     (
                         job_id, one.key, client, priority, one.task_id, one.device, one.blob, now,
-                        one.device.partition(":")[0],
+                        one.kind,
                     ),
                 )  # fmt: skip
                 ids.append(job_id)

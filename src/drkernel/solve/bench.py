@@ -276,7 +276,7 @@ def summary_of(config: BenchConfig, tasks: Sequence[str], state: BenchState) -> 
         "model": config.model,
         "device": settings.device,
         "baseline": settings.baseline,
-        "timing_kind": "modelled" if settings.device.startswith("sim:") else "measured",
+        "timing_kind": settings.place.timing,
         "expected_trajectories": len(keys),
         "incomplete": len(missing),
         "incomplete_because": _reasons(missing, state),

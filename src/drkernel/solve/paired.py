@@ -45,7 +45,7 @@ def compare(first: Path, second: Path, *, seed: int = 0, force: bool = False) ->
     old, old_tasks, old_state = read_bench(first)
     new, new_tasks, new_state = read_bench(second)
     before, after = old.refine.settings, new.refine.settings
-    kinds = {settings.device.partition(":")[0] for settings in (before, after)}
+    kinds = {settings.place.timing for settings in (before, after)}
     if len(kinds) > 1:
         raise ConfigError(
             f"{first} and {second} hold times of different kinds (modelled, measured): these never compare"
@@ -78,7 +78,7 @@ def compare(first: Path, second: Path, *, seed: int = 0, force: bool = False) ->
         "first": {"run": str(first), "model": old.model},
         "second": {"run": str(second), "model": new.model},
         "tasks": len(shared),
-        "timing_kind": "modelled" if kinds == {"sim"} else "measured",
+        "timing_kind": kinds.pop(),
         "device": after.device if after.device == before.device else f"{before.device} and {after.device}",
         "baseline": after.baseline if after.baseline == before.baseline else f"{before.baseline} and {after.baseline}",
         "rows": rows,

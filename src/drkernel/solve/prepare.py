@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from drkernel.config import ConfigError
+from drkernel.gym.device import parse_device
 from drkernel.task import Precision, Task
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.gate import GateReport, admit
@@ -88,7 +89,7 @@ def prepare(
     """
     if scale is not None and scale not in LIMITS:
         raise ConfigError(f"--scale {scale!r} is unknown; there are: {', '.join(LIMITS)}")
-    scales = (scale,) if scale is not None else SIMULATED if device.startswith("sim:") else ()
+    scales = (scale,) if scale is not None else SIMULATED if parse_device(device).simulated else ()
     prepared = Prepared()
     for number, task in enumerate(tasks, 1):
         if task.provenance.source in ("builtin", "generated") or (profile is not None and profile in task.profiles):

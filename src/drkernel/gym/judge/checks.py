@@ -26,8 +26,8 @@ from torch.utils._pytree import tree_map
 
 from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.expected import ExpectedSide, same_bytes
-from drkernel.gym.session.cuda import CudaSession
-from drkernel.gym.session.simulated import CallResult, Output, Plain, Session, SessionError
+from drkernel.gym.session.answers import CallResult, Output, Plain, SessionError
+from drkernel.gym.session.protocol import Session
 from drkernel.sim.process.control_socket import Form
 from drkernel.tasks.correctness import compare, merge, precision_class
 from drkernel.tasks.inputs import pick_variant
@@ -35,7 +35,6 @@ from drkernel.tasks.oracle import Described, Oracle, RawOutput
 from drkernel.tasks.problem import Call
 from drkernel.verdict import CandidateError, Correctness, Finding
 
-AnySession = Session | CudaSession
 Mode = Literal["fresh", "overwritten", "patched", "stressed", "repeated", "reweighted"]
 DEVICES: tuple[str, ...] = ("cuda",)
 """where outputs must be"""
@@ -109,7 +108,7 @@ class Checker:
     """Runs checked calls until one fails."""
 
     side: ExpectedSide
-    session: AnySession
+    session: Session
     calls: list[Checked] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
@@ -176,7 +175,9 @@ class Checker:
 
     def _check_device(self, checked: Checked) -> None:
         """No illegal access (a candidate may have swallowed the error), and no race: on a GPU luck would decide."""
-        record = checked.result.record
+        record = checked.result.record.device
+        if record is None:
+            return
         if record.fault is not None:
             detail = CandidateError(type="DeviceFault", message=f"an illegal memory access was hidden: {record.fault}")
             raise SessionError("runtime_error", detail, record)

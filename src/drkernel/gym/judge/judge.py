@@ -13,28 +13,31 @@ import random
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Protocol
+from contextlib import contextmanager, suppress
+from typing import Any
 
 from pydantic_core import PydanticSerializationError
 
+from drkernel.gym.device import unchecked
 from drkernel.gym.judge import findings as show
-from drkernel.gym.judge.checks import AnySession, Checked, Checker, plan_calls
+from drkernel.gym.judge.checks import Checked, Checker, plan_calls
 from drkernel.gym.judge.expected import ExpectedSide
 from drkernel.gym.judge.knockout import disturb, knock_out
 from drkernel.gym.judge.measured_timing import WrongWhenTimed, measure
 from drkernel.gym.judge.modelled_timing import (
     bytes_to_host,
-    is_simulated,
     modelled_speedup,
     modelled_timing,
     reference_profile,
 )
 from drkernel.gym.judge.naive import SEED, naive_check
-from drkernel.gym.request import EvalRequest, EvalSettings
-from drkernel.gym.session.cuda import CudaSession
-from drkernel.gym.session.simulated import Session, SessionError
+from drkernel.gym.languages import recognise
+from drkernel.gym.request import EvalRequest
+from drkernel.gym.session.answers import Observed, SessionError
+from drkernel.gym.session.factory import DeviceMissing
+from drkernel.gym.session.protocol import OpensSessions, Session, TimedSession
 from drkernel.sim.gpu.interfere import Interference
+from drkernel.sim.process.control_socket import CallRecord
 from drkernel.tasks.reference import TaskError
 from drkernel.verdict import CandidateError, Correctness, Finding, Profile, Status, Verdict
 
@@ -42,35 +45,29 @@ HOST_TRAFFIC = 1024
 """bytes that go to the host within one call, beyond the reference's, from which on the host is taken to compute"""
 
 
-class OpensSessions(Protocol):
-    """What the judge needs of a session factory."""
-
-    def open(self, settings: EvalSettings) -> Session:
-        """A fresh runner with a simulated GPU."""
-
-    def open_cuda(self, settings: EvalSettings) -> CudaSession:
-        """A fresh runner with a real one."""
-
-
 def evaluate(request: EvalRequest, factory: OpensSessions) -> Verdict:
     """Grade one candidate. Never raises for what a candidate, a reference or the machinery does.
 
-    Trouble that is not the candidate's (a reference that does not load, a sandbox that does not start) is a verdict of
-    status ``infra_error`` whose ``error`` says what to do.
+    Trouble that is not the candidate's is a verdict whose ``error`` says what to do: ``invalid_request`` when asking
+    again would change nothing (a reference that does not load, a device that is not here), else ``infra_error`` (a
+    sandbox that does not start).
     """
     trial = Trial(request)
-    opens = factory.open if is_simulated(request.settings.device) else factory.open_cuda
     try:
+        if trial.is_unsupported():
+            return trial.verdict()
         with trial.phase("reference"):
             side = expected_side(request)
         with trial.phase("start"):
-            session = opens(request.settings)
+            session = factory.open(request.settings)
         with session:
             trial.run(side, session, factory)
     except SessionError as error:
         trial.stop(error)
     except TaskError as error:
-        trial.infra("TaskError", str(error))
+        trial.refuse("TaskError", str(error))
+    except DeviceMissing as error:
+        trial.refuse("DeviceMissing", str(error))
     return trial.verdict()
 
 
@@ -108,16 +105,26 @@ class Trial:
         finally:
             self.phases[name] += time.perf_counter() - start
 
+    def is_unsupported(self) -> bool:
+        """Whether the device cannot run the candidate's language; says so before anything of it is run."""
+        language = recognise(self.request.candidate)
+        self.fields["language"] = language.name
+        refusal = language.refusal(self.settings.place)
+        if refusal is None:
+            return False
+        self.error, self.error_status = CandidateError(type="UnsupportedLanguage", message=refusal), "unsupported"
+        return True
+
     # ---- the flow
 
-    def run(self, side: ExpectedSide, session: AnySession, factory: OpensSessions) -> None:
+    def run(self, side: ExpectedSide, session: Session, factory: OpensSessions) -> None:
         """Everything that needs the session."""
         try:
             with self.phase("load"):
                 given = side.instance
                 loaded = session.load(self.request.candidate, given.init_args, given.init_kwargs, seed=side.build_seed)
             if self.settings.unsafe_no_checks:
-                self._judge_naively(side, session)
+                self._judge_naively(side, session, factory)
                 return
             with self.phase("checks"):
                 wrong = side.bind(loaded.parameters)
@@ -131,10 +138,12 @@ class Trial:
                 with self.phase("timing"):
                     self._take_time(side, session, factory, self.checker.calls)
         finally:
+            self.fields["not_checked"] = tuple(unchecked(session.device, session.observes))  # now its language is known
+            self.fields["coverage_source"] = session.observes.get("launches")
             self.fields["sandbox"] = session.report()
             self.fields["stdout"] = session.stdout()
 
-    def _check(self, side: ExpectedSide, session: AnySession) -> None:
+    def _check(self, side: ExpectedSide, session: Session) -> None:
         """Checked calls in their secret order, the knock-out at a secret place among them."""
         checker = self.checker = Checker(side, session)
         modes = plan_calls(self.settings.checks, side.has_weights, side.seeds("plan"))
@@ -144,7 +153,7 @@ class Trial:
         for turn in range(len(modes) + 1):
             if not checker.passed or self.knocked_down:
                 break
-            if turn == place and self.settings.knock_out:
+            if turn == place and self.settings.knock_out and "skip" in session.observes:
                 with self.phase("knock_out"):
                     self._knock_out(side, session, "skip")
             if turn < len(modes) and not self.knocked_down:
@@ -155,12 +164,14 @@ class Trial:
         if checker.passed:
             with self.phase("checks"):
                 checker.check_held_outputs()
-        reads = sum(call.result.record.host_reads for call in checker.calls)
+        if not {"host_reads", "disturb"} <= session.observes.keys():
+            return
+        reads = sum(record.host_reads for record in device_records(checker.calls))
         if checker.passed and reads and self.settings.knock_out and not self.findings:
             with self.phase("knock_out"):
                 self._knock_out(side, session, "disturb")
 
-    def _knock_out(self, side: ExpectedSide, session: AnySession, how: Interference) -> None:
+    def _knock_out(self, side: ExpectedSide, session: Session, how: Interference) -> None:
         assert self.checker is not None
         if not any(call.result.record.launches for call in self.checker.calls):
             return
@@ -175,18 +186,23 @@ class Trial:
         if finding is not None:
             self.findings.append(finding)
 
-    def _judge_naively(self, side: ExpectedSide, session: AnySession) -> None:
+    def _judge_naively(self, side: ExpectedSide, session: Session, factory: OpensSessions) -> None:
         """The research mode: what a harness without any defence would say."""
         side.instance = side.problem.instance(side.build_seed, randomize=False)
         with self.phase("checks"):
-            self.fields["correctness"], record = naive_check(side, session, self.settings.checks)
+            self.fields["correctness"], last = naive_check(side, session, self.settings.checks)
         with self.phase("timing"):
-            self._time(side, [record.profile], side.reference.draw_inputs(SEED), record.host_bytes)
+            if isinstance(session, TimedSession):
+                with suppress(WrongWhenTimed):  # a naive harness does not look
+                    self.fields |= measure(side, session, factory, self.settings, names_of([last.record])).fields
+            elif (record := last.record.device) is not None:
+                inputs = side.reference.draw_inputs(SEED)
+                self._time(side, session, [record.profile], inputs, record.host_bytes)
 
-    def _take_time(self, side: ExpectedSide, session: AnySession, factory: OpensSessions, calls: list[Checked]) -> None:
+    def _take_time(self, side: ExpectedSide, session: Session, factory: OpensSessions, calls: list[Checked]) -> None:
         """Measure on a real GPU, model on a simulated one; never a mixture."""
-        if isinstance(session, CudaSession):
-            launched = {launch.name for call in calls for launch in call.result.record.launches}
+        if isinstance(session, TimedSession):
+            launched = names_of([call.result.record for call in calls])
             try:
                 measured = measure(side, session, factory, self.settings, launched)
             except WrongWhenTimed as error:
@@ -196,19 +212,19 @@ class Trial:
             self.fields |= measured.fields
             self.findings += measured.findings
         else:
-            told = max(call.result.record.host_bytes for call in calls[1:] or calls)  # tuning reads times, once
-            self._time(side, timed_profiles(calls), calls[0].case.inputs, told)
+            told = max(record.host_bytes for record in device_records(calls[1:] or calls))  # tuning reads times, once
+            self._time(side, session, timed_profiles(calls), calls[0].case.inputs, told)
 
-    def _time(self, side: ExpectedSide, timed: list[Profile], inputs: list[Any], told: int) -> None:
+    def _time(self, side: ExpectedSide, session: Session, timed: list[Profile], inputs: list[Any], told: int) -> None:
         """The candidate's modelled time against the reference's, on the same model of the same GPU.
 
         What has no price earns no speedup, whichever side ran it. ``told``: bytes that the host learnt in one call;
         what it computes from them has no modelled time.
         """
+        spec = session.device.spec
+        assert spec is not None, "only a simulated GPU models time"
         profile = self.fields["profile"] = typical(timed)
-        reference = reference_profile(
-            side.source_key, self.settings.device, self.settings.baseline, side.instance.model, inputs
-        )
+        reference = reference_profile(side.source_key, spec, self.settings.baseline, side.instance.model, inputs)
         # what comes back may be little (a sum), or no copy at all (arguments of a launch)
         if told - bytes_to_host(reference) >= HOST_TRAFFIC and not self.settings.unsafe_no_checks:
             self.findings.append(show.host_compute(told))
@@ -241,9 +257,9 @@ class Trial:
         if error.record is not None:
             self.findings += show.from_device(error.record.findings)
 
-    def infra(self, kind: str, message: str) -> None:
-        """Something of ours, or of the task's, broke."""
-        self.error, self.error_status = CandidateError(type=kind, message=message), "infra_error"
+    def refuse(self, kind: str, message: str) -> None:
+        """The request cannot be granted, here or ever: nobody's fault but its own."""
+        self.error, self.error_status = CandidateError(type=kind, message=message), "invalid_request"
 
     def verdict(self) -> Verdict:
         """The record of it all."""
@@ -269,7 +285,7 @@ class Trial:
         if self.checker is None or not self.checker.calls:
             return
         checker = self.checker
-        records = [call.result.record for call in checker.calls]
+        records = device_records(checker.calls)
         late = [command for record in records for command in record.late_work]
         if late:
             self.findings.append(show.late_work(late))
@@ -277,14 +293,14 @@ class Trial:
         if checker.passed and self.error is None:
             self.findings += contribution(checker.calls)
         self.findings += checker.findings
-        copies = records[-1].copies
+        copies = records[-1].copies if records else {}
         if copies:
             self.findings.append(show.host_copies(copies))
         self.fields["correctness"] = checker.correctness
 
     def _status(self) -> Status:
-        if self.error_status == "infra_error":
-            return "infra_error"
+        if self.error_status in ("infra_error", "invalid_request"):
+            return self.error_status
         condemned = any(finding.severity == "cheat" for finding in self.findings)
         if condemned and not self.settings.unsafe_no_checks:
             return "hack"
@@ -315,16 +331,27 @@ def _encodable(value: Any) -> Any:
     return value
 
 
+def device_records(calls: list[Checked]) -> list[CallRecord]:
+    """What the judge's own device saw in each call; nothing on a real GPU."""
+    return [call.result.record.device for call in calls if call.result.record.device is not None]
+
+
+def names_of(records: list[Observed]) -> set[str]:
+    """Names of the candidate's own kernels that were launched."""
+    return {launch.name for record in records for launch in record.launches}
+
+
 def contribution(calls: list[Checked]) -> list[Finding]:
     """Whether kernels of the candidate's own took part at all; asked of right answers only."""
-    launches = [launch for call in calls for launch in call.result.record.launches]
+    records = device_records(calls)
     operators: Counter[str] = Counter()
     for call in calls:
         operators.update(call.result.record.operators)
-    if not launches:
+    if not any(call.result.record.launches for call in calls):
         return [show.no_custom_kernel(dict(operators))]
-    moved = any(call.result.record.copies for call in calls)  # computed on the host and uploaded
-    if (operators or moved) and all(launch.copied for launch in launches):
+    launches = [launch for record in records for launch in record.launches]
+    moved = any(record.copies for record in records)  # computed on the host and uploaded
+    if launches and (operators or moved) and all(launch.copied for launch in launches):
         return [show.copy_kernel([launch.name for launch in launches], dict(operators))]
     return []
 
@@ -336,7 +363,7 @@ def timed_profiles(calls: list[Checked]) -> list[Profile]:
     candidate might be fast on them alone.
     """
     timed = [call for call in calls if call.mode in ("fresh", "overwritten") and call.case.variant == "declared"]
-    return [call.result.record.profile for call in timed[1:] or timed]
+    return [record.profile for record in device_records(timed[1:] or timed)]
 
 
 def typical(profiles: list[Profile]) -> Profile:

@@ -17,16 +17,17 @@ from typing import Any
 import torch
 
 from drkernel.gym.judge import findings as show
-from drkernel.gym.judge.checks import AnySession, arguments_of, values_of
+from drkernel.gym.judge.checks import arguments_of, values_of
 from drkernel.gym.judge.expected import ExpectedSide
-from drkernel.gym.session.simulated import SessionError
+from drkernel.gym.session.answers import SessionError
+from drkernel.gym.session.protocol import Session
 from drkernel.sim.gpu.interfere import Interference
 from drkernel.tasks.correctness import compare
 from drkernel.tasks.oracle import RawOutput
 from drkernel.verdict import Finding
 
 
-def knock_out(side: ExpectedSide, session: AnySession) -> Finding | None:
+def knock_out(side: ExpectedSide, session: Session) -> Finding | None:
     """The *skip* experiment; the finding when it shows a decoy.
 
     A candidate that raises has noticed that its kernels did not work: nothing is shown. One that hangs or dies ends the
@@ -36,7 +37,7 @@ def knock_out(side: ExpectedSide, session: AnySession) -> Finding | None:
     return _experiment(side, session, inputs, "skip", "skipped")
 
 
-def disturb(side: ExpectedSide, session: AnySession) -> Finding | None:
+def disturb(side: ExpectedSide, session: Session) -> Finding | None:
     """The *disturb* experiment. Disturbed indices may break the device for good: do it last."""
     inputs = side.reference.draw_inputs(side.seeds("disturb"))
     session.call(arguments_of(inputs), poison="nan")  # what the host reads in this call it reads again in the next
@@ -44,7 +45,7 @@ def disturb(side: ExpectedSide, session: AnySession) -> Finding | None:
 
 
 def _experiment(
-    side: ExpectedSide, session: AnySession, inputs: list[Any], how: Interference, word: str
+    side: ExpectedSide, session: Session, inputs: list[Any], how: Interference, word: str
 ) -> Finding | None:
     try:
         result = session.call(arguments_of(inputs), poison="random", interference=how)

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
+from drkernel.gym.device import title_of
 from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.checks import arguments_of, raw_output
 from drkernel.gym.judge.expected import ExpectedSide
@@ -27,8 +28,8 @@ from drkernel.gym.judge.measured_statistics import (
     speedup_interval,
 )
 from drkernel.gym.request import EvalSettings
-from drkernel.gym.session.answers import SessionError
-from drkernel.gym.session.cuda import CudaSession, TimedCalls
+from drkernel.gym.session.answers import SessionError, TimedCalls
+from drkernel.gym.session.protocol import OpensSessions, TimedSession
 from drkernel.sim.spec import GPUSpec, get_spec
 from drkernel.tasks.correctness import compare
 from drkernel.tasks.reference import TaskError
@@ -47,13 +48,6 @@ WRAPPERS = {
 }
 
 
-class OpensCudaSessions(Protocol):
-    """What measuring needs of a session factory."""
-
-    def open_cuda(self, settings: EvalSettings) -> CudaSession:
-        """A fresh runner with a GPU."""
-
-
 class WrongWhenTimed(Exception):
     """A timed call's outputs are not right; ``str`` says how."""
 
@@ -67,14 +61,15 @@ class Measured:
 
 
 def measure(
-    side: ExpectedSide, candidate: CudaSession, factory: OpensCudaSessions, settings: EvalSettings, launched: set[str]
+    side: ExpectedSide, candidate: TimedSession, factory: OpensSessions, settings: EvalSettings, launched: set[str]
 ) -> Measured:
     """Time the (already checked) candidate against the reference; ``launched`` are the names of its own kernels.
 
     Raises :class:`WrongWhenTimed` when a timed call of the candidate is wrong, :class:`SessionError` when one fails,
     and :class:`TaskError` when the reference does.
     """
-    with factory.open_cuda(settings) as reference:
+    with factory.open(settings) as reference:
+        assert isinstance(reference, TimedSession), "a device whose times are measured"
         _load_reference(side, reference, settings.baseline)
         ours, theirs = [], []
         count = max(2, -(-settings.trials // BLOCK_CALLS))
@@ -92,7 +87,7 @@ def measure(
     return _conclude(side, ours, theirs, profile, owned(reference_profile, set()), settings)
 
 
-def _load_reference(side: ExpectedSide, session: CudaSession, baseline: str) -> None:
+def _load_reference(side: ExpectedSide, session: TimedSession, baseline: str) -> None:
     """The reference in a runner of its own, with the weights that the seed builds: values do not change its time."""
     instance = side.instance
     source = side.reference.source + WRAPPERS[baseline]
@@ -109,14 +104,14 @@ def _reference_failed(error: SessionError) -> Exception:
     return TaskError(f"the reference does not run on the GPU: {error.detail.type}: {error.detail.message}")
 
 
-def _reference_block(side: ExpectedSide, session: CudaSession, number: int) -> Block:
+def _reference_block(side: ExpectedSide, session: TimedSession, number: int) -> Block:
     try:
         return _timed_block(session, _inputs(side, "timed reference", number), keep=None)[0]
     except SessionError as error:
         raise _reference_failed(error) from error
 
 
-def _candidate_block(side: ExpectedSide, session: CudaSession, number: int) -> Block:
+def _candidate_block(side: ExpectedSide, session: TimedSession, number: int) -> Block:
     """A block of the candidate's calls, one of which is checked."""
     inputs = _inputs(side, "timed candidate", number)
     keep = random.Random(side.seeds("kept", number)).randrange(len(inputs))
@@ -134,7 +129,7 @@ def _inputs(side: ExpectedSide, purpose: str, number: int) -> list[list[Any]]:
     return [side.reference.draw_inputs(side.seeds(purpose, first + k)) for k in range(BLOCK_CALLS)]
 
 
-def _timed_block(session: CudaSession, inputs: list[list[Any]], keep: int | None) -> tuple[Block, TimedCalls]:
+def _timed_block(session: TimedSession, inputs: list[list[Any]], keep: int | None) -> tuple[Block, TimedCalls]:
     """Time one call for each set of inputs, in buffers of their own; what an empty block costs is subtracted."""
     sets = [_put(session, values) for values in inputs]
     empty = session.time(sets, flush_bytes=FLUSH_BYTES, dry=True)
@@ -143,14 +138,14 @@ def _timed_block(session: CudaSession, inputs: list[list[Any]], keep: int | None
     return Block(timed.device_seconds, max(0.0, timed.wall_seconds - empty.wall_seconds)), timed
 
 
-def _put(session: CudaSession, inputs: list[Any]) -> list[Any]:
+def _put(session: TimedSession, inputs: list[Any]) -> list[Any]:
     return [
         tree_map(lambda leaf: session.put(leaf) if isinstance(leaf, torch.Tensor) else leaf, value)
         for value in arguments_of(inputs)
     ]
 
 
-def _profiled_arguments(side: ExpectedSide, session: CudaSession) -> list[Any]:
+def _profiled_arguments(side: ExpectedSide, session: TimedSession) -> list[Any]:
     return _put(session, side.reference.draw_inputs(side.seeds("profiled")))
 
 
@@ -172,7 +167,7 @@ def _conclude(
     settings: EvalSettings,
 ) -> Measured:
     """Fields of the verdict, and what the clocks and the roofline have to say."""
-    name = device_title(settings.device)
+    name = title_of(settings.place)
     seconds, reference_seconds = median_seconds(ours), median_seconds(theirs)
     found = Measured(
         {
@@ -196,13 +191,6 @@ def _conclude(
 def _timing(name: str, seconds: float, blocks: list[Block]) -> Timing:
     samples = tuple(sample for block in blocks for sample in block.device_seconds)
     return Timing(kind="measured", device=name, seconds=seconds, samples=samples)
-
-
-def device_title(device: str) -> str:
-    """'cuda:0 NVIDIA H200' where torch knows the GPU's name."""
-    if device.startswith("cuda") and torch.cuda.is_available():
-        return f"{device} {torch.cuda.get_device_name(torch.device(device))}"
-    return device
 
 
 def spec_of(title: str) -> GPUSpec | None:

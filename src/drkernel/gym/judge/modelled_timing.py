@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_map
 from drkernel.sim.gpu.engine import DeviceEngine
 from drkernel.sim.host.attach import BelowModes, operators_on
 from drkernel.sim.host.tensor import DeviceLink
-from drkernel.sim.spec import get_spec
+from drkernel.sim.spec import GPUSpec
 from drkernel.tasks.module_copy import copied
 from drkernel.tasks.reference import TaskError
 from drkernel.verdict import Profile, Speedup, Timing
@@ -33,13 +33,8 @@ _cache: OrderedDict[tuple[str, str, str], Profile] = OrderedDict()
 _cache_lock = threading.Lock()
 
 
-def is_simulated(device: str) -> bool:
-    """Whether a device name such as 'sim:h200' is a simulated GPU."""
-    return device.startswith("sim:")
-
-
-def reference_profile(key: str, device: str, baseline: str, model: nn.Module, inputs: list[Any]) -> Profile:
-    """The modelled profile of one call of ``model(*inputs)`` on ``device``, cached under ``(key, device, baseline)``.
+def reference_profile(key: str, spec: GPUSpec, baseline: str, model: nn.Module, inputs: list[Any]) -> Profile:
+    """The modelled profile of one call of ``model(*inputs)`` on a GPU, cached under ``(key, its name, baseline)``.
 
     ``key`` names task and sizes; the modelled time depends on shapes and dtypes alone. Raises :class:`TaskError` when
     the reference does not run on the device, with its own message.
@@ -49,12 +44,12 @@ def reference_profile(key: str, device: str, baseline: str, model: nn.Module, in
             f"baseline {baseline!r} cannot be modelled: the simulator has no torch.compile; use baseline 'eager', or "
             "a CUDA device"
         )
-    cached = (key, device, baseline)
+    cached = (key, spec.name, baseline)
     with _cache_lock:
         if cached in _cache:
             _cache.move_to_end(cached)
             return _cache[cached]
-    profile = model_profile(device, model, inputs)
+    profile = model_profile(spec, model, inputs)
     with _cache_lock:
         _cache[cached] = profile
         while len(_cache) > _CACHE_SIZE:
@@ -62,9 +57,9 @@ def reference_profile(key: str, device: str, baseline: str, model: nn.Module, in
     return profile
 
 
-def model_profile(device: str, model: nn.Module, inputs: list[Any]) -> Profile:
+def model_profile(spec: GPUSpec, model: nn.Module, inputs: list[Any]) -> Profile:
     """Run ``model(*inputs)`` (host tensors) on a fresh simulated device of this process and return its profile."""
-    engine = DeviceEngine(get_spec(device.removeprefix("sim:")), checks="off")
+    engine = DeviceEngine(spec, checks="off")
     with _host_modes(engine) as link:
         try:
             # moved as a user's .cuda() would; a second call is timed, as the candidate's calls come after a first one
@@ -75,7 +70,9 @@ def model_profile(device: str, model: nn.Module, inputs: list[Any]) -> Profile:
                 engine.reset_counters()
                 resident(*moved)
         except Exception as error:
-            raise TaskError(f"the reference does not run on {device}: {type(error).__name__}: {error}") from error
+            raise TaskError(
+                f"the reference does not run on {spec.full_name}: {type(error).__name__}: {error}"
+            ) from error
         return engine.profile()
 
 

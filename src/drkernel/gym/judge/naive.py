@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import torch
 
-from drkernel.gym.judge.checks import AnySession, arguments_of, values_of
+from drkernel.gym.judge.checks import arguments_of, values_of
 from drkernel.gym.judge.expected import ExpectedSide
-from drkernel.sim.process.control_socket import CallRecord
+from drkernel.gym.session.answers import CallResult
+from drkernel.gym.session.protocol import Session
 from drkernel.tasks.oracle import Described, RawOutput
 from drkernel.verdict import Correctness
 
@@ -20,15 +21,15 @@ SEED = 42
 TOLERANCE = 1e-2
 
 
-def naive_check(side: ExpectedSide, session: AnySession, calls: int) -> tuple[Correctness, CallRecord]:
-    """Compare ``calls`` calls on one fixed set of inputs; returns the result and the last call's record."""
+def naive_check(side: ExpectedSide, session: Session, calls: int) -> tuple[Correctness, CallResult]:
+    """Compare ``calls`` calls on one fixed set of inputs; returns the result and what the last call gave."""
     inputs = side.reference.draw_inputs(SEED)
     expected = side.instance.run(inputs)
     passed = 0
     for _ in range(calls):
         result = session.call(arguments_of(inputs))
         passed += naive_match(values_of(result), expected)
-    return Correctness(checked_calls=calls, passed_calls=passed), result.record
+    return Correctness(checked_calls=calls, passed_calls=passed), result
 
 
 def naive_match(actual: list[RawOutput], expected: list[RawOutput]) -> bool:

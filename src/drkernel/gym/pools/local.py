@@ -186,7 +186,7 @@ class LocalPool:
                 self._busy -= 1
                 self._counts[verdict.status] += 1
                 self._in_flight.pop(work.request.key, None)
-                if self._cache_size and verdict.status != "infra_error":
+                if self._cache_size and verdict.is_of_candidate:
                     self._cache[work.request.key] = verdict
                     while len(self._cache) > self._cache_size:
                         self._cache.popitem(last=False)

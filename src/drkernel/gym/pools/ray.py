@@ -87,7 +87,7 @@ class RayPool:
 
     async def evaluate(self, request: EvalRequest) -> Verdict:
         """Evaluate; infrastructure trouble (a lost node too) is tried again on another place where there is one."""
-        kind = "sim" if request.settings.device.startswith("sim") else "cuda"
+        kind = request.settings.place.kind
         begun = time.monotonic()
         tried: set[str] = set()
         for attempt in range(1, self._attempts + 1):

@@ -98,7 +98,7 @@ class Places:
         """What came of an evaluation on ``actor``; ``lost`` when the actor itself is gone."""
         if verdict.status != "infra_error":
             place.done += 1
-            place.strikes = 0
+            place.strikes = 0 if verdict.is_of_candidate else place.strikes
             return
         place.failed += 1
         if verdict.error is not None:

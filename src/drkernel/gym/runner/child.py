@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
+from drkernel.gym.device import Device
 from drkernel.gym.sandbox import layers as sandbox
 from drkernel.gym.sandbox import linux
 
@@ -119,7 +120,7 @@ def device_main(gpu: str, memory_bytes: int) -> Main:
     return main
 
 
-def runner_main(gpu: str, scratch: str) -> Main:
+def runner_main(device: Device, scratch: str) -> Main:
     """Be the runner: untrusted from the candidate's first line on; descriptors 3 (judge) and 4 (simulated device)."""
 
     def main(layers: list[str], missing: dict[str, str]) -> None:
@@ -130,20 +131,15 @@ def runner_main(gpu: str, scratch: str) -> Main:
         sys.path[:] = [entry for entry in sys.path if "site-packages" in entry or entry.startswith(sys.base_prefix)]
         channel = socket.socket(fileno=3)
         send(channel, {"layers": layers, "missing": missing})
-        if is_simulated(gpu):
+        if device.spec is not None:
             from drkernel.gym.runner.runner import Runner
             from drkernel.sim.process.isolated import connect_host
 
-            with connect_host(gpu, socket.socket(fileno=4)) as link:
+            with connect_host(device.spec.name, socket.socket(fileno=4)) as link:
                 Runner(channel, link, scratch).serve()
         else:
             from drkernel.gym.runner.cuda import CudaRunner
 
-            CudaRunner(channel, scratch, gpu).serve()
+            CudaRunner(channel, scratch, device.name).serve()
 
     return main
-
-
-def is_simulated(gpu: str) -> bool:
-    """Whether a job's GPU is a simulated one (named like "h200"), not a torch device ("cuda:0")."""
-    return gpu.partition(":")[0] not in ("cuda", "cpu")

@@ -8,6 +8,7 @@ used after the candidate is loaded is looked up before it.
 from __future__ import annotations
 
 import itertools
+import os
 import socket
 import time
 from collections import Counter
@@ -32,6 +33,7 @@ class CudaRunner(Runner):
 
     def __init__(self, channel: socket.socket, scratch: str, device: str):
         super().__init__(channel, None, scratch)
+        self._scratch = scratch
         self._device = torch.device(device)
         self._next = itertools.count(1)
         self._copies: dict[int, torch.Tensor] = {}
@@ -115,7 +117,8 @@ class CudaRunner(Runner):
         self._poison(header.get("poison"))
         self._most_bytes = header["most_bytes"]
         census = _Census()
-        with self._launches.recording(skip=header.get("interference") == "skip") as launches, census, torch.no_grad():
+        skip, traced = header.get("interference") == "skip", bool(header.get("trace"))
+        with self._launches.recording(skip=skip) as launches, census, torch.no_grad(), self._tracing(traced) as trace:
             result = self._module(*arguments)
             self._synchronize()
         outputs: list[Any] = []
@@ -128,6 +131,7 @@ class CudaRunner(Runner):
             "mutated": mutated,
             "launches": launches,
             "operators": dict(census.counts),
+            "trace": self._send_trace(trace),
         }
 
     def _describe_tensor(self, value: torch.Tensor) -> dict[str, Any]:
@@ -186,18 +190,38 @@ class CudaRunner(Runner):
         return torch.cuda.Event(enable_timing=True) if self._device.type == "cuda" else _HostMark()
 
     def _profile(self, header: dict, payload: bytearray) -> Any:
-        """Device seconds by kernel, over ``calls`` calls. A kernel that was launched under an ATen operator is its."""
+        """The profiler's trace of ``calls`` calls, for the judge to read."""
         arguments = replace_leaves(unpack(header["inputs"], payload), self._argument)
-        activities = [torch.profiler.ProfilerActivity.CPU]
-        if self._device.type == "cuda":
-            activities.append(torch.profiler.ProfilerActivity.CUDA)
-        with torch.no_grad(), torch.profiler.profile(activities=activities) as profiler:
-            began = _clock()
+        with torch.no_grad(), self._tracing(True) as trace:
             for _ in range(header["calls"]):
                 self._module(*arguments)
             self._synchronize()
-            elapsed = _clock() - began
-        return {"rows": profile_rows(profiler.events()), "elapsed": elapsed}
+        return {"trace": self._send_trace(trace)}
+
+    @contextmanager
+    def _tracing(self, wanted: bool) -> Iterator[list[Any]]:
+        """The profiler of the block in a list, when one is wanted."""
+        if not wanted:
+            yield []
+            return
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        if self._device.type == "cuda":
+            activities.append(torch.profiler.ProfilerActivity.CUDA)
+        with torch.profiler.profile(activities=activities) as profiler:
+            held = [profiler]
+            yield held
+
+    def _send_trace(self, trace: list[Any]) -> dict[str, int] | None:
+        """Add the trace's text to the answer's bytes; returns how many there are."""
+        if not trace:
+            return None
+        path = os.path.join(self._scratch, "trace.json")
+        trace[0].export_chrome_trace(path)
+        with open(path, "rb") as file:
+            text = file.read()
+        os.remove(path)
+        self.data += text
+        return {"bytes": len(text)}
 
 
 class _HostMark:
@@ -208,29 +232,6 @@ class _HostMark:
 
     def elapsed_time(self, end: _HostMark) -> float:
         return (end.seconds - self.seconds) * 1e3
-
-
-def profile_rows(events: Any) -> list[dict[str, Any]]:
-    """Device time by (kernel or operator, owner) of a profiler's events: name, owner, calls, seconds."""
-    of_library: dict[str, str] = {}
-    for event in events:
-        if event.name.startswith("aten::"):
-            of_library.update({kernel.name: f"aten.{event.name[6:]}" for kernel in event.kernels})
-    rows: dict[tuple[str, str], list[float]] = {}
-    for event in events:
-        if event.device_type != torch.autograd.DeviceType.CUDA:
-            continue
-        lowered = event.name.lower()
-        if lowered.startswith(("memcpy", "memset")):
-            key = (event.name, "copy")
-        elif event.name in of_library:
-            key = (of_library[event.name], "library")
-        else:
-            key = (event.name, "custom")
-        row = rows.setdefault(key, [0, 0.0])
-        row[0] += 1
-        row[1] += event.time_range.elapsed_us() * 1e-6
-    return [{"name": n, "owner": o, "calls": int(c), "seconds": s} for (n, o), (c, s) in rows.items()]
 
 
 class _Census(TorchDispatchMode):

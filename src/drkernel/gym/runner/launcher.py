@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from drkernel.gym.runner.child import is_simulated
+from drkernel.gym.device import parse_device
 from drkernel.gym.sandbox.layers import RunnerLimits
 
 START_SECONDS = 120.0
@@ -43,7 +43,8 @@ class ZygoteError(RuntimeError):
 class JobTerms:
     """What has to be known before a job is forked."""
 
-    gpu: str
+    device: str
+    """as in settings: 'sim:h200', 'cuda:0'; 'cpu' serves tests"""
     limits: RunnerLimits
     device_memory_bytes: int
 
@@ -155,13 +156,13 @@ class Launcher:
         result, runner_result = socket.socketpair()
         output, runner_output = os.pipe2(os.O_CLOEXEC)
         control, theirs = None, [runner_result]
-        if is_simulated(terms.gpu):
+        if parse_device(terms.device).simulated:
             host_runner, host_device = socket.socketpair()
             control, device_control = socket.socketpair()
             theirs += [host_runner, host_device, device_control]
         job = JobHandle(next(self._ids), terms, result, control, output)
         message = {
-            "do": "spawn", "job": job.id, "gpu": terms.gpu, "limits": terms.limits.model_dump(),
+            "do": "spawn", "job": job.id, "device": terms.device, "limits": terms.limits.model_dump(),
             "device_memory_bytes": terms.device_memory_bytes,
         }  # fmt: skip
         fds = [runner_result.fileno(), runner_output, *(sock.fileno() for sock in theirs[1:])]

@@ -205,6 +205,8 @@ def _kind_of(error: BaseException, loading: bool) -> str:
         return "out_of_memory"
     if loading or isinstance(error, (CompileError, SyntaxError)):
         return "compile_error"
+    if isinstance(error, RuntimeError) and str(error).startswith("Error building extension"):  # cpp_extension's
+        return "compile_error"
     return "compile_error" if names & {"CompilationError", "CompileTimeAssertionFailure"} else "runtime_error"
 
 

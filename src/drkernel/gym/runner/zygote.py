@@ -22,10 +22,10 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from drkernel.gym.device import parse_device
 from drkernel.gym.runner import child, processes
 from drkernel.gym.sandbox import layers as sandbox
 from drkernel.gym.sandbox import linux
-from drkernel.sim.spec import get_spec
 
 WATCH_SECONDS = 0.05
 """how often memory is looked at (one process is bounded by its own limit at once; this bounds the sum of many)"""
@@ -125,7 +125,7 @@ class Zygote:
     # ---- starting
 
     def _spawn(self, message: dict[str, Any], fds: list[int]) -> None:
-        gpu, limits = message["gpu"], sandbox.RunnerLimits.model_validate(message["limits"])
+        device, limits = parse_device(message["device"]), sandbox.RunnerLimits.model_validate(message["limits"])
         if not self.free_slots:
             raise OSError(f"{sandbox.MAX_JOBS} jobs run at once; a zygote takes no more")
         scratch = os.path.join(self.folder, f"job-{message['job']}")
@@ -134,15 +134,14 @@ class Zygote:
         in_use, device_bytes = processes.address_space(os.getpid()), message["device_memory_bytes"]
         around = self.surroundings
         result, output, *others = fds
-        if child.is_simulated(gpu):
-            get_spec(gpu)  # read here, once: the runner may not read this package's files
+        if device.spec is not None:  # read by now: the runner may not read this package's files
             host_runner, *device_fds = others
             allowed = limits.model_copy(update={"memory_bytes": device_bytes + EXECUTOR_BYTES, "allow_exec": False})
             how = sandbox.Confinement(allowed, None, around.device_uid(job.slot), in_use, trusted=True)
-            job.device = child.fork(child.device_main(gpu, device_bytes), device_fds, None, how, around)
+            job.device = child.fork(child.device_main(device.spec.name, device_bytes), device_fds, None, how, around)
             others = [host_runner]
-        how = sandbox.Confinement(limits, scratch, around.runner_uid(job.slot), in_use, gpu=not child.is_simulated(gpu))
-        job.runner = child.fork_runner(child.runner_main(gpu, scratch), [result, *others], output, how, around)
+        how = sandbox.Confinement(limits, scratch, around.runner_uid(job.slot), in_use, gpu=not device.simulated)
+        job.runner = child.fork_runner(child.runner_main(device, scratch), [result, *others], output, how, around)
         self._tell({"event": "spawned", "job": job.id, "runner": job.runner, "device": job.device})
 
     def _make_scratch(self, job: Job) -> None:

@@ -271,6 +271,9 @@ def readable_paths() -> list[str]:
     paths += _except_ourselves(os.path.join(os.path.realpath(sys.base_prefix), "lib"))
     for kind in ("stdlib", "platstdlib", "purelib", "platlib"):
         paths += _except_ourselves(os.path.realpath(sysconfig.get_path(kind)))
+    for entry in sys.path:  # packages that a .pth file or a venv over the system's packages adds
+        if os.path.basename(entry) in ("site-packages", "dist-packages") and os.path.isdir(entry):
+            paths += _except_ourselves(os.path.realpath(entry))
     return list(dict.fromkeys(paths))
 
 

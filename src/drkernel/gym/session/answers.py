@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 
@@ -67,6 +68,41 @@ class Output:
     """device address of its first element"""
 
 
+class Launch(Protocol):
+    """A launch of a kernel of the candidate's own."""
+
+    @property
+    def name(self) -> str:
+        """The kernel function's name."""
+
+    @property
+    def identity(self) -> str:
+        """What tells kernels of one name apart."""
+
+
+@dataclass(frozen=True)
+class ToldLaunch:
+    """A launch that the runner tells of."""
+
+    name: str
+    identity: str
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What is known of one call beside its outputs, as far as the device allows (``Session.observes``)."""
+
+    launches: Sequence[Launch]
+    """of the candidate's own kernels, in order"""
+    operators: dict[str, int]
+    """ATen operators with device work -> times run"""
+    mutated: list[int]
+    """handles of inputs whose bytes are no longer those that the judge put or wrote last"""
+    device: CallRecord | None
+    """all that the judge's own device saw: data flow, copies, host reads, late work, memory errors, races, modelled
+    time; None on a real GPU, where nobody sees them"""
+
+
 @dataclass(frozen=True)
 class CallResult:
     """What one call of the module gave."""
@@ -74,7 +110,7 @@ class CallResult:
     outputs: list[Output]
     python_type: str
     """class of the returned value, as the runner says"""
-    record: CallRecord
+    record: Observed
     seconds: float
     """wall seconds that the runner took, on the judge's clock"""
     arguments: list[Any]
@@ -84,6 +120,20 @@ class CallResult:
     def mutated(self) -> list[int]:
         """Handles of inputs whose bytes are no longer those that the judge put or wrote last."""
         return self.record.mutated
+
+
+@dataclass(frozen=True)
+class TimedCalls:
+    """Calls timed one after another, the caches of the GPU flushed before each."""
+
+    device_seconds: tuple[float, ...]
+    """one a call, between two events on the device"""
+    call_seconds: tuple[float, ...]
+    """one a call, by the runner's clock, from before the first event to the device's being idle"""
+    wall_seconds: float
+    """the whole block by the judge's clock, flushes and messages included"""
+    kept: list[Output]
+    """outputs of the call that was asked for"""
 
 
 @dataclass(frozen=True)

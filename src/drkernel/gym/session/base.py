@@ -1,7 +1,6 @@
 """One candidate in one runner, whatever the device: asking it, its deadline, and why it ended.
 
-``session.Session`` adds a simulated GPU of the judge's own, ``cuda_session.CudaSession`` a real one that the runner
-holds.
+``simulated.SimulatedSession`` adds a GPU of the judge's own, ``cuda.CudaSession`` a real one that the runner holds.
 """
 
 from __future__ import annotations
@@ -11,19 +10,20 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import torch
 
+from drkernel.gym.device import Observable, parse_device
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.runner.launcher import JobHandle, Launcher
 from drkernel.gym.runner.values import pack, unpack
 from drkernel.gym.session.answers import ErrorKind, LoadResult, ParameterSpec, SessionError
 from drkernel.sim.wire.commands import DTYPES, ProtocolError
 from drkernel.sim.wire.frames import MAX_DIMENSIONS, ConnectionLost, receive, send
-from drkernel.verdict import CandidateError, SandboxReport
+from drkernel.verdict import CandidateError, ObservedBy, SandboxReport
 
 MAX_ANSWER = 4 << 20
 """bytes of the header of one answer"""
@@ -43,7 +43,7 @@ class JobSession:
     def __init__(self, launcher: Launcher, settings: EvalSettings, job: JobHandle):
         self._launcher = launcher
         self._settings = settings
-        self.device_name = settings.device
+        self.device = parse_device(job.terms.device)
         self.most_output_bytes = settings.memory_bytes
         """bytes of a call's outputs that are taken over at most; without elements an output is only described"""
         self._left = settings.deadline_s
@@ -60,6 +60,11 @@ class JobSession:
 
     def __exit__(self, *_: object) -> None:
         self.kill()
+
+    @property
+    def observes(self) -> Mapping[Observable, ObservedBy]:
+        """What can be observed of this candidate here, and by whom."""
+        return self.device.observes
 
     # ---- the candidate
 

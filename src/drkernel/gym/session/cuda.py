@@ -8,37 +8,24 @@ oracle, and the device's times must agree with ``wall_seconds``, the judge's clo
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
 
+from drkernel.gym.device import Observable
+from drkernel.gym.languages import TRITON, recognise
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.runner.launcher import JobHandle, Launcher
 from drkernel.gym.runner.values import Granted, pack, replace_leaves
-from drkernel.gym.session.answers import CallResult, Output, Plain
+from drkernel.gym.session.answers import CallResult, LoadResult, Observed, Output, Plain, TimedCalls, ToldLaunch
 from drkernel.gym.session.base import JobSession, claims_of, plain_of, sizes_of
-from drkernel.sim.gpu.engine import LaunchRecord
+from drkernel.gym.session.trace import MAX_TRACE, profile_of, read_trace
 from drkernel.sim.gpu.interfere import Interference
-from drkernel.sim.process.control_socket import CallRecord, Form
+from drkernel.sim.process.control_socket import Form
 from drkernel.sim.wire.commands import DTYPES, TensorSpec
 from drkernel.sim.wire.frames import bytes_of, describe, tensor_of
-from drkernel.verdict import Profile, ProfileRow
-
-
-@dataclass(frozen=True)
-class TimedCalls:
-    """Calls timed one after another, the caches of the GPU flushed before each."""
-
-    device_seconds: tuple[float, ...]
-    """one a call, between two events on the device"""
-    call_seconds: tuple[float, ...]
-    """one a call, by the runner's clock, from before the first event to the device's being idle"""
-    wall_seconds: float
-    """the whole block by the judge's clock, flushes and messages included"""
-    kept: list[Output]
-    """outputs of the call that was asked for"""
+from drkernel.verdict import ObservedBy, Profile
 
 
 class CudaSession(JobSession):
@@ -46,10 +33,23 @@ class CudaSession(JobSession):
 
     def __init__(self, launcher: Launcher, settings: EvalSettings, job: JobHandle):
         self._handles: set[int] = set()
+        self._source = ""
+        self._language = TRITON
         super().__init__(launcher, settings, job)
 
     def __enter__(self) -> CudaSession:
         return self
+
+    @property
+    def observes(self) -> Mapping[Observable, ObservedBy]:
+        """What the runner can be asked of a candidate in this one's language."""
+        return self._language.observes(self.device)
+
+    def load(self, source: str, init_args: list[Any], init_kwargs: dict[str, Any], *, seed: int) -> LoadResult:
+        """Import the source and construct the module; a language with a slow compiler gets more time for it."""
+        self._source, self._language = source, recognise(source)
+        self._left += self._language.compile_s
+        return super().load(source, init_args, init_kwargs, seed=seed)
 
     # ---- calls
 
@@ -63,15 +63,18 @@ class CudaSession(JobSession):
     ) -> CallResult:
         """As on a simulated GPU; the runner sends outputs up to ``most_output_bytes``, of whatever form.
 
-        ``interference="disturb"`` is not offered: it needs a device of the judge's own. Raises ``ValueError`` for it.
+        Raises ``ValueError`` for an interference that this session does not offer.
         """
-        if interference == "disturb":
-            raise ValueError("a real GPU cannot disturb what kernels write; use 'skip'")
+        if interference not in (None, "none") and interference not in self.observes:
+            raise ValueError(f"{interference!r} is not offered for {self._language.title} on {self.device.name}")
         data, payload = pack(replace_leaves(list(arguments), self._argument))
         start = time.monotonic()
-        most = self.most_output_bytes
-        header = {"do": "call", "inputs": data, "poison": poison, "interference": interference, "most_bytes": most}
-        answer, elements = self._ask_for_data(header, payload, most_bytes=most)
+        most, traced = self.most_output_bytes, self._language.told_by == "trace"
+        header = {
+            "do": "call", "inputs": data, "poison": poison, "interference": interference, "most_bytes": most,
+            "trace": traced,
+        }  # fmt: skip
+        answer, elements = self._ask_for_data(header, payload, most_bytes=most + MAX_TRACE * traced)
         seconds = time.monotonic() - start
         return self._checked(lambda: self._result(answer, elements, list(arguments), seconds))
 
@@ -87,16 +90,22 @@ class CudaSession(JobSession):
         self._handles.update(granted)
         handles = iter(granted)
         named = replace_leaves(arguments, lambda leaf: next(handles) if isinstance(leaf, torch.Tensor) else leaf)
-        record = CallRecord(
-            launches=[_launch(launch) for launch in answer["launches"]],
+        record = Observed(
+            launches=self._launches(answer, elements),
             operators={str(name): int(count) for name, count in answer["operators"].items()},
-            copies={},
-            findings=[],
-            prints=[],
-            profile=Profile(kind="measured", device=self.device_name, total_seconds=0, elapsed_seconds=0),
             mutated=[int(handle) for handle in answer["mutated"]],
+            device=None,
         )
         return CallResult(_outputs(answer, elements), str(answer["type"])[:100], record, seconds, named)
+
+    def _launches(self, answer: Any, elements: bytearray) -> list[ToldLaunch]:
+        """Launches of the candidate's own kernels, by Triton's hook or by the trace."""
+        if self._language.told_by == "hook":
+            return [
+                ToldLaunch(str(launch["name"])[:200], str(launch["identity"])[:500]) for launch in answer["launches"]
+            ]
+        trace = read_trace(_last_bytes(answer, elements))
+        return [ToldLaunch(kernel.name, kernel.name) for kernel in self._language.own(self._source, trace.kernels)]
 
     # ---- tensors
 
@@ -156,10 +165,20 @@ class CudaSession(JobSession):
         return self._checked(read)
 
     def profile(self, arguments: Sequence[Any], *, calls: int = 1) -> Profile:
-        """Where the device time of one call goes, by the runner's profiler, averaged over ``calls``."""
+        """Where the device time of one call goes, by the profiler's trace, averaged over ``calls``.
+
+        A kernel is the candidate's own when its language says so and no operator of PyTorch launched it.
+        """
         data, payload = pack(replace_leaves(list(arguments), self._argument))
-        answer = self._ask({"do": "profile", "inputs": data, "calls": calls}, payload)
-        return self._checked(lambda: _profile(answer, self.device_name, calls))
+        header = {"do": "profile", "inputs": data, "calls": calls}
+        answer, elements = self._ask_for_data(header, payload, most_bytes=MAX_TRACE)
+
+        def read() -> Profile:
+            trace = read_trace(_last_bytes(answer, elements))
+            own = {kernel.name for kernel in self._language.own(self._source, trace.kernels)}
+            return profile_of(trace, own, self.device.name, calls)
+
+        return self._checked(read)
 
 
 def _outputs(answer: Any, elements: bytearray) -> list[Output]:
@@ -181,23 +200,9 @@ def _outputs(answer: Any, elements: bytearray) -> list[Output]:
     return outputs
 
 
-def _launch(launch: Any) -> LaunchRecord:
-    name, identity = str(launch["name"])[:200], str(launch["identity"])[:500]
-    return LaunchRecord(name, identity, (0, 0, 0), 0, 0, {}, 0.0, False)
-
-
-def _profile(answer: Any, device: str, calls: int) -> Profile:
-    owners: dict[str, Any] = {name: name for name in ("custom", "library", "copy")}
-    total = sum(float(row["seconds"]) for row in answer["rows"]) / calls
-    rows = tuple(
-        ProfileRow(
-            name=str(row["name"])[:200],
-            owner=owners[row["owner"]],
-            calls=max(1, round(int(row["calls"]) / calls)),
-            seconds=float(row["seconds"]) / calls,
-            share=float(row["seconds"]) / calls / total if total > 0 else 0.0,
-        )
-        for row in sorted(answer["rows"], key=lambda row: -float(row["seconds"]))[:200]
-    )
-    elapsed = float(answer["elapsed"]) / calls
-    return Profile(kind="measured", device=device, rows=rows, total_seconds=total, elapsed_seconds=elapsed)
+def _last_bytes(answer: Any, elements: bytearray) -> bytearray:
+    """The trace, which comes behind the outputs' elements."""
+    count = int(answer["trace"]["bytes"])
+    if not 0 <= count <= len(elements):
+        raise ValueError("a trace is longer than what was sent")
+    return elements[len(elements) - count :]

@@ -10,14 +10,15 @@ from typing import Any, TypeVar
 
 import torch
 
+from drkernel.config import ConfigError
+from drkernel.gym.device import Device, parse_device
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.runner.launcher import JobHandle, JobTerms, Launcher, ZygoteError
 from drkernel.gym.sandbox.layers import RunnerLimits
 from drkernel.gym.session.answers import SessionError
 from drkernel.gym.session.base import JobSession
 from drkernel.gym.session.cuda import CudaSession
-from drkernel.gym.session.simulated import Session
-from drkernel.sim.spec import get_spec
+from drkernel.gym.session.simulated import SimulatedSession
 from drkernel.verdict import CandidateError
 
 S = TypeVar("S", bound=JobSession)
@@ -45,32 +46,18 @@ class SessionFactory:
         self._alive().wait_ready()
         return self
 
-    def open(self, settings: EvalSettings) -> Session:
-        """A fresh runner and a simulated device.
+    def open(self, settings: EvalSettings) -> SimulatedSession | CudaSession:
+        """A fresh runner on the settings' device.
 
-        Raises :class:`SessionError` of kind ``infra_error`` when there can be none.
+        Raises :class:`DeviceMissing` when this machine has no such device, and :class:`SessionError` of kind
+        ``infra_error`` when the machinery fails.
         """
-        kind, _, name = settings.device.partition(":")
-        if kind != "sim":
-            raise _infra(f"no sessions for device {settings.device!r}; use 'sim:GPU', or open_cuda for 'cuda:N'")
-        try:
-            gpu = get_spec(name)
-        except ValueError as error:
-            raise _infra(str(error)) from error
-        terms = JobTerms(gpu.name, _limits(settings), min(gpu.hbm_bytes, settings.memory_bytes))
-        return self._open(settings, terms, Session)
-
-    def open_cuda(self, settings: EvalSettings) -> CudaSession:
-        """A fresh runner with a GPU of this machine. Raises as :meth:`open` does."""
-        kind, _, number = settings.device.partition(":")
-        if kind != "cuda" or not number.isdigit():
-            raise _infra(f"no session with a GPU for device {settings.device!r}; use 'cuda:N'")
-        if not torch.cuda.is_available() or int(number) >= torch.cuda.device_count():
-            raise _infra(f"there is no {settings.device} here: torch sees {torch.cuda.device_count()} CUDA devices")
+        device = require_device(settings.device)
+        if device.spec is not None:
+            memory = min(device.spec.hbm_bytes, settings.memory_bytes)
+            return self._open(settings, JobTerms(device.name, _limits(settings), memory), SimulatedSession)
         more = {"allow_exec": True, "processes": 512, "open_files": 4096}  # Triton runs a C compiler for its launcher
-        return self._open(
-            settings, JobTerms(settings.device, _limits(settings).model_copy(update=more), 0), CudaSession
-        )
+        return self._open(settings, JobTerms(device.name, _limits(settings).model_copy(update=more), 0), CudaSession)
 
     def _open(self, settings: EvalSettings, terms: JobTerms, kind: type[S]) -> S:
         launcher = self._alive()
@@ -145,6 +132,25 @@ class SessionFactory:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class DeviceMissing(LookupError):
+    """The request names a device that does not exist, or that this machine does not have."""
+
+
+def require_device(name: str) -> Device:
+    """The device of that name, which is here. Raises :class:`DeviceMissing`, which says what there is."""
+    try:
+        device = parse_device(name)
+    except ConfigError as error:
+        raise DeviceMissing(str(error)) from error
+    if device.kind == "cpu":
+        raise DeviceMissing(f"no candidate is judged on {name!r}; use sim:GPU, or cuda:N")
+    if device.kind == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if int(name.partition(":")[2]) >= count:
+            raise DeviceMissing(f"there is no {name} on this machine, which has {count} CUDA devices; use sim:GPU")
+    return device
 
 
 def _limits(settings: EvalSettings) -> RunnerLimits:

@@ -18,10 +18,11 @@ from drkernel.gym.runner.launcher import JobHandle, Launcher
 from drkernel.gym.runner.values import Granted, pack, replace_leaves
 from drkernel.gym.session.answers import (
     CallResult,
+    Observed,
     Output,
     Plain,
     SessionError,
-)  # fmt: skip
+)
 from drkernel.gym.session.base import JobSession, claims_of, plain_of, sizes_of
 from drkernel.sim.gpu.interfere import Interference
 from drkernel.sim.process.control_socket import DeviceControl, Form, NotHeld
@@ -32,7 +33,7 @@ T = TypeVar("T")
 NO_TENSOR: Form = ((-1,), torch.bool)
 
 
-class Session(JobSession):
+class SimulatedSession(JobSession):
     """One candidate on a simulated GPU."""
 
     def __init__(self, launcher: Launcher, settings: EvalSettings, job: JobHandle):
@@ -41,7 +42,7 @@ class Session(JobSession):
         self._specs: dict[int, TensorSpec] = {}
         super().__init__(launcher, settings, job)
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> SimulatedSession:
         return self
 
     @contextmanager
@@ -100,7 +101,8 @@ class Session(JobSession):
         )
         known = dict(zip(handles, record.outputs, strict=True))
         outputs = [self._output(claim, known) for claim in claimed]
-        return CallResult(outputs, self._checked(lambda: str(answer.get("type"))[:100]), record, seconds, named)
+        observed = Observed(record.launches, record.operators, record.mutated, record)
+        return CallResult(outputs, self._checked(lambda: str(answer.get("type"))[:100]), observed, seconds, named)
 
     def _grant(self, spec: TensorSpec) -> int:
         self._specs[spec.handle] = spec

@@ -215,8 +215,8 @@ def _up_to_best(
 def _check(plan: str, result: StepResult) -> None:
     verdict = result.verdict
     detail = verdict.error.message if verdict.error is not None else ", ".join(f.kind for f in verdict.findings)
-    if verdict.status == "infra_error":
-        raise Dropped("infra_error", detail)
+    if not verdict.is_of_candidate:
+        raise Dropped(verdict.status, detail)
     if plan == "fused" and verdict.status != "correct":
         raise Dropped(f"fused_{verdict.status}", detail)
 

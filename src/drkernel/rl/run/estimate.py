@@ -140,7 +140,7 @@ def estimate(recipe: Recipe, ranks: int = 1, flops: float | None = None, judge_r
         )
     gpu = not recipe.policy.from_scratch and recipe.policy.device != "cpu"
     flops = flops or (300e12 if gpu else 60e9)
-    measured = recipe.episode.settings.device.startswith("cuda")
+    measured = recipe.episode.settings.place.timing == "measured"
     judge_rate = judge_rate or (0.5 if measured else 10.0)
     slots = recipe.pool.slots or os.cpu_count() or 1
     times = _times(recipe, shape, ranks * flops, judge_rate * slots)
@@ -222,7 +222,7 @@ def _missing(recipe: Recipe) -> list[str]:
         missing.append(f"the model {terms.model!r} is not a directory here; it would be downloaded by name")
     if terms.device.startswith("cuda") and not torch.cuda.is_available():
         missing.append("a CUDA device for the policy (policy.device)")
-    if recipe.episode.settings.device.startswith("cuda") and not torch.cuda.is_available():
+    if recipe.episode.settings.place.kind == "cuda" and not torch.cuda.is_available():
         missing.append(f"the device {recipe.episode.settings.device!r} to measure on (episode.settings.device)")
     if terms.lora is not None and importlib.util.find_spec("peft") is None:
         missing.append("the peft package: pip install 'drkernel[lora]'")

@@ -418,7 +418,7 @@ class Run:
             "before": headline(self.state["before"]),
             "after": headline(self.state["after"]),
             "best": self.state["best"],
-            "timing_kind": "measured" if settings.device.startswith("cuda") else "modelled",
+            "timing_kind": settings.place.timing,
             "device": settings.device,
             "seconds": self._seconds(),
             "evaluations": self.state["evaluations"],

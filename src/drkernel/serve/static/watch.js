@@ -1,6 +1,7 @@
 "use strict";
 // The page to watch: asks for the state every two seconds, and for the latest jobs when something changed.
-const STATUSES = ["correct", "incorrect", "compile_error", "hack", "runtime_error", "timeout", "out_of_memory", "infra_error"];
+const STATUSES = ["correct", "incorrect", "compile_error", "hack", "runtime_error", "timeout", "out_of_memory", "infra_error",
+  "unsupported", "invalid_request"];
 const STATES = { queued: "waiting", leased: "running", cancelled: "cancelled" };
 const SPAN_S = 1800, BIN_S = 30;
 const byId = (id) => document.getElementById(id);

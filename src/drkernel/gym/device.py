@@ -1,0 +1,145 @@
+"""Devices: what a device string means, and what can be observed of a candidate there.
+
+A simulated GPU is a process of the judge's, so whatever a candidate does on it is seen by the judge itself. A real GPU
+is held by the candidate's own process: some things are told by that process, others cannot be known at all. Each device
+declares this in :attr:`Device.observes`, and :func:`unchecked` turns it into the list of checks that a verdict on that
+device has to do without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from drkernel.config import ConfigError
+from drkernel.sim.spec import GPUSpec, get_spec, known_gpus
+from drkernel.verdict import NotChecked, ObservedBy, TimingKind
+
+Observable = Literal[
+    "launches", "operators", "data_flow", "copies", "host_reads", "late_work", "memory_errors", "races", "skip",
+    "disturb",
+]  # fmt: skip
+MEANING: dict[Observable, str] = {
+    "launches": "launches of the candidate's own kernels",
+    "operators": "PyTorch operators that do device work",
+    "data_flow": "what each launch reads and writes",
+    "copies": "copies between host and device within a call",
+    "host_reads": "what the host learns from the device within a call",
+    "late_work": "device commands after forward has returned",
+    "memory_errors": "accesses outside of allocations, misaligned or of unwritten memory",
+    "races": "accesses of two programs to the same bytes",
+    "skip": "keeping the candidate's launches from being executed",
+    "disturb": "changing what the candidate's kernels wrote while the host reads what it read before",
+}
+
+
+@dataclass(frozen=True)
+class Device:
+    """One place to run candidates; made by :func:`parse_device`."""
+
+    name: str
+    """as in settings: 'sim:h200', 'cuda:0'"""
+    kind: Literal["sim", "cuda", "cpu"]
+    """'cpu' is a real session without a GPU: it serves tests, and no request may name it"""
+    full_name: str
+    """what people and models are told: 'NVIDIA H200'"""
+    spec: GPUSpec | None
+    """published figures of a simulated GPU"""
+    observes: Mapping[Observable, ObservedBy]
+    """what can be observed of a candidate, and by whom"""
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the judge owns the device as a process of its own."""
+        return self.spec is not None
+
+    @property
+    def timing(self) -> TimingKind:
+        """The kind of every time on this device."""
+        return "modelled" if self.simulated else "measured"
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+SIMULATED: Mapping[Observable, ObservedBy] = {observable: "device" for observable in MEANING}
+REAL: Mapping[Observable, ObservedBy] = {"launches": "runner", "operators": "runner", "skip": "runner"}
+
+
+@lru_cache
+def parse_device(name: str) -> Device:
+    """The device that a string names. Raises :class:`ConfigError`, which says what there is, for others."""
+    kind, _, rest = name.partition(":")
+    if kind == "sim" and rest in known_gpus():
+        spec = get_spec(rest)
+        return Device(name, "sim", spec.full_name, spec, SIMULATED)
+    if kind == "cuda" and rest.isascii() and rest.isdigit() and str(int(rest)) == rest and len(rest) < 4:
+        return Device(name, "cuda", f"CUDA device {rest}", None, REAL)
+    if name == "cpu":
+        return Device(name, "cpu", "CPU", None, REAL)
+    gpus = ", ".join(f"sim:{gpu}" for gpu in known_gpus())
+    raise ConfigError(f"no device named {name!r}; there are: {gpus} (simulated GPUs), and cuda:N (the N-th GPU)")
+
+
+def simulated(gpu: str) -> Device:
+    """The simulated device of a GPU's short name, such as 'h200'."""
+    return parse_device(f"sim:{gpu}")
+
+
+def title_of(device: Device) -> str:
+    """The device with the name of its GPU: 'sim:h200 NVIDIA H200'; asks torch for that of a real one."""
+    if device.kind == "cuda":
+        import torch
+
+        if torch.cuda.is_available() and int(device.name.partition(":")[2]) < torch.cuda.device_count():
+            return f"{device.name} {torch.cuda.get_device_name(torch.device(device.name))}"
+        return device.name
+    return f"{device.name} {device.full_name}"
+
+
+def gpu_name(device: Device) -> str:
+    """The GPU's name as a model or a person is told it: 'NVIDIA H200'."""
+    title = title_of(device).partition(" ")[2]
+    return title or device.full_name
+
+
+@dataclass(frozen=True)
+class Check:
+    """An experiment of the judge's, and what must be observable for it."""
+
+    name: str
+    needs: tuple[Observable, ...]
+    timing: TimingKind | None = None
+    """only where times are of this kind; None: everywhere"""
+
+
+CHECKS: tuple[Check, ...] = (
+    Check("no_custom_kernel", ("launches",)),
+    Check("decoy_kernel (launches skipped)", ("launches", "skip")),
+    Check("decoy_kernel (results disturbed)", ("host_reads", "disturb")),
+    Check("copy_kernel", ("data_flow", "operators")),
+    Check("late_work", ("late_work",)),
+    Check("host_compute", ("copies",), "modelled"),  # a measured time has the host's work in it
+    Check("out_of_bounds, misaligned, uninitialized", ("memory_errors",)),
+    Check("race", ("races",)),
+)
+"""The checks that need more than the answers of a call, in the order in which docs/gym.md lists them."""
+
+
+def unchecked(device: Device, observes: Mapping[Observable, ObservedBy] | None = None) -> Iterator[NotChecked]:
+    """The checks that cannot be made on ``device``, each with its reason.
+
+    ``observes`` is what a session can observe of one candidate, where that is less than the device allows.
+    """
+    able = device.observes if observes is None else observes
+    for check in CHECKS:
+        missing = [need for need in check.needs if need not in able]
+        if missing and check.timing in (None, device.timing):
+            why = " and ".join(MEANING[need] for need in missing)
+            yield NotChecked(check=check.name, why=f"{device.name} does not allow {_verb(missing[0])}{why}")
+
+
+def _verb(observable: Observable) -> str:
+    return "" if observable in ("skip", "disturb") else "observing "

@@ -1,0 +1,26 @@
+"""Languages that candidates may be written in: one file each. A new one is a file and an entry in :data:`FOREIGN`."""
+
+from __future__ import annotations
+
+from drkernel.gym.languages import cuda, cute, gluon, helion, tilelang, triton
+from drkernel.gym.languages.base import Language
+from drkernel.gym.languages.reading import references
+
+TRITON = triton.LANGUAGE
+FOREIGN: tuple[Language, ...] = (cuda.LANGUAGE, cute.LANGUAGE, tilelang.LANGUAGE, helion.LANGUAGE, gluon.LANGUAGE)
+LANGUAGES: dict[str, Language] = {language.name: language for language in (TRITON, *FOREIGN)}
+
+
+def recognise(source: str) -> Language:
+    """The language of a candidate, by what its live code refers to; Triton where nothing speaks for another one.
+
+    A source with Triton kernels is Triton, unless it always builds kernels of another language while it is imported:
+    what stands behind a condition or in a ``try`` may never run, and is judged by whether it does.
+    """
+    found = references(source)
+    mixed = bool(TRITON.used_in(found))
+    for language in FOREIGN:
+        used = language.used_in(found)
+        if used and (not mixed or any(found[name] for name in used)):
+            return language
+    return TRITON

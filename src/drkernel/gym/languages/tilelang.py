@@ -1,0 +1,14 @@
+"""TileLang: on real GPUs alone, where a profiler's trace tells what was launched."""
+
+from drkernel.gym.languages.base import Language
+
+LANGUAGE = Language(
+    name="tilelang",
+    title="TileLang",
+    roots=("tilelang",),
+    rule="The computation runs in TileLang kernels of your own (`@tilelang.jit`).",
+    simulated=False,
+    told_by="trace",
+    modules=("tilelang",),
+    compile_s=60.0,
+)

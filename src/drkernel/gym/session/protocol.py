@@ -1,0 +1,100 @@
+"""What a judge needs of a session, whatever the device: the candidate's answers, and what can be observed of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self, runtime_checkable
+
+import torch
+
+from drkernel.gym.device import Device, Observable
+from drkernel.gym.request import EvalSettings
+from drkernel.gym.session.answers import CallResult, LoadResult, TimedCalls
+from drkernel.sim.gpu.interfere import Interference
+from drkernel.sim.process.control_socket import Form
+from drkernel.verdict import ObservedBy, Profile, SandboxReport
+
+
+class Session(Protocol):
+    """One candidate in one runner; every method blocks at most until the session's deadline.
+
+    Methods raise :class:`~drkernel.gym.session.answers.SessionError` for whatever a candidate does.
+    """
+
+    device: Device
+    most_output_bytes: int
+    """bytes of a call's outputs that are taken over at most; without elements an output is only described"""
+
+    @property
+    def observes(self) -> Mapping[Observable, ObservedBy]:
+        """What can be observed of this candidate here, and by whom; what is missing is checked by nobody."""
+
+    def load(self, source: str, init_args: list[Any], init_kwargs: dict[str, Any], *, seed: int) -> LoadResult:
+        """Import the source, seed torch, construct ``ModelNew(*init_args, **init_kwargs)``, put it on the device."""
+
+    def load_state(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Copy values into parameters and buffers in place."""
+
+    def call(
+        self,
+        arguments: Sequence[Any],
+        *,
+        poison: Literal["nan", "zero", "random"] | None = None,
+        interference: Interference | None = None,
+        forms: Sequence[Form | None] | None = None,
+    ) -> CallResult:
+        """Call the module. ``interference`` must be among what the session observes: 'skip' or 'disturb'.
+
+        ``forms`` are those that the outputs must have; of one of another form only the description comes.
+        """
+
+    def put(self, tensor: torch.Tensor) -> int:
+        """Copy a host tensor into a new allocation on the device; returns its handle."""
+
+    def write(self, handle: int, tensor: torch.Tensor) -> None:
+        """Replace the contents of an input in place."""
+
+    def read(self, handle: int) -> torch.Tensor:
+        """What a tensor holds now."""
+
+    def changed(self) -> list[int]:
+        """Handles of outputs whose bytes are no longer what the call that returned them ended with."""
+
+    def release(self, handles: Iterable[int]) -> None:
+        """Let inputs and outputs go."""
+
+    def report(self) -> SandboxReport:
+        """Which layers of the sandbox are on."""
+
+    def stdout(self) -> str:
+        """What the candidate has printed so far."""
+
+    def kill(self) -> None:
+        """End it."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+@runtime_checkable
+class TimedSession(Session, Protocol):
+    """A session on a device that takes time of its own, which can be measured."""
+
+    def time(
+        self, sets: Sequence[Sequence[Any]], *, flush_bytes: int, keep: int | None = None, dry: bool = False
+    ) -> TimedCalls:
+        """Call once for each set of arguments, timed, the caches of the GPU flushed before each."""
+
+    def profile(self, arguments: Sequence[Any], *, calls: int = 1) -> Profile:
+        """Where the device time of one call goes, averaged over ``calls``."""
+
+
+class OpensSessions(Protocol):
+    """What the judge needs of a session factory."""
+
+    def open(self, settings: EvalSettings) -> Session:
+        """A fresh runner on the settings' device: a :class:`TimedSession` where times are measured."""

@@ -1,0 +1,127 @@
+"""Reads a profiler's trace in the judge's process: which kernels ran, for how long, and who launched them.
+
+The trace is what Kineto writes (``export_chrome_trace``). It comes from the candidate's process, which could forge it:
+that is why coverage on a real GPU is marked as told by the runner. But nothing that process says about a trace is used,
+only the trace itself, and :func:`read_trace` refuses one that contradicts itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from drkernel.gym.languages.base import TracedKernel
+from drkernel.verdict import Owner, Profile, ProfileRow
+
+MAX_TRACE = 64 << 20
+"""bytes of a trace"""
+MAX_EVENTS = 1_000_000
+MAX_ROWS = 200
+_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+
+
+@dataclass(frozen=True)
+class TracedCopy:
+    """A copy or a fill by the GPU's copy engine or runtime."""
+
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a GPU did between the start and the end of a profile."""
+
+    kernels: tuple[TracedKernel, ...]
+    """in order of their start"""
+    copies: tuple[TracedCopy, ...]
+    elapsed: float
+    """seconds from the first start to the last end; 0 without device work"""
+
+
+def read_trace(data: bytes | bytearray) -> Trace:
+    """The trace in ``data``. Raises ``ValueError`` for what is no trace, or one that cannot be true."""
+    document = json.loads(bytes(data))
+    events = document.get("traceEvents") if isinstance(document, dict) else None
+    if not isinstance(events, list) or len(events) > MAX_EVENTS:
+        raise ValueError("a trace is an object with a list of traceEvents")
+    operators = _operators(events)
+    kernels: list[tuple[float, TracedKernel]] = []
+    copies: list[TracedCopy] = []
+    starts: list[float] = []
+    ends: list[float] = []
+    for event in events:
+        kind = event.get("cat") if isinstance(event, dict) else None
+        if kind in _DEVICE and event.get("ph") == "X":
+            start, seconds = float(event["ts"]), float(event["dur"]) * 1e-6
+            if not (0 <= seconds < 1e6 and abs(start) < 1e18):
+                raise ValueError("a kernel of the trace has no finite time")
+            starts.append(start)
+            ends.append(start + seconds * 1e6)
+            name = str(event["name"])[:500]
+            if kind == "kernel":
+                kernels.append((start, TracedKernel(name, seconds, operators.get(_id(event)))))
+            else:
+                copies.append(TracedCopy(name, seconds))
+    elapsed = (max(ends) - min(starts)) * 1e-6 if ends else 0.0
+    ordered = tuple(kernel for _, kernel in sorted(kernels, key=lambda pair: pair[0]))
+    return Trace(ordered, tuple(copies), elapsed)
+
+
+def _operators(events: list[Any]) -> dict[Any, str]:
+    """External id -> the operator that the host was in."""
+    return {
+        _id(event): str(event.get("name"))[:200]
+        for event in events
+        if isinstance(event, dict) and event.get("cat") == "cpu_op" and _id(event) is not None
+    }
+
+
+def _id(event: dict[str, Any]) -> Any:
+    arguments = event.get("args")
+    found = arguments.get("External id") if isinstance(arguments, dict) else None
+    return found if isinstance(found, int) and found > 0 else None
+
+
+def profile_of(trace: Trace, own: Collection[str], device: str, calls: int) -> Profile:
+    """Device seconds of one call by kernel or operator; ``own`` are the names of the candidate's kernels.
+
+    Rows of the trace are averaged over ``calls``.
+    """
+    rows: dict[tuple[str, Owner], list[float]] = {}
+    for kernel in trace.kernels:
+        _add(rows, *_owned(kernel, own), kernel.seconds)
+    for copy in trace.copies:
+        _add(rows, copy.name, "copy", copy.seconds)
+    total = sum(seconds for _, seconds in rows.values())
+    shown = sorted(rows.items(), key=lambda row: -row[1][1])[:MAX_ROWS]
+    return Profile(
+        kind="measured",
+        device=device,
+        rows=tuple(
+            ProfileRow(
+                name=name[:200],
+                owner=owner,
+                calls=max(1, round(count / calls)),
+                seconds=seconds / calls,
+                share=seconds / total if total > 0 else 0.0,
+            )
+            for (name, owner), (count, seconds) in shown
+        ),
+        total_seconds=total / calls,
+        elapsed_seconds=trace.elapsed / calls,
+    )
+
+
+def _owned(kernel: TracedKernel, own: Collection[str]) -> tuple[str, Owner]:
+    if kernel.operator is not None and kernel.of_pytorch:
+        return kernel.operator.replace("::", ".", 1), "library"
+    return kernel.name, "custom" if kernel.name in own else "library"
+
+
+def _add(rows: dict[tuple[str, Owner], list[float]], name: str, owner: Owner, seconds: float) -> None:
+    row = rows.setdefault((name, owner), [0, 0.0])
+    row[0] += 1
+    row[1] += seconds

@@ -1,0 +1,56 @@
+"""What a device string means, what can be observed there, and what a verdict says of it."""
+
+import pytest
+
+from drkernel.config import ConfigError
+from drkernel.episode.episode import task_prompt
+from drkernel.gym.device import CHECKS, MEANING, gpu_name, parse_device, title_of, unchecked
+from drkernel.gym.request import EvalSettings
+from drkernel.sim.spec import get_spec, known_gpus
+from drkernel.tasks.builtin import builtin_task
+
+
+@pytest.mark.parametrize("gpu", known_gpus())
+def test_a_simulated_gpu_is_told_by_its_full_name(gpu):
+    device, full = parse_device(f"sim:{gpu}"), get_spec(gpu).full_name
+    assert device.simulated and device.timing == "modelled" and gpu_name(device) == full
+    assert title_of(device) == f"sim:{gpu} {full}"
+    settings = EvalSettings(device=f"sim:{gpu}", profile="tiny")
+    assert full in task_prompt(builtin_task("level1/softmax"), settings, "full")
+
+
+def test_a_real_gpu():
+    device = parse_device("cuda:3")
+    assert not device.simulated and device.timing == "measured" and device.kind == "cuda"
+    assert device is parse_device("cuda:3")
+
+
+@pytest.mark.parametrize(
+    "name", ["", "sim", "sim:", "sim:H200", "sim:rtx", "cuda", "cuda:", "cuda:x", "cuda:٣", "gpu:0"]
+)
+def test_anything_else_is_refused_with_what_there_is(name):
+    with pytest.raises(ConfigError, match=r"sim:h200.*cuda:N"):
+        parse_device(name)
+
+
+def test_everything_can_be_observed_on_a_simulated_gpu_and_by_the_judges_device():
+    device = parse_device("sim:h200")
+    assert set(device.observes) == set(MEANING) and set(device.observes.values()) == {"device"}
+    assert list(unchecked(device)) == []
+
+
+def test_a_real_gpu_says_what_nobody_can_check_there():
+    missing = {item.check: item.why for item in unchecked(parse_device("cuda:0"))}
+    assert set(missing) == {
+        "decoy_kernel (results disturbed)", "copy_kernel", "late_work", "race",
+        "out_of_bounds, misaligned, uninitialized",
+    }  # fmt: skip
+    assert "what each launch reads and writes" in missing["copy_kernel"]
+    assert all("cuda:0" in why for why in missing.values())
+
+
+def test_less_that_can_be_observed_is_more_that_is_not_checked():
+    device = parse_device("cuda:0")
+    names = {item.check for item in unchecked(device, {})}
+    assert {"no_custom_kernel", "decoy_kernel (launches skipped)"} <= names
+    assert names == {check.name for check in CHECKS if check.timing in (None, "measured")}
