@@ -26,8 +26,9 @@ F = TypeVar("F", bound=Callable)
 class Registry(Generic[F]):
     """Functions of one kind by name."""
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, *, makers: bool = False) -> None:
+        """``makers``: the functions make something from options alone, so that all their parameters are options."""
+        self.kind, self.makers = kind, makers
         self._entries: dict[str, F] = {}
 
     def register(self, name: str) -> Callable[[F], F]:
@@ -64,7 +65,7 @@ class Registry(Generic[F]):
         known = {
             parameter.name
             for parameter in inspect.signature(function).parameters.values()
-            if parameter.kind is parameter.KEYWORD_ONLY or parameter.default is not parameter.empty
+            if self.makers or parameter.kind is parameter.KEYWORD_ONLY or parameter.default is not parameter.empty
         } - set(given)
         for option in options:
             if option not in known:

@@ -77,6 +77,9 @@ def test_options_are_those_that_the_function_takes():
     kind.check("key", "one", {"scale": 2.0}, given=("seed",))
     with pytest.raises(ConfigError, match="key: one has no option 'batch'; it has: scale"):
         kind.check("key", "one", {"batch": 1}, given=("seed",))
+    maker: Registry = Registry("maker", makers=True)
+    maker.register("m")(lambda total, warmup=0: None)
+    maker.check("key", "m", {"total": 3})
     with pytest.raises(ConfigError, match="key: unknown thing 'two'; known: one"):
         kind.check("key", "two", {})
 

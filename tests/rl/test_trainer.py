@@ -11,7 +11,9 @@ from safetensors.torch import load_file
 from drkernel.config import ConfigError
 from drkernel.rl.data.coldstart import ColdstartConfig
 from drkernel.rl.run.recipe import check_recipe
-from drkernel.rl.run.trainer import Run, Stopped, step_tasks
+from drkernel.rl.run.reinforce import step_tasks
+from drkernel.rl.run.sitting import Stopped
+from drkernel.rl.run.trainer import Run
 
 TIMES = {"seconds", "sample_seconds", "wait_seconds", "grade_seconds", "learn_seconds"}
 

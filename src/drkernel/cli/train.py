@@ -88,7 +88,8 @@ async def _train(recipe: Any, directory: Path, pool_url: str | None) -> int:
     from drkernel.cli.train_view import make_view
     from drkernel.rl.model import distributed
     from drkernel.rl.run.recipe import make_pool
-    from drkernel.rl.run.trainer import Run, Stopped
+    from drkernel.rl.run.sitting import Stopped
+    from drkernel.rl.run.trainer import Run
 
     world = distributed.start()
     pool = make_pool(recipe) if pool_url is None else http_pool(pool_url)

@@ -37,7 +37,7 @@ class View:
         print(f"[{time.perf_counter() - self.started:7.1f} s] {text}", flush=True)
 
     def update(self, kind: str, row: dict[str, Any]) -> None:
-        """Take in an event of the run; see :data:`drkernel.rl.run.trainer.Progress`."""
+        """Take in an event of the run; see :data:`drkernel.rl.run.sitting.Progress`."""
         line = self.line(kind, row)
         if line is not None:
             self.note(line)

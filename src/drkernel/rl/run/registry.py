@@ -98,8 +98,8 @@ Rejected = Literal["stay", "leave"]
 
 advantage: Registry[Callable[..., Tensor]] = Registry("advantage")
 loss: Registry[losses.TokenLossFunction] = Registry("loss")
-schedule: Registry[Callable[..., schedules.Schedule]] = Registry("schedule")
-mismatch: Registry[Callable[..., MismatchSettings]] = Registry("mismatch")
+schedule: Registry[Callable[..., schedules.Schedule]] = Registry("schedule", makers=True)
+mismatch: Registry[Callable[..., MismatchSettings]] = Registry("mismatch", makers=True)
 rejection: Registry[Callable[..., Tensor]] = Registry("rejection")
 
 

@@ -1,0 +1,204 @@
+"""The stage of reinforcement learning: sample and grade, learn, log; evaluations of held-out tasks around it."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from drkernel.episode.episode import Episode
+from drkernel.rl.model.policy import Decoder, Policy
+from drkernel.rl.model.sampler import Sampler
+from drkernel.rl.run.checkpoint import Checkpoints
+from drkernel.rl.run.evaluate import evaluation_metrics
+from drkernel.rl.run.learner import Learner, LearnerConfig
+from drkernel.rl.run.records import Trajectory, Turn
+from drkernel.rl.run.rollout import Job, Rollout, plan_jobs
+from drkernel.rl.run.sft import make_optimizer
+from drkernel.rl.run.sitting import Sitting
+from drkernel.rl.run.state import BestStep
+from drkernel.rl.run.summary import rl_metrics, sample_row, spread_out
+from drkernel.task import Task
+
+
+class RlStage:
+    """Reinforcement learning, between two evaluations of the same tasks with the same seeds."""
+
+    def __init__(self, sitting: Sitting):
+        self.sitting = sitting
+        self.heldout = sitting.recipe.heldout_tasks.tasks("heldout")
+        # shuffled once, so that any first n of them are a fair sample
+        random.Random(f"heldout-{sitting.recipe.evaluation.seed}").shuffle(self.heldout)
+        self.decoder: Decoder | None = None
+
+    async def run(self, resume: Path | None) -> None:
+        """Do the steps that are left, going on after the checkpoint ``resume``."""
+        sitting, state, terms = self.sitting, self.sitting.state, self.sitting.recipe.evaluation
+        steps = sitting.recipe.rl.steps if sitting.recipe.rl is not None else 0
+        learner = self._make_learner(resume)
+        if state.before is None:
+            state.before = await self.evaluate("before", terms.final_tasks, terms.final_samples)
+            sitting.checkpoint(learner.optimizer)
+        sitting.progress("stage", {"stage": "rl", "steps": steps})
+        tasks = sitting.recipe.train_tasks.tasks("train") if steps else []
+        while state.step < steps and not self._out_of_time():
+            await self.step(learner, tasks)
+            if state.step % terms.every == 0 and state.step < steps:
+                await self.evaluate("during", terms.tasks, terms.samples)
+            sitting.checkpoint_if_due(learner.optimizer)
+        state.after = state.before
+        if state.step:
+            state.after = await self.evaluate("after", terms.final_tasks, terms.final_samples)
+        sitting.checkpoints.export("final", sitting.policy)
+
+    async def step(self, learner: Learner, tasks: Sequence[Task]) -> None:
+        """Sample and grade, learn, log: the next step of RL."""
+        sitting, recipe, number = self.sitting, self.sitting.recipe, self.sitting.state.step
+        assert recipe.rl is not None
+        started = time.perf_counter()
+        chosen = step_tasks(tasks, number, recipe.rollout.tasks, recipe.seed)
+        jobs = plan_jobs(chosen, recipe.rollout.samples, recipe.seed * 100_003 + number)
+        rollout = self._rollout(self._training_sampler())
+        graded = 0
+
+        def on_graded(turn: Turn) -> None:
+            nonlocal graded
+            graded += 1
+            sitting.progress("turn", {"step": number + 1, "graded": graded, "of": len(jobs) * recipe.episode.turns})
+
+        trajectories = await self._play(rollout, jobs, on_graded)
+        sampled = time.perf_counter()
+        learned = learner.learn(trajectories, number, recipe.seed * 1_000_003 + number)
+        sitting.state.schedule = learner.schedule_state()
+        row = {"stage": "rl", "step": number + 1, **rl_metrics(trajectories, recipe.episode.turns), **learned}
+        row |= {
+            "left_out": len(jobs) - len(trajectories),
+            "tokens": rollout.stats.tokens,
+            "evaluations": rollout.stats.graded,
+            "pruned_mass": rollout.stats.pruned_mass,
+            "sample_seconds": sampled - started,
+            "wait_seconds": rollout.stats.waiting,
+            "grade_seconds": rollout.stats.grading,
+            "learn_seconds": time.perf_counter() - sampled,
+            "seconds": time.perf_counter() - started,
+        }
+        sitting.log("rl", row)
+        for trajectory in spread_out(trajectories, recipe.rl.log_samples):
+            sitting.files.append("samples.jsonl", sample_row("rl", number + 1, "train", trajectory))
+        sitting.state.advance(number + 1)
+
+    async def evaluate(self, label: str, tasks: int, samples: int) -> dict[str, Any]:
+        """Play held-out tasks with the present weights and log what comes out; the logged row."""
+        started = time.perf_counter()
+        sitting, recipe, terms = self.sitting, self.sitting.recipe, self.sitting.recipe.evaluation
+        step = sitting.state.step
+        stage = "rl" if step else "sft" if recipe.sft is not None else "base"
+        sitting.progress("stage", {"stage": "evaluation", "label": label})
+        sampling = recipe.rollout.sampling.model_copy(update={"temperature": terms.temperature})
+        decoder = sitting.policy.make_decoder(sampling.rows, recipe.rollout.context)
+        rollout = self._rollout(Sampler(decoder, sitting.tokenizer, sampling, sitting.keep_ratio))
+        trajectories = await self._play(rollout, plan_jobs(self.heldout[:tasks], samples, terms.seed))
+        row = {"stage": stage, "step": step, "label": label}
+        row |= evaluation_metrics(trajectories, recipe.episode.turns)
+        row["seconds"] = time.perf_counter() - started
+        sitting.files.append("eval.jsonl", row)
+        sitting.sinks.log("eval", step, row)
+        sitting.progress("eval", row)
+        if label != "during":
+            for trajectory in trajectories:
+                sitting.files.append("samples.jsonl", sample_row(stage, step, "heldout", trajectory))
+        self._keep_best(row)
+        return row
+
+    def _make_learner(self, resume: Path | None) -> Learner:
+        """The learner with weights and optimiser of the checkpoint."""
+        sitting, recipe = self.sitting, self.sitting.recipe
+        config = recipe.rl.learner if recipe.rl is not None else LearnerConfig()
+        optimizer = make_optimizer(sitting.policy, config.lr, config.weight_decay)
+        if resume is not None:
+            Checkpoints.load(resume, sitting.policy, optimizer)
+        reference = self._load_reference() if config.kl_coefficient else None
+        temperature = recipe.rollout.sampling.temperature or 1.0
+        learner = Learner(sitting.policy, optimizer, config, temperature=temperature, reference=reference)
+        learner.restore(sitting.state.schedule)
+        return learner
+
+    def _load_reference(self) -> Policy:
+        """The policy that RL started from, frozen."""
+        recipe = self.sitting.recipe
+        start = self.sitting.directory / "checkpoints" / "sft" if recipe.sft is not None else None
+        reference = Policy.load(recipe.policy, start)
+        reference.model.requires_grad_(False)
+        reference.shard(self.sitting.world)
+        return reference
+
+    async def _play(
+        self, rollout: Rollout, jobs: Sequence[Job], on_graded: Callable[[Turn], None] | None = None
+    ) -> list[Trajectory]:
+        """Play this rank's share of the jobs (whole groups); the trajectories of all ranks, and the sums of counts."""
+        world, state = self.sitting.world, self.sitting.state
+        mine = [job for job in jobs if job.group % world.size == world.rank]
+        threads = torch.get_num_threads()
+        torch.set_num_threads(self.sitting.recipe.rollout.threads or threads)
+        try:
+            played = world.gather(await rollout.play(mine, on_graded))
+        finally:
+            torch.set_num_threads(threads)
+        stats = rollout.stats
+        stats.tokens, stats.graded = int(world.sum(stats.tokens)), int(world.sum(stats.graded))
+        state.tokens += stats.tokens
+        state.evaluations += stats.graded
+        return sorted(played, key=lambda trajectory: (trajectory.group, trajectory.sample))
+
+    def _keep_best(self, row: dict[str, Any]) -> None:
+        """Export the weights when their held-out reward is the best yet."""
+        state = self.sitting.state
+        if row["reward"] is not None and (state.best is None or row["reward"] > state.best.reward):
+            state.best = BestStep(step=row["step"], reward=row["reward"], fast_12=row["fast_1.2"])
+            self.sitting.checkpoints.export("best", self.sitting.policy)
+
+    def _training_sampler(self) -> Sampler:
+        """The sampler of the next step; its weights are renewed every ``refresh_every`` steps."""
+        sitting, terms = self.sitting, self.sitting.recipe.rollout
+        if self.decoder is None:
+            self.decoder = sitting.policy.make_decoder(terms.sampling.rows, terms.context, terms.dtype)
+        elif sitting.state.step % terms.refresh_every == 0:
+            self.decoder.refresh(sitting.policy.model)
+        return Sampler(self.decoder, sitting.tokenizer, terms.sampling, sitting.keep_ratio)
+
+    def _rollout(self, sampler: Sampler) -> Rollout:
+        sitting = self.sitting
+        return Rollout(
+            sampler,
+            sitting.tokenizer,
+            lambda: Episode(sitting.pool, sitting.recipe.episode),
+            waves=sitting.recipe.rollout.waves,
+            judge_seed=sitting.recipe.judge_seed,
+            version=sitting.state.step,
+        )
+
+    def _out_of_time(self) -> bool:
+        """Whether the time budget is spent but for the final evaluation."""
+        sitting, state, budget = self.sitting, self.sitting.state, self.sitting.recipe.budget_minutes
+        if budget is None or state.before is None:
+            return False
+        reserve = 1.2 * state.before["seconds"] + 10
+        if sitting.world.agree(sitting.clock.seconds() + reserve < 60 * budget):
+            return False
+        state.stopped_because = f"the time budget of {budget:g} minutes was spent at step {state.step}"
+        return True
+
+
+def step_tasks(tasks: Sequence[Task], step: int, count: int, seed: int) -> list[Task]:
+    """The tasks of an RL step: every task once a pass, in an order shuffled anew each pass."""
+    chosen = []
+    for position in range(step * count, (step + 1) * count):
+        epoch, index = divmod(position, len(tasks))
+        order = list(range(len(tasks)))
+        random.Random(f"rl-tasks-{seed}-{epoch}").shuffle(order)
+        chosen.append(tasks[order[index]])
+    return chosen

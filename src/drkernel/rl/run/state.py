@@ -1,0 +1,86 @@
+"""What a run knows of itself between two sittings: the record that every checkpoint holds."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from drkernel.config import ConfigError
+
+Stage = Literal["copying", "sft", "rl"]
+"""Stages that train, in order; making data comes before them and has files of its own."""
+
+
+class BestStep(BaseModel):
+    """The evaluation with the greatest held-out reward so far."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    step: int
+    """RL step after which it was made."""
+    reward: float
+    """Mean reward of the held-out tasks."""
+    fast_12: float | None = Field(alias="fast_1.2")
+    """Share of held-out tasks solved 1.2 times faster than the reference."""
+
+
+def _no_steps() -> dict[Stage, int]:
+    return {"copying": 0, "sft": 0, "rl": 0}
+
+
+class RunState(BaseModel):
+    """Everything about a run that its weights do not say. Assigning a value of another type is an error."""
+
+    model_config = ConfigDict(extra="forbid", validate_assignment=True)
+
+    stage: Stage = "copying"
+    """The stage under way."""
+    step: int = Field(0, ge=0)
+    """Steps of that stage that are done."""
+    seconds: float = Field(0.0, ge=0)
+    """Wall seconds of all sittings up to the checkpoint."""
+    tokens: int = Field(0, ge=0)
+    """Tokens sampled."""
+    evaluations: int = Field(0, ge=0)
+    """Answers graded."""
+    steps: dict[Stage, int] = Field(default_factory=_no_steps)
+    """Steps done of each stage."""
+    before: dict[str, Any] | None = None
+    """The held-out evaluation before RL, as logged."""
+    after: dict[str, Any] | None = None
+    """The held-out evaluation after RL, as logged."""
+    best: BestStep | None = None
+    """The best evaluation, whose weights are exported as ``best``."""
+    schedule: dict[str, Any] | None = None
+    """Memory of the learning rate's schedule, where it has one."""
+    sizes: dict[str, int] = Field(default_factory=dict)
+    """Bytes of the run's append-only files at the checkpoint."""
+    stopped_because: str | None = None
+    """Why RL ended before its last step."""
+
+    def begin(self, stage: Stage) -> None:
+        """Go on to ``stage``, at its first step."""
+        self.stage, self.step = stage, 0
+
+    def advance(self, done: int) -> None:
+        """``done`` steps of the present stage are finished."""
+        self.step = done
+        self.steps[self.stage] = done
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-able dict that :meth:`read` takes back."""
+        return self.model_dump(by_alias=True)
+
+    @staticmethod
+    def read(data: dict[str, Any], where: object) -> RunState:
+        """The record of a checkpoint. Raises :class:`ConfigError` naming ``where`` when it is of another version."""
+        try:
+            return RunState.model_validate(data)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            key = ".".join(str(part) for part in first["loc"])
+            raise ConfigError(
+                f"checkpoint {where} is not of this version of drkernel ({key}: {first['msg']}); start the run anew "
+                "under another name (name=...)"
+            ) from None
