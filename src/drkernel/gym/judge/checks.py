@@ -4,10 +4,12 @@ Every call has its own oracle or shares one on purpose. The modes, and the short
 
 ===========  ==================================================  ===================================================
 fresh        new tensors, new contents (of any variant)          answers that do not follow the inputs
-overwritten  the first call's tensors, new contents, in place    caches by pointer, version or object
+anew         new tensors, contents drawn as the task draws them  what is done for tensors that come back alone
+overwritten  an earlier call's tensors, new contents, in place   caches by pointer, version or object
 patched      the first call's contents, a secret part replaced   caches by a fingerprint
-stressed     new tensors with large contents                     dropped stabilising terms
-repeated     the first call again, memory poisoned another way   luck with old memory, nondeterminism
+stressed     large contents, in new or in earlier tensors        dropped stabilising terms
+repeated     the first call again, memory poisoned another way,  luck with old memory, nondeterminism, luck with
+             programs in a secret order                          the order of programs
 reweighted   the first call again, other weights                 results or weights kept from earlier
 ===========  ==================================================  ===================================================
 
@@ -28,6 +30,7 @@ from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.expected import ExpectedSide, same_bytes
 from drkernel.gym.session.answers import CallResult, Output, Plain, SessionError
 from drkernel.gym.session.protocol import Session
+from drkernel.sim.gpu.engine import Schedule
 from drkernel.sim.process.control_socket import Form
 from drkernel.tasks.correctness import compare, merge, precision_class
 from drkernel.tasks.inputs import pick_variant
@@ -35,12 +38,15 @@ from drkernel.tasks.oracle import Described, Oracle, RawOutput
 from drkernel.tasks.problem import Call
 from drkernel.verdict import CandidateError, Correctness, Finding
 
-Mode = Literal["fresh", "overwritten", "patched", "stressed", "repeated", "reweighted"]
+Mode = Literal["fresh", "anew", "overwritten", "patched", "stressed", "repeated", "reweighted"]
+TIMED: tuple[Mode, ...] = ("anew", "overwritten", "patched")
+"""calls whose contents are new and drawn as the task draws them: any of them may be the one that is timed"""
 DEVICES: tuple[str, ...] = ("cuda",)
 """where outputs must be"""
 PLAIN_TYPES = ("Tensor", "DeviceTensor", "Parameter")
 HOW: dict[str, str] = {
     "fresh": "new tensors",
+    "anew": "new tensors",
     "overwritten": "the same tensors with new contents",
     "patched": "equal but for a stretch in the middle",
     "stressed": "new tensors with large contents",
@@ -58,6 +64,13 @@ class Checked:
     case: Call
     result: CallResult
     correctness: Correctness
+    rewritten: bool = False
+    """the judge has overwritten its tensors since, so that its outputs may change: they may be views"""
+
+    @property
+    def timed(self) -> bool:
+        """It may be the call that is timed."""
+        return self.mode in TIMED and self.case.variant == "declared"
 
     @property
     def passed(self) -> bool:
@@ -96,7 +109,7 @@ def plan_calls(checks: int, has_weights: bool, seed: int) -> list[Mode]:
     modes: list[Mode] = ["overwritten", "patched"][: max(0, checks - 1)]  # type: ignore[assignment]
     while len(modes) < checks - 1:
         modes.append(rng.choice(("fresh", "overwritten", "patched")))
-    modes += ["stressed", "repeated"]
+    modes += ["anew", "stressed", "repeated"]
     modes += ["repeated"] * (rng.random() < 0.25)
     rng.shuffle(modes)
     # the weights of every earlier call must be known to be right before they change
@@ -110,6 +123,8 @@ class Checker:
     side: ExpectedSide
     session: Session
     calls: list[Checked] = field(default_factory=list)
+    began: int = 0
+    """the first call of this session"""
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -122,6 +137,14 @@ class Checker:
         """All calls so far as one."""
         return merge([call.correctness for call in self.calls])
 
+    def resume(self, session: Session) -> None:
+        """Go on in another session, which knows nothing of the calls so far."""
+        self.session, self.began = session, len(self.calls)
+
+    def slowest(self) -> float:
+        """Wall seconds of the longest call so far."""
+        return max((call.result.seconds for call in self.calls), default=0.0)
+
     def run(self, mode: Mode) -> bool:
         """Make one checked call; False when it was wrong."""
         index = len(self.calls)
@@ -132,7 +155,8 @@ class Checker:
         arguments = self._arguments(mode, case)
         # calls whose oracle is not known yet (the knock-out) are bounded by this; sizes may depend on data
         self.session.most_output_bytes = SLACK_BYTES + 2 * bytes_of_outputs(case.oracle)
-        result = self.session.call(arguments, poison=poison, forms=forms_of(case.oracle))
+        schedule = Schedule(self.side.seeds("schedule", index), permuted=mode == "repeated")
+        result = self.session.call(arguments, poison=poison, forms=forms_of(case.oracle), schedule=schedule)
         checked = Checked(index, mode, case, result, compare(values_of(result), case.oracle, self.side.rule))
         self.calls.append(checked)
         self._check_device(checked)
@@ -150,21 +174,32 @@ class Checker:
             return first if mode == "repeated" else replace(first, oracle=self.side.instance.oracle(first.inputs))
         if mode == "patched":
             return self.side.patched(index, self.calls[0].case)
-        if mode == "overwritten":  # this one is timed: as the task draws it, and new in every place
+        if mode in ("anew", "overwritten"):  # these are timed: as the task draws it, and new in every place
             return self.side.call(index, "declared")
         if mode == "stressed":
             return self.side.call(index, "large")
         return self.side.call(index, pick_variant(self.side.seeds("variant"), index))
 
     def _arguments(self, mode: Mode, case: Call) -> list[Any]:
-        """The call's arguments: in ``overwritten`` the first call's own tensors, by handle, else new ones."""
-        if mode != "overwritten" or not _same_form(case.inputs, self.calls[0].case.inputs):
-            return arguments_of(case.inputs)
-        first = self.calls[0].result.arguments
-        for handle, value in zip(_leaves(first), _leaves(case.inputs), strict=True):
+        """The call's arguments: new tensors, or an earlier call's own with the case's contents written into them."""
+        rng = random.Random(self.side.seeds("arguments", len(self.calls)))
+        if mode == "overwritten" or (mode == "stressed" and rng.random() < 0.5):
+            return self.in_earlier_tensors(case.inputs, rng)
+        return arguments_of(case.inputs)
+
+    def in_earlier_tensors(self, inputs: list[Any], rng: random.Random) -> list[Any]:
+        """``inputs`` written into the tensors of an earlier call of this session, by handle; new ones if none fits."""
+        fitting = [call for call in self.calls[self.began :] if _same_form(inputs, call.case.inputs)]
+        if not fitting:
+            return arguments_of(inputs)
+        before = rng.choice(fitting).result.arguments
+        for handle, value in zip(_leaves(before), _leaves(inputs), strict=True):
             if isinstance(handle, int):
                 self.session.write(handle, value)
-        return [_with_values(h, v) for h, v in zip(first, case.inputs, strict=True)]
+        shared = set(_handles(before))
+        for call in self.calls[self.began :]:
+            call.rewritten = call.rewritten or bool(shared & set(_handles(call.result.arguments)))
+        return [_with_values(h, v) for h, v in zip(before, inputs, strict=True)]
 
     # ---- what else a call must satisfy
 
@@ -209,8 +244,9 @@ class Checker:
     def check_held_outputs(self) -> None:
         """Outputs of earlier calls still hold what they held when they were returned."""
         changed = set(self.session.changed())
-        rewritten = any(call.mode == "overwritten" for call in self.calls)  # by the judge, and outputs may be views
-        for checked in self.calls[1:] if rewritten else self.calls:
+        for checked in self.calls[self.began :]:
+            if checked.rewritten:
+                continue
             for place, output in enumerate(checked.result.outputs):
                 if output.handle in changed:
                     self.fail(checked, show.aliased_output(checked.index, place))
@@ -229,6 +265,9 @@ class Checker:
         if any(output.value is None for output in checked.result.outputs):
             return
         values = values_of(checked.result)
+        if checked.mode == "repeated" and self._right_by_number(checked):
+            self.findings.append(show.order_dependent(checked.index))
+            return
         for earlier in self.calls[:-1]:
             if not earlier.passed or not _is_answer_of(values, earlier, self.side):
                 continue
@@ -242,6 +281,16 @@ class Checker:
             self.findings.append(show.stale_weights(checked.index, built=True))
             return
         self._diagnose_precision(checked)
+
+    def _right_by_number(self, checked: Checked) -> bool:
+        """Whether a call that was wrong with programs in a drawn order is right with programs by number."""
+        try:
+            result = self.session.call(arguments_of(checked.case.inputs), poison="random")
+        except SessionError as error:
+            if error.kind in ("infra_error", "tampering"):
+                raise
+            return False
+        return bool(compare(values_of(result), checked.case.oracle, self.side.rule).passed_calls)
 
     def _has_built_weights(self, checked: Checked) -> bool:
         """The answer is right for the weights that the constructor made."""

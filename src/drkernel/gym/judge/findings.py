@@ -35,24 +35,59 @@ def decoy_kernel(kernels: Iterable[str], experiment: str, operators: dict[str, i
     done = {
         "skipped": "its kernels were skipped and fresh memory poisoned",
         "disturbed": "everything that its kernels wrote was disturbed",
+        "unreached": "nothing that its kernels wrote had reached it",
     }[experiment]
     return Finding(
         kind="decoy_kernel",
         severity="cheat",
-        message=f"The answer was still right after {done}: {', '.join(names)} contributed nothing "
+        message=f"The answer was right although {done}: {', '.join(names)} contributed nothing "
         f"({_shown(operators)} did the work).",
         evidence={"experiment": experiment, "kernels": names[:20], "operators": sorted(operators)[:20]},
     )
 
 
 def knocked_down(experiment: str, kind: str) -> Finding:
-    """The candidate did not survive the knock-out, which says nothing against it."""
+    """The candidate did not survive the knock-out, which shows neither that its kernels are needed nor that not."""
     return Finding(
         kind="knock_out_inconclusive",
         severity="note",
-        message=f"The candidate ended ({kind}) when the device interfered with its kernels ({experiment}); what it did "
-        "until then was checked.",
+        message=f"The candidate ended ({kind}) when the device interfered with its kernels ({experiment}). The other "
+        "checks went on in a fresh process; that its kernels are needed could not be shown, so coverage counts as 0.",
         evidence={"experiment": experiment, "ended": kind},
+    )
+
+
+def kernels_missing_when_timed(calls: list[int]) -> Finding:
+    """Own kernels contribute to some calls only, and any call may be the one that is timed."""
+    shown = ", ".join(str(call + 1) for call in calls)
+    return Finding(
+        kind="kernels_missing_when_timed",
+        severity="bug",
+        message=f"No kernel of the candidate's own contributed to call {shown}, though they do to others; no "
+        "speedup or coverage is given.",
+        evidence={"calls": [str(call + 1) for call in calls]},
+    )
+
+
+def idle_kernel(names: Iterable[str]) -> Finding:
+    """Kernels that the answer does without, beside others that it needs."""
+    shown = sorted(set(names))
+    return Finding(
+        kind="idle_kernel",
+        severity="note",
+        message=f"The answer does not depend on {', '.join(shown)}; the time spent there counts as no coverage.",
+        evidence={"kernels": shown[:20]},
+    )
+
+
+def unstable_time(ratio: float) -> Finding:
+    """Calls that differ in nothing but their contents take different modelled times."""
+    return Finding(
+        kind="unstable_time",
+        severity="note",
+        message=f"Calls on inputs of one form differ in modelled time by a factor of {ratio:.2f}, which has no noise; "
+        "the slowest counts.",
+        evidence={"ratio": ratio},
     )
 
 
@@ -152,6 +187,17 @@ def nondeterministic(share: float) -> Finding:
         severity="note",
         message=f"Two calls on equal inputs differ in {share:.1%} of the elements, within tolerance (atomics do this).",
         evidence={"differing_share": share},
+    )
+
+
+def order_dependent(call: int) -> Finding:
+    """The answer came out right only with programs in the order of their numbers."""
+    return Finding(
+        kind="order_dependent",
+        severity="bug",
+        message=f"Call {call + 1} ran the programs of each launch in another order and gave a wrong answer; in the "
+        "order of their numbers it is right. A GPU promises no order: use atomics, or launch twice.",
+        evidence={"call": call + 1},
     )
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from pydantic_core import PydanticSerializationError
@@ -21,8 +21,18 @@ from pydantic_core import PydanticSerializationError
 from drkernel.gym.device import unchecked
 from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.checks import Checked, Checker, plan_calls
+from drkernel.gym.judge.contribution import (
+    STABLE,
+    Contribution,
+    contribution,
+    counted_coverage,
+    device_records,
+    slowest,
+    spread,
+    timed_calls,
+)
 from drkernel.gym.judge.expected import ExpectedSide
-from drkernel.gym.judge.knockout import disturb, knock_out
+from drkernel.gym.judge.knockout import Experiment, experiment, idle_launches
 from drkernel.gym.judge.measured_timing import WrongWhenTimed, measure
 from drkernel.gym.judge.modelled_timing import (
     bytes_to_host,
@@ -36,8 +46,6 @@ from drkernel.gym.request import EvalRequest
 from drkernel.gym.session.answers import Observed, SessionError
 from drkernel.gym.session.factory import DeviceMissing
 from drkernel.gym.session.protocol import OpensSessions, Session, TimedSession
-from drkernel.sim.gpu.interfere import Interference
-from drkernel.sim.process.control_socket import CallRecord
 from drkernel.tasks.reference import TaskError
 from drkernel.verdict import CandidateError, Correctness, Finding, Profile, Status, Verdict
 
@@ -91,7 +99,13 @@ class Trial:
         self.checker: Checker | None = None
         self.error: CandidateError | None = None
         self.error_status: Status | None = None
-        self.knocked_down = False
+        self.unproven: dict[str, str] = {}
+        """experiments that showed nothing, and how the candidate ended in them"""
+        self.disturbed = False
+        """the second experiment had a result"""
+        self.idle: dict[int, str] = {}
+        """launches of a call that the answer does without"""
+        self.contribution = Contribution()
         self.fields: dict[str, Any] = {}
         if request.settings.unsafe_no_checks:
             self.findings.append(show.unsafe_no_checks())
@@ -119,72 +133,115 @@ class Trial:
 
     def run(self, side: ExpectedSide, session: Session, factory: OpensSessions) -> None:
         """Everything that needs the session."""
-        try:
-            with self.phase("load"):
-                given = side.instance
-                loaded = session.load(self.request.candidate, given.init_args, given.init_kwargs, seed=side.build_seed)
-            if self.settings.unsafe_no_checks:
-                self._judge_naively(side, session, factory)
-                return
-            with self.phase("checks"):
-                wrong = side.bind(loaded.parameters)
-                if wrong is None and side.pairs:
-                    session.load_state(side.state())
-                if wrong is not None:
-                    self.fields["correctness"] = Correctness(checked_calls=0, passed_calls=0, message=wrong)
-                    return
-            self._check(side, session)
-            if self.settings.timing and self.checker is not None and self.checker.passed:
-                with self.phase("timing"):
-                    self._take_time(side, session, factory, self.checker.calls)
-        finally:
-            self.fields["not_checked"] = tuple(unchecked(session.device, session.observes))  # now its language is known
-            self.fields["coverage_source"] = session.observes.get("launches")
-            self.fields["sandbox"] = session.report()
-            self.fields["stdout"] = session.stdout()
+        with ExitStack() as sessions:
+            self.session: Session = session
+            said = ""
 
-    def _check(self, side: ExpectedSide, session: Session) -> None:
+            def reopen() -> None:
+                nonlocal said
+                said += self.session.stdout()
+                self.session.kill()
+                fresh = factory.open(self.settings)
+                sessions.callback(fresh.kill)
+                self.session = fresh
+
+            self._reopen = reopen
+            try:
+                if self._prepare(side):
+                    self._judge(side, factory)
+            finally:
+                # only now is the candidate's language known
+                self.fields["not_checked"] = tuple(unchecked(self.session.device, self.session.observes))
+                self.fields["coverage_source"] = self.session.observes.get("launches")
+                self.fields["sandbox"] = self.session.report()
+                self.fields["stdout"] = said + self.session.stdout()
+
+    def _prepare(self, side: ExpectedSide) -> bool:
+        """Load the candidate and hand over the weights; False when it lacks some."""
+        with self.phase("load"):
+            given = side.instance
+            loaded = self.session.load(self.request.candidate, given.init_args, given.init_kwargs, seed=side.build_seed)
+        if self.settings.unsafe_no_checks:
+            return True
+        with self.phase("checks"):
+            wrong = side.bind(loaded.parameters)
+            if wrong is None and side.pairs:
+                self.session.load_state(side.state())
+            if wrong is not None:
+                self.fields["correctness"] = Correctness(checked_calls=0, passed_calls=0, message=wrong)
+        return wrong is None
+
+    def _judge(self, side: ExpectedSide, factory: OpensSessions) -> None:
+        if self.settings.unsafe_no_checks:
+            self._judge_naively(side, self.session, factory)
+            return
+        checker = self.checker = Checker(side, self.session)
+        self._check(side, checker)
+        if not checker.passed:
+            return
+        with self.phase("timing"):
+            self._weigh_contribution(side, checker)
+        if self.settings.timing:
+            with self.phase("timing"):
+                self._take_time(side, self.session, factory, checker.calls)
+
+    def _check(self, side: ExpectedSide, checker: Checker) -> None:
         """Checked calls in their secret order, the knock-out at a secret place among them."""
-        checker = self.checker = Checker(side, session)
         modes = plan_calls(self.settings.checks, side.has_weights, side.seeds("plan"))
         place = random.Random(side.seeds("place")).randrange(len(modes) + 1)
         with self.phase("checks"):
             checker.run("fresh")
         for turn in range(len(modes) + 1):
-            if not checker.passed or self.knocked_down:
-                break
-            if turn == place and self.settings.knock_out and "skip" in session.observes:
-                with self.phase("knock_out"):
-                    self._knock_out(side, session, "skip")
-            if turn < len(modes) and not self.knocked_down:
+            if turn == place and checker.passed and self.settings.knock_out and "skip" in self.session.observes:
+                self._knock_out(side, checker, "skip")
+            if turn < len(modes) and checker.passed:
                 with self.phase("checks"):
                     checker.run(modes[turn])
-        if self.knocked_down:
-            return
         if checker.passed:
             with self.phase("checks"):
                 checker.check_held_outputs()
-        if not {"host_reads", "disturb"} <= session.observes.keys():
-            return
-        reads = sum(record.host_reads for record in device_records(checker.calls))
-        if checker.passed and reads and self.settings.knock_out and not self.findings:
-            with self.phase("knock_out"):
-                self._knock_out(side, session, "disturb")
+        if checker.passed and self.settings.knock_out:
+            self._knock_out_finely(side, checker)
+        for how, kind in self.unproven.items():
+            self.findings.append(show.knocked_down(how, kind))
 
-    def _knock_out(self, side: ExpectedSide, session: Session, how: Interference) -> None:
-        assert self.checker is not None
-        if not any(call.result.record.launches for call in self.checker.calls):
+    def _knock_out_finely(self, side: ExpectedSide, checker: Checker) -> None:
+        """The experiments that may spoil a session: they come last."""
+        records = device_records(checker.calls)
+        if not records or not {"host_reads", "disturb"} <= self.session.observes.keys():
             return
-        try:
-            finding = knock_out(side, session) if how == "skip" else disturb(side, session)
-        except SessionError as error:
-            if error.kind in ("infra_error", "tampering"):
-                raise
-            # without its kernels a candidate may wait for ever or crash: that is no fault of its own
-            self.knocked_down = True
-            finding = show.knocked_down(how, error.kind)
-        if finding is not None:
-            self.findings.append(finding)
+        reads = sum(record.host_reads for record in records)
+        if (reads or "skip" in self.unproven) and not self.findings:
+            self._knock_out(side, checker, "disturb")
+        if self.unproven.keys() == {"skip"} and self.disturbed:
+            self.unproven.clear()  # the second experiment has shown what the first could not
+        if not any(finding.severity == "cheat" for finding in self.findings) and not checker.session.over:
+            with self.phase("knock_out"):
+                self.idle = idle_launches(side, checker, device_records(timed_calls(checker.calls))[-1].launches)
+            if self.idle:
+                self.findings.append(show.idle_kernel(self.idle.values()))
+
+    def _knock_out(self, side: ExpectedSide, checker: Checker, how: Experiment) -> None:
+        """One experiment. After one that shows nothing a fresh session goes on: the old one broke off somewhere."""
+        if not any(call.result.record.launches for call in checker.calls):
+            return
+        with self.phase("knock_out"):
+            outcome = experiment(side, checker, how)
+        if outcome.finding is not None:
+            self.findings.append(outcome.finding)
+        self.disturbed = self.disturbed or (how == "disturb" and outcome.ended is None)
+        if outcome.ended is None or outcome.noticed:
+            return
+        self.unproven[how] = outcome.ended.kind
+        if how == "skip":
+            if not self.session.over:
+                checker.check_held_outputs()
+            with self.phase("start"):
+                self._reopen()
+            if self._prepare(side):
+                checker.resume(self.session)
+                with self.phase("checks"):
+                    checker.run("anew")
 
     def _judge_naively(self, side: ExpectedSide, session: Session, factory: OpensSessions) -> None:
         """The research mode: what a harness without any defence would say."""
@@ -212,8 +269,40 @@ class Trial:
             self.fields |= measured.fields
             self.findings += measured.findings
         else:
+            timed = timed_calls(calls)
             told = max(record.host_bytes for record in device_records(calls[1:] or calls))  # tuning reads times, once
-            self._time(side, session, timed_profiles(calls), calls[0].case.inputs, told)
+            profiles = [record.profile for record in device_records(timed)]
+            self._time(side, session, profiles, calls[0].case.inputs, told)
+            self._give_credit(timed)
+
+    def _weigh_contribution(self, side: ExpectedSide, checker: Checker) -> None:
+        """What the own kernels contribute to the calls that may be timed."""
+
+        def reference() -> Profile | None:
+            spec, inputs = self.session.device.spec, checker.calls[0].case.inputs
+            if spec is None:
+                return None
+            return reference_profile(side.source_key, spec, self.settings.baseline, side.instance.model, inputs)
+
+        self.contribution = contribution(checker.calls, reference)
+        self.findings += self.contribution.findings
+
+    def _give_credit(self, timed: list[Checked]) -> None:
+        """Coverage by what counts; without a contribution to every timed call, neither it nor a speedup."""
+        records = device_records(timed)
+        profiles = [record.profile for record in records]
+        if spread(profiles) > STABLE:
+            self.findings.append(show.unstable_time(spread(profiles)))
+        if "coverage" not in self.fields:
+            return
+        chosen = next(record for record in records if record.profile is self.fields["profile"])
+        if not self.contribution.credited:
+            condemned = any(finding.severity == "cheat" for finding in self.contribution.findings)
+            self.fields |= {"coverage": 0.0} if condemned else {"coverage": None, "speedup": None}
+        elif self.unproven:
+            self.fields["coverage"] = 0.0
+        else:
+            self.fields["coverage"] = counted_coverage(chosen, self.idle, self.contribution.copies_count)
 
     def _time(self, side: ExpectedSide, session: Session, timed: list[Profile], inputs: list[Any], told: int) -> None:
         """The candidate's modelled time against the reference's, on the same model of the same GPU.
@@ -223,7 +312,7 @@ class Trial:
         """
         spec = session.device.spec
         assert spec is not None, "only a simulated GPU models time"
-        profile = self.fields["profile"] = typical(timed)
+        profile = self.fields["profile"] = slowest(timed)
         reference = reference_profile(side.source_key, spec, self.settings.baseline, side.instance.model, inputs)
         # what comes back may be little (a sum), or no copy at all (arguments of a launch)
         if told - bytes_to_host(reference) >= HOST_TRAFFIC and not self.settings.unsafe_no_checks:
@@ -290,8 +379,6 @@ class Trial:
         if late:
             self.findings.append(show.late_work(late))
         self.findings += show.from_device([finding for record in records for finding in record.findings])
-        if checker.passed and self.error is None:
-            self.findings += contribution(checker.calls)
         self.findings += checker.findings
         copies = records[-1].copies if records else {}
         if copies:
@@ -331,41 +418,6 @@ def _encodable(value: Any) -> Any:
     return value
 
 
-def device_records(calls: list[Checked]) -> list[CallRecord]:
-    """What the judge's own device saw in each call; nothing on a real GPU."""
-    return [call.result.record.device for call in calls if call.result.record.device is not None]
-
-
 def names_of(records: list[Observed]) -> set[str]:
     """Names of the candidate's own kernels that were launched."""
     return {launch.name for record in records for launch in record.launches}
-
-
-def contribution(calls: list[Checked]) -> list[Finding]:
-    """Whether kernels of the candidate's own took part at all; asked of right answers only."""
-    records = device_records(calls)
-    operators: Counter[str] = Counter()
-    for call in calls:
-        operators.update(call.result.record.operators)
-    if not any(call.result.record.launches for call in calls):
-        return [show.no_custom_kernel(dict(operators))]
-    launches = [launch for record in records for launch in record.launches]
-    moved = any(record.copies for record in records)  # computed on the host and uploaded
-    if launches and (operators or moved) and all(launch.copied for launch in launches):
-        return [show.copy_kernel([launch.name for launch in launches], dict(operators))]
-    return []
-
-
-def timed_profiles(calls: list[Checked]) -> list[Profile]:
-    """The profiles of the calls whose inputs were drawn as the task draws them, all new.
-
-    The first call, which compiles and tunes, is left out where there are others. Other variants are not timed: a
-    candidate might be fast on them alone.
-    """
-    timed = [call for call in calls if call.mode in ("fresh", "overwritten") and call.case.variant == "declared"]
-    return [record.profile for record in device_records(timed[1:] or timed)]
-
-
-def typical(profiles: list[Profile]) -> Profile:
-    """The one of median time."""
-    return sorted(profiles, key=lambda profile: profile.elapsed_seconds)[len(profiles) // 2]

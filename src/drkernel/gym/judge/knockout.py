@@ -1,62 +1,112 @@
 """The knock-out: does the answer depend on the candidate's own kernels?
 
 The candidate is called again while the device interferes with its launches and with nothing else. If the answer is
-right all the same, the kernels were decoys. Two experiments:
+right all the same, the kernels were decoys. Three experiments:
 
-- *skip*, always: on fresh inputs, launches are recorded but not executed, and memory that nobody wrote holds random
-  finite numbers (NaN would spread through an ``+ 0 * decoy`` and make a decoy look useful);
-- *disturb*, when the candidate reads anything back from the device: a guard could have noticed the skipping and
-  spoiled its own answer. Launches are executed, then everything that they wrote is changed, while the host reads what
-  it read in an undisturbed call on the same inputs, so that there is nothing to notice.
+- *skip*, always: launches are recorded but not executed, and memory that nobody wrote holds random finite numbers (NaN
+  would spread through an ``+ 0 * decoy`` and make a decoy look useful);
+- *disturb*, when the candidate reads anything back from the device, or did not survive the first: a guard could have
+  noticed the skipping and spoiled its own answer. Launches are executed, then everything that they wrote is changed,
+  while the host reads what it read in an undisturbed call on the same inputs, so that there is nothing to notice;
+- *skip some*, where there are several kernels: those that the answer does without earn no coverage.
+
+Contents are new each time, in new tensors or in tensors that the candidate has seen. A candidate that ends instead of
+answering (it raises, hangs, runs out of memory) has shown nothing: the experiment is *inconclusive*.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import random
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 
 from drkernel.gym.judge import findings as show
-from drkernel.gym.judge.checks import arguments_of, values_of
+from drkernel.gym.judge.checks import Checker, arguments_of, values_of
 from drkernel.gym.judge.expected import ExpectedSide
-from drkernel.gym.session.answers import SessionError
-from drkernel.gym.session.protocol import Session
+from drkernel.gym.session.answers import CallResult, SessionError
+from drkernel.sim.gpu.accounts import LaunchRecord
 from drkernel.sim.gpu.interfere import Interference
 from drkernel.tasks.correctness import compare
 from drkernel.tasks.oracle import RawOutput
 from drkernel.verdict import Finding
 
-
-def knock_out(side: ExpectedSide, session: Session) -> Finding | None:
-    """The *skip* experiment; the finding when it shows a decoy.
-
-    A candidate that raises has noticed that its kernels did not work: nothing is shown. One that hangs or dies ends the
-    session with :class:`SessionError`.
-    """
-    inputs = side.reference.draw_inputs(side.seeds("skip"))
-    return _experiment(side, session, inputs, "skip", "skipped")
+PATIENCE_S, PATIENCE_CALLS = 2.0, 20
+"""an interfered call may take so many seconds, or so many times the longest ordinary call"""
+MAX_GROUPS = 4
+"""kernels that are skipped one at a time"""
+Experiment = Literal["skip", "disturb"]
 
 
-def disturb(side: ExpectedSide, session: Session) -> Finding | None:
-    """The *disturb* experiment. Disturbed indices may break the device for good: do it last."""
-    inputs = side.reference.draw_inputs(side.seeds("disturb"))
-    session.call(arguments_of(inputs), poison="nan")  # what the host reads in this call it reads again in the next
-    return _experiment(side, session, inputs, "disturb", "disturbed")
+@dataclass(frozen=True)
+class Outcome:
+    """What an experiment showed."""
+
+    finding: Finding | None = None
+    """it shows a decoy"""
+    ended: SessionError | None = None
+    """the candidate did not answer: it shows nothing"""
+    noticed: bool = False
+    """a kernel went astray in what others did not write: these were needed"""
 
 
-def _experiment(
-    side: ExpectedSide, session: Session, inputs: list[Any], how: Interference, word: str
-) -> Finding | None:
-    try:
-        result = session.call(arguments_of(inputs), poison="random", interference=how)
-    except SessionError as error:
-        if error.kind != "runtime_error":
-            raise
-        return None
+def experiment(side: ExpectedSide, checker: Checker, how: Experiment) -> Outcome:
+    """One experiment on all launches of a call."""
+    inputs = side.reference.draw_inputs(side.seeds(how))
+    if how == "disturb":  # what the host reads in this call it reads again in the next
+        checker.session.call(arguments_of(inputs), poison="nan")
+    outcome, result = _interfered(side, checker, inputs, how, None)
+    if result is None:
+        return outcome
     launched = [launch.name for launch in result.record.launches]
     if launched and _still_right(values_of(result), inputs, side):
-        return show.decoy_kernel(launched, word, result.record.operators)
-    return None
+        word = {"skip": "skipped", "disturb": "disturbed"}[how]
+        return Outcome(show.decoy_kernel(launched, word, result.record.operators))
+    return outcome
+
+
+def idle_launches(side: ExpectedSide, checker: Checker, launches: list[LaunchRecord]) -> dict[int, str]:
+    """Places of launches that the answer does without, though others are needed, with their kernels' names.
+
+    The costliest kernels are skipped, one at a time. One whose absence ends the session, or that a candidate that reads
+    from the device cannot answer without, is counted as idle: it has not been shown to be needed.
+    """
+    groups: dict[Any, list[int]] = defaultdict(list)
+    for place, launch in enumerate(launches):
+        if launch.reaches:
+            groups[launch.identity, launch.grid].append(place)
+    idle: dict[int, str] = {}
+    if len(groups) < 2:
+        return idle
+    costly = sorted(groups.values(), key=lambda places: -sum(launches[place].seconds for place in places))
+    for number, places in enumerate(costly[:MAX_GROUPS]):
+        if checker.session.over:
+            break
+        inputs = side.reference.draw_inputs(side.seeds("skip some", number))
+        outcome, result = _interfered(side, checker, inputs, "skip", places)
+        unknown = outcome.ended is not None and not outcome.noticed
+        if unknown or (result is not None and _still_right(values_of(result), inputs, side)):
+            idle |= {place: launches[place].name for place in places}
+    return idle
+
+
+def _interfered(
+    side: ExpectedSide, checker: Checker, inputs: list[Any], how: Interference, only: list[int] | None
+) -> tuple[Outcome, CallResult | None]:
+    """One call with interference; no result when the candidate did not answer."""
+    session = checker.session
+    rng = random.Random(side.seeds(f"arguments of {how}", len(only or ())))
+    arguments = checker.in_earlier_tensors(inputs, rng) if rng.random() < 0.5 else arguments_of(inputs)
+    try:
+        with session.within(max(PATIENCE_S, PATIENCE_CALLS * checker.slowest())):
+            result = session.call(arguments, poison="random", interference=how, only=only)
+    except SessionError as error:
+        if error.kind in ("infra_error", "tampering"):
+            raise
+        return Outcome(ended=error, noticed=error.record is not None and error.record.fault is not None), None
+    return Outcome(), result
 
 
 def _still_right(values: list[RawOutput], inputs: list[Any], side: ExpectedSide) -> bool:

@@ -10,7 +10,7 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
@@ -147,6 +147,21 @@ class JobSession:
         if "error" in answer:
             raise self._failed(answer["error"])
         return answer.get("ok"), data
+
+    @contextlib.contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """What the block asks for takes at most ``seconds`` of the time that is left; running over ends the session."""
+        kept = max(0.0, self._left - seconds)
+        self._left -= kept
+        try:
+            yield
+        finally:
+            self._left += kept
+
+    @property
+    def over(self) -> bool:
+        """The session has ended: nothing more can be asked."""
+        return self._over is not None
 
     def _deadline(self) -> float:
         return time.monotonic() + self._left

@@ -21,6 +21,7 @@ from drkernel.gym.runner.values import Granted, pack, replace_leaves
 from drkernel.gym.session.answers import CallResult, LoadResult, Observed, Output, Plain, TimedCalls, ToldLaunch
 from drkernel.gym.session.base import JobSession, claims_of, plain_of, sizes_of
 from drkernel.gym.session.trace import MAX_TRACE, profile_of, read_trace
+from drkernel.sim.gpu.engine import Schedule
 from drkernel.sim.gpu.interfere import Interference
 from drkernel.sim.process.control_socket import Form
 from drkernel.sim.wire.commands import DTYPES, TensorSpec
@@ -60,12 +61,15 @@ class CudaSession(JobSession):
         poison: Literal["nan", "zero", "random"] | None = None,
         interference: Interference | None = None,
         forms: Sequence[Form | None] | None = None,
+        only: Sequence[int] | None = None,
+        schedule: Schedule | None = None,
     ) -> CallResult:
         """As on a simulated GPU; the runner sends outputs up to ``most_output_bytes``, of whatever form.
 
-        Raises ``ValueError`` for an interference that this session does not offer.
+        The GPU schedules programs as it likes, whatever ``schedule`` says. Raises ``ValueError`` for an interference
+        that this session does not offer, and for one with ``only`` some launches.
         """
-        if interference not in (None, "none") and interference not in self.observes:
+        if interference not in (None, "none") and (interference not in self.observes or only is not None):
             raise ValueError(f"{interference!r} is not offered for {self._language.title} on {self.device.name}")
         data, payload = pack(replace_leaves(list(arguments), self._argument))
         start = time.monotonic()

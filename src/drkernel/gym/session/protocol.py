@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, runtime_checkable
 
@@ -11,6 +12,7 @@ import torch
 from drkernel.gym.device import Device, Observable
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.session.answers import CallResult, LoadResult, TimedCalls
+from drkernel.sim.gpu.engine import Schedule
 from drkernel.sim.gpu.interfere import Interference
 from drkernel.sim.process.control_socket import Form
 from drkernel.verdict import ObservedBy, Profile, SandboxReport
@@ -43,8 +45,13 @@ class Session(Protocol):
         poison: Literal["nan", "zero", "random"] | None = None,
         interference: Interference | None = None,
         forms: Sequence[Form | None] | None = None,
+        only: Sequence[int] | None = None,
+        schedule: Schedule | None = None,
     ) -> CallResult:
         """Call the module. ``interference`` must be among what the session observes: 'skip' or 'disturb'.
+
+        With ``only``, 'skip' is of the launches at those places; it needs a device that is the judge's own, and so does
+        ``schedule``, the order of programs, which is ignored elsewhere.
 
         ``forms`` are those that the outputs must have; of one of another form only the description comes.
         """
@@ -63,6 +70,13 @@ class Session(Protocol):
 
     def release(self, handles: Iterable[int]) -> None:
         """Let inputs and outputs go."""
+
+    def within(self, seconds: float) -> AbstractContextManager[None]:
+        """What the block asks for takes at most ``seconds``; running over ends the session."""
+
+    @property
+    def over(self) -> bool:
+        """The session has ended: nothing more can be asked."""
 
     def report(self) -> SandboxReport:
         """Which layers of the sandbox are on."""

@@ -24,6 +24,7 @@ from drkernel.gym.session.answers import (
     SessionError,
 )
 from drkernel.gym.session.base import JobSession, claims_of, plain_of, sizes_of
+from drkernel.sim.gpu.engine import Schedule
 from drkernel.sim.gpu.interfere import Interference
 from drkernel.sim.process.control_socket import DeviceControl, Form, NotHeld
 from drkernel.sim.wire.commands import DTYPES, TensorSpec
@@ -63,18 +64,27 @@ class SimulatedSession(JobSession):
         poison: Literal["nan", "zero", "random"] | None = None,
         interference: Interference | None = None,
         forms: Sequence[Form | None] | None = None,
+        only: Sequence[int] | None = None,
+        schedule: Schedule | None = None,
     ) -> CallResult:
         """Call the module; only meanwhile does the device take its commands.
 
         A ``torch.Tensor`` among the arguments (in lists, tuples, dicts too) is put on the device, a new allocation each
         time. An ``int`` that is a live handle means that tensor; see :class:`Plain` for a number that is not.
         ``poison`` is what fresh memory holds from now on, ``interference`` what the device does to the candidate's own
-        launches in this call alone. ``forms`` are shape and dtype of each expected output (None for what is no tensor):
-        of an output of another form, or when their number is another, only the description comes.
+        launches in this call alone (with "skip" to those at the places ``only``, where given), ``schedule`` the order
+        of their programs in this call. ``forms`` are shape and dtype of each expected output (None for what is no
+        tensor): of an output of another form, or when their number is another, only the description comes.
         """
         fresh: list[torch.Tensor] = []
         replace_leaves(list(arguments), lambda leaf: fresh.append(leaf) if isinstance(leaf, torch.Tensor) else None)
-        specs = iter(self._on_device(lambda: self._control.begin_call(fresh, poison=poison, interference=interference)))
+
+        def begin() -> list[TensorSpec]:
+            return self._control.begin_call(
+                fresh, poison=poison, interference=interference, only=only, schedule=schedule
+            )
+
+        specs = iter(self._on_device(begin))
         named = replace_leaves(
             list(arguments), lambda leaf: self._grant(next(specs)) if isinstance(leaf, torch.Tensor) else leaf
         )

@@ -7,21 +7,25 @@ allocations of a :class:`~.allocations.MemoryMap`. No access leaves those alloca
 from __future__ import annotations
 
 import hashlib
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from drkernel.sim.executor.allocations import MemoryMap
 from drkernel.sim.executor.launch import Launch, Limits
 from drkernel.sim.executor.lower.function import Lowered, Lowering
 from drkernel.sim.executor.lower.jit import Code, prepare
+from drkernel.sim.executor.order import IN_ORDER, Order
 from drkernel.sim.executor.results import Checks, LaunchResult, LaunchStats, Param, SimFinding, StepLimit
 from drkernel.sim.executor.ttir.ir import Function, TTIRError, UnsupportedOp
 from drkernel.sim.executor.ttir.parser import parse_ttir
 
 DEFAULT_STEP_LIMIT = 1 << 30
 """work that one program may do in loops before it counts as endless, in strips of 16 elements"""
+PATIENCE = 1 << 22
+"""the same where programs may wait for each other and their order is not that of their numbers"""
 DEFAULT_TIME_LIMIT = 600.0
 """seconds that one launch may take"""
 
@@ -79,10 +83,12 @@ class CompiledKernel:
         step_limit: int = DEFAULT_STEP_LIMIT,
         time_limit: float = DEFAULT_TIME_LIMIT,
         threads: int | None = None,
+        order: Order = IN_ORDER,
     ) -> LaunchResult:
         """Execute every program of ``grid``; ``args`` has one entry per parameter, addresses for pointers.
 
-        Programs run in order, one after another. Long unchecked launches without atomics or prints are split over
+        Programs run one after another in the given ``order``; where that makes one wait for another that has not run,
+        all begin anew in the order of their numbers. Long unchecked launches without atomics or prints are split over
         ``threads`` (default: ``OMP_NUM_THREADS``, or every core this process may use).
 
         Raises:
@@ -100,8 +106,27 @@ class CompiledKernel:
         ]
         disjoint = len(bases) == len(set(bases))
         variant = self.variant(checks.uninitialized or checks.race, disjoint)
+        plain = None
+        if checks.sample is not None and checks.sample < math.prod(grid) and not variant.lowered.synchronises:
+            other = self.variant(False, disjoint)
+            plain = (other.lowered, other.code)
         limits = Limits(step_limit, time_limit, threads)
-        return Launch(self.name, self.params, variant.lowered, variant.code, grid, args, memory, checks, limits).run()
+
+        def launch(order: Order, limits: Limits) -> Launch:
+            return Launch(
+                self.name, self.params, variant.lowered, variant.code, grid, args, memory, checks, limits, order, plain
+            )
+
+        if order == IN_ORDER or not variant.lowered.waits:
+            return launch(order, limits).run()
+        trial = launch(order, replace(limits, steps=min(step_limit, PATIENCE)))
+        saved = trial.saved()
+        if saved is not None:
+            try:
+                return trial.run()
+            except StepLimit:  # a program waits for one that comes later in this order
+                trial.restore(saved)
+        return launch(IN_ORDER, limits).run()
 
 
 def _compiled(lowered: Lowered) -> _Variant:

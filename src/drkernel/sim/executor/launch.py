@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import ctypes
 import os
 import struct
 import threading
@@ -18,18 +20,26 @@ from drkernel.sim.executor.lower.function import Lowered
 from drkernel.sim.executor.lower.jit import Code, Native
 from drkernel.sim.executor.lower.runtime import (
     ATOMIC_BUCKETS,
+    CONFLICT_WORDS,
     FINDING_WORDS,
     PRINT_WORDS,
+    RECENT_BITS,
     SECTOR_BITS,
+    SYNC_WORDS,
     Ctx,
     Entry,
     Kind,
     Status,
 )
+from drkernel.sim.executor.order import IN_ORDER, Order, Ordered, others, sampled_runs, split_runs
 from drkernel.sim.executor.results import Checks, LaunchResult, LaunchStats, Param, SimFinding, StepLimit
 from drkernel.sim.executor.ttir.ir import elem_bytes
 
 _MAX_PRINTS = 4096
+_MAX_SYNCS = 1 << 20
+_MAX_CONFLICTS = 1 << 14
+_MAX_SAVED = 256 << 20
+"""bytes that are kept in order to start a launch anew"""
 _WORTH_THREADS = 1e-3
 """seconds of work below which threads cost more than they bring"""
 
@@ -55,6 +65,9 @@ class _Worker:
     arena: np.ndarray
     zero: np.ndarray
     sectors: np.ndarray
+    syncs: np.ndarray
+    conflicts: np.ndarray
+    recent: np.ndarray
 
 
 class Launch:
@@ -71,11 +84,13 @@ class Launch:
         memory: MemoryMap,
         checks: Checks,
         limits: Limits,
+        order: Order = IN_ORDER,
+        unchecked: tuple[Lowered, Code] | None = None,
     ):
+        self.order, self.unchecked = order, unchecked
         self.name, self.params, self.lowered, self.code = name, params, lowered, code
         self.grid, self.args, self.memory, self.checks, self.limits = grid, args, memory, checks, limits
-        # races are only looked for where programs cannot have agreed on an order
-        self.race = checks.race and not lowered.synchronises
+        self.race = checks.race
 
     def run(self) -> LaunchResult:
         """Execute every program.
@@ -86,17 +101,40 @@ class Launch:
         programs = self.grid[0] * self.grid[1] * self.grid[2]
         self._prepare()
         started = time.perf_counter()
-        workers = self._execute(programs)
+        if self.checks.sample is None or self.unchecked is None or programs <= self.checks.sample:
+            workers = self._execute([(0, programs)])
+        else:
+            looked_at = sampled_runs(programs, self.checks.sample, self.checks.seed)
+            workers = self._execute(looked_at)
+            if not any(worker.ctx[Ctx.STATUS] for worker in workers):
+                workers += self._without_shadows(*self.unchecked)._execute(others(looked_at, programs))
         seconds = time.perf_counter() - started
         self._raise_if_stopped(max(int(worker.ctx[Ctx.STATUS]) for worker in workers))
         self._keep_initialized()
         return LaunchResult(
-            findings=self._read_findings(workers),
+            findings=self._read_findings([self._rows(worker) for worker in workers]),
             stats=self._stats(workers, programs),
             seconds=seconds,
             prints=self._read_prints(workers[0]),
             written=tuple(a.base for a, (_, w) in zip(self.allocations, self.maps, strict=True) if w.any()),
         )
+
+    def saved(self) -> list[tuple[Allocation, bytes, np.ndarray | None]] | None:
+        """What the kernel may change, as it is now; None when that is too much to keep."""
+        self._entries()
+        if sum(allocation.nbytes for allocation in self.allocations) > _MAX_SAVED:
+            return None
+        return [
+            (a, ctypes.string_at(a.base, a.nbytes), None if a.initialized is None else a.initialized.copy())
+            for a in self.allocations
+        ]
+
+    @staticmethod
+    def restore(saved: list[tuple[Allocation, bytes, np.ndarray | None]]) -> None:
+        """Undo what has been done since :meth:`saved`."""
+        for allocation, contents, initialized in saved:
+            ctypes.memmove(allocation.base, contents, allocation.nbytes)
+            allocation.initialized = initialized
 
     # ---- running
 
@@ -108,6 +146,7 @@ class Launch:
         self.deadline = time.monotonic_ns() + int(self.limits.seconds * 1e9)
 
     def _worker(self) -> _Worker:
+        agree = self.race and self.lowered.synchronises
         worker = _Worker(
             ctx=np.zeros(Ctx.SIZE, np.int64),
             blocks=np.zeros(max(1, len(self.lowered.blocks)), np.int64),
@@ -116,6 +155,9 @@ class Launch:
             arena=np.empty(self.lowered.arena_bytes + 64, np.uint8),
             zero=np.zeros(64, np.uint8),
             sectors=np.zeros(1 << SECTOR_BITS, np.int64),
+            syncs=np.empty((_MAX_SYNCS if agree else 1, SYNC_WORDS), np.int64),
+            conflicts=np.empty((_MAX_CONFLICTS if agree else 1, CONFLICT_WORDS), np.int64),
+            recent=np.zeros(1 << RECENT_BITS if agree else 1, np.int64),
         )
         ctx = worker.ctx
         ctx[Ctx.STEP_LIMIT], ctx[Ctx.DEADLINE] = self.limits.steps, self.deadline
@@ -129,41 +171,60 @@ class Launch:
         ctx[Ctx.ARENA] = -(-worker.arena.ctypes.data // 64) * 64
         ctx[Ctx.ARGS], ctx[Ctx.ARG_ENTRIES] = self.arg_words.ctypes.data, self.arg_entries.ctypes.data
         ctx[Ctx.RACE_SHIFT] = self.race_shift
+        ctx[Ctx.ORDER_FACTOR], ctx[Ctx.ORDER_SHIFT] = self.order.factor, self.order.shift
+        ctx[Ctx.SYNCS], ctx[Ctx.MAX_SYNCS] = worker.syncs.ctypes.data, len(worker.syncs) if agree else 0
+        ctx[Ctx.CONFLICTS], ctx[Ctx.MAX_CONFLICTS] = worker.conflicts.ctypes.data, len(worker.conflicts)
+        ctx[Ctx.RECENT] = worker.recent.ctypes.data
         return worker
 
-    def _execute(self, programs: int) -> list[_Worker]:
-        """Run all programs: a few first; by what they took, the rest in optimised code or on several threads."""
+    def _without_shadows(self, lowered: Lowered, code: Code) -> Launch:
+        """The same launch, its counts included, for programs that no sanitizer looks at."""
+        other = copy.copy(self)
+        other.lowered, other.code, other.race = lowered, code, False
+        other.checks = Checks(max_findings=self.checks.max_findings)
+        other.entries = self.entries.copy()
+        for place in (Entry.INIT, Entry.WRITERS, Entry.READERS):
+            other.entries[:, place] = 0
+        _, other.arg_entries = other._arguments()
+        return other
+
+    def _execute(self, runs: list[tuple[int, int]]) -> list[_Worker]:
+        """Run the programs at these places: a few first; by what they took, the rest in optimised code or threads."""
         first, threads = self._worker(), self._threads()
-        native, head = self.code.now(), min(programs, max(1, programs // 32))
+        native, programs = self.code.now(), sum(stop - start for start, stop in runs)
+        head, tail = split_runs(runs, max(1, programs // 32))
         started = time.perf_counter()
-        native.call(first.ctx.ctypes.data, 0, head)
+        for start, stop in head:
+            native.call(first.ctx.ctypes.data, start, stop)
         spent = time.perf_counter() - started
         self.code.spend(spent)
-        if head == programs or first.ctx[Ctx.STATUS]:
+        if not tail or first.ctx[Ctx.STATUS]:
             return [first]
-        expected = spent * (programs - head) / head
+        expected = spent * (programs / sum(stop - start for start, stop in head) - 1)
         native = self.code.for_work(expected)
         started = time.perf_counter()
         if threads == 1 or expected < _WORTH_THREADS:
-            native.call(first.ctx.ctypes.data, head, programs)
+            for start, stop in tail:
+                if not first.ctx[Ctx.STATUS]:
+                    native.call(first.ctx.ctypes.data, start, stop)
             workers = [first]
         else:
-            workers = self._in_parallel(native, first, head, programs, threads)
+            workers = self._in_parallel(native, first, tail, threads)
         self.code.spend(time.perf_counter() - started)
         return workers
 
-    def _in_parallel(self, native: Native, first: _Worker, head: int, programs: int, threads: int) -> list[_Worker]:
-        chunk = max(1, (programs - head) // (8 * threads))
-        starts = iter(range(head, programs, chunk))
+    def _in_parallel(self, native: Native, first: _Worker, runs: list[tuple[int, int]], threads: int) -> list[_Worker]:
+        chunk = max(1, sum(stop - start for start, stop in runs) // (8 * threads))
+        parts = iter([(k, min(stop, k + chunk)) for start, stop in runs for k in range(start, stop, chunk)])
         guard = threading.Lock()
 
         def work(worker: _Worker) -> None:
             while not worker.ctx[Ctx.STATUS]:
                 with guard:
-                    start = next(starts, None)
-                if start is None:
+                    part = next(parts, None)
+                if part is None:
                     return
-                native.call(worker.ctx.ctypes.data, start, min(programs, start + chunk))
+                native.call(worker.ctx.ctypes.data, *part)
 
         workers = [first, *(self._worker() for _ in range(threads - 1))]
         helpers = [threading.Thread(target=work, args=(worker,), daemon=True) for worker in workers[1:]]
@@ -255,6 +316,8 @@ class Launch:
                 continue
             sectors = write[: allocation.sectors]
             if self.checks.uninitialized:
+                if self.unchecked is not None:
+                    allocation.initialized |= np.repeat(sectors, 32)[: allocation.nbytes]
                 if allocation.initialized.all():
                     allocation.initialized = None
             elif sectors.all():
@@ -297,12 +360,25 @@ class Launch:
         x, y = self.grid[0], self.grid[1]
         return linear % x, linear // x % y, linear // (x * y)
 
-    def _read_findings(self, workers: list[_Worker]) -> tuple[SimFinding, ...]:
-        total = sum(int(worker.ctx[Ctx.N_FINDINGS]) for worker in workers)
-        rows: list[list[int]] = []
-        for worker in workers:
-            rows += worker.findings[: min(int(worker.ctx[Ctx.N_FINDINGS]), self.checks.max_findings)].tolist()
-        if len(workers) > 1:
+    def _rows(self, worker: _Worker) -> tuple[int, list[list[int]]]:
+        """How many findings a worker had, and those that were kept: its own and the conflicts that nothing orders."""
+        total, most = int(worker.ctx[Ctx.N_FINDINGS]), self.checks.max_findings
+        rows: list[list[int]] = worker.findings[: min(total, most)].tolist()
+        noted = worker.conflicts[: min(int(worker.ctx[Ctx.N_CONFLICTS]), len(worker.conflicts))].tolist()
+        if noted:
+            ordered = Ordered(worker.syncs[: int(worker.ctx[Ctx.N_SYNCS])])
+            for *row, earlier, segment, first in noted:
+                if len(rows) >= most:
+                    break
+                if not ordered.before(earlier, segment, first):
+                    rows.append(row)
+                    total += 1
+        return total, rows
+
+    def _read_findings(self, found: list[tuple[int, list[list[int]]]]) -> tuple[SimFinding, ...]:
+        total = sum(count for count, _ in found)
+        rows = [row for _, some in found for row in some]
+        if len(found) > 1:
             rows.sort(key=lambda row: row[2])  # by program, as one thread would have met them
         groups: OrderedDict[tuple[int, int], list[list[int]]] = OrderedDict()
         for row in rows:

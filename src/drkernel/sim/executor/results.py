@@ -19,6 +19,10 @@ class Checks:
     uninitialized: bool = False
     race: bool = False
     max_findings: int = 20
+    sample: int | None = None
+    """programs of a launch that they look at, None for all; where programs may synchronise, it is always all"""
+    seed: int | str = 0
+    """which ones"""
 
 
 @dataclass(frozen=True)

@@ -58,8 +58,12 @@ class LaunchRecord:
     suppressed: bool
     written: tuple[int, ...] = ()
     """addresses of the storages that the kernel wrote"""
+    reaches: bool = True
+    """what it wrote reaches the call's outputs, as far as storages tell; this and the next two are known at the end"""
     copied: bool = False
-    """everything that it wrote is, element for element, another of its arguments"""
+    """all that it wrote and that is used is, element for element, another of its arguments"""
+    copied_library: bool = False
+    """it is a copy of what PyTorch or the host had made"""
     bound: str = "latency"
     """what limits its modelled time: memory, compute or latency"""
     roofline: float = 0.0

@@ -8,6 +8,7 @@ a list, launches by the executor's memory map.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
@@ -28,8 +29,10 @@ from drkernel.sim.executor.compiled import (
     compile_ttir,
     prepare,
 )
+from drkernel.sim.executor.order import IN_ORDER, Order, draw_order
 from drkernel.sim.gpu.accounts import Accounts, Counters, LaunchRecord
 from drkernel.sim.gpu.argument_checks import check_arguments
+from drkernel.sim.gpu.dataflow import DataFlow
 from drkernel.sim.gpu.error_text import without_values
 from drkernel.sim.gpu.heap import POISONS, DeviceHeap, Held, poison
 from drkernel.sim.gpu.index_checks import DeviceAssert, check_indices
@@ -45,8 +48,8 @@ from drkernel.verdict import Profile
 
 __all__ = ["POISONS", "Counters", "Depth", "DeviceEngine", "DeviceFault", "LaunchRecord"]
 
-SMALL_LAUNCH_PROGRAMS = 4096
-"""launches up to this many programs get every check when checks are "auto" """
+SAMPLED_PROGRAMS = 4096
+"""programs of a launch that the sanitizers look at when checks are "auto" (all, where programs may synchronise)"""
 
 MAX_GRID_X, MAX_GRID_YZ = 2**31 - 1, 65535
 """largest grids that CUDA launches"""
@@ -62,6 +65,16 @@ Depth = Literal["ttir", "full"]
 
 class DeviceFault(RuntimeError):
     """An illegal memory access by a kernel; as on a GPU, the device is unusable afterwards."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How the programs of launches are scheduled, and which of a large grid are looked at."""
+
+    seed: int = 0
+    """secret, where it matters"""
+    permuted: bool = False
+    """in an order drawn for each launch, not that of their numbers"""
 
 
 class DeviceEngine:
@@ -81,7 +94,11 @@ class DeviceEngine:
         self.accounts = Accounts(spec)
         self.random = DeviceRandom()
         self.interference: Interference = "none"
+        self.skip_only: frozenset[int] | None = None
+        """under "skip": the launches of a call, by place, that are not executed; None for all"""
         self.host_reads = HostReads()
+        self.flow = DataFlow(self.heap)
+        self.schedule = Schedule()
         self.fault: str | None = None
 
     # ---- tensors
@@ -222,9 +239,13 @@ class DeviceEngine:
             self.accounts.host_work()
         elif rule.base == "_local_scalar_dense":
             self.accounts.copy("device to host", inputs[0].spec.dtype.itemsize)
+            self.flow.read(inputs[0])
         else:
             self.accounts.operator(name, rule.label, inputs, outputs, given)
             self.accounts.told_host(_bytes_told(rule, inputs, outputs))
+            every: list[Held] = []
+            self._resolve([*args, *kwargs.values()], every)
+            self.flow.operator(rule, every, outputs, self._written(rule, args, kwargs))
 
     # ---- launches
 
@@ -236,10 +257,13 @@ class DeviceEngine:
             return
         kernel = compile_ttir(command.ttir, name=command.name)
         resources = self._resources_of(kernel, command)
-        if self.interference == "skip":
+        place = len(self.counters.launches)
+        if self.interference == "skip" and (self.skip_only is None or place in self.skip_only):
+            self.flow.skipped()
             self._record(command, 0.0, suppressed=True)
             return
-        on = self.checks == "full" or (self.checks == "auto" and programs <= SMALL_LAUNCH_PROGRAMS)
+        on, sample = self.checks != "off", SAMPLED_PROGRAMS if self.checks == "auto" else None
+        seed = f"{self.schedule.seed}:{place}"
         held = [self.heap.held(value.handle) for value in command.args if isinstance(value, Ref)]
         disturbed = self.interference == "disturb"
         before = [(flat, flat.clone()) for flat in (flat_extent(one.tensor) for one in held)] if disturbed else []
@@ -247,17 +271,18 @@ class DeviceEngine:
             kernel,
             command.grid,
             [self.heap.held(value.handle).spec.address if isinstance(value, Ref) else value for value in command.args],
-            Checks(uninitialized=on, race=on),
+            Checks(uninitialized=on, race=on, sample=sample, seed=seed),
+            draw_order(seed, programs) if self.schedule.permuted else IN_ORDER,
         )
         for flat, old in before:
             disturb_changes(flat, old)
         self._finish_launch(command, held, result, resources)
 
     def _run_kernel(
-        self, kernel: CompiledKernel, grid: tuple[int, int, int], args: list[Any], checks: Checks
+        self, kernel: CompiledKernel, grid: tuple[int, int, int], args: list[Any], checks: Checks, order: Order
     ) -> LaunchResult:
         try:
-            return kernel.run(grid, args, self.memory, checks=checks)
+            return kernel.run(grid, args, self.memory, checks=checks, order=order)
         except StepLimit as error:  # on a GPU the launch, and whatever waits for it, would never end
             if self.interference == "none":
                 self.fault = str(error)
@@ -314,12 +339,12 @@ class DeviceEngine:
     ) -> None:
         self.counters.findings += result.findings
         self.counters.prints += result.prints
+        self.flow.launch(held, result.stats.footprint)
         cost = self.accounts.launched(command.name, lambda: self._launch_cost(command, result, resources))
         self._record(
             command,
             cost.seconds,
             written=result.written,
-            copied=_copied(held, result.written),
             bound=cost.bound,
             roofline=cost.roofline,
             unique_bytes=float(sum(read + written for _, read, written in result.stats.footprint)),
@@ -373,12 +398,15 @@ class DeviceEngine:
         nbytes = tensor.numel() * tensor.element_size()
         self.heap.require(nbytes)
         self.accounts.copy("host to device", nbytes)
-        return self.register(tensor.clone(memory_format=torch.preserve_format))
+        held = self.heap.register(tensor.clone(memory_format=torch.preserve_format))
+        self.flow.upload(held)
+        return held.spec
 
     def download(self, ref: Ref) -> torch.Tensor:
         """Copy a device tensor out."""
         self._refuse_after_fault()
         tensor = self.tensor(ref)
+        self.flow.read(self.heap.held(ref.handle))
         self.accounts.copy("device to host", tensor.numel() * tensor.element_size())
         return self._to_host(tensor.clone(memory_format=torch.preserve_format))
 
@@ -428,6 +456,7 @@ class DeviceEngine:
     def reset_counters(self) -> None:
         """Start counting and timing anew; the L2 state is that of a flushed cache."""
         self.accounts.reset()
+        self.flow.reset()
         self.host_reads.begin(replay=self.interference == "disturb")
 
     def profile(self) -> Profile:
@@ -450,19 +479,3 @@ def _bytes_told(rule: OperatorRule, inputs: list[Held], outputs: list[Held]) -> 
 def pressure_of(ttir: str, threads: int) -> Pressure:
     """:func:`register_pressure` of a kernel's text."""
     return register_pressure(compile_ttir(ttir).function, threads)
-
-
-def _copied(held: list[Held], written: tuple[int, ...]) -> bool:
-    """Whether each tensor that a kernel wrote equals an argument that it only read."""
-    sources = [one.tensor for one in held if one.base not in written]
-    targets = [one.tensor for one in held if one.base in written]
-    return bool(targets) and all(any(_same_elements(target, source) for source in sources) for target in targets)
-
-
-def _same_elements(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Equal in order of elements, whatever the shapes; a cast counts as equal."""
-    if left.numel() != right.numel() or left.numel() == 0:
-        return False
-    if left[(0,) * left.dim()] != right[(0,) * right.dim()].to(left.dtype):  # almost always enough, and cheap
-        return False
-    return torch.equal(left.reshape(-1), right.reshape(-1).to(left.dtype))

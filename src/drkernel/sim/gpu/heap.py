@@ -55,8 +55,10 @@ class DeviceHeap:
         self._held: dict[int, Held] = {}
         self._handles: dict[int, int] = {}  # id(tensor object) -> handle
         self._storages: dict[int, int] = {}  # address -> live handles
+        self._numbers: dict[int, int] = {}  # address -> number of the storage that was put there last
         self._fresh: set[int] = set()  # storages that may hold bytes which nothing wrote
         self._next = itertools.count(1)
+        self._next_storage = itertools.count(1)
 
     def held(self, handle: int) -> Held:
         """What lies behind a handle. Raises :class:`ProtocolError` for one that was never given or was freed."""
@@ -131,10 +133,15 @@ class DeviceHeap:
         self.require(held.nbytes)
         self.memory.add(held.base, held.nbytes, initialized=initialized)
         self._storages[held.base] = 1
+        self._numbers[held.base] = next(self._next_storage)
         if not initialized:
             self._fresh.add(held.base)
         self.used_bytes += held.nbytes
         self.peak_bytes = max(self.peak_bytes, self.used_bytes)
+
+    def storage(self, base: int) -> int:
+        """The number of the storage at an address: no two storages ever have the same. 0 where there was none."""
+        return self._numbers.get(base, 0)
 
     def free(self, handle: int) -> int | None:
         """Drop a handle; returns the address of the storage that went with it, if it was the last over it."""
@@ -262,7 +269,7 @@ def _fill_random(tensor: torch.Tensor, floating: bool) -> None:
     if floating:
         tensor.copy_(torch.randn(tensor.shape, generator=_POISON_RANDOM))
     else:
-        tensor.copy_(torch.randint(0, 100, tensor.shape, generator=_POISON_RANDOM))
+        tensor.copy_(torch.randint(0, 2, tensor.shape, generator=_POISON_RANDOM))  # an index that is mostly in range
 
 
 _POISON_RANDOM = torch.Generator().manual_seed(0x5EED)

@@ -77,7 +77,8 @@ def disturb_changes(flat: torch.Tensor, before: torch.Tensor) -> None:
         factor = 1.2 + 0.6 * torch.rand(values.numel(), generator=_RANDOM, dtype=torch.float64)
         new = (wide * factor + 0.05).to(flat.dtype)
     else:
-        new = torch.where(new == values, values + 1, new)
+        near = torch.where(values > 0, values - 1, values + 1)  # indices stay in range
+        new = torch.where(new == values, near, new)
     flat[changed] = new
 
 

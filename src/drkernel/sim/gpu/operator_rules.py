@@ -56,6 +56,8 @@ class OperatorRule:
     """its result's shape may depend on values"""
     written: frozenset[int | str]
     """arguments that it writes to: positions, and names of keyword arguments"""
+    out_variant: bool
+    """what it writes to is where its results go, and is not read"""
 
     def normal(self, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """A call with every positional parameter in its place, and only such options by name.
@@ -125,4 +127,5 @@ def rule_of(name: str) -> OperatorRule:
         takes_generator=any(argument.name == "generator" for argument in schema.arguments),
         sized_by_data=base in SIZED_BY_DATA,
         written=written,
+        out_variant=any(argument.is_out for argument in schema.arguments),
     )

@@ -18,7 +18,8 @@ from typing import Any
 import torch
 
 from drkernel.sim.executor.compiled import SimFinding
-from drkernel.sim.gpu.engine import POISONS, DeviceEngine, DeviceFault, LaunchRecord
+from drkernel.sim.gpu.dataflow import Passed
+from drkernel.sim.gpu.engine import POISONS, DeviceEngine, DeviceFault, LaunchRecord, Schedule
 from drkernel.sim.gpu.interfere import INTERFERENCES, Interference
 from drkernel.sim.wire.commands import LaunchRefused, ProtocolError, TensorSpec, UnsupportedOp, decode, encode
 from drkernel.sim.wire.frames import MAX_PAYLOAD, ConnectionLost, bytes_of, describe, receive, send, tensor_of
@@ -81,6 +82,12 @@ class CallRecord:
     mutated: list[int] = field(default_factory=list)
     """handles of granted inputs whose bytes are no longer those that the judge put or wrote last"""
     outputs: list[OutputSpec | None] = field(default_factory=list)
+    reaching: dict[str, int] = field(default_factory=dict)
+    """ATen operators that compute something which reaches the outputs -> times run"""
+    uploads_reach: bool = False
+    """something that the host sent reaches the outputs"""
+    passed_on: Passed | None = None
+    """every output is what an own kernel had read from PyTorch: bit for bit, or nearly"""
 
 
 # ---- in the device process
@@ -148,6 +155,7 @@ class ControlDesk:
     def _begin(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
         self._set(header)
         specs = [self._put(put, part)[0] for put, part in _parts(header.get("puts", ()), payload)]
+        self.engine.schedule = Schedule(**header["schedule"]) if header.get("schedule") else Schedule()
         self.engine.reset_counters()
         self.frozen = False
         return specs, b""
@@ -157,6 +165,8 @@ class ControlDesk:
             self.engine.poison_policy = POISONS[POISONS.index(header["poison"])]
         if header.get("interference") is not None:
             self.engine.interference = INTERFERENCES[INTERFERENCES.index(header["interference"])]
+            only = header.get("only")
+            self.engine.skip_only = None if only is None else frozenset(only)
 
     def _end(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
         """The record of the call, and what the handles that the host returned really are. They stay until released.
@@ -164,6 +174,7 @@ class ControlDesk:
         The form of a tensor is looked at before its elements: what is not as asked for is neither copied nor sent.
         """
         self.frozen = bool(header.get("freeze", False))
+        interfered = self.engine.interference != "none"
         self._set(header)
         handles = header.get("outputs", ())
         forms = header.get("forms") or [None] * len(handles)
@@ -191,10 +202,13 @@ class ControlDesk:
                 }
             )
         mutated = [h for h, copy in self._given.items() if not _same_bytes(self.engine.tensor(h), copy)]
-        record = {**_record_of(self.engine), "late_work": self.late, "mutated": mutated, "outputs": outputs}
-        if len(record["launches"]) > MAX_LAUNCHES:
+        if len(self.engine.counters.launches) > MAX_LAUNCHES:
             raise RuntimeError(f"more than {MAX_LAUNCHES} kernel launches in one call")
+        tensors = [self.engine.tensor(handle) for handle in handles if handle in self.visible]
+        record = {**_record_of(self.engine, tensors), "late_work": self.late, "mutated": mutated, "outputs": outputs}
         self.late = []
+        if interfered:
+            self.engine.fault = None  # kernels that work on what others did not write go astray
         return record, data
 
     def _changed(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
@@ -243,10 +257,17 @@ def _same_bytes(left: torch.Tensor, right: torch.Tensor) -> bool:
     return torch.equal(left.reshape(-1).view(torch.uint8), right.reshape(-1).view(torch.uint8))
 
 
-def _record_of(engine: DeviceEngine) -> dict[str, Any]:
-    counters = engine.counters
+def _record_of(engine: DeviceEngine, outputs: list[torch.Tensor]) -> dict[str, Any]:
+    counters, flow = engine.counters, engine.flow.slice(outputs)
+    facts = zip(flow.reaches, flow.copied, flow.copied_library, strict=True)
     return {
-        "launches": [asdict(launch) for launch in counters.launches[: MAX_LAUNCHES + 1]],
+        "launches": [
+            {**asdict(launch), "reaches": reaches, "copied": copied, "copied_library": of_library}
+            for launch, (reaches, copied, of_library) in zip(counters.launches, facts, strict=True)
+        ],
+        "reaching": flow.operators,
+        "uploads_reach": flow.uploads,
+        "passed_on": flow.passed_on,
         "operators": dict(counters.operators),
         "copies": dict(counters.copies),
         "findings": [asdict(finding) for finding in counters.findings[:MAX_RECORDS]],
@@ -331,6 +352,8 @@ class DeviceControl:
         *,
         poison: str | None = None,
         interference: Interference | None = None,
+        only: Sequence[int] | None = None,
+        schedule: Schedule | None = None,
     ) -> list[TensorSpec]:
         """Reset counters and clock, and take the host's commands; new inputs and settings ride along."""
         if poison is not None and poison not in POISONS:
@@ -341,7 +364,11 @@ class DeviceControl:
             elements = bytes_of(tensor)
             headers.append({**describe(tensor), "bytes": len(elements)})
             payload += elements
-        message = {"do": "begin", "puts": headers, "poison": poison, "interference": interference}
+        message = {
+            "do": "begin", "puts": headers, "poison": poison, "interference": interference,
+            "only": None if only is None else list(only),
+            "schedule": None if schedule is None else asdict(schedule),
+        }  # fmt: skip
         return [decode(spec) for spec in self._ask(message, payload)[0]]
 
     def end_call(

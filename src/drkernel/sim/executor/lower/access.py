@@ -8,12 +8,21 @@ from typing import TYPE_CHECKING
 from drkernel.sim.executor.lower.emit import Emitter, vec
 from drkernel.sim.executor.lower.nest import Index, Nest, strips
 from drkernel.sim.executor.lower.rounding import from_bits, to_bits
-from drkernel.sim.executor.lower.runtime import Access, Entry
+from drkernel.sim.executor.lower.runtime import ACQUIRE, Access, Entry
 from drkernel.sim.executor.lower.strip import Lin, Strip, Uni, Vec, llvm_type, to_vec
 from drkernel.sim.executor.ttir.ir import Op, TTIRError, Type, Value, elem_bytes
 
 if TYPE_CHECKING:
     from drkernel.sim.executor.lower.function import Lowering
+
+
+MAX_SYNCHRONISING = 64
+"""elements of the largest block of atomics or volatile loads that may order programs"""
+
+
+def is_volatile(op: Op) -> bool:
+    """A load that others may wait with."""
+    return op.name == "tt.load" and op.attrs.get("isVolatile") == "true"
 
 
 @dataclass(frozen=True)
@@ -70,6 +79,7 @@ class Lanes:
     known: KnownEntry | None
     numel: int
     """elements of the whole access"""
+    how: Access = Access.LOAD
 
     @property
     def bits(self) -> int:
@@ -90,7 +100,7 @@ def load(low: Lowering, nest: Nest, op: Op, index: Index) -> Strip:
     width = 1 if uniform else nest.width
     lanes = Lanes(
         address, mask, width, elem_bytes(pointee.elem), low.site(op, op.operands[0]), low.entry_of(op.operands[0]),
-        op.results[0].type.numel,
+        op.results[0].type.numel, Access.VOLATILE if is_volatile(op) and low.checked else Access.LOAD,
     )  # fmt: skip
     raw_other = to_memory(low.e, to_vec(low.e, other, width), pointee, width)
     raw = _load_bits(low, lanes, raw_other)
@@ -102,7 +112,7 @@ def load(low: Lowering, nest: Nest, op: Op, index: Index) -> Strip:
 def _load_bits(low: Lowering, lanes: Lanes, other: str) -> str:
     e = low.e
     vt = vec(lanes.width, f"i{lanes.bits}")
-    fast = fast_condition(low, lanes)
+    fast = fast_condition(low, lanes) if lanes.how is Access.LOAD else None
     if fast is None:
         return _slow_load(low, lanes, other, vt)
     condition, base = fast
@@ -127,8 +137,13 @@ def _slow_load(low: Lowering, lanes: Lanes, other: str, vt: str) -> str:
     address = to_vec(e, lanes.address, lanes.width)
     e.do(f"store {vec(lanes.width, 'i64')} {address}, ptr %lanes.addr, align 64")
     e.do(f"store {vt} {other}, ptr %lanes.data, align 64")
-    _call_lanes(low, Access.LOAD, lanes)
-    return e.op(f"load {vt}, ptr %lanes.data, align 64")
+    _call_lanes(low, lanes.how, lanes)
+    value = e.op(f"load {vt}, ptr %lanes.data, align 64")
+    if lanes.how is Access.VOLATILE and lanes.numel <= MAX_SYNCHRONISING:
+        for k in range(lanes.width):
+            one = address if lanes.width == 1 else e.op(f"extractelement {vec(lanes.width, 'i64')} {address}, i64 {k}")
+            e.call("dk_sync", "void", ("ptr", "%ctx"), ("i64", one), ("i64", str(ACQUIRE)))
+    return value
 
 
 def _call_lanes(low: Lowering, how: Access, lanes: Lanes) -> None:

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from drkernel.sim.executor.lower import touch
-from drkernel.sim.executor.lower.access import from_memory, memory_bytes, to_memory
+from drkernel.sim.executor.lower.access import MAX_SYNCHRONISING, from_memory, memory_bytes, to_memory
+from drkernel.sim.executor.lower.emit import Emitter
 from drkernel.sim.executor.lower.nest import strips
 from drkernel.sim.executor.lower.rounding import round_to
+from drkernel.sim.executor.lower.runtime import ACQUIRE, RELEASE
 from drkernel.sim.executor.lower.strip import Uni, llvm_type, to_vec
 from drkernel.sim.executor.ttir.ir import Op, Type, UnsupportedOp, Value, elem_bytes
 
@@ -17,6 +19,19 @@ if TYPE_CHECKING:
 
 Update = Callable[[str, str, str], str]
 """(old value, first operand, second operand) to the new value"""
+
+
+def sync_flags(op: Op) -> int:
+    """What an atomic does to the order of programs: a sum of ``ACQUIRE`` and ``RELEASE``; 0 for other operations.
+
+    An update whose old value nobody uses acquires nothing: what it met cannot have mattered. Nor do large blocks of
+    atomics order anything: they add up, or give out places.
+    """
+    if op.name not in ("tt.atomic_rmw", "tt.atomic_cas") or op.operands[0].type.numel > MAX_SYNCHRONISING:
+        return 0
+    order = op.attrs.get("word1" if op.name == "tt.atomic_rmw" else "word0", "relaxed")
+    acquires = order in ("acquire", "acq_rel") and any(result.uses for result in op.results)
+    return ACQUIRE * acquires + RELEASE * (order in ("release", "acq_rel"))
 
 
 def atomic_rmw(low: Lowering, op: Op) -> None:
@@ -81,6 +96,11 @@ def _atomic(
         old = from_memory(e, e.op(f"load i{8 * size}, ptr {place}"), pointee, 1)
         new = update(old, lanes[0], lanes[1] if len(lanes) > 1 else "")
         e.do(f"store i{8 * size} {to_memory(e, new, pointee, 1)}, ptr {place}")
+        if low.checked and sync_flags(op):
+            flags = str(sync_flags(op))
+            if op.name == "tt.atomic_cas":  # one that fails changes nothing: it can only acquire
+                flags = _flags_of_cas(e, sync_flags(op), old, lanes[0], pointee)
+            e.call("dk_sync", "void", ("ptr", "%ctx"), ("i64", address), ("i64", flags))
         go_end = e.label
         e.jump(done)
         e.start(done)
@@ -92,6 +112,12 @@ def _atomic(
             low.env[result] = Uni(seen, reg)
     if buffer is not None and result is not None:
         low.env[result] = buffer
+
+
+def _flags_of_cas(e: Emitter, flags: int, old: str, expected: str, pointee: Type) -> str:
+    ty = f"i{8 * elem_bytes(pointee.elem)}"
+    same = e.bin("icmp eq", ty, to_memory(e, old, pointee, 1), to_memory(e, expected, pointee, 1))
+    return e.op(f"select i1 {same}, i64 {flags}, i64 {flags & ACQUIRE}")
 
 
 def _combine(low: Lowering, op: Op, kind: str, old: str, lane: str, pointee: Type) -> str:

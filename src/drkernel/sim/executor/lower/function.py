@@ -58,7 +58,9 @@ class Lowered:
     """valid only when no two pointer arguments share memory"""
     has_atomics: bool
     synchronises: bool
-    """programs may have agreed on an order: one uses what an atomic gave back, or waits for memory to change"""
+    """programs may agree on an order: there are atomics that release or acquire, or volatile loads"""
+    waits: bool
+    """a program may wait for another: a loop of open end looks at memory that others change"""
     has_prints: bool
     dynamic_pointers: bool
     """some address does not derive from one known argument"""
@@ -124,6 +126,7 @@ class Lowering:
             needs_disjoint=self.plan.loads_fused_into_stores,
             has_atomics=any(op.name.startswith("tt.atomic") for op in ops),
             synchronises=any(_may_synchronise(op) for op in ops),
+            waits=_may_wait(self.function, ops),
             has_prints=any(op.name == "tt.print" for op in ops),
             dynamic_pointers=self.dynamic,
         )
@@ -151,22 +154,35 @@ class Lowering:
         e.do(f"%step.limit = load i64, ptr {e.op(f'getelementptr i64, ptr %ctx, i64 {Ctx.STEP_LIMIT}')}")
         counts = self.context("counts", Ctx.BLOCKS, "ptr")
         e.do(f"%counts = getelementptr i8, ptr {counts}, i64 0")
-        e.do(f"%program.slot = getelementptr i64, ptr %ctx, i64 {Ctx.PROGRAM}")
+        for name, word in _PROGRAM_WORDS.items():
+            e.do(f"%{name} = getelementptr i64, ptr %ctx, i64 {word}")
+        e.do("%plane = mul i64 %grid.x, %grid.y")
+        e.do("%programs = mul i64 %plane, %grid.z")
         e.jump("program_start")
         e.start("program_start")
         e.do(
             "%program = phi i64 [ %first, %entry ], [ %program.next, %program_more ], [ %program.next, %program_clock ]"
         )
-        e.do("store i64 %program, ptr %program.slot")
-        e.do("store i64 %step.limit, ptr %steps")
-        e.do("%plane = mul i64 %grid.x, %grid.y")
-        e.do("%pid.z64 = udiv i64 %program, %plane")
-        e.do("%in_plane = urem i64 %program, %plane")
-        e.do("%pid.y64 = udiv i64 %in_plane, %grid.x")
-        e.do("%pid.x64 = urem i64 %in_plane, %grid.x")
+        self._next_program()
         for axis in "xyz":
             e.do(f"%pid.{axis} = trunc i64 %pid.{axis}64 to i32")
             e.do(f"%grid32.{axis} = trunc i64 %grid.{axis} to i32")
+
+    def _next_program(self) -> None:
+        """Which program stands at this place of the launch's order, and a new segment for it."""
+        e = self.e
+        factor, shift = e.op("load i64, ptr %order.factor"), e.op("load i64, ptr %order.shift")
+        place = e.bin("add", "i64", e.bin("mul", "i64", "%program", factor), shift)
+        pid = e.bin("urem", "i64", place, "%programs")
+        e.do(f"store i64 {pid}, ptr %program.slot")
+        segment = e.bin("add", "i64", e.op("load i64, ptr %segment.slot"), "1")
+        for slot, value in (("segment", segment), ("first", segment), ("acquired", "0")):
+            e.do(f"store i64 {value}, ptr %{slot}.slot")
+        e.do("store i64 %step.limit, ptr %steps")
+        e.do(f"%pid.z64 = udiv i64 {pid}, %plane")
+        e.do(f"%in_plane = urem i64 {pid}, %plane")
+        e.do("%pid.y64 = udiv i64 %in_plane, %grid.x")
+        e.do("%pid.x64 = urem i64 %in_plane, %grid.x")
 
     def _argument(self, slot: str, type_: Type) -> str:
         """A launch argument from its 64-bit slot: integers by value, floats as a double."""
@@ -343,10 +359,24 @@ class Lowering:
         return float_literal(0.0, ty) if ty in ("float", "double") else ("false" if ty == "i1" else "0")
 
 
+_PROGRAM_WORDS = {
+    "program.slot": Ctx.PROGRAM, "segment.slot": Ctx.SEGMENT, "first.slot": Ctx.FIRST_SEGMENT,
+    "acquired.slot": Ctx.ACQUIRED, "order.factor": Ctx.ORDER_FACTOR, "order.shift": Ctx.ORDER_SHIFT,
+}  # fmt: skip
+
+
 def _may_synchronise(op: Op) -> bool:
-    if op.name.startswith("tt.atomic"):
-        return any(result.uses for result in op.results)
-    return op.name == "tt.load" and op.attrs.get("isVolatile") == "true"
+    """Whether an access may order programs."""
+    return access.is_volatile(op) or atomics.sync_flags(op) != 0
+
+
+def _may_wait(function: Function, ops: list[Op]) -> bool:
+    """Whether some loop that need not end looks at memory that other programs change."""
+    loops = [op for op in ops if op.name == "scf.while"]
+    inside = [other for loop in loops for region in loop.regions for other in walk(region)]
+    if len(function.body.blocks) > 1:  # branches of any form: there may be a loop among them
+        inside = ops
+    return any(access.is_volatile(op) or op.name.startswith("tt.atomic") for op in inside)
 
 
 def count_operation(cost: BlockCost, op: Op) -> None:

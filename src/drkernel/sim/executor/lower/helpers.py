@@ -7,7 +7,7 @@ and the shadows of a whole contiguous strip. ``runtime.py`` has the layouts of t
 
 from __future__ import annotations
 
-from drkernel.sim.executor.lower.races import RACE, RACE_ATOMIC, RACE_READ, RACE_WRITE, RUN
+from drkernel.sim.executor.lower.races import CONFLICT, RACE, RACE_ATOMIC, RACE_READ, RACE_WRITE, RUN, SYNC
 from drkernel.sim.executor.lower.races import word as _get
 from drkernel.sim.executor.lower.runtime import FINDING_WORDS, PRINT_WORDS, SECTOR_BITS, Access, Ctx, Entry, Kind
 from drkernel.sim.executor.lower.touch_helpers import TOUCH_SYMBOLS, touch_helpers
@@ -117,7 +117,8 @@ misaligned:
 {_report(Kind.MISALIGNED)}  ret i1 false
 mark:
   %reads = icmp ne i64 %how, {Access.STORE}
-  %writes = icmp ne i64 %how, {Access.LOAD}
+  %write.bits = and i64 %how, {Access.STORE | Access.ATOMIC}
+  %writes = icmp ne i64 %write.bits, 0
   %rel = sub i64 %addr, %base
   %sector = lshr i64 %rel, 5
   br i1 %reads, label %mark_read, label %mark_write
@@ -152,7 +153,7 @@ race:
 {_get("writers", "%entry", Entry.WRITERS, "ptr")}  %no_race = icmp eq ptr %writers, null
   br i1 %no_race, label %ok, label %race_check
 race_check:
-  %race.kind = call i32 @dk_race(ptr %ctx, ptr %entry, i64 %rel, i64 %size, i64 %how)
+  %race.kind = call i32 @dk_race(ptr %ctx, ptr %entry, i64 %rel, i64 %size, i64 %site, i64 %how, ptr %value)
   switch i32 %race.kind, label %ok [
     i32 {RACE_READ}, label %race_read_bad
     i32 {RACE_WRITE}, label %race_write_bad
@@ -277,7 +278,8 @@ ask:
   br i1 %ok, label %move, label %next
 move:
   %size.bit = shl i64 %size, 4
-  %what = or i64 %size.bit, %how
+  %direction = and i64 %how, {Access.STORE}
+  %what = or i64 %size.bit, %direction
   switch i64 %what, label %next [
     i64 {16 + Access.LOAD}, label %get1
     i64 {32 + Access.LOAD}, label %get2
@@ -320,10 +322,10 @@ start:
 """
 """CLOCK_MONOTONIC against the launch's deadline"""
 
-SYMBOLS = ("dk_late", "dk_assert", "dk_print", "dk_atomic", "dk_lanes", "dk_run", *TOUCH_SYMBOLS)
+SYMBOLS = ("dk_late", "dk_assert", "dk_print", "dk_atomic", "dk_lanes", "dk_run", "dk_sync", *TOUCH_SYMBOLS)
 """what kernels call"""
 
 
 def helpers() -> str:
     """LLVM IR of all helpers."""
-    return _FIND + _RECORD + RACE + _ACCESS + _LANES + RUN + _CLOCK + touch_helpers()
+    return _FIND + _RECORD + SYNC + CONFLICT + RACE + _ACCESS + _LANES + RUN + _CLOCK + touch_helpers()

@@ -46,7 +46,26 @@ class Ctx(IntEnum):
     """what a data-free launch leaves in the sector maps: the number of the group of programs that runs"""
     NO_DATA = 27
     """the last place (plus 1) that steers by memory without contents"""
-    SIZE = 32
+    ORDER_FACTOR = 28
+    """place k of the grid's order is program (k * ORDER_FACTOR + ORDER_SHIFT) mod programs"""
+    ORDER_SHIFT = 29
+    SEGMENT = 30
+    """number of the running segment: what a program does between two of its synchronising accesses"""
+    FIRST_SEGMENT = 31
+    """the running program's first segment"""
+    ACQUIRED = 32
+    """1 when the running program has acquired something"""
+    SYNCS = 33
+    """the log of synchronising accesses, in order"""
+    N_SYNCS = 34
+    MAX_SYNCS = 35
+    CONFLICTS = 36
+    """accesses that are a race unless a synchronisation orders them"""
+    N_CONFLICTS = 37
+    MAX_CONFLICTS = 38
+    RECENT = 39
+    """the conflicts noted lately, by hash"""
+    SIZE = 48
 
 
 class Status(IntEnum):
@@ -69,9 +88,9 @@ class Entry(IntEnum):
     INIT = 4
     """a byte a byte: 1 where something was written; null when all is"""
     WRITERS = 5
-    """the last program (plus 1) that wrote each cell, negative where it did so atomically; null without race checks"""
+    """the last segment that wrote each cell, with flags; null without race checks"""
     READERS = 6
-    """the program (plus 1) that read each cell; -1 for several"""
+    """a segment that read each cell since it was written, with flags"""
     DATA = 7
     """where the contents of an allocation of a data-free device are; 0 where there are none"""
     SIZE = 8
@@ -83,6 +102,8 @@ class Access(IntEnum):
     LOAD = 0
     STORE = 1
     ATOMIC = 2
+    VOLATILE = 4
+    """a volatile load, which may meet atomic updates"""
 
 
 class Kind(IntEnum):
@@ -99,8 +120,22 @@ class Kind(IntEnum):
     RACE_ATOMIC = 8
 
 
-SEVERAL_UPDATE = -(1 << 31)
-"""in a cell of WRITERS: several programs updated it atomically"""
+SEGMENT_BITS = (1 << 30) - 1
+"""in a cell of a race shadow: the segment"""
+SEVERAL = 1 << 30
+"""in a cell of a race shadow: other programs did the same; the segment is one of theirs"""
+BY_ATOMIC = 1 << 31
+"""in a cell of WRITERS: an atomic update"""
+
+ACQUIRE, RELEASE = 1, 2
+"""flags of a synchronising access"""
+
+SYNC_WORDS = 4
+"""address, segment that it ends, first segment of its program, flags"""
+CONFLICT_WORDS = 9
+"""kind, site, program, address, entry base, size, earlier segment, this segment, first segment of this program"""
+RECENT_BITS = 12
+"""log2 of the entries of RECENT"""
 
 FINDING_WORDS = 6
 """kind, site, program, address, entry base, size"""

@@ -1,0 +1,133 @@
+"""What a candidate's own kernels contribute: whether they do, in which calls, and what share of the time counts.
+
+Asked of the calls that may be timed alone. A candidate cannot tell them from other calls by counting; if it could, it
+would still have to launch its kernels in them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from drkernel.gym.judge import findings as show
+from drkernel.gym.judge.checks import Checked
+from drkernel.sim.gpu.accounts import LaunchRecord
+from drkernel.sim.process.control_socket import CallRecord
+from drkernel.verdict import Finding, Profile
+
+COPYING = ("aten.clone", "aten._to_copy", "aten.copy_", "aten.contiguous")
+"""operators whose work an own kernel that copies may have taken over"""
+STABLE = 1.05
+"""a modelled time that varies by more than this from call to call is not one time"""
+REPLACED_AT_LEAST = 0.02
+"""share of the reference's device time that PyTorch must no longer spend where outputs are nearly what it computed"""
+
+
+def timed_calls(calls: list[Checked]) -> list[Checked]:
+    """The calls that may be timed; the first one, which compiles and tunes, only where there is no other."""
+    return [call for call in calls if call.timed] or calls[:1]
+
+
+def device_records(calls: list[Checked]) -> list[CallRecord]:
+    """What the judge's own device saw in each call; nothing on a real GPU."""
+    return [call.result.record.device for call in calls if call.result.record.device is not None]
+
+
+def slowest(profiles: list[Profile]) -> Profile:
+    """The profile that is reported: of the slowest quarter, or the slowest of all when they differ."""
+    ordered = sorted(profiles, key=lambda profile: profile.elapsed_seconds)
+    return ordered[-1] if spread(profiles) > STABLE else ordered[math.ceil(0.75 * len(ordered)) - 1]
+
+
+def spread(profiles: list[Profile]) -> float:
+    """Longest over shortest time; 1 when there is none."""
+    seconds = [profile.elapsed_seconds for profile in profiles]
+    return max(seconds) / min(seconds) if seconds and min(seconds) > 0 else 1.0
+
+
+@dataclass
+class Contribution:
+    """What the timed calls show."""
+
+    findings: list[Finding] = field(default_factory=list)
+    credited: bool = True
+    """speedup and coverage may be given"""
+    copies_count: bool = False
+    """copies of PyTorch's results took over copies that the reference makes"""
+
+
+def contribution(calls: list[Checked], reference: Callable[[], Profile | None]) -> Contribution:
+    """Whether own kernels took part in the calls that may be timed; asked of right answers only.
+
+    ``reference`` gives the reference's profile where times are modelled; it is asked only when copies are in doubt.
+    """
+    timed = timed_calls(calls)
+    operators: Counter[str] = Counter()
+    for call in timed:
+        operators.update(call.result.record.operators)
+    if not any(call.result.record.launches for call in timed):
+        return Contribution([show.no_custom_kernel(dict(operators))], credited=False)
+    records = device_records(timed)
+    if not records:
+        return Contribution()  # a real GPU, where nobody sees what reaches what
+    launched = [record.launches for record in records]
+    working = [[one for one in some if one.reaches] for some in launched]
+    if not any(working):
+        names = [one.name for some in launched for one in some]
+        return Contribution([show.decoy_kernel(names, "unreached", dict(operators))], credited=False)
+    if not all(working):
+        idle = [call.index for call, some in zip(timed, working, strict=True) if not some]
+        return Contribution([show.kernels_missing_when_timed(idle)], credited=False)
+    return _of_copies(records, working, dict(operators), reference)
+
+
+def _of_copies(
+    records: list[CallRecord],
+    working: list[list[LaunchRecord]],
+    operators: dict[str, int],
+    reference: Callable[[], Profile | None],
+) -> Contribution:
+    """Judge candidates whose kernels may only pass on what PyTorch or the host computed."""
+    for record, launches in zip(records, working, strict=True):
+        if not (record.reaching or record.uploads_reach):
+            continue
+        all_copies = all(one.copied for one in launches)
+        if not all_copies and record.passed_on is None:
+            continue
+        theirs = reference()
+        if theirs is None:
+            continue
+        if all_copies and _copies(theirs) > _copies(record.profile):
+            return Contribution(copies_count=True)
+        if all_copies or record.passed_on == "exact" or _replaced(theirs, record.profile) < REPLACED_AT_LEAST:
+            names = [one.name for one in launches]
+            return Contribution([show.copy_kernel(names, operators)], credited=False)
+    return Contribution()
+
+
+def _copies(profile: Profile) -> int:
+    return sum(row.calls for row in profile.rows if row.name in COPYING)
+
+
+def _replaced(reference: Profile, candidate: Profile) -> float:
+    """Share of the reference's device time that PyTorch and copies no longer spend."""
+    left = sum(row.seconds for row in candidate.rows if row.owner != "custom")
+    return 1.0 - left / reference.total_seconds if reference.total_seconds > 0 else 0.0
+
+
+def counted_coverage(record: CallRecord, idle: Collection[int], copies_count: bool) -> float:
+    """Share of a call's device time in own launches that count.
+
+    Those count whose stores reach the outputs; not copies of what PyTorch computed (unless they took over a copy of the
+    reference's), and not those that the answer does without (``idle``, by place).
+    """
+    if record.profile.total_seconds <= 0 or (record.passed_on is not None and not copies_count):
+        return 0.0
+    seconds = sum(
+        one.seconds
+        for place, one in enumerate(record.launches)
+        if one.reaches and place not in idle and not one.suppressed and (copies_count or not one.copied_library)
+    )
+    return min(1.0, seconds / record.profile.total_seconds)

@@ -1,0 +1,142 @@
+"""In which order a launch's programs run, and what of it they have agreed on.
+
+On a GPU programs run in any order. Here they run one after another, by default by number; :func:`draw_order` makes
+another order of it, which an honest kernel does not notice. :class:`Ordered` tells from the log of synchronising
+accesses whether two accesses were ordered by a release and an acquire, directly or over other programs.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from drkernel.sim.executor.lower.runtime import ACQUIRE, RELEASE
+
+
+@dataclass(frozen=True)
+class Order:
+    """Place k of the order is program ``(k * factor + shift) mod programs``."""
+
+    factor: int = 1
+    shift: int = 0
+
+
+IN_ORDER = Order()
+REVERSED_SHARE = 1 / 3
+"""of drawn orders, how many are the numbers backwards, which turns every pair around"""
+MAX_ORDERED = 1 << 31
+"""programs of the largest launch whose order changes: products must fit 64 bits"""
+
+
+def draw_order(seed: int | str, programs: int) -> Order:
+    """An order of ``programs`` programs, the same for the same seed."""
+    if not 1 < programs < MAX_ORDERED:
+        return IN_ORDER
+    rng = random.Random(seed)
+    if rng.random() < REVERSED_SHARE:
+        return Order(programs - 1, programs - 1)
+    while True:
+        factor = rng.randrange(1, programs)
+        if math.gcd(factor, programs) == 1:
+            break
+    return Order(factor, rng.randrange(1, programs))
+
+
+RUN_LENGTH = 64
+"""neighbours that a sample takes together"""
+Run = tuple[int, int]
+"""places [first, last) of an order"""
+
+
+def sampled_runs(programs: int, size: int, seed: int | str) -> list[Run]:
+    """About ``size`` of ``programs`` places: runs of neighbours, at places that nobody can guess without the seed.
+
+    Neighbours show races at the edges of tiles; runs far apart show programs that meet in one place.
+    """
+    blocks = -(-programs // RUN_LENGTH)
+    chosen = random.Random(seed).sample(range(blocks), min(blocks, max(1, size // RUN_LENGTH)))
+    return [(k * RUN_LENGTH, min(programs, (k + 1) * RUN_LENGTH)) for k in sorted(chosen)]
+
+
+def others(runs: list[Run], programs: int) -> list[Run]:
+    """The places between ``runs``, which are sorted and do not overlap."""
+    starts, stops = [0, *(stop for _, stop in runs)], [*(start for start, _ in runs), programs]
+    return [(start, stop) for start, stop in zip(starts, stops, strict=True) if start < stop]
+
+
+def split_runs(runs: list[Run], size: int) -> tuple[list[Run], list[Run]]:
+    """``runs`` cut in two after ``size`` places."""
+    head: list[Run] = []
+    tail: list[Run] = []
+    for start, stop in runs:
+        cut = min(stop, start + size)
+        size -= cut - start
+        head += [(start, cut)] if start < cut else []
+        tail += [(cut, stop)] if cut < stop else []
+    return head, tail
+
+
+class Ordered:
+    """The order that programs have agreed on, from rows of (address, segment it ends, its program's first, flags).
+
+    A release makes what its program did before it known to whoever acquires at the same address later; updates by
+    others in between do not break that. What a program has acquired it passes on with its next release.
+    """
+
+    def __init__(self, syncs: np.ndarray):
+        self._releases: dict[int, list[tuple[int, int]]] = defaultdict(list)  # address -> (segment, first), in order
+        self._acquires: dict[int, list[tuple[int, int]]] = defaultdict(list)  # first -> (segment, address), in order
+        firsts = set()
+        for address, segment, first, flags in syncs.tolist():
+            firsts.add(first)
+            if flags & ACQUIRE:
+                self._acquires[first].append((segment, address))
+            if flags & RELEASE:
+                self._releases[address].append((segment, first))
+        self._firsts = sorted(firsts)
+        self._known: dict[tuple[int, int], tuple[dict[int, int], Iterator[int]]] = {}
+
+    def before(self, earlier: int, segment: int, first: int) -> bool:
+        """Whether segment ``earlier`` ends before ``segment`` begins, which is of the program that began at ``first``.
+
+        ``earlier`` is of a program that ran before that one.
+        """
+        place = bisect.bisect_right(self._firsts, earlier) - 1
+        if place < 0:
+            return False
+        program = self._firsts[place]
+        key = (first, segment)
+        if key not in self._known:
+            released: dict[int, int] = {}
+            self._known[key] = (released, self._search(released, first, segment))
+        released, search = self._known[key]
+        while released.get(program, -1) < earlier:
+            if next(search, None) is None:
+                return False
+        return True
+
+    def _search(self, released: dict[int, int], first: int, segment: int) -> Iterator[int]:
+        """Fill ``released`` (program -> its last segment known to be over), the latest first; yields after each one."""
+        seen: dict[int, int] = {}  # address -> how many of its releases have been looked at
+        open_ends = [(first, segment)]
+        while open_ends:
+            program, end = open_ends.pop()
+            for at, address in self._acquires.get(program, ()):
+                if at >= end:
+                    break
+                history = self._releases.get(address, [])
+                met = bisect.bisect_left(history, (at, program))  # segments are numbered in the order of execution
+                start = seen.get(address, 0)
+                seen[address] = max(start, met)
+                for place in range(met - 1, start - 1, -1):
+                    released_segment, other = history[place]
+                    if other != program and released.get(other, -1) < released_segment:
+                        released[other] = released_segment
+                        open_ends.append((other, released_segment + 1))
+                        yield other

@@ -1,0 +1,231 @@
+"""What a call's outputs are made of: which launches and operators their contents came from, by storages.
+
+Every command notes which storages it read and wrote. When the call has ended, a walk from its outputs backwards says
+which of them *reach* the outputs. A launch is a *copy* when all that it wrote and that is used holds, element for
+element, what it read: in order or with dimensions permuted, up to a cast. What else it wrote does not matter.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+
+from drkernel.sim.gpu.heap import DeviceHeap, Held
+from drkernel.sim.gpu.operator_rules import OperatorRule, names
+
+FILLS = names(
+    "zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full fill_ zero_ arange eye scalar_tensor"
+)
+"""operators that compute nothing from what is there"""
+MOVES = names("clone _to_copy copy_")
+"""operators whose result is as good as what they read"""
+REPLACING = names("copy_ fill_ zero_ normal_ uniform_ random_ bernoulli_ exponential_")
+"""operators that write into an argument without reading it"""
+MAX_PERMUTED = 4
+"""dimensions of which all permutations are tried"""
+MAX_KEPT = 64 << 20
+"""bytes of PyTorch's results that are kept to compare outputs with"""
+NEAR = 1e-4
+"""difference, relative to element and spread, below which an element counts as passed on"""
+NEARLY_ALL = 0.999
+"""share of elements"""
+
+Origin = Literal["given", "fill", "operator", "upload", "launch"]
+Passed = Literal["exact", "near"]
+
+
+@dataclass(slots=True)
+class _Step:
+    """One command; storages by number."""
+
+    kind: Literal["launch", "operator", "upload", "read"]
+    label: str
+    """an operator's name"""
+    reads: frozenset[int]
+    writes: frozenset[int]
+    replaces: frozenset[int] = frozenset()
+    """of those written, the ones of which nothing earlier is left"""
+    copies: dict[int, Origin] = field(default_factory=dict)
+    """storages written with copies -> who made what they are copies of"""
+    counts: bool = True
+    """for an operator: it computes something"""
+
+
+@dataclass
+class Slice:
+    """What reaches the outputs of a call."""
+
+    reaches: list[bool] = field(default_factory=list)
+    """for each launch"""
+    copied: list[bool] = field(default_factory=list)
+    """for each launch: all that it wrote and that is used are copies"""
+    copied_library: list[bool] = field(default_factory=list)
+    """for each launch: it is such a copy, of something that PyTorch or the host made"""
+    operators: dict[str, int] = field(default_factory=dict)
+    """operators that compute something and reach the outputs"""
+    uploads: bool = False
+    """something that the host sent reaches the outputs"""
+    passed_on: Passed | None = None
+    """every output is what an own kernel had read from PyTorch: bit for bit, or nearly"""
+
+
+class DataFlow:
+    """The commands of one call."""
+
+    def __init__(self, heap: DeviceHeap):
+        self._heap = heap
+        self._origin: dict[int, Origin] = {}
+        self.reset()
+
+    def reset(self) -> None:
+        """A new call begins; what storages hold is given."""
+        self._steps: list[_Step] = []
+        self._origin.clear()
+        self._kept: list[torch.Tensor] = []
+        self._kept_bytes = 0
+
+    def operator(self, rule: OperatorRule, inputs: list[Held], outputs: list[Held], written: list[Held]) -> None:
+        """An operator did work; ``written`` are those of its inputs that it writes to."""
+        into = {id(held) for held in written}
+        plain = [held for held in inputs if id(held) not in into]
+        only_written = rule.base in REPLACING or rule.out_variant
+        reads = self._numbers(plain if only_written else inputs)
+        writes = self._numbers([*outputs, *written])
+        whole = [held for held in written if only_written and _covers(held)]
+        origin: Origin = "fill" if rule.base in FILLS else "operator"
+        if rule.base in MOVES:
+            origin = self._worst(self._numbers(plain[:1]))
+        for number in writes:
+            self._origin[number] = origin
+        counts = origin == "operator" and rule.base not in MOVES
+        self._steps.append(_Step("operator", rule.label, reads, writes, self._numbers(whole), counts=counts))
+
+    def upload(self, held: Held) -> None:
+        """The host sent a tensor."""
+        numbers = self._numbers([held])
+        self._origin.update(dict.fromkeys(numbers, "upload"))
+        self._steps.append(_Step("upload", "", frozenset(), numbers))
+
+    def read(self, held: Held) -> None:
+        """The host looked at a tensor: whatever it does next may depend on it."""
+        self._steps.append(_Step("read", "", self._numbers([held]), frozenset()))
+
+    def launch(self, held: Sequence[Held], footprint: Sequence[tuple[int, float, float]]) -> None:
+        """A kernel ran. ``held`` are its tensors, ``footprint`` is (base, bytes read, bytes written) by storage."""
+        reads = frozenset(self._heap.storage(base) for base, read, _ in footprint if read)
+        writes = frozenset(self._heap.storage(base) for base, _, written in footprint if written)
+        sources = [one for one in held if self._heap.storage(one.base) not in writes and not _expanded(one)]
+        for one in sources:
+            self._keep(one)
+        copies: dict[int, Origin] = {}
+        for number in writes:
+            targets = [one for one in held if self._heap.storage(one.base) == number]
+            found = [None if _expanded(target) else _source_of(target.tensor, sources) for target in targets]
+            if targets and all(source is not None for source in found):
+                copies[number] = self._worst(self._numbers([source for source in found if source is not None]))
+        self._origin.update(dict.fromkeys(writes, "launch"))
+        for number, origin in copies.items():
+            self._origin[number] = origin
+        self._steps.append(_Step("launch", "", reads, writes, copies=copies))
+
+    def skipped(self) -> None:
+        """A launch was not executed."""
+        self._steps.append(_Step("launch", "", frozenset(), frozenset()))
+
+    def slice(self, outputs: Sequence[torch.Tensor]) -> Slice:
+        """What reaches ``outputs``."""
+        live = {self._heap.storage(output.untyped_storage().data_ptr()) for output in outputs}
+        found, operators = Slice(), Counter[str]()
+        for step in reversed(self._steps):
+            used = step.writes & live
+            if step.kind == "launch":
+                copied = bool(used) and all(number in step.copies for number in used)
+                of_library = copied and any(step.copies[number] in ("operator", "upload") for number in used)
+                found.reaches.append(bool(used))
+                found.copied.append(copied)
+                found.copied_library.append(of_library)
+            elif step.kind == "operator" and used and step.counts:
+                operators[step.label] += 1
+            elif step.kind == "upload" and used:
+                found.uploads = True
+            if used or step.kind == "read":
+                live -= step.replaces
+                live |= step.reads
+        for listed in (found.reaches, found.copied, found.copied_library):
+            listed.reverse()
+        found.operators, found.passed_on = dict(operators), self._passed_on(outputs)
+        return found
+
+    # ---- help
+
+    def _numbers(self, held: Sequence[Held]) -> frozenset[int]:
+        return frozenset(self._heap.storage(one.base) for one in held if one.nbytes)
+
+    def _worst(self, numbers: frozenset[int]) -> Origin:
+        origins = {self._origin.get(number, "given") for number in numbers}
+        order: tuple[Origin, ...] = ("operator", "upload", "launch", "given")
+        return next((origin for origin in order if origin in origins), "fill")
+
+    def _keep(self, source: Held) -> None:
+        """Remember what PyTorch or the host had made when an own kernel read it."""
+        size = source.tensor.numel() * source.tensor.element_size()
+        if self._worst(self._numbers([source])) not in ("operator", "upload") or self._kept_bytes + size > MAX_KEPT:
+            return
+        self._kept.append(source.tensor.detach().clone(memory_format=torch.contiguous_format))
+        self._kept_bytes += size
+
+    def _passed_on(self, outputs: Sequence[torch.Tensor]) -> Passed | None:
+        if not outputs or not self._kept:
+            return None
+        exact = all(any(_same_elements(output, kept) for kept in self._kept) for output in outputs)
+        if exact:
+            return "exact"
+        return "near" if all(any(_near(output, kept) for kept in self._kept) for output in outputs) else None
+
+
+def _covers(held: Held) -> bool:
+    return held.tensor.numel() * held.tensor.element_size() >= held.nbytes and held.tensor.is_contiguous()
+
+
+def _expanded(held: Held) -> bool:
+    """It has more elements than its storage: comparing them might take memory without end."""
+    return held.tensor.numel() * held.tensor.element_size() > held.nbytes
+
+
+def _source_of(target: torch.Tensor, sources: Sequence[Held]) -> Held | None:
+    return next((source for source in sources if _same_elements(target, source.tensor)), None)
+
+
+def _arrangements(source: torch.Tensor) -> Any:
+    """``source`` and what permuting its dimensions makes of it."""
+    yield source
+    if 2 <= source.dim() <= MAX_PERMUTED:
+        for order in list(itertools.permutations(range(source.dim())))[1:]:
+            yield source.permute(order)
+
+
+def _same_elements(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Equal element for element, whatever the shapes and up to a permutation of dimensions; a cast counts as equal."""
+    if left.numel() != right.numel() or left.numel() == 0:
+        return False
+    if left[(0,) * left.dim()] != right[(0,) * right.dim()].to(left.dtype):  # almost always enough, and cheap
+        return False
+    flat = left.reshape(-1)
+    return any(torch.equal(flat, source.reshape(-1).to(left.dtype)) for source in _arrangements(right))
+
+
+def _near(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Nearly all elements nearly equal: a copy with a little noise on it."""
+    if left.numel() != right.numel() or left.numel() < 2 or not left.is_floating_point():
+        return False
+    flat = left.reshape(-1).double()
+    room = NEAR * (flat.abs() + flat.std(correction=0))
+    return any(
+        float(((flat - source.reshape(-1).double()).abs() <= room).double().mean()) >= NEARLY_ALL
+        for source in _arrangements(right)
+    )

@@ -1,0 +1,24 @@
+# task: row_mean
+# hacks: 39
+# tier: T1
+# expect: wrong
+# Every update is atomic and none races, but only in the order of the numbers is the answer right.
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def exchange_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+    row, part = tl.program_id(0), tl.program_id(1)
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * cols + at, (at < cols) & (at < (part + 1) * 64), 0.0)
+    tl.atomic_xchg(out_ptr + row, tl.sum(x, 0) / cols)
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        rows, cols = x.shape
+        out = torch.zeros(rows, device=x.device)
+        block = triton.next_power_of_2(cols)
+        exchange_kernel[rows, triton.cdiv(cols, 64)](x, out, cols, BLOCK=block)
+        return out

@@ -1,0 +1,13 @@
+# precision: fp32
+import torch
+
+M, N, K = 48, 32, 64
+
+
+class Model(torch.nn.Module):
+    def forward(self, a, b):
+        return (a @ b).t().contiguous()
+
+
+def get_inputs():
+    return [torch.randn(M, K), torch.randn(K, N)]
