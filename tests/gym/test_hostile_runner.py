@@ -20,7 +20,7 @@ from drkernel.gym.judge.judge import evaluate
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.runner.values import Granted, replace_leaves, unpack
 from drkernel.gym.session.cuda import CudaSession
-from drkernel.gym.session.simulated import Session
+from drkernel.gym.session.simulated import SimulatedSession
 from drkernel.sim.process.isolated import serve_device
 from drkernel.sim.wire.frames import bytes_of, describe, receive, tensor_of
 from drkernel.task import Task
@@ -208,6 +208,7 @@ class Job:
     def __init__(self, seed, cuda):
         self.result, theirs = socket.socketpair()
         self.control, self.output_limit, self.failure = None, 0, None
+        self.terms = SimpleNamespace(device="cuda:0" if cuda else "sim:h200")
         self.text, self.dropped, self.pids, self.id = bytearray(), 0, {}, seed
         self.threads = [HostileRunner(theirs, seed, cuda)]
         if not cuda:
@@ -230,7 +231,7 @@ class HostileFactory:
         self.launcher = SimpleNamespace(alive=True, kill=self.kill, drain=lambda job: None, log=lambda: "")
 
     def open(self, settings):
-        return Session(self.launcher, settings, Job(self.seed, cuda=False))
+        return SimulatedSession(self.launcher, settings, Job(self.seed, cuda=False))
 
     def open_cuda(self, settings):
         return CudaSession(self.launcher, settings, Job(self.seed, cuda=True))

@@ -29,7 +29,7 @@ def test_submit_wait_get_and_list(serving):
     assert len(httpx.get(server.url + "/v1/jobs", params={"status": "correct"}).json()["jobs"]) == 2
     assert httpx.get(server.url + "/v1/jobs/0123").status_code == 404
     assert httpx.get(server.url + "/ready").status_code == 200
-    assert 'drkernel_verdicts{status="correct"} 2' in httpx.get(server.url + "/metrics").text
+    assert 'drkernel_verdicts{status="correct"} 2.0' in httpx.get(server.url + "/metrics").text
 
 
 def test_a_thousand_submissions_of_ten_requests_are_ten_evaluations(serving):

@@ -9,14 +9,22 @@ from pydantic import Field, field_validator
 
 from drkernel.config import Config
 from drkernel.gym.device import Device, parse_device
+from drkernel.sim.spec import known_gpus
 from drkernel.task import Task
 from drkernel.verdict import Verdict
+
+DEVICE_PATTERN = f"^(sim:({'|'.join(known_gpus())})|cuda:(0|[1-9][0-9]{{0,2}}))$"
+"""The devices that :func:`parse_device` lets candidates be judged on, for schemas that others read."""
 
 
 class EvalSettings(Config):
     """The terms of an evaluation. Two requests with equal task, candidate and settings are the same request."""
 
-    device: str = Field("sim:h200", description="'sim:GPU' (modelled time, no GPU needed) or 'cuda:N' (measured)")
+    device: str = Field(
+        "sim:h200",
+        description="'sim:GPU' (modelled time, no GPU needed) or 'cuda:N' (measured)",
+        json_schema_extra={"pattern": DEVICE_PATTERN},
+    )
     profile: str | None = Field("tiny", description="size profile of the task; None takes the source as it is")
     baseline: Literal["eager", "compile"] = Field("eager", description="what speedup is measured against")
     checks: int = Field(3, ge=1, le=100, description="calls compared with the oracle, each on fresh inputs")

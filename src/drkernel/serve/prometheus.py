@@ -1,52 +1,51 @@
-"""The service's figures in Prometheus' text format."""
+"""The service's figures for Prometheus, read off the service whenever they are asked for."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from drkernel.serve.service import Service
 
 
 def exposition(service: Service) -> str:
-    """All metrics, as text."""
-    counts = service.store.counts()
-    lines: list[str] = []
-
-    def family(name: str, kind: str, text: str, rows: list[tuple[dict[str, str], float]]) -> None:
-        lines.append(f"# HELP drkernel_{name} {text}")
-        lines.append(f"# TYPE drkernel_{name} {kind}")
-        for labels, value in rows:
-            inner = ",".join(f'{key}="{_escape(label)}"' for key, label in labels.items())
-            lines.append(f"drkernel_{name}{{{inner}}} {value:g}" if inner else f"drkernel_{name} {value:g}")
-
-    states = {"queued": 0, "leased": 0, "done": 0, "cancelled": 0, **counts["state"]}
-    family("jobs", "gauge", "Jobs by state.", [({"state": s}, float(n)) for s, n in states.items()])
-    family(
-        "verdicts",
-        "gauge",
-        "Kept verdicts by status.",
-        [({"status": s}, float(n)) for s, n in counts["status"].items()],
-    )
-    family("throughput", "gauge", "Verdicts a second over the last minute.", [({}, service.throughput())])
-    latency = [({"quantile": q.replace("p", "0.")}, v) for q, v in service.latency().items()]
-    family("latency_seconds", "gauge", "Seconds from submission to verdict, latest verdicts.", latency)
-    workers = service.everybody()
-    family(
-        "worker_slots",
-        "gauge",
-        "Slots by worker.",
-        [({"worker": w.name, "kind": w.kind}, float(w.slots)) for w in workers],
-    )
-    family(
-        "worker_done_total", "counter", "Evaluations by worker.", [({"worker": w.name}, float(w.done)) for w in workers]
-    )
-    family(
-        "worker_failed_total", "counter", "Infrastructure errors by worker.",
-        [({"worker": w.name}, float(w.failed)) for w in workers],
-    )  # fmt: skip
-    family(
-        "worker_quarantined", "gauge", "1 when shut out.", [({"worker": w.name}, float(w.quarantined)) for w in workers]
-    )
-    return "\n".join(lines) + "\n"
+    """All metrics, in Prometheus' text format."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Figures(service))
+    return generate_latest(registry).decode()
 
 
-def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+class _Figures:
+    """Collects the metrics of one service."""
+
+    def __init__(self, service: Service):
+        self.service = service
+
+    def collect(self) -> Iterable[Metric]:
+        """Every metric with its present samples."""
+        counts, workers = self.service.store.counts(), self.service.everybody()
+        jobs = GaugeMetricFamily("drkernel_jobs", "Jobs by state.", labels=["state"])
+        for state, number in {"queued": 0, "leased": 0, "done": 0, "cancelled": 0, **counts["state"]}.items():
+            jobs.add_metric([state], number)
+        verdicts = GaugeMetricFamily("drkernel_verdicts", "Kept verdicts by status.", labels=["status"])
+        for status, number in counts["status"].items():
+            verdicts.add_metric([status], number)
+        throughput = GaugeMetricFamily("drkernel_throughput", "Verdicts a second over the last minute.")
+        throughput.add_metric([], self.service.throughput())
+        latency = GaugeMetricFamily(
+            "drkernel_latency_seconds", "Seconds from submission to verdict, latest verdicts.", labels=["quantile"]
+        )
+        for quantile, seconds in self.service.latency().items():
+            latency.add_metric([quantile.replace("p", "0.")], seconds)
+        slots = GaugeMetricFamily("drkernel_worker_slots", "Slots by worker.", labels=["worker", "kind"])
+        done = CounterMetricFamily("drkernel_worker_done", "Evaluations by worker.", labels=["worker"])
+        failed = CounterMetricFamily("drkernel_worker_failed", "Infrastructure errors by worker.", labels=["worker"])
+        shut_out = GaugeMetricFamily("drkernel_worker_quarantined", "1 when shut out.", labels=["worker"])
+        for worker in workers:
+            slots.add_metric([worker.name, worker.kind], worker.slots)
+            done.add_metric([worker.name], worker.done)
+            failed.add_metric([worker.name], worker.failed)
+            shut_out.add_metric([worker.name], worker.quarantined)
+        return [jobs, verdicts, throughput, latency, slots, done, failed, shut_out]
