@@ -12,9 +12,11 @@ import triton.language as tl
 from harness import executing
 
 from drkernel import sim
+from drkernel.sim.cost.kernel_profile import BlockProfile, KernelProfile
 from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.launch import blocks_per_sm, launch_cost
 from drkernel.sim.cost.operators import TensorMeta, operator_cost
+from drkernel.sim.cost.pressure import BlockPressure
 from drkernel.sim.spec import get_spec
 
 H100 = get_spec("h100")
@@ -22,7 +24,7 @@ H100 = get_spec("h100")
 
 @dataclass(frozen=True)
 class Counts:
-    """What the model reads of the executor's ``LaunchStats``."""
+    """What the model reads of the executor's ``LaunchStats``: one block, entered once by every program."""
 
     programs: int
     footprint: tuple[tuple[int, float, float], ...]
@@ -30,16 +32,37 @@ class Counts:
     store_sectors: float
     flops: dict[str, float] = field(default_factory=dict)
     max_same_address_atomics: int = 0
+    atomics: int = 0
+    own_passes: float = 1.0
+    rounds: float = 1.0
+    """times that every program enters the block"""
+
+    @property
+    def executed(self) -> tuple[tuple[int, float], ...]:
+        return ((0, self.programs * self.rounds),)
 
 
 def stream(
     programs: int, read: float, written: float, flops: dict[str, float] | None = None, passes: float = 1
 ) -> Counts:
-    return Counts(programs, ((1, read, 0.0), (2, 0.0, written)), passes * read / 32, written / 32, flops or {})
+    return Counts(
+        programs, ((1, read, 0.0), (2, 0.0, written)), passes * read / 32, written / 32, flops or {}, own_passes=passes
+    )
 
 
-def seconds(stats: Counts, num_warps: int = 4, spec=H100, **options) -> float:
-    return launch_cost(stats, num_warps, spec, L2State(spec), **options).seconds  # type: ignore[arg-type]
+def plain(stats: Counts, held: float = 0.0, **options) -> KernelProfile:
+    """A block that loads what the counts say in one go and does their arithmetic."""
+    entries = stats.programs * stats.rounds
+    vector = {unit: count for unit, count in stats.flops.items() if not unit.startswith("tensor_")}
+    lanes = tuple((unit, max(1, int(count / entries)), 1.0) for unit, count in vector.items() if unit != "fp32_dot")
+    dots = tuple((unit, count / entries) for unit, count in stats.flops.items() if unit.startswith("tensor_"))
+    loads = (stats.load_sectors * 32 / entries,) if stats.load_sectors else ()
+    block = BlockProfile(**{"lanes": lanes, "levels": loads, "dots": dots, **options})
+    return KernelProfile((block,), (BlockPressure(held, 2.0 * held),))
+
+
+def seconds(stats: Counts, num_warps: int = 4, spec=H100, profile: KernelProfile | None = None, **options) -> float:
+    return launch_cost(stats, profile or plain(stats), num_warps, spec, L2State(spec), **options).seconds  # type: ignore[arg-type]
 
 
 def matmul(size: int, tile_m: int, tile_n: int, unit: str = "tensor_fp16") -> Counts:
@@ -48,8 +71,9 @@ def matmul(size: int, tile_m: int, tile_n: int, unit: str = "tensor_fp16") -> Co
     loads = programs * (tile_m + tile_n) * size * item / 32
     matrix = size * size * item
     return Counts(
-        programs, ((1, matrix, 0.0), (2, matrix, 0.0), (3, 0.0, matrix)), loads, matrix / 32, {unit: 2.0 * size**3}
-    )
+        programs, ((1, matrix, 0.0), (2, matrix, 0.0), (3, 0.0, matrix)), loads, matrix / 32, {unit: 2.0 * size**3},
+        rounds=size // 64,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["h100", "h200", "a100", "b200", "mi300x"])
@@ -63,8 +87,8 @@ def test_a_copy_kernel_reaches_the_achievable_bandwidth(name: str) -> None:
 def test_uncoalesced_access_and_too_few_programs_are_slower() -> None:
     nbytes = 2.0**28
     good = stream(65536, nbytes, nbytes)
-    assert seconds(replace(good, load_sectors=good.load_sectors * 8)) > 2 * seconds(good)
-    assert seconds(replace(good, programs=16)) > 5 * seconds(good)
+    assert seconds(replace(good, load_sectors=good.load_sectors * 16)) > 3 * seconds(good)
+    assert seconds(replace(good, programs=16)) > 2 * seconds(good)
 
 
 def test_a_triton_softmax_and_torchs_are_on_one_footing() -> None:
@@ -93,8 +117,10 @@ def test_a_good_triton_matmul_comes_near_the_library_and_a_small_tile_does_not()
     size = 4096
     a, b, out = (TensorMeta((size, size), (size, 1), "float16", i) for i in (1, 2, 3))
     library = operator_cost("mm.default", [a, b], [out], (), H100, L2State(H100)).seconds
-    good = seconds(matmul(size, 128, 256), num_warps=8, num_stages=3, shared_bytes=147456, registers=168)
-    poor = seconds(matmul(size, 32, 32), num_warps=4, num_stages=2, shared_bytes=8192, registers=64)
+    large, small = matmul(size, 128, 256), matmul(size, 32, 32)
+    options = {"num_stages": 3, "shared_bytes": 147456, "registers": 168}
+    good = seconds(large, 8, profile=plain(large, pipelined=True), **options)
+    poor = seconds(small, 4, profile=plain(small, pipelined=True), num_stages=2, shared_bytes=8192, registers=64)
     assert 1.0 < good / library < 2.0
     assert poor > 2 * good
 
@@ -109,7 +135,7 @@ def test_occupancy_is_the_tightest_of_four_limits() -> None:
 
 
 def test_low_occupancy_cannot_cover_memory_latency() -> None:
-    stats = stream(4096, 2.0**28, 2.0**28)
+    stats = replace(stream(4096, 2.0**28, 2.0**28), rounds=64)
     free = seconds(stats, num_warps=1, num_stages=1)
     tight = seconds(stats, num_warps=1, num_stages=1, shared_bytes=200_000)
     assert tight > 2 * free
@@ -117,7 +143,7 @@ def test_low_occupancy_cannot_cover_memory_latency() -> None:
 
 def test_atomics_on_one_address_serialise() -> None:
     stats = stream(1024, 2.0**20, 2.0**20)
-    crowded = replace(stats, max_same_address_atomics=1_000_000)
+    crowded = replace(stats, atomics=1_000_000, max_same_address_atomics=1_000_000)
     assert seconds(crowded) - seconds(stats) > 0.5e-3
 
 
@@ -126,31 +152,68 @@ def test_launches_and_operators_share_one_cache() -> None:
     x = TensorMeta((2**20,), (1,), "float32", 7)
     operator_cost("relu.default", [x], [replace(x, storage=8)], (), H100, l2)
     stats = Counts(1024, ((8, 2.0**22, 0.0), (9, 0.0, 2.0**22)), 2.0**17, 2.0**17)
-    cost = launch_cost(stats, 4, H100, l2)  # type: ignore[arg-type]
-    assert cost.dram_bytes == 0
-    assert launch_cost(stats, 4, H100, L2State(H100)).dram_bytes == 2.0**22  # type: ignore[arg-type]
+    cost = launch_cost(stats, plain(stats), 4, H100, l2)  # type: ignore[arg-type]
+    assert cost.dram_bytes == 2.0**22  # the result alone
+    assert launch_cost(stats, plain(stats), 4, H100, L2State(H100)).dram_bytes == 2.0**23  # type: ignore[arg-type]
 
 
 def test_flops_are_reported_as_counted() -> None:
-    cost = launch_cost(matmul(1024, 64, 64), 4, H100, L2State(H100))  # type: ignore[arg-type]
+    stats = matmul(1024, 64, 64)
+    cost = launch_cost(stats, plain(stats), 4, H100, L2State(H100))  # type: ignore[arg-type]
     assert cost.flops == {"tensor_fp16": 2.0 * 1024**3} and cost.total_flops == 2.0 * 1024**3
 
 
 def test_what_every_program_reads_again_comes_from_l1() -> None:
     rows, width = 4096, 16384.0
-    plain = Counts(rows, ((1, rows * width, 0.0), (2, 0.0, rows * width)), rows * width / 32, rows * width / 32)
+    alone = Counts(rows, ((1, rows * width, 0.0), (2, 0.0, rows * width)), rows * width / 32, rows * width / 32)
     weighted = replace(
-        plain, footprint=(*plain.footprint, (3, width, 0.0)), load_sectors=plain.load_sectors + rows * width / 32
+        alone, footprint=(*alone.footprint, (3, width, 0.0)), load_sectors=alone.load_sectors + rows * width / 32
     )
-    assert seconds(weighted) == pytest.approx(seconds(plain), rel=0.05)
+    assert seconds(weighted) == pytest.approx(seconds(alone), rel=0.05)
     shared = replace(weighted, footprint=((1, rows * width, 0.0), (2, 0.0, rows * width), (3, 2.0**23, 0.0)))
-    assert seconds(shared) > 1.1 * seconds(plain)  # eight megabytes do not fit
+    small, large = (launch_cost(s, plain(s), 4, H100, L2State(H100)).l2_bytes for s in (weighted, shared))  # type: ignore[arg-type]
+    assert large > 1.3 * small  # eight megabytes do not fit
 
 
 def test_small_tiles_in_an_unpipelined_loop_wait_for_memory() -> None:
     stats = stream(264, 2.0**30, 2.0**20)
-    small, large = (seconds(stats, in_flight=tile) for tile in (512.0, 16384.0))
-    assert small > 4 * large
+    small = replace(stats, rounds=2.0**30 / 264 / 512)
+    large = replace(stats, rounds=2.0**30 / 264 / 16384)
+    assert seconds(small) > 4 * seconds(large)
+    ahead = plain(small, pipelined=True)
+    assert seconds(small, profile=ahead, num_stages=4) < 0.5 * seconds(small, profile=ahead, num_stages=2)
+    assert seconds(small, num_stages=4) == seconds(small, num_stages=2)  # nothing to load ahead
+
+
+def test_each_pass_over_a_programs_own_data_costs() -> None:
+    """Five reads of a row are never cheaper than four, whatever the caches hold."""
+    for nbytes in (2.0**20, 2.0**25, 2.0**27, 2.0**30):
+        times = [seconds(stream(512, nbytes, nbytes, passes=k)) for k in (1, 2, 3, 4, 5, 6, 8, 16)]
+        assert times == sorted(times)
+    assert seconds(stream(512, 2.0**27, 2.0**27, passes=5)) > 1.5 * seconds(stream(512, 2.0**27, 2.0**27))
+
+
+def test_spills_cost_what_they_move() -> None:
+    """16,384 values of four words in 128 threads: local memory of all programs together exceeds every cache."""
+    stats = stream(8192, 2.0**29, 2.0**29)
+    fits, spills = plain(stats, held=4.0 * 128 * 60), plain(stats, held=4.0 * 128 * 512)
+    assert seconds(stats, profile=spills) > 3 * seconds(stats, profile=fits)
+    assert seconds(stats, 16, profile=spills) < 0.5 * seconds(stats, 4, profile=spills)
+
+
+def test_spread_atomics_cost_and_need_no_loads() -> None:
+    stats = replace(stream(4096, 2.0**20, 2.0**20), load_sectors=0.0)
+    many = replace(stats, atomics=2**26, max_same_address_atomics=64)
+    assert 0.2e-3 < seconds(many) - seconds(stats) < 5e-3
+    together = plain(many, vector_atomics=4.0)
+    assert seconds(many, profile=together) < 0.5 * seconds(many)
+    assert seconds(many, spec=get_spec("a100"), profile=together) == seconds(many, spec=get_spec("a100"))
+
+
+def test_programs_that_do_nothing_are_not_free() -> None:
+    empty = [Counts(programs, (), 0.0, 0.0) for programs in (1, 1000, 100_000, 1_000_000)]
+    times = [seconds(stats, profile=KernelProfile((BlockProfile(),), (BlockPressure(),))) for stats in empty]
+    assert times == sorted(times) and times[-1] > 100 * times[0]
 
 
 @triton.jit
@@ -225,4 +288,4 @@ def test_loads_beside_are_never_modelled_faster() -> None:
     with_weights = replace(
         alone, footprint=(*alone.footprint, (3, 256.0, 0.0)), load_sectors=alone.load_sectors + 65536 * 8
     )
-    assert seconds(with_weights, in_flight=512.0) > 0.99 * seconds(alone, in_flight=256.0)
+    assert seconds(with_weights) >= seconds(alone)

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from drkernel import sim
-from drkernel.sim.cost.registers import register_pressure
+from drkernel.sim.cost.pressure import register_pressure
 from drkernel.sim.executor.compiled import compile_ttir
 from drkernel.sim.spec import get_spec
 from drkernel.sim.target import shared_memory

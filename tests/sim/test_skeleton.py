@@ -63,6 +63,8 @@ def _assert_same(name: str, full: LaunchResult, bare: LaunchResult) -> None:
     assert one.flops == other.flops and one.atomics == other.atomics, name
     assert one.footprint == other.footprint and one.store_sectors == other.store_sectors, name
     assert one.max_same_address_atomics == other.max_same_address_atomics, name
+    assert one.executed == other.executed and sum(count for _, count in one.executed) >= one.programs, name
+    assert other.own_passes == pytest.approx(one.own_passes, rel=0.1), name
     assert other.load_sectors == pytest.approx(one.load_sectors, rel=0.1), name  # recency within a program may differ
     illegal = [
         [f.kind for f in result.findings if f.kind in ("out_of_bounds", "misaligned")] for result in (full, bare)

@@ -45,6 +45,9 @@ class GPUSpec(Config):
     host_op_overhead: float = Field(gt=0, description="host seconds of an operator without device work")
     copy_latency: float = Field(gt=0, description="seconds of an empty copy between host and device")
     kernel_min: float = Field(gt=0, description="device seconds of an empty kernel in a busy stream")
+    event_overhead: float = Field(
+        gt=0, description="seconds between two events around a kernel, beyond the kernel's own in a busy stream"
+    )
     atomic_same_address: float = Field(gt=0, description="seconds per serialised atomic on one address")
     sources: dict[str, str] = Field(description="field (or 'peak.<unit>') -> citation")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from drkernel.sim.spec import GPUSpec
 
@@ -13,73 +12,59 @@ EFFECTIVE_L2_SHARE = 0.6
 partitions of A100 and H100 and replacement is not exact LRU (Lam 2023: latency on H100 rises well before 50 MB)."""
 
 
-@dataclass
-class _Resident:
-    """Bytes of one storage in L2, and how many of them device memory does not have yet."""
-
-    total: float = 0.0
-    dirty: float = 0.0
-
-
 class L2State:
-    """Least-recently-used residency by storage, in bytes; writes stay dirty until they are evicted.
+    """Least-recently-used residency by storage, in bytes.
 
-    The state starts empty and clean, as after a flush.
+    The state starts empty, as after a flush. Writes are cached for later reads but cost device-memory bandwidth at
+    once: a benchmark's flush leaves the cache full of dirty lines, so that every line written pushes one out, and on
+    H100 kernels of any size take (read + written) / bandwidth and a constant (Liger-Kernel's published rows).
     """
 
     def __init__(self, spec: GPUSpec) -> None:
         self.capacity = spec.l2_bytes * EFFECTIVE_L2_SHARE
-        self._held: OrderedDict[int, _Resident] = OrderedDict()
+        self._held: OrderedDict[int, float] = OrderedDict()
         self._writeback = 0.0
         self._used = 0.0
 
     def read(self, storage: int, nbytes: float) -> float:
         """Read ``nbytes`` of a storage; returns the bytes that must come from device memory."""
-        held = self._held.get(storage)
-        resident = min(held.total, nbytes) if held else 0.0
+        resident = min(self._held.get(storage, 0.0), nbytes)
         # A stream longer than the cache evicts its own head before it is read again.
         hits = resident if nbytes <= self.capacity else resident * self.capacity / nbytes
-        self._insert(storage, nbytes, dirty=False)
+        self._insert(storage, nbytes)
         return nbytes - hits
 
     def write(self, storage: int, nbytes: float) -> None:
-        """Write ``nbytes`` of a storage. What does not fit goes to device memory now, the rest when it is evicted."""
-        self._insert(storage, nbytes, dirty=True)
+        """Write ``nbytes`` of a storage: as much goes to device memory."""
+        self._writeback += nbytes
+        self._insert(storage, nbytes)
 
-    def _insert(self, storage: int, nbytes: float, dirty: bool) -> None:
-        entry = self._held.pop(storage, None) or _Resident()
-        kept = min(nbytes, self.capacity)
-        before = entry.total
-        if dirty:
-            self._writeback += nbytes - kept
-            entry.dirty = max(entry.dirty, kept)
-        entry.total = max(entry.total, kept)
-        self._held[storage] = entry
-        self._used += entry.total - before
+    def _insert(self, storage: int, nbytes: float) -> None:
+        before = self._held.pop(storage, 0.0)
+        kept = max(before, min(nbytes, self.capacity))
+        self._held[storage] = kept
+        self._used += kept - before
         excess = self._used - self.capacity
         while excess > 0 and len(self._held) > 1:
-            victim_id, victim = next(iter(self._held.items()))
-            if victim_id == storage:
+            victim, total = next(iter(self._held.items()))
+            if victim == storage:
                 break
-            out = min(excess, victim.total)
-            written = min(victim.dirty, out)  # the oldest lines leave first; dirty ones must be written
-            self._writeback += written
-            victim.dirty -= written
-            victim.total -= out
+            out = min(excess, total)
             self._used -= out
             excess -= out
-            if victim.total <= 0:
-                del self._held[victim_id]
+            if total > out:
+                self._held[victim] = total - out
+            else:
+                del self._held[victim]
 
     def take_writeback(self) -> float:
-        """Bytes evicted to device memory since the last call."""
+        """Bytes written to device memory since the last call."""
         value, self._writeback = self._writeback, 0.0
         return value
 
     def forget(self, storage: int) -> None:
-        """The memory was freed. Its dirty lines are dropped: a caching allocator hands the block out again at once."""
-        held = self._held.pop(storage, None)
-        self._used -= held.total if held else 0.0
+        """The memory was freed."""
+        self._used -= self._held.pop(storage, 0.0)
 
     def drop(self, is_dead: Callable[[int], bool]) -> None:
         """Forget every storage for which ``is_dead`` holds."""
@@ -94,5 +79,4 @@ class L2State:
 
     def resident_bytes(self, storage: int) -> float:
         """Bytes of a storage that are in L2."""
-        held = self._held.get(storage)
-        return held.total if held else 0.0
+        return self._held.get(storage, 0.0)

@@ -1,14 +1,25 @@
-"""The modelled time of one Triton launch, from what the executor counted and what the compiler said."""
+"""The modelled time of one Triton launch: what the executor counted, on what the kernel's parsed blocks do.
+
+A launch takes a fixed start plus the longest of what its resources need (device memory, L2, each SM's port and L1,
+issue slots and arithmetic units, atomics, block dispatch) and of its programs' own chains: waves of resident programs,
+each as long as its rounds of memory latency, reductions and arithmetic take one after the other. Every part grows with
+what it counts, so no further byte, operation, pass or spill makes a launch faster (``tests/sim/test_cost_limits.py``).
+"""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from drkernel.sim.cost.kernel_profile import BlockProfile, KernelProfile
 from drkernel.sim.cost.l2 import L2State
+from drkernel.sim.cost.pressure import register_limit, spilled_share
 from drkernel.sim.cost.records import CostEstimate
-from drkernel.sim.cost.roofline import Access, KernelWork, kernel_cost
+from drkernel.sim.cost.roofline import SM_BANDWIDTH_SHARE, rereads_missing, unit_rate
 from drkernel.sim.spec import GPUSpec
+from drkernel.verdict import Bound
 
 if TYPE_CHECKING:
     from drkernel.sim.executor.compiled import LaunchStats
@@ -20,16 +31,61 @@ TRITON_TENSOR_SHARE = 0.85
 """Share of the sustained tensor rate that Triton's generated main loop reaches, before L2 and pipelining limits."""
 TRITON_FP32_DOT_SHARE = 0.55
 """The same for fp32 dots on the vector units, where generated code lacks the libraries' register blocking."""
-MAX_THREAD_BYTES = 256.0
+THREAD_BYTES_AHEAD = 256.0
 """Loads that a thread can have outstanding: a quarter of the most registers it may have."""
-DEFAULT_IN_FLIGHT = 64.0
-"""The same where a kernel's loads are not known."""
 L1_SHARE = 0.25
-"""Storages up to this share of an SM's shared memory and L1 are taken to stay in L1 from program to program."""
+"""What of an SM's shared memory and L1 is taken to hold repeated reads."""
+L1_BYTES_PER_CLOCK = 128.0
+"""Bytes that an SM's L1 moves in a clock (CUDA C++ Programming Guide, from capability 7.0 on)."""
+FRAME_SHARE = 0.4
+"""Local memory of a thread over the bytes it writes there and reads back in one pass (ptxas, see ``pressure.py``)."""
 LOCAL_MEMORY = -1
 """The storage that stands for all threads' local memory."""
-INTRA_PROGRAM_PASSES = 4.0
-"""Re-reads up to this factor are taken as one program streaming its own data again; more means programs share data."""
+PROGRAM_CYCLES = 700.0
+"""From a program's dispatch to its first instruction and from its last store to the next program's dispatch."""
+DEPENDENT_CYCLES = 4.0
+"""Clocks from one arithmetic instruction to the next that needs its result (all of these architectures)."""
+SHUFFLE_CYCLES = 25.0
+"""One step of a reduction across lanes: a shuffle and the operation behind it."""
+BARRIER_CYCLES = 80.0
+"""Exchange between warps: a store to shared memory, a barrier, a load."""
+SCHEDULERS = 4
+"""Warp schedulers of an SM."""
+
+
+@dataclass(frozen=True)
+class LaunchShape:
+    """How a launch fills the device."""
+
+    programs: float
+    warps: int
+    threads: int
+    resident: int
+    """programs on one SM at a time"""
+    most: int
+    """the same if only their threads counted"""
+    busiest: float
+    """programs that the busiest SM runs in all"""
+    stages: int
+
+    @property
+    def waves(self) -> float:
+        """Rounds of resident programs on the busiest SM."""
+        return math.ceil(self.busiest / self.resident)
+
+    @property
+    def share(self) -> float:
+        """Of all programs, what the busiest SM runs."""
+        return self.busiest / self.programs
+
+
+@dataclass(frozen=True)
+class _Traffic:
+    """Bytes that a launch moves."""
+
+    dram: float
+    l2: float
+    l1: float
 
 
 def blocks_per_sm(spec: GPUSpec, num_warps: int, shared_bytes: int = 0, registers: int = 0) -> int:
@@ -47,6 +103,7 @@ def blocks_per_sm(spec: GPUSpec, num_warps: int, shared_bytes: int = 0, register
 
 def launch_cost(
     stats: LaunchStats,
+    profile: KernelProfile,
     num_warps: int,
     spec: GPUSpec,
     l2: L2State,
@@ -54,100 +111,254 @@ def launch_cost(
     num_stages: int = 2,
     shared_bytes: int = 0,
     registers: int = 0,
-    spilled_bytes: int = 0,
-    in_flight: float | None = None,
+    frame_bytes: int | None = None,
 ) -> CostEstimate:
     """Device seconds of one launch, without the host's launch overhead; moves ``l2`` (shared with operators) on.
 
-    ``stats.footprint`` holds (storage, unique bytes read, unique bytes written); sectors are what warps asked for.
-    ``registers`` and ``spilled_bytes`` are a thread's; ``in_flight`` is what one program keeps outstanding, in bytes
-    (``inflight.bytes_in_flight``), where known.
+    Args:
+        stats: the executor's counts over all programs.
+        profile: what one execution of each block does.
+        num_warps: of each program.
+        spec: the device.
+        l2: what is cached before.
+        num_stages: Triton's depth of software pipelining; it matters to loops that Triton pipelines.
+        shared_bytes: of one program, where known.
+        registers: of one thread, where known.
+        frame_bytes: local memory of one thread as the compiler has it; estimated from the blocks where None.
     """
-    requested_read = _past_l1(stats, spec)
-    requested_write = stats.store_sectors * SECTOR_BYTES
-    unique_read = float(sum(read for _, read, _ in stats.footprint))
-    unique_write = float(sum(written for _, _, written in stats.footprint))
-    programs = max(float(stats.programs), 1.0)
-    resident = blocks_per_sm(spec, num_warps, shared_bytes, registers)
-    passes = requested_read / unique_read if unique_read else 1.0
-    own_passes = passes if 1.0 < passes <= INTRA_PROGRAM_PASSES else 1.0
-    accesses: list[Access] = []
-    for storage, nbytes, written in stats.footprint:
-        if nbytes:
-            share = nbytes / unique_read * requested_read
-            accesses.append(Access(storage, nbytes, passes=own_passes, requested=max(nbytes, share)))
-        if written:
-            share = written / unique_write * requested_write
-            accesses.append(Access(storage, written, write=True, requested=max(written, share)))
-    threads = num_warps * spec.warp_size
-    moved = (requested_read + requested_write) / programs
-    concurrent = min(programs, float(spec.sm_count * resident))
-    accesses += _spills(spilled_bytes * threads, programs, concurrent, spec, l2)
-    if in_flight and stats.load_sectors:  # what L1 gives back does not wait for L2
-        in_flight *= min(1.0, requested_read / (stats.load_sectors * SECTOR_BYTES))
-    work = KernelWork(
-        "launch",
-        tuple(accesses),
-        flops=_derated(stats.flops),
-        blocks=programs,
-        threads=threads,
-        blocks_per_sm=resident,
-        bytes_in_flight=max(
-            SECTOR_BYTES / threads,
-            min(moved / threads, MAX_THREAD_BYTES, (in_flight or DEFAULT_IN_FLIGHT * threads) / threads),
-        ),
-        reuse_window=max(1.0, unique_read / programs * concurrent),
-        overlap=_overlap(num_stages, resident, programs, spec),
-        atomic_seconds=stats.max_same_address_atomics * spec.atomic_same_address,
-    )
-    cost = kernel_cost(work, spec, l2)
-    return CostEstimate(
-        cost.seconds, cost.dram_bytes, cost.l2_bytes, dict(stats.flops), cost.bound, cost.roofline, cost.parts
-    )
-
-
-def _spills(program_bytes: float, programs: float, concurrent: float, spec: GPUSpec, l2: L2State) -> list[Access]:
-    """Local memory: each spilled value is written once and read back once, unless L1 holds what an SM has spilled.
-
-    The memory of a finished program is used again by the next, so only what is resident at a time takes room in L2.
-    """
-    held = program_bytes * concurrent
-    if held <= L1_SHARE * spec.smem_per_sm * spec.sm_count:
-        return []
-    total = program_bytes * programs
-    passes = 1.0 if held <= l2.capacity else total / held
-    return [Access(LOCAL_MEMORY, held, write=True, passes=passes, requested=2.0 * total)]
-
-
-def _derated(flops: dict[str, float]) -> dict[str, float]:
-    """Counts scaled up by what generated code loses on each unit."""
-    share = {"fp32_dot": TRITON_FP32_DOT_SHARE}
-    return {
-        unit: count / (TRITON_TENSOR_SHARE if unit.startswith("tensor_") else share.get(unit, 1.0))
-        for unit, count in flops.items()
-        if count
+    spilled = _spilled(stats, profile, num_warps * spec.warp_size, spec, frame_bytes)
+    shape = _shape(stats, spec, num_warps, num_stages, blocks_per_sm(spec, num_warps, shared_bytes, registers))
+    traffic = _traffic(stats, shape, spilled, spec, l2)
+    lanes = _lanes(stats, profile, shape)
+    tensor = {unit: count for unit, count in stats.flops.items() if unit.startswith("tensor_") or unit == "fp32_dot"}
+    parts = {
+        "dram": traffic.dram / spec.dram_bandwidth,
+        "l2": traffic.l2 / spec.l2_bandwidth,
+        "sm_memory": _sm_memory(traffic, shape, spec),
+        "compute": max(_issue(lanes, shape, spec), _tensor_seconds(tensor, shape.share, shape, spec)),
+        "atomics": _atomic_seconds(stats, profile, spec),
+        "chains": shape.waves * _chain(stats, profile, shape, spec),
+        "dispatch": shape.programs / spec.clock_hz,
     }
-
-
-def _past_l1(stats: LaunchStats, spec: GPUSpec) -> float:
-    """Bytes of loads that reach L2: what every program reads again of small storages (weights of a norm) stays in L1.
-
-    The executor counts sectors over all storages together; what was asked beyond one pass over everything is put down
-    to the small ones first, as far as every program can have read them whole.
-    """
-    requested = stats.load_sectors * SECTOR_BYTES
-    unique = sum(read for _, read, _ in stats.footprint)
-    small = sum(
-        math.ceil(read / SECTOR_BYTES) * SECTOR_BYTES
-        for _, read, _ in stats.footprint
-        if read <= L1_SHARE * spec.smem_per_sm
+    busy = max(parts.values())
+    seconds = spec.kernel_min + busy
+    parts["fixed"] = spec.kernel_min
+    ideal = _ideal(stats, spec)
+    memory = max(parts["dram"], parts["l2"], parts["sm_memory"])
+    bound: Bound = "latency"
+    if busy > spec.kernel_min and busy > parts["chains"]:
+        bound = "memory" if memory >= busy else "compute"
+    return CostEstimate(
+        seconds=seconds,
+        dram_bytes=traffic.dram,
+        l2_bytes=traffic.l2,
+        flops=dict(stats.flops),
+        bound=bound,
+        roofline=ideal / seconds,
+        parts=parts,
     )
-    again = min(max(0.0, requested - unique), small * max(0.0, stats.programs - 1.0))
-    from_l2 = small * max(0.0, min(float(stats.programs), float(spec.sm_count)) - 1.0)
-    return requested - again + min(again, from_l2)
 
 
-def _overlap(num_stages: int, resident: int, programs: float, spec: GPUSpec) -> float:
-    """How far loads and arithmetic proceed together: by software pipelining or by other programs on the same SM."""
-    co_resident = min(resident, programs / spec.sm_count)
-    return min(1.0, 0.5 * max(0, num_stages - 1) + 0.5 * max(0.0, co_resident - 1.0))
+def _shape(stats: LaunchStats, spec: GPUSpec, num_warps: int, num_stages: int, resident: int) -> LaunchShape:
+    programs = max(float(stats.programs), 1.0)
+    return LaunchShape(
+        programs=programs,
+        warps=num_warps,
+        threads=num_warps * spec.warp_size,
+        resident=resident,
+        most=blocks_per_sm(spec, num_warps),
+        busiest=float(math.ceil(programs / spec.sm_count)),
+        stages=num_stages,
+    )
+
+
+# ---- memory
+
+
+def _spilled(
+    stats: LaunchStats, profile: KernelProfile, threads: int, spec: GPUSpec, frame_bytes: int | None
+) -> tuple[float, float]:
+    """(bytes of one program's local memory, bytes that all programs write there and read back).
+
+    With the compiler's own frame the estimate's distribution over blocks is scaled to it.
+    """
+    limit = register_limit(threads, spec.regs_per_sm)
+    shares = [spilled_share(block.held, threads, limit) for block in profile.pressure]
+    once = sum(share * block.values for share, block in zip(shares, profile.pressure, strict=True))
+    if frame_bytes is not None:
+        if not frame_bytes:
+            return 0.0, 0.0
+        if not once:
+            shares = [1.0] * len(profile.pressure)
+            once = sum(block.values for block in profile.pressure) or 1.0
+        scale = frame_bytes * threads / FRAME_SHARE / once
+        shares, once = [share * scale for share in shares], once * scale
+    total = sum(shares[block] * profile.pressure[block].values * count for block, count in stats.executed)
+    return FRAME_SHARE * once, total
+
+
+def _traffic(
+    stats: LaunchStats, shape: LaunchShape, spilled: tuple[float, float], spec: GPUSpec, l2: L2State
+) -> _Traffic:
+    """Bytes past each level of the hierarchy; the launch's storages pass through ``l2``."""
+    asked = stats.load_sectors * SECTOR_BYTES
+    stored = stats.store_sectors * SECTOR_BYTES
+    unique = float(sum(read for _, read, _ in stats.footprint))
+    from_l2, own_again = _past_l1(stats, asked, unique, shape, spec)
+    concurrent = min(shape.programs, float(spec.sm_count * shape.most))
+    own = asked / max(1.0, stats.own_passes) / shape.programs  # distinct bytes that one program reads
+    dram = own_again * rereads_missing(own * concurrent, spec)
+    for storage, nbytes, _ in stats.footprint:
+        if nbytes:
+            dram += l2.read(storage, nbytes)
+    for storage, _, written in stats.footprint:
+        if written:
+            l2.write(storage, written)
+    dram += l2.take_writeback()
+    frame, local = spilled
+    past_l1 = local * _beyond(L1_SHARE * spec.smem_per_sm, frame * min(shape.most, shape.busiest))
+    dram += past_l1 * _beyond(l2.capacity, frame * concurrent)
+    atomics = stats.atomics * 8.0
+    moved = max(from_l2, unique) + max(stored, float(sum(written for _, _, written in stats.footprint)))
+    return _Traffic(dram, moved + past_l1 + atomics, asked + stored + local)
+
+
+def _beyond(capacity: float, needed: float) -> float:
+    """Share of accesses that miss a level of ``capacity`` when ``needed`` bytes are in use."""
+    return 0.0 if needed <= capacity else 1.0 - capacity / needed
+
+
+def _past_l1(stats: LaunchStats, asked: float, unique: float, shape: LaunchShape, spec: GPUSpec) -> tuple[float, float]:
+    """(bytes of loads that reach L2, those of them that a program reads again itself).
+
+    What a program reads again comes from L1 as far as its SM's L1 holds what the resident programs read. What every
+    program reads again of small storages (weights of a norm) stays in L1, too: what was asked beyond one pass over
+    everything is put down to the small ones first, as far as every program can have read them whole.
+    """
+    passes = max(1.0, stats.own_passes)
+    first = asked / passes
+    held = L1_SHARE * spec.smem_per_sm
+    again = (asked - first) * _beyond(held, first / shape.programs * min(shape.most, shape.busiest))
+    small = sum(math.ceil(read / SECTOR_BYTES) * SECTOR_BYTES for _, read, _ in stats.footprint if read <= held)
+    shared = min(max(0.0, first - unique), small * max(0.0, shape.programs - 1.0))
+    per_sm = small * max(0.0, min(shape.programs, float(spec.sm_count)) - 1.0)
+    return first - shared + min(shared, per_sm) + again, again
+
+
+def _sm_memory(traffic: _Traffic, shape: LaunchShape, spec: GPUSpec) -> float:
+    """The busiest SM's port to L2 and its L1."""
+    clock = spec.clock_hz
+    port = traffic.l2 * shape.share / (spec.sm_bytes_per_clock * clock * SM_BANDWIDTH_SHARE)
+    return max(port, traffic.l1 * shape.share / (L1_BYTES_PER_CLOCK * clock))
+
+
+def _atomic_seconds(stats: LaunchStats, profile: KernelProfile, spec: GPUSpec) -> float:
+    """Updates of one address follow each other; spread ones share the units of all L2 slices.
+
+    A slice moves 64 bytes a clock and its unit retires one update in two clocks; from sm_90 on an update can be a
+    vector of neighbours (``red.global.v4.f32``).
+    """
+    if not stats.atomics:
+        return 0.0
+    vectors = isinstance(spec.arch, int) and spec.arch >= 90
+    widths = [profile.blocks[index].vector_atomics for index, _ in stats.executed] if vectors else []
+    together = min([width for width in widths if width], default=1.0)
+    spread = stats.atomics / together * 2.0 * 64.0 / spec.l2_bandwidth
+    return max(spread, stats.max_same_address_atomics * spec.atomic_same_address)
+
+
+# ---- arithmetic
+
+
+def _padded(numel: int, threads: int) -> float:
+    """Lanes that execute an operation on a block: every thread takes part, however small the block."""
+    return float(-(-numel // threads) * threads)
+
+
+def _block_lanes(block: BlockProfile, threads: int) -> Counter[str]:
+    lanes: Counter[str] = Counter()
+    for unit, numel, count in block.lanes:
+        lanes[unit] += _padded(numel, threads) * count  # type: ignore[assignment]
+    return lanes
+
+
+def _lanes(stats: LaunchStats, profile: KernelProfile, shape: LaunchShape) -> Counter[str]:
+    """Instructions of single lanes by unit, over all programs."""
+    total: Counter[str] = Counter()
+    for index, count in stats.executed:
+        for unit, lanes in _block_lanes(profile.blocks[index], shape.threads).items():
+            total[unit] += lanes * count  # type: ignore[assignment]
+    return total
+
+
+def _vector_seconds(lanes: Counter[str], spec: GPUSpec) -> float:
+    """Seconds of one SM for so many lane instructions: its slowest unit, or the issue slots that all of them share."""
+    slots = spec.peak["fp32"] / 2.0 * spec.clock_hz / spec.boost_clock_hz / spec.sm_count
+    units = [count / (unit_rate(unit, spec) / spec.sm_count) for unit, count in lanes.items()]
+    packed = {"fp16": unit_rate("fp16", spec), "bf16": unit_rate("bf16", spec)}
+    issued = sum(
+        count * min(1.0, slots * spec.sm_count / packed[unit]) if unit in packed else count
+        for unit, count in lanes.items()
+    )
+    return max([issued / slots, *units])
+
+
+def _issue(lanes: Counter[str], shape: LaunchShape, spec: GPUSpec) -> float:
+    """Seconds of the busiest SM for all instructions; an SM with few warps issues no more than one from each."""
+    warps = min(shape.busiest, shape.resident) * shape.warps
+    scaled = Counter({unit: count * shape.share for unit, count in lanes.items()})
+    return _vector_seconds(scaled, spec) / min(1.0, warps / SCHEDULERS)
+
+
+def _tensor_seconds(tensor: dict[str, float], share: float, shape: LaunchShape, spec: GPUSpec) -> float:
+    """Seconds of one SM for ``share`` of the dots' operations, with the warps that it holds."""
+    warps = min(shape.busiest, shape.resident) * shape.warps
+    seconds = 0.0
+    for unit, count in tensor.items():
+        derate = TRITON_FP32_DOT_SHARE if unit == "fp32_dot" else TRITON_TENSOR_SHARE
+        seconds += count * share / derate / (unit_rate(unit, spec) / spec.sm_count)
+    return seconds / min(1.0, warps / SCHEDULERS)
+
+
+# ---- chains
+
+
+def _chain(stats: LaunchStats, profile: KernelProfile, shape: LaunchShape, spec: GPUSpec) -> float:
+    """Seconds that one program takes alone on its SM, on average over the programs."""
+    seconds = PROGRAM_CYCLES / spec.clock_hz
+    for index, count in stats.executed:
+        seconds += count / shape.programs * _block_chain(profile.blocks[index], shape, spec)
+    return seconds
+
+
+def _block_chain(block: BlockProfile, shape: LaunchShape, spec: GPUSpec) -> float:
+    """One execution of a block by one program: memory rounds, then arithmetic, then exchanges between lanes.
+
+    Every round takes as long as from device memory: what hits L2 meets queues there, too.
+    """
+    latency = spec.dram_latency
+    rounds = sum(max(1.0, nbytes / (shape.threads * THREAD_BYTES_AHEAD)) for nbytes in block.levels)
+    lanes = _block_lanes(block, shape.threads)
+    alone = _vector_seconds(lanes, spec) / min(1.0, shape.warps / SCHEDULERS)
+    dots = sum(
+        operations / (TRITON_FP32_DOT_SHARE if unit == "fp32_dot" else TRITON_TENSOR_SHARE) / unit_rate(unit, spec)
+        for unit, operations in block.dots
+    ) * spec.sm_count / min(1.0, shape.warps / SCHEDULERS)  # fmt: skip
+    work = max(alone, block.depth * DEPENDENT_CYCLES / spec.clock_hz) + dots
+    exchange = SHUFFLE_CYCLES * 5
+    if shape.warps > 1:
+        exchange += BARRIER_CYCLES + SHUFFLE_CYCLES * math.log2(shape.warps)
+    work += block.reductions * exchange / spec.clock_hz
+    if not block.pipelined:
+        return rounds * latency + work
+    ahead = max(1, (block.stages or shape.stages) - 1)
+    if ahead == 1 and (block.stages or shape.stages) < 2:
+        return rounds * latency + work
+    return max(rounds * latency / ahead, work)
+
+
+def _ideal(stats: LaunchStats, spec: GPUSpec) -> float:
+    """Seconds at data-sheet rates: distinct bytes over the bandwidth, operations over their unit's peak."""
+    rates = {**spec.peak, "fp32_dot": spec.peak["fp32"]}
+    moved = sum(read + written for _, read, written in stats.footprint)
+    return max([moved / spec.hbm_bandwidth, *(count / rates[unit] for unit, count in stats.flops.items())])

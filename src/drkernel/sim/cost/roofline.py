@@ -107,7 +107,7 @@ def kernel_cost(work: KernelWork, spec: GPUSpec, l2: L2State) -> CostEstimate:
         l2_bytes=moved,
         flops=dict(work.flops),
         bound=bound,
-        roofline=min(1.0, ideal / seconds) if seconds else 0.0,
+        roofline=ideal / seconds if seconds else 0.0,
         parts=parts,
         kernels=work.fixed_kernels,
     )
@@ -126,7 +126,8 @@ def _dram_bytes(work: KernelWork, spec: GPUSpec, l2: L2State) -> float:
         dram += max(access.passes - 1.0, 0.0) * access.nbytes * missing
     for access in work.accesses:
         if access.write:
-            l2.write(access.storage, access.nbytes * max(access.passes, 1.0))
+            l2.write(access.storage, access.nbytes)
+            dram += max(access.passes - 1.0, 0.0) * access.nbytes * missing
     return dram + l2.take_writeback()
 
 

@@ -44,8 +44,9 @@ class Timeline:
 
     @property
     def elapsed_seconds(self) -> float:
-        """From the start of the timed region to the end of the last command: host or device, whichever is later."""
-        return max(self.host, self.device_free)
+        """What two events around everything added would measure: to the end of the last command, host or device."""
+        around = self.spec.event_overhead if self.device_seconds else 0.0
+        return max(self.host, self.device_free) + around
 
     def add_host(self, seconds: float | None = None) -> None:
         """Host time without device work: an operator that only makes a view, unless ``seconds`` says otherwise."""

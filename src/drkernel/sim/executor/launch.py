@@ -16,10 +16,11 @@ from typing import Literal
 import numpy as np
 
 from drkernel.sim.executor.allocations import Allocation, MemoryMap
+from drkernel.sim.executor.counting import most_updates, passes_of
 from drkernel.sim.executor.lower.function import Lowered
 from drkernel.sim.executor.lower.jit import Code, Native
 from drkernel.sim.executor.lower.runtime import (
-    ATOMIC_BUCKETS,
+    ATOMIC_BITS,
     CONFLICT_WORDS,
     FINDING_WORDS,
     PRINT_WORDS,
@@ -91,6 +92,7 @@ class Launch:
         self.name, self.params, self.lowered, self.code = name, params, lowered, code
         self.grid, self.args, self.memory, self.checks, self.limits = grid, args, memory, checks, limits
         self.race = checks.race
+        self.own_passes: float | None = None
 
     def run(self) -> LaunchResult:
         """Execute every program.
@@ -141,7 +143,7 @@ class Launch:
     def _prepare(self) -> None:
         """Build the tables; the time that the launch may take begins."""
         self._entries()
-        self.atomics = np.zeros(ATOMIC_BUCKETS, np.uint32)
+        self.atomics = np.zeros(1 << ATOMIC_BITS, np.uint32)
         self.arg_words, self.arg_entries = self._arguments()
         self.deadline = time.monotonic_ns() + int(self.limits.seconds * 1e9)
 
@@ -193,14 +195,18 @@ class Launch:
         first, threads = self._worker(), self._threads()
         native, programs = self.code.now(), sum(stop - start for start, stop in runs)
         head, tail = split_runs(runs, max(1, programs // 32))
-        started = time.perf_counter()
-        for start, stop in head:
-            native.call(first.ctx.ctypes.data, start, stop)
-        spent = time.perf_counter() - started
+        ran, spent = sum(stop - start for start, stop in head), 0.0
+        for start, stop in self._first_alone(head):
+            if not first.ctx[Ctx.STATUS]:
+                started = time.perf_counter()
+                native.call(first.ctx.ctypes.data, start, stop)
+                spent += time.perf_counter() - started
+            if self.own_passes is None:
+                self.own_passes = passes_of(self._moved([first])[0], (read for read, _ in self.maps))
         self.code.spend(spent)
         if not tail or first.ctx[Ctx.STATUS]:
             return [first]
-        expected = spent * (programs / sum(stop - start for start, stop in head) - 1)
+        expected = spent * (programs / ran - 1)
         native = self.code.for_work(expected)
         started = time.perf_counter()
         if threads == 1 or expected < _WORTH_THREADS:
@@ -212,6 +218,13 @@ class Launch:
             workers = self._in_parallel(native, first, tail, threads)
         self.code.spend(time.perf_counter() - started)
         return workers
+
+    def _first_alone(self, runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The runs with the very first program of the launch by itself, so that its own reads can be told."""
+        (start, stop), *rest = runs
+        if self.own_passes is not None or stop - start == 1:
+            return runs
+        return [(start, start + 1), (start + 1, stop), *rest]
 
     def _in_parallel(self, native: Native, first: _Worker, runs: list[tuple[int, int]], threads: int) -> list[_Worker]:
         chunk = max(1, sum(stop - start for start, stop in runs) // (8 * threads))
@@ -327,17 +340,25 @@ class Launch:
 
     # ---- what happened
 
+    def _moved(self, workers: list[_Worker]) -> tuple[float, float]:
+        """Bytes asked for by loads and by stores, in whole sectors."""
+        loads, stores = (sum(int(w.ctx[word]) for w in workers) for word in (Ctx.LOAD_BYTES, Ctx.STORE_BYTES))
+        for worker in workers:
+            for cost, count in zip(self.lowered.blocks, worker.blocks.tolist(), strict=False):
+                loads += cost.load_bytes * count
+                stores += cost.store_bytes * count
+        return max(0.0, float(loads)), max(0.0, float(stores))
+
     def _stats(self, workers: list[_Worker], programs: int) -> LaunchStats:
         flops: Counter[str] = Counter()
-        loads, stores = (sum(int(w.ctx[word]) for w in workers) for word in (Ctx.LOAD_BYTES, Ctx.STORE_BYTES))
-        atomics = 0
+        loads, stores = self._moved(workers)
+        entered: Counter[int] = Counter()
         executed = np.sum([worker.blocks for worker in workers], axis=0).tolist()
         for cost, count in zip(self.lowered.blocks, executed, strict=False):
             for unit, amount in cost.flops.items():
                 flops[unit] += amount * count
-            loads += cost.load_bytes * count
-            stores += cost.store_bytes * count
-            atomics += cost.atomics * count
+            for block, times in cost.entered.items():
+                entered[block] += times * count
         footprint = []
         for allocation, (read, write) in zip(self.allocations, self.maps, strict=True):
             touched = (int(np.count_nonzero(read)) * 32.0, int(np.count_nonzero(write)) * 32.0)
@@ -346,13 +367,19 @@ class Launch:
                 footprint.append((allocation.base, read_bytes, written_bytes))
         return LaunchStats(
             programs=programs,
-            load_sectors=max(0.0, loads / 32),
-            store_sectors=max(0.0, stores / 32),
+            load_sectors=loads / 32,
+            store_sectors=stores / 32,
             flops={unit: float(count) for unit, count in flops.items()},
-            atomics=atomics,
-            max_same_address_atomics=int(self.atomics.max()) if atomics else 0,
+            atomics=self._updates(),
+            max_same_address_atomics=most_updates(self.atomics, sum(written for _, _, written in footprint)),
             footprint=tuple(footprint),
+            executed=tuple((block, float(count)) for block, count in sorted(entered.items()) if count),
+            own_passes=self.own_passes or 1.0,
         )
+
+    def _updates(self) -> int:
+        """Atomic updates so far."""
+        return int(self.atomics.sum(dtype=np.int64))
 
     # ---- findings and prints
 

@@ -56,6 +56,11 @@ class LaunchStats:
     max_same_address_atomics: int
     footprint: tuple[tuple[int, float, float], ...]
     """(allocation base, unique bytes read, unique bytes written), in whole sectors"""
+    executed: tuple[tuple[int, float], ...] = ()
+    """(basic block of the function, in the order of ``plan.blocks_of``; how often programs entered it)"""
+    own_passes: float = 1.0
+    """how often a program asks for each byte that it reads: sectors asked for over distinct ones, of the first program
+    that reads"""
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,17 @@ from typing import Any, Literal, get_args
 import torch
 
 from drkernel.sim.cost.arguments import in_order, read_only
-from drkernel.sim.cost.inflight import bytes_in_flight
+from drkernel.sim.cost.kernel_profile import KernelProfile, profile_of
+from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.launch import blocks_per_sm, launch_cost
+from drkernel.sim.cost.pressure import Pressure, register_pressure
 from drkernel.sim.cost.records import CostEstimate
-from drkernel.sim.cost.registers import Pressure, register_pressure
 from drkernel.sim.executor.allocations import MemoryMap
 from drkernel.sim.executor.compiled import (
     Checks,
     CompiledKernel,
     LaunchResult,
+    LaunchStats,
     SimFinding,
     StepLimit,
     compile_ttir,
@@ -340,7 +342,7 @@ class DeviceEngine:
         self.counters.findings += result.findings
         self.counters.prints += result.prints
         self.flow.launch(held, result.stats.footprint)
-        cost = self.accounts.launched(command.name, lambda: self._launch_cost(command, result, resources))
+        cost = self.accounts.launched(command.name, lambda: self.price(command, result.stats, resources))
         self._record(
             command,
             cost.seconds,
@@ -360,27 +362,9 @@ class DeviceEngine:
             self.fault = illegal[0].message
             raise DeviceFault(f"CUDA error: an illegal memory access was encountered\n{illegal[0].message}")
 
-    def _launch_cost(
-        self, command: LaunchCommand, result: LaunchResult, resources: KernelResources | None
-    ) -> CostEstimate:
-        pressure = self._pressure(command, resources)
-        return launch_cost(
-            result.stats,
-            command.num_warps,
-            self.spec,
-            self.accounts.l2,
-            num_stages=command.num_stages,
-            in_flight=bytes_in_flight(command.ttir, command.num_stages),
-            shared_bytes=resources.shared_bytes if resources else 0,
-            registers=pressure.registers,
-            spilled_bytes=pressure.spilled_bytes,
-        )
-
-    def _pressure(self, command: LaunchCommand, resources: KernelResources | None) -> Pressure:
-        """A thread's registers: the compiler's count where it was asked, else an estimate."""
-        if resources is not None and resources.registers is not None:
-            return Pressure(resources.registers, 4 * (resources.spills or 0))
-        return pressure_of(command.ttir, command.num_warps * self.spec.warp_size)
+    def price(self, command: LaunchCommand, stats: LaunchStats, resources: KernelResources | None) -> CostEstimate:
+        """The modelled time of a launch."""
+        return price_launch(command, stats, resources, self.spec, self.accounts.l2)
 
     def _record(self, command: LaunchCommand, seconds: float, *, suppressed: bool = False, **facts: Any) -> None:
         self.counters.launches.append(
@@ -479,3 +463,29 @@ def _bytes_told(rule: OperatorRule, inputs: list[Held], outputs: list[Held]) -> 
 def pressure_of(ttir: str, threads: int) -> Pressure:
     """:func:`register_pressure` of a kernel's text."""
     return register_pressure(compile_ttir(ttir).function, threads)
+
+
+@lru_cache(maxsize=1024)
+def profile_of_text(ttir: str) -> KernelProfile:
+    """:func:`profile_of` a kernel's text."""
+    return profile_of(compile_ttir(ttir).function)
+
+
+def price_launch(
+    command: LaunchCommand, stats: LaunchStats, resources: KernelResources | None, spec: GPUSpec, l2: L2State
+) -> CostEstimate:
+    """The modelled time of a launch; registers and local memory are the compiler's where it was asked."""
+    registers, frame_bytes = pressure_of(command.ttir, command.num_warps * spec.warp_size).registers, None
+    if resources is not None and resources.registers is not None:
+        registers, frame_bytes = resources.registers, 4 * (resources.spills or 0)
+    return launch_cost(
+        stats,
+        profile_of_text(command.ttir),
+        command.num_warps,
+        spec,
+        l2,
+        num_stages=command.num_stages,
+        shared_bytes=resources.shared_bytes if resources else 0,
+        registers=registers,
+        frame_bytes=frame_bytes,
+    )

@@ -68,7 +68,6 @@ def _atomic(
     e = low.e
     size, reg = memory_bytes(pointer.type), llvm_type(pointee)
     site, known = low.site(op, pointer), low.entry_of(pointer)
-    low.cost.atomics += pointer.type.numel
     result = op.results[0] if op.results and op.results[0].uses else None
     block = pointer.type.shape is not None
     buffer = low.allocate_for(op.results[0]) if block and result is not None else None

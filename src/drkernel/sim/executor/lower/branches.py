@@ -51,7 +51,7 @@ def lower_cfg(low: Lowering, blocks: list[Block]) -> None:
                 e.lines.append("")
                 low.env[argument] = Uni(register, llvm_type(argument.type))
             placeholders.append((block, slots))
-        low.count_block()
+        low.count_block(block)
         low.lower_ops(block)
         _terminate(low, block.ops[-1] if block.ops else None, incoming)
     for block, slots in placeholders:
@@ -273,7 +273,7 @@ def for_loop(low: Lowering, op: Op) -> None:
     for item, argument, initial, value in zip(carried, arguments, initials, yields, strict=True):
         _bind(low, item, argument, initial)
         _destine(low, item, value, body)
-    low.count_block()
+    low.count_block(body)
     low.lower_ops(body)
     for item, argument, value in zip(carried, arguments, yields, strict=True):
         _advance(low, item, argument, value)
@@ -307,14 +307,14 @@ def while_loop(low: Lowering, op: Op) -> None:
     for item, argument, initial in zip(carried, test.args, op.operands, strict=True):
         _bind(low, item, argument, initial)
     _step_limit(low, test, body)
-    low.count_block()
+    low.count_block(test)
     low.lower_ops(test)
     outgoing = [_forward(low, value, buffers.get(k)) for k, value in enumerate(passed)]
     e.branch(scalar(low, condition.operands[0]), inside, after)
     e.start(inside)
     for argument, binding in zip(body.args, outgoing, strict=True):
         low.env[argument] = binding
-    low.count_block()
+    low.count_block(body)
     low.lower_ops(body)
     for item, argument, value in zip(carried, test.args, yields, strict=True):
         _advance(low, item, argument, value)
@@ -350,7 +350,7 @@ def if_else(low: Lowering, op: Op) -> None:
         values: list[str] = []
         if region is not None:
             block = region.blocks[0]
-            low.count_block()
+            low.count_block(block)
             low.lower_ops(block)
             yields = block.ops[-1].operands if block.ops and block.ops[-1].name == "scf.yield" else []
             for value, buffer in zip(yields, buffers, strict=True):

@@ -56,6 +56,12 @@ def _accumulator(op: Op, a: Type, result: Type) -> str:
 
 def count_products(cost: BlockCost, op: Op) -> None:
     """Add the multiplications and additions of a ``tt.dot``, by the unit that does them."""
+    unit, operations = work_of(op)
+    cost.flops[unit] += int(operations)
+
+
+def work_of(op: Op) -> tuple[str, float]:
+    """(unit, operations) of one ``tt.dot``: a multiplication and an addition for each product."""
     products = op.results[0].type.numel * (op.operands[0].type.shape or (1,))[-1]
     elem = op.operands[0].type.elem
     precision = op.attrs.get("inputPrecision", "ieee")
@@ -65,7 +71,7 @@ def count_products(cost: BlockCost, op: Op) -> None:
     else:
         factor = 1
         unit = {"f16": "tensor_fp16", "bf16": "tensor_bf16", "i8": "tensor_int8", "f64": "fp64"}.get(elem, "tensor_fp8")
-    cost.flops[unit] += 2 * products * factor
+    return unit, 2.0 * products * factor
 
 
 def _operand(low: Lowering, op: Op, value: Value, accumulate: str) -> Buffer:

@@ -11,7 +11,7 @@ from drkernel.sim.executor.lower.elementwise import ELEMENTWISE, SPECIAL_FUNCTIO
 from drkernel.sim.executor.lower.emit import Emitter, float_literal
 from drkernel.sim.executor.lower.lifetime import FOREVER, Arena, Lifetimes
 from drkernel.sim.executor.lower.nest import Binding, Buffer, Index, Nest, Shifted, constant_text, strips
-from drkernel.sim.executor.lower.plan import SHAPE_OPS, SOURCES, Plan, Planner, argument_of, walk
+from drkernel.sim.executor.lower.plan import SHAPE_OPS, SOURCES, Plan, Planner, argument_of, blocks_of, walk
 from drkernel.sim.executor.lower.runtime import Ctx, Status
 from drkernel.sim.executor.lower.strip import Strip, Uni, int_literal, llvm_type
 from drkernel.sim.executor.ttir.ir import Block, Function, Op, TTIRError, Type, UnsupportedOp, Value
@@ -43,6 +43,8 @@ class BlockCost:
     load_bytes: int = 0
     store_bytes: int = 0
     atomics: int = 0
+    entered: Counter[int] = field(default_factory=Counter)
+    """which blocks of the function it stands for (``plan.blocks_of``): itself, and those left out of a skeleton"""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ class Lowering:
         self.current: Op | None = None
         self.sites: list[Site] = []
         self.costs: list[BlockCost] = []
+        self.numbers = {id(block): k for k, block in enumerate(blocks_of(function))}
         self.cost = BlockCost()
         self.entries: dict[Value, access.KnownEntry] = {}
         self.globals: list[str] = []
@@ -213,9 +216,11 @@ class Lowering:
         self.costs.append(self.cost)
         return self.e.op(f"getelementptr i64, ptr %counts, i64 {len(self.costs) - 1}")
 
-    def count_block(self) -> None:
+    def count_block(self, block: Block) -> None:
         """Open the execution counter of the block being written."""
         e, slot = self.e, self.open_counter()
+        if not any(op.name == "dk.count" for op in block.ops[:1]):  # a skeleton's blocks say whose they are
+            self.cost.entered[self.numbers[id(block)]] += 1
         e.do(f"store i64 {e.bin('add', 'i64', e.op(f'load i64, ptr {slot}'), '1')}, ptr {slot}")
 
     def lower_ops(self, block: Block) -> None:

@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from drkernel.sim.executor.lower.races import CONFLICT, RACE, RACE_ATOMIC, RACE_READ, RACE_WRITE, RUN, SYNC
 from drkernel.sim.executor.lower.races import word as _get
-from drkernel.sim.executor.lower.runtime import FINDING_WORDS, PRINT_WORDS, SECTOR_BITS, Access, Ctx, Entry, Kind
+from drkernel.sim.executor.lower.runtime import (
+    ATOMIC_BITS,
+    FINDING_WORDS,
+    PRINT_WORDS,
+    SECTOR_BITS,
+    Access,
+    Ctx,
+    Entry,
+    Kind,
+)
 from drkernel.sim.executor.lower.touch_helpers import TOUCH_SYMBOLS, touch_helpers
 
 _FIND = f"""
@@ -184,7 +193,7 @@ bad:
 count:
 {_get("table", "%ctx", Ctx.ATOMIC_TABLE, "ptr")}  %word = lshr i64 %addr, 2
   %mixed = mul i64 %word, -7046029254386353131
-  %bucket = lshr i64 %mixed, {64 - 14}
+  %bucket = lshr i64 %mixed, {64 - ATOMIC_BITS}
   %cp = getelementptr i32, ptr %table, i64 %bucket
   %c = load i32, ptr %cp
   %c1 = add i32 %c, 1

@@ -63,6 +63,21 @@ def walk(region: Region) -> list[Op]:
     return ops
 
 
+def blocks_of(function: Function) -> list[Block]:
+    """Every basic block of a function in program order, nested ones after the operation they belong to."""
+    found: list[Block] = []
+
+    def visit(region: Region) -> None:
+        for block in region.blocks:
+            found.append(block)
+            for op in block.ops:
+                for inner in op.regions:
+                    visit(inner)
+
+    visit(function.body)
+    return found
+
+
 def writes_memory(op: Op) -> bool:
     """Whether the operation, or one inside it, writes memory."""
     return op.name in _WRITES or any(inner.name in _WRITES for region in op.regions for inner in walk(region))

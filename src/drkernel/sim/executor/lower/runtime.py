@@ -146,4 +146,5 @@ PRINT_WORDS = 4
 SECTOR_BITS = 12
 """log2 of the entries of SECTORS: 128 KiB of data, about what an SM's L1 keeps for a program"""
 
-ATOMIC_BUCKETS = 1 << 14
+ATOMIC_BITS = 16
+"""log2 of the counters that atomics are spread over by a hash of their address"""

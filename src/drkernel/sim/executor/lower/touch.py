@@ -38,6 +38,7 @@ def count(low: Lowering, op: Op) -> None:
     for name in ("load_bytes", "store_bytes", "atomics"):
         setattr(low.cost, name, getattr(low.cost, name) + getattr(left_out, name))
     low.cost.flops.update(left_out.flops)
+    low.cost.entered.update(left_out.entered)
 
 
 def trips(low: Lowering, op: Op) -> None:

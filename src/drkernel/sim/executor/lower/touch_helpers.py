@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from drkernel.sim.executor.lower.races import word as _get
-from drkernel.sim.executor.lower.runtime import SECTOR_BITS, Access, Ctx, Entry, Kind
+from drkernel.sim.executor.lower.runtime import ATOMIC_BITS, SECTOR_BITS, Access, Ctx, Entry, Kind
 
 TOUCH_SYMBOLS = ("dk_touch", "dk_place", "dk_histogram")
 
@@ -83,7 +83,7 @@ atomic:
   store i8 %mark, ptr %wp
   %word = lshr i64 %addr, 2
   %hashed = mul i64 %word, -7046029254386353131
-  %slot = lshr i64 %hashed, {64 - 14}
+  %slot = lshr i64 %hashed, {64 - ATOMIC_BITS}
   %tp = getelementptr i32, ptr %table, i64 %slot
   %t = load i32, ptr %tp
   %t1 = add i32 %t, 1

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from drkernel.sim.executor.allocations import MemoryMap
+from drkernel.sim.executor.counting import most_updates, passes_of
 from drkernel.sim.executor.launch import Launch, Limits
 from drkernel.sim.executor.lower.function import Site
 from drkernel.sim.executor.lower.jit import helper_address
@@ -45,6 +46,8 @@ class Group:
     atomics: float
     blocks: int
     """basic blocks executed"""
+    entered: dict[int, float]
+    """how often programs entered each block of the function (``plan.blocks_of``)"""
 
     @property
     def work(self) -> float:
@@ -115,11 +118,13 @@ class SkeletonLaunch(Launch):
         worker = self._made[0]
         ctx, listed = worker.ctx, list(programs)
         ctx[Ctx.MARK] = len(self._groups) + 1
-        before = ctx[[Ctx.LOAD_BYTES, Ctx.STORE_BYTES]].tolist(), worker.blocks.copy()
+        before = ctx[[Ctx.LOAD_BYTES, Ctx.STORE_BYTES]].tolist(), worker.blocks.copy(), self._updates()
         started = time.perf_counter()
         address, call = ctx.ctypes.data, self.code.now().call
         for program in listed:
             call(address, program, program + 1)
+            if self.own_passes is None:
+                self.own_passes = passes_of(self._moved([worker])[0], (read for read, _ in self.maps))
             if ctx[Ctx.STATUS]:
                 break
         self.code.spend(time.perf_counter() - started)
@@ -127,19 +132,26 @@ class SkeletonLaunch(Launch):
         self._groups.append(self._tally(len(listed), worker, *before))
         return self._groups[-1]
 
-    def _tally(self, programs: int, worker, corrections: list[int], blocks: np.ndarray) -> Group:  # type: ignore[no-untyped-def]
-        stores, atomics, runs = float(worker.ctx[Ctx.STORE_BYTES] - corrections[1]), 0.0, 0.0
+    def _tally(  # type: ignore[no-untyped-def]
+        self, programs: int, worker, corrections: list[int], blocks: np.ndarray, updates: int
+    ) -> Group:
+        stores, runs = float(worker.ctx[Ctx.STORE_BYTES] - corrections[1]), 0.0
         flops: Counter[str] = Counter()
+        entered: Counter[int] = Counter()
         executed = (worker.blocks - blocks).tolist()
         for cost, times in zip(self.lowered.blocks, executed, strict=False):
             runs += cost.load_bytes * times
             stores += cost.store_bytes * times
-            atomics += cost.atomics * times
+            for block, each in cost.entered.items():
+                entered[block] += each * times
             for unit, amount in cost.flops.items():
                 flops[unit] += amount * times
         loads = runs + float(worker.ctx[Ctx.LOAD_BYTES] - corrections[0])
         counts = {unit: float(number) for unit, number in flops.items()}
-        return Group(programs, loads, runs, stores, counts, atomics, sum(executed))
+        times_in = {block: float(number) for block, number in entered.items() if number}
+        return Group(
+            programs, loads, runs, stores, counts, float(self._updates() - updates), sum(executed), times_in
+        )  # fmt: skip
 
     def expect(self, seconds: float) -> None:
         """So much work lies ahead: it may be worth better code."""
@@ -168,7 +180,7 @@ class SkeletonLaunch(Launch):
 
     def contention(self) -> int:
         """Updates of the most contended address so far."""
-        return int(self.atomics.max())
+        return most_updates(self.atomics, 32.0 * sum(int(np.count_nonzero(write)) for _, write in self.maps))
 
     def findings(self) -> tuple[SimFinding, ...]:
         """What the groups did that is an error on a GPU."""

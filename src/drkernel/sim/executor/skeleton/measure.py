@@ -106,6 +106,7 @@ class _Measuring:
         self.limits, self.settings, self.clock = limits, settings, clock
         self.programs = grid[0] * grid[1] * grid[2]
         self.corners = corners(grid)
+        self.passes: float | None = None
         self.survey: LaunchStats | None = None
         self.surveyed: tuple[SimFinding, ...] = ()
 
@@ -170,6 +171,7 @@ class _Measuring:
     def _estimate(self, launch: SkeletonLaunch) -> Measured:
         """The whole grid by what ran: point, low and high counts, and what they make of the modelled time."""
         border, *rest = launch.groups
+        self.passes = launch.own_passes
         totals = _Totals(border, rest, self.programs - border.programs)
         uses = self._uses(launch, [group.programs for group in rest], totals)
         stats = self._stats(totals, uses, lambda e: e.value, launch.contention())
@@ -211,7 +213,8 @@ class _Measuring:
         footprint = tuple((use.base, pick(use.read), pick(use.written)) for use in uses)
         if self.survey is not None:  # reads are a share of what all programs would read in runs, which is known
             loads = self.survey.load_sectors * pick(totals.load_share)
-            return dataclasses.replace(self.survey, load_sectors=loads, footprint=footprint)
+            passes = self.passes or 1.0
+            return dataclasses.replace(self.survey, load_sectors=loads, footprint=footprint, own_passes=passes)
         scale = self.programs / totals.ran
         return LaunchStats(
             programs=self.programs,
@@ -221,6 +224,8 @@ class _Measuring:
             atomics=int(pick(totals.atomics)),
             max_same_address_atomics=math.ceil(contention * scale),
             footprint=footprint,
+            executed=tuple((block, pick(count)) for block, count in totals.entered.items()),
+            own_passes=self.passes or 1.0,
         )
 
 
@@ -240,6 +245,8 @@ class _Totals:
         self.atomics = of(lambda group: group.atomics)
         units = sorted({unit for group in (border, *groups) for unit in group.flops})
         self.flops = {unit: of(lambda group, unit=unit: group.flops.get(unit, 0.0)) for unit in units}  # type: ignore[misc]
+        numbers = sorted({block for group in (border, *groups) for block in group.entered})
+        self.entered = {block: of(lambda group, block=block: group.entered.get(block, 0.0)) for block in numbers}  # type: ignore[misc]
         shares = [group.load_bytes / group.run_bytes for group in groups if group.run_bytes]
         runs = sum(group.run_bytes for group in groups)
         middle = sum(group.load_bytes for group in groups) / runs if runs else 1.0

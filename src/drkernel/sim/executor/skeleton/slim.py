@@ -17,7 +17,7 @@ from drkernel.sim.executor.lower.combine import COMBINED, count_combined
 from drkernel.sim.executor.lower.dot import count_products
 from drkernel.sim.executor.lower.elementwise import ELEMENTWISE
 from drkernel.sim.executor.lower.function import BlockCost, count_operation
-from drkernel.sim.executor.lower.plan import SHAPE_OPS, SOURCES, argument_of
+from drkernel.sim.executor.lower.plan import SHAPE_OPS, SOURCES, argument_of, blocks_of
 from drkernel.sim.executor.skeleton.steering import ATOMICS, Steering, mask_of
 from drkernel.sim.executor.ttir.ir import Block, Function, Op, Region, UnsupportedOp, Value
 
@@ -52,6 +52,7 @@ class _Slimmer:
         self.function = function
         self.steering = steering
         self.loads = loads
+        self.numbers = {id(block): k for k, block in enumerate(blocks_of(function))}
         self.new: dict[int, Value] = {}
         self.arguments: dict[str, list[int]] = {}
         """of a basic block, by label: the positions that are kept"""
@@ -95,11 +96,17 @@ class _Slimmer:
                 block.args.append(self._value(argument, None, k, block))
             blocks.append(block)
         for old, block in zip(region.blocks, blocks, strict=True):
-            count = CountOp("dk.count", [], [], {}, block=block)
-            block.ops.append(count)
+            count = self._count_of(old, block)
             for op in old.ops:
                 self._op(block, op, count.cost)
         return Region(blocks)
+
+    def _count_of(self, old: Block, block: Block) -> CountOp:
+        """Begin a block with what counts the original one's work."""
+        count = CountOp("dk.count", [], [], {}, block=block)
+        count.cost.entered[self.numbers[id(old)]] += 1
+        block.ops.append(count)
+        return count
 
     def _op(self, block: Block, op: Op, cost: BlockCost) -> None:
         handler: Callable[[Block, Op], None] | None = {
@@ -170,8 +177,7 @@ class _Slimmer:
         """A single block that ends in ``scf.yield`` of ``yields``."""
         block = Block(old.label, [], parent=parent)
         block.args = [self._value(a, None, k, block) for k, a in enumerate(args)]
-        count = CountOp("dk.count", [], [], {}, block=block)
-        block.ops.append(count)
+        count = self._count_of(old, block)
         for op in old.ops:
             if op.name != "scf.yield":
                 self._op(block, op, count.cost)
@@ -233,6 +239,7 @@ def _trips(loop: Op, left: list[Op]) -> CountOp:
         for name in ("load_bytes", "store_bytes", "atomics"):
             setattr(op.cost, name, getattr(op.cost, name) + getattr(inner.cost, name))
         op.cost.flops.update(inner.cost.flops)
+        op.cost.entered.update(inner.cost.entered)
     return op
 
 

@@ -1,0 +1,297 @@
+"""Rows of Liger-Kernel's published benchmark data, and what the package looked like when each was published.
+
+Every row of ``benchmark/data/all_benchmark_data.csv`` is run as its authors ran it: by the benchmark script, and on
+the kernels, of the git revision that added the row. ``python liger_rows.py`` is the worker that ``model_vs_liger.py``
+starts for each (revision, kernel, card): it reads rows as JSON lines and answers with one line per row.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import io
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+CARDS = {
+    "NVIDIA H100 80GB HBM3": "h100",
+    "NVIDIA A100-SXM4-80GB": "a100",
+    "NVIDIA B200": "b200",
+    "NVIDIA H100 PCIe": "h100_pcie",
+}
+"""GPUs of the data that have a spec here"""
+OURS = ("liger",)
+"""how the names of Liger's own providers begin; all others are baselines"""
+DATA = "benchmark/data/all_benchmark_data.csv"
+ALIASES = {
+    "distill_cosine_loss": "distill_cosine_loss",
+    "fused_linear_cpo_loss": "cpo_loss",
+    "fused_linear_orpo_loss": "orpo_loss",
+    "fused_linear_simpo_loss": "simpo_loss",
+    "fused_linear_grpo_loss_sequence": "grpo_loss",
+    "fused_linear_grpo_loss_token": "grpo_loss",
+    "distill_jsd_loss": "distill_jsd_loss",
+}
+"""kernel names of the data whose script is named otherwise"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One published time."""
+
+    card: str
+    kernel: str
+    provider: str
+    mode: str
+    x_name: str
+    x: str
+    config: str
+    seconds: float
+    low: float
+    high: float
+    revision: str
+
+    @property
+    def key(self) -> str:
+        """What names the row."""
+        return "|".join((self.card, self.kernel, self.mode, self.config, f"{self.x_name}={self.x}", self.provider))
+
+    @property
+    def ours(self) -> bool:
+        """Whether Liger's own kernels were timed."""
+        return self.provider.startswith(OURS)
+
+    @property
+    def script(self) -> str:
+        """Module name of the benchmark script."""
+        return "benchmark_" + ALIASES.get(self.kernel, self.kernel)
+
+
+def git(folder: Path, *arguments: str) -> bytes:
+    """Output of a git command in ``folder``."""
+    return subprocess.run(["git", "-C", str(folder), *arguments], check=True, capture_output=True).stdout
+
+
+def published(folder: Path) -> list[Row]:
+    """Times of the cards in :data:`CARDS`, each with the revision that last changed its line."""
+    blame = git(folder, "blame", "-s", "-l", "HEAD", "--", DATA).decode().splitlines()
+    revisions = [line.split()[0].lstrip("^") for line in blame]
+    text = git(folder, "show", f"HEAD:{DATA}").decode()
+    rows = []
+    for revision, entry in zip(revisions[1:], csv.DictReader(io.StringIO(text)), strict=True):
+        card = CARDS.get(entry["gpu_name"])
+        if card is None or entry["metric_name"] != "speed":
+            continue
+        times = [float(entry[f"y_value_{q}"] or "nan") * 1e-3 for q in (50, 20, 80)]
+        if times[0] != times[0]:
+            continue
+        x = entry["x_value"]
+        rows.append(
+            Row(card, entry["kernel_name"], entry["kernel_provider"], entry["kernel_operation_mode"], entry["x_name"],
+                x.removesuffix(".0"), entry["extra_benchmark_config_str"], *times, revision)
+        )  # fmt: skip
+    return rows
+
+
+def export(folder: Path, revision: str, where: Path) -> Path:
+    """Sources, benchmark scripts and tests of one revision as files; returns their folder."""
+    target = where / revision[:12]
+    if not target.exists():
+        archive = git(folder, "archive", revision, "src", "benchmark/scripts", "test", ":(exclude)test/resources")
+        partial = target.with_suffix(".partial")
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            tar.extractall(partial, filter="data")
+        partial.rename(target)
+    return target
+
+
+# ---- the worker
+
+
+class Recorder:
+    """Everything that the device put on its clock in one call, in order, so that it can be priced again."""
+
+    def __init__(self, engine: Any):
+        self.engine = engine
+        self.events: list[tuple[Any, ...]] = []
+        self._accounts = engine.accounts
+        self._price = engine.price
+        engine.price = self._note_launch
+
+    def _note_launch(self, command: Any, stats: Any, resources: Any) -> Any:
+        self.events.append(("launch", command, stats, resources))
+        return self._price(command, stats, resources)
+
+    def begin(self) -> None:
+        """Forget what was recorded; note from now on."""
+        self.engine.reset_counters()
+        self.events.clear()
+        accounts = self._accounts
+        for name in ("host_work", "operator", "copy", "freed", "launched", "synchronize"):
+            original = getattr(type(accounts), name)
+            setattr(accounts, name, self._noting(name, original))
+
+    def _noting(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*arguments: Any) -> Any:
+            if name == "operator":
+                label, kind, ins, outs, args = arguments
+                metas = [tuple((held.spec, held.base) for held in some) for some in (ins, outs)]
+                self.events.append((name, label, kind, *metas, args))
+            else:
+                self.events.append((name, *[a for a in arguments if isinstance(a, (str, int, float))]))
+            return original(self._accounts, *arguments)
+
+        return noted
+
+
+def replay(events: list[tuple[Any, ...]], spec: Any) -> Any:
+    """The time line of recorded events under today's model."""
+    from drkernel.sim.cost.operators import operator_cost
+    from drkernel.sim.cost.timeline import L2State, Timeline
+    from drkernel.sim.gpu.engine import price_launch
+    from drkernel.sim.gpu.heap import meta_of
+
+    l2, line, cost = L2State(spec), Timeline(spec), None
+    for kind, *rest in events:
+        if kind == "launch":
+            cost = price_launch(*rest, spec, l2)
+        elif kind == "launched":
+            line.add("custom", rest[0], cost)
+        elif kind == "operator":
+            name, label, ins, outs, args = rest
+            metas = [[meta_of(*one) for one in some] for some in (ins, outs)]
+            line.add("library", label, operator_cost(name, *metas, args, spec, l2))
+        elif kind == "copy":
+            line.add_copy(f"memcpy {rest[0]}", rest[1], synchronizes=True)
+        elif kind == "freed":
+            l2.forget(rest[0])
+        elif kind == "host_work":
+            line.add_host()
+        else:
+            line.synchronize()
+    return line
+
+
+def _argument(value: Any) -> Any:
+    import torch
+
+    if isinstance(value, str) and value.startswith("torch."):
+        return getattr(torch, value.removeprefix("torch."))
+    return value
+
+
+def _compiled_later(module: Any, **_: Any) -> Any:
+    """``torch.compile`` for scripts that also make a compiled baseline: it fails when it is called, not when made."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise NotImplementedError("compiled baselines are not run on the simulated device")
+
+    return refuse
+
+
+def run_row(module: Any, row: Row, recorder: Recorder, trace: Path) -> dict[str, Any]:
+    """Run one row's benchmark function with a ``do_bench`` that calls twice and records the second call."""
+    import torch
+    import triton
+
+    utils = importlib.import_module("utils")
+    config = {name: _argument(value) for name, value in json.loads(row.config or "{}").items()}
+    number = float(row.x)
+    x = int(number) if number.is_integer() else number
+    done: dict[str, Any] = {}
+
+    def do_bench(fn: Callable[[], Any], *_: Any, grad_to_none: Any = (), **__: Any) -> list[float]:
+        fn()
+        for tensor in grad_to_none or ():
+            tensor.grad = None
+        recorder.begin()
+        fn()
+        with trace.open("wb") as file:
+            pickle.dump(recorder.events, file)
+        done["seconds"] = replay(recorder.events, recorder.engine.spec).elapsed_seconds
+        return [done["seconds"] * 1e3] * 3
+
+    triton.testing.do_bench = do_bench
+    torch.compile = _compiled_later
+    functions = [f for name, f in vars(module).items() if name.startswith("bench_speed_")]
+    given = {"x": x, "kernel_provider": row.provider, "kernel_operation_mode": row.mode}
+    functions[0](utils.SingleBenchmarkRunInput(**given, extra_benchmark_config=config))
+    return done
+
+
+def _child(module: Any, row: Row, engine: Any, folder: Path, pipe: int, memory_bytes: int) -> None:
+    """One row in a process of its own."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes * 3, memory_bytes * 3))
+    try:
+        answer = run_row(module, row, Recorder(engine), folder)
+        if "seconds" not in answer:
+            answer = {"error": "the script timed nothing"}
+    except BaseException as error:  # a script of any age may fail in any way
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        answer = {"error": f"{type(error).__name__}: {str(error)[:300]} ({Path(place.filename).name}:{place.lineno})"}
+    os.write(pipe, json.dumps(answer).encode())
+    os._exit(0)
+
+
+def _answer(module: Any, row: Row, engine: Any, trace: Path, memory_bytes: int, limit: float) -> dict[str, Any]:
+    """Fork for one row and wait for it, at most ``limit`` seconds."""
+    started = time.monotonic()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        _child(module, row, engine, trace, writer, memory_bytes)
+    os.close(writer)
+
+    def late(*_: Any) -> None:
+        os.kill(child, signal.SIGKILL)
+
+    signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, limit)
+    with os.fdopen(reader, "rb") as file:
+        text = file.read()
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    os.waitpid(child, 0)
+    spent = time.monotonic() - started
+    answer = json.loads(text) if text else {"error": f"ended by a signal after {spent:.0f} s"}
+    return {**answer, "took": round(spent, 2)}
+
+
+def main() -> None:
+    """Answer rows from standard input; the first line has the settings."""
+    settings = json.loads(sys.stdin.readline())
+    sources = Path(settings["sources"])
+    sys.path[:0] = [str(sources / "src"), str(sources), str(sources / "benchmark" / "scripts")]
+    rows = [Row(**json.loads(line)) for line in sys.stdin]
+    from drkernel import sim
+
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    with sim.device(rows[0].card, checks="off", memory_bytes=settings["memory_bytes"]) as device:
+        try:
+            module, broken = importlib.import_module(rows[0].script), ""
+        except BaseException as error:
+            module, broken = None, f"the script cannot be imported: {type(error).__name__}: {str(error)[:300]}"
+        for row in rows:
+            trace = Path(settings["traces"]) / settings["names"][row.key]
+            answer = {"error": broken, "took": 0.0}
+            if not broken:
+                answer = _answer(module, row, device.engine, trace, settings["memory_bytes"], settings["limit"])
+            print(json.dumps({"row": asdict(row), **answer}), file=out, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,304 @@
+"""How well the modelled times of Triton kernels and eager baselines agree with Liger-Kernel's published ones.
+
+    git clone https://github.com/linkedin/Liger-Kernel DIR
+    python benchmarks/model_vs_liger.py DIR [--run FOLDER] [--only CARD[/KERNEL]] [--memory GB] [--limit SECONDS]
+                                            [--report] [--page FILE] [--rows]
+
+``DIR`` needs its history: every row of the data is run by the script and on the kernels of the revision that published
+it, on the simulated card, and its device work is recorded under ``--run``. An interrupted run goes on where it stopped;
+``--report`` prices what is recorded under today's model and runs nothing. Rows that do not fit ``--memory`` or
+``--limit`` are counted as not run. Times are seconds between two CUDA events after an L2 flush, as ``do_bench`` has it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import math
+import pickle
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+from liger_rows import Row, export, published, replay
+
+from drkernel.sim.spec import get_spec
+
+FIT_ON = "h100"
+"""the only card whose rows may be looked at when a constant of the model is chosen"""
+WORTH = 1.2
+"""the speedup whose recognition is counted"""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A row and its modelled seconds."""
+
+    row: Row
+    seconds: float
+
+    @property
+    def error(self) -> float:
+        """log(model / measured)"""
+        return math.log(self.seconds / self.row.seconds)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Baseline over kernel for one shape, measured and modelled."""
+
+    kernel: Timed
+    baseline: Timed
+
+    @property
+    def measured(self) -> float:
+        return self.baseline.row.seconds / self.kernel.row.seconds
+
+    @property
+    def modelled(self) -> float:
+        return self.baseline.seconds / self.kernel.seconds
+
+    @property
+    def error(self) -> float:
+        """log(model / measured)"""
+        return math.log(self.modelled / self.measured)
+
+
+# ---- running
+
+
+def trace_name(row: Row) -> str:
+    """File name of a row's recorded work."""
+    return hashlib.sha256(row.key.encode()).hexdigest()[:20] + ".pkl"
+
+
+def load_answers(run: Path) -> dict[str, dict]:
+    """What earlier runs answered, by row."""
+    path = run / "rows.jsonl"
+    answers = {}
+    if path.exists():
+        for line in path.read_text().splitlines():
+            answer = json.loads(line)
+            answers[Row(**answer["row"]).key] = answer
+    return answers
+
+
+def run_rows(folder: Path, run: Path, rows: list[Row], memory_bytes: int, limit: float) -> None:
+    """Run rows, one worker for each revision, kernel and card; answers are appended as they come."""
+    groups: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[row.revision, row.kernel, row.card].append(row)
+    (run / "traces").mkdir(parents=True, exist_ok=True)
+    for (revision, kernel, card), members in groups.items():
+        members.sort(key=lambda row: (row.provider, row.mode, row.config, float(row.x)))
+        settings = {
+            "sources": str(export(folder, revision, run)),
+            "memory_bytes": memory_bytes,
+            "limit": limit,
+            "traces": str(run / "traces"),
+            "names": {row.key: trace_name(row) for row in members},
+        }
+        started = time.monotonic()
+        worker = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("liger_rows.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=(run / "stderr.txt").open("a"),
+            text=True,
+        )
+        assert worker.stdin is not None and worker.stdout is not None
+        worker.stdin.write("\n".join([json.dumps(settings), *(json.dumps(asdict(row)) for row in members), ""]))
+        worker.stdin.close()
+        good = 0
+        with (run / "rows.jsonl").open("a") as file:
+            for line in worker.stdout:
+                file.write(line)
+                file.flush()
+                good += "error" not in json.loads(line)
+        worker.wait()
+        print(f"{card} {kernel}: {good} of {len(members)} rows, {time.monotonic() - started:.0f} s", flush=True)
+
+
+# ---- statistics
+
+
+def spearman(pairs: list[tuple[float, float]]) -> float:
+    """Rank correlation; ties share their mean rank."""
+
+    def ranks(values: list[float]) -> list[float]:
+        order = sorted(values)
+        first = {v: order.index(v) for v in set(values)}
+        count = {v: values.count(v) for v in set(values)}
+        return [first[v] + (count[v] - 1) / 2 for v in values]
+
+    if len(pairs) < 3:
+        return math.nan
+    a, b = (ranks([pair[k] for pair in pairs]) for k in (0, 1))
+    mean = (len(pairs) - 1) / 2
+    top = sum((x - mean) * (y - mean) for x, y in zip(a, b, strict=True))
+    bottom = math.sqrt(sum((x - mean) ** 2 for x in a) * sum((y - mean) ** 2 for y in b))
+    return top / bottom if bottom else math.nan
+
+
+def time_line(items: list[Timed]) -> list[str]:
+    """Rows, rank correlation, median |log|, 90th percentile, bias."""
+    errors = sorted(item.error for item in items)
+    sizes = sorted(abs(error) for error in errors)
+    rank = spearman([(item.row.seconds, item.seconds) for item in items])
+    return [
+        str(len(items)), f"{rank:.3f}", f"{median(sizes):.2f}", f"{sizes[int(0.9 * (len(sizes) - 1))]:.2f}",
+        f"×{math.exp(median(errors)):.2f}",
+    ]  # fmt: skip
+
+
+def ratio_line(items: list[Ratio]) -> list[str]:
+    """As :func:`time_line` for speedups, and how often "faster than 1.2 times" is right."""
+    sizes = sorted(abs(item.error) for item in items)
+    rank = spearman([(item.measured, item.modelled) for item in items])
+    right = [(item.measured >= WORTH) == (item.modelled >= WORTH) for item in items]
+    below = [item.modelled < WORTH for item in items if item.measured < WORTH]
+    return [
+        str(len(items)), f"{rank:.3f}", f"{median(sizes):.2f}", f"{sizes[int(0.9 * (len(sizes) - 1))]:.2f}",
+        f"×{math.exp(median(item.error for item in items)):.2f}",
+        f"{sum(right) / len(right):.0%}", f"{sum(below)}/{len(below)}",
+    ]  # fmt: skip
+
+
+def ratios(items: Iterable[Timed]) -> list[Ratio]:
+    """Every provider of Liger's against the eager baseline of the same shape."""
+    shapes: dict[tuple[str, ...], list[Timed]] = defaultdict(list)
+    for item in items:
+        row = item.row
+        shapes[row.card, row.kernel, row.mode, row.config, row.x].append(item)
+    found = []
+    for members in shapes.values():
+        eager = [m for m in members if m.row.provider in ("torch", "huggingface", "megatron-unfused")]
+        found += [Ratio(mine, eager[0]) for mine in members if mine.row.ours and eager]
+    return found
+
+
+# ---- report
+
+Table = tuple[str, list[str], list[list[str]]]
+TIME_HEAD = ["", "rows", "Spearman", "median error (log)", "p90", "bias"]
+RATIO_HEAD = ["", "rows", "Spearman", "median error (log)", "p90", "bias", "≥ 1.2 right", "below 1.2 recognised"]
+SIZES: list[tuple[str, Callable[[float], bool]]] = [
+    ("", lambda t: True),
+    (", ≥ 0.5 ms", lambda t: t >= 0.5e-3),
+    (", 0.03 to 0.5 ms", lambda t: 0.03e-3 <= t < 0.5e-3),
+    (", < 0.03 ms", lambda t: t < 0.03e-3),
+]
+
+
+def tables(items: list[Timed], title: str) -> list[Table]:
+    """Times by side, mode and size; speedups by mode and by kernel."""
+    times, speeds, kernels = [], [], []
+    for side, mine in (("Triton", True), ("eager", False)):
+        for mode in ("forward", "backward", "full"):
+            for name, fits in SIZES:
+                some = [i for i in items if i.row.ours == mine and i.row.mode == mode and fits(i.row.seconds)]
+                if some and (mode == "forward" or not name):
+                    times.append([f"{side}, {mode}{name}", *time_line(some)])
+    every = ratios(items)
+    for mode in ("forward", "backward", "full", ""):
+        some = [r for r in every if not mode or r.kernel.row.mode == mode]
+        if some:
+            speeds.append([f"speedup, {mode or 'all modes'}", *ratio_line(some)])
+        large = [r for r in some if min(r.kernel.row.seconds, r.baseline.row.seconds) >= 1e-4]
+        if large:
+            speeds.append([f"speedup, {mode or 'all modes'}, both ≥ 0.1 ms", *ratio_line(large)])
+    for name in sorted({r.kernel.row.kernel for r in every}):
+        for mode in ("forward", "backward", "full"):
+            some = [r for r in every if r.kernel.row.kernel == name and r.kernel.row.mode == mode]
+            if some:
+                kernels.append([f"{name}, {mode}", *ratio_line(some)])
+    found: list[Table] = [(f"{title}: times", TIME_HEAD, times)]
+    if speeds:
+        found += [(f"{title}: speedups", RATIO_HEAD, speeds), (f"{title}: by operator", RATIO_HEAD, kernels)]
+    return found
+
+
+def markdown(table: Table) -> str:
+    """A table as Markdown."""
+    title, head, lines = table
+    rule = ["---", *["---:"] * (len(head) - 1)]
+    return "\n".join([f"### {title}", "", *("| " + " | ".join(line) + " |" for line in [head, rule, *lines]), ""])
+
+
+def price(run: Path, answers: dict[str, dict], rows: list[Row]) -> list[Timed]:
+    """Modelled seconds of all rows with recorded work."""
+    items = []
+    for row in rows:
+        answer = answers.get(row.key)
+        if answer is None or "error" in answer:
+            continue
+        events = pickle.loads((run / "traces" / trace_name(row)).read_bytes())
+        items.append(Timed(row, replay(events, get_spec(row.card)).elapsed_seconds))
+    return items
+
+
+def report(items: list[Timed], rows: list[Row], answers: dict[str, dict]) -> str:
+    """The whole page's tables."""
+    parts = []
+    for card in [FIT_ON, *sorted({row.card for row in rows} - {FIT_ON})]:
+        mine = [item for item in items if item.row.card == card]
+        if mine:
+            parts += [markdown(table) for table in tables(mine, card)]
+    held_out = [item for item in items if item.row.card != FIT_ON]
+    if held_out:
+        parts += [markdown(table) for table in tables(held_out, "held-out cards together")[:2]]
+    refused: dict[tuple[str, str], int] = defaultdict(int)
+    for row in rows:
+        answer = answers.get(row.key, {"error": "not run yet"})
+        if "error" in answer:
+            refused[row.kernel, answer["error"].partition("(")[0][:90]] += 1
+    parts.append("### Rows without a modelled time\n")
+    parts += [f"- {kernel}: {count} rows: {why}" for (kernel, why), count in sorted(refused.items())]
+    return "\n".join(parts) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="a clone of Liger-Kernel, with its history")
+    parser.add_argument("--run", type=Path, default=Path("runs/liger"), help="where recorded work is kept")
+    parser.add_argument("--only", default="", help="CARD or CARD/KERNEL")
+    parser.add_argument("--memory", type=float, default=4.0, help="device memory in GB that a row may take here")
+    parser.add_argument("--limit", type=float, default=60.0, help="seconds that a row may run here")
+    parser.add_argument("--report", action="store_true", help="run nothing")
+    parser.add_argument("--retry", action="store_true", help="run again what failed before")
+    parser.add_argument("--page", type=Path, help="write the tables to this file")
+    parser.add_argument("--rows", action="store_true", help="print every row")
+    options = parser.parse_args()
+    card, _, kernel = options.only.partition("/")
+    rows = [r for r in published(options.folder) if card in ("", r.card) and kernel in ("", r.kernel)]
+    options.run.mkdir(parents=True, exist_ok=True)
+    answers = load_answers(options.run)
+    if not options.report:
+        missing = [r for r in rows if r.key not in answers or (options.retry and "error" in answers[r.key])]
+        run_rows(options.folder, options.run, missing, int(options.memory * 1e9), options.limit)
+        answers = load_answers(options.run)
+    items = price(options.run, answers, rows)
+    if options.rows:
+        for item in sorted(items, key=lambda i: (i.row.card, i.row.kernel, i.row.mode, i.row.config, float(i.row.x))):
+            r = item.row
+            print(f"{r.card} {r.kernel} {r.mode} {r.x_name}={r.x} {r.provider}: {r.seconds * 1e3:.4f} ms measured, "
+                  f"{item.seconds * 1e3:.4f} modelled, {item.error:+.2f}")  # fmt: skip
+    text = report(items, rows, answers)
+    print(text)
+    if options.page:
+        command = "python benchmarks/model_vs_liger.py DIR"
+        head = (
+            f"# The model against Liger-Kernel's measured times\n\n`{command}`, {time.strftime('%Y-%m-%d')}. "
+            f"{len(items)} of {len(rows)} rows. Chosen on {FIT_ON} alone; the other cards are held out.\n\n"
+        )
+        options.page.write_text(head + text)
+
+
+if __name__ == "__main__":
+    main()

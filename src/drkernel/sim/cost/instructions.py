@@ -1,0 +1,139 @@
+"""How many machine instructions an operation of TTIR takes for one element, and on which unit.
+
+Counts are those of the code that Triton's LLVM and the CUDA device library make for sm_80 to sm_100: read off compiled
+kernels and the library's published sources, on the paths that ordinary arguments take. One number stands for an
+instruction of one lane. Every unit also takes an issue slot for each.
+"""
+
+from __future__ import annotations
+
+from drkernel.sim.executor.ttir.ir import Op, Type
+
+Counts = dict[str, float]
+"""instructions by unit: ``fp32``, ``fp64``, ``fp16``, ``bf16``, ``int``, ``sfu``"""
+
+FREE = frozenset(
+    {
+        "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.make_range", "arith.constant", "ub.poison",
+        "tt.unsplat", "tt.get_program_id", "tt.get_num_programs", "scf.yield", "scf.condition", "tt.return",
+        "tt.reduce.return", "tt.scan.return", "tt.map_elementwise.return", "llvm.intr.assume", "arith.bitcast",
+        "tt.bitcast", "tt.int_to_ptr", "tt.ptr_to_int", "ttg.barrier", "gpu.barrier", "tt.debug_barrier", "arith.extui",
+    }
+)  # fmt: skip
+"""what only names or rearranges registers, or is one instruction for a whole program"""
+
+_FUNCTIONS: dict[str, tuple[float, float]] = {
+    "exp": (6, 1), "exp2": (4, 1), "exp10": (7, 1), "log": (18, 0), "log2": (18, 0), "log10": (19, 0), "sin": (24, 0),
+    "cos": (24, 0), "sincos": (40, 0), "tan": (40, 1), "tanh": (14, 2), "sinh": (22, 2), "cosh": (14, 2),
+    "asin": (22, 1), "acos": (24, 1), "asinh": (34, 2), "acosh": (32, 2), "atanh": (32, 1), "atan": (24, 1),
+    "atan2": (38, 1), "erf": (24, 1), "erfc": (34, 2), "erfinv": (30, 1), "erfcinv": (42, 2), "erfcx": (40, 2),
+    "normcdf": (44, 2), "normcdfinv": (48, 2), "log1p": (24, 0), "expm1": (20, 1), "cbrt": (20, 2), "pow": (80, 2),
+    "powi": (80, 2), "hypot": (18, 1), "rhypot": (18, 1), "lgamma": (130, 3), "tgamma": (90, 3), "fmod": (50, 1),
+    "rem": (50, 1), "remainder": (60, 1), "j0": (70, 3), "j1": (70, 3), "y0": (120, 5), "y1": (120, 5),
+    "cyl_bessel_i0": (60, 2), "cyl_bessel_i1": (60, 2), "sqrt": (5, 1), "rsqrt": (2, 1), "rcbrt": (20, 2),
+    "rcp": (2, 1), "div": (9, 1), "sinpi": (20, 0), "cospi": (20, 0), "logb": (8, 0), "ilogb": (8, 0), "round": (4, 0),
+    "roundeven": (1, 0), "nearbyint": (1, 0), "rint": (1, 0), "floor": (1, 0), "ceil": (1, 0), "trunc": (1, 0),
+    "fabs": (1, 0), "abs": (1, 0), "absf": (1, 0), "copysign": (1, 0), "fmax": (1, 0), "fmin": (1, 0), "fma": (1, 0),
+    "fdim": (2, 0), "saturate": (1, 0), "isnan": (1, 0), "isinf": (2, 0), "isfinited": (2, 0), "finite": (2, 0),
+    "signbit": (1, 0), "ldexp": (8, 0), "scalbn": (8, 0), "fast_exp": (2, 1), "fast_log": (2, 1), "fast_sin": (2, 1),
+    "fast_cos": (2, 1), "fast_pow": (4, 2), "fast_div": (2, 1), "fast_tanh": (1, 1), "fast_log2": (2, 1),
+    "fast_log10": (2, 1), "fast_exp10": (2, 1), "fast_tan": (5, 3), "add": (1, 0), "sub": (1, 0), "mul": (1, 0),
+}  # fmt: skip
+"""(arithmetic, special-function) instructions of a function of one fp32 element"""
+UNKNOWN = (60.0, 2.0)
+"""a function that the table does not know"""
+_DIVISIONS = frozenset({"arith.divsi", "arith.divui", "arith.remsi", "arith.remui", "arith.ceildivsi"})
+_CONVERSIONS = frozenset({"arith.extf", "arith.truncf", "arith.sitofp", "arith.uitofp", "arith.fptosi", "arith.fptoui"})
+
+
+def instructions(op: Op) -> Counts:
+    """Instructions of one element (of the result, or of the operand of what has none) by unit."""
+    name = op.name
+    if name in FREE:
+        return {}
+    type_ = op.results[0].type if op.results else op.operands[0].type
+    source = op.operands[0].type if op.operands else type_
+    if name.startswith("math.") or name in ("tt.extern_elementwise", "tt.precise_sqrt", "tt.clampf"):
+        return _function(op, source, type_)
+    if name in ("arith.divf", "tt.precise_divf"):
+        return _scaled(source, *_FUNCTIONS["div"])
+    if name == "arith.remf":
+        return _scaled(source, *_FUNCTIONS["fmod"])
+    if name == "arith.negf":
+        return {}  # a modifier of the operand
+    if name in _CONVERSIONS or name == "tt.fp_to_fp":
+        return _conversion(source, type_)
+    if name in _DIVISIONS:
+        return {"int": _division(op, type_)}
+    if name in ("tt.trans", "tt.join", "tt.split", "tt.cat", "tt.gather"):
+        return {"int": 2.0}  # through shared memory, or shuffles
+    if name == "arith.cmpf" or source.is_float:
+        return {_unit(source): 1.0}
+    return {"int": _integer(name, type_)}
+
+
+def _unit(type_: Type) -> str:
+    return {"f64": "fp64", "f16": "fp16", "bf16": "bf16"}.get(type_.elem, "fp32")
+
+
+def _scaled(type_: Type, arithmetic: float, special: float) -> Counts:
+    """A function's counts in its element type: double precision has longer polynomials and no special functions."""
+    if type_.elem == "f64":
+        return {"fp64": 2.0 * arithmetic + 8.0 * special}
+    return {unit: count for unit, count in (("fp32", arithmetic), ("sfu", special)) if count}
+
+
+def _function(op: Op, source: Type, type_: Type) -> Counts:
+    name = op.name.rpartition(".")[2]
+    if op.name == "tt.extern_elementwise":
+        name = op.attrs.get("symbol", "").strip('"').removeprefix("__nv_").removeprefix("__ocml_").removesuffix("_f32")
+    if op.name == "tt.clampf":
+        return {_unit(source): 2.0}
+    if name == "fma":
+        return {_unit(source): 1.0}
+    if not source.is_float and not type_.is_float:
+        return {"int": 2.0 * _words(type_)}
+    known = _FUNCTIONS.get(_plain(name), UNKNOWN)
+    return _scaled(source if source.is_float else type_, *known)
+
+
+def _plain(name: str) -> str:
+    """``expf`` to ``exp``, ``fsqrt_rn`` to ``sqrt``, ``powf`` (as in ``math.powf``) to ``pow``."""
+    for form in (name, name.removesuffix("f"), name.rpartition("_")[0].removeprefix("f").removeprefix("d")):
+        for one in (form, form.removesuffix("f").removeprefix("precise_")):
+            if one in _FUNCTIONS:
+                return one
+    return name
+
+
+def _conversion(source: Type, target: Type) -> Counts:
+    if "f64" in (source.elem, target.elem):
+        return {"sfu": 1.0}
+    if source.is_float and target.is_float:
+        eight = 8 in (source.bits, target.bits)
+        return {"int": 2.0} if eight else {"fp32": 0.5}  # packed two by two
+    return {"int": float(_words(source if not source.is_float else target))}
+
+
+def _words(type_: Type) -> int:
+    return 2 if type_.bits > 32 else 1
+
+
+def _integer(name: str, type_: Type) -> float:
+    wide = type_.bits > 32
+    if name in ("arith.muli", "tt.mulhiui"):
+        return 5.0 if wide else 1.0
+    if name in ("arith.shli", "arith.shrsi", "arith.shrui"):
+        return 3.0 if wide else 1.0
+    return 2.0 if wide else 1.0
+
+
+def _division(op: Op, type_: Type) -> float:
+    """By a known number: a multiplication or a shift; by an unknown one: a reciprocal and corrections."""
+    divisor = op.operands[1]
+    while divisor.op is not None and divisor.op.name in ("tt.splat", "tt.broadcast", "tt.expand_dims"):
+        divisor = divisor.op.operands[0]
+    known = divisor.op is not None and divisor.op.name == "arith.constant"
+    if type_.bits > 32:
+        return 14.0 if known else 90.0
+    return 5.0 if known else 28.0

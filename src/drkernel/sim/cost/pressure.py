@@ -1,0 +1,157 @@
+"""Registers of a Triton kernel's thread, and what does not fit into them, read off the parsed function.
+
+An estimate for kernels that are not compiled for the target. Index arithmetic is left out (compilers recompute it), and
+so are the operands of ``tt.dot`` that come from memory (they are kept in shared memory).
+
+Two peaks matter. Values that are used again behind a reduction, a dot or a barrier, and what a loop carries, must be
+held whole; through element-wise code between those the compiler works in an order of its own and holds about half of
+what a plain order would. When that *held* peak exceeds the registers, a share of all values of the block is written
+to local memory and read back. The constants come from ptxas 12.8 for sm_90a on seven kernels (softmax, layer norm, rms
+norm's backward, swiglu, a sum of three, cross entropy, JSD) of 16 to 128 elements a thread, 4 to 32 warps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from drkernel.sim.executor.lower.lifetime import Lifetimes
+from drkernel.sim.executor.lower.plan import blocks_of, is_index_like, walk
+from drkernel.sim.executor.ttir.ir import Block, Function, Op, Value, elem_bytes
+
+MAX_REGISTERS = 255
+"""a thread's limit on every GPU here, however few threads a program has"""
+BASE_REGISTERS = 20
+"""addresses, counters and temporaries; ptxas on element-wise and row kernels, sm_90"""
+LEAST_REGISTERS = 10
+"""what is left of those when registers are short"""
+REORDERED = 0.5
+"""share of the values between two synchronising operations that are held at a time"""
+SPILLED = 0.65
+"""share of all values that go through local memory when far more must be held than fits a bounded register file"""
+GIVEN_UP = 0.87
+"""the same at the limit of 255 registers, where the allocator fails as a whole"""
+_SYNC = frozenset(
+    {"tt.reduce", "tt.scan", "tt.dot", "tt.gather", "tt.histogram", "tt.trans", "scf.for", "scf.while", "scf.if",
+     "ttg.barrier", "gpu.barrier", "tt.debug_barrier"}
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class BlockPressure:
+    """One basic block, in bytes of a whole program."""
+
+    held: float = 0.0
+    """the most that is held at one place"""
+    values: float = 0.0
+    """what one execution produces and uses: the traffic if every value went through memory"""
+
+
+@dataclass(frozen=True)
+class Pressure:
+    """Registers of one thread, and the bytes that do not fit into them."""
+
+    registers: int
+    spilled_bytes: int
+
+
+def register_limit(threads: int, regs_per_sm: int = 65536) -> int:
+    """Registers that a thread may have: a whole program must fit one SM."""
+    return min(MAX_REGISTERS, regs_per_sm // max(1, threads))
+
+
+def spilled_share(held: float, threads: int, limit: int) -> float:
+    """Share of a block's values that go through local memory when ``held`` bytes are held by ``threads``."""
+    room = float(limit - LEAST_REGISTERS)
+    words = held / 4.0 / max(1, threads)
+    if words <= room:
+        return 0.0
+    share = SPILLED * (1.0 - room / words)
+    if limit >= MAX_REGISTERS:
+        share = max(share, GIVEN_UP * min(1.0, 4.0 * (words / room - 1.0)))
+    return share
+
+
+def register_pressure(function: Function, threads: int, regs_per_sm: int = 65536) -> Pressure:
+    """The estimate for programs of ``threads`` threads; spilled is what one pass over the kernel's blocks moves."""
+    limit = register_limit(threads, regs_per_sm)
+    words = BASE_REGISTERS + live_bytes(function) / 4.0 / threads
+    spilled = sum(
+        spilled_share(block.held, threads, limit) * block.values / threads for block in block_pressure(function)
+    )
+    return Pressure(int(min(words, limit)), int(spilled))
+
+
+def live_bytes(function: Function) -> float:
+    """The most bytes of block values that a program holds at one place, temporaries included."""
+    changes = [
+        change
+        for begin, end, nbytes, _ in _intervals(function)
+        # at one place what ends goes before what begins: element by element one takes the other's registers
+        for change in ((begin, 1, nbytes), (end, 0, -nbytes))
+    ]
+    total = most = 0.0
+    for _, _, change in sorted(changes):
+        total += change
+        most = max(most, total)
+    return most
+
+
+def block_pressure(function: Function) -> tuple[BlockPressure, ...]:
+    """Held bytes and traffic of every block, in the order of ``plan.blocks_of``."""
+    lifetimes = Lifetimes(function, _inline(function))
+    intervals = [
+        (begin, end, nbytes if held else REORDERED * nbytes) for begin, end, nbytes, held in _intervals(function)
+    ]
+    return tuple(_of_block(block, lifetimes, intervals) for block in blocks_of(function))
+
+
+def _of_block(block: Block, lifetimes: Lifetimes, intervals: list[tuple[int, int, float]]) -> BlockPressure:
+    most = values = 0.0
+    for op in block.ops:
+        here = lifetimes.end(op)
+        most = max(most, sum(nbytes for begin, end, nbytes in intervals if begin <= here < end))
+        for value in (*op.results, *(operand for operand in op.operands if op.results or op.name == "tt.store")):
+            if _tracked(value) and not is_index_like(value):
+                values += _bytes_of(value)
+    return BlockPressure(most, values)
+
+
+def _intervals(function: Function) -> list[tuple[int, int, float, bool]]:
+    """(first position, last position, bytes, held whole) of every block value that lives in registers."""
+    ops = walk(function.body)
+    inline = _inline(function)
+    lifetimes = Lifetimes(function, inline)
+    syncs = [(lifetimes.start(op), lifetimes.end(op)) for op in ops if op.name in _SYNC]
+    found = []
+    for op in ops:
+        for value in op.results:
+            if _tracked(value) and id(value) not in inline and not _elsewhere(value):
+                begin, end = lifetimes.end(op), lifetimes.last(value)
+                held = any(begin <= start and stop < end for start, stop in syncs)
+                if end >= begin:
+                    found.append((begin, end, _bytes_of(value), held))
+        if op.name in ("scf.for", "scf.while"):
+            for argument in op.regions[0].blocks[0].args:
+                if _tracked(argument) and argument.type.elem != "ptr":
+                    found.append((lifetimes.start(op), lifetimes.end(op), _bytes_of(argument), True))
+    return found
+
+
+def _inline(function: Function) -> set[int]:
+    return {id(v) for op in walk(function.body) for v in op.results if v.type.is_block and is_index_like(v)}
+
+
+def _tracked(value: Value) -> bool:
+    return value.type.is_block
+
+
+def _bytes_of(value: Value) -> float:
+    return float(value.type.numel * elem_bytes(value.type.elem))
+
+
+def _elsewhere(value: Value) -> bool:
+    """Whether a value takes no registers of its own: a dot's operand in shared memory, or what a loop carries on."""
+    users: set[str] = {user.name for user in value.uses}
+    op: Op | None = value.op
+    from_memory = op is not None and op.name == "tt.load" and users <= {"tt.dot", "tt.trans", "tt.dot_scaled"}
+    return from_memory or "scf.yield" in users

@@ -1,0 +1,158 @@
+"""No modelled launch is faster than its card, and nothing added makes one faster: over thousands of random counts."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+import pytest
+
+from drkernel.sim.cost.kernel_profile import BlockProfile, KernelProfile
+from drkernel.sim.cost.l2 import L2State
+from drkernel.sim.cost.launch import launch_cost
+from drkernel.sim.cost.pressure import BlockPressure
+from drkernel.sim.cost.records import CostEstimate
+from drkernel.sim.executor.results import LaunchStats
+from drkernel.sim.spec import GPUSpec, get_spec
+
+CARDS = ("h100", "h200", "a100", "b200", "mi300x", "h100_pcie")
+UNITS = ("fp32", "int", "sfu", "fp64", "bf16")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Everything that the model knows of a launch."""
+
+    spec: GPUSpec
+    stats: LaunchStats
+    profile: KernelProfile
+    warps: int
+    stages: int
+    shared_bytes: int
+    registers: int
+
+    def cost(self) -> CostEstimate:
+        options = {"num_stages": self.stages, "shared_bytes": self.shared_bytes, "registers": self.registers}
+        return launch_cost(self.stats, self.profile, self.warps, self.spec, L2State(self.spec), **options)
+
+
+def random_launch(rng: random.Random) -> Launch:
+    spec = get_spec(rng.choice(CARDS))
+    programs = int(2 ** rng.uniform(0, 20))
+    blocks, pressure, executed = [], [], []
+    flops: dict[str, float] = {}
+    for index in range(rng.randint(1, 3)):
+        count = programs * 2 ** rng.uniform(0, 8)
+        lanes = tuple(
+            (rng.choice(UNITS), 2 ** rng.randint(0, 14), rng.uniform(0.5, 40)) for _ in range(rng.randint(0, 4))
+        )
+        dots = (("tensor_bf16", 2 ** rng.uniform(10, 22)),) if rng.random() < 0.3 else ()
+        levels = tuple(2 ** rng.uniform(2, 18) for _ in range(rng.randint(0, 3)))
+        blocks.append(BlockProfile(lanes, levels, rng.randint(0, 3), rng.uniform(0, 90), dots, rng.random() < 0.3))
+        pressure.append(BlockPressure(2 ** rng.uniform(0, 19), 2 ** rng.uniform(0, 20)))
+        executed.append((index, count))
+        for unit, numel, per in lanes:
+            if unit not in ("int", "sfu"):
+                flops[unit] = flops.get(unit, 0.0) + numel * per * count
+        for unit, operations in dots:
+            flops[unit] = flops.get(unit, 0.0) + operations * count
+    footprint = tuple(
+        (base, 2 ** rng.uniform(5, 32) * rng.randint(0, 1), 2 ** rng.uniform(5, 32) * rng.randint(0, 1))
+        for base in range(rng.randint(1, 4))
+    )
+    passes = rng.choice([1.0, 1.0, 2.0, 5.0])
+    read, written = (sum(entry[k] for entry in footprint) for k in (1, 2))
+    atomics = int(2 ** rng.uniform(0, 26)) if rng.random() < 0.3 else 0
+    stats = LaunchStats(
+        programs=programs,
+        load_sectors=read / 32 * passes * rng.choice([1.0, 1.0, 3.0]),
+        store_sectors=written / 32,
+        flops=flops,
+        atomics=atomics,
+        max_same_address_atomics=rng.randint(0, min(atomics, 1000)),
+        footprint=footprint,
+        executed=tuple(executed),
+        own_passes=passes,
+    )
+    warps = 2 ** rng.randint(0, 4 if spec.vendor == "amd" else 5)
+    return Launch(spec, stats, KernelProfile(tuple(blocks), tuple(pressure)), warps, rng.randint(1, 5),
+                  rng.choice([0, 0, 20_000, 60_000]), rng.choice([0, 32, 64, 128, 255]))  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def launches() -> list[Launch]:
+    rng = random.Random(7)
+    return [random_launch(rng) for _ in range(4000)]
+
+
+def test_nothing_is_faster_than_the_card(launches: list[Launch]) -> None:
+    """Distinct bytes over the data sheet's bandwidth and operations over its peaks bound every time from below."""
+    for launch in launches:
+        cost, stats, spec = launch.cost(), launch.stats, launch.spec
+        moved = sum(read + written for _, read, written in stats.footprint)
+        assert cost.seconds >= moved / spec.hbm_bandwidth + spec.kernel_min
+        assert cost.seconds >= max([0.0, *(count / spec.peak[unit] for unit, count in stats.flops.items())])
+        assert 0.0 <= cost.roofline <= 1.0
+        assert cost.dram_bytes >= moved * (1 - 1e-9)
+
+
+def with_block(launch: Launch, **changes: object) -> Launch:
+    blocks = (replace(launch.profile.blocks[0], **changes), *launch.profile.blocks[1:])
+    return replace(launch, profile=replace(launch.profile, blocks=blocks))
+
+
+def with_stats(launch: Launch, **changes: object) -> Launch:
+    return replace(launch, stats=replace(launch.stats, **changes))
+
+
+def more_of_everything(launch: Launch, rng: random.Random) -> dict[str, Launch]:
+    """The launch with one thing more each."""
+    stats, block = launch.stats, launch.profile.blocks[0]
+    factor = rng.uniform(1.01, 4.0)
+    held = tuple(BlockPressure(p.held * factor, p.values) for p in launch.profile.pressure)
+    values = tuple(BlockPressure(p.held, p.values * factor) for p in launch.profile.pressure)
+    entered = tuple((index, count * factor) for index, count in stats.executed)
+    return {
+        "sectors": with_stats(launch, load_sectors=stats.load_sectors * factor),
+        "passes over the same data": with_stats(
+            launch, load_sectors=stats.load_sectors * factor, own_passes=stats.own_passes * factor
+        ),
+        "stored sectors": with_stats(launch, store_sectors=stats.store_sectors * factor),
+        "distinct bytes": with_stats(
+            launch, footprint=tuple((base, read * factor, written * factor) for base, read, written in stats.footprint)
+        ),
+        "another storage": with_stats(launch, footprint=(*stats.footprint, (99, 1e7, 1e7))),
+        "updates": with_stats(launch, atomics=int(stats.atomics * factor) + 10),
+        "updates of one address": with_stats(
+            launch, atomics=stats.atomics + 10, max_same_address_atomics=stats.max_same_address_atomics + 10
+        ),
+        "entries": with_stats(launch, executed=entered),
+        "instructions": with_block(launch, lanes=(*block.lanes, (rng.choice(UNITS), 64, 3.0))),
+        "loads beside": with_block(launch, levels=(*[n * factor for n in block.levels[:1]], *block.levels[1:])),
+        "a dependent load": with_block(launch, levels=(*block.levels, 4.0)),
+        "reductions": with_block(launch, reductions=block.reductions + 1),
+        "dependent instructions": with_block(launch, depth=block.depth * factor),
+        "held values": replace(launch, profile=replace(launch.profile, pressure=held)),
+        "values": replace(launch, profile=replace(launch.profile, pressure=values)),
+        "shared memory": replace(launch, shared_bytes=launch.shared_bytes + 30_000),
+        "registers": replace(launch, registers=min(255, launch.registers + 60)),
+    }
+
+
+def test_more_is_never_faster(launches: list[Launch]) -> None:
+    rng = random.Random(11)
+    for launch in launches[:1200]:
+        before = launch.cost().seconds
+        for what, more in more_of_everything(launch, rng).items():
+            assert more.cost().seconds >= before * (1 - 1e-9), (what, launch)
+
+
+def test_what_never_runs_does_not_count(launches: list[Launch]) -> None:
+    for launch in launches[:300]:
+        dead = BlockProfile((("fp32", 4096, 9.0),), (1e6, 1e6), 3, 40.0, (("tensor_bf16", 1e9),), True)
+        profile = KernelProfile((*launch.profile.blocks, dead), (*launch.profile.pressure, BlockPressure()))
+        assert replace(launch, profile=profile).cost() == launch.cost()
+
+
+def test_the_same_launch_takes_the_same_time(launches: list[Launch]) -> None:
+    assert [launch.cost() for launch in launches[:200]] == [launch.cost() for launch in launches[:200]]
