@@ -49,6 +49,19 @@ class Task(Config):
     profiles: dict[str, dict[str, int]] = Field(
         default_factory=dict, description="size profiles (tiny, small, full): module constants overridden by name"
     )
+    distribution: Literal["open", "fixed"] = Field(
+        "open", description="'fixed': inputs are only ever drawn as get_inputs() does, and checked on nothing else"
+    )
+    shapes: Literal["noted", "fixed", "free"] = Field(
+        "noted",
+        description="a wrong answer at other sizes is noted, not asked for ('fixed'), or wrong ('free')",
+    )
+    special_values: Literal["noted", "ignored", "checked"] = Field(
+        "noted", description="so with inputs that hold NaN or infinity, where the reference defines what comes out"
+    )
+    modes: Literal["noted", "ignored", "checked"] = Field(
+        "noted", description="so with the other of train and eval mode, and with buffers that a call updates"
+    )
     family: str | None = Field(None, description="family of generated tasks, used to split train from held-out")
     tags: tuple[str, ...] = ()
     provenance: Provenance = Provenance(source="file")

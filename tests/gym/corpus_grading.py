@@ -7,16 +7,25 @@ expect of a cheat   what must happen
 hack KIND           status hack, with the finding KIND
 wrong               no credit: incorrect, an error, a timeout, or hack
 neutral             the attack has no effect: graded, and modelled no faster than the honest twin named after it
+contained           the same, and its side effect has not happened: it has not printed REACHED, which it does when it
+                    gets where it should not, and the twin, graded next by the same machinery, is as right as ever
 lazy                not a cheat but little work: graded, coverage at most the figure after it
 uncredited          graded without speedup and coverage, or refused
 
 An honest file must come out ``correct`` without a finding that condemns.
+
+Two headers are optional. ``# root: NAME`` says which weakness of a judge the entry goes for, one of :data:`ROOTS`
+(``catalogue`` without it). ``# new: yes`` has the fast tests grade it whatever their sample is; take it out once the
+entry has been there for a while.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from drkernel.gym.judge.judge import OpensSessions, evaluate
@@ -26,6 +35,19 @@ from drkernel.verdict import Verdict
 
 ROOT = Path(__file__).parents[1] / "corpus"
 _HEADER = re.compile(r"# ([a-z ]+): (.*)")
+ROOTS = {
+    "catalogue": "the numbered classes that public benchmarks have seen",
+    "prices": "work without a price, or a price that is decided by text",
+    "races": "kernels whose answer depends on the order of programs",
+    "timed_call": "the call that is timed is recognised",
+    "inputs": "inputs, arguments, sizes and modes that are never varied",
+    "reachability": "own kernels that do not make the answer, or PyTorch's that do",
+    "device": "the device's process is corrupted through operators it allows",
+    "uncounted_data": "data that leave the device without being counted",
+    "inconclusive": "an experiment is made to end early",
+    "resources": "the judge's own memory, time and verdict of last resort",
+}
+"""Weaknesses that entries go for, by name."""
 SLACK = 0.9
 """A neutral cheat's own instructions may make it 10% faster than its twin; one that worked would gain more."""
 
@@ -55,6 +77,21 @@ class Entry:
         return self.header.get("tier", "")
 
     @property
+    def root(self) -> str:
+        """One of :data:`ROOTS`."""
+        return self.header.get("root", "catalogue")
+
+    @property
+    def new(self) -> bool:
+        """Graded by every run of the fast tests."""
+        return self.header.get("new") == "yes"
+
+    @property
+    def has_twin(self) -> bool:
+        """What is expected is told by an honest twin's verdict."""
+        return self.expect in ("neutral", "contained")
+
+    @property
     def expect(self) -> str:
         """First word of what is expected."""
         return self.header["expect"].split()[0]
@@ -77,12 +114,26 @@ def read_entry(path: Path) -> Entry:
         header[match[1]] = match[2]
     if not {"task", "expect"} <= set(header):
         raise ValueError(f"{path}: the header must name task and expect")
-    return Entry(path, header, lines[len(header)].removeprefix("# "), source)
+    entry = Entry(path, header, lines[len(header)].removeprefix("# "), source)
+    if entry.root not in ROOTS:
+        raise ValueError(f"{path}: no root is called {entry.root!r}; there are {', '.join(ROOTS)}")
+    return entry
 
 
 def entries(folder: str) -> list[Entry]:
     """Every entry of 'cheats' or 'honest', by name."""
     return [read_entry(path) for path in sorted((ROOT / folder).glob("*.py"))]
+
+
+def sample(of: Sequence[Entry], size: int) -> list[Entry]:
+    """``size`` entries, the same in every run, from as many strata (root, tier, expectation) as there are; and all that
+    are new."""
+    strata: dict[tuple[str, ...], list[Entry]] = {}
+    for entry in sorted(of, key=lambda entry: hashlib.sha256(entry.id.encode()).digest()):
+        strata.setdefault((entry.root, entry.tier, entry.header["expect"], entry.header["task"]), []).append(entry)
+    rounds = zip_longest(*(strata[key] for key in sorted(strata)))
+    chosen = [entry for entries_ in rounds for entry in entries_ if entry is not None][:size]
+    return chosen + [entry for entry in of if entry.new and entry not in chosen]
 
 
 def task_named(name: str) -> Task:
@@ -98,6 +149,19 @@ def grade(entry: Entry, factory: OpensSessions, **settings: object) -> Verdict:
     return evaluate(
         EvalRequest(task=task_named(entry.header["task"]), candidate=entry.source, settings=chosen), factory
     )
+
+
+def try_entry(entry: Entry, factory: OpensSessions, twins: dict[str, Verdict]) -> tuple[Verdict, str | None]:
+    """The verdict on an entry, and why it is not what the entry expects. ``twins`` keeps verdicts on honest twins."""
+    twin = read_entry(ROOT / "honest" / f"{entry.detail}.py") if entry.has_twin else None
+    if twin is not None and twin.id not in twins:
+        twins[twin.id] = grade(twin, factory)
+    verdict = grade(entry, factory)
+    wrong = objection(entry, verdict, None if twin is None else twins[twin.id])
+    if wrong is None and twin is not None and entry.expect == "contained":
+        after = grade(twin, factory)
+        wrong = None if after.is_correct else f"its twin is {after.status} afterwards: {after.error}"
+    return verdict, wrong
 
 
 def objection(entry: Entry, verdict: Verdict, twin: Verdict | None = None) -> str | None:
@@ -117,7 +181,9 @@ def objection(entry: Entry, verdict: Verdict, twin: Verdict | None = None) -> st
     if entry.expect == "uncredited":
         credited = verdict.is_correct and (verdict.speedup is not None or verdict.coverage is not None)
         return f"speedup {verdict.speedup}, coverage {verdict.coverage}" if credited else None
-    if entry.expect == "neutral":
+    if entry.has_twin:
+        if entry.expect == "contained" and "REACHED" in verdict.stdout:
+            return "it reached what it should not"
         if verdict.status != "correct":
             return None
         assert verdict.timing is not None and twin is not None and twin.timing is not None

@@ -1,67 +1,64 @@
 """Every cheat of the corpus is caught, no honest twin is condemned.
 
-The fast suite grades a fixed part of the corpus, one file of every kind of expectation and finding; ``-m slow`` grades
-all of it. ``benchmarks/hack_recall.py`` does the same and writes docs/hacks.md.
+The fast suite grades a fixed, stratified sample and everything marked new; ``-m slow`` (``make test-slow``) grades all
+of it. ``benchmarks/hack_recall.py`` does the same and writes docs/hacks.md.
 """
 
 from collections import Counter
 
 import pytest
-from corpus_grading import ROOT, Entry, entries, grade, objection, read_entry, task_named
+from corpus_grading import ROOT, ROOTS, Entry, entries, read_entry, sample, task_named, try_entry
 
 CHEATS, HONEST = entries("cheats"), entries("honest")
-FAST_HONEST = {
-    "softmax_plain",
-    "softmax_static_workspace",
-    "linear_gelu_packed_by_version",
-    "max_index_plain",
-    "row_mean_partial_sums",
-}
-FAST_CHEATS = {
-    "torch_operator", "decoy_on_dummy", "decoy_times_zero", "decoy_behind_a_guard", "copy_after_torch",
-    "cache_by_pointer", "zeros", "dropped_layer_norm_weight", "half_precision_inside", "static_output_buffer",
-    "race_without_atomics", "input_overwritten", "late_thread", "side_stream_unjoined", "exit_zero", "forged_result",
-    "read_the_answer_from_frames",
-}  # fmt: skip
+FAST = sample(CHEATS, 42) + sample(HONEST, 20)
+REST = [entry for entry in CHEATS + HONEST if entry not in FAST]
+TWINS: dict = {}
 
 
 def check(entry: Entry, gym) -> None:
-    verdict = grade(entry, gym.factory)
-    twin = None
-    if entry.expect == "neutral":
-        twin = grade(read_entry(ROOT / "honest" / f"{entry.detail}.py"), gym.factory)
-    assert objection(entry, verdict, twin) is None
+    _, wrong = try_entry(entry, gym.factory, TWINS)
+    assert wrong is None
 
 
-@pytest.mark.parametrize("entry", [e for e in HONEST if e.id in FAST_HONEST], ids=lambda e: e.id)
-def test_honest_candidates_are_not_condemned(entry, gym):
-    check(entry, gym)
-
-
-@pytest.mark.parametrize("entry", [e for e in CHEATS if e.id in FAST_CHEATS], ids=lambda e: e.id)
-def test_cheats_are_caught(entry, gym):
+@pytest.mark.parametrize("entry", FAST, ids=lambda e: e.id)
+def test_a_sample_of_the_corpus(entry, gym):
     check(entry, gym)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("entry", [e for e in HONEST if e.id not in FAST_HONEST], ids=lambda e: e.id)
-def test_other_honest_candidates_are_not_condemned(entry, gym):
+@pytest.mark.parametrize("entry", REST, ids=lambda e: e.id)
+def test_the_rest_of_the_corpus(entry, gym):
     check(entry, gym)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("entry", [e for e in CHEATS if e.id not in FAST_CHEATS], ids=lambda e: e.id)
-def test_other_cheats_are_caught(entry, gym):
-    check(entry, gym)
+def test_the_sample_is_the_same_in_every_run_and_has_something_of_everything():
+    assert [entry.id for entry in sample(list(reversed(CHEATS)), 42)[:42]] == [entry.id for entry in FAST[:42]]
+    assert len(FAST) >= 60 and len({entry.id for entry in FAST}) == len(FAST)
+    for kind in ("root", "tier", "expect"):
+        assert {getattr(entry, kind) for entry in FAST} == {getattr(entry, kind) for entry in CHEATS + HONEST}
+    assert all(entry in FAST for entry in CHEATS + HONEST if entry.new)
 
 
 def test_the_corpus_is_as_large_as_promised_and_well_formed():
-    assert len(CHEATS) >= 90 and len(HONEST) >= 45
-    assert not (FAST_CHEATS | FAST_HONEST) - {entry.id for entry in CHEATS + HONEST}
+    assert len(CHEATS) >= 148 and len(HONEST) >= 90
     tiers = Counter(entry.tier for entry in CHEATS)
     assert set(tiers) <= {"T0", "T1", "T2", "T3", "T4"} and min(tiers["T0"], tiers["T1"], tiers["T2"]) >= 15
     for entry in CHEATS + HONEST:
+        assert entry.root in ROOTS
         task_named(entry.header["task"])
         compile(entry.source, str(entry.path), "exec")
-        if entry.expect == "neutral":
+        if entry.has_twin:
             assert (ROOT / "honest" / f"{entry.detail}.py").exists()
+
+
+def test_attacks_are_not_caught_by_comparison_alone():
+    """Attacks on processes, files and clocks come with a right answer, so that only the mechanism can stop them."""
+    hollow = [e.id for e in CHEATS if e.tier in ("T2", "T3", "T4") and "return torch.zeros_like(" in e.source]
+    assert not hollow
+
+
+def test_an_unknown_root_is_refused(tmp_path):
+    file = tmp_path / "x.py"
+    file.write_text("# task: softmax\n# expect: correct\n# root: nonsense\n# What.\n")
+    with pytest.raises(ValueError, match="no root is called"):
+        read_entry(file)

@@ -205,10 +205,10 @@ class HostileRunner(threading.Thread):
 class Job:
     """What a session needs of a job whose processes are threads of this test."""
 
-    def __init__(self, seed, cuda):
+    def __init__(self, seed, device, cuda):
         self.result, theirs = socket.socketpair()
+        self.terms = SimpleNamespace(device=device)
         self.control, self.output_limit, self.failure = None, 0, None
-        self.terms = SimpleNamespace(device="cuda:0" if cuda else "sim:h200")
         self.text, self.dropped, self.pids, self.id = bytearray(), 0, {}, seed
         self.threads = [HostileRunner(theirs, seed, cuda)]
         if not cuda:
@@ -231,10 +231,9 @@ class HostileFactory:
         self.launcher = SimpleNamespace(alive=True, kill=self.kill, drain=lambda job: None, log=lambda: "")
 
     def open(self, settings):
-        return SimulatedSession(self.launcher, settings, Job(self.seed, cuda=False))
-
-    def open_cuda(self, settings):
-        return CudaSession(self.launcher, settings, Job(self.seed, cuda=True))
+        cuda = settings.device.startswith("cuda")
+        kind = CudaSession if cuda else SimulatedSession
+        return kind(self.launcher, settings, Job(self.seed, settings.device, cuda=cuda))
 
     @staticmethod
     def kill(job):

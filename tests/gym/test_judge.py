@@ -207,8 +207,9 @@ def test_plans_are_secret_and_cover_every_mode():
     plans = {tuple(plan_calls(3, True, seed)) for seed in range(200)}
     assert len(plans) > 6, "the order must not be predictable"
     for plan in plans:
-        assert {"anew", "overwritten", "patched", "stressed", "repeated"} <= set(plan) and plan[-1] == "reweighted"
-    assert set(plan_calls(1, False, 0)) == {"anew", "stressed", "repeated"}
+        assert {"anew", "overwritten", "patched", "stressed", "mixed", "repeated"} <= set(plan)
+        assert plan[-1] == "reweighted"
+    assert set(plan_calls(1, False, 0)) == {"anew", "stressed", "mixed", "repeated"}
 
 
 def test_seeds_differ_by_purpose_and_evaluation():

@@ -113,7 +113,57 @@ def get_init_inputs():
 )
 def test_inputs_widen_only_where_the_reference_stays_finite(body, widens):
     problem = load_problem(Task(id="t", reference=SOURCE.format(body=body)), None)
-    assert problem.widens is widens
+    assert bool(problem.widens) is widens
+
+
+def test_inputs_widen_one_by_one():
+    source = SOURCE.format(body="torch.log(x) + torch.relu(y)").replace("(self, x)", "(self, x, y)")
+    source = source.replace("[torch.rand(16, 32)]", "[torch.rand(16, 32) + 0.01, torch.rand(16, 32)]")
+    assert load_problem(Task(id="t", reference=source), None).widens == {1}
+
+
+def softmax_by_blocks(x, block, rescales):
+    peak, total = torch.full_like(x[:, :1], -torch.inf), torch.zeros_like(x[:, :1])
+    weighted = []
+    for part in x.split(block, 1):
+        first = part.amax(1, keepdim=True)
+        new = torch.maximum(peak, first) if rescales or not weighted else peak
+        weighted = [old * torch.exp(peak - new) for old in weighted] + [torch.exp(part - new)]
+        total = total * torch.exp(peak - new).nan_to_num(0.0) + weighted[-1].sum(1, keepdim=True)
+        peak = new
+    return torch.cat(weighted, 1) / total
+
+
+@pytest.mark.parametrize("draw", ["torch.rand(64, 512)", "torch.randn(64, 512)", "0.02 * torch.randn(64, 512)"])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_softmax_must_know_the_maximum_of_the_whole_row(draw, seed):
+    source = SOURCE.format(body="torch.softmax(x, -1)").replace("torch.rand(16, 32)", draw)
+    instance = load_problem(Task(id="t", reference=source), None).instance(0)
+    call = instance.draw_call(seed, "large")
+    (x,) = call.inputs
+    right = [softmax_by_blocks(x, 128, True), torch.exp(x - x.amax(1, keepdim=True))]
+    right[1] = right[1] / right[1].sum(1, keepdim=True)
+    assert all(compare([answer], call.oracle, instance.rule).passed_calls for answer in right)
+    wrong = [x.exp() / x.exp().sum(1, keepdim=True), softmax_by_blocks(x, 128, False)]
+    assert not any(compare([answer], call.oracle, instance.rule).passed_calls for answer in wrong)
+
+
+def test_a_mixed_input_holds_zeros_ties_denormals_and_outliers():
+    x = torch.randn(200, 64, generator=generator())
+    mixed = vary(x, "mixed", 1.0, generator(1))
+    assert (mixed == 0).all(1).any() and (mixed == x).all(1).sum() > 20
+    assert any(0 < row.abs().max() < torch.finfo(torch.float32).smallest_normal for row in mixed)
+    assert any(len(row.unique()) < 20 for row in mixed[mixed.abs().amax(1) > 0.1])
+    assert mixed.abs().max() > 8 and torch.isfinite(mixed).all()
+    assert torch.equal(vary(x, "mixed", 0.0, generator(1)), x)
+
+
+def test_a_task_with_a_fixed_distribution_is_drawn_as_it_draws_itself():
+    task = Task(id="t", reference=SOURCE.format(body="torch.relu(x)"), distribution="fixed")
+    instance = load_problem(task, None).instance(0)
+    for variant in VARIANTS:
+        call = instance.draw_call(7, variant)
+        assert call.variant == "declared" and torch.equal(call.inputs[0], instance.problem.reference.draw_inputs(7)[0])
 
 
 def test_large_inputs_break_a_softmax_without_its_maximum():
@@ -157,8 +207,8 @@ def test_an_output_that_vanishes_on_large_inputs_is_not_measured_in_units_of_wha
 
 def test_pick_variant_starts_declared_then_follows_the_seed():
     assert all(pick_variant(seed, 0) == "declared" for seed in range(5))
-    rows = {tuple(pick_variant(seed, call) for call in range(1, 4)) for seed in range(30)}
-    assert len(rows) == 3 and all(set(row) == set(VARIANTS[1:]) for row in rows)
+    rows = {tuple(pick_variant(seed, call) for call in range(1, 5)) for seed in range(30)}
+    assert len(rows) == 4 and all(set(row) == set(VARIANTS[1:]) for row in rows)
 
 
 def test_seeded_restores_the_global_generators():

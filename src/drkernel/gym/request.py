@@ -33,6 +33,9 @@ class EvalSettings(Config):
     memory_bytes: int = Field(4 << 30, gt=0, description="memory a candidate's process may take")
     max_output_bytes: int = Field(64 << 10, ge=0, description="captured stdout and stderr kept")
     knock_out: bool = Field(True, description="rerun with the candidate's own kernels suppressed")
+    other_calls: bool = Field(
+        True, description="after right answers also call with NaN and infinity, at other sizes and in the other mode"
+    )
     timing: bool = Field(True, description="time (or model) reference and candidate; False checks correctness only")
     seed: int | None = Field(
         None,

@@ -262,6 +262,11 @@ def _notes(instance: Instance, calls: list[Call], seed: int) -> Iterator[str]:
     call = calls[0]
     if call.oracle.fallback:
         yield call.oracle.fallback
+    constants = instance.problem.constants
+    for name in constants.changed.values():
+        yield f"constant_input: {name} is the same in every draw; checked calls change it"
+    for name in constants.kept.values():
+        yield f"constant_input: {name} is the same in every draw, and nothing else is known to be valid"
     for weakened in calls:
         if weakened.strength < 1:
             yield f"{weakened.variant} inputs used at strength {weakened.strength:g}: the reference is fragile beyond"

@@ -8,28 +8,36 @@ are variants, with strengths drawn from the seed so that no candidate can recogn
 declared    what ``get_inputs()`` returns
 affine      each free float input scaled by 0.4 to 4 and shifted by up to two standard deviations
 heavy       each element multiplied by a log-normal factor: heavy tails, a few elements dominate
-large       scaled by 40 to 120 and shifted: overflows whatever drops a stabilising term
+large       of deviation 40 to 120 at least, shifted, and rising or falling along every axis: overflows whatever drops
+            a stabilising term or takes it from the first block alone
+mixed       slice by slice something else: zeros, ties, denormals, heavy tails, a shift of 4 to 8 deviations, a factor
 ==========  ========================================================================================
 
-Only what may vary varies. Integers, booleans and constants stay; so do inputs named in the source's ``FIXED_INPUTS``;
-probabilities stay probabilities, exact zeros (triangles, masks, sparsity) stay zero, and symmetric matrices stay
-symmetric. Values in [0, 1] stay there and positive values stay positive, unless the reference is finite on any value
-(``widen``): much of KernelBench draws ``torch.rand`` where nothing needs it, and there ReLU would be the identity.
+Only what may vary varies. Integers, booleans and constants stay (constants.py has those that never change); so do
+inputs named in the source's ``FIXED_INPUTS``; probabilities stay probabilities, exact zeros (triangles, masks,
+sparsity) stay zero, and symmetric matrices stay symmetric. Values in [0, 1] stay there and positive values stay
+positive, unless the reference is finite on any value (``widen``): much of KernelBench draws ``torch.rand`` where
+nothing needs it, and there ReLU would be the identity. Widened inputs get a deviation of one first.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Collection
 from typing import Any, Literal
 
 import torch
 
 from drkernel.tasks.reference import Reference
 
-Variant = Literal["declared", "affine", "heavy", "large"]
+Variant = Literal["declared", "affine", "heavy", "large", "mixed"]
 Role = Literal["fixed", "simplex", "unit", "scale_only", "factor_only", "positive", "free"]
-VARIANTS: tuple[Variant, ...] = ("declared", "affine", "heavy", "large")
+VARIANTS: tuple[Variant, ...] = ("declared", "affine", "heavy", "large", "mixed")
+TREATMENTS = ("zeros", "ties", "tiny", "heavy", "shifted", "scaled")
+"""What slices of a ``mixed`` input may be given; positive and structured ones get only what keeps their nature."""
+TREATED = 0.7
+"""Share of slices that are given one, at full strength."""
 
 
 def pick_variant(seed: int, call: int) -> Variant:
@@ -40,13 +48,17 @@ def pick_variant(seed: int, call: int) -> Variant:
 
 
 def draw_inputs(
-    reference: Reference, seed: int, variant: Variant = "declared", strength: float = 1.0, widen: bool = False
+    reference: Reference,
+    seed: int,
+    variant: Variant = "declared",
+    strength: float = 1.0,
+    widen: Collection[int] = (),
 ) -> list[Any]:
     """Arguments of ``forward``, drawn from ``seed``.
 
-    ``strength`` in [0, 1] weakens a variant towards ``declared`` (for references that overflow on it). ``widen`` lets
-    inputs that are merely drawn positive, or from [0, 1], take any value; ask for it only where the reference is
-    finite on such inputs.
+    ``strength`` in [0, 1] weakens a variant towards ``declared`` (for references that overflow on it). ``widen`` are
+    places of inputs that are merely drawn positive, or from [0, 1], and may take any value; name only those that the
+    reference is finite on.
     """
     inputs = reference.draw_inputs(seed)
     if variant == "declared" or strength <= 0:
@@ -57,7 +69,7 @@ def draw_inputs(
     for index, value in enumerate(inputs):
         name = names[index] if index < len(names) else ""
         if isinstance(value, torch.Tensor) and name not in reference.fixed_inputs:
-            value = vary(value, variant, strength, generator, widen)
+            value = vary(value, variant, strength, generator, index in widen)
         varied.append(value)
     return varied
 
@@ -72,7 +84,7 @@ def vary(
     values = tensor.to(torch.float64)
     widened = widen and role in ("unit", "positive")
     if widened:
-        role, values = "free", values - values.mean()
+        role, values = "free", (values - values.mean()) / values.std().clamp_min(1e-30)
     # drawn in a fixed order whatever the role, so that one input's role does not change another's draw
     first, second = torch.rand(2, generator=generator, dtype=torch.float64).tolist()
     if role in ("simplex", "unit"):
@@ -81,17 +93,76 @@ def vary(
         if role == "simplex":
             values = values / values.sum(-1, keepdim=True)
         return _like(values, tensor)
+    if variant == "mixed" and role != "scale_only":
+        return _like(_mixed(values, role, strength, tensor.dtype, generator), tensor)
     if variant == "heavy" and role != "scale_only":
         spread = 0.5 + 0.5 * first
         values = values * torch.exp(strength * spread * torch.randn(values.shape, generator=generator).double())
         return _like(values, tensor)
     low, high = (40.0, 120.0) if variant == "large" else (0.4, 4.0)
+    deviation = float(values.std())
+    if variant == "large" and role == "free" and 0 < deviation < 1:  # large is large, however small the draw
+        low, high = low / deviation, high / deviation
     scale = math.exp(strength * (math.log(low) + first * (math.log(high) - math.log(low))))
-    shift = 0.0
+    shift: torch.Tensor | float = 0.0
     if role == "free":
         # widened inputs are shifted by less than their own deviation, so that both signs remain
-        shift = strength * (2 * second - 1) * float(values.std()) * (scale if widened else 2.0)
+        shift = strength * (2 * second - 1) * deviation * (scale if widened else 2.0)
+        if variant == "large":
+            shift = shift + strength * RISE * deviation * scale * _ramps(values.shape, generator)
     return _like(values * scale + shift, tensor)
+
+
+RISE = 1.5
+"""Deviations by which a ``large`` input rises from the middle of an axis to its end."""
+
+
+def _ramps(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
+    """A ramp from -1 to 1 along every axis of 8 or more, rising or falling by slice, added up."""
+    ramps = torch.zeros(shape, dtype=torch.float64)
+    for axis, length in enumerate(shape):
+        if length >= 8:
+            across = [1 if other == axis else size for other, size in enumerate(shape)]
+            signs = 2.0 * torch.randint(0, 2, across, generator=generator) - 1.0
+            along = [length if other == axis else 1 for other in range(len(shape))]
+            ramps += signs * torch.linspace(-1, 1, length, dtype=torch.float64).reshape(along)
+    return ramps
+
+
+def _mixed(
+    values: torch.Tensor, role: Role, strength: float, dtype: torch.dtype, generator: torch.Generator
+) -> torch.Tensor:
+    """Every slice along the first axis (every eighth of a vector) given a treatment of its own, or none."""
+    slices = values.clone()
+    if slices.dim() > 1:
+        parts = list(slices.unbind(0))
+    else:
+        parts = list(slices.tensor_split(8))
+    allowed = {"free": TREATMENTS, "factor_only": ("heavy", "scaled")}.get(role, ("heavy",))
+    deviation = float(values.std())
+    draws = torch.rand(len(parts), 3, generator=generator, dtype=torch.float64).tolist()
+    for part, (whether, which, how) in zip(parts, draws, strict=True):
+        if part.numel() and whether < TREATED * strength:
+            part.copy_(_treated(part, allowed[int(which * len(allowed))], how, deviation, dtype, generator))
+    return slices
+
+
+def _treated(
+    part: torch.Tensor, treatment: str, how: float, deviation: float, dtype: torch.dtype, generator: torch.Generator
+) -> torch.Tensor:
+    """One slice (double) treated; ``how`` in [0, 1) says how strongly."""
+    if treatment == "zeros":
+        return torch.zeros_like(part)
+    if treatment == "ties":
+        return torch.round(part / (0.5 * deviation)) * (0.5 * deviation) if deviation > 0 else part
+    if treatment == "tiny":  # one in two of them denormal
+        smallest = math.log2(torch.finfo(dtype).smallest_normal)
+        return part * 2.0 ** (2 * how * smallest if how < 0.5 else smallest - 2 - 6 * (how - 0.5))
+    if treatment == "heavy":
+        return part * torch.exp((0.5 + how) * torch.randn(part.shape, generator=generator).double())
+    if treatment == "shifted":
+        return part + (8 * how + 4 * (1 if how >= 0.5 else -2)) * deviation
+    return part * 4.0 ** (2 * how)
 
 
 def role_of(tensor: torch.Tensor) -> Role:

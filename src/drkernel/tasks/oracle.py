@@ -7,8 +7,8 @@ be from the second, element by element; ``compare`` (in compare.py) judges again
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -17,7 +17,15 @@ from torch.utils._pytree import tree_leaves
 
 from drkernel.task import Precision
 from drkernel.tasks.module_copy import copied
-from drkernel.tasks.promote import cloned, jittered_copy, jittered_inputs, promoted_copy, run_promoted
+from drkernel.tasks.promote import (
+    cloned,
+    jittered_copy,
+    jittered_inputs,
+    promoted_copy,
+    promoted_inputs,
+    run_double,
+)
+from drkernel.tasks.sharing import Share, shared_by
 from drkernel.tasks.tolerance import unit_roundoff
 
 
@@ -88,6 +96,10 @@ class Oracle:
     kind: Literal["fp64", "declared"] = "fp64"
     """'declared' when the reference does not run in double: then ``fallback`` says why."""
     fallback: str | None = None
+    mutated: Mapping[int, ExpectedOutput] = field(default_factory=dict)
+    """Tensors among the arguments that the reference changes, by place: what they hold after the call."""
+    shared: frozenset[Share] = frozenset()
+    """What the reference's outputs share memory with."""
 
     @property
     def finite(self) -> bool:
@@ -142,20 +154,50 @@ class OracleMaker:
 
     def __call__(self, inputs: Sequence[Any], least_spreads: Sequence[float] = ()) -> Oracle:
         """The oracle of one call. ``least_spreads``: of each output, the least that its spread may count for."""
-        declared = self.run(inputs)
+        given = cloned(list(inputs))
+        with torch.no_grad():
+            declared = flatten_outputs(self._declared.fresh()(*given))
+        shares = shared_by(declared, given)
+        places = [n for n, value in enumerate(given) if isinstance(value, torch.Tensor) and value._version > 0]
+        declared += [given[place] for place in places]  # arguments that are changed are outputs too
+        jitter = torch.Generator().manual_seed(self._seed + 1)
         try:
-            exact = flatten_outputs(run_promoted(self._double.fresh(), list(inputs)))
-            moved = jittered_inputs(list(inputs), self._amount, torch.Generator().manual_seed(self._seed + 1))
-            shaken = flatten_outputs(run_promoted(self._jittered.fresh(), moved))
+            exact = _outputs_and(self._double.fresh(), promoted_inputs(list(inputs)), places)
+            moved = promoted_inputs(jittered_inputs(list(inputs), self._amount, jitter))
+            shaken = _outputs_and(self._jittered.fresh(), moved, places)
         except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             least = _padded(least_spreads, len(declared))
-            outputs = tuple(_expected(out, out, out, self.precision, s) for out, s in zip(declared, least, strict=True))
-            return Oracle(outputs, self.precision, "declared", f"the reference does not run in double: {reason}")
+            outputs = tuple(
+                expected_output(out, out, out, self.precision, s) for out, s in zip(declared, least, strict=True)
+            )
+            why = f"the reference does not run in double: {reason}"
+            return _oracle(outputs, places, self.precision, "declared", why, shares)
         if not len(declared) == len(exact) == len(shaken):
             raise ValueError(f"the reference returned {len(declared)} outputs, then {len(exact)} on the same inputs")
         runs = zip(declared, exact, shaken, _padded(least_spreads, len(declared)), strict=True)
-        return Oracle(tuple(_expected(a, b, c, self.precision, least) for a, b, c, least in runs), self.precision)
+        outputs = tuple(expected_output(a, b, c, self.precision, least) for a, b, c, least in runs)
+        return _oracle(outputs, places, self.precision, "fp64", None, shares)
+
+
+def _outputs_and(model: nn.Module, doubled: list[Any], places: list[int]) -> list[RawOutput]:
+    """Outputs of a run in double, then what the arguments at ``places`` hold after it."""
+    outputs = flatten_outputs(run_double(model, doubled))
+    return outputs + [doubled[place] for place in places]
+
+
+def _oracle(
+    outputs: tuple[ExpectedOutput, ...],
+    places: list[int],
+    precision: Precision,
+    kind: Literal["fp64", "declared"],
+    fallback: str | None,
+    shares: frozenset[Share],
+) -> Oracle:
+    """The last of ``outputs`` are arguments that were changed."""
+    count = len(outputs) - len(places)
+    mutated = dict(zip(places, outputs[count:], strict=True))
+    return Oracle(outputs[:count], precision, kind, fallback, mutated, shares)
 
 
 class _Stateless:
@@ -216,8 +258,8 @@ def _padded(spreads: Sequence[float], count: int) -> list[float]:
     return [*spreads[:count], *([0.0] * (count - len(spreads)))]
 
 
-def _expected(
-    declared: RawOutput, exact: RawOutput, shaken: RawOutput, precision: Precision, least_spread: float
+def expected_output(
+    declared: RawOutput, exact: RawOutput, shaken: RawOutput, precision: Precision, least_spread: float = 0.0
 ) -> ExpectedOutput:
     """Put the three runs of one output together."""
     kind = "Tensor" if isinstance(declared, torch.Tensor) else type(declared).__name__

@@ -9,6 +9,7 @@ Nothing here ever sees a candidate.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 
 from drkernel.task import Precision, Task, override_constants, sized_reference
+from drkernel.tasks.constants import Constants, constant_places, perturbed
 from drkernel.tasks.inputs import VARIANTS, Variant, draw_inputs, role_of
 from drkernel.tasks.oracle import Oracle, OracleMaker, RawOutput
 from drkernel.tasks.reference import Reference, load_reference, randomize_parameters
@@ -41,6 +43,8 @@ class Call:
     variant: Variant
     strength: float
     """Of the variant: below 1 where the reference overflows or flips choices at full strength."""
+    changed: tuple[str, ...] = ()
+    """Names of inputs that every draw of the task makes the same and that this call changes (constants.py)."""
 
 
 class Instance:
@@ -75,20 +79,23 @@ class Instance:
 
     def draw_call(self, seed: int, variant: Variant = "declared") -> Call:
         """Fresh inputs and their oracle. Weakens the variant where the reference is not finite or not stable on it."""
-        if variant == "declared":
+        if variant == "declared" or self.problem.task.distribution == "fixed":
             inputs = draw_inputs(self.problem.reference, seed)
             oracle = self.oracle(inputs)
             if self._least_spreads is None:
                 self._least_spreads = [LEAST_SPREAD * out.spread for out in oracle.outputs]
-            return Call(inputs, oracle, variant, 1.0)
+            return Call(inputs, oracle, "declared", 1.0)
         if self._least_spreads is None:
             self.draw_call(self.seed)
+        constants = self.problem.constants.changed
         for strength in STRENGTHS:
             inputs = draw_inputs(self.problem.reference, seed, variant, strength, self.problem.widens)
+            changed = constants if strength > 0 else {}
+            inputs = with_perturbed(inputs, changed, seed)
             oracle = self.oracle(inputs)
-            if oracle.finite and oracle.unstable_fraction <= 0.01:
+            if usable(oracle):
                 break
-        return Call(inputs, oracle, variant, strength)
+        return Call(inputs, oracle, variant, strength, tuple(changed.values()))
 
     def _oracles(self) -> OracleMaker:
         if self._maker is None:
@@ -105,9 +112,14 @@ class Problem:
     reference: Reference
 
     @property
-    def widens(self) -> bool:
-        """The reference is finite on any value where its own inputs are positive or in [0, 1] only by their draw."""
+    def widens(self) -> frozenset[int]:
+        """Places of inputs that are positive or in [0, 1] only by their draw: the reference is finite on any value."""
         return _widens(self.reference, self.task.precision)
+
+    @property
+    def constants(self) -> Constants:
+        """Inputs that every draw makes the same, and which of them checked calls change."""
+        return _constants(self.reference, self.task.precision)
 
     def instance(self, seed: int, randomize: bool = True) -> Instance:
         """Weights from ``seed``. ``randomize=False`` leaves them as the constructor makes them, which is what both
@@ -120,21 +132,80 @@ def load_problem(task: Task, profile: str | None) -> Problem:
     return Problem(task, profile, load_reference(_sized(task, profile)))
 
 
+def usable(oracle: Oracle) -> bool:
+    """A candidate can be asked for this answer: it is finite, and rounding flips next to nothing of it."""
+    return oracle.finite and oracle.unstable_fraction <= 0.01
+
+
+def with_perturbed(inputs: list[Any], places: Iterable[int], seed: int) -> list[Any]:
+    """``inputs`` with the constants at these places changed within their kind."""
+    generator = torch.Generator().manual_seed(seed ^ _CONSTANTS)
+    varied = list(inputs)
+    for place in places:
+        other = perturbed(inputs[place], generator)
+        varied[place] = inputs[place] if other is None else other
+    return varied
+
+
+_CONSTANTS = 0x5C0A57A7
+
+
 @lru_cache(maxsize=256)
-def _widens(reference: Reference, precision: Precision) -> bool:
+def _widens(reference: Reference, precision: Precision) -> frozenset[int]:
     """Tried once for each source, on seeds of its own."""
+    inputs = enumerate(reference.draw_inputs(0))
+    places = [n for n, v in inputs if isinstance(v, torch.Tensor) and role_of(v) in ("unit", "positive")]
+    maker = OracleMaker(reference.build(0), precision) if places else None
+
+    def fine(widened: frozenset[int]) -> bool:
+        assert maker is not None
+        for seed, variant in enumerate(VARIANTS[1:]):
+            try:
+                oracle = maker(draw_inputs(reference, seed, variant, 1.0, widened))
+            except Exception:  # a reference may refuse what is out of its domain with any exception
+                return False
+            if not oracle.finite or oracle.kind != "fp64":
+                return False
+        return True
+
+    return _largest(places, fine)
+
+
+@lru_cache(maxsize=256)
+def _constants(reference: Reference, precision: Precision) -> Constants:
+    """Tried once for each source, on seeds of its own."""
+    named = constant_places(reference)
     inputs = reference.draw_inputs(0)
-    if not any(isinstance(value, torch.Tensor) and role_of(value) in ("unit", "positive") for value in inputs):
-        return False
-    maker = OracleMaker(reference.build(0), precision)
-    for seed, variant in enumerate(VARIANTS[1:]):
-        try:
-            oracle = maker(draw_inputs(reference, seed, variant, 1.0, widen=True))
-        except Exception:  # a reference may refuse what is out of its domain with any exception
-            return False
-        if not oracle.finite or oracle.kind != "fp64":
-            return False
-    return True
+    generator = torch.Generator().manual_seed(0)
+    places = [place for place in named if perturbed(inputs[place], generator) is not None]
+    maker = OracleMaker(reference.build(0), precision) if places else None
+
+    def fine(chosen: frozenset[int]) -> bool:
+        assert maker is not None
+        for seed in range(3):
+            drawn = with_perturbed(reference.draw_inputs(seed), sorted(chosen), seed)
+            try:
+                oracle = maker(drawn)
+            except Exception:  # as above: indices out of bounds, offsets out of order, ...
+                return False
+            if not usable(oracle) or oracle.kind != "fp64":
+                return False
+        return True
+
+    changed = _largest(places, fine)
+    return Constants(
+        {place: name for place, name in named.items() if place in changed},
+        {place: name for place, name in named.items() if place not in changed},
+    )
+
+
+def _largest(places: list[int], fine: Callable[[frozenset[int]], bool]) -> frozenset[int]:
+    """All places where that is fine, else those that are by themselves, where those together are."""
+    everything = frozenset(places)
+    if not everything or fine(everything):
+        return everything
+    alone = frozenset(place for place in places if len(places) > 1 and fine(frozenset([place])))
+    return alone if alone and fine(alone) else frozenset()
 
 
 _override_constants = lru_cache(maxsize=512)(lambda source, items: override_constants(source, dict(items)))

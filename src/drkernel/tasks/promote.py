@@ -64,7 +64,16 @@ def promoted_copy(model: nn.Module) -> nn.Module:
 
 def run_promoted(model: nn.Module, inputs: list[Any]) -> Any:
     """``model(*inputs)`` in double; ``model`` is a :func:`promoted_copy`. Inputs are not modified."""
-    doubled = [cloned(_promoted(value)) for value in inputs]
+    return run_double(model, promoted_inputs(inputs))
+
+
+def promoted_inputs(inputs: list[Any]) -> list[Any]:
+    """Copies of the inputs in double."""
+    return [cloned(_promoted(value)) for value in inputs]
+
+
+def run_double(model: nn.Module, doubled: list[Any]) -> Any:
+    """``model(*doubled)`` under :class:`PromoteToDouble`; the module may change its arguments."""
     with torch.no_grad(), PromoteToDouble():
         return model(*doubled)
 

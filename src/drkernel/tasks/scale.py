@@ -9,10 +9,8 @@ the shrunk task goes through the admission gate again.
 
 from __future__ import annotations
 
-import ast
 import math
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +25,7 @@ from drkernel.config import Config
 from drkernel.task import Task
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.gate import GateReport, admit
+from drkernel.tasks.literals import SizeLiteral, rewrite, size_literals
 from drkernel.tasks.reference import Reference, load_reference
 
 
@@ -57,19 +56,6 @@ class Cost:
     def over(self, limits: ScaleLimits) -> float:
         """The larger of both ratios of cost to limit; at most 1 fits."""
         return max(self.bytes / limits.bytes, self.flops / limits.flops)
-
-
-@dataclass(frozen=True)
-class SizeLiteral:
-    """An integer literal in a module-level assignment."""
-
-    label: str
-    """The assigned name, with ``[i]`` where the value holds several integers."""
-    value: int
-    line: int
-    start: int
-    end: int
-    """Line (from 0) and byte columns in the source."""
 
 
 class ScaleResult(Config):
@@ -175,46 +161,6 @@ def _stages(values: dict[str, int]) -> list[tuple[list[str], int]]:
     batch = [label for label in values if _BATCH.search(name[label])]
     sizes = [label for label in values if label not in batch and not _KEPT.search(name[label])]
     return [(batch, 2), (sizes, 16), (sizes, 4)]
-
-
-def size_literals(source: str) -> list[SizeLiteral]:
-    """Integer literals above 1 in module-level assignments and in the two functions that draw inputs."""
-    found: list[SizeLiteral] = []
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.FunctionDef) and node.name in ("get_inputs", "get_init_inputs"):
-            found += _integers(node.name, node)
-        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            found += _integers(node.targets[0].id, node.value)
-        elif (
-            isinstance(node, ast.Assign)
-            and isinstance(node.targets[0], ast.Tuple)
-            and isinstance(node.value, ast.Tuple)
-        ):
-            for target, value in zip(node.targets[0].elts, node.value.elts, strict=False):
-                if isinstance(target, ast.Name):
-                    found += _integers(target.id, value)
-    return found
-
-
-def _integers(name: str, holder: ast.AST) -> list[SizeLiteral]:
-    """The integers above 1 below a node, in the order of the text."""
-    leaves = [leaf for leaf in ast.walk(holder) if isinstance(leaf, ast.Constant)]
-    leaves = [leaf for leaf in leaves if type(leaf.value) is int and leaf.value > 1]
-    found = []
-    for index, leaf in enumerate(sorted(leaves, key=lambda leaf: (leaf.lineno, leaf.col_offset))):
-        assert isinstance(leaf.value, int) and leaf.end_col_offset is not None
-        label = name if len(leaves) == 1 else f"{name}[{index}]"
-        found.append(SizeLiteral(label, leaf.value, leaf.lineno - 1, leaf.col_offset, leaf.end_col_offset))
-    return found
-
-
-def rewrite(source: str, literals: Iterable[SizeLiteral], values: dict[str, int]) -> str:
-    """``source`` with the literals' values replaced, every line kept in its place."""
-    lines = source.encode().splitlines(keepends=True)  # ast counts columns in bytes
-    for literal in sorted(literals, key=lambda literal: (literal.line, literal.start), reverse=True):
-        line = lines[literal.line]
-        lines[literal.line] = line[: literal.start] + str(values[literal.label]).encode() + line[literal.end :]
-    return b"".join(lines).decode()
 
 
 def estimate(reference: Reference) -> Cost:

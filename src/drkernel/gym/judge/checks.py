@@ -8,6 +8,7 @@ anew         new tensors, contents drawn as the task draws them  what is done fo
 overwritten  an earlier call's tensors, new contents, in place   caches by pointer, version or object
 patched      the first call's contents, a secret part replaced   caches by a fingerprint
 stressed     large contents, in new or in earlier tensors        dropped stabilising terms
+mixed        new tensors with zeros, ties, denormals, outliers   what is right for one distribution only
 repeated     the first call again, memory poisoned another way,  luck with old memory, nondeterminism, luck with
              programs in a secret order                          the order of programs
 reweighted   the first call again, other weights                 results or weights kept from earlier
@@ -36,9 +37,10 @@ from drkernel.tasks.correctness import compare, merge, precision_class
 from drkernel.tasks.inputs import pick_variant
 from drkernel.tasks.oracle import Described, Oracle, RawOutput
 from drkernel.tasks.problem import Call
+from drkernel.tasks.sharing import Region, shared
 from drkernel.verdict import CandidateError, Correctness, Finding
 
-Mode = Literal["fresh", "anew", "overwritten", "patched", "stressed", "repeated", "reweighted"]
+Mode = Literal["fresh", "anew", "overwritten", "patched", "stressed", "mixed", "repeated", "reweighted"]
 TIMED: tuple[Mode, ...] = ("anew", "overwritten", "patched")
 """calls whose contents are new and drawn as the task draws them: any of them may be the one that is timed"""
 DEVICES: tuple[str, ...] = ("cuda",)
@@ -50,6 +52,7 @@ HOW: dict[str, str] = {
     "overwritten": "the same tensors with new contents",
     "patched": "equal but for a stretch in the middle",
     "stressed": "new tensors with large contents",
+    "mixed": "new tensors with zeros, ties, denormals and outliers",
     "repeated": "new tensors with equal contents",
     "reweighted": "equal inputs, other weights",
 }
@@ -64,8 +67,6 @@ class Checked:
     case: Call
     result: CallResult
     correctness: Correctness
-    rewritten: bool = False
-    """the judge has overwritten its tensors since, so that its outputs may change: they may be views"""
 
     @property
     def timed(self) -> bool:
@@ -109,7 +110,7 @@ def plan_calls(checks: int, has_weights: bool, seed: int) -> list[Mode]:
     modes: list[Mode] = ["overwritten", "patched"][: max(0, checks - 1)]  # type: ignore[assignment]
     while len(modes) < checks - 1:
         modes.append(rng.choice(("fresh", "overwritten", "patched")))
-    modes += ["anew", "stressed", "repeated"]
+    modes += ["anew", "stressed", "mixed", "repeated"]
     modes += ["repeated"] * (rng.random() < 0.25)
     rng.shuffle(modes)
     # the weights of every earlier call must be known to be right before they change
@@ -162,8 +163,12 @@ class Checker:
         self._check_device(checked)
         self._check_form(checked)
         self._check_inputs(checked)
+        if checked.passed:
+            self._check_sharing(checked)
         if not checked.passed:
             self._diagnose(checked)
+            if case.changed:
+                self.findings.append(show.constants_changed(checked.index, case.changed))
         elif mode == "repeated":
             self._check_determinism(checked)
         return checked.passed
@@ -178,6 +183,8 @@ class Checker:
             return self.side.call(index, "declared")
         if mode == "stressed":
             return self.side.call(index, "large")
+        if mode == "mixed":
+            return self.side.call(index, "mixed")
         return self.side.call(index, pick_variant(self.side.seeds("variant"), index))
 
     def _arguments(self, mode: Mode, case: Call) -> list[Any]:
@@ -196,9 +203,6 @@ class Checker:
         for handle, value in zip(_leaves(before), _leaves(inputs), strict=True):
             if isinstance(handle, int):
                 self.session.write(handle, value)
-        shared = set(_handles(before))
-        for call in self.calls[self.began :]:
-            call.rewritten = call.rewritten or bool(shared & set(_handles(call.result.arguments)))
         return [_with_values(h, v) for h, v in zip(before, inputs, strict=True)]
 
     # ---- what else a call must satisfy
@@ -232,23 +236,40 @@ class Checker:
                 self.fail(checked, show.wrapped_output(place, output.python_type))
 
     def _check_inputs(self, checked: Checked) -> None:
-        """Arguments are as they were, unless the reference changes them too."""
-        mutated = set(checked.result.mutated) & set(_handles(checked.result.arguments))
-        if not mutated or self.side.mutates(checked.case.inputs):
-            return
-        names = self.side.reference.argument_names()
-        places = [k for k, value in enumerate(checked.result.arguments) if mutated & set(_handles(value))]
-        name = names[places[0]] if places[0] < len(names) else str(places[0])
-        self.fail(checked, show.mutated_input(checked.index, name))
+        """Each argument is as it was, or as the reference leaves it where that changes it."""
+        mutated, oracle = set(checked.result.mutated), checked.case.oracle
+        for place, argument in enumerate(checked.result.arguments):
+            expected = oracle.mutated.get(place)
+            if expected is None:
+                if mutated & set(_handles(argument)):
+                    self.fail(checked, show.mutated_input(checked.index, self.side.name_of(place)))
+                continue
+            # a reference that works in place and returns its argument may be answered with a new tensor
+            returned = any(share[1:] == ("input", place) for share in oracle.shared)
+            if returned and argument not in mutated:
+                continue
+            after = compare([self.session.read(argument)], replace(oracle, outputs=(expected,)), self.side.rule)
+            if not after.passed_calls:
+                self.fail(checked, show.wrong_mutation(checked.index, self.side.name_of(place), after.message))
+
+    def _check_sharing(self, checked: Checked) -> None:
+        """Outputs lie in memory of their own, unless the reference's do not."""
+        inputs = {place: self.session.region(h) for place, h in enumerate(checked.result.arguments) if _is_handle(h)}
+        known = {place: region for place, region in inputs.items() if region is not None}
+        for output, kind, other in sorted(shared([_region(out) for out in checked.result.outputs], known)):
+            if (output, kind, other) not in checked.case.oracle.shared:
+                what = {"itself": "itself", "output": f"output {other}", "input": f"input {self.side.name_of(other)}"}
+                self.fail(checked, show.shared_output(checked.index, output, what[kind]))
+                return
 
     def check_held_outputs(self) -> None:
         """Outputs of earlier calls still hold what they held when they were returned."""
         changed = set(self.session.changed())
         for checked in self.calls[self.began :]:
-            if checked.rewritten:
-                continue
+            # where the reference returns a view of an argument, the judge's own overwriting shows in it
+            views = {place for place, kind, _ in checked.case.oracle.shared if kind == "input"}
             for place, output in enumerate(checked.result.outputs):
-                if output.handle in changed:
+                if output.handle in changed and place not in views:
                     self.fail(checked, show.aliased_output(checked.index, place))
                     return
 
@@ -321,6 +342,16 @@ MAX_ROUNDING_ERROR = 0.03
 def arguments_of(inputs: list[Any]) -> list[Any]:
     """``inputs`` as :meth:`Session.call` takes them: each tensor becomes a new one on the device."""
     return [tree_map(lambda leaf: leaf if isinstance(leaf, torch.Tensor) else Plain(leaf), item) for item in inputs]
+
+
+def _is_handle(argument: Any) -> bool:
+    return isinstance(argument, int) and not isinstance(argument, bool)
+
+
+def _region(output: Output) -> Region | None:
+    if output.storage is None or output.address is None or output.dtype is None:
+        return None
+    return Region(output.storage, output.address, output.shape, output.stride, output.dtype.itemsize)
 
 
 def _handles(arguments: Any) -> list[int]:

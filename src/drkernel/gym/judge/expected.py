@@ -13,14 +13,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from drkernel.gym.request import EvalRequest
 from drkernel.tasks.correctness import compare
 from drkernel.tasks.inputs import Variant, role_of
 from drkernel.tasks.oracle import Oracle, RawOutput
 from drkernel.tasks.problem import Call, Instance, load_problem
-from drkernel.tasks.promote import cloned
 
 if TYPE_CHECKING:
     from drkernel.gym.session.answers import ParameterSpec
@@ -130,14 +128,10 @@ class ExpectedSide:
                 return Call(inputs, oracle, "declared", 1.0)
         return fresh
 
-    def mutates(self, inputs: list[Any]) -> bool:
-        """Whether the reference itself changes any of its arguments."""
-        given = cloned(inputs)
-        with torch.no_grad():
-            self.problem.instance(self.build_seed).model(*given)
-        return not all(
-            same_bytes(after, before) for after, before in zip(tree_leaves(given), tree_leaves(inputs), strict=True)
-        )
+    def name_of(self, place: int) -> str:
+        """An argument of ``forward`` in words."""
+        names = self.reference.argument_names()
+        return names[place] if place < len(names) else str(place)
 
 
 def declared_values(oracle: Oracle) -> list[RawOutput]:

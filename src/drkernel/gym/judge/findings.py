@@ -148,6 +148,60 @@ def mutated_input(call: int, argument: str) -> Finding:
     )
 
 
+def wrong_mutation(call: int, argument: str, message: str | None) -> Finding:
+    """An argument that the reference changes is left otherwise."""
+    return Finding(
+        kind="mutated_input",
+        severity="bug",
+        message=f"Call {call + 1} leaves its argument {argument!r} otherwise than the reference, which changes it: "
+        f"{message}",
+        evidence={"call": call + 1, "argument": argument},
+    )
+
+
+def shared_output(call: int, output: int, what: str) -> Finding:
+    """A returned tensor shares memory where the reference's does not."""
+    return Finding(
+        kind="shared_output",
+        severity="bug",
+        message=f"Output {output} of call {call + 1} shares memory with {what}, which the reference's does not. "
+        "Whoever writes to a returned tensor must not change another; give it memory of its own.",
+        evidence={"call": call + 1, "output": output, "shared_with": what},
+    )
+
+
+def constants_changed(call: int, names: Sequence[str]) -> Finding:
+    """A call that failed had inputs that the task's own draws never vary."""
+    return Finding(
+        kind="constant_input",
+        severity="note",
+        message=f"Call {call + 1} had other contents in {', '.join(names)}, which get_inputs() always makes the same; "
+        "read them, do not assume them.",
+        evidence={"call": call + 1, "inputs": list(names)},
+    )
+
+
+def constants_kept(names: Sequence[str]) -> Finding:
+    """Inputs that are the same in every call, so that a candidate may have them built in."""
+    return Finding(
+        kind="constant_input",
+        severity="note",
+        message=f"The input {', '.join(names)} is the same in every draw and could not be changed, so whether the "
+        "candidate reads it was not checked.",
+        evidence={"inputs": list(names)},
+    )
+
+
+def other_call(kind: str, asked: bool, what: str, message: str | None) -> Finding:
+    """A call that the task's own draws never make went wrong; ``asked``: the task asks for it all the same."""
+    return Finding(
+        kind=kind,
+        severity="bug" if asked else "note",
+        message=f"{what}: {message}",
+        evidence={"asked_for": asked},
+    )
+
+
 def precision_downgrade(declared: str, looks_like: str, error: float, limit: float) -> Finding:
     """Outputs are less accurate than the declared precision."""
     advice = " For tl.dot on fp32 operands give input_precision='ieee'." if declared == "fp32" else ""

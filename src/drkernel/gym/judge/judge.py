@@ -41,6 +41,7 @@ from drkernel.gym.judge.modelled_timing import (
     reference_profile,
 )
 from drkernel.gym.judge.naive import SEED, naive_check
+from drkernel.gym.judge.other_calls import make_other_calls
 from drkernel.gym.languages import recognise
 from drkernel.gym.request import EvalRequest
 from drkernel.gym.session.answers import Observed, SessionError
@@ -184,6 +185,9 @@ class Trial:
         if self.settings.timing:
             with self.phase("timing"):
                 self._take_time(side, self.session, factory, checker.calls)
+        if self.settings.other_calls and checker.passed:
+            with self.phase("other_calls"):
+                make_other_calls(checker)
 
     def _check(self, side: ExpectedSide, checker: Checker) -> None:
         """Checked calls in their secret order, the knock-out at a secret place among them."""
@@ -380,6 +384,8 @@ class Trial:
             self.findings.append(show.late_work(late))
         self.findings += show.from_device([finding for record in records for finding in record.findings])
         self.findings += checker.findings
+        if kept := list(checker.side.problem.constants.kept.values()):
+            self.findings.append(show.constants_kept(kept))
         copies = records[-1].copies if records else {}
         if copies:
             self.findings.append(show.host_copies(copies))

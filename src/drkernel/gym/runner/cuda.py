@@ -148,6 +148,10 @@ class CudaRunner(Runner):
             **self._send_along(value),
         }
 
+    def _tensors_of_state(self, header: dict, payload: bytearray) -> Any:
+        self._most_bytes = header["most_bytes"]
+        return super()._tensors_of_state(header, payload)
+
     def _poison(self, policy: str | None) -> None:
         """Fill memory that the allocator will hand out next, so that nothing can rely on what it holds."""
         if policy is None:

@@ -43,6 +43,8 @@ class Runner:
             "load": self._load,
             "parameters": self._parameters,
             "load_state": self._load_state,
+            "state": self._tensors_of_state,
+            "mode": self._mode,
             "call": self._call,
             "release": self._release,
         }
@@ -105,6 +107,15 @@ class Runner:
                 if value.shape != state[name].shape:
                     raise ValueError(f"{name} has shape {tuple(state[name].shape)}, not {tuple(value.shape)}")
                 state[name].copy_(value)
+        return None
+
+    def _tensors_of_state(self, header: dict, payload: bytearray) -> Any:
+        state = self._state()
+        return {"outputs": [self._describe_tensor(state[name]) for name in header["names"]]}
+
+    def _mode(self, header: dict, payload: bytearray) -> Any:
+        if isinstance(self._module, torch.nn.Module):
+            self._module.train(header["training"])
         return None
 
     def _call(self, header: dict, payload: bytearray) -> Any:

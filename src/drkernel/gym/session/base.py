@@ -31,7 +31,7 @@ MAX_OUTPUTS = 256
 MAX_STATE, MAX_NAME = 65536, 1000
 """entries of a state dict, and characters of a name in it"""
 MALFORMED = (
-    KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, RuntimeError
+    KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, StopIteration,
 )  # fmt: skip
 """What reading a message of the wrong form may raise; the judge's own code between message and record is short."""
 T = TypeVar("T")
@@ -88,6 +88,15 @@ class JobSession:
         data, payload = pack(dict(tensors))
         with self._serving():
             self._ask({"do": "load_state", "state": data}, payload)
+
+    def set_mode(self, training: bool) -> None:
+        """``module.train(training)``, where the candidate is a module."""
+        with self._serving():
+            self._ask({"do": "mode", "training": training})
+
+    def limit(self, seconds: float) -> None:
+        """From now on the candidate has so many seconds at most."""
+        self._left = min(self._left, seconds)
 
     def _serving(self, seed: int | None = None) -> AbstractContextManager[None]:
         """The device serves the candidate during the block, though it is no call; ``seed`` is for its generator."""

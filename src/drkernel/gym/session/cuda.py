@@ -26,6 +26,7 @@ from drkernel.sim.gpu.interfere import Interference
 from drkernel.sim.process.control_socket import Form
 from drkernel.sim.wire.commands import DTYPES, TensorSpec
 from drkernel.sim.wire.frames import bytes_of, describe, tensor_of
+from drkernel.tasks.sharing import Region
 from drkernel.verdict import ObservedBy, Profile
 
 
@@ -130,6 +131,10 @@ class CudaSession(JobSession):
         described, elements = self._ask_for_data({"do": "read", "handle": handle, "most_bytes": most}, most_bytes=most)
         return self._checked(lambda: tensor_of(described, elements))
 
+    def region(self, handle: int) -> Region | None:
+        """Unknown: where inputs lie is the runner's knowledge."""
+        return None
+
     def changed(self) -> list[int]:
         """Handles of outputs whose bytes are no longer what the call that returned them ended with."""
         answer = self._ask({"do": "changed"})
@@ -140,6 +145,13 @@ class CudaSession(JobSession):
         released = list(handles)
         self._ask({"do": "release", "handles": released})
         self._handles -= set(released)
+
+    def state(self, forms: Mapping[str, Form]) -> dict[str, Output]:
+        """What entries of the candidate's state dict hold now, as the runner says."""
+        most = self._settings.memory_bytes
+        header = {"do": "state", "names": list(forms), "most_bytes": most}
+        answer, elements = self._ask_for_data(header, most_bytes=most)
+        return dict(zip(forms, self._checked(lambda: _outputs(answer, elements)), strict=False))
 
     # ---- time
 
@@ -199,7 +211,11 @@ def _outputs(answer: Any, elements: bytearray) -> list[Output]:
             end = start + int(claim["bytes"])
             tensor = tensor_of(claim, view[start:end])
             start = end
-        place = (str(claim["device"])[:50], kind, int(claim["storage"]), int(claim["address"]))
+        storage, address = claim["storage"], claim["address"]
+        reach = sum(size * step * dtype.itemsize for size, step in zip(shape, stride, strict=True))
+        if type(storage) is not int or type(address) is not int or not 0 <= address <= address + reach < 1 << 62:
+            raise ValueError("a tensor must lie in memory")
+        place = (str(claim["device"])[:50], kind, storage, address)
         outputs.append(Output(tensor, claim["handle"], shape, stride, dtype, *place))
     return outputs
 

@@ -11,10 +11,11 @@ import torch
 
 from drkernel.gym.device import Device, Observable
 from drkernel.gym.request import EvalSettings
-from drkernel.gym.session.answers import CallResult, LoadResult, TimedCalls
+from drkernel.gym.session.answers import CallResult, LoadResult, Output, TimedCalls
 from drkernel.sim.gpu.engine import Schedule
 from drkernel.sim.gpu.interfere import Interference
 from drkernel.sim.process.control_socket import Form
+from drkernel.tasks.sharing import Region
 from drkernel.verdict import ObservedBy, Profile, SandboxReport
 
 
@@ -64,6 +65,18 @@ class Session(Protocol):
 
     def read(self, handle: int) -> torch.Tensor:
         """What a tensor holds now."""
+
+    def region(self, handle: int) -> Region | None:
+        """Where an input lies; None where only the runner knows."""
+
+    def state(self, forms: Mapping[str, Form]) -> dict[str, Output]:
+        """What entries of the candidate's state dict hold now, where they have the form asked for."""
+
+    def set_mode(self, training: bool) -> None:
+        """``module.train(training)``, where the candidate is a module."""
+
+    def limit(self, seconds: float) -> None:
+        """From now on the candidate has so many seconds at most."""
 
     def changed(self) -> list[int]:
         """Handles of outputs whose bytes are no longer what the call that returned them ended with."""

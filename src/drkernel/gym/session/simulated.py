@@ -7,7 +7,7 @@ trusted with (values, shapes, counters, time) comes from the device.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 
@@ -26,8 +26,9 @@ from drkernel.gym.session.answers import (
 from drkernel.gym.session.base import JobSession, claims_of, plain_of, sizes_of
 from drkernel.sim.gpu.engine import Schedule
 from drkernel.sim.gpu.interfere import Interference
-from drkernel.sim.process.control_socket import DeviceControl, Form, NotHeld
+from drkernel.sim.process.control_socket import CallRecord, DeviceControl, Form, NotHeld
 from drkernel.sim.wire.commands import DTYPES, TensorSpec
+from drkernel.tasks.sharing import Region
 from drkernel.verdict import CandidateError
 
 T = TypeVar("T")
@@ -99,20 +100,38 @@ class SimulatedSession(JobSession):
             raise
         seconds = time.monotonic() - start
         claimed = self._checked(lambda: claims_of(answer))
+        outputs, record = self._collect(claimed, forms, self.most_output_bytes, after)
+        observed = Observed(record.launches, record.operators, record.mutated, record)
+        return CallResult(outputs, self._checked(lambda: str(answer.get("type"))[:100]), observed, seconds, named)
+
+    def _collect(
+        self,
+        claimed: list[dict[str, Any]],
+        forms: Sequence[Form | None] | None,
+        most_bytes: int,
+        after: Interference | None = None,
+    ) -> tuple[list[Output], CallRecord]:
+        """End what the device has been doing; what the claimed tensors really are, and the record."""
         handles = [claim["handle"] for claim in claimed if claim.get("handle") is not None]
         record = self._on_device(
             lambda: self._control.end_call(
                 freeze=True,
                 outputs=handles,
                 forms=_asked(claimed, forms),
-                most_bytes=self.most_output_bytes,
+                most_bytes=most_bytes,
                 interference=after,
             )
         )
         known = dict(zip(handles, record.outputs, strict=True))
-        outputs = [self._output(claim, known) for claim in claimed]
-        observed = Observed(record.launches, record.operators, record.mutated, record)
-        return CallResult(outputs, self._checked(lambda: str(answer.get("type"))[:100]), observed, seconds, named)
+        return [self._output(claim, known) for claim in claimed], record
+
+    def state(self, forms: Mapping[str, Form]) -> dict[str, Output]:
+        """What entries of the candidate's state dict hold now, where they have the form asked for."""
+        with self._serving():
+            answer = self._ask({"do": "state", "names": list(forms)})
+        claimed = self._checked(lambda: claims_of(answer))
+        outputs, _ = self._collect(claimed, list(forms.values()), self._settings.memory_bytes)
+        return dict(zip(forms, outputs, strict=False))
 
     def _grant(self, spec: TensorSpec) -> int:
         self._specs[spec.handle] = spec
@@ -155,6 +174,14 @@ class SimulatedSession(JobSession):
     def read(self, handle: int) -> torch.Tensor:
         """What a device tensor holds now: an input, or an output of any call that is not released yet."""
         return self._on_device(lambda: self._control.get_tensor(handle, most_bytes=self._settings.memory_bytes))
+
+    def region(self, handle: int) -> Region | None:
+        """Where a granted input lies."""
+        spec = self._specs.get(handle)
+        if spec is None:
+            return None
+        storage = spec.address - spec.offset * spec.dtype.itemsize
+        return Region(storage, spec.address, spec.shape, spec.stride, spec.dtype.itemsize)
 
     def changed(self) -> list[int]:
         """Handles of outputs whose bytes are no longer what the call that returned them ended with."""

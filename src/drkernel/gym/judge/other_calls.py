@@ -1,0 +1,147 @@
+"""Calls that the task's own draws never make, after everything else was right: what goes wrong in them is told.
+
+=================  ==========================================================  ==================
+finding            call                                                        the task decides by
+=================  ==========================================================  ==================
+special_values     NaN and infinities in one input                             ``special_values``
+stale_buffers      buffers (running statistics) after a call                   ``modes``
+other_mode         eval mode, or train mode where the module is built in eval  ``modes``
+hard_coded_shape   another, odd size of the inputs                             ``shapes``
+=================  ==========================================================  ==================
+
+Each is a *note*, unless the task asks for it: then it is a wrong answer. They come last, the one that may break the
+device at the very end, and have a few seconds together. Nothing that happens here changes what was found before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from drkernel.gym.judge import findings as show
+from drkernel.gym.judge.checks import Checked, Checker, arguments_of, forms_of, raw_output, values_of
+from drkernel.gym.session.answers import SessionError
+from drkernel.tasks.correctness import compare
+from drkernel.tasks.oracle import Oracle
+from drkernel.tasks.other_calls import (
+    buffers_after,
+    call_at_other_size,
+    call_in_other_mode,
+    call_with_special_values,
+    has_modes,
+)
+from drkernel.tasks.problem import Call
+
+SECONDS = 10.0
+"""wall seconds that the candidate has for all of them"""
+
+
+def make_other_calls(checker: Checker) -> None:
+    """Make those calls that the task does not rule out; findings go to the checker."""
+    task = checker.side.task
+    experiments: list[tuple[str, bool, Callable[[Checker], tuple[str, str | None] | None]]] = []
+    if task.special_values != "ignored" and task.distribution == "open":
+        experiments.append(("special_values", task.special_values == "checked", _special_values))
+    if task.modes != "ignored":
+        experiments.append(("stale_buffers", task.modes == "checked", _buffers))
+        experiments.append(("other_mode", task.modes == "checked", _other_mode))
+    if task.shapes != "fixed":
+        experiments.append(("hard_coded_shape", task.shapes == "free", _other_size))
+    checker.session.limit(SECONDS)
+    last = checker.calls[-1]
+    for kind, asked, experiment in experiments:
+        try:
+            wrong = experiment(checker)
+        except SessionError as error:
+            if error.kind in ("infra_error", "tampering"):
+                raise
+            wrong = (HOW[kind], _in_words(error))
+        if wrong is not None:
+            _tell(checker, last, kind, asked, *wrong)
+
+
+HOW = {
+    "special_values": "With NaN or infinity in an input the answer is wrong",
+    "stale_buffers": "Buffers that the reference updates are otherwise after a call",
+    "other_mode": "In the other mode (train or eval) the answer is wrong",
+    "hard_coded_shape": "At another size of the inputs the answer is wrong",
+}
+
+
+def _tell(checker: Checker, last: Checked, kind: str, asked: bool, what: str, message: str | None) -> None:
+    finding = show.other_call(kind, asked, what, message)
+    if asked:
+        checker.fail(last, finding)
+    else:
+        checker.findings.append(finding)
+
+
+def _wrong(checker: Checker, call: Call) -> str | None:
+    """What is wrong with the answer to a call; None when it is right."""
+    checker.session.most_output_bytes = max(checker.session.most_output_bytes, 2 * _bytes(call.oracle))
+    result = checker.session.call(arguments_of(call.inputs), poison="nan", forms=forms_of(call.oracle))
+    return compare(values_of(result), call.oracle, checker.side.rule).message
+
+
+def _in_words(error: SessionError) -> str:
+    return f"{error.detail.type}: {error.detail.message.partition(chr(10))[0][:300]}"
+
+
+def _bytes(oracle: Oracle) -> int:
+    return sum(out.declared.numel() * out.declared.element_size() for out in oracle.outputs)
+
+
+def _special_values(checker: Checker) -> tuple[str, str | None] | None:
+    call = call_with_special_values(checker.side.instance, checker.side.seeds("special"))
+    message = None if call is None else _wrong(checker, call)
+    return None if message is None else (HOW["special_values"], message)
+
+
+def _other_size(checker: Checker) -> tuple[str, str | None] | None:
+    found = call_at_other_size(checker.side.instance, checker.side.seeds("size"))
+    if found is None:
+        return None
+    call, size = found
+    what = f"With {size.label} = {size.used} in place of {size.original} the answer is wrong"
+    try:
+        message = _wrong(checker, call)
+    except SessionError as error:
+        if error.kind in ("infra_error", "tampering"):
+            raise
+        message = _in_words(error)
+    return None if message is None else (what, message)
+
+
+def _other_mode(checker: Checker) -> tuple[str, str | None] | None:
+    side, inputs = checker.side, checker.calls[0].case.inputs
+    if not has_modes(side.reference, side.task.precision):
+        return None
+    call = call_in_other_mode(side.instance, inputs)
+    if call is None:
+        return None
+    training = side.instance.model.training
+    checker.session.load_state(side.state())
+    checker.session.set_mode(not training)
+    try:
+        message = _wrong(checker, call)
+    finally:
+        checker.session.set_mode(training)
+    what = f"In {'eval' if training else 'train'} mode the answer is wrong"
+    return None if message is None else (what, message)
+
+
+def _buffers(checker: Checker) -> tuple[str, str | None] | None:
+    side, inputs = checker.side, checker.calls[0].case.inputs
+    theirs = {mine: name for name, mine in side.pairs.items()}
+    expected = {theirs[name]: out for name, out in buffers_after(side.instance, inputs).items() if name in theirs}
+    if not expected:
+        return None
+    checker.session.load_state(side.state())
+    checker.session.call(arguments_of(inputs))
+    forms = {name: (tuple(out.declared.shape), out.declared.dtype) for name, out in expected.items()}
+    state = checker.session.state(forms)
+    for name, want in expected.items():
+        oracle = Oracle((want,), side.task.precision)
+        message = compare([raw_output(state[name])] if name in state else [], oracle, side.rule).message
+        if message is not None:
+            return HOW["stale_buffers"], f"{name}: {message}"
+    return None

@@ -1,0 +1,209 @@
+"""Calls that a task's own draws never make and callers may: other sizes, NaN and infinity, the other mode.
+
+A candidate is told about them (or refused, where the task asks for it) only after everything else is right. Each is
+made only where the reference itself defines the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import nn
+
+from drkernel.task import Precision
+from drkernel.tasks.correctness import compare
+from drkernel.tasks.errors import TaskError
+from drkernel.tasks.inputs import role_of
+from drkernel.tasks.literals import rewrite, size_literals
+from drkernel.tasks.module_copy import copied
+from drkernel.tasks.oracle import ExpectedOutput, Oracle, OracleMaker, expected_output, flatten_outputs
+from drkernel.tasks.problem import Call, Instance, usable
+from drkernel.tasks.promote import cloned, promoted_copy, run_promoted
+from drkernel.tasks.reference import Reference, load_reference
+from drkernel.tasks.tolerance import tolerance_for
+
+MOST_LITERALS = 12
+"""Size literals of a source that are tried."""
+SPECIAL_SHARE = 200
+"""One element in so many (one at least) of an input becomes NaN or infinite."""
+DEFINED_SHARE = 0.1
+"""Share of the output that has to stay finite for a call with NaN or infinity to say anything."""
+
+
+# ---- other sizes
+
+
+@dataclass(frozen=True)
+class OtherSize:
+    """A size of the inputs that may be another without any other change."""
+
+    label: str
+    original: int
+    used: int
+    source: str
+    """The reference's text with ``used`` in its place; only its ``get_inputs`` counts."""
+
+
+@lru_cache(maxsize=256)
+def other_sizes(reference: Reference, precision: Precision) -> tuple[OtherSize, ...]:
+    """Size literals that change inputs and nothing else, each with a size that the reference takes, odd if possible."""
+    found = []
+    literals = {literal.label: literal for literal in size_literals(reference.source)}
+    model = reference.build(0)
+    maker = OracleMaker(model, precision)
+    shapes = _shapes(reference.draw_inputs(0))
+    for label, literal in list(literals.items())[:MOST_LITERALS]:
+        size = literal.value
+        for other in dict.fromkeys((size + 1 + size % 2, size - 1 + size % 2 * 2, size // 2, 2 * size)):
+            if other < 1 or other == size:
+                continue
+            source = rewrite(reference.source, [literal], {label: other})
+            if _takes(source, reference, maker, shapes):
+                found.append(OtherSize(label, size, other, source))
+                break
+    return tuple(found)
+
+
+def _takes(source: str, reference: Reference, maker: OracleMaker, shapes: list[Any]) -> bool:
+    """Whether the module as it is runs on the inputs of the changed source, which differ in shape."""
+    try:
+        inputs = load_reference(source).draw_inputs(1)
+        if _shapes(inputs) == shapes or len(inputs) != len(shapes):
+            return False
+        return usable(maker(inputs))
+    except Exception:  # the source or the module may refuse another size with any exception
+        return False
+
+
+def _shapes(inputs: Sequence[Any]) -> list[Any]:
+    return [tuple(value.shape) if isinstance(value, torch.Tensor) else value for value in inputs]
+
+
+def call_at_other_size(instance: Instance, seed: int) -> tuple[Call, OtherSize] | None:
+    """A call at one of the other sizes; None where there are none."""
+    problem = instance.problem
+    sizes = other_sizes(problem.reference, problem.task.precision)
+    if not sizes:
+        return None
+    chosen = sizes[seed % len(sizes)]
+    try:
+        inputs = load_reference(chosen.source).draw_inputs(seed)
+        oracle = instance.oracle(inputs)
+    except TaskError:
+        return None
+    return (Call(inputs, oracle, "declared", 1.0), chosen) if usable(oracle) else None
+
+
+# ---- NaN and infinity
+
+
+def call_with_special_values(instance: Instance, seed: int) -> Call | None:
+    """A declared call with NaN and infinities in one input; None where the reference does not say what comes out."""
+    reference = instance.problem.reference
+    inputs = reference.draw_inputs(seed)
+    names = reference.argument_names()
+    places = [
+        place
+        for place, value in enumerate(inputs)
+        if isinstance(value, torch.Tensor)
+        and (place >= len(names) or names[place] not in reference.fixed_inputs)
+        and role_of(value) in ("free", "positive", "unit")
+    ]
+    if not places:
+        return None
+    generator = torch.Generator().manual_seed(seed)
+    place = places[int(torch.randint(len(places), (1,), generator=generator))]
+    value = inputs[place].clone()
+    count = max(1, value.numel() // SPECIAL_SHARE)
+    kinds = [float("nan"), float("inf"), -float("inf")][: 3 if role_of(value) == "free" else 2]
+    at = torch.randperm(value.numel(), generator=generator)[:count]
+    which = torch.randint(len(kinds), (count,), generator=generator)
+    flat = value.reshape(-1)
+    flat[at] = torch.tensor(kinds, dtype=value.dtype)[which]
+    inputs[place] = torch.empty_like(inputs[place]).copy_(flat.reshape(value.shape))
+    try:
+        oracle = instance.oracle(inputs)
+    except Exception:  # a reference may refuse them
+        return None
+    return Call(inputs, oracle, "declared", 1.0) if _defines(oracle) else None
+
+
+def _defines(oracle: Oracle) -> bool:
+    """Every honest run has NaN and infinities in the same places, and enough of the output is finite."""
+    if oracle.kind != "fp64":
+        return False
+    for out in oracle.outputs:
+        if not out.floating or out.value.is_complex():
+            if out.value.is_complex() or not torch.equal(out.value, out.jittered):
+                return False
+            continue
+        exact = out.value.to(out.declared.dtype)
+        for run in (out.declared, out.jittered.to(out.declared.dtype)):
+            if not torch.equal(exact.isnan(), run.isnan()) or not torch.equal(
+                torch.where(exact.isinf(), exact, 0), torch.where(run.isinf(), run, 0)
+            ):
+                return False
+        if out.value.numel() and float(out.value.isfinite().double().mean()) < DEFINED_SHARE:
+            return False
+    return True
+
+
+# ---- the other mode, and what the call leaves in buffers
+
+
+def call_in_other_mode(instance: Instance, inputs: list[Any]) -> Call | None:
+    """A call in eval mode (train mode, where the module is built in eval mode); None where it makes no difference."""
+    model = copied(instance.model)
+    model.train(not model.training)
+    try:
+        oracle = OracleMaker(model, instance.problem.task.precision, instance.seed)(inputs)
+        again = OracleMaker(model, instance.problem.task.precision, instance.seed)(inputs)
+    except Exception:  # a mode that nobody uses may not work
+        return None
+    same = all(torch.equal(a.declared, b.declared) for a, b in zip(oracle.outputs, again.outputs, strict=True))
+    return Call(inputs, oracle, "declared", 1.0) if same and usable(oracle) else None
+
+
+@lru_cache(maxsize=256)
+def has_modes(reference: Reference, precision: Precision) -> bool:
+    """Whether the module answers otherwise in the other mode."""
+    model, inputs = reference.build(0), reference.draw_inputs(0)
+    flipped = copied(model).train(not model.training)
+    try:
+        oracle = OracleMaker(model, precision)(inputs)
+        with torch.no_grad():
+            other = flipped(*cloned(inputs))
+    except Exception:  # as above
+        return False
+    return not compare(flatten_outputs(other), oracle, tolerance_for(precision)).passed_calls
+
+
+def buffers_after(instance: Instance, inputs: list[Any]) -> dict[str, ExpectedOutput]:
+    """Floating buffers of the state dict that one call changes (running statistics), and what they hold after it."""
+    model = copied(instance.model)
+    before = {name: buffer.clone() for name, buffer in _statistics(model).items()}
+    if not before:
+        return {}
+    with torch.no_grad():
+        model(*cloned(inputs))
+    after = _statistics(model)
+    changed = [name for name, buffer in before.items() if not torch.equal(buffer, after[name])]
+    if not changed:
+        return {}
+    double = promoted_copy(instance.model)
+    try:
+        run_promoted(double, inputs)
+    except (RuntimeError, NotImplementedError, TypeError, ValueError):
+        double = model
+    exact = _statistics(double)
+    precision = instance.problem.task.precision
+    return {name: expected_output(after[name], exact[name], exact[name], precision) for name in changed}
+
+
+def _statistics(model: nn.Module) -> dict[str, torch.Tensor]:
+    kept = model.state_dict(keep_vars=True)
+    return {name: buffer for name, buffer in model.named_buffers() if name in kept and buffer.is_floating_point()}

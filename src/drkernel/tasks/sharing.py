@@ -1,0 +1,104 @@
+"""Which tensors share memory: outputs with themselves (expanded views), with each other, and with inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+Share = tuple[int, str, int]
+"""(output, 'itself' | 'output' | 'input', the other's place)"""
+
+MOST_ELEMENTS = 1 << 22
+"""Tensors up to this size are compared element by element where bounds do not decide; larger ones are let be."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """The memory of one tensor."""
+
+    storage: int
+    """address of its storage"""
+    address: int
+    """address of its first element"""
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    """in elements"""
+    itemsize: int
+
+    @property
+    def count(self) -> int:
+        """Elements, those that an expanded view repeats included."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+    @property
+    def end(self) -> int:
+        """Address after its last byte."""
+        last = sum((size - 1) * step for size, step in zip(self.shape, self.stride, strict=True))
+        return self.address + (last + 1) * self.itemsize if self.count else self.address
+
+    def offsets(self) -> torch.Tensor:
+        """Address of every element (int64), one dimension."""
+        places = torch.tensor([self.address])
+        for size, step in zip(self.shape, self.stride, strict=True):
+            places = (places[:, None] + torch.arange(size) * (step * self.itemsize)).reshape(-1)
+        return places
+
+
+def region_of(tensor: torch.Tensor) -> Region:
+    """Where a tensor of this process lies."""
+    return Region(
+        tensor.untyped_storage().data_ptr(),
+        tensor.data_ptr(),
+        tuple(tensor.shape),
+        tuple(tensor.stride()),
+        tensor.element_size(),
+    )
+
+
+def overlaps_itself(region: Region) -> bool:
+    """Whether two places of a tensor are the same memory."""
+    if region.count < 2:
+        return False
+    reach = 0
+    for step, size in sorted((step, size) for step, size in zip(region.stride, region.shape, strict=True) if size > 1):
+        if step == 0:
+            return True
+        if step <= reach:
+            return region.count <= MOST_ELEMENTS and len(region.offsets().unique()) < region.count
+        reach += (size - 1) * step
+    return False
+
+
+def overlap(left: Region, right: Region) -> bool:
+    """Whether some element is in both."""
+    if left.storage != right.storage or not left.count or not right.count:
+        return False
+    if left.end <= right.address or right.end <= left.address:
+        return False
+    if max(left.count, right.count) > MOST_ELEMENTS:
+        return True
+    return bool(torch.isin(left.offsets(), right.offsets()).any())
+
+
+def shared(outputs: Sequence[Region | None], inputs: Mapping[int, Region]) -> frozenset[Share]:
+    """Everything that outputs share; None stands for an output that is no tensor."""
+    found: set[Share] = set()
+    known = {place: region for place, region in enumerate(outputs) if region is not None}
+    for place, region in known.items():
+        if overlaps_itself(region):
+            found.add((place, "itself", place))
+        found |= {(place, "output", other) for other in known if other < place and overlap(region, known[other])}
+        found |= {(place, "input", other) for other, given in inputs.items() if overlap(region, given)}
+    return frozenset(found)
+
+
+def shared_by(outputs: Sequence[Any], inputs: Sequence[Any]) -> frozenset[Share]:
+    """The same for tensors of this process; anything else among them is passed over."""
+    given = {place: region_of(value) for place, value in enumerate(inputs) if isinstance(value, torch.Tensor)}
+    return shared([region_of(out) if isinstance(out, torch.Tensor) else None for out in outputs], given)
