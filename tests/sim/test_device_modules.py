@@ -286,6 +286,7 @@ def test_a_kernel_in_a_module_with_parameters(dev):
             "aten._scaled_dot_product_flash_attention_for_cpu",
         ),
         (lambda: (nn.Dropout(0.5), torch.randn(4, 8)), "aten.native_dropout"),
+        (lambda: (nn.RMSNorm(8), torch.randn(4, 8)), "aten._fused_rms_norm"),
     ],
 )
 def test_what_a_gpu_runs_as_one_library_call_arrives_as_one(dev, make, whole):
@@ -294,6 +295,24 @@ def test_what_a_gpu_runs_as_one_library_call_arrives_as_one(dev, make, whole):
     with torch.no_grad():
         module(x.cuda())
     assert dev.operators[whole] >= 1 and sum(dev.operators.values()) < 40
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_that_a_gpu_has_kernels_for_arrive_as_one_and_are_right(dev, dtype):
+    host = nn.Sequential(nn.RMSNorm(16, eps=1e-5), nn.SiLU(), nn.Mish()).to(dtype)
+    x, upstream = torch.randn(3, 5, 16, dtype=dtype), torch.randn(3, 5, 16, dtype=dtype)
+    on_device = copy.deepcopy(host).cuda()
+    there = x.cuda().requires_grad_()
+    on_device(there).backward(upstream.cuda())
+    counted = dict(dev.operators)
+    x.requires_grad_()
+    host(x).backward(upstream)
+    close = {"atol": 1e-5, "rtol": 1e-5} if dtype == torch.float32 else {"atol": 0.2, "rtol": 0.05}
+    torch.testing.assert_close(there.grad.cpu(), x.grad, **close)
+    torch.testing.assert_close(on_device[0].weight.grad.cpu(), host[0].weight.grad, **close)
+    for name in ("_fused_rms_norm", "_fused_rms_norm_backward", "silu_backward", "mish_backward"):
+        assert counted[f"aten.{name}"] == 1
+    assert "aten.rsqrt" not in counted and "aten.sigmoid" not in counted
 
 
 def test_autocast_and_library_calls_together(dev):

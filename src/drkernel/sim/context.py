@@ -67,6 +67,7 @@ def device(
     checks: str = "auto",
     memory_bytes: int | None = None,
     depth: Depth = "ttir",
+    conv_tf32: bool = False,
 ) -> AbstractContextManager[SimDevice]:
     """``with device("h200") as dev:`` runs host code on a simulated GPU.
 
@@ -75,6 +76,7 @@ def device(
         isolated: put the device into a process of its own, out of the reach of host code; slower per command.
         checks: "auto" (sanitize small launches), "full" or "off". Bounds and alignment are always checked.
         memory_bytes: device memory; by default the GPU's.
+        conv_tf32: fp32 convolutions multiply in TF32, and are priced so, as PyTorch's default has it on a GPU.
         depth: "ttir" runs Triton's front end alone, "full" compiles every kernel for the GPU too.
 
     Raises:
@@ -83,8 +85,11 @@ def device(
     """
     spec = get_spec(name)
     engine = DeviceEngine(spec, checks=checks, memory_bytes=memory_bytes, depth=depth)
+    engine.conv_tf32 = conv_tf32
     if not isolated:
         return _in_process(engine)
+    if conv_tf32:
+        raise ValueError("an isolated device has its convolutions in fp32 until its judge says otherwise")
     from drkernel.sim.process.remote import remote_device
 
     return cast(

@@ -56,6 +56,15 @@ class ExpectedSide:
         self.pairs: dict[str, str] = {}
         """candidate's name -> reference's name of every weight that is handed over"""
 
+    @property
+    def conv_tf32(self) -> bool:
+        """Whether the library's convolutions may multiply in TF32, on both sides: where the task declares TF32.
+
+        PyTorch's default on a GPU allows it always. But then a task declared fp32 would have a reference that is not as
+        accurate as what is asked of a candidate, and faster for it.
+        """
+        return self.task.precision == "tf32"
+
     # ---- weights
 
     def bind(self, parameters: Mapping[str, ParameterSpec]) -> str | None:

@@ -161,7 +161,13 @@ class Trial:
         """Load the candidate and hand over the weights; False when it lacks some."""
         with self.phase("load"):
             given = side.instance
-            loaded = self.session.load(self.request.candidate, given.init_args, given.init_kwargs, seed=side.build_seed)
+            loaded = self.session.load(
+                self.request.candidate,
+                given.init_args,
+                given.init_kwargs,
+                seed=side.build_seed,
+                conv_tf32=side.conv_tf32,
+            )
         if self.settings.unsafe_no_checks:
             return True
         with self.phase("checks"):
@@ -317,7 +323,14 @@ class Trial:
         spec = session.device.spec
         assert spec is not None, "only a simulated GPU models time"
         profile = self.fields["profile"] = slowest(timed)
-        reference = reference_profile(side.source_key, spec, self.settings.baseline, side.instance.model, inputs)
+        reference = reference_profile(
+            side.source_key,
+            spec,
+            self.settings.baseline,
+            side.instance.model,
+            inputs,
+            conv_tf32=side.conv_tf32,
+        )
         # what comes back may be little (a sum), or no copy at all (arguments of a launch)
         if told - bytes_to_host(reference) >= HOST_TRAFFIC and not self.settings.unsafe_no_checks:
             self.findings.append(show.host_compute(told))

@@ -92,7 +92,7 @@ def _load_reference(side: ExpectedSide, session: TimedSession, baseline: str) ->
     instance = side.instance
     source = side.reference.source + WRAPPERS[baseline]
     try:
-        session.load(source, instance.init_args, instance.init_kwargs, seed=side.build_seed)
+        session.load(source, instance.init_args, instance.init_kwargs, seed=side.build_seed, conv_tf32=side.conv_tf32)
         session.call(arguments_of(side.reference.draw_inputs(side.seeds("reference warm-up"))))
     except SessionError as error:
         raise _reference_failed(error) from error

@@ -29,12 +29,14 @@ from drkernel.tasks.reference import TaskError
 from drkernel.verdict import Profile, Speedup, Timing
 
 _CACHE_SIZE = 512
-_cache: OrderedDict[tuple[str, str, str], Profile] = OrderedDict()
+_cache: OrderedDict[tuple[str, str, str, bool], Profile] = OrderedDict()
 _cache_lock = threading.Lock()
 
 
-def reference_profile(key: str, spec: GPUSpec, baseline: str, model: nn.Module, inputs: list[Any]) -> Profile:
-    """The modelled profile of one call of ``model(*inputs)`` on a GPU, cached under ``(key, its name, baseline)``.
+def reference_profile(
+    key: str, spec: GPUSpec, baseline: str, model: nn.Module, inputs: list[Any], *, conv_tf32: bool = False
+) -> Profile:
+    """The modelled profile of one call of ``model(*inputs)`` on a GPU, cached under all but model and inputs.
 
     ``key`` names task and sizes; the modelled time depends on shapes and dtypes alone. Raises :class:`TaskError` when
     the reference does not run on the device, with its own message.
@@ -44,12 +46,12 @@ def reference_profile(key: str, spec: GPUSpec, baseline: str, model: nn.Module, 
             f"baseline {baseline!r} cannot be modelled: the simulator has no torch.compile; use baseline 'eager', or "
             "a CUDA device"
         )
-    cached = (key, spec.name, baseline)
+    cached = (key, spec.name, baseline, conv_tf32)
     with _cache_lock:
         if cached in _cache:
             _cache.move_to_end(cached)
             return _cache[cached]
-    profile = model_profile(spec, model, inputs)
+    profile = model_profile(spec, model, inputs, conv_tf32=conv_tf32)
     with _cache_lock:
         _cache[cached] = profile
         while len(_cache) > _CACHE_SIZE:
@@ -57,9 +59,10 @@ def reference_profile(key: str, spec: GPUSpec, baseline: str, model: nn.Module, 
     return profile
 
 
-def model_profile(spec: GPUSpec, model: nn.Module, inputs: list[Any]) -> Profile:
+def model_profile(spec: GPUSpec, model: nn.Module, inputs: list[Any], *, conv_tf32: bool = False) -> Profile:
     """Run ``model(*inputs)`` (host tensors) on a fresh simulated device of this process and return its profile."""
     engine = DeviceEngine(spec, checks="off")
+    engine.conv_tf32 = conv_tf32
     with _host_modes(engine) as link:
         try:
             # moved as a user's .cuda() would; a second call is timed, as the candidate's calls come after a first one

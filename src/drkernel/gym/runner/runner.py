@@ -73,6 +73,7 @@ class Runner:
         with open(self._path, "w", encoding="utf-8", errors="surrogatepass") as file:
             file.write(self._source)
         args, kwargs = unpack(header["args"], payload)
+        torch.backends.cudnn.allow_tf32 = bool(header["conv_tf32"])
         self._importing = True
         module = _import(self._path)
         self._importing = False

@@ -68,12 +68,18 @@ class JobSession:
 
     # ---- the candidate
 
-    def load(self, source: str, init_args: list[Any], init_kwargs: dict[str, Any], *, seed: int) -> LoadResult:
-        """Import the source, seed torch, construct ``ModelNew(*init_args, **init_kwargs)`` and put it on the device."""
+    def load(
+        self, source: str, init_args: list[Any], init_kwargs: dict[str, Any], *, seed: int, conv_tf32: bool = False
+    ) -> LoadResult:
+        """Import the source, seed torch, construct ``ModelNew(*init_args, **init_kwargs)`` and put it on the device.
+
+        ``conv_tf32``: fp32 convolutions of the library multiply in TF32, which the task's precision must allow.
+        """
         data, payload = pack([list(init_args), dict(init_kwargs)])
         with self._serving(seed):
             start = time.monotonic()
-            answer = self._ask({"do": "load", "source": source, "args": data, "seed": seed}, payload)
+            terms = {"source": source, "args": data, "seed": seed, "conv_tf32": conv_tf32}
+            answer = self._ask({"do": "load", **terms}, payload)
             seconds = time.monotonic() - start
         return self._checked(lambda: LoadResult(str(answer["type"])[:100], _parameters(answer["parameters"]), seconds))
 

@@ -47,11 +47,13 @@ class CudaSession(JobSession):
         """What the runner can be asked of a candidate in this one's language."""
         return self._language.observes(self.device)
 
-    def load(self, source: str, init_args: list[Any], init_kwargs: dict[str, Any], *, seed: int) -> LoadResult:
+    def load(
+        self, source: str, init_args: list[Any], init_kwargs: dict[str, Any], *, seed: int, conv_tf32: bool = False
+    ) -> LoadResult:
         """Import the source and construct the module; a language with a slow compiler gets more time for it."""
         self._source, self._language = source, recognise(source)
         self._left += self._language.compile_s
-        return super().load(source, init_args, init_kwargs, seed=seed)
+        return super().load(source, init_args, init_kwargs, seed=seed, conv_tf32=conv_tf32)
 
     # ---- calls
 

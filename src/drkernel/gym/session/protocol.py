@@ -33,7 +33,9 @@ class Session(Protocol):
     def observes(self) -> Mapping[Observable, ObservedBy]:
         """What can be observed of this candidate here, and by whom; what is missing is checked by nobody."""
 
-    def load(self, source: str, init_args: list[Any], init_kwargs: dict[str, Any], *, seed: int) -> LoadResult:
+    def load(
+        self, source: str, init_args: list[Any], init_kwargs: dict[str, Any], *, seed: int, conv_tf32: bool = False
+    ) -> LoadResult:
         """Import the source, seed torch, construct ``ModelNew(*init_args, **init_kwargs)``, put it on the device."""
 
     def load_state(self, tensors: dict[str, torch.Tensor]) -> None:

@@ -18,6 +18,7 @@ from drkernel.gym.runner.launcher import JobHandle, Launcher
 from drkernel.gym.runner.values import Granted, pack, replace_leaves
 from drkernel.gym.session.answers import (
     CallResult,
+    LoadResult,
     Observed,
     Output,
     Plain,
@@ -46,6 +47,13 @@ class SimulatedSession(JobSession):
 
     def __enter__(self) -> SimulatedSession:
         return self
+
+    def load(
+        self, source: str, init_args: list[Any], init_kwargs: dict[str, Any], *, seed: int, conv_tf32: bool = False
+    ) -> LoadResult:
+        """As :meth:`JobSession.load` says; the device is told of the precision by the judge, not by the runner."""
+        self._on_device(lambda: self._control.allow_tf32(conv_tf32))
+        return super().load(source, init_args, init_kwargs, seed=seed, conv_tf32=conv_tf32)
 
     @contextmanager
     def _serving(self, seed: int | None = None) -> Iterator[None]:

@@ -197,7 +197,7 @@ def padded_depth(shape: ConvShape, itemsize: int) -> int:
     slice_channels = K_SLICE_BYTES // itemsize
     if shape.channels >= slice_channels:
         return shape.depth
-    return math.ceil(shape.depth * slice_channels / shape.channels)
+    return math.ceil(shape.depth * slice_channels / max(1, shape.channels))
 
 
 def vector_gemm(call: Call, shape: ConvShape, accesses: tuple[Access, ...]) -> KernelWork:

@@ -104,7 +104,8 @@ FAMILIES: dict[str, Family] = {
     ),
     **_names(
         """max_pool2d_with_indices_backward max_pool3d_with_indices_backward avg_pool2d_backward avg_pool3d_backward
-        _adaptive_avg_pool2d_backward adaptive_avg_pool3d_backward adaptive_max_pool2d_backward
+        _adaptive_avg_pool2d_backward _adaptive_avg_pool3d_backward
+        adaptive_avg_pool3d_backward adaptive_max_pool2d_backward
         adaptive_max_pool3d_backward""",
         windows.pooling_backward,
     ),

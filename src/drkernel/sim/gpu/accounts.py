@@ -123,6 +123,7 @@ class Accounts:
 
     def __init__(self, spec: GPUSpec):
         self.spec = spec
+        self.conv_tf32 = False
         self.reset()
 
     def reset(self) -> None:
@@ -131,6 +132,11 @@ class Accounts:
         self._l2 = L2State(self.spec)
         self._timeline = Timeline(self.spec)
         self._pending: list[Any] = []
+
+    def allow_conv_tf32(self, on: bool) -> None:
+        """Whether later convolutions of fp32 are priced in TF32."""
+        self._settle()
+        self.conv_tf32 = on
 
     # ---- noting
 
@@ -182,7 +188,7 @@ class Accounts:
 
     def _cost_of(self, entry: _Operator) -> CostEstimate:
         ins, outs = ([meta_of(*one) for one in some] for some in (entry.inputs, entry.outputs))
-        return operator_cost(entry.name, ins, outs, entry.args, self.spec, self._l2)
+        return operator_cost(entry.name, ins, outs, entry.args, self.spec, self._l2, conv_tf32=self.conv_tf32)
 
     @property
     def timeline(self) -> Timeline:

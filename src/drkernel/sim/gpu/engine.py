@@ -35,6 +35,7 @@ from drkernel.sim.executor.order import IN_ORDER, Order, draw_order
 from drkernel.sim.gpu.accounts import Accounts, Counters, LaunchRecord
 from drkernel.sim.gpu.argument_checks import check_arguments
 from drkernel.sim.gpu.dataflow import DataFlow
+from drkernel.sim.gpu.emulated import convolution_operands
 from drkernel.sim.gpu.error_text import without_values
 from drkernel.sim.gpu.heap import POISONS, DeviceHeap, Held, poison
 from drkernel.sim.gpu.index_checks import DeviceAssert, check_indices
@@ -111,6 +112,18 @@ class DeviceEngine:
         return self.heap.memory
 
     @property
+    def conv_tf32(self) -> bool:
+        """Whether fp32 convolutions multiply in TF32: their values and their price. No by default.
+
+        PyTorch's default lets cuDNN do so, and matrix products not; here both stay in fp32 unless somebody says so.
+        """
+        return self.accounts.conv_tf32
+
+    @conv_tf32.setter
+    def conv_tf32(self, on: bool) -> None:
+        self.accounts.allow_conv_tf32(on)
+
+    @property
     def poison_policy(self) -> str:
         """What fresh memory holds; one of :data:`POISONS`."""
         return self.heap.poison_policy
@@ -173,6 +186,8 @@ class DeviceEngine:
         """Run the kernel. An error tells the host something about values, and is counted as such."""
         try:
             check_indices(rule.base, rule.label, args, kwargs)
+            if self.conv_tf32:
+                args = convolution_operands(rule.base, args)
             return self.random.run(rule, args, kwargs) if rule.draws else rule.call(*args, **kwargs)
         except DeviceAssert as error:
             self.accounts.told_host(ERROR_BYTES)

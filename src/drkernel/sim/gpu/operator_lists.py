@@ -87,8 +87,8 @@ INTERNAL = names(
     __ilshift__ __irshift__ __lshift__ __rshift__ _adaptive_avg_pool2d _adaptive_avg_pool2d_backward
     _adaptive_avg_pool3d _addmm_activation _amp_foreach_non_finite_check_and_unscale_ _amp_update_scale_
     _cdist_forward _conj _convolution _ctc_loss _dirichlet_grad _embedding_bag _embedding_bag_forward_only
-    _euclidean_dist _fft_c2c _fft_c2r _fft_r2c _foreach_add _foreach_mul _grouped_mm _index_put_impl_
-    _linalg_det _linalg_eigh _linalg_slogdet _linalg_svd _local_scalar_dense _log_softmax
+    _euclidean_dist _fft_c2c _fft_c2r _fft_r2c _foreach_add _foreach_mul _fused_rms_norm_backward _grouped_mm
+    _index_put_impl_ _linalg_det _linalg_eigh _linalg_slogdet _linalg_svd _local_scalar_dense _log_softmax
     _log_softmax_backward_data _native_batch_norm_legit _native_batch_norm_legit_functional
     _native_batch_norm_legit_no_training _pdist_forward _prelu_kernel _reshape_alias _safe_softmax
     _sample_dirichlet _scaled_dot_product_flash_attention_for_cpu
@@ -99,8 +99,13 @@ INTERNAL = names(
 )
 """Operators that begin with an underscore, allowed under exactly these names."""
 
-LIBRARY_CALLS = names("lstm.input gru.input rnn_tanh.input rnn_relu.input")
-"""Composite overloads that a GPU runs as one call of cuDNN."""
+LIBRARY_CALLS = names(
+    """
+    lstm.input gru.input rnn_tanh.input rnn_relu.input _fused_rms_norm.default silu_backward.default
+    mish_backward.default
+    """
+)
+"""Overloads that other backends take apart and a GPU runs whole: by cuDNN, or by kernels of PyTorch's CUDA build."""
 
 FREE_OPERATORS = names(
     """

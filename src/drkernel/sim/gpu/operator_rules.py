@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from drkernel.sim.gpu.emulated import EMULATED
 from drkernel.sim.gpu.operator_lists import (
     ALLOCATORS,
     FACTORIES,
@@ -37,7 +38,7 @@ class OperatorRule:
     """How the device runs one overload."""
 
     call: Any
-    """the overload"""
+    """the overload, or what computes it where the CPU build lacks it"""
     base: str
     label: str
     """its name in the census: ``"aten.add"`` """
@@ -111,7 +112,7 @@ def rule_of(name: str) -> OperatorRule:
         if argument.alias_info is not None and argument.alias_info.is_write
     )
     return OperatorRule(
-        call=call,
+        call=EMULATED.get(name.removesuffix(".default"), call),
         base=base,
         label=f"aten.{base}",
         parameters=tuple(

@@ -1,7 +1,8 @@
 """Functions that PyTorch's CUDA build runs as one library call, but other tensors would see decomposed.
 
-Recurrent layers (cuDNN), fused attention and fused dropout: if a simulated device or a tracer saw their hundreds of
-small operators instead, eager PyTorch would look far slower than it is, and every candidate better.
+Recurrent layers (cuDNN), fused attention, dropout and RMS norm, gradients that have a kernel of their own: if a
+simulated device or a tracer saw their hundreds of small operators instead, eager PyTorch would look far slower than it
+is, and every candidate better.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ import torch
 import torch._VF
 
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+OWN_KERNELS = ("silu_backward", "mish_backward")
+"""operators that CPU and CUDA have kernels for and everything else takes apart"""
+_RMS_NORM = torch.ops.aten._fused_rms_norm.default
+_RMS_NORM_BACKWARD = torch.ops.aten._fused_rms_norm_backward.default
 _FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 
 
@@ -42,6 +47,7 @@ class LibraryCalls:
             self._replace(torch._VF, kind, partial(self._recurrent, kind))
         self._replace(torch._VF, "dropout", self._dropout)
         self._replace(torch.nn.functional, "scaled_dot_product_attention", self._attention)
+        self._replace(torch.nn.functional, "rms_norm", self._rms_norm)
 
     def __exit__(self, *error: Any) -> None:
         for owner, name, original in reversed(self._saved):
@@ -54,8 +60,10 @@ class LibraryCalls:
             **{f"{kind}.input": partial(self._recurrent, kind) for kind in RECURRENT},
             "dropout": self._dropout,
             "scaled_dot_product_attention": self._attention,
+            **{name: partial(self._as_it_is, getattr(torch.ops.aten, name).default) for name in OWN_KERNELS},
         }
-        return {name: partial(self._if_ours, stand_in) for name, stand_in in named.items()}
+        found = {name: partial(self._if_ours, stand_in) for name, stand_in in named.items()}
+        return {**found, "rms_norm": self._rms_norm_and_gradient}
 
     def _if_ours(self, stand_in: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         ours = bool(args) and isinstance(args[0], torch.Tensor) and self.applies(args[0]) and not _records(args)
@@ -81,6 +89,30 @@ class LibraryCalls:
             return NotImplemented
         return self.run(torch.ops.aten.native_dropout.default, (x, p, train), {})[0]
 
+    def _as_it_is(self, overload: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.run(overload, args, kwargs)
+
+    def _rms_norm(
+        self,
+        x: torch.Tensor,
+        normalized_shape: Sequence[int],
+        weight: torch.Tensor | None = None,
+        eps: float | None = None,
+    ) -> Any:
+        if weight is not None and weight.dtype != x.dtype:
+            return NotImplemented  # the fused kernel takes one dtype, here as on a GPU
+        return self.run(_RMS_NORM, (x, list(normalized_shape), weight, eps), {})[0]
+
+    def _rms_norm_and_gradient(self, *args: Any, **kwargs: Any) -> Any:
+        """RMS norm in one kernel, its gradient in another."""
+        result = self._if_ours(self._rms_norm, *args, **kwargs)
+        if result is not NotImplemented or kwargs or not _records(args) or not self.applies(args[0]):
+            return result
+        x, shape, weight, eps = (*args, None, None)[:4]
+        if weight is not None and weight.dtype != x.dtype:
+            return NotImplemented
+        return _FusedRMSNorm.apply(self.run, x, tuple(shape), weight, eps)
+
     def _attention(
         self,
         query: torch.Tensor,
@@ -102,6 +134,33 @@ class LibraryCalls:
             attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(attn_mask.logical_not(), -torch.inf)
         options = {"attn_mask": attn_mask, "scale": scale}
         return self.run(_FLASH, (query, key, value, dropout_p, is_causal), options)[0]
+
+
+class _FusedRMSNorm(torch.autograd.Function):
+    """``aten::_fused_rms_norm`` with the derivative that CUDA builds have for it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        run: Any,
+        x: torch.Tensor,
+        shape: tuple[int, ...],
+        weight: torch.Tensor | None,
+        eps: float | None,
+    ) -> torch.Tensor:
+        """(..., *shape) -> the same."""
+        out, scale = run(_RMS_NORM, (x, list(shape), weight, eps), {})
+        ctx.save_for_backward(x, weight, scale)
+        ctx.run, ctx.shape = run, shape
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        """Gradients of the input and of the weight."""
+        x, weight, scale = ctx.saved_tensors
+        wanted = [ctx.needs_input_grad[1], ctx.needs_input_grad[3]]
+        of_x, of_weight = ctx.run(_RMS_NORM_BACKWARD, (gradients[0], x, list(ctx.shape), scale, weight, wanted), {})
+        return None, of_x, None, of_weight, None
 
 
 def _records(args: Sequence[Any]) -> bool:

@@ -111,7 +111,7 @@ class ControlDesk:
         self._commands = {
             "put": self._put, "get": self._get, "overwrite": self._overwrite, "free": self._free, "begin": self._begin,
             "end": self._end, "changed": self._changed, "frozen": self._freeze,
-            "seed": self._seed, "shutdown": self._shutdown,
+            "seed": self._seed, "tf32": self._tf32, "shutdown": self._shutdown,
         }  # fmt: skip
 
     def command(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
@@ -221,6 +221,10 @@ class ControlDesk:
 
     def _seed(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
         self.engine.random.seed(int(header["seed"]))
+        return None, b""
+
+    def _tf32(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
+        self.engine.conv_tf32 = bool(header["on"])
         return None, b""
 
     def _shutdown(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
@@ -404,6 +408,10 @@ class DeviceControl:
     def seed(self, seed: int) -> None:
         """Seed the device's generator."""
         self._ask({"do": "seed", "seed": seed})
+
+    def allow_tf32(self, on: bool) -> None:
+        """Whether fp32 convolutions multiply, and are priced, in TF32."""
+        self._ask({"do": "tf32", "on": on})
 
     def shutdown(self) -> None:
         """End the device process."""

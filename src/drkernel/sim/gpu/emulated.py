@@ -1,0 +1,62 @@
+"""What PyTorch's CUDA build does and its CPU build does not: operators of its own, products of rounded operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def rms_norm_backward(
+    gradient: torch.Tensor,
+    x: torch.Tensor,
+    normalized_shape: list[int],
+    scale: torch.Tensor,
+    weight: torch.Tensor | None,
+    wanted: list[bool],
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """``aten::_fused_rms_norm_backward``: gradients of input and weight, half types by way of fp32.
+
+    ``gradient`` and ``x`` are (..., *normalized_shape), ``scale`` is one over the root mean square of each row.
+    """
+    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    rows = tuple(range(x.dim() - len(normalized_shape)))
+    columns = tuple(range(x.dim() - len(normalized_shape), x.dim()))
+    upstream, normed = gradient.to(wide), x.to(wide) * scale.to(wide)
+    of_x = of_weight = None
+    if wanted[0]:
+        weighted = upstream if weight is None else upstream * weight.to(wide)
+        centred = weighted - normed * (weighted * normed).mean(columns, keepdim=True)
+        of_x = (centred * scale.to(wide)).to(x.dtype)
+    if wanted[1] and weight is not None:
+        product = upstream * normed
+        of_weight = (product.sum(rows) if rows else product).to(weight.dtype)
+    return of_x, of_weight
+
+
+CONVOLUTION_OPERANDS = {"convolution": 2, "_convolution": 2, "convolution_backward": 3}
+"""Convolution -> how many of its first arguments cuDNN multiplies."""
+_DROPPED_BITS = 13
+
+
+def rounded_to_tf32(value: torch.Tensor) -> torch.Tensor:
+    """An fp32 tensor with the ten mantissa bits that tensor cores multiply, to nearest and ties away from zero."""
+    bits = value.contiguous().view(torch.int32)
+    half, kept = 1 << (_DROPPED_BITS - 1), ~((1 << _DROPPED_BITS) - 1)
+    rounded = ((bits + half) & kept).view(torch.float32)
+    return torch.where(value.isfinite(), rounded.view(value.shape), value)
+
+
+def convolution_operands(base: str, args: list[Any]) -> list[Any]:
+    """The arguments of a convolution as cuDNN takes them where TF32 is allowed; other operators' as they are."""
+    count = CONVOLUTION_OPERANDS.get(base, 0)
+    operands = [
+        rounded_to_tf32(value) if isinstance(value, torch.Tensor) and value.dtype == torch.float32 else value
+        for value in args[:count]
+    ]
+    return operands + args[count:]
+
+
+EMULATED: dict[str, Callable[..., Any]] = {"_fused_rms_norm_backward": rms_norm_backward}
+"""Operator (its default overload) -> what computes it."""
