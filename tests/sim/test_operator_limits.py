@@ -84,7 +84,7 @@ def check(call: TracedCall, spec: GPUSpec) -> str | None:
     if not math.isfinite(cost.seconds):
         return f"{call.name} takes {cost.seconds}"
     reads, writes = least_traffic(call)
-    limits = {"reads": reads / spec.hbm_bandwidth, "traffic through L2": (reads + writes) / spec.l2_bandwidth}
+    limits = {"reads and writes": (reads + writes) / spec.hbm_bandwidth}
     operations = least_operations(call)
     if operations is not None:
         limits["operations"] = operations[1] / spec.peak[operations[0]]
