@@ -24,7 +24,7 @@ from pathlib import Path
 
 import torch
 
-from drkernel.episode.episode import task_prompt
+from drkernel.episode.renderer import task_prompt
 from drkernel.gym.request import EvalSettings
 from drkernel.rl.data.teacher.families import generate_tasks
 from drkernel.rl.model.policy import Example, Policy, PolicyConfig

@@ -30,7 +30,8 @@ EVERY = 8
 WALL = re.compile(r"(^|_)seconds$|^elapsed$|^report$|^verified_speedup$")
 """Names of figures that are wall times or paths."""
 TRAIN = (
-    "name=same", "budget_minutes=null", "threads=1", "report=false", "coldstart.tasks=20", "copying=null",
+    "name=same", "budget_minutes=null", "threads=1", "report=false", "coldstart.tasks=20",
+    "coldstart.episode.settings.seed=0", "copying=null",
     "sft.epochs=70", "policy.pocket.hidden=128", "policy.pocket.layers=2", "policy.pocket.heads=4",
     "policy.pocket.mlp=256", "train_tasks={count: 20, seed: 0}", "heldout_tasks={generated: train, count: 20, seed: 0}",
     "rollout.tasks=5", "rl.steps=4", "rl.learner.mismatch.name='off'", "evaluation.every=2", "evaluation.tasks=8",

@@ -27,17 +27,25 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from stts_writer import CLIMB, KERNELS, RUNGS, STAY, Writer  # noqa: E402
 
-from drkernel.episode.chat import ChatModel, Sampling  # noqa: E402
+from drkernel.episode.answerer import Answerer  # noqa: E402
+from drkernel.episode.chat import Sampling  # noqa: E402
+from drkernel.episode.episode import EpisodeConfig  # noqa: E402
 from drkernel.episode.meter import Limits, Meter  # noqa: E402
+from drkernel.episode.records import Turn  # noqa: E402
 from drkernel.episode.renderer import Prompts  # noqa: E402
 from drkernel.gym.pools.local import LocalPool  # noqa: E402
 from drkernel.gym.request import EvalSettings  # noqa: E402
-from drkernel.solve.bench import BenchConfig, BenchRun  # noqa: E402
+from drkernel.registry import Method  # noqa: E402
+from drkernel.solve.bench import BenchRun, Resolved  # noqa: E402
+from drkernel.solve.config import BenchConfig  # noqa: E402
 from drkernel.solve.paired import compare as compare_runs  # noqa: E402
-from drkernel.solve.refine import Attempt, ContextConfig, RefineConfig  # noqa: E402
 from drkernel.task import Task  # noqa: E402
 
-MODES = {"vanilla": None, "managed, best 4": 4, "afresh every 5": 0}
+MODES = {
+    "vanilla": Method(name="full"),
+    "managed, best 4": Method(name="best", options={"keep": 4, "every": 5}),
+    "afresh every 5": Method(name="best", options={"keep": 0, "every": 5}),
+}
 PLOTTED = "fast_1.2"
 Row = dict[str, Any]
 
@@ -78,27 +86,23 @@ async def compare(arguments: argparse.Namespace, directory: Path) -> dict[str, R
     tasks, prompts, sampling, limit = setting(arguments)
     results = {}
     with LocalPool(cache=100_000) as pool:  # the same source for the same task is graded once
-        for name, keep in MODES.items():
+        for name, context in MODES.items():
             model = open_writer(arguments.model, sampling)
             settings = EvalSettings(profile="tiny" if arguments.model is None else None, checks=2)
             config = BenchConfig(
                 model=model.name,
                 tasks="stts",
                 samples=arguments.samples,
-                refine=RefineConfig(
-                    turns=arguments.turns,
-                    settings=settings,
-                    sampling=sampling,
-                    context=ContextConfig(keep=keep, turns_per_iteration=5, max_tokens=limit),
-                ),
-                prompts=prompts.name,
-                prompts_version=prompts.version,
+                episode=EpisodeConfig(turns=arguments.turns, settings=settings, context=context, prompts=prompts.name),
+                sampling=sampling,
+                context_tokens=limit,
                 judge_seed=0,
             )
-            with BenchRun(folder(directory, name), config, tasks, prompts) as run:
+            resolved = Resolved(model=model.name, prompts_version=prompts.version)
+            with BenchRun(folder(directory, name), config, resolved, tasks, prompts) as run:
                 summary = await run.run(Meter(model, limits=Limits(concurrency=64)), pool, at_once=64)
-                attempts = [a for made in run.state.attempts.values() for a in made.values()]
-            results[name] = {"summary": summary, **context_used(attempts, arguments.turns)}
+                made = [turn for turns in run.bench.played.made.values() for turn in turns.values()]
+            results[name] = {"summary": summary, **context_used(made, arguments.turns)}
             print(f"{name}: {summary['answers']} answers", file=sys.stderr)
     return results
 
@@ -129,7 +133,7 @@ def setting(arguments: argparse.Namespace) -> tuple[list[Task], Prompts, Samplin
     return generate_tasks("heldout", arguments.tasks, 2), Prompts.load("compact"), sampling, None
 
 
-def open_writer(model: str | None, sampling: Sampling) -> ChatModel:
+def open_writer(model: str | None, sampling: Sampling) -> Answerer:
     """The scripted writer or a local policy."""
     if model is None:
         return Writer()
@@ -138,9 +142,9 @@ def open_writer(model: str | None, sampling: Sampling) -> ChatModel:
     return open_model(model, sampling=sampling)
 
 
-def context_used(attempts: list[Attempt], turns: int) -> Row:
+def context_used(played: list[Turn], turns: int) -> Row:
     """Tokens read at each turn, the share of trajectories that still play, and tokens spent up to each turn."""
-    by_turn = [[a for a in attempts if a.turn == turn] for turn in range(1, turns + 1)]
+    by_turn = [[turn for turn in played if turn.number == number] for number in range(1, turns + 1)]
     plays = max(1, len(by_turn[0]))
     read = [mean(a.reply.usage.prompt for a in made) if made else None for made in by_turn]
     spent, total = [], 0.0

@@ -22,7 +22,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from drkernel.episode.chat import Call, Message, Reply, estimated_usage
+from drkernel.episode.answerer import Call, estimated_usage
+from drkernel.episode.chat import Message, Reply
 
 RUNGS = ("prose", "does not compile", "wrong", "last step only", "with copies", "fused")
 CLIMB, STAY = 0.35, 0.35

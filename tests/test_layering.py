@@ -40,7 +40,19 @@ FLOORS = {
         "feedback",
         "doctor",
     ),
-    "episode": ("metrics", "chat", "journal", "meter", "answerers", "episode", "renderer"),
+    "episode": (
+        "metrics",
+        "chat",
+        "records",
+        "answerer",
+        "answerers",
+        "journal",
+        "meter",
+        "context",
+        "renderer",
+        "episode",
+        "play",
+    ),
     "rl": ("maths", "model", "data", "run"),
 }
 RL_MATHS = ("advantages", "otb", "mismatch", "rejection", "losses", "schedules", "vocabulary", "logprobs")

@@ -1,15 +1,17 @@
 """Typed configuration: one base class, one loader, one way to override.
 
-Every config of drkernel is a pydantic model derived from :class:`Config`: unknown keys are errors, values are frozen
-once made, and :func:`load_config` reads YAML plus ``key.sub=value`` overrides, so that a recipe, a command line and a
-test all make the same object.
+Every config of drkernel is a pydantic model derived from :class:`Config`: unknown keys are errors that name what is
+near, values are frozen once made, and :func:`load_config` reads YAML plus ``key.sub=value`` overrides, so that a
+recipe, a command line and a test all make the same object.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import difflib
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -17,6 +19,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 class Config(BaseModel):
     """Base of every config and record: frozen, and an unknown key is an error."""
+
+    open_keys: ClassVar[bool] = False
+    """Whether keys of any name may stand below, as options of a method do."""
 
     # NaN and infinity are written as strings: JSON has no numbers for them, and null would not read back
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
@@ -29,28 +34,52 @@ class ConfigError(ValueError):
 C = TypeVar("C", bound=BaseModel)
 
 
-def load_config(cls: type[C], path: str | Path | None = None, overrides: Iterable[str] = ()) -> C:
-    """Read ``path`` (YAML) into ``cls`` and apply ``a.b=value`` overrides (values parsed as YAML).
+def load_config(
+    cls: type[C],
+    path: str | Path | None = None,
+    overrides: Iterable[str] = (),
+    *,
+    base: Mapping[str, Any] | None = None,
+    short: bool = False,
+) -> C:
+    """Read ``path`` (YAML) into ``cls`` over the values of ``base`` and apply ``a.b=value`` overrides (YAML values).
 
+    ``short`` lets an override name a key by its end, see :func:`complete_key`.
     Raises :class:`ConfigError` when the file is missing or malformed, a key is unknown or a value is of the wrong type.
     """
-    data: dict[str, Any] = {}
-    if path is not None:
-        try:
-            loaded = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigError(f"cannot read config {path}: {error.strerror}") from error
-        except yaml.YAMLError as error:
-            raise ConfigError(f"{path} is not valid YAML: {error}") from error
-        if loaded is not None and not isinstance(loaded, Mapping):
-            raise ConfigError(f"{path} must hold a mapping of keys, found {type(loaded).__name__}")
-        data = dict(loaded or {})
+    data = merged(base or {}, read_yaml(path) if path is not None else {})
     for override in overrides:
-        _apply_override(data, override)
+        key, separator, raw = override.partition("=")
+        if not separator or not key:
+            raise ConfigError(f"override {override!r} is not of the form key=value (or section.key=value)")
+        _set(data, complete_key(cls, key) if short else key, raw, override)
     try:
         return cls.model_validate(data)
     except ValidationError as error:
-        raise ConfigError(_explain(error, path)) from error
+        raise ConfigError(_explain(error, path, cls)) from error
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """The mapping that a YAML file holds. Raises :class:`ConfigError`."""
+    try:
+        loaded = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read config {path}: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not valid YAML: {error}") from error
+    if loaded is not None and not isinstance(loaded, Mapping):
+        raise ConfigError(f"{path} must hold a mapping of keys, found {type(loaded).__name__}")
+    return dict(loaded or {})
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """``over`` laid over ``base``, section by section; a section that names a method replaces the other whole."""
+    result = dict(base)
+    for key, value in over.items():
+        old = result.get(key)
+        sections = isinstance(old, Mapping) and isinstance(value, Mapping) and "name" not in value
+        result[key] = merged(old, value) if sections else value  # type: ignore[arg-type]
+    return result
 
 
 def dump_config(config: BaseModel) -> str:
@@ -58,11 +87,69 @@ def dump_config(config: BaseModel) -> str:
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
-def _apply_override(data: dict[str, Any], override: str) -> None:
+def field_keys(cls: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every key of a config in dotted form, with its field."""
+    for name, field in cls.model_fields.items():
+        yield prefix + name, field
+        inner = _section(field.annotation)
+        if inner is not None and not getattr(inner, "open_keys", False):
+            yield from field_keys(inner, f"{prefix}{name}.")
+
+
+def complete_key(cls: type[BaseModel], short: str) -> str:
+    """The whole key for one that is given by its end, where only one key ends so: ``turns`` for ``episode.turns``.
+
+    Dashes and underscores may stand for dots (``--budget-dollars``). Below a key that takes options of any name, what
+    follows is kept. Raises :class:`ConfigError` for no key, or more than one.
+    """
+    keys = dict(field_keys(cls))
+    plain = short.replace("-", "_")
+    head, rest = plain, ""
+    while head:
+        found = [head] if head in keys else [key for key in keys if _ends_with(key, head)]
+        found = [key for key in found if not rest or _open(keys[key].annotation)]
+        if len(found) == 1:
+            return found[0] + rest
+        if found:
+            raise ConfigError(f"{short!r} could be {' or '.join(found)}; say which")
+        head, _, last = head.rpartition(".")
+        rest = f".{last}{rest}"
+    near = _near(plain, [end for key in keys for end in _ends(key)])
+    raise ConfigError(f"unknown key {short!r}{near or '; --help lists them all'}")
+
+
+def _ends(key: str) -> list[str]:
+    """'a.b.c' -> 'a.b.c', 'b.c', 'c'."""
+    parts = key.split(".")
+    return [".".join(parts[start:]) for start in range(len(parts))]
+
+
+def _ends_with(key: str, end: str) -> bool:
+    return any(each.replace(".", "_") == end.replace(".", "_") for each in _ends(key))
+
+
+def _open(annotation: Any) -> bool:
+    """Whether keys of any name may follow."""
+    inner = _section(annotation)
+    return getattr(inner, "open_keys", False) or "dict" in str(annotation)
+
+
+def _section(annotation: Any) -> type[BaseModel] | None:
+    """The model that a field holds, also where it may be None."""
+    for each in (annotation, *get_args(annotation)):
+        if inspect.isclass(each) and issubclass(each, BaseModel):
+            return each
+    return None
+
+
+def _near(key: str, known: Iterable[str]) -> str:
+    """'; did you mean ...?', or nothing."""
+    close = difflib.get_close_matches(key, list(dict.fromkeys(known)), n=2, cutoff=0.7)
+    return f"; did you mean {' or '.join(close)}?" if close else ""
+
+
+def _set(data: dict[str, Any], key: str, raw: str, override: str) -> None:
     """Set one dotted key of ``data`` in place."""
-    key, separator, raw = override.partition("=")
-    if not separator or not key:
-        raise ConfigError(f"override {override!r} is not of the form key=value (or section.key=value)")
     try:
         value = yaml.safe_load(raw)
     except yaml.YAMLError as error:
@@ -70,19 +157,24 @@ def _apply_override(data: dict[str, Any], override: str) -> None:
     *sections, leaf = key.split(".")
     node = data
     for section in sections:
-        child = node.setdefault(section, {})
-        if not isinstance(child, dict):
+        child = node.get(section)
+        if child is None:
+            child = {}
+        elif not isinstance(child, dict):
             raise ConfigError(f"override {override!r}: {section!r} is a value, not a section")
+        node[section] = child = dict(child)
         node = child
     node[leaf] = value
 
 
-def _explain(error: ValidationError, path: str | Path | None) -> str:
+def _explain(error: ValidationError, path: str | Path | None, cls: type[BaseModel]) -> str:
     """A message a person can act on: one line per wrong key."""
     where = f" in {path}" if path is not None else ""
     lines = [f"invalid config{where}:"]
     for item in error.errors(include_url=False):
         key = ".".join(str(part) for part in item["loc"]) or "(root)"
-        reason = "unknown key" if item["type"] == "extra_forbidden" else item["msg"]
+        reason = item["msg"]
+        if item["type"] == "extra_forbidden":
+            reason = "unknown key" + _near(key, (name for name, _ in field_keys(cls)))
         lines.append(f"  {key}: {reason}")
     return "\n".join(lines)

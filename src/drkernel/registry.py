@@ -3,6 +3,7 @@
 A registry holds the functions of one kind. Those that users can extend, with the signatures they expect:
 
 - ``drkernel.rl.run.registry``: ``advantage``, ``loss``, ``schedule``, ``mismatch``, ``rejection``
+- ``drkernel.episode.context``: ``policies``
 - ``drkernel.gym.reward``: ``rewards``
 
 A recipe with ``plugins: [my_package.module]`` imports that module before anything is looked up by name; see
@@ -18,7 +19,9 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
-from drkernel.config import ConfigError
+from pydantic import Field, model_validator
+
+from drkernel.config import Config, ConfigError
 
 F = TypeVar("F", bound=Callable)
 
@@ -71,6 +74,27 @@ class Registry(Generic[F]):
             if option not in known:
                 has = ", ".join(sorted(known)) or "none"
                 raise ConfigError(f"{key}: {name} has no option {option!r}; it has: {has}")
+
+
+class Method(Config):
+    """A function of a registry by name, with its options. ``best``, ``{name: best, keep: 2}`` and
+    ``{name: best, options: {keep: 2}}`` are accepted; the first takes the function's own defaults."""
+
+    open_keys = True
+
+    name: str
+    options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of the function")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_forms(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {"name": value}
+        if not isinstance(value, dict):
+            return value
+        beside = {key: item for key, item in value.items() if key not in ("name", "options")}
+        rest = {key: item for key, item in value.items() if key in ("name", "options")}
+        return {**rest, "options": {**(value.get("options") or {}), **beside}} if beside else rest
 
 
 def load_plugins(modules: Iterable[str]) -> None:

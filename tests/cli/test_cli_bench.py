@@ -7,6 +7,7 @@ import traceback
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from drkernel.cli import COMMANDS
@@ -50,9 +51,25 @@ def test_the_table_says_what_kind_of_times_it_holds(run):
     assert "3 of 3 trajectories are there already" in done.stderr
 
 
+def test_the_terms_of_a_run_are_a_file_to_start_from(run):
+    config = yaml.safe_load((run / "r" / "config.yaml").read_text())
+    assert config["episode"]["turns"] == 2 and config["choose"]["match"] == "softmax" and config["kind"] == "bench"
+    done = drkernel("bench", "r/config.yaml", "--out", "r", "turns=2", cwd=run)
+    assert "3 of 3 trajectories are there already" in done.stderr and "turns: 2" in done.stderr
+    done = drkernel("solve", "builtin/level1/softmax", "r/config.yaml", cwd=run, code=2)
+    assert "holds the terms of drkernel bench, not of solve" in done.stderr
+
+
+def test_a_policy_keeps_its_other_options_when_one_is_given(run):
+    terms = ["solve", "builtin/level1/softmax", "--model", "script:replies.jsonl", "--turns", 1, "--out", "kept"]
+    drkernel(*terms, "context.keep=2", cwd=run, code=1)
+    context = yaml.safe_load((run / "kept" / "config.yaml").read_text())["episode"]["context"]
+    assert context == {"name": "best", "options": {"every": 5, "keep": 2}}
+
+
 def test_other_terms_in_the_same_directory_are_refused(run):
     done = drkernel(*bench_arguments(turns=3), cwd=run, code=2)
-    assert "refine.turns 2 there, 3 here" in done.stderr and "Traceback" not in done.stderr
+    assert "episode.turns 2 there, 3 here" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_model_may_be_called_otherwise_and_then_move(run):
@@ -108,15 +125,21 @@ def test_prompts_are_shown_written_and_taken_back(run):
     (["bench", "--model", "gpt"], "cannot read the model"),
     (["bench", "--model", "script:replies.jsonl", "--tasks", "nonsense"], "cannot read the task spec"),
     (["bench", "--model", "script:replies.jsonl", "--match", "nothing-like-it"], "none of the"),
-    (["bench", "--model", "script:replies.jsonl", "--budget-dollars", "5"], "give --price-in and --price-out"),
-    (["bench", "--model", "script:replies.jsonl", "--price-in", "5"], "both --price-in and --price-out"),
+    (["bench", "--model", "script:replies.jsonl", "--budget-dollars", "5"], "give prices.prompt"),
+    (["bench", "--model", "script:replies.jsonl", "prices.prompt=5"], "prices.completion: Field required"),
     (["bench", "--model", "script:replies.jsonl", "--baseline", "fast"], "baseline: Input should be"),
     (["bench", "--model", "script:replies.jsonl", "--prompts", "nowhere"], "no prompts 'nowhere'"),
-    (["bench", "--model", "script:replies.jsonl", "--extra", "api_key=x"], "keys come from the environment"),
+    (["bench", "--model", "script:replies.jsonl", "extra.api_key=x"], "keys come from the environment"),
+    (["bench", "--model", "script:replies.jsonl", "--temprature", "1"], "did you mean temperature"),
+    (["bench", "--model", "script:replies.jsonl", "--seed", "1"], "could be episode.settings.seed or sampling.seed"),
+    (["bench", "--model", "script:replies.jsonl", "--context", "bset"], "unknown context policy 'bset'; known: afresh"),
+    (["bench", "replies.jsonl", "--model", "script:replies.jsonl"], "neither a key nor a file"),
+    (["bench", "r/config.yaml", "nothing=1"], "unknown key 'nothing'"),
+    (["solve", "s.yaml", "--model", "script:replies.jsonl"], "give one REFERENCE"),
     (["bench", "--model", "openai:m"], "no key: set OPENAI_API_KEY"),
     (["solve", "nothing.py", "--model", "script:replies.jsonl"], "cannot read nothing.py"),
     (["solve", "builtin/level1", "--model", "script:replies.jsonl"], "solve takes one"),
-    (["solve", "builtin/level1/softmax", "--model", "script:replies.jsonl", "--keep", "some"], "keep: "),
+    (["solve", "builtin/level1/softmax", "--model", "script:replies.jsonl", "context.keep=some"], "keep: Input"),
     (["compare", "nowhere", "nowhere"], "is not a bench run"),
     (["export", "nowhere", "--out", "x.jsonl"], "is not a bench run"),
 ])  # fmt: skip

@@ -52,17 +52,17 @@ def test_a_run_ends_with_a_table_and_is_done_the_second_time(recipe_file, tmp_pa
 
 
 def test_resume_takes_the_directory_alone(recipe_file, tmp_path, capsys, monkeypatch):
-    from drkernel.rl.run.trainer import Run
+    from drkernel.rl.run.reinforce import RlStage
 
-    step = Run._rl_step
+    step = RlStage.step
 
-    async def crash(self, learner, number, tasks):
-        if number == 1:
+    async def crash(self, learner, tasks):
+        if self.sitting.state.step == 1:
             raise OSError("power cut")
-        await step(self, learner, number, tasks)
+        await step(self, learner, tasks)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "_rl_step", crash)
+        patch.setattr(RlStage, "step", crash)
         with pytest.raises(OSError, match="power cut"):
             app(args=[str(recipe_file)], standalone_mode=False)
     assert call("--resume", tmp_path / "runs" / "tiny") == 0

@@ -5,7 +5,11 @@ from typing import Any
 
 import pytest
 
-from drkernel.episode.episode import Episode, EpisodeConfig, task_prompt
+from drkernel.config import ConfigError
+from drkernel.episode.chat import Reply
+from drkernel.episode.episode import Episode, EpisodeConfig
+from drkernel.episode.records import Turn, best_path
+from drkernel.episode.renderer import task_prompt
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.reward import RewardConfig
 from drkernel.task import Task
@@ -49,9 +53,9 @@ async def test_three_turns_with_feedback_between():
     assert first.turn == 1 and "ROWS = 2" in first.text and "ModelNew" in first.text
     one = await env.step(ANSWER.format(speed=1.5))
     assert one.reward == pytest.approx(0.5 + 0.75 + 0.5) and not one.done
-    assert one.breakdown.total == one.reward and one.candidate == "class ModelNew: SPEED = 1.5\n"
+    assert sum(one.turn.parts.values()) == one.reward and one.turn.code == "class ModelNew: SPEED = 1.5\n"
     assert one.observation is not None and "Correct." in one.observation.text and one.observation.turn == 2
-    assert [m["role"] for m in one.observation.messages] == ["user", "assistant", "user"]
+    assert [m.role for m in one.observation.messages] == ["user", "assistant", "user"]
     two = await env.step("CHEAT\n```python\n# CHEAT\nclass ModelNew: pass\n```")
     assert two.reward == 0.0 and two.verdict.is_hack
     assert two.observation is not None and "no_custom_kernel" in two.observation.text
@@ -66,7 +70,7 @@ async def test_an_answer_without_code_never_reaches_the_pool():
     await env.reset(TASK)
     result = await env.step("I cannot do that.")
     assert result.verdict.status == "compile_error" and result.verdict.error is not None
-    assert result.verdict.error.type == "NoCode" and result.reward == -0.2 and result.candidate is None
+    assert result.verdict.error.type == "NoCode" and result.reward == -0.2 and result.turn.code is None
     assert result.observation is not None and "no ```python code block" in result.observation.text
     assert pool.requests == []
 
@@ -75,7 +79,7 @@ async def test_an_infra_error_ends_the_episode_and_masks_the_turn():
     env = Episode(TextPool())
     await env.reset(TASK)
     result = await env.step("```python\n# BROKEN_GRADER\nclass ModelNew: pass\n```")
-    assert result.done and result.reward is None and result.breakdown.masked and result.observation is None
+    assert result.done and result.reward is None and not result.turn.valid and result.end == "infra_error"
 
 
 async def test_steps_out_of_order_are_refused():
@@ -117,3 +121,124 @@ def test_prompts_speak_of_the_declared_precision_and_the_gpu():
     half = TASK.model_copy(update={"precision": "fp16"})
     text = task_prompt(half, EvalSettings(device="sim:h200"), "full")
     assert "fp16" in text and "H200" in text and "sim:" not in text and "$" not in text
+
+
+# ---- trees
+
+
+def says(speed):
+    return ANSWER.format(speed=speed)
+
+
+async def started(**terms):
+    episode = Episode(TextPool(), EpisodeConfig(**terms))
+    await episode.reset(TASK)
+    return episode
+
+
+async def test_a_fork_shares_the_past_and_goes_on_by_itself():
+    episode = await started(turns=3)
+    for speed in (1.1, 1.2):
+        await episode.step(says(speed))
+    twin = episode.fork(after=1)
+    assert twin.observation.turn == 2 and twin.messages == episode.messages[:3]
+    other = await twin.step(says(1.9))
+    assert (other.turn.id, other.turn.parent, other.turn.shown) == ("0.1", "0", ("0",))
+    last = await episode.step(says(1.3))
+    assert last.done and last.turn.id == "0.0.0" and last.turn.shown == ("0", "0.0")
+    assert "SPEED = 1.9" not in "".join(message.content for message in episode.messages)
+    third = await twin.step(says(2.0))
+    assert third.done and third.turn.id == "0.1.0" and third.turn.shown == ("0", "0.1")
+    tree = {turn.id: turn for made in (episode, twin) for turn in made.path}
+    assert sorted(tree) == ["0", "0.0", "0.0.0", "0.1", "0.1.0"]
+    assert [turn.speedup for turn in best_path(tree.values())] == [1.1, 1.9, 2.0]
+
+
+async def test_forks_of_one_place_are_siblings_whatever_the_order_they_are_played_in():
+    episode = await started(turns=2)
+    twins = [episode.fork() for _ in range(3)]
+    made = [(await one.step(says(1.5))).turn.id for one in (twins[2], twins[0], episode, twins[1])]
+    assert made == ["3", "1", "0", "2"]
+    grandchild = twins[0].fork()
+    assert [(await one.step(says(1.5))).turn.id for one in (grandchild, twins[0])] == ["1.1", "1.0"]
+
+
+async def test_a_fork_after_the_end_may_go_on_from_an_earlier_turn():
+    episode = await started(turns=2)
+    with pytest.raises(ValueError, match="there are 0"):
+        episode.fork(after=1)
+    for speed in (1.1, 1.2):
+        await episode.step(says(speed))
+    again = episode.fork(after=0)
+    assert again.messages == episode.messages[:1] and (await again.step(says(2))).turn.id == "1"
+    with pytest.raises(RuntimeError, match="over"):
+        await episode.fork().step(says(1))
+
+
+async def test_turns_that_were_graded_before_are_taken_up_in_their_place():
+    episode = await started(turns=3)
+    first = (await episode.step(says(1.1))).turn
+    second = (await episode.step(says(1.2))).turn
+    again = await started(turns=3)
+    with pytest.raises(ValueError, match="the next one is 0"):
+        again.take(second)
+    again.take(first)
+    again.take(Turn.model_validate_json(second.model_dump_json()))
+    assert again.messages == episode.messages and again.pool.requests == []
+
+
+def test_a_turn_names_the_parent_that_its_id_says():
+    verdict = Verdict(status="incorrect", task_id="t", candidate_sha256="0" * 64, device="sim:h200")
+    with pytest.raises(ValueError, match="cannot have the parent"):
+        Turn(id="0.1", parent=None, reply=Reply(text=""), verdict=verdict, reward=0.0)
+
+
+# ---- context policies
+
+
+@pytest.mark.parametrize(("context", "shown"), [
+    ("full", [1, 2, 3, 4, 5]),
+    ("best", [1, 3, 4, 5]),
+    ({"name": "best", "keep": 2}, [3, 5]),
+    ({"name": "best", "keep": 2, "every": 4}, [3, 4, 5]),
+    ({"name": "best_window", "keep": 2}, [3, 4]),
+    ({"name": "best_window", "keep": 3}, [3, 4, 5]),
+    ({"name": "last", "keep": 2}, [4, 5]),
+    ("afresh", []),
+])  # fmt: skip
+async def test_what_a_policy_shows_the_sixth_turn(context, shown):
+    episode = await started(turns=6, context=context)
+    for speed in (1.5, 1.0, 2.9, 1.6, 2.0):
+        await episode.step(says(speed))
+    assert [turn.number for turn in episode.shown] == shown
+    roles = [message.role for message in episode.messages]
+    assert roles == ["user", *(["assistant", "user"] * len(shown))]
+    assert [m.content.count("SPEED") for m in episode.messages if m.role == "assistant"] == [1] * len(shown)
+
+
+async def test_a_fork_is_shown_what_its_own_past_says():
+    episode = await started(turns=6, context={"name": "best", "keep": 1})
+    for speed in (1.5, 2.9, 1.2):
+        await episode.step(says(speed))
+    twin = episode.fork(after=1)
+    assert [turn.number for turn in episode.shown] == [2] and [turn.number for turn in twin.shown] == [1]
+
+
+async def test_a_grader_that_failed_is_left_out_where_it_may_be():
+    broken = "```python\n# BROKEN_GRADER\nclass ModelNew: pass\n```"
+    episode = await started(turns=3, infra="skip")
+    await episode.step(says(1.5))
+    result = await episode.step(broken)
+    assert not result.done and [turn.number for turn in episode.shown] == [1]
+    third = await episode.step(says(1.7))
+    assert third.turn.parent == "0.0" and third.turn.shown == ("0",) and third.end == "turns"
+
+
+@pytest.mark.parametrize(("context", "message"), [
+    ("bset", "unknown context policy 'bset'; known: afresh, best"),
+    ({"name": "best", "kepe": 2}, "best has no option 'kepe'; it has: every, keep"),
+    ({"name": "last", "keep": -1}, "keep: Input should be greater"),
+])  # fmt: skip
+def test_mistakes_in_a_policy_are_named(context, message):
+    with pytest.raises(ConfigError, match=message):
+        EpisodeConfig(context=context).check()

@@ -12,6 +12,7 @@ from drkernel.episode.metrics import (
     Outcome,
     best_at_k,
     best_turn,
+    figures,
     is_fast,
     last_turn,
     mean_interval,
@@ -154,3 +155,26 @@ def test_rare_successes_are_covered_too():
         found = mean_interval(rng.binomial(1, 0.03, 30))
         hits += found.low <= 0.03 <= found.high
     assert hits / 400 >= 0.93
+
+
+def test_what_the_device_cannot_run_is_neither_right_nor_wrong():
+    foreign, slow, fast = Outcome("unsupported"), Outcome("correct", 1.1), Outcome("correct", 1.5)
+    samples = {"a": [[slow, foreign]], "b": [[foreign, fast]], "c": [[foreign, foreign]]}
+    summary = summarise(samples, 2)
+    assert summary["last"]["fast_0"]["value"] == 1 and summary["last"]["fast_0"]["tasks"] == 2
+    assert [row["last"]["fast_1.2"]["value"] for row in summary["per_turn"]] == [0, 0.5]
+    assert summary["status_all"] == {"correct": 2, "unsupported": 4} and summary["trajectories"] == 3
+    assert "last" not in summarise({"c": samples["c"]}, 2)
+    assert figures(samples, last_turn)["fast_0"] == 1 and figures({"c": samples["c"]}, last_turn)["fast_0"] is None
+
+
+def test_training_and_bench_take_a_figure_from_the_same_place():
+    rows = {
+        "a": [[Outcome("correct", 1.3, 0.8)], [Outcome("incorrect")]],
+        "b": [[Outcome("hack"), Outcome("correct", 2.0, 1.0)]],
+    }
+    summary, row = summarise(rows, 2), figures(rows, last_turn)
+    for name in ("fast_0", "fast_1", "fast_1.2", "fast_1.5", "fast_2"):
+        assert row[name] == summary["last"][name]["value"]
+        assert figures(rows, best_turn, 1)[name] == summary["per_turn"][0]["best"][name]["value"]
+    assert row["hack_rate"] == summary["hacks"]["last"]["value"] and row["speedup"] == pytest.approx(1.65)

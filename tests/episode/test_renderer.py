@@ -4,22 +4,13 @@ import pytest
 from solve_fakes import make_tasks
 
 from drkernel.config import ConfigError
-from drkernel.episode.episode import EpisodeConfig, feedback_prompt, task_prompt
-from drkernel.episode.renderer import Prompts
+from drkernel.episode.episode import EpisodeConfig
+from drkernel.episode.renderer import Prompts, task_prompt
 from drkernel.gym.request import EvalSettings
 from drkernel.verdict import Verdict
 
 TASK = make_tasks(1)[0]
 VERDICT = Verdict(status="incorrect", task_id="t", candidate_sha256="0" * 64, device="sim:h200")
-
-
-@pytest.mark.parametrize("name", ["full", "compact"])
-def test_the_named_sets_say_what_an_episode_says(name):
-    prompts, settings = Prompts.load(name), EvalSettings()
-    (message,) = prompts.opening(TASK, settings)
-    assert message.role == "user" and message.content == task_prompt(TASK, settings, name)
-    config = EpisodeConfig(turns=3, prompts=name)
-    assert prompts.after(VERDICT, None, 2, 3) == feedback_prompt(VERDICT, config, 2)
 
 
 def test_files_replace_the_set_one_by_one(tmp_path):
@@ -72,3 +63,22 @@ def test_unknown_prompts_are_refused():
 def test_a_task_without_the_size_profile_is_shown_as_it_is():
     task = TASK.model_copy(update={"profiles": {}})
     assert "ROWS = 2" in Prompts.load("full").opening(task, EvalSettings())[0].content
+
+
+def test_the_language_that_is_asked_for_says_its_own_rules():
+    triton, cuda = (
+        Prompts.load(language=name).opening(TASK, EvalSettings())[-1].content for name in ("triton", "cuda")
+    )
+    assert "in Triton." in triton and "@triton.jit" in triton and "tl.dot" in triton
+    assert (
+        "in CUDA C++." in cuda
+        and "load_inline" in cuda
+        and "tl.dot" not in cuda
+        and "  " not in cuda.partition("- ")[2]
+    )
+    assert Prompts.load(language="cuda").version != Prompts.load().version
+    with pytest.raises(ConfigError, match="no language 'fortran'; there are: triton, cuda"):
+        Prompts.load(language="fortran")
+    with pytest.raises(ConfigError, match=r"episode.language cuda: sim:h200 is a simulated GPU"):
+        EpisodeConfig(language="cuda").check()
+    EpisodeConfig(language="cuda", settings=EvalSettings(device="cuda:0")).check()

@@ -86,19 +86,25 @@ def test_trouble_of_the_grader_is_not_written(tmp_path):
     assert summary.trajectories == 0 and summary.dropped == {"infra_error": 4}
 
 
-def test_an_interrupted_run_goes_on_without_grading_again(tmp_path):
-    path = tmp_path / "cold.jsonl"
+def test_an_interrupted_run_goes_on_at_the_turn_where_it_stopped(tmp_path):
+    path, journal = tmp_path / "cold.jsonl", tmp_path / "cold.jsonl.partial"
     with pytest.raises(KeyboardInterrupt):
         run(ScriptedPool(stop_after=13), path, config(concurrency=1))
-    kept = len((tmp_path / "cold.jsonl.partial").read_text().splitlines())
-    assert 0 < kept < 12
-    with (tmp_path / "cold.jsonl.partial").open("a") as file:
-        file.write('{"schema_version": 1, "id": "half a li')
+    assert len(journal.read_text().splitlines()) == 13
+    with journal.open("a") as file:
+        file.write('{"task_id": "half a li')
     second = ScriptedPool()
     run(second, path, config(concurrency=1))
-    assert second.calls == 2 * (12 - kept)
+    assert second.calls == 24 - 13
     run(ScriptedPool(), tmp_path / "whole.jsonl", config())
     assert path.read_text() == (tmp_path / "whole.jsonl").read_text()
+
+
+def test_a_journal_of_another_seed_is_refused(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run(ScriptedPool(stop_after=3), tmp_path / "cold.jsonl", config(concurrency=1))
+    with pytest.raises(ConfigError, match="another seed or teacher"):
+        run(ScriptedPool(), tmp_path / "cold.jsonl", config(source="openai:m"))
 
 
 def test_one_asked_to_stop_finishes_what_is_under_way_and_begins_nothing(tmp_path):

@@ -1,15 +1,19 @@
 """The learner without a trainer: what rejection, mismatch and missing grades do to advantages, masks and gradients."""
 
+import dataclasses
 import itertools
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 from tiny import tiny_policy
 
 from drkernel.config import ConfigError
-from drkernel.rl.run.learner import Learner, LearnerConfig, Rows, check_methods
-from drkernel.rl.run.records import Trajectory, Turn
+from drkernel.episode.chat import Reply, Sampled
+from drkernel.episode.records import Trajectory, Turn
+from drkernel.rl.run.learner import Learner, LearnerConfig, check_methods
+from drkernel.rl.run.rows import Rows, token_sequences
 
 torch.set_num_threads(1)
 
@@ -19,41 +23,57 @@ def policy():
     return tiny_policy()
 
 
-def make_turn(policy, index, reward, *, correct=False, coverage=None, seed=0, **fields):
-    """A turn of three context and four sampled tokens; log-probabilities are filled in by :func:`sampled`."""
-    g = torch.Generator().manual_seed(100 * seed + index)
+def make_turn(number, reward, *, correct=False, coverage=None, seed=0, launch_coverage=None, speedup=None):
+    """A turn of three context and four sampled tokens; log-probabilities are filled in by :func:`sampled`.
+
+    Its verdict is not validated: the learner must stand what no judge says."""
+    g = torch.Generator().manual_seed(100 * seed + number - 1)
     ids = torch.randint(5, 60, (7,), generator=g).tolist()
-    return Turn(
-        index=index,
-        context_ids=tuple(ids[:3]),
-        token_ids=tuple(ids[3:]),
-        logprobs=(0.0,) * 4,
-        stop="end",
-        text="",
-        prompt="",
-        reward=reward,
+    verdict = SimpleNamespace(
         status="correct" if correct else "incorrect",
+        is_correct=correct,
+        speedup=None if speedup is None else SimpleNamespace(value=speedup),
         coverage=coverage,
-        **fields,
+        profile=None if launch_coverage is None else SimpleNamespace(launch_coverage=launch_coverage),
     )
+    drawn = Sampled(tuple(ids[:3]), tuple(ids[3:]), (0.0,) * 4, "end")
+    reply = Reply(text="", sampled=drawn)
+    name = ".".join("0" * number)
+    return Turn.model_construct(id=name, reply=reply, verdict=verdict, reward=reward)
 
 
 def trajectory(policy, sample, turns, group=0):
-    turns = [make_turn(policy, index, seed=sample, **turn) for index, turn in enumerate(turns)]
-    return Trajectory("task", None, group, sample, 0, tuple(turns))
+    """Turns that append to each other."""
+    made, ids = [], ()
+    for number, terms in enumerate(turns, 1):
+        turn = make_turn(number, seed=sample, **terms)
+        turn = with_sampled(turn, context_ids=ids + turn.sampled.context_ids)
+        ids = turn.sampled.context_ids + turn.sampled.token_ids
+        made.append(turn)
+    return Trajectory.model_construct(task_id="task", group=group, sample=sample, turns=tuple(made))
+
+
+def with_sampled(turn, **changes):
+    return turn.model_copy(
+        update={"reply": turn.reply.model_copy(update={"sampled": dataclasses.replace(turn.sampled, **changes)})}
+    )
+
+
+def with_turns(trajectory, *turns):
+    return trajectory.model_copy(update={"turns": turns})
 
 
 def sampled(policy, trajectories):
     """The trajectories with the policy's own log-probabilities: a sampler without mismatch."""
     rows = Rows.of(trajectories)
-    scores = make_learner(policy)._score(policy, rows)[0]
+    scores = make_learner(policy)._score(policy, rows)[0].tolist()
     filled, row = [], 0
     for t in trajectories:
         turns = []
         for turn in t.turns:
-            turns.append(Turn(**{**vars(turn), "logprobs": tuple(scores[row, : len(turn.token_ids)].tolist())}))
+            turns.append(with_sampled(turn, logprobs=tuple(scores[row][: turn.tokens])))
             row += 1
-        filled.append(Trajectory(**{**vars(t), "turns": tuple(turns)}))
+        filled.append(with_turns(t, *turns))
     return filled
 
 
@@ -93,8 +113,8 @@ def test_mismatch_is_judged_over_all_turns_of_a_trajectory_before_rejection(poli
     """A mismatch that lies in a turn which PRS rejects still rejects its trajectory: order and span of the code."""
     trajectories = worked_example(policy)
     odd = trajectories[0].turns[1]
-    odd = Turn(**{**vars(odd), "logprobs": tuple(value - 0.5 for value in odd.logprobs)})
-    first = Trajectory(**{**vars(trajectories[0]), "turns": (trajectories[0].turns[0], odd)})
+    odd = with_sampled(odd, logprobs=tuple(value - 0.5 for value in odd.sampled.logprobs))
+    first = with_turns(trajectories[0], trajectories[0].turns[0], odd)
     prepared, _ = make_learner(policy, rejection={"name": "prs"})._prepare([first, *trajectories[1:]], seed=1)
     assert prepared.mask_BT.any(dim=1).tolist() == [False, False, True, True, True, True]
 
@@ -104,9 +124,8 @@ def test_a_veto_reaches_its_turn_or_its_trajectory(policy, level, kept):
     trajectories = worked_example(policy)
     turns = trajectories[1].turns
     # one token that the trainer deems e^-20 times as likely; no bounds, so that only the veto acts
-    values = turns[1].logprobs
-    odd = Turn(**{**vars(turns[1]), "logprobs": (values[0] + 20.0, *values[1:])})
-    changed = Trajectory(**{**vars(trajectories[1]), "turns": (turns[0], odd)})
+    values = turns[1].sampled.logprobs
+    changed = with_turns(trajectories[1], turns[0], with_sampled(turns[1], logprobs=(values[0] + 20.0, *values[1:])))
     options = {"mask": None, "veto_level": level}
     learner = make_learner(policy, mismatch={"name": "mrs", "options": options})
     prepared, _ = learner._prepare([trajectories[0], changed, trajectories[2]], seed=1)
@@ -132,8 +151,8 @@ def test_rejected_turns_leave_the_token_baseline_only_when_asked(policy, rejecte
     learner = make_learner(policy, advantage={"name": "otb", "options": options}, rejection={"name": "prs"})
     prepared, _ = learner._prepare(worked_example(policy), seed=1)
     without = worked_example(policy)
-    alone = Turn(**{**vars(without[0].turns[1]), "reward": None})
-    without[0] = Trajectory(**{**vars(without[0]), "turns": (without[0].turns[0], alone)})
+    alone = without[0].turns[1].model_copy(update={"reward": None})
+    without[0] = with_turns(without[0], without[0].turns[0], alone)
     dropped, _ = make_learner(policy, advantage={"name": "otb", "options": {"leave_one_out": False}})._prepare(
         without, seed=1
     )
@@ -170,3 +189,35 @@ def test_options_are_checked_by_name():
     check_methods(LearnerConfig(schedule={"name": "length_triggered_at_surge", "options": {"period": 2.0}}))
     with pytest.raises(ConfigError, match="prs has no option 'tau'"):
         check_methods(LearnerConfig(rejection={"name": "prs", "options": {"tau": 0.3}}))
+
+
+def test_turns_that_append_share_a_sequence_and_a_cut_begins_another(policy):
+    """Ids of each answer's context are exactly those that the sampler read; every answer is in one sequence."""
+    whole = trajectory(policy, 1, [{"reward": 1.0}, {"reward": 0.0}, {"reward": 2.0}])
+    (alone,) = token_sequences([whole])
+    assert alone.rows == (0, 1, 2) and len(alone.ids) == 21 and alone.spans == ((3, 7), (10, 14), (17, 21))
+    # the third turn was shown the second alone: its context is another
+    kept = whole.turns[1].sampled
+    cut = with_sampled(whole.turns[2], context_ids=(*whole.turns[0].sampled.context_ids, *kept.token_ids, 9, 9))
+    first, second = token_sequences([with_turns(whole, *whole.turns[:2], cut)])
+    assert (
+        first.rows == (0, 1) and second.rows == (2,) and second.ids == cut.sampled.context_ids + cut.sampled.token_ids
+    )
+
+    # an equal answer to an equal context is another answer all the same
+    twin = with_sampled(whole.turns[1], context_ids=whole.turns[0].sampled.context_ids)
+    twin = with_sampled(twin, token_ids=whole.turns[0].sampled.token_ids)
+    assert [one.rows for one in token_sequences([with_turns(whole, whole.turns[0], twin)])] == [(0,), (1,)]
+
+
+def test_what_a_cut_conversation_trains_on_is_what_was_sampled(policy):
+    """Scores of rows under a cut equal those of each turn scored alone after its own context."""
+    whole = trajectory(policy, 2, [{"reward": 1.0}, {"reward": 0.5}, {"reward": 2.0}])
+    cut = with_sampled(whole.turns[2], context_ids=(*whole.turns[0].sampled.context_ids, 7, 8, 9))
+    mixed = with_turns(whole, *whole.turns[:2], cut)
+    learner = make_learner(policy)
+    scores = learner._score(policy, Rows.of([mixed]))[0]
+    apart = [learner._score(policy, Rows.of([with_turns(whole, turn)]))[0][0] for turn in mixed.turns]
+    assert torch.allclose(scores, torch.stack(apart), atol=1e-5)
+    prepared, metrics = learner._prepare(sampled(policy, [mixed, trajectory(policy, 3, [{"reward": 0.0}] * 3)]), seed=0)
+    assert metrics["trained_tokens"] == 24 and prepared.mask_BT.all()

@@ -4,27 +4,20 @@ import asyncio
 import sys
 from pathlib import Path
 
-from solve_fakes import TextPool, make_tasks
+from solve_fakes import TextPool, bench_config, open_run
 
 from drkernel.episode.answerers.endpoint import OpenAIModel
 from drkernel.episode.chat import Sampling
 from drkernel.episode.journal import ReplyCache
 from drkernel.episode.meter import Limits, Meter
-from drkernel.episode.renderer import Prompts
-from drkernel.solve.bench import BenchConfig, BenchRun
-from drkernel.solve.refine import RefineConfig
 
 
 async def main(url: str, directory: Path) -> None:
     limits = Limits(concurrency=4, backoff_s=0.01, backoff_max_s=0.05, tries=20)
     model = OpenAIModel("m", base_url=url, timeout=0.5)
     model.name = "openai:m"  # the port of the test's endpoint differs from run to run
-    prompts = Prompts.load("full")
-    config = BenchConfig(
-        model=model.name, tasks="t", samples=1, refine=RefineConfig(turns=3, sampling=Sampling(seed=1)),
-        prompts_version=prompts.version, judge_seed=7,
-    )  # fmt: skip
-    with BenchRun(directory, config, make_tasks(20), prompts) as run:
+    config = bench_config(model.name, turns=3, sampling=Sampling(seed=1), judge_seed=7)
+    with open_run(directory, config, 20) as run:
         meter = Meter(model, limits=limits, cache=ReplyCache(directory / "replies.sqlite"))
         await run.run(meter, TextPool(), at_once=6)
         await meter.close()

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from drkernel.episode.chat import Call, Reply, estimated_usage
+from drkernel.episode.answerer import Call, estimated_usage
+from drkernel.episode.chat import Reply
+from drkernel.episode.episode import EpisodeConfig
+from drkernel.episode.renderer import Prompts
 from drkernel.gym.request import EvalRequest
+from drkernel.solve.bench import BenchRun, Resolved
+from drkernel.solve.config import BenchConfig
 from drkernel.task import Task
 from drkernel.verdict import CandidateError, Finding, Speedup, Verdict
 
@@ -79,3 +85,19 @@ class FunctionModel:
         return Reply(text=text, usage=estimated_usage(call, text), model=self.name)
 
     async def close(self) -> None: ...
+
+
+TOP = ("samples", "breadth", "context_tokens", "sampling", "prices", "judge_seed", "model_name", "limits")
+
+
+def bench_config(model: str = FunctionModel.name, kind: str = "bench", **terms: Any) -> BenchConfig:
+    """The terms of a run: ``terms`` are the config's own keys, or those of its episode."""
+    top = {name: terms.pop(name) for name in TOP if name in terms}
+    return BenchConfig(kind=kind, model=model, tasks="t", episode=EpisodeConfig(**terms), **top)
+
+
+def open_run(directory: Path, config: BenchConfig, tasks: int = 1, prompts: str = "full") -> BenchRun:
+    """A run directory of fake tasks."""
+    texts = Prompts.load(prompts)
+    resolved = Resolved(model=config.model_name or config.model, prompts_version=texts.version)
+    return BenchRun(Path(directory), config, resolved, make_tasks(tasks), texts)

@@ -12,25 +12,23 @@ from pathlib import Path
 
 import pytest
 from solve_endpoint import FAULTS, Endpoint, asked_ids, kept_ids
-from solve_fakes import FunctionModel, TextPool, answer, make_tasks
+from solve_fakes import FunctionModel, TextPool, answer, bench_config, open_run
 
 from drkernel.config import ConfigError
-from drkernel.episode.chat import ModelError
-from drkernel.episode.journal import Journal, ReplyCache, read_rows
+from drkernel.episode.answerer import ModelError
+from drkernel.episode.journal import Entry, Journal, ReplyCache, read_journal, read_rows
 from drkernel.episode.meter import Budget, Meter, Prices
 from drkernel.episode.renderer import Prompts
-from drkernel.solve.bench import BenchConfig, BenchRun, outcomes, read_bench
-from drkernel.solve.refine import RefineConfig
+from drkernel.solve.bench import outcomes, read_bench
 
 HERE = Path(__file__).parent
 PROMPTS = Prompts.load("full")
 
 
-def bench(directory, function, pool=None, tasks=3, samples=1, cache=None, **refine):
+def bench(directory, function, pool=None, tasks=3, cache=None, **terms):
     """Run a bench with a function for a model; its summary and the model."""
     model = FunctionModel(function)
-    config = BenchConfig(model=model.name, tasks="t", samples=samples, refine=RefineConfig(**refine))
-    with BenchRun(Path(directory), config, make_tasks(tasks), PROMPTS) as run:
+    with open_run(directory, bench_config(**terms), tasks) as run:
         return asyncio.run(run.run(Meter(model, cache=cache), pool or TextPool())), model
 
 
@@ -42,11 +40,10 @@ def test_a_run_is_written_and_read_back(tmp_path):
     assert summary["hacks"]["by_finding"] == {"no_custom_kernel": 2}
     assert summary["status_all"] == {"correct": 4, "incorrect": 4, "hack": 4}
     assert (summary["timing_kind"], summary["device"], summary["baseline"]) == ("modelled", "sim:h200", "eager")
-    config, tasks, state = read_bench(tmp_path)
-    assert [task.id for task in tasks] == ["t/0", "t/1", "t/2"] and config.samples == 2
-    assert {task: len(plays) for task, plays in outcomes([t.id for t in tasks], 2, state).items()} == dict.fromkeys(
-        ("t/0", "t/1", "t/2"), 2
-    )
+    run = read_bench(tmp_path)
+    names = ["t/0", "t/1", "t/2"]
+    assert [task.id for task in run.tasks] == names and run.config.samples == 2
+    assert {task: len(plays) for task, plays in outcomes(run, names).items()} == dict.fromkeys(names, 2)
     assert json.loads((tmp_path / "summary.json").read_text()) == json.loads(json.dumps(summary))
     assert (tmp_path / "prompts" / "task.txt").read_text().strip() == PROMPTS.task
 
@@ -83,14 +80,14 @@ def test_turns_that_the_grader_failed_are_graded_again_without_asking_the_model(
 def test_names_prices_and_samples_may_change_when_a_run_goes_on(tmp_path):
     def run(samples, **terms):
         model = FunctionModel(lambda call: answer(1.5))
-        config = BenchConfig(model=model.name, tasks="t", samples=samples, **terms)
-        with BenchRun(tmp_path, config, make_tasks(2), PROMPTS) as bench:
+        with open_run(tmp_path, bench_config(samples=samples, **terms), 2) as bench:
             return asyncio.run(bench.run(Meter(model), TextPool())), model
 
     run(1)
-    summary, model = run(3, prompts="elsewhere", prices=Prices(prompt=1, completion=2))
+    PROMPTS.save(tmp_path / "elsewhere")
+    summary, model = run(3, prompts=str(tmp_path / "elsewhere"), prices=Prices(prompt=1, completion=2))
     assert {(call.task_id, call.sample) for call in model.calls} == {(f"t/{t}", s) for t in (0, 1) for s in (1, 2)}
-    assert summary["trajectories"] == 6 and summary["dollars"] > 0 and read_bench(tmp_path)[0].samples == 3
+    assert summary["trajectories"] == 6 and summary["dollars"] > 0 and read_bench(tmp_path).config.samples == 3
     summary, model = run(2, prices=Prices(prompt=2, completion=4))
     assert model.calls == [] and summary["trajectories"] == 4
 
@@ -110,8 +107,7 @@ def test_an_interrupted_run_says_so_and_goes_on(tmp_path):
 
     async def go():
         model = Model(lambda call: answer(1.5))
-        config = BenchConfig(kind="solve", model=model.name, tasks="t", refine=RefineConfig(turns=3))
-        with BenchRun(tmp_path, config, make_tasks(1), PROMPTS) as run:
+        with open_run(tmp_path, bench_config(kind="solve", turns=3)) as run:
             jobs.append(asyncio.ensure_future(run.run(Meter(model), TextPool())))
             with pytest.raises(asyncio.CancelledError):
                 await jobs[0]
@@ -119,14 +115,13 @@ def test_an_interrupted_run_says_so_and_goes_on(tmp_path):
 
     summary = asyncio.run(go())
     assert summary["incomplete_because"] == {"interrupted": 1}
-    assert read_bench(tmp_path)[2].ended["t/0", 0].end == "interrupted"
+    assert read_bench(tmp_path).played.ended["t/0", 0].end == "interrupted"
 
 
 def test_a_budget_counts_what_an_earlier_process_spent(tmp_path):
     def run(tokens, turns):
         model = FunctionModel(lambda call: answer(1.5))
-        config = BenchConfig(kind="solve", model=model.name, tasks="t", refine=RefineConfig(turns=turns))
-        with BenchRun(tmp_path, config, make_tasks(1), PROMPTS) as bench:
+        with open_run(tmp_path, bench_config(kind="solve", turns=turns)) as bench:
             meter = Meter(model, budget=Budget(tokens=tokens))
             return asyncio.run(bench.run(meter, TextPool())), model, meter
 
@@ -141,12 +136,19 @@ def test_a_budget_counts_what_an_earlier_process_spent(tmp_path):
 
 def test_a_directory_of_other_terms_is_refused(tmp_path):
     bench(tmp_path, lambda call: answer(1.5), turns=2)
-    with pytest.raises(ConfigError, match=r"refine.turns 2 there, 3 here"):
+    with pytest.raises(ConfigError, match=r"episode.turns 2 there, 3 here"):
         bench(tmp_path, lambda call: answer(1.5), turns=3)
 
 
+def test_a_directory_of_an_earlier_version_is_refused(tmp_path):
+    (tmp_path / "config.yaml").write_text("schema_version: 1\nkind: bench\nmodel: m\nrefine: {turns: 3}\n")
+    for use in (lambda: read_bench(tmp_path), lambda: bench(tmp_path, lambda call: answer(1.5))):
+        with pytest.raises(ConfigError, match="made by an earlier version of drkernel and cannot be read"):
+            use()
+
+
 def test_two_processes_may_not_write_one_run(tmp_path):
-    held = Journal(tmp_path / "attempts.jsonl")
+    held = Journal(tmp_path / "turns.jsonl")
     with pytest.raises(ConfigError, match="being written by another process"):
         bench(tmp_path, lambda call: answer(1.5))
     held.close()
@@ -157,9 +159,12 @@ def test_a_torn_line_is_cut_off_and_a_damaged_one_is_told(tmp_path):
     path.write_text('{"a": 1}\n{"b": ')
     assert list(read_rows(path)) == [{"a": 1}]
     journal = Journal(path)
-    journal.append('{"c": 3}')
+    journal.append(Entry(task_id="t", end="turns"))
     journal.close()
-    assert list(read_rows(path)) == [{"a": 1}, {"c": 3}]
+    rows = list(read_rows(path))
+    assert rows[0] == {"a": 1} and (rows[1]["task_id"], rows[1]["end"]) == ("t", "turns")
+    with pytest.raises(ConfigError, match="line 1"):
+        read_journal(path)
     path.write_text('{"a": 1}\n{"b": \n{"c": 3}\n')
     with pytest.raises(ConfigError, match="line 2"):
         list(read_rows(path))

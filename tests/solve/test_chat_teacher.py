@@ -7,15 +7,13 @@ from solve_fakes import FunctionModel, TextPool, answer
 
 from drkernel.episode.episode import EpisodeConfig
 from drkernel.rl.data.coldstart import ColdstartConfig, load_rows, write_coldstart
-from drkernel.solve.teacher import ChatTeacher
 
 
 def write(path, says, tasks=4, turns=3, source="openai:m"):
     """Cold-start data of a model that says ``says(index, turn)``."""
     model = FunctionModel(lambda call: "<think>hm</think>\n" + answer(says(call.sample, call.turn)))
     config = ColdstartConfig(tasks=tasks, seed=3, source=source, episode=EpisodeConfig(turns=turns, prompts="full"))
-    job = write_coldstart(config, TextPool(), path, None, lambda task, index: ChatTeacher(model, task, index))
-    return asyncio.run(job), model
+    return asyncio.run(write_coldstart(config, TextPool(), path, None, model)), model
 
 
 def test_conversations_end_with_the_best_correct_turn(tmp_path):

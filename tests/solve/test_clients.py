@@ -8,9 +8,10 @@ import time
 import pytest
 
 from drkernel.config import ConfigError
+from drkernel.episode.answerer import Call, ModelError
 from drkernel.episode.answerers.program import CommandModel, render
 from drkernel.episode.answerers.script import ScriptModel
-from drkernel.episode.chat import Call, Message, ModelError, Sampling, without_reasoning
+from drkernel.episode.chat import Message, Sampling, without_reasoning
 from drkernel.solve.open_model import open_model
 
 

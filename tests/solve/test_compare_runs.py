@@ -5,23 +5,18 @@ import itertools
 
 import numpy as np
 import pytest
-from solve_fakes import FunctionModel, TextPool, answer, make_tasks
+from solve_fakes import FunctionModel, TextPool, answer, bench_config, open_run
 
 from drkernel.config import ConfigError
 from drkernel.episode.meter import Meter
-from drkernel.episode.renderer import Prompts
 from drkernel.gym.request import EvalSettings
-from drkernel.solve.bench import BenchConfig, BenchRun
 from drkernel.solve.paired import compare, sign_flip_test
-from drkernel.solve.refine import RefineConfig
 
 
 def run(directory, speeds, **settings):
     """A bench whose answer to task i says ``speeds[i]``."""
     model = FunctionModel(lambda call: answer(speeds[int(call.task_id[2:])]))
-    refine = RefineConfig(turns=1, settings=EvalSettings(**settings))
-    config = BenchConfig(model=model.name, tasks="t", refine=refine)
-    with BenchRun(directory, config, make_tasks(len(speeds)), Prompts.load("full")) as bench:
+    with open_run(directory, bench_config(turns=1, settings=EvalSettings(**settings)), len(speeds)) as bench:
         asyncio.run(bench.run(Meter(model), TextPool()))
     return directory
 

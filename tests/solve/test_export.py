@@ -4,24 +4,18 @@ import asyncio
 import json
 
 import pytest
-from solve_fakes import FunctionModel, TextPool, answer, make_tasks
+from solve_fakes import FunctionModel, TextPool, answer, bench_config, open_run
 
 from drkernel.config import ConfigError
 from drkernel.episode.chat import Message
 from drkernel.episode.meter import Meter
-from drkernel.episode.renderer import Prompts
 from drkernel.rl.run.sft import load_conversations
-from drkernel.solve.bench import BenchConfig, BenchRun
 from drkernel.solve.export import ExportFilter, ExportRow, export, normal_form
-from drkernel.solve.refine import ContextConfig, RefineConfig
-
-PROMPTS = Prompts.load("full")
 
 
-def run(directory, function, tasks=1, samples=1, **refine):
+def run(directory, function, tasks=1, **terms):
     model = FunctionModel(function)
-    config = BenchConfig(model=model.name, tasks="t", samples=samples, refine=RefineConfig(**refine))
-    with BenchRun(directory, config, make_tasks(tasks), PROMPTS) as bench:
+    with open_run(directory, bench_config(**terms), tasks) as bench:
         asyncio.run(bench.run(Meter(model), TextPool()))
     return model
 
@@ -45,7 +39,7 @@ def test_a_row_is_the_conversation_as_the_model_saw_it_and_its_best_answer(tmp_p
 
 def test_with_context_management_the_conversation_is_cut_as_it_was(tmp_path):
     speeds = (1.5, 1.2, "WRONG", 1.8)
-    context = ContextConfig(keep=1, turns_per_iteration=3)
+    context = {"name": "best", "keep": 1, "every": 3}
     model = run(tmp_path / "r", lambda call: answer(speeds[call.turn - 1]), turns=4, context=context)
     (row,), _ = rows_of(tmp_path / "r", tmp_path / "d.jsonl")
     assert row.messages[:-1] == model.calls[3].messages and [turn.turn for turn in row.turns] == [1, 4]

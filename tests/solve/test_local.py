@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from drkernel.config import ConfigError
-from drkernel.episode.chat import Call, ContextFull, Message, ModelError, Sampling
+from drkernel.episode.answerer import Call, ContextFull, ModelError
+from drkernel.episode.chat import Message, Reply, Sampling
+from drkernel.episode.records import Turn
 from drkernel.rl.model.answerer import LocalModel
+from drkernel.verdict import Verdict
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "rl"))
 from tiny import prompt, tiny_policy
@@ -45,26 +48,46 @@ def test_answers_drawn_together_are_those_drawn_alone(policy):
     assert together[0].usage.prompt == len(ids)
 
 
+def turn_of(reply, feedback="Improve it."):
+    """The turn that a reply became."""
+    verdict = Verdict(status="incorrect", task_id="t", candidate_sha256="0" * 64, device="sim:h200")
+    return Turn(id="0", parent=None, reply=reply, verdict=verdict, reward=0.0, feedback=feedback)
+
+
 def test_a_conversation_goes_on_with_the_ids_that_were_sampled(policy):
-    model = LocalModel("tiny", SAMPLING, policy=policy)
+    model, tokenizer = LocalModel("tiny", SAMPLING, policy=policy), policy.tokenizer
     (first,) = ask(model, call(prompt("alpha")))
-    (known,) = model._known.values()
-    before, append = model._ids(call(prompt("alpha"), first.text, "Improve it.").messages)
-    assert before == known.ids and append == policy.tokenizer.feedback_ids("Improve it.", ended=known.ended)
-    (second,) = ask(model, call(prompt("alpha"), first.text, "Improve it.", turn=2))
-    assert second.usage.prompt == len(before) + len(append)
-    fresh = LocalModel("tiny", SAMPLING, policy=policy)  # after a restart: tokenised anew
-    before, append = fresh._ids(call(prompt("alpha"), first.text, "Improve it.").messages)
-    tokenizer = policy.tokenizer
+    drawn = first.sampled
+    turn = turn_of(first)
+    going_on = call(prompt("alpha"), first.text, "Improve it.", turn=2, shown=(turn,))
+    told = tokenizer.feedback_ids("Improve it.", ended=drawn.stop == "end")
+    (second,) = ask(model, going_on)
+    assert second.sampled.context_ids == (*drawn.context_ids, *drawn.token_ids, *told)
+    assert second.usage.prompt == len(second.sampled.context_ids)
+    # after a restart the ids are gone: tokenised anew
+    bare = turn.model_copy(update={"reply": Reply(text=first.text)})
+    (second,) = ask(model, going_on.model_copy(update={"shown": (bare,)}))
     again = [*tokenizer.prompt_ids(prompt("alpha")), *tokenizer.encode(first.text), tokenizer.end_id]
-    assert before == [] and append == again + tokenizer.feedback_ids("Improve it.", ended=True)
+    assert second.sampled.context_ids == (*again, *tokenizer.feedback_ids("Improve it.", ended=True))
+
+
+def test_a_cut_conversation_shows_each_answer_as_it_was_sampled(policy):
+    answerer, tokenizer = LocalModel("tiny", SAMPLING, policy=policy)._answerer, policy.tokenizer
+    replies = ask(LocalModel("tiny", SAMPLING, policy=policy), *(call(prompt(w)) for w in ("alpha", "beta", "gamma")))
+    turns = [turn_of(reply, f"told {k}") for k, reply in enumerate(replies)]
+    third = turns[2].model_copy(update={"id": "0.0.0", "parent": "0.0", "shown": ("0", "0.0")})
+    request = call(prompt("alpha"), "a", "told 0", "b", "told 2", shown=(turns[0], third))
+    expected = list(tokenizer.prompt_ids(prompt("alpha")))
+    for turn in (turns[0], third):
+        ended = turn.sampled.stop == "end"
+        expected += [*turn.sampled.token_ids, *tokenizer.feedback_ids(turn.feedback, ended=ended)]
+    assert answerer.context_ids(request) == expected
 
 
 def test_a_system_message_opens_the_conversation(policy):
-    model = LocalModel("tiny", SAMPLING, policy=policy)
+    answerer = LocalModel("tiny", SAMPLING, policy=policy)._answerer
     messages = (Message(role="system", content="Be brief."), Message(role="user", content="alpha"))
-    _, append = model._ids(messages)
-    text = policy.tokenizer.hf.decode(append)
+    text = policy.tokenizer.hf.decode(answerer.context_ids(Call(messages=messages)))
     assert "Be brief." in text and text.index("Be brief.") < text.index("alpha")
 
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from solve_endpoint import FAULTS, Endpoint
 
 from drkernel.config import ConfigError
+from drkernel.episode.answerer import Call, ContextFull, ModelError
 from drkernel.episode.answerers.endpoint import OpenAIModel, _read_stream, _read_whole, as_reply
-from drkernel.episode.chat import Call, ContextFull, Message, ModelError, Reply, Sampling
+from drkernel.episode.chat import Message, Reply, Sampling
 from drkernel.episode.journal import ReplyCache
 from drkernel.episode.meter import Budget, BudgetSpent, Limits, Meter, Prices, RateLimiter, money
 

@@ -4,27 +4,25 @@ import asyncio
 import re
 
 import pytest
-from solve_fakes import FunctionModel, TextPool, answer, make_tasks
+from solve_fakes import FunctionModel, TextPool, answer, bench_config, open_run
 
 from drkernel.cli.solve_view import what_happened
 from drkernel.episode.meter import Meter, Prices
-from drkernel.episode.renderer import Prompts
 from drkernel.report.bench import write_bench_report
 from drkernel.report.solve import write_solve_report
-from drkernel.solve.bench import BenchConfig, BenchRun, read_bench
-from drkernel.solve.refine import ContextConfig, RefineConfig
+from drkernel.solve.bench import read_bench
 from drkernel.solve.verify import verify
 
 EVIL = "</pre></details><script>alert(1)</script><img src=x onerror=alert(2)>\x1b]0;title\x07"
 
 
-def play(directory, function, kind="bench", tasks=1, **refine):
-    """A run of the fakes, and its config."""
+def play(directory, function, kind="bench", tasks=1, **terms):
+    """A run of the fakes, read back."""
     model = FunctionModel(function)
     model.name = f"m {EVIL}"
     prices = Prices(prompt=1000, completion=1000)
-    config = BenchConfig(kind=kind, model=model.name, tasks=EVIL, refine=RefineConfig(**refine), prices=prices)
-    with BenchRun(directory, config, make_tasks(tasks), Prompts.load("full")) as run:
+    config = bench_config(model.name, kind, prices=prices, **terms).model_copy(update={"tasks": EVIL})
+    with open_run(directory, config, tasks) as run:
         asyncio.run(run.run(Meter(model, prices=prices), TextPool()))
     return read_bench(directory)
 
@@ -45,9 +43,9 @@ def test_nothing_that_a_model_writes_becomes_part_of_the_page(tmp_path, kind):
 
 
 def test_the_terminal_is_not_steered_by_an_answer(tmp_path):
-    _, _, state = play(tmp_path, lambda call: EVIL + "\n```cpp\x1b[2J\nx\n```", turns=1)
-    (attempt,) = state.turns(("t/0", 0))
-    assert what_happened(attempt).isprintable()
+    run = play(tmp_path, lambda call: EVIL + "\n```cpp\x1b[2J\nx\n```", turns=1)
+    (turn,) = run.played.turns(("t/0", 0))
+    assert what_happened(turn).isprintable()
 
 
 def test_a_bench_page_explains_its_verdicts_and_counts(tmp_path):
@@ -63,18 +61,21 @@ def test_a_bench_page_explains_its_verdicts_and_counts(tmp_path):
 
 def test_a_search_page_says_how_it_went_and_why_it_ended(tmp_path):
     speeds = (1.1, "WRONG", 2.5)
-    config, tasks, state = play(
+    run = play(
         tmp_path,
         lambda call: answer(speeds[call.turn - 1]),
         "solve",
         turns=9,
         target=2.0,
-        context=ContextConfig(keep=2),
+        context={"name": "best", "keep": 2, "every": 5},
     )
-    tried = asyncio.run(verify(tasks[0], state.turns(("t/0", 0)), config.refine.settings, TextPool()))
+    tried = asyncio.run(verify(run.tasks[0], run.played.turns(("t/0", 0)), run.config.episode.settings, TextPool()))
     text = text_of(write_solve_report(tmp_path, tried))
     assert "made 3 attempts" in text and "2.50× as fast as eager PyTorch (modelled)" in text
-    assert "cut to the best 2 so far. It stopped because the target speedup was reached." in text
+    assert (
+        "the conversation held the best 2, cut every 5 turns. It stopped because the target speedup was reached."
+        in text
+    )
     assert text == text_of(write_solve_report(tmp_path))  # made again from what is kept
 
 

@@ -5,20 +5,24 @@ import asyncio
 
 from solve_fakes import FunctionModel, TextPool, answer, make_tasks
 
-from drkernel.episode.renderer import Prompts
+from drkernel.episode.episode import Episode, EpisodeConfig
+from drkernel.episode.play import play
 from drkernel.gym.request import EvalSettings
-from drkernel.solve.refine import RefineConfig, Refinement
 from drkernel.solve.verify import CHECKS, TRIED, by_speed, check_of, verify, winner, write_candidate
 
 TASK = make_tasks(1)[0]
 SETTINGS = EvalSettings(seed=7, checks=2, profile="tiny")
 
 
-def attempts_of(*speeds):
-    """The attempts of a search whose answers claim ``speeds``."""
-    model = FunctionModel(lambda call: answer(speeds[call.turn - 1]))
-    config = RefineConfig(turns=len(speeds), settings=SETTINGS)
-    return asyncio.run(Refinement(TASK, model, TextPool(), Prompts.load("full"), config).run()).attempts
+def turns_of(*speeds):
+    """The turns of a search whose answers claim ``speeds``."""
+
+    async def go():
+        episode = Episode(TextPool(), EpisodeConfig(turns=len(speeds), settings=SETTINGS))
+        await episode.reset(TASK)
+        return (await play(episode, FunctionModel(lambda call: answer(speeds[call.turn - 1])))).turns
+
+    return asyncio.run(go())
 
 
 class Again(TextPool):
@@ -36,13 +40,13 @@ class Again(TextPool):
 
 
 def verified(pool, *speeds):
-    return asyncio.run(verify(TASK, attempts_of(*speeds), SETTINGS, pool))
+    return asyncio.run(verify(TASK, turns_of(*speeds), SETTINGS, pool))
 
 
 def test_the_fastest_that_holds_up_wins_and_nothing_slower_is_tried():
     pool = Again()
     tried = verified(pool, 1.1, 1.9, "WRONG", 1.5)
-    assert [one.attempt.speedup for one in tried] == [1.9] and winner(tried).speedup == 1.9
+    assert [one.turn.speedup for one in tried] == [1.9] and winner(tried).speedup == 1.9
     request = pool.requests[0].settings
     assert request.checks == CHECKS and request.profile == "tiny"
     verified(pool, 1.9)
@@ -53,12 +57,12 @@ def test_the_fastest_that_holds_up_wins_and_nothing_slower_is_tried():
 def test_one_that_does_not_hold_up_gives_way_to_the_next():
     tried = verified(Again(s1_9=None), 1.1, 1.9, 1.5)
     assert [one.verdict.status for one in tried] == ["incorrect", "correct"]
-    assert winner(tried).attempt.turn == 3 and tried[0].speedup == 0
+    assert winner(tried).turn.number == 3 and tried[0].speedup == 0
 
 
 def test_one_that_is_slower_than_it_claimed_is_measured_against_the_next():
     tried = verified(Again(s1_9=1.2), 1.1, 1.9, 1.5)
-    assert [one.speedup for one in tried] == [1.2, 1.5] and winner(tried).attempt.turn == 3
+    assert [one.speedup for one in tried] == [1.2, 1.5] and winner(tried).turn.number == 3
 
 
 def test_there_is_an_end_to_trying_and_equal_sources_are_tried_once():
@@ -66,7 +70,7 @@ def test_there_is_an_end_to_trying_and_equal_sources_are_tried_once():
     pool = Again(**{f"s{speed}".replace(".", "_"): None for speed in speeds})
     tried = verified(pool, *speeds)
     assert len(tried) == TRIED and winner(tried) is None
-    assert len(by_speed(attempts_of(1.5, 1.5, 1.5))) == 1
+    assert len(by_speed(turns_of(1.5, 1.5, 1.5))) == 1
     assert verified(Again(), "WRONG", "HACK") == []
 
 
@@ -74,7 +78,7 @@ def test_the_file_says_what_it_is_and_holds_the_source_as_it_was_written():
     best = winner(verified(Again(), 1.5))
     text = write_candidate(TASK, best, SETTINGS, "openai:m", 3)
     ast.parse(text)
-    assert best.attempt.code in text and "1.50x against eager PyTorch, modelled on sim:h200." in text
+    assert best.turn.code in text and "1.50x against eager PyTorch, modelled on sim:h200." in text
     assert "written by openai:m, found by drkernel solve in 3 attempts" in text and "profile 'tiny'" in text
 
 

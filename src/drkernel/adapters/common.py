@@ -10,6 +10,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from drkernel.episode.episode import EpisodeConfig
+from drkernel.episode.records import Turn
 from drkernel.gym.request import Pool
 from drkernel.task import Task
 from drkernel.tasks.loaders import load_tasks
@@ -76,8 +77,28 @@ def tasks_of(spec: str | list[Task]) -> list[Task]:
     return load_tasks(spec) if isinstance(spec, str) else list(spec)
 
 
+def opening(task: Task, config: EpisodeConfig) -> str:
+    """The user's message that opens an episode about ``task``."""
+    return config.texts().opening(task, config.settings)[-1].content
+
+
+def figures_of(turn: Turn) -> dict[str, float]:
+    """What engines log of a graded turn."""
+    return {
+        "correct": float(turn.correct),
+        "hack": float(turn.verdict.is_hack),
+        "speedup": turn.speedup or 0.0,
+        "coverage": turn.coverage or 0.0,
+    }
+
+
 def episode_config(settings: EpisodeConfig | dict[str, Any] | None) -> EpisodeConfig:
-    """A config from what an engine's own configuration holds; unknown keys are errors."""
-    if isinstance(settings, EpisodeConfig):
-        return settings
-    return EpisodeConfig.model_validate(dict(settings or {}))
+    """A config from what an engine's own configuration holds; unknown keys are errors.
+
+    Raises ``ValueError`` for a context policy that leaves turns out: engines lead the conversation themselves, and keep
+    all of it.
+    """
+    config = settings if isinstance(settings, EpisodeConfig) else EpisodeConfig.model_validate(dict(settings or {}))
+    if config.context.name != "full":
+        raise ValueError(f"episode.context {config.context.name!r}: an engine keeps the whole conversation ('full')")
+    return config

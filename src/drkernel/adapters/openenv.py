@@ -88,15 +88,15 @@ class KernelEnvironment(Environment[KernelAction, KernelObservation, State]):
         """:meth:`step`, for servers with an event loop."""
         result = await self._episode.step(action.text)
         self._state.step_count += 1
-        verdict, following = result.verdict, result.observation
+        turn, following = result.turn, result.observation
         return KernelObservation(
             text="" if following is None else following.text,
             turn=self._state.step_count + 1 if following is None else following.turn,
             task_id=self._task.id,
-            status=verdict.status,
-            speedup=None if verdict.speedup is None else verdict.speedup.value,
-            coverage=verdict.coverage,
-            findings=[finding.kind for finding in verdict.findings],
+            status=turn.status,
+            speedup=turn.speedup,
+            coverage=turn.coverage,
+            findings=list(turn.findings),
             reward=result.reward,
             done=result.done,
         )

@@ -10,8 +10,8 @@ from typing import Any
 
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
-from drkernel.adapters.common import InfraError, episode_config, run_sync, shared_pool, tasks_of
-from drkernel.episode.episode import Episode, EpisodeConfig, task_prompt
+from drkernel.adapters.common import InfraError, episode_config, figures_of, opening, run_sync, shared_pool, tasks_of
+from drkernel.episode.episode import Episode, EpisodeConfig
 from drkernel.gym.request import Pool
 from drkernel.task import Task
 
@@ -56,20 +56,13 @@ class KernelEnv(BaseTextEnv):
         if result.reward is None:
             error = result.verdict.error
             raise InfraError(f"{self.task.id}: {error.type}: {error.message}" if error else f"{self.task.id}: no grade")
-        verdict = result.verdict
-        speedup = verdict.speedup.value if verdict.speedup is not None else 0.0
-        self._metrics = {
-            "correct": float(verdict.is_correct),
-            "hack": float(verdict.is_hack),
-            "speedup": speedup if verdict.is_correct else 0.0,
-            "coverage": verdict.coverage or 0.0,
-        }
+        self._metrics = figures_of(result.turn)
         observations = [] if result.observation is None else [{"role": "user", "content": result.observation.text}]
         return BaseTextEnvStepOutput(
             observations=observations,
             reward=result.reward,
             done=result.done,
-            metadata={**self._metrics, "status": verdict.status},
+            metadata={**self._metrics, "status": result.turn.status},
         )
 
     def get_metrics(self) -> dict[str, Any]:
@@ -90,15 +83,10 @@ def rows(tasks: str | list[Task], config: EpisodeConfig = EpisodeConfig()) -> li
     return [
         {
             "data_source": "drkernel",
-            "prompt": [{"role": "user", "content": task_prompt(task, _sized(task, config), config.prompts)}],
+            "prompt": [{"role": "user", "content": opening(task, config)}],
             "env_class": ENV_ID,
             "reward_spec": {"method": "rule", "ground_truth": task.model_dump_json()},
             "extra_info": {"task_id": task.id, "index": index},
         }
         for index, task in enumerate(tasks_of(tasks))
     ]
-
-
-def _sized(task: Task, config: EpisodeConfig) -> Any:
-    settings = config.settings
-    return settings if settings.profile in task.profiles else settings.model_copy(update={"profile": None})

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from drkernel.adapters.common import run_sync, shared_pool, tasks_of
-from drkernel.episode.episode import Episode, EpisodeConfig, StepResult, task_prompt
+from drkernel.adapters.common import opening, run_sync, shared_pool, tasks_of
+from drkernel.episode.episode import Episode, EpisodeConfig, StepResult
 from drkernel.gym.request import Pool
 from drkernel.rl.model.tokenizer import ChatTokenizer
 from drkernel.task import Task
@@ -37,7 +37,7 @@ class _Play:
 
 def dataset_rows(tasks: str | list[Task], config: EpisodeConfig = EpisodeConfig()) -> list[dict[str, Any]]:
     """Rows for ``datasets.Dataset.from_list``: a conversational prompt each."""
-    return [{"prompt": [{"role": "user", "content": _prompt(task, config)}]} for task in tasks_of(tasks)]
+    return [{"prompt": [{"role": "user", "content": opening(task, config)}]} for task in tasks_of(tasks)]
 
 
 def kernel_reward(completions: Sequence[Any], **fields: Any) -> list[float]:
@@ -59,7 +59,7 @@ def make_rollout_func(
     0 throughout and its reward the mean of its group. ``generate`` samples one turn for many conversations; by default
     the trainer's own generation (vLLM or transformers).
     """
-    by_prompt = {_prompt(task, config): task for task in tasks_of(tasks)}
+    by_prompt = {opening(task, config): task for task in tasks_of(tasks)}
     sample = generate or _trainer_generate
 
     def rollout_func(prompts: list[Any], trainer: Any) -> dict[str, Any]:
@@ -151,13 +151,6 @@ def _trainer_generate(trainer: Any, ids: list[list[int]]) -> tuple[list[list[int
     """The trainer's own generation, one answer for each conversation."""
     completion_ids, logprobs = trainer._generate_single_turn(ids, None, {}, 1)
     return [list(drawn) for drawn in completion_ids], logprobs
-
-
-def _prompt(task: Task, config: EpisodeConfig) -> str:
-    settings = config.settings
-    if settings.profile not in task.profiles:
-        settings = settings.model_copy(update={"profile": None})
-    return task_prompt(task, settings, config.prompts)
 
 
 def _text(prompt: Any) -> str:

@@ -12,8 +12,8 @@ from typing import Any
 import verifiers.v1 as vf
 from pydantic import Field
 
-from drkernel.adapters.common import InfraError, episode_config, shared_pool, tasks_of
-from drkernel.episode.episode import Episode, task_prompt
+from drkernel.adapters.common import InfraError, episode_config, figures_of, opening, shared_pool, tasks_of
+from drkernel.episode.episode import Episode
 from drkernel.task import Task
 
 __all__ = ["KernelEnv", "KernelTaskset"]
@@ -47,13 +47,10 @@ class KernelTaskset(vf.Taskset[KernelTask, KernelTasksetConfig]):
         """One task after the other, its prompt the episode's first message."""
         config = episode_config(self.config.episode)
         for task in tasks_of(self.config.tasks):
-            settings = config.settings
-            if settings.profile not in task.profiles:
-                settings = settings.model_copy(update={"profile": None})
             data = KernelData(
                 id=task.id,
                 name=task.id,
-                prompt=task_prompt(task, settings, config.prompts),
+                prompt=opening(task, config),
                 source=task.model_dump_json(),
                 episode=self.config.episode,
             )
@@ -94,14 +91,11 @@ async def play(data: KernelData, interaction: Any, pool: Any = None) -> dict[str
         result = await episode.step(segment.last_reply)
         if result.reward is None:
             raise InfraError(f"{data.id}: the grader failed")
-        verdict = result.verdict
+        turn = figures_of(result.turn)
         figures["turns"] += 1
         figures["reward"] += result.reward
         figures[f"reward_turn_{figures['turns']:.0f}"] = result.reward
-        figures["correct"] = float(verdict.is_correct)
-        figures["hack"] = max(figures.get("hack", 0.0), float(verdict.is_hack))
-        figures["speedup"] = verdict.speedup.value if verdict.is_correct and verdict.speedup is not None else 0.0
-        figures["coverage"] = verdict.coverage or 0.0
+        figures |= {**turn, "hack": max(figures.get("hack", 0.0), turn["hack"])}
         if result.observation is None:
             break
         segment = await interaction.turn(result.observation.text)

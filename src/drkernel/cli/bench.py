@@ -10,20 +10,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from drkernel.cli import model_options as options
+from drkernel.cli import terms
 from drkernel.cli.pools import POOL_HELP, check_pool, http_pool
 
 if TYPE_CHECKING:
     from drkernel.episode.meter import Meter
-    from drkernel.solve.bench import BenchConfig, BenchRun
+    from drkernel.solve.bench import BenchRun
+    from drkernel.solve.config import BenchConfig
     from drkernel.solve.prepare import Prepared
 
-app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
-HELP = """Benchmark a model: every task, several samples, several turns, graded by the judge.
+HELP = f"""Benchmark a model: every task, several samples, several turns, graded by the judge.
 
 Answers are written as they come; the same command goes on where it was stopped, even by kill -9, and asks for no
 answer twice. Results are in DIR/summary.json and DIR/report.html.
+
+Terms are the keys of one config: drkernel bench [CONFIG.yaml] [KEY=VALUE ...]. '--KEY VALUE' is the same, and a key may
+be shortened to its last parts where only one ends so (--turns 3 is episode.turns=3). DIR/config.yaml is such a file.
 
 Exit codes: 0 every trajectory is complete, 1 some are not (the same command tries them again), 2 wrong usage,
 130 interrupted.
@@ -32,115 +36,46 @@ Examples:
 
   drkernel bench --model openai:qwen3-8b --base-url http://localhost:8000/v1 --tasks builtin --turns 3 --out runs/qwen3
 
-  drkernel bench --model openai:NAME --tasks kernelbench:KernelBench/level2 --samples 4 --price-in 1.25 --price-out 10
+  drkernel bench --model openai:NAME --tasks kernelbench:KernelBench/level2 --samples 4 prices.prompt=1.25
+  prices.completion=10 budget.dollars=5
+
+Keys [default]:
+
+{terms.keys_help("bench")}
 """
 
 
-@app.command(help=HELP)
+@app.command(help=HELP, context_settings=terms.FREE_FORM)
 def bench(
-    model: options.Model,
-    tasks: Annotated[
-        str, typer.Option(help="builtin, builtin/levelN, kernelbench:DIR, parquet:FILE, jsonl:FILE, file:PATH")
-    ] = "builtin",
+    context: typer.Context,
     out: Annotated[Path | None, typer.Option(help="run directory (default: runs/bench-MODEL)")] = None,
-    samples: Annotated[int, typer.Option(min=1, help="trajectories a task")] = 1,
-    turns: Annotated[int, typer.Option(min=1, help="answers a trajectory")] = 3,
-    keep: Annotated[int | None, typer.Option(help="context management: best turns kept before an iteration")] = None,
-    turns_per_iteration: Annotated[int, typer.Option(min=1, help="turns between two cuts, with --keep")] = 5,
-    breadth: Annotated[int, typer.Option(min=1, help="answers a turn; the best goes on")] = 1,
-    context_tokens: Annotated[
-        int | None, typer.Option(help="the conversation and its answer never exceed this")
-    ] = None,
-    level: Annotated[int | None, typer.Option(help="only tasks of this level")] = None,
-    tag: Annotated[str | None, typer.Option(help="only tasks with this tag")] = None,
-    match: Annotated[str | None, typer.Option(help="only tasks whose id contains this text")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="so many tasks, evenly from the list")] = None,
-    precision: Annotated[str | None, typer.Option(help="declared precision of foreign tasks")] = None,
-    scale: Annotated[
-        str | None, typer.Option(help="shrink foreign tasks: tiny, small or full (sim: tiny, else small)")
-    ] = None,
-    all_tasks: Annotated[
-        bool, typer.Option("--all-tasks", help="keep tasks that the gate finds ill-conditioned")
-    ] = False,
-    device: Annotated[str, typer.Option(help="'sim:GPU' models time without a GPU, 'cuda:N' measures")] = "sim:h200",
-    baseline: Annotated[str, typer.Option(help="what speedup is against: eager or compile")] = "eager",
-    profile: Annotated[str | None, typer.Option(help="size profile of built-in tasks (sim: tiny, cuda: full)")] = None,
-    checks: Annotated[int, typer.Option(min=1, help="calls on fresh inputs that must be right")] = 3,
-    deadline: Annotated[float, typer.Option(help="seconds until a candidate is stopped")] = 60.0,
-    judge_seed: Annotated[int | None, typer.Option(help="repeatable verdicts (default: secret seeds)")] = None,
-    prompts: options.PromptSet = "full",
-    base_url: options.BaseUrl = None,
-    model_name: options.ModelName = None,
-    key_env: options.KeyEnv = None,
-    temperature: options.Temperature = 1.0,
-    top_p: options.TopP = None,
-    max_tokens: options.MaxTokens = 8192,
-    seed: options.Seed = None,
-    extra: options.Extra = None,
-    concurrency: options.Concurrency = 8,
-    rpm: options.Rpm = None,
-    tpm: options.Tpm = None,
-    tries: options.Tries = 6,
-    timeout: options.Timeout = 120.0,
-    price_in: options.PriceIn = None,
-    price_out: options.PriceOut = None,
-    price_cached: options.PriceCached = None,
-    budget_tokens: options.BudgetTokens = None,
-    budget_dollars: options.BudgetDollars = None,
-    budget_minutes: options.BudgetMinutes = None,
-    cache: options.Cache = None,
     slots: Annotated[int | None, typer.Option(min=1, help="evaluations at once (default: one a core)")] = None,
     pool: Annotated[str | None, typer.Option(help=POOL_HELP)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the summary as JSON and nothing else")] = False,
 ) -> None:
     """Parse, run, print."""
-    from pydantic import ValidationError
-
     from drkernel.config import ConfigError
-    from drkernel.episode.meter import Budget, Limits
-    from drkernel.episode.renderer import Prompts
-    from drkernel.gym.request import EvalSettings
-    from drkernel.solve.bench import BenchConfig, BenchRun
-    from drkernel.solve.open_model import open_model
-    from drkernel.solve.refine import ContextConfig, RefineConfig
+    from drkernel.solve.bench import BenchRun, Resolved
 
-    options.one_thread()
-    spec = _describe(tasks, level=level, tag=tag, match=match, limit=limit, precision=precision, scale=scale,
-                     all_tasks=all_tasks or None)  # fmt: skip
+    terms.one_thread()
     try:
         check_pool(pool)
-        sampling = options.make_sampling(temperature, top_p, max_tokens, seed, extra)
-        client = open_model(model, base_url=base_url, key_env=key_env, sampling=sampling, timeout=timeout)
-        client.name = model_name or client.name
-        directory = out or Path("runs") / ("bench-" + _slug(model))
-        texts = Prompts.load(prompts)
-        prepared = _kept_tasks(directory, spec)
-        sized = options.default_profile(device, profile)
-        if prepared is None:
-            prepared = _prepare(
-                dict(spec=tasks, precision=precision, level=level, tag=tag, match=match, limit=limit),
-                dict(device=device, profile=sized, scale=scale, keep_ill_conditioned=all_tasks),
-                quiet=as_json,
-            )  # fmt: skip
-        settings = EvalSettings.model_validate(
-            dict(device=device, baseline=baseline, profile=sized, checks=checks, deadline_s=deadline)
+        given = terms.parse(context.args)
+        if given.others:
+            raise ConfigError(f"{given.others[0]!r} is neither a key nor a file of terms (.yaml)")
+        config = terms.load("bench", given)
+        client = terms.open_answerer(config)
+        directory = out or Path("runs") / ("bench-" + _slug(config.model))
+        prompts = config.episode.texts()
+        prepared = _kept_tasks(directory, config) or _prepare(config, quiet=as_json)
+        terms.announce(config, quiet=as_json)
+        resolved = Resolved(
+            model=client.name, tasks_hash=prepared.hash, left_out=prepared.left_out, prompts_version=prompts.version
         )
-        refine = RefineConfig(
-            turns=turns, breadth=breadth, settings=settings, sampling=sampling,
-            context=ContextConfig(keep=keep, turns_per_iteration=turns_per_iteration, max_tokens=context_tokens),
-        )  # fmt: skip
-        config = BenchConfig(
-            model=client.name, tasks=spec, tasks_hash=prepared.hash, left_out=prepared.left_out, samples=samples,
-            refine=refine, prompts=texts.name, prompts_version=texts.version, judge_seed=judge_seed,
-            prices=options.make_prices(price_in, price_out, price_cached),
-        )  # fmt: skip
-        limits = Limits(concurrency=concurrency, requests_per_minute=rpm, tokens_per_minute=tpm, tries=tries)
-        budget = Budget(tokens=budget_tokens, dollars=budget_dollars, minutes=budget_minutes)
-        with BenchRun(directory, config, prepared.tasks, texts) as run:
-            meter = options.make_meter(client, cache or directory / "replies.sqlite", limits, config.prices, budget)
-            summary = _run(run, meter, slots, pool, quiet=as_json)
-    except (ConfigError, ValidationError) as error:
-        options.fail("bench", options.plain(error))
+        with BenchRun(directory, config, resolved, prepared.tasks, prompts) as run:
+            summary = _run(run, terms.open_meter(config, client, directory), slots, pool, quiet=as_json)
+    except ConfigError as error:
+        terms.fail("bench", str(error))
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from here", file=sys.stderr)
         raise SystemExit(130) from None
@@ -152,49 +87,49 @@ def bench(
     else:
         from drkernel.cli.bench_view import show
 
-        show(summary, config, prepared, directory)
+        show(summary, run.bench, directory)
     raise SystemExit(0 if not summary["incomplete"] else 1)
-
-
-def _describe(tasks: str, **filters: Any) -> str:
-    """The task spec and its filters as one text, which decides whether kept tasks are the ones that are asked for."""
-    return " ".join([tasks, *(f"{name}={value}" for name, value in filters.items() if value is not None)])
 
 
 def _slug(model: str) -> str:
     return "".join(c if c.isalnum() or c in "-_." else "-" for c in model.partition(":")[2]).strip("-.")[-60:]
 
 
-def _kept_tasks(directory: Path, spec: str) -> Prepared | None:
+def _kept_tasks(directory: Path, config: BenchConfig) -> Prepared | None:
     """The tasks that an earlier start of the same run prepared."""
-    from drkernel.config import load_config
     from drkernel.episode.journal import read_rows
-    from drkernel.solve.bench import BenchConfig
+    from drkernel.solve.bench import read_terms
     from drkernel.solve.prepare import Prepared
     from drkernel.task import Task
 
-    path = directory / "config.yaml"
-    if not path.is_file():
+    if not (directory / "config.yaml").is_file():
         return None
-    config: BenchConfig = load_config(BenchConfig, path)
-    if config.tasks != spec:
+    old, resolved = read_terms(directory)
+    if (old.tasks, old.choose) != (config.tasks, config.choose):
         return None
     tasks = [Task.model_validate(row) for row in read_rows(directory / "tasks.jsonl")]
-    return Prepared(tasks, dict(config.left_out))
+    return Prepared(tasks, dict(resolved.left_out))
 
 
-def _prepare(chosen: dict[str, Any], terms: dict[str, Any], quiet: bool) -> Prepared:
+def _prepare(config: BenchConfig, quiet: bool) -> Prepared:
     from rich.console import Console
     from rich.progress import Progress
 
     from drkernel.config import ConfigError
     from drkernel.solve.prepare import choose, prepare
 
-    tasks = choose(**chosen)
-    console = Console(stderr=True)
-    with Progress(console=console, disable=quiet or not sys.stderr.isatty(), transient=True) as bar:
+    tasks = choose(config.tasks, config.choose)
+    settings = config.episode.settings
+    with Progress(console=Console(stderr=True), disable=quiet or not sys.stderr.isatty(), transient=True) as bar:
         line = bar.add_task("preparing tasks", total=len(tasks))
-        prepared = prepare(tasks, **terms, progress=lambda done, total: bar.update(line, completed=done))
+        prepared = prepare(
+            tasks,
+            device=settings.device,
+            profile=settings.profile,
+            scale=config.choose.scale,
+            keep_ill_conditioned=config.choose.ill_conditioned,
+            progress=lambda done, total: bar.update(line, completed=done),
+        )
     if not prepared.tasks:
         first = next(iter(prepared.left_out.items()), ("", ""))
         raise ConfigError(f"no task can be judged here; the first, {first[0]}: {first[1]}")

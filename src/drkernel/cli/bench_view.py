@@ -12,15 +12,14 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from drkernel.cli.model_options import printable
+from drkernel.cli.terms import printable
 from drkernel.episode.meter import money
 from drkernel.episode.metrics import baseline_name
 
 if TYPE_CHECKING:
+    from drkernel.episode.journal import Entry
     from drkernel.episode.meter import Meter
-    from drkernel.solve.bench import BenchConfig, BenchRun, Ended
-    from drkernel.solve.prepare import Prepared
-    from drkernel.solve.refine import Attempt
+    from drkernel.solve.bench import Bench, BenchRun
 
 
 class LiveBench:
@@ -29,8 +28,8 @@ class LiveBench:
     def __init__(self, run: BenchRun, meter: Meter, quiet: bool):
         self.run, self.meter, self.quiet = run, meter, quiet
         self.terminal = sys.stderr.isatty()
-        total = len(run.tasks) * run.config.samples
-        done = sum(run.state.complete((t.id, s)) for t in run.tasks for s in range(run.config.samples))
+        keys = run.bench.keys
+        total, done = len(keys), sum(map(run.bench.played.complete, keys))
         columns = (
             TextColumn("trajectories"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn(),
             TextColumn("{task.description}"),
@@ -41,12 +40,10 @@ class LiveBench:
         if done and not quiet:
             print(f"{done} of {total} trajectories are there already", file=sys.stderr)
 
-    def __call__(self, row: Attempt | Ended) -> None:
+    def __call__(self, row: Entry) -> None:
         """One line of the journal."""
-        from drkernel.solve.refine import Attempt
-
-        if isinstance(row, Attempt):
-            self.counts[row.verdict.status] += 1
+        if row.turn is not None:
+            self.counts[row.turn.status] += 1
             words = " ".join(f"{name} {count}" for name, count in self.counts.most_common(4))
             tokens = f"{self.meter.spending.usage.total:,} tokens"
             cost = "" if self.meter.dollars is None else " " + money(self.meter.dollars)
@@ -70,14 +67,16 @@ class LiveBench:
             print(f"requests that failed and were asked again: {troubles}", file=sys.stderr)
 
 
-def show(summary: dict[str, Any], config: BenchConfig, prepared: Prepared, directory: Path) -> None:
+def show(summary: dict[str, Any], bench: Bench, directory: Path) -> None:
     """Print the tables."""
     console = Console(highlight=False)
-    shrunk = f", {prepared.shrunk} of them shrunk to fit" if prepared.shrunk else ""
-    sizes = f"{len(prepared.tasks)} tasks x {config.samples} samples x {config.refine.turns} turns"
-    console.print(f"[bold]{config.model}[/] on {config.tasks}: {sizes}{shrunk}", soft_wrap=True)
+    config = bench.config
+    scaled = sum(bool(task.provenance.scaled) for task in bench.tasks)
+    shrunk = f", {scaled} of them shrunk to fit" if scaled else ""
+    sizes = f"{len(bench.tasks)} tasks x {config.samples} samples x {config.episode.turns} turns"
+    console.print(f"[bold]{bench.model}[/] on {config.tasks}: {sizes}{shrunk}", soft_wrap=True)
     if summary["left_out"]:
-        console.print(f"{summary['left_out']} tasks are left out; config.yaml says why for each")
+        console.print(f"{summary['left_out']} tasks are left out; resolved.yaml says why for each")
     if "last" in summary:
         console.print(fast_table(summary))
         console.print(f"[dim]{terms_of(summary)}[/]\n", soft_wrap=True)

@@ -6,11 +6,14 @@ import asyncio
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drkernel.cli import model_options as options
+if TYPE_CHECKING:
+    from drkernel.episode.chat import Sampling
+    from drkernel.episode.meter import Meter
+    from drkernel.rl.data.coldstart import ColdstartConfig, ColdstartSummary
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich")
 
@@ -40,11 +43,11 @@ def coldstart(
     device: Annotated[str, typer.Option(help="'sim:GPU' models time without a GPU, 'cuda:N' measures")] = "sim:h200",
     source: Annotated[str, typer.Option(help="program, or a model: openai:NAME, command:PROGRAM, ...")] = "program",
     prompts: Annotated[str, typer.Option(help="compact or full (default: compact, full for a model)")] = "",
-    base_url: options.BaseUrl = None,
-    key_env: options.KeyEnv = None,
-    temperature: options.Temperature = 1.0,
-    max_tokens: options.MaxTokens = 8192,
-    concurrency: options.Concurrency = 8,
+    base_url: Annotated[str | None, typer.Option(help="of a model: an OpenAI-compatible endpoint")] = None,
+    key_env: Annotated[str | None, typer.Option(help="of a model: variable with the key (OPENAI_API_KEY)")] = None,
+    temperature: Annotated[float, typer.Option(min=0, help="of a model's answers")] = 1.0,
+    max_tokens: Annotated[int, typer.Option(min=1, help="token budget of one answer")] = 8192,
+    concurrency: Annotated[int, typer.Option(min=1, help="requests to a model at once")] = 8,
     slots: Annotated[int | None, typer.Option(min=1, help="evaluations at once; default: one a core")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the summary as JSON and nothing else")] = False,
 ) -> None:
@@ -52,6 +55,7 @@ def coldstart(
     from pydantic import ValidationError
 
     from drkernel.config import ConfigError
+    from drkernel.episode.chat import Sampling
     from drkernel.rl.data.coldstart import ColdstartConfig
 
     chosen = prompts or ("compact" if source == "program" else "full")
@@ -66,9 +70,9 @@ def coldstart(
         )
         meter = None
         if source != "program":
-            sampling = options.make_sampling(temperature, None, max_tokens, seed, None)
-            meter = (_open(source, base_url, key_env, sampling, concurrency, out), sampling)
-            config = config.model_copy(update={"source": meter[0].name})
+            sampling = Sampling(temperature=temperature, max_tokens=max_tokens, seed=seed)
+            meter = _open(source, base_url, key_env, sampling, concurrency, out)
+            config = config.model_copy(update={"source": meter.name, "sampling": sampling})
         summary = asyncio.run(_write(config, out, slots, meter, quiet=as_json))
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from here", file=sys.stderr)
@@ -90,17 +94,22 @@ def coldstart(
     raise SystemExit(0 if summary.trajectories else 1)
 
 
-def _open(source: str, base_url: str | None, key_env: str | None, sampling: Any, concurrency: int, out: Path) -> Any:
+def _open(
+    source: str, base_url: str | None, key_env: str | None, sampling: Sampling, concurrency: int, out: Path
+) -> Meter:
     """The model, its replies kept beside the data, so that none is paid for twice."""
-    from drkernel.episode.meter import Budget, Limits
+    from drkernel.episode.journal import ReplyCache
+    from drkernel.episode.meter import Limits, Meter
     from drkernel.solve.open_model import open_model
 
     client = open_model(source, base_url=base_url, key_env=key_env, sampling=sampling)
-    cache = out.with_name(out.name + ".replies.sqlite")
-    return options.make_meter(client, cache, Limits(concurrency=concurrency), None, Budget())
+    cache = ReplyCache(out.with_name(out.name + ".replies.sqlite"))
+    return Meter(client, cache=cache, limits=Limits(concurrency=concurrency))
 
 
-async def _write(config: Any, out: Path, slots: int | None, meter: Any, quiet: bool) -> Any:
+async def _write(
+    config: ColdstartConfig, out: Path, slots: int | None, meter: Meter | None, quiet: bool
+) -> ColdstartSummary:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from drkernel.gym.pools.local import LocalPool
@@ -116,19 +125,12 @@ async def _write(config: Any, out: Path, slots: int | None, meter: Any, quiet: b
                 pool,
                 out,
                 lambda done, total, counts: bar.update(line, completed=done, total=total),
-                None if meter is None else _answerers(*meter),
+                meter,
             )
     finally:
         await pool.close()
         if meter is not None:
-            await meter[0].close()
-
-
-def _answerers(meter: Any, sampling: Any) -> Any:
-    """Teachers that ask the model."""
-    from drkernel.solve.teacher import ChatTeacher
-
-    return lambda task, index: ChatTeacher(meter, task, index, sampling)
+            await meter.close()
 
 
 def _counts(values: dict[str, int]) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from drkernel.cli import model_options as options
+from drkernel.cli import terms
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 
@@ -42,7 +42,7 @@ def compare(
     try:
         result = compared(first, second, seed=seed, force=force)
     except ConfigError as error:
-        options.fail("compare", str(error))
+        terms.fail("compare", str(error))
     if as_json:
         print(json.dumps(result))
     else:

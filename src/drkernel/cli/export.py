@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from drkernel.cli import model_options as options
+from drkernel.cli import terms
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 
@@ -51,7 +51,7 @@ def export(
 
     try:
         statuses = tuple(status) if status else ("correct",)
-        terms = ExportFilter.model_validate(
+        wanted = ExportFilter.model_validate(
             dict(
                 end=end, status=() if "any" in statuses else statuses, min_speedup=min_speedup,
                 min_coverage=min_coverage, without=tuple(without or ()), allow_hacks=allow_hacks,
@@ -59,9 +59,9 @@ def export(
             )
         )  # fmt: skip
         count = None if tokenizer is None else tokenizer_counter(tokenizer)
-        summary = write(runs, out, terms, count)
+        summary = write(runs, out, wanted, count)
     except (ConfigError, ValidationError) as error:
-        options.fail("export", options.plain(error))
+        terms.fail("export", terms.plain(error))
     if as_json:
         print(json.dumps(summary.model_dump()))
     else:

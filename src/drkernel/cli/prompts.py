@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drkernel.cli import model_options as options
+from drkernel.cli import terms
 
 if TYPE_CHECKING:
     from drkernel.episode.renderer import Prompts
@@ -40,15 +40,16 @@ def prompts(
     """Parse, load, print."""
     from drkernel.config import ConfigError
     from drkernel.episode.renderer import FIELDS, Prompts
+    from drkernel.solve.config import default_profile
 
     try:
         texts = Prompts.load(name)
         if task is not None:
-            return _show_opening(texts, task, device, options.default_profile(device, profile))
+            return _show_opening(texts, task, device, profile or default_profile(device))
         if out is not None and any((out / f"{part}.txt").exists() for part in FIELDS):
             raise ConfigError(f"{out} holds prompts already; give another directory or remove them first")
     except ConfigError as error:
-        options.fail("prompts", str(error))
+        terms.fail("prompts", str(error))
     if out is not None:
         texts.save(out)
         print(f"{out}: {', '.join(sorted(path.name for path in out.iterdir()))}; version {texts.version}")

@@ -11,14 +11,15 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from drkernel.cli.model_options import printable
+from drkernel.cli.terms import printable
 from drkernel.episode.meter import money
 from drkernel.report.solve import in_short
 
 if TYPE_CHECKING:
+    from drkernel.episode.journal import Entry
     from drkernel.episode.meter import Meter
-    from drkernel.solve.bench import BenchRun, Ended
-    from drkernel.solve.refine import Attempt
+    from drkernel.episode.records import Turn
+    from drkernel.solve.bench import BenchRun
     from drkernel.solve.verify import Verified
 
 COLOURS = {
@@ -37,27 +38,25 @@ class LiveSolve:
         self.run, self.meter, self.quiet = run, meter, quiet
         self.terminal = sys.stderr.isatty()
         self.console = Console(stderr=True, highlight=False)
-        self.attempts: list[Attempt] = [attempt for task in run.tasks for attempt in run.state.turns((task.id, 0))]
-        self.end: Ended | None = None
+        self.turns: list[Turn] = run.bench.played.turns(run.bench.keys[0])
+        self.end: Entry | None = None
         self.live: Live | None = None
         self.since = time.monotonic()
         """When the last answer came."""
-        if self.attempts and not quiet:
-            count = len(self.attempts)
+        if self.turns and not quiet:
+            count = len(self.turns)
             self.console.print(f"{count} attempt{'s are' if count > 1 else ' is'} there already")
 
-    def __call__(self, row: Attempt | Ended) -> None:
+    def __call__(self, row: Entry) -> None:
         """One line of the journal."""
-        from drkernel.solve.refine import Attempt
-
-        if isinstance(row, Attempt):
-            self.attempts.append(row)
+        if row.turn is not None:
+            self.turns.append(row.turn)
         else:
             self.end = row
         self.since = time.monotonic()
         if self.live is None and not self.quiet:
-            if isinstance(row, Attempt):
-                self.console.print(*(cell for cell in self._cells(row) if cell), sep="  ", soft_wrap=True)
+            if row.turn is not None:
+                self.console.print(*(cell for cell in self._cells(row.turn) if cell), sep="  ", soft_wrap=True)
             else:
                 detail = f": {printable(row.detail)}" if row.detail else ""
                 self.console.print(f"ended by {row.end}{detail}", markup=False, soft_wrap=True)
@@ -87,37 +86,36 @@ class LiveSolve:
         table = Table(box=None, header_style="bold", pad_edge=False, caption=caption, caption_justify="left")
         for name in ("turn", "verdict", "speedup", "coverage", "tokens", "what happened"):
             table.add_column(name, no_wrap=self.live is not None or name != "what happened")
-        room = max(1, self.console.size.height - 5) if self.live is not None else len(self.attempts)
-        for attempt in self.attempts[-room:]:
-            table.add_row(*self._cells(attempt))
+        room = max(1, self.console.size.height - 5) if self.live is not None else len(self.turns)
+        for turn in self.turns[-room:]:
+            table.add_row(*self._cells(turn))
         return table
 
     def _turn(self) -> int:
         """The turn that is being played."""
-        last = max((attempt.turn for attempt in self.attempts), default=0)
-        made = sum(attempt.turn == last for attempt in self.attempts)
-        return last if 0 < made < self.run.config.refine.breadth else last + 1
+        last = max((turn.number for turn in self.turns), default=0)
+        made = sum(turn.number == last for turn in self.turns)
+        return last if 0 < made < self.run.bench.config.breadth else last + 1
 
-    def _cells(self, attempt: Attempt) -> list[str]:
-        best = max((a.speedup or 0.0 for a in self.attempts), default=0.0)
-        star = " [bold yellow]*[/]" if attempt.speedup is not None and attempt.speedup >= best else ""
-        status = attempt.verdict.status
-        branch = f".{attempt.branch + 1}" if self.run.config.refine.breadth > 1 else ""
+    def _cells(self, turn: Turn) -> list[str]:
+        best = max((each.speedup or 0.0 for each in self.turns), default=0.0)
+        star = " [bold yellow]*[/]" if turn.speedup is not None and turn.speedup >= best else ""
+        status = turn.status
         return [
-            f"{attempt.turn}{branch}",
+            turn.label(self.run.bench.config.breadth > 1),
             f"[{COLOURS.get(status, 'red')}]{status.replace('_', ' ')}[/]{star}",
-            "" if attempt.speedup is None else f"{attempt.speedup:.2f}x",
-            "" if attempt.verdict.coverage is None else f"{100 * attempt.verdict.coverage:.0f}% own",
-            f"{attempt.reply.usage.total:,} tokens",
-            what_happened(attempt),
+            "" if turn.speedup is None else f"{turn.speedup:.2f}x",
+            "" if turn.coverage is None else f"{100 * turn.coverage:.0f}% own",
+            f"{turn.reply.usage.total:,} tokens",
+            what_happened(turn),
         ]
 
 
-def what_happened(attempt: Attempt) -> str:
+def what_happened(turn: Turn) -> str:
     """The decisive fact in a few words, safe for the terminal; empty for a correct answer, whose row says it all."""
     from rich.markup import escape
 
-    return "" if attempt.verdict.is_correct else escape(printable(in_short(attempt.verdict))[:90])
+    return "" if turn.correct else escape(printable(in_short(turn.verdict))[:90])
 
 
 def show(result: dict[str, Any], tried: Sequence[Verified]) -> None:
@@ -125,7 +123,7 @@ def show(result: dict[str, Any], tried: Sequence[Verified]) -> None:
     console = Console(highlight=False)
     for one in tried:
         if not one.verdict.is_correct:
-            console.print(f"turn {one.attempt.turn} did not hold up: [red]{one.verdict.status}[/] on fresh inputs")
+            console.print(f"turn {one.turn.number} did not hold up: [red]{one.verdict.status}[/] on fresh inputs")
     if result["verified"]:
         kind = f"{result['timing_kind']} on {result['device']}"
         console.print(

@@ -1,14 +1,10 @@
-"""What a chat model is asked and what it answers: the records that every client shares.
-
-A client turns a :class:`Call` into a :class:`Reply` or raises a :class:`ModelError`. It knows nothing of kernels.
-"""
+"""What is said in a conversation: messages, replies, tokens. The records that everyone who answers shares."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -57,6 +53,26 @@ class Usage(Config):
         )
 
 
+Stop = Literal["end", "fence", "length", "context"]
+"""Why sampling stopped: end token, closing fence, token budget, or no room left in the context."""
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """One answer as token ids, exactly as a sampler read and drew them: training never tokenises again."""
+
+    context_ids: tuple[int, ...]
+    """Everything that was read before the answer, whatever a context policy showed."""
+    token_ids: tuple[int, ...]
+    """What was drawn, end token included where it was drawn."""
+    logprobs: tuple[float, ...]
+    """Log-probability of each drawn id under the distribution it was drawn from (nats)."""
+    stop: Stop
+    """Why sampling stopped."""
+    pruned_mass: float = 0.0
+    """Mean probability mass that cuts of the distribution took away."""
+
+
 class Reply(Config):
     """One answer."""
 
@@ -66,62 +82,10 @@ class Reply(Config):
     model: str = Field("", description="the model's name as the endpoint gives it")
     seconds: float = Field(0.0, ge=0, description="wall seconds of the successful try")
     tries: int = Field(1, ge=1, description="requests made, failed ones included")
-
-
-class Call(Config):
-    """One request: the conversation, how to sample, and which attempt of which task it is for."""
-
-    messages: tuple[Message, ...]
-    sampling: Sampling = Sampling()
-    task_id: str = ""
-    sample: int = Field(0, ge=0, description="index of the trajectory, and of the breadth within a turn")
-    turn: int = Field(1, ge=1)
-
-    @property
-    def seed(self) -> int | None:
-        """The seed of this very answer: of the base seed, the task, the sample and the turn."""
-        if self.sampling.seed is None:
-            return None
-        text = f"{self.sampling.seed}\0{self.task_id}\0{self.sample}\0{self.turn}"
-        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little") >> 1
-
-    def key(self, model: str) -> str:
-        """Content hash under which the reply of ``model`` may be kept.
-
-        The position (task, sample, turn) is part of it: two samples of one prompt are two answers.
-        """
-        text = json.dumps([model, self.model_dump(mode="json")], sort_keys=True, ensure_ascii=False)
-        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-class ModelError(RuntimeError):
-    """A model that gave no answer. ``retry``: the same request may succeed later. ``final``: no other will either."""
-
-    def __init__(self, message: str, *, retry: bool = False, wait: float | None = None, final: bool = False):
-        super().__init__(message)
-        self.retry = retry
-        self.final = final
-        self.wait = wait
-        """seconds that the endpoint asked to wait"""
-
-
-class ContextFull(ModelError):
-    """The conversation no longer fits the model's context."""
-
-
-class ChatModel(Protocol):
-    """Something that answers a conversation."""
-
-    name: str
-    """What is recorded, and what replies are cached under: kind, model and address; never a key."""
-
-    async def complete(self, call: Call) -> Reply:
-        """One answer. Raises :class:`ModelError`."""
-        ...
-
-    async def close(self) -> None:
-        """Give connections and processes back."""
-        ...
+    plan: str = Field("", description="what the answer was meant to be, where who answers says so: fused, lazy, ...")
+    sampled: Sampled | None = Field(
+        None, exclude=True, repr=False, description="token ids and log-probabilities; kept in memory alone"
+    )
 
 
 def estimate_tokens(text: str) -> int:
@@ -132,11 +96,6 @@ def estimate_tokens(text: str) -> int:
 def count_tokens(messages: Sequence[Message]) -> int:
     """A rough count of a conversation's tokens."""
     return sum(estimate_tokens(message.content) for message in messages)
-
-
-def estimated_usage(call: Call, text: str) -> Usage:
-    """The usage of a reply whose endpoint reported none."""
-    return Usage(prompt=count_tokens(call.messages), completion=estimate_tokens(text), estimated=True)
 
 
 def without_reasoning(text: str) -> str:

@@ -1,132 +1,286 @@
-"""A multi-turn episode: a task, a model's answers, the judge's verdicts, as an environment to learn in.
+"""The conversation with the judge, as an environment: a task, answers, verdicts, rewards, and what is said next.
 
-``obs = await env.reset(task, seed)``, then ``result = await env.step(text)`` until ``result.done``. The pool that
-grades is handed in, so the same episode runs on a laptop, on Ray or against a server.
+``observation = await episode.reset(task, seed)``, then ``result = await episode.step(answer)`` until ``result.done``.
+The pool that grades is handed in, so the same episode runs on a laptop, on Ray or against a server. Training, search,
+cold start, bench and the adapters all play it; :func:`drkernel.episode.play.play` is the loop with a model in it.
+
+:meth:`Episode.fork` gives a second conversation that shares the turns so far and goes on by itself: trees of
+conversations are made of it.
 """
 
 from __future__ import annotations
 
 import hashlib
-from importlib import resources
-from string import Template
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from pydantic import Field
 
-from drkernel.config import Config
-from drkernel.gym.device import gpu_name
+from drkernel.config import Config, ConfigError
+from drkernel.episode.answerer import Call
+from drkernel.episode.chat import Message, Reply, Sampling
+from drkernel.episode.context import Past, make_policy
+from drkernel.episode.records import End, Trajectory, Turn, child_id, conversation
+from drkernel.episode.renderer import Prompts
 from drkernel.gym.extract import ExtractError, extract_code
-from drkernel.gym.feedback import feedback
+from drkernel.gym.languages import LANGUAGES
 from drkernel.gym.request import EvalRequest, EvalSettings, Pool
-from drkernel.gym.reward import Reward, RewardConfig, reward
-from drkernel.task import Task, sized_reference
+from drkernel.gym.reward import RewardConfig, check_reward, reward
+from drkernel.registry import Method
+from drkernel.task import Task
 from drkernel.verdict import CandidateError, Verdict
 
-PromptSet = Literal["full", "compact"]
-FEEDBACK_CHARS: dict[PromptSet, int] = {"full": 3000, "compact": 240}
+PARTS = ("correctness", "speedup", "coverage", "penalty")
+"""The reward's terms."""
 
 
 class EpisodeConfig(Config):
     """The terms of an episode."""
 
     turns: int = Field(3, ge=1, description="answers that the model may give")
-    prompts: PromptSet = Field("full", description="'full' as in METHODS, 'compact' for a small model")
-    feedback_chars: int | None = Field(None, ge=40, description="budget of the feedback; None takes the prompt set's")
+    prompts: str = Field("full", description="'full', 'compact' for a small model, or a directory of prompts")
+    language: str = Field("triton", description="what kernels are asked for in: triton, cuda, ... (docs/gym.md)")
+    feedback_chars: int | None = Field(None, ge=40, description="budget of the feedback; None takes the prompts' own")
+    context: Method = Field(
+        Method(name="full"), description="which earlier turns stay: full, best, best_window, last or afresh"
+    )
+    target: float | None = Field(None, gt=0, description="stop at a correct answer of this speedup")
+    infra: Literal["stop", "skip"] = Field(
+        "stop", description="a turn that the grader failed ends the episode, or is left out of the conversation"
+    )
     settings: EvalSettings = EvalSettings()
     reward: RewardConfig = RewardConfig()
+
+    def texts(self) -> Prompts:
+        """What the model reads. Raises :class:`ConfigError` for prompts or a language that do not exist."""
+        return Prompts.load(self.prompts, self.feedback_chars, self.language)
+
+    def check(self) -> None:
+        """Raise :class:`ConfigError` for prompts, a language, a context policy or a reward that do not exist, and for
+        a language that the simulated GPU cannot run."""
+        make_policy(self.context)
+        check_reward(self.reward)
+        self.texts()
+        place = self.settings.place
+        if place.simulated and (refusal := LANGUAGES[self.language].refusal(place)) is not None:
+            raise ConfigError(f"episode.language {self.language}: {refusal}")
 
 
 class Observation(Config):
     """What the model reads before a turn."""
 
-    text: str = Field(description="the next user message: the task at first, then feedback")
+    text: str = Field(description="the last user message: the task at first, then feedback")
     turn: int = Field(ge=1, description="turn that the model is asked for, from 1")
-    messages: tuple[dict[str, str], ...] = Field(description="the whole conversation so far, as chat messages")
+    messages: tuple[Message, ...] = Field(description="the whole conversation, as the context policy has it")
 
 
 class StepResult(Config):
     """What one answer gave."""
 
-    observation: Observation | None = Field(description="None when the episode is over")
-    reward: float | None = Field(description="reward of this turn; None must be masked (infra error)")
-    breakdown: Reward
-    done: bool
-    verdict: Verdict
-    candidate: str | None = Field(description="the source that was graded; None when the answer held none")
+    turn: Turn
+    observation: Observation | None = Field(description="what comes next; None when the episode is over")
+    end: End | None = Field(description="why the episode is over; None while it is not")
+
+    @property
+    def done(self) -> bool:
+        """Whether the episode is over."""
+        return self.end is not None
+
+    @property
+    def reward(self) -> float | None:
+        """Of this turn; None must be masked (the grader failed)."""
+        return self.turn.reward
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of this turn."""
+        return self.turn.verdict
 
 
 class Episode:
-    """One trajectory's environment. Use one object per trajectory at a time; the pool may be shared."""
+    """One conversation. Use one object for each at a time; the pool may be shared.
 
-    def __init__(self, pool: Pool, config: EpisodeConfig = EpisodeConfig()):
-        self.pool = pool
-        self.config = config
-        self._task: Task | None = None
-        self._messages: list[dict[str, str]] = []
-        self._turn = 0
-        self._done = True
-        self._settings = config.settings
+    Raises:
+        ConfigError: prompts or a context policy that the config names do not exist.
+    """
+
+    def __init__(self, pool: Pool, config: EpisodeConfig = EpisodeConfig(), prompts: Prompts | None = None):
+        self.pool, self.config = pool, config
+        self.prompts = prompts or config.texts()
+        self.policy = make_policy(config.context)
+        self.task: Task | None = None
+        self.settings = config.settings
+        self.opening: list[Message] = []
+        self.path: list[Turn] = []
+        """Turns so far, in order."""
+        self.aside: list[Turn] = []
+        """Answers of the same turns that did not go on, see :meth:`set_aside`."""
+        self.shown: list[Turn] = []
+        """Earlier turns that the conversation holds now."""
+        self.iteration = 1
+        self.end: End | None = None
+        self._branch = 0
+        self._children: dict[str | None, int] = {}
 
     async def reset(self, task: Task, seed: int | None = None) -> Observation:
         """Start over with ``task``. ``seed`` makes the judge's draws repeatable; None keeps the settings' own."""
-        self._task = task
-        self._settings = (
-            self.config.settings if seed is None else self.config.settings.model_copy(update={"seed": seed})
-        )
-        if self._settings.profile is not None and self._settings.profile not in task.profiles:
-            self._settings = self._settings.model_copy(update={"profile": None})
-        self._turn, self._done = 1, False
-        text = task_prompt(task, self._settings, self.config.prompts)
-        self._messages = [{"role": "user", "content": text}]
-        return Observation(text=text, turn=1, messages=tuple(self._messages))
+        settings = self.config.settings if seed is None else self.config.settings.model_copy(update={"seed": seed})
+        self.task, self.settings = task, settings.for_task(task)
+        self.opening = self.prompts.opening(task, self.settings)
+        self.path, self.aside, self.shown, self.iteration, self.end = [], [], [], 1, None
+        self._children = {}
+        self._branch = self._reserve(None)
+        return self.observation
 
-    async def step(self, text: str) -> StepResult:
-        """Grade the model's answer ``text``. Raises ``RuntimeError`` before :meth:`reset` and after the last turn."""
-        if self._task is None or self._done:
-            raise RuntimeError("the episode is over or was never started: call reset(task, seed) first")
-        self._messages.append({"role": "assistant", "content": text})
-        source: str | None = None
-        try:
-            source = extract_code(text)
-        except ExtractError as error:
-            verdict = no_code_verdict(self._task, self._settings, text, str(error))
-        else:
-            request = EvalRequest(task=self._task, candidate=source, settings=self._settings)
-            verdict = await self.pool.evaluate(request)
-        breakdown = reward(verdict, self.config.reward)
-        # a grader that broke has nothing true to say to the model: the trajectory ends there and the turn is masked
-        self._done = self._turn >= self.config.turns or not verdict.is_of_candidate
-        observation = None if self._done else self._next_observation(verdict, source)
-        return StepResult(
-            observation=observation,
-            reward=breakdown.total,
-            breakdown=breakdown,
-            done=self._done,
+    async def step(self, answer: str | Reply) -> StepResult:
+        """Grade the model's answer. Raises ``RuntimeError`` before :meth:`reset` and after the last turn."""
+        task = self._running()
+        reply = Reply(text=answer) if isinstance(answer, str) else answer
+        code, verdict = await self._grade(task, reply.text)
+        earned = reward(verdict, self.config.reward)
+        turn = Turn(
+            id=self.next_id,
+            parent=self.path[-1].id if self.path else None,
+            iteration=self.iteration,
+            shown=tuple(turn.id for turn in self.shown),
+            reply=reply,
+            code=code,
             verdict=verdict,
-            candidate=source,
+            reward=earned.total,
+            parts={name: getattr(earned, name) for name in PARTS},
+            feedback=self.prompts.after(verdict, code, len(self.path) + 1, self.config.turns),
+        )
+        self.take(turn)
+        return StepResult(turn=turn, observation=None if self.end else self.observation, end=self.end)
+
+    def take(self, turn: Turn) -> None:
+        """Go on from a turn that was graded before (by an earlier process, or just now).
+
+        Raises ``RuntimeError`` after the last turn and ``ValueError`` for a turn of another place.
+        """
+        self._running()
+        if turn.id != self.next_id:
+            raise ValueError(f"turn {turn.id} does not follow here; the next one is {self.next_id}")
+        self.path.append(turn)
+        self._branch = self._reserve(turn.id)
+        self.end = self._why_over(turn)
+        self._choose()
+
+    def fork(self, after: int | None = None) -> Episode:
+        """Another conversation that shares the first ``after`` turns (None: all; 0: the task alone) and goes on by
+        itself. Its next turn is a sibling of the one that this conversation makes, or made, there.
+
+        Raises ``RuntimeError`` before :meth:`reset` and ``ValueError`` when there are not so many turns.
+        """
+        if self.task is None:
+            raise RuntimeError("the episode was never started: call reset(task, seed) first")
+        if after is not None and not 0 <= after <= len(self.path):
+            raise ValueError(f"cannot fork after {after} turns: there are {len(self.path)}")
+        twin = Episode(self.pool, self.config, self.prompts)
+        twin.task, twin.settings, twin.opening, twin._children = self.task, self.settings, self.opening, self._children
+        twin.path = self.path[:after]
+        twin.aside = [turn for turn in self.aside if turn.number <= len(twin.path)]
+        twin._branch = twin._reserve(twin.path[-1].id if twin.path else None)
+        if len(twin.path) == len(self.path):
+            twin.shown, twin.iteration, twin.end = list(self.shown), self.iteration, self.end
+        else:
+            twin._choose()
+        return twin
+
+    def set_aside(self, turns: Iterable[Turn]) -> None:
+        """Answers of turns of this conversation that did not go on: the context policy may show them all the same."""
+        self.aside += turns
+        if self.path:
+            self._choose()
+
+    def show(self, turns: Sequence[str], iteration: int) -> None:
+        """Let the next turn be shown what one that was made before was shown, by ids."""
+        known = {turn.id: turn for turn in (*self.path, *self.aside)}
+        self.shown, self.iteration = [known[name] for name in turns if name in known], iteration
+
+    def show_less(self) -> bool:
+        """Cut a conversation that does not fit the model's context; False when the policy leaves nothing out."""
+        shown = self.policy.less(self.past, self.shown)
+        if shown is None:
+            return False
+        if self.path:  # one that was cut for this very turn already is in a new iteration
+            self.iteration = max(self.iteration, self.path[-1].iteration + 1)
+        self.shown = list(shown)
+        return True
+
+    @property
+    def next_id(self) -> str:
+        """The id that the next turn will have."""
+        return child_id(self.path[-1].id if self.path else None, self._branch)
+
+    @property
+    def past(self) -> Past:
+        """What a context policy may choose from."""
+        return Past(tuple(self.path), tuple(self.aside))
+
+    @property
+    def messages(self) -> list[Message]:
+        """The conversation that the next turn answers."""
+        return conversation(self.opening, self.shown)
+
+    @property
+    def observation(self) -> Observation:
+        """What the model reads now."""
+        messages = self.messages
+        return Observation(text=messages[-1].content, turn=len(self.path) + 1, messages=tuple(messages))
+
+    def call(self, sampling: Sampling = Sampling(), sample: int = 0) -> Call:
+        """The request for the next answer; ``sample`` tells trajectories of a task apart."""
+        return Call(
+            messages=tuple(self.messages),
+            sampling=sampling,
+            task_id=self._running().id,
+            sample=sample,
+            turn=len(self.path) + 1,
+            shown=tuple(self.shown),
         )
 
-    def _next_observation(self, verdict: Verdict, source: str | None) -> Observation:
-        text = feedback_prompt(verdict, self.config, self._turn, source)
-        self._turn += 1
-        self._messages.append({"role": "user", "content": text})
-        return Observation(text=text, turn=self._turn, messages=tuple(self._messages))
+    def trajectory(self, **facts: object) -> Trajectory:
+        """The record of what was played so far; ``facts`` are further fields of it."""
+        if self.task is None:
+            raise RuntimeError("the episode was never started: call reset(task, seed) first")
+        known = {"task_id": self.task.id, "family": self.task.family, "end": self.end or "interrupted"}
+        record = {"opening": tuple(self.opening), "turns": tuple(self.path), "aside": tuple(self.aside)}
+        return Trajectory.model_validate({**known, **record, **facts})
 
+    def _running(self) -> Task:
+        if self.task is None or self.end is not None:
+            raise RuntimeError("the episode is over or was never started: call reset(task, seed) first")
+        return self.task
 
-def task_prompt(task: Task, settings: EvalSettings, prompts: PromptSet) -> str:
-    """The first user message of ``task``, its sizes those of the settings' profile."""
-    return _template(f"{prompts}_task").substitute(
-        reference=sized_reference(task, settings.profile).strip(),
-        precision=task.precision,
-        device=gpu_name(settings.place),
-    )
+    def _reserve(self, parent: str | None) -> int:
+        """The next free branch below a turn, in the whole tree of forks."""
+        branch = self._children.get(parent, 0)
+        self._children[parent] = branch + 1
+        return branch
 
+    def _why_over(self, turn: Turn) -> End | None:
+        # a grader that broke has nothing true to say to the model: the turn is masked, and the episode ends there
+        if not turn.valid and self.config.infra == "stop":
+            return "infra_error"
+        target = self.config.target
+        if target is not None and (turn.speedup or 0.0) >= target:
+            return "target"
+        return "turns" if len(self.path) >= self.config.turns else None
 
-def feedback_prompt(verdict: Verdict, config: EpisodeConfig, turn: int, source: str | None = None) -> str:
-    """The user message after turn ``turn``."""
-    budget = config.feedback_chars or FEEDBACK_CHARS[config.prompts]
-    body = feedback(verdict, budget, style=config.prompts, source=source)
-    return _template(f"{config.prompts}_feedback").substitute(feedback=body, turn=turn, turns=config.turns)
+    def _choose(self) -> None:
+        """What the next turn is shown."""
+        past = self.past
+        cut = self.policy.cut(past)
+        self.shown = past.grown() if cut is None else list(cut)
+        self.iteration = (self.path[-1].iteration if self.path else 1) + (cut is not None)
+
+    async def _grade(self, task: Task, text: str) -> tuple[str | None, Verdict]:
+        try:
+            code = extract_code(text)
+        except ExtractError as error:
+            return None, no_code_verdict(task, self.settings, text, str(error))
+        return code, await self.pool.evaluate(EvalRequest(task=task, candidate=code, settings=self.settings))
 
 
 def no_code_verdict(task: Task, settings: EvalSettings, text: str, message: str) -> Verdict:
@@ -139,8 +293,3 @@ def no_code_verdict(task: Task, settings: EvalSettings, text: str, message: str)
         baseline=settings.baseline,
         error=CandidateError(type="NoCode", message=message),
     )
-
-
-def _template(name: str) -> Template:
-    path = resources.files("drkernel.episode") / "prompts" / f"{name}.txt"
-    return Template(path.read_text(encoding="utf-8").rstrip("\n"))

@@ -1,7 +1,7 @@
-"""What a run keeps on disk: replies, so that none is paid for twice, and attempts, one line each as they come.
+"""What a run keeps on disk: replies, so that none is paid for twice, and graded turns, one line each as they come.
 
-Both survive ``kill -9``: a reply is committed before it is graded, an attempt is one appended line, and a line that was
-torn by the kill is cut off when the run is opened again.
+Both survive ``kill -9``: a reply is committed before it is graded, a turn is one appended line, and a line that was
+torn by the kill is cut off when the run is opened again. Bench, search and cold start are taken up again from here.
 """
 
 from __future__ import annotations
@@ -11,12 +11,79 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from drkernel.config import ConfigError
+from pydantic import ValidationError, model_validator
+
+from drkernel.config import Config, ConfigError
 from drkernel.episode.chat import Reply
+from drkernel.episode.records import COMPLETE, End, Turn, best_path
+
+Key = tuple[str, int]
+"""(task id, sample)"""
+
+
+class Entry(Config):
+    """A line of a journal: a graded turn of a trajectory, or why the trajectory ended."""
+
+    task_id: str
+    sample: int = 0
+    turn: Turn | None = None
+    end: End | None = None
+    detail: str = ""
+
+    @model_validator(mode="after")
+    def _says_one_thing(self) -> Entry:
+        if (self.turn is None) == (self.end is None):
+            raise ValueError("a line of a journal holds either a turn or an end")
+        return self
+
+
+@dataclass
+class Played:
+    """Trajectories as their journal tells them."""
+
+    made: dict[Key, dict[str, Turn]] = field(default_factory=dict)
+    """(task id, sample) -> turn's id -> turn"""
+    ended: dict[Key, Entry] = field(default_factory=dict)
+
+    def add(self, entry: Entry) -> None:
+        """One line; a later one of the same place replaces the earlier."""
+        key = (entry.task_id, entry.sample)
+        if entry.turn is not None:
+            self.made.setdefault(key, {})[entry.turn.id] = entry.turn
+        else:
+            self.ended[key] = entry
+
+    def turns(self, key: Key) -> list[Turn]:
+        """The turns of one trajectory that carry a grade, branches included, in order."""
+        made = self.made.get(key, {}).values()
+        return sorted((turn for turn in made if turn.valid), key=lambda turn: turn.position)
+
+    def path(self, key: Key) -> list[Turn]:
+        """Of those the ones that went on."""
+        return [turn for turn in best_path(self.made.get(key, {}).values()) if turn.valid]
+
+    def complete(self, key: Key) -> bool:
+        """Whether a trajectory needs nothing more."""
+        ended = self.ended.get(key)
+        return ended is not None and ended.end in COMPLETE
+
+    def why_missing(self, keys: Sequence[Key]) -> dict[str, int]:
+        """Why trajectories are not complete -> how many, in words; of several details the first is the example."""
+        details: dict[str, list[str]] = {}
+        for key in keys:
+            ended = self.ended.get(key)
+            reason = "not played yet" if ended is None else str(ended.end)
+            details.setdefault(reason, []).append(ended.detail if ended else "")
+        reasons = {}
+        for end, said in details.items():
+            joint = ": " if len(set(said)) == 1 else ", e.g. "
+            reasons[f"{end}{joint}{said[0][:300]}" if said[0] else end] = len(said)
+        return reasons
 
 
 class ReplyCache:
@@ -71,13 +138,9 @@ class Journal:
             raise ConfigError(f"{path} is being written by another process; wait for it or end it") from None
         cut_torn_line(path)
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Every row so far. Raises :class:`ConfigError` naming a damaged line."""
-        yield from read_rows(self.path)
-
-    def append(self, row: str) -> None:
-        """Add one row, given as JSON without line breaks."""
-        self._file.write(row + "\n")
+    def append(self, entry: Entry) -> None:
+        """Add one line; on return it is safe from the death of this process."""
+        self._file.write(entry.model_dump_json() + "\n")
         self._file.flush()
 
     def close(self) -> None:
@@ -86,6 +149,17 @@ class Journal:
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
+
+
+def read_journal(path: Path) -> Played:
+    """The trajectories of a journal, also while it is being written. Raises :class:`ConfigError` naming a bad line."""
+    played = Played()
+    for number, row in enumerate(read_rows(path), 1):
+        try:
+            played.add(Entry.model_validate(row))
+        except ValidationError as error:
+            raise ConfigError(f"{path}, line {number}: {error.errors()[0]['msg']}") from None
+    return played
 
 
 def cut_torn_line(path: Path) -> None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pydantic import Field
 
 from drkernel.config import Config
-from drkernel.episode.chat import Call, ChatModel, ModelError, Reply, Usage, count_tokens
+from drkernel.episode.answerer import Answerer, BudgetSpent, Call, ModelError
+from drkernel.episode.chat import Reply, Usage, count_tokens
 from drkernel.episode.journal import ReplyCache
 
 
@@ -55,10 +56,6 @@ def money(dollars: float) -> str:
     """Dollars with two decimals, or with as many as an amount under a dime needs for two digits."""
     digits = 2 if dollars >= 0.1 or dollars == 0 else 1 - math.floor(math.log10(dollars))
     return f"${dollars:.{digits}f}"
-
-
-class BudgetSpent(Exception):
-    """No further request may be made; the message says which limit was reached."""
 
 
 @dataclass
@@ -106,7 +103,7 @@ class Meter:
 
     def __init__(
         self,
-        model: ChatModel,
+        model: Answerer,
         *,
         cache: ReplyCache | None = None,
         limits: Limits = Limits(),
@@ -117,6 +114,7 @@ class Meter:
         if budget.dollars is not None and prices is None:
             raise ValueError("a budget in dollars needs the model's prices")
         self.model, self.cache, self.limits, self.prices, self.budget = model, cache, limits, prices, budget
+        self.name = model.name
         self.spending = Spending()
         self._slots = asyncio.Semaphore(limits.concurrency)
         self._requests = RateLimiter(limits.requests_per_minute) if limits.requests_per_minute else None
@@ -125,11 +123,6 @@ class Meter:
         self._given_up: ModelError | None = None
         self._unanswered = 0
         self._started = time.monotonic()
-
-    @property
-    def name(self) -> str:
-        """The model's name."""
-        return self.model.name
 
     @property
     def dollars(self) -> float | None:

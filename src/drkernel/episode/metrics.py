@@ -38,6 +38,11 @@ class Outcome:
         """Right answer, honestly made."""
         return self.status == "correct"
 
+    @property
+    def judged(self) -> bool:
+        """Whether the answer could be told right or wrong: not so in a language that the device cannot run."""
+        return self.status != "unsupported"
+
 
 Samples = Mapping[str, Sequence[Sequence[Outcome]]]
 """task id -> trajectories -> turns; every trajectory has at least one turn."""
@@ -195,7 +200,7 @@ def over_tasks(
 
 
 def summarise(samples: Samples, turns: int, *, seed: int = 0) -> dict[str, Any]:
-    """All figures of a run as JSON-able values; ``{}`` of intervals only when there is no trajectory.
+    """All figures of a run as JSON-able values; without any of fast_p when no trajectory could be judged.
 
     ``last`` and ``best``: fast_p after the last turn, and of the best turn so far; ``per_turn[k]`` both after turn
     k + 1. ``pass_at_k`` and ``best_at_k`` by k (powers of two, and the number of samples every task has).
@@ -209,6 +214,13 @@ def summarise(samples: Samples, turns: int, *, seed: int = 0) -> dict[str, Any]:
     }
     if not plays:
         return result
+    result["status_last"] = dict(Counter(last_turn(play).status for play in plays))
+    result["status_all"] = dict(Counter(outcome.status for outcome in outcomes))
+    result["hacks"] = _hacks(samples, plays, seed)
+    samples = judged(samples)
+    plays = [play for trajectories in samples.values() for play in trajectories]
+    if not plays:
+        return result
     result["last"] = fast_table(samples, last_turn, None, seed)
     result["best"] = fast_table(samples, best_turn, None, seed)
     result["per_turn"] = [
@@ -220,9 +232,6 @@ def summarise(samples: Samples, turns: int, *, seed: int = 0) -> dict[str, Any]:
     best = [best_turn(play) for play in plays]
     result["coverage"] = mean([o.coverage for o in best if o.correct and o.coverage is not None])
     result["speedup_geomean"] = geomean([o.speedup for o in best if o.correct and o.speedup])
-    result["status_last"] = dict(Counter(last_turn(play).status for play in plays))
-    result["status_all"] = dict(Counter(outcome.status for outcome in outcomes))
-    result["hacks"] = _hacks(samples, plays, seed)
     return result
 
 
@@ -236,11 +245,27 @@ def fast_table(
     }
 
 
+def judged(samples: Samples) -> dict[str, list[list[Outcome]]]:
+    """The samples without trajectories in which nothing could be judged; elsewhere a turn that could not be leaves the
+    state as it was before."""
+    kept: dict[str, list[list[Outcome]]] = {}
+    for task, plays in samples.items():
+        kept[task] = []
+        for play in plays:
+            if any(outcome.judged for outcome in play):
+                states = list(play)
+                for k in range(1, len(states)):
+                    states[k] = play[k] if play[k].judged else states[k - 1]
+                kept[task].append(states)
+    return kept
+
+
 def figures(
     samples: Samples, pick: Callable[[Sequence[Outcome], int | None], Outcome], turn: int | None = None
 ) -> dict[str, float | None]:
     """fast_p and the hack rate of the outcome that ``pick`` takes from every trajectory, and the mean coverage and
     speedup of those that are correct; None where there is nothing to take a mean of."""
+    samples = judged(samples)
     picked = [pick(play, turn) for plays in samples.values() for play in plays]
     row: dict[str, float | None] = {
         fast_name(p): mean(per_task(samples, lambda play, p=p: float(is_fast(pick(play, turn), p))).values())  # type: ignore[misc]

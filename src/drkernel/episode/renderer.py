@@ -1,16 +1,19 @@
-"""Prompts as files: the system message, the task and the feedback after an answer.
+"""What a model reads: the system message, the task, and the feedback after an answer, rendered from files.
 
-The named sets ``full`` and ``compact`` are the texts that the gym's episodes use, so that a trained policy reads here
-what it was trained on. A directory with ``system.txt``, ``task.txt`` or ``feedback.txt`` replaces them one by one; a
-``prompts.yaml`` there says what ``$feedback`` holds: ``style`` (full or compact) and ``feedback_chars``.
+The named sets ``full`` and ``compact`` come with drkernel. A directory with ``system.txt``, ``task.txt`` or
+``feedback.txt`` replaces them one by one; a ``prompts.yaml`` there says what ``$feedback`` holds: ``style`` (full or
+compact) and ``feedback_chars``.
 
-Places to fill are ``$name`` (``$$`` is a dollar sign). task.txt: ``$reference``, ``$precision``, ``$device``.
-feedback.txt: ``$feedback``, ``$turn``, ``$turns``. An empty system.txt, the default, sends no system message.
+Places to fill are ``$name`` (``$$`` is a dollar sign). task.txt: ``$reference``, ``$precision``, ``$device``, and of
+the language that is asked for its title ``$language``, its ``$rule`` and (after a space, where there is one) its
+``$precision_rule``. feedback.txt: ``$feedback``, ``$turn``, ``$turns``. An empty system.txt, the default, sends no
+system message.
 """
 
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from string import Template
@@ -19,16 +22,18 @@ from pydantic import Field
 
 from drkernel.config import Config, ConfigError, dump_config, load_config
 from drkernel.episode.chat import Message
-from drkernel.episode.episode import FEEDBACK_CHARS, PromptSet
 from drkernel.gym.device import gpu_name
-from drkernel.gym.feedback import feedback
+from drkernel.gym.feedback import Style, feedback
+from drkernel.gym.languages import LANGUAGES
 from drkernel.gym.request import EvalSettings
 from drkernel.task import Task, sized_reference
 from drkernel.verdict import Verdict
 
+FEEDBACK_CHARS: dict[Style, int] = {"full": 3000, "compact": 240}
+"""Budget of the feedback text in characters, by style; the styles are also the names of the sets of prompts."""
 FIELDS = {
     "system": {"device"},
-    "task": {"reference", "precision", "device"},
+    "task": {"reference", "precision", "device", "language", "rule", "precision_rule"},
     "feedback": {"feedback", "turn", "turns"},
 }
 TERMS = "prompts.yaml"
@@ -38,29 +43,34 @@ NEEDED = {"system": set[str](), "task": {"reference"}, "feedback": {"feedback"}}
 class FeedbackTerms(Config):
     """``prompts.yaml``: what is put in place of ``$feedback``, and which set the missing files are taken from."""
 
-    style: PromptSet = Field("full", description="how much is said: paragraphs and a profile, or one or two lines")
+    style: Style = Field("full", description="how much is said: paragraphs and a profile, or one or two lines")
     feedback_chars: int | None = Field(None, ge=40, description="budget of the feedback text; None: the style's own")
+    language: str | None = Field(None, description="what kernels are asked for in; None: what the episode says")
 
 
 class Prompts(Config):
     """The three texts and where they came from."""
 
     name: str = Field(description="'full', 'compact' or the directory they were read from")
-    style: PromptSet = Field("full", description="how much the feedback says")
+    style: Style = Field("full", description="how much the feedback says")
     system: str
     task: str
     feedback: str
     feedback_chars: int = Field(3000, ge=40, description="budget of the feedback text")
+    language: str = Field("triton", description="what kernels are asked for in, a name of drkernel.gym.languages")
 
     @property
     def version(self) -> str:
         """Short content hash: equal versions send equal texts."""
-        text = "\0".join((self.style, str(self.feedback_chars), self.system, self.task, self.feedback))
+        parts = (self.style, str(self.feedback_chars), self.language, self.system, self.task, self.feedback)
+        text = "\0".join(parts)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @classmethod
-    def load(cls, name: str = "full") -> Prompts:
+    def load(cls, name: str = "full", feedback_chars: int | None = None, language: str | None = None) -> Prompts:
         """A named set, or a directory whose files replace those of the set that its ``prompts.yaml`` names.
+
+        ``feedback_chars`` and ``language`` take the place of the set's own.
 
         Raises:
             ConfigError: no such set or directory, an unknown ``$name`` in a file, or a needed one missing.
@@ -80,8 +90,11 @@ class Prompts(Config):
         texts |= {part: path.read_text(encoding="utf-8").rstrip("\n") for part, path in own.items()}
         for part, text in texts.items():
             _check(f"{name}/{part}.txt", part, text)
-        chars = terms.feedback_chars or FEEDBACK_CHARS[terms.style]
-        return cls(name=name, style=terms.style, feedback_chars=chars, **texts)
+        chars = feedback_chars or terms.feedback_chars or FEEDBACK_CHARS[terms.style]
+        wanted = language or terms.language or "triton"
+        if wanted not in LANGUAGES:
+            raise ConfigError(f"no language {wanted!r}; there are: {', '.join(LANGUAGES)}")
+        return cls(name=name, style=terms.style, feedback_chars=chars, language=wanted, **texts)
 
     def save(self, directory: Path) -> None:
         """Write the files; :meth:`load` reads them back to the same version."""
@@ -89,15 +102,22 @@ class Prompts(Config):
         for part in FIELDS:
             text = getattr(self, part)
             (directory / f"{part}.txt").write_text(text + "\n" if text else "", encoding="utf-8")
-        terms = FeedbackTerms(style=self.style, feedback_chars=self.feedback_chars)
+        terms = FeedbackTerms(style=self.style, feedback_chars=self.feedback_chars, language=self.language)
         (directory / TERMS).write_text(dump_config(terms), encoding="utf-8")
 
     def opening(self, task: Task, settings: EvalSettings) -> list[Message]:
         """System message, where there is one, and the task."""
         device = gpu_name(settings.place)
-        profile = settings.profile if settings.profile in task.profiles else None
-        reference = sized_reference(task, profile).strip()
-        text = Template(self.task).substitute(reference=reference, precision=task.precision, device=device)
+        reference = sized_reference(task, settings.for_task(task).profile).strip()
+        language = LANGUAGES[self.language]
+        text = Template(self.task).substitute(
+            reference=reference,
+            precision=task.precision,
+            device=device,
+            language=language.title,
+            rule=language.rule,
+            precision_rule=f" {language.precision_rule}" if language.precision_rule else "",
+        )
         messages = [Message(role="user", content=text)]
         if self.system.strip():
             system = Template(self.system).substitute(device=device)
@@ -110,11 +130,16 @@ class Prompts(Config):
         return Template(self.feedback).substitute(feedback=body, turn=turn, turns=turns)
 
 
-def _builtin(part: str, base: PromptSet) -> str:
-    if part == "system":
-        path = resources.files("drkernel.episode") / "prompts" / "system.txt"
-    else:
-        path = resources.files("drkernel.episode") / "prompts" / f"{base}_{part}.txt"
+def task_prompt(task: Task, settings: EvalSettings, prompts: str = "full") -> str:
+    """The user's message that opens a conversation about ``task``."""
+    return Prompts.load(prompts).opening(task, settings)[-1].content
+
+
+@lru_cache
+def _builtin(part: str, base: Style) -> str:
+    path = (
+        resources.files("drkernel.episode") / "prompts" / ("system.txt" if part == "system" else f"{base}_{part}.txt")
+    )
     return path.read_text(encoding="utf-8").rstrip("\n")
 
 

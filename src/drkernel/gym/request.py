@@ -58,6 +58,10 @@ class EvalSettings(Config):
         """The device that :attr:`device` names."""
         return parse_device(self.device)
 
+    def for_task(self, task: Task) -> EvalSettings:
+        """These settings without a size profile that the task does not have."""
+        return self if self.profile in task.profiles else self.model_copy(update={"profile": None})
+
 
 class EvalRequest(Config):
     """One evaluation to be made."""

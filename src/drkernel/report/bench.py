@@ -11,12 +11,12 @@ from typing import Any
 
 from drkernel.episode.meter import money
 from drkernel.episode.metrics import THRESHOLDS, baseline_name, fast_name
+from drkernel.episode.records import Turn, best_of
 from drkernel.gym.feedback import percent
 from drkernel.report.solve import figures, shell, tag, timing_note
 from drkernel.report.svg import Line, bar_rows, line_plot, stacked_plot
 from drkernel.report.verdict_html import code_block
-from drkernel.solve.bench import BenchConfig, BenchState, read_bench, summary_of
-from drkernel.solve.refine import Attempt, best_of
+from drkernel.solve.bench import Bench, read_bench, summary_of
 from drkernel.task import Task
 
 MEANINGS = {
@@ -46,35 +46,33 @@ def write_bench_report(directory: Path) -> Path:
 
     Raises :class:`~drkernel.config.ConfigError` when the directory is no bench run.
     """
-    config, tasks, state = read_bench(directory)
     path = directory / "report.html"
     temporary = path.with_suffix(".html.tmp")
-    temporary.write_text(page(config, tasks, state), encoding="utf-8")
+    temporary.write_text(page(read_bench(directory)), encoding="utf-8")
     os.replace(temporary, path)
     return path
 
 
-def page(config: BenchConfig, tasks: Sequence[Task], state: BenchState) -> str:
+def page(bench: Bench) -> str:
     """The page as text."""
-    summary = summary_of(config, [task.id for task in tasks], state)
-    body = [f"<h1>{escape(config.model)} on {escape(config.tasks)}</h1>", _headline(config, tasks, summary)]
+    summary = summary_of(bench)
+    body = [f"<h1>{escape(bench.model)} on {escape(bench.config.tasks)}</h1>", _headline(bench, summary)]
     if "last" in summary:
         body += [
             _table(summary),
-            _curves(config, tasks, state, summary),
+            _curves(bench, summary),
             _at_k(summary),
             _verdicts(summary),
             _hacks(summary),
         ]
-    body += [_tasks(config, tasks, state), _left_out(config), _terms(config)]
-    return shell(f"drkernel bench {config.model}", "".join(body))
+    body += [_tasks(bench), _left_out(bench), _terms(bench)]
+    return shell(f"drkernel bench {bench.model}", "".join(body))
 
 
-def _headline(config: BenchConfig, tasks: Sequence[Task], summary: Row) -> str:
-    shrunk = sum(bool(task.provenance.scaled) for task in tasks)
-    sizes = ", ".join(
-        [_count(len(tasks), "task"), _count(config.samples, "sample") + " each", _count(config.refine.turns, "turn")]
-    )
+def _headline(bench: Bench, summary: Row) -> str:
+    shrunk = sum(bool(task.provenance.scaled) for task in bench.tasks)
+    samples, turns = bench.config.samples, bench.config.episode.turns
+    sizes = ", ".join([_count(len(bench.tasks), "task"), _count(samples, "sample") + " each", _count(turns, "turn")])
     text = (
         "<p class='dim'>Each task is a PyTorch module; the model is asked for a Triton kernel that computes the same, "
         f"faster. {sizes}: after every turn but the last the model reads what the grader saw. fast_p is the share of "
@@ -139,7 +137,7 @@ def _table(summary: Row) -> str:
     )
 
 
-def _curves(config: BenchConfig, tasks: Sequence[Task], state: BenchState, summary: Row) -> str:
+def _curves(bench: Bench, summary: Row) -> str:
     turns = list(range(1, len(summary["per_turn"]) + 1))
     if len(turns) == 1:
         return ""
@@ -157,9 +155,8 @@ def _curves(config: BenchConfig, tasks: Sequence[Task], state: BenchState, summa
         ]
         plot = line_plot(lines, x_label="turn", y_label="share of tasks", y_range=(0.0, 1.0))
         plots.append(f"<figure><figcaption>{title}</figcaption>{plot}</figure>")
-    counts = [
-        Counter[str](a.verdict.status for a in _attempts(config, tasks, state) if a.turn == turn) for turn in turns
-    ]
+    made = [turn for key in bench.keys for turn in bench.played.turns(key)]
+    counts = [Counter[str](turn.status for turn in made if turn.number == number) for number in turns]
     names = [name for name in MEANINGS if any(count[name] for count in counts)]
     shares: dict[str, Sequence[float]] = {
         name.replace("_", " "): [count[name] / max(1, sum(count.values())) for count in counts] for name in names
@@ -168,11 +165,6 @@ def _curves(config: BenchConfig, tasks: Sequence[Task], state: BenchState, summa
     plot = stacked_plot(turns, shares, x_label="turn", y_label="share of answers", colors=colors)
     plots.append(f"<figure><figcaption>Verdicts</figcaption>{plot}</figure>")
     return f"<h2>Turn by turn</h2><div class='plots'>{''.join(plots)}</div>"
-
-
-def _attempts(config: BenchConfig, tasks: Sequence[Task], state: BenchState) -> list[Attempt]:
-    keys = [(task.id, sample) for task in tasks for sample in range(config.samples)]
-    return [attempt for key in keys for attempt in state.turns(key)]
 
 
 def _at_k(summary: Row) -> str:
@@ -217,15 +209,16 @@ def _hacks(summary: Row) -> str:
     return f"<h2>Cheating: trajectories with a condemned answer, by finding</h2>{bar_rows(rows, 1.0)}"
 
 
-def _tasks(config: BenchConfig, tasks: Sequence[Task], state: BenchState) -> str:
+def _tasks(bench: Bench) -> str:
     rows = []
-    width = f" style='min-width:{3.3 * min(5, config.refine.turns * config.refine.breadth):.1f}rem'"
-    kind = config.refine.settings.place.timing
-    for number, task in enumerate(tasks):
-        plays = [state.turns((task.id, sample)) for sample in range(config.samples)]
-        best = best_of([attempt for play in plays for attempt in play])
+    episode = bench.config.episode
+    width = f" style='min-width:{3.3 * min(5, episode.turns * bench.config.breadth):.1f}rem'"
+    kind = episode.settings.place.timing
+    for number, task in enumerate(bench.tasks):
+        plays = [bench.played.turns((task.id, sample)) for sample in range(bench.config.samples)]
+        best = best_of([turn for play in plays for turn in play])
         speed = "" if best is None or best.speedup is None else f"{best.speedup:.2f}×"
-        coverage = "" if best is None or best.verdict.coverage is None else percent(best.verdict.coverage)
+        coverage = "" if best is None or best.coverage is None else percent(best.coverage)
         marks = "".join(f"<div class='cells'{width}>{''.join(map(_cell, play)) or '–'}</div>" for play in plays)
         code = ""
         if best is not None and best.code is not None and number < SHOWN_CODE:
@@ -248,15 +241,15 @@ WORDS = {
 }  # fmt: skip
 
 
-def _cell(attempt: Attempt) -> str:
+def _cell(turn: Turn) -> str:
     """One verdict, as small as it can be read; the rest on hover."""
-    status = attempt.verdict.status
-    speed = "" if attempt.speedup is None else f"{attempt.speedup:.2f}×"
-    title = f"turn {attempt.turn}: {status.replace('_', ' ')} {speed}".strip()
+    status = turn.status
+    speed = "" if turn.speedup is None else f"{turn.speedup:.2f}×"
+    title = f"turn {turn.number}: {status.replace('_', ' ')} {speed}".strip()
     word = speed or WORDS.get(status, "right")
-    if attempt.code is None:
+    if turn.code is None:
         word = "no code"
-    slow = " slow" if attempt.speedup is not None and attempt.speedup <= 1 else ""
+    slow = " slow" if turn.speedup is not None and turn.speedup <= 1 else ""
     return f"<i class='{escape(status)}{slow}' title='{escape(title)}'>{escape(word)}</i>"
 
 
@@ -265,17 +258,16 @@ def _scaled(task: Task) -> str:
     return f"<div class='dim'>shrunk: {escape(sizes)}</div>" if sizes else ""
 
 
-def _left_out(config: BenchConfig) -> str:
-    if not config.left_out:
+def _left_out(bench: Bench) -> str:
+    left_out = bench.resolved.left_out
+    if not left_out:
         return ""
-    rows = "".join(
-        f"<tr><td>{escape(t)}</td><td class='wide'>{escape(why)}</td></tr>" for t, why in config.left_out.items()
-    )
+    rows = "".join(f"<tr><td>{escape(t)}</td><td class='wide'>{escape(why)}</td></tr>" for t, why in left_out.items())
     return f"<h2>Left out</h2><div class='scroll'><table class='steps'>{rows}</table></div>"
 
 
-def _terms(config: BenchConfig) -> str:
+def _terms(bench: Bench) -> str:
     from drkernel.config import dump_config
 
-    text = dump_config(config.model_copy(update={"left_out": {}}))
+    text = dump_config(bench.config)
     return f"<h2>Terms</h2><details><summary>config.yaml</summary><pre>{escape(text)}</pre></details>"

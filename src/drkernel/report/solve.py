@@ -10,17 +10,19 @@ from html import escape
 from pathlib import Path
 
 from drkernel.episode.chat import Usage
+from drkernel.episode.context import make_policy
+from drkernel.episode.journal import Entry
 from drkernel.episode.meter import money
 from drkernel.episode.metrics import baseline_name
+from drkernel.episode.records import Turn
 from drkernel.gym.device import gpu_name, parse_device
 from drkernel.gym.feedback import duration, percent
 from drkernel.report import run as run_page
 from drkernel.report import verdict_html
 from drkernel.report.svg import Line, line_plot, nice_range
-from drkernel.solve.bench import BenchConfig, Ended, read_bench
-from drkernel.solve.refine import Attempt
+from drkernel.solve.bench import Bench, read_bench
 from drkernel.solve.verify import Verified, winner
-from drkernel.task import Task, sized_reference
+from drkernel.task import sized_reference
 from drkernel.verdict import Verdict
 
 STYLE = (
@@ -48,44 +50,37 @@ def write_solve_report(directory: Path, tried: Sequence[Verified] | None = None)
     ``tried`` is kept in ``verification.json``, so that the page can be made again without it.
     Raises :class:`~drkernel.config.ConfigError` when the directory is no run.
     """
-    config, tasks, state = read_bench(directory)
-    attempts = state.turns((tasks[0].id, 0))
-    ended = state.ended.get((tasks[0].id, 0))
+    bench = read_bench(directory)
+    made = {turn.id: turn for turn in bench.played.turns(bench.keys[0])}
     kept = directory / "verification.json"
     if tried is not None:
-        rows = [{"position": one.attempt.position, "verdict": one.verdict.model_dump(mode="json")} for one in tried]
+        rows = [{"turn": one.turn.id, "verdict": one.verdict.model_dump(mode="json")} for one in tried]
         kept.write_text(json.dumps(rows) + "\n", encoding="utf-8")
-    by_position = {attempt.position: attempt for attempt in attempts}
     verified = [
-        Verified(by_position[tuple(row["position"])], Verdict.model_validate(row["verdict"]))
+        Verified(made[row["turn"]], Verdict.model_validate(row["verdict"]))
         for row in (json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else [])
-        if tuple(row["position"]) in by_position
+        if row["turn"] in made
     ]
     path = directory / "report.html"
     temporary = path.with_suffix(".html.tmp")
-    temporary.write_text(page(config, tasks[0], attempts, verified, ended), encoding="utf-8")
+    temporary.write_text(page(bench, verified), encoding="utf-8")
     os.replace(temporary, path)
     return path
 
 
-def page(
-    config: BenchConfig,
-    task: Task,
-    attempts: Sequence[Attempt],
-    tried: Sequence[Verified],
-    ended: Ended | None = None,
-) -> str:
+def page(bench: Bench, tried: Sequence[Verified]) -> str:
     """The page as text."""
-    best = winner(tried)
+    task, best = bench.tasks[0], winner(tried)
+    turns = bench.played.turns(bench.keys[0])
     body = [
         f"<h1>A kernel for {escape(task.id)}</h1>",
-        _headline(config, task, attempts, best),
-        _ending(config, ended),
-        _curve(attempts),
-        _steps(attempts, best),
+        _headline(bench, turns, best),
+        _ending(bench, bench.played.ended.get(bench.keys[0])),
+        _curve(turns),
+        _steps(turns, best),
         _verification(tried),
-        _winner(task, config, best),
-        _terms(config),
+        _winner(bench, best),
+        _terms(bench),
     ]
     return shell(f"drkernel solve {task.id}", "".join(body))
 
@@ -121,12 +116,12 @@ def timing_note(device: str) -> str:
     return f"<p class='note'>Every time on this page was <b>measured</b> on {escape(device)}.</p>"
 
 
-def _headline(config: BenchConfig, task: Task, attempts: Sequence[Attempt], best: Verified | None) -> str:
-    usage = sum((attempt.reply.usage for attempt in attempts), Usage())
-    settings = config.refine.settings
+def _headline(bench: Bench, turns: Sequence[Turn], best: Verified | None) -> str:
+    usage = sum((turn.reply.usage for turn in turns), Usage())
+    prices = bench.config.prices
     text = (
         f"<p class='dim'>The task: write a Triton kernel that computes what a PyTorch module computes, faster. "
-        f"{escape(config.model)} made {len(attempts)} attempts; after each one the grader ran the kernel on "
+        f"{escape(bench.model)} made {len(turns)} attempts; after each one the grader ran the kernel on "
         "fresh inputs, timed it, and told the model what it saw.</p>"
     )
     items: list[tuple[str, str]] = []
@@ -144,13 +139,13 @@ def _headline(config: BenchConfig, task: Task, attempts: Sequence[Attempt], best
             )
         if verdict.coverage is not None:
             items.append((percent(verdict.coverage), "of device time in its own kernels"))
-        items.append((str(best.attempt.turn), "turn it was found at"))
+        items.append((str(best.turn.number), "turn it was found at"))
     else:
         text += "<p class='warn'>No attempt was verified as correct.</p>"
     items.append((f"{usage.total:,}", "tokens read and written" + (" (estimated)" if usage.estimated else "")))
-    if config.prices is not None:
-        items.append((money(config.prices.cost(usage)), "paid"))
-    return text + figures(items) + timing_note(settings.device)
+    if prices is not None:
+        items.append((money(prices.cost(usage)), "paid"))
+    return text + figures(items) + timing_note(bench.config.episode.settings.device)
 
 
 ENDINGS = {
@@ -164,34 +159,26 @@ ENDINGS = {
 }
 
 
-def _ending(config: BenchConfig, ended: Ended | None) -> str:
+def _ending(bench: Bench, ended: Entry | None) -> str:
     """Why the search ended, and how it was led."""
-    refine = config.refine
-    keep = refine.context.keep
-    led = f"Up to {refine.turns} turns"
-    led += f", {refine.breadth} answers each, the best of which went on" if refine.breadth > 1 else ""
-    if keep is None:
-        led += "; every turn stayed in the conversation. "
-    else:
-        led += (
-            f"; after every {refine.context.turns_per_iteration} turns the conversation was cut to the best {keep} "
-            "so far. "
-        )
-    end = ENDINGS["interrupted" if ended is None else ended.end]
+    config = bench.config
+    led = f"Up to {config.episode.turns} turns"
+    led += f", {config.breadth} answers each, the best of which went on" if config.breadth > 1 else ""
+    led += f"; of earlier turns the conversation held {make_policy(config.episode.context).words}. "
+    end = ENDINGS["interrupted" if ended is None or ended.end is None else ended.end]
     detail = f": {escape(ended.detail)}" if ended is not None and ended.detail else ""
     return f"<p class='dim'>{led}{end}{detail}.</p>"
 
 
-def _curve(attempts: Sequence[Attempt]) -> str:
+def _curve(made: Sequence[Turn]) -> str:
     """Speedup of every turn's best answer and of the best so far, against turns."""
-    if not attempts:
+    if not made:
         return ""
-    turns = sorted({attempt.turn for attempt in attempts})
+    turns = sorted({turn.number for turn in made})
     each: list[float | None] = []
     best: list[float | None] = []
-    for turn in turns:
-        made = [attempt.speedup for attempt in attempts if attempt.turn == turn and attempt.speedup is not None]
-        each.append(max(made) if made else None)
+    for number in turns:
+        each.append(max((turn.speedup for turn in made if turn.number == number and turn.speedup), default=None))
         so_far = [value for value in each if value is not None]
         best.append(max(so_far) if so_far else None)
     found = [value for value in each if value is not None]
@@ -209,20 +196,20 @@ def _curve(attempts: Sequence[Attempt]) -> str:
     )
 
 
-def _steps(attempts: Sequence[Attempt], best: Verified | None) -> str:
+def _steps(turns: Sequence[Turn], best: Verified | None) -> str:
     rows = []
-    for attempt in attempts:
-        won = best is not None and attempt.position == best.attempt.position
-        speed = "" if attempt.speedup is None else f"{attempt.speedup:.2f}×"
-        coverage = "" if attempt.verdict.coverage is None else percent(attempt.verdict.coverage)
-        name = f"{attempt.turn}" + (f".{attempt.branch + 1}" if attempt.branch or _broad(attempts) else "")
-        shown = ", ".join(f"{turn}" + (f".{branch + 1}" if _broad(attempts) else "") for turn, branch in attempt.shown)
+    names = {turn.id: turn.label(any(each.branch for each in turns)) for turn in turns}
+    for turn in turns:
+        won = best is not None and turn.id == best.turn.id
+        speed = "" if turn.speedup is None else f"{turn.speedup:.2f}×"
+        coverage = "" if turn.coverage is None else percent(turn.coverage)
+        shown = ", ".join(names.get(name, name) for name in turn.shown)
         rows.append(
-            f"<tr class='{'best' if won else ''}'><td>{name}</td><td>{tag(attempt.verdict.status)}{' ★' if won else ''}"
+            f"<tr class='{'best' if won else ''}'><td>{names[turn.id]}</td><td>{tag(turn.status)}{' ★' if won else ''}"
             f"</td><td class='r'>{speed}</td><td class='r'>{coverage}</td>"
-            f"<td class='r'>{'' if attempt.reward is None else f'{attempt.reward:.2f}'}</td>"
-            f"<td class='r'>{attempt.reply.usage.prompt:,}</td><td class='r'>{attempt.reply.usage.completion:,}</td>"
-            f"<td>{escape(shown) or 'none'}</td><td class='wide'>{_said(attempt)}</td></tr>"
+            f"<td class='r'>{'' if turn.reward is None else f'{turn.reward:.2f}'}</td>"
+            f"<td class='r'>{turn.reply.usage.prompt:,}</td><td class='r'>{turn.reply.usage.completion:,}</td>"
+            f"<td>{escape(shown) or 'none'}</td><td class='wide'>{_said(turn)}</td></tr>"
         )
     head = "".join(
         f"<th class='{css}'>{name}</th>"
@@ -238,15 +225,11 @@ def _steps(attempts: Sequence[Attempt], best: Verified | None) -> str:
     )
 
 
-def _broad(attempts: Sequence[Attempt]) -> bool:
-    return any(attempt.branch for attempt in attempts)
-
-
-def _said(attempt: Attempt) -> str:
-    code = verdict_html.code_block(attempt.code) if attempt.code else f"<pre>{escape(attempt.reply.text[:4000])}</pre>"
+def _said(turn: Turn) -> str:
+    code = verdict_html.code_block(turn.code) if turn.code else f"<pre>{escape(turn.reply.text[:4000])}</pre>"
     return (
-        f"<details><summary>{escape(in_short(attempt.verdict))}</summary>{code}"
-        f"<p class='dim'>what the model was told:</p><pre>{escape(attempt.feedback)}</pre></details>"
+        f"<details><summary>{escape(in_short(turn.verdict))}</summary>{code}"
+        f"<p class='dim'>what the model was told:</p><pre>{escape(turn.feedback)}</pre></details>"
     )
 
 
@@ -276,8 +259,8 @@ def _verification(tried: Sequence[Verified]) -> str:
     if not tried:
         return ""
     rows = "".join(
-        f"<tr><td>turn {one.attempt.turn}</td><td>{tag(one.verdict.status)}</td>"
-        f"<td class='r'>{one.attempt.speedup or 0:.2f}×</td><td class='r'>{one.speedup:.2f}×</td></tr>"
+        f"<tr><td>turn {one.turn.number}</td><td>{tag(one.verdict.status)}</td>"
+        f"<td class='r'>{one.turn.speedup or 0:.2f}×</td><td class='r'>{one.speedup:.2f}×</td></tr>"
         for one in tried
     )
     return (
@@ -287,20 +270,21 @@ def _verification(tried: Sequence[Verified]) -> str:
     )
 
 
-def _winner(task: Task, config: BenchConfig, best: Verified | None) -> str:
-    profile = config.refine.settings.profile
-    source = sized_reference(task, profile if profile in task.profiles else None)
+def _winner(bench: Bench, best: Verified | None) -> str:
+    task = bench.tasks[0]
+    source = sized_reference(task, bench.config.episode.settings.for_task(task).profile)
     reference = f"<details><summary>the PyTorch reference</summary>{verdict_html.code_block(source)}</details>"
-    if best is None or best.attempt.code is None:
+    if best is None or best.turn.code is None:
         return f"<h2>The task</h2>{reference}"
     return (
-        f"<h2>The kernel</h2>{verdict_html.code_block(best.attempt.code)}{reference}"
+        f"<h2>The kernel</h2>{verdict_html.code_block(best.turn.code)}{reference}"
         + verdict_html.profile_section("Device time of one call", best.verdict.profile)
         + verdict_html.profile_section("PyTorch's", best.verdict.reference_profile)
     )
 
 
-def _terms(config: BenchConfig) -> str:
+def _terms(bench: Bench) -> str:
     from drkernel.config import dump_config
 
-    return f"<h2>Terms</h2><details><summary>config.yaml</summary><pre>{escape(dump_config(config))}</pre></details>"
+    text = escape(dump_config(bench.config))
+    return f"<h2>Terms</h2><details><summary>config.yaml</summary><pre>{text}</pre></details>"

@@ -1,8 +1,9 @@
 """The benchmark: tasks x samples x turns, every answer written as it comes, taken up again after any interruption.
 
-A run directory holds ``config.yaml`` (all that decides the results), ``tasks.jsonl`` (the tasks as they were used),
-``prompts/``, ``attempts.jsonl`` (a line each for every graded answer and every ended trajectory), ``replies.sqlite``
-and ``summary.json``.
+A run directory holds ``config.yaml`` (the terms, as they may be given again), ``resolved.yaml`` (what came of them: the
+model's name, the tasks' hash, the tasks that are left out, the prompts' version), ``tasks.jsonl`` (the tasks as they
+were used), ``prompts/``, ``turns.jsonl`` (a line each for every graded answer and every ended trajectory),
+``replies.sqlite`` and ``summary.json``.
 """
 
 from __future__ import annotations
@@ -10,140 +11,121 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from drkernel.config import Config, ConfigError, dump_config, load_config
+from drkernel.config import Config, ConfigError, dump_config, load_config, read_yaml
 from drkernel.episode.chat import Usage
-from drkernel.episode.journal import Journal, read_rows
-from drkernel.episode.meter import Meter, Prices
+from drkernel.episode.episode import Episode
+from drkernel.episode.journal import Entry, Journal, Key, Played, read_journal, read_rows
+from drkernel.episode.meter import Meter
 from drkernel.episode.metrics import Outcome, summarise
+from drkernel.episode.play import play
+from drkernel.episode.records import End, Turn
 from drkernel.episode.renderer import Prompts
 from drkernel.gym.request import Pool
-from drkernel.solve.refine import COMPLETE, Attempt, End, RefineConfig, Refinement, Trajectory
+from drkernel.solve.config import BenchConfig, differences
 from drkernel.task import Task
 
-Key = tuple[str, int]
-"""(task id, sample)"""
+FREE = ("samples", "model", "model_name", "episode.prompts", "cache")
+"""What may change when a run is taken up again: the number of samples, and the names of model, prompts and cache (what
+they resolve to decides). Sections that only say what may be spent are free too."""
+FREE_SECTIONS = ("endpoint.", "limits.", "prices", "budget.")
+EXTENDABLE = ("episode.turns", "episode.target")
+"""What may change besides when a search is taken up again: it goes on from the turns that are there."""
+
+Progress = Callable[[Entry], None]
+"""Told of every line as it is written."""
 
 
-class BenchConfig(Config):
-    """Everything that decides a run's results."""
+class Resolved(Config):
+    """What the terms of a run came to when it was started."""
 
-    schema_version: Literal[1] = 1
-    kind: Literal["bench", "solve"] = Field("bench", description="a benchmark, or the search for one task's kernel")
-    model: str = Field(description="name of the model: kind, model and address")
-    tasks: str = Field(description="the task spec, with the filters that were applied")
+    model: str = Field(description="the model's name: kind, model and address")
     tasks_hash: str = Field("", description="content hash of the tasks in order")
     left_out: dict[str, str] = Field(default_factory=dict, description="tasks that are not judged: id -> why")
-    samples: int = Field(1, ge=1, description="trajectories a task")
-    refine: RefineConfig = RefineConfig()
-    prompts: str = Field("full", description="name of the prompts; the texts lie in prompts/")
     prompts_version: str = ""
-    prices: Prices | None = None
-    judge_seed: int | None = Field(None, description="makes verdicts repeatable; None: secret seeds")
 
 
-class Ended(Config):
-    """The journal's line for a trajectory that ended."""
+@dataclass(frozen=True)
+class Bench:
+    """A run directory, read."""
 
-    task_id: str
-    sample: int
-    end: End
-    detail: str = ""
+    config: BenchConfig
+    resolved: Resolved
+    tasks: list[Task]
+    played: Played
 
+    @property
+    def keys(self) -> list[Key]:
+        """Every trajectory of the run."""
+        return [(task.id, sample) for task in self.tasks for sample in range(self.config.samples)]
 
-@dataclass
-class BenchState:
-    """A run as its journal tells it."""
-
-    attempts: dict[Key, dict[tuple[int, int], Attempt]] = field(default_factory=dict)
-    ended: dict[Key, Ended] = field(default_factory=dict)
-
-    def add(self, row: Attempt | Ended) -> None:
-        """One line; a later one of the same place replaces the earlier."""
-        key = (row.task_id, row.sample)
-        if isinstance(row, Attempt):
-            self.attempts.setdefault(key, {})[row.position] = row
-        else:
-            self.ended[key] = row
-
-    def turns(self, key: Key) -> list[Attempt]:
-        """The attempts of one trajectory that carry a grade, in order."""
-        made = self.attempts.get(key, {})
-        return [made[position] for position in sorted(made) if made[position].reward is not None]
-
-    def complete(self, key: Key) -> bool:
-        """Whether a trajectory needs nothing more."""
-        ended = self.ended.get(key)
-        return ended is not None and ended.end in COMPLETE
-
-
-FREE = ("prompts", "samples", "prices")
-"""What may change when a run is taken up again: the prompts' name (their version decides), the number of samples, and
-prices (with all their fields)."""
-EXTENDABLE = ("refine.turns", "refine.target")
-"""What may change besides when a search is taken up again: it goes on from the attempts that are there."""
-
-Progress = Callable[[Attempt | Ended], None]
-"""Told of every line as it is written."""
+    @property
+    def model(self) -> str:
+        """The model's name."""
+        return self.resolved.model
 
 
 class BenchRun:
     """A run directory, open for writing. A context manager."""
 
-    def __init__(self, directory: Path, config: BenchConfig, tasks: Sequence[Task], prompts: Prompts):
+    def __init__(
+        self, directory: Path, config: BenchConfig, resolved: Resolved, tasks: Sequence[Task], prompts: Prompts
+    ):
         """Make the directory or take it up again.
 
         Raises:
             ConfigError: another run lies there, or another process writes it.
         """
-        self.directory, self.config, self.tasks, self.prompts = directory, config, list(tasks), prompts
+        self.directory, self.prompts = directory, prompts
         directory.mkdir(parents=True, exist_ok=True)
-        self.journal = Journal(directory / "attempts.jsonl")
+        self.journal = Journal(directory / "turns.jsonl")
         try:
-            self._claim()
-            self.state = read_state(directory)
+            self._claim(config, resolved, tasks)
+            self.bench = Bench(config, resolved, list(tasks), read_journal(self.journal.path))
         except BaseException:
             self.journal.close()
             raise
 
-    def _claim(self) -> None:
+    def _claim(self, config: BenchConfig, resolved: Resolved, tasks: Sequence[Task]) -> None:
         path = self.directory / "config.yaml"
         if path.is_file():
-            differing = differences(load_config(BenchConfig, path), self.config)
-            free = FREE + (EXTENDABLE if self.config.kind == "solve" else ())
-            bound = [
-                f"{key} {old!r} there, {new!r} here"
-                for key, old, new in differing
-                if not (key in free or key.startswith("prices."))
+            old, before = read_terms(self.directory)
+            free = FREE + (EXTENDABLE if config.kind == "solve" else ())
+            differing = differences(old, config)
+            bound = [item for item in differing if item[0] not in free and not item[0].startswith(FREE_SECTIONS)]
+            bound += [
+                (name, getattr(before, name), getattr(resolved, name))
+                for name in ("model", "tasks_hash", "prompts_version")
+                if getattr(before, name) != getattr(resolved, name)
             ]
             if bound:
-                raise ConfigError(
-                    f"{self.directory} holds a run on other terms ({'; '.join(bound)}); give another directory"
-                )
+                said = "; ".join(f"{key} {there!r} there, {here!r} here" for key, there, here in bound)
+                raise ConfigError(f"{self.directory} holds a run on other terms ({said}); give another directory")
             if not differing:
                 return
         self.prompts.save(self.directory / "prompts")
-        _write(self.directory / "tasks.jsonl", "".join(task.model_dump_json() + "\n" for task in self.tasks))
-        _write(path, dump_config(self.config))  # last: a directory with a config is whole
+        _write(self.directory / "tasks.jsonl", "".join(task.model_dump_json() + "\n" for task in tasks))
+        _write(self.directory / "resolved.yaml", dump_config(resolved))
+        _write(path, dump_config(config))  # last: a directory with a config is whole
 
     async def run(
         self, meter: Meter, pool: Pool, *, at_once: int = 16, progress: Progress | None = None
     ) -> dict[str, Any]:
         """Play what is missing; the summary, also written to ``summary.json``."""
         gate = asyncio.Semaphore(at_once)
-        keys = [(task.id, sample) for task in self.tasks for sample in range(self.config.samples)]
-        meter.take_over(attempt.reply for key in keys for attempt in self.state.turns(key))
+        bench, played = self.bench, self.bench.played
+        meter.take_over(turn.reply for key in bench.keys for turn in played.turns(key))
         jobs = [
             self._play(task, sample, meter, pool, gate, progress)
-            for sample in range(self.config.samples)
-            for task in self.tasks
-            if self.config.kind == "solve" or not self.state.complete((task.id, sample))
+            for sample in range(bench.config.samples)
+            for task in bench.tasks
+            if bench.config.kind == "solve" or not played.complete((task.id, sample))
         ]
         try:
             async with asyncio.TaskGroup() as group:
@@ -156,34 +138,37 @@ class BenchRun:
     async def _play(
         self, task: Task, sample: int, meter: Meter, pool: Pool, gate: asyncio.Semaphore, progress: Progress | None
     ) -> None:
-        key = (task.id, sample)
+        config = self.bench.config
 
-        def record(row: Attempt | Ended) -> None:
-            self.journal.append(row.model_dump_json())
-            self.state.add(row)
+        def record(turn: Turn | None = None, end: End | None = None, detail: str = "") -> None:
+            entry = Entry(task_id=task.id, sample=sample, turn=turn, end=end, detail=detail)
+            self.journal.append(entry)
+            self.bench.played.add(entry)
             if progress is not None:
-                progress(row)
+                progress(entry)
 
         async with gate:
-            done = self.state.turns(key)
-            refine = Refinement(
-                task, meter, pool, self.prompts, self._terms(), sample=sample, done=done, on_attempt=record
-            )
+            episode = Episode(pool, config.episode, self.prompts)
+            await episode.reset(task, config.judge_seed)
             try:
-                played: Trajectory = await refine.run()
+                trajectory = await play(
+                    episode,
+                    meter,
+                    sampling=config.sampling,
+                    sample=sample,
+                    breadth=config.breadth,
+                    context_tokens=config.context_tokens,
+                    done=self.bench.played.turns((task.id, sample)),
+                    on_turn=record,
+                )
             except asyncio.CancelledError:
-                record(Ended(task_id=task.id, sample=sample, end="interrupted"))
+                record(end="interrupted")
                 raise
-            record(Ended(task_id=task.id, sample=sample, end=played.end, detail=played.detail))
-
-    def _terms(self) -> RefineConfig:
-        refine = self.config.refine
-        settings = refine.settings.model_copy(update={"seed": self.config.judge_seed})
-        return refine.model_copy(update={"settings": settings})
+            record(end=trajectory.end, detail=trajectory.detail)
 
     def finish(self) -> dict[str, Any]:
         """Write ``summary.json`` from what is there so far."""
-        summary = summary_of(self.config, [task.id for task in self.tasks], self.state)
+        summary = summary_of(self.bench)
         _write(self.directory / "summary.json", json.dumps(summary, indent=1) + "\n")
         return summary
 
@@ -198,109 +183,58 @@ class BenchRun:
         self.close()
 
 
-def differences(old: BenchConfig, new: BenchConfig) -> list[tuple[str, Any, Any]]:
-    """(key, old value, new value) of what differs between two configs."""
-    before, after = _flat(old.model_dump(mode="json")), _flat(new.model_dump(mode="json"))
-    return [
-        (key, before.get(key), after.get(key))
-        for key in dict.fromkeys([*before, *after])
-        if before.get(key) != after.get(key)
-    ]
-
-
-def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, item in value.items():
-        flat |= _flat(item, f"{prefix}{key}.") if isinstance(item, Mapping) else {f"{prefix}{key}": item}
-    return flat
-
-
-def read_state(directory: Path) -> BenchState:
-    """The journal of a run directory. Raises :class:`ConfigError` naming a line that is none."""
-    state = BenchState()
-    path = directory / "attempts.jsonl"
-    for number, row in enumerate(read_rows(path), 1):
-        try:
-            state.add(Ended.model_validate(row) if "end" in row else Attempt.model_validate(row))
-        except ValidationError as error:
-            raise ConfigError(f"{path}, line {number}: {error.errors()[0]['msg']}") from None
-    return state
-
-
-def read_bench(directory: Path) -> tuple[BenchConfig, list[Task], BenchState]:
-    """A run directory for reading, also while it is being written. Raises :class:`ConfigError`."""
-    config = directory / "config.yaml"
-    if not config.is_file():
+def read_terms(directory: Path) -> tuple[BenchConfig, Resolved]:
+    """The terms of a run directory. Raises :class:`ConfigError` when it is none, or one of an earlier version."""
+    path = directory / "config.yaml"
+    if not path.is_file():
         raise ConfigError(f"{directory} is not a bench run: it has no config.yaml")
+    if read_yaml(path).get("schema_version") != BenchConfig.model_fields["schema_version"].default:
+        raise ConfigError(f"{directory} was made by an earlier version of drkernel and cannot be read; run it again")
+    return load_config(BenchConfig, path), load_config(Resolved, directory / "resolved.yaml")
+
+
+def read_bench(directory: Path) -> Bench:
+    """A run directory for reading, also while it is being written. Raises :class:`ConfigError`."""
+    config, resolved = read_terms(directory)
     tasks = [Task.model_validate(row) for row in read_rows(directory / "tasks.jsonl")]
-    return load_config(BenchConfig, config), tasks, read_state(directory)
+    return Bench(config, resolved, tasks, read_journal(directory / "turns.jsonl"))
 
 
-def outcome_of(attempt: Attempt) -> Outcome:
-    """An attempt as metrics see it."""
-    return Outcome(
-        status=attempt.verdict.status,
-        speedup=attempt.speedup,
-        coverage=attempt.verdict.coverage,
-        reward=attempt.reward or 0.0,
-        findings=tuple(finding.kind for finding in attempt.verdict.findings if finding.severity == "cheat"),
-    )
-
-
-def outcomes(tasks: Sequence[str], samples: int, state: BenchState) -> dict[str, list[list[Outcome]]]:
+def outcomes(bench: Bench, tasks: Sequence[str]) -> dict[str, list[list[Outcome]]]:
     """Complete trajectories by task; with breadth, a turn is its best answer by reward."""
-    result: dict[str, list[list[Outcome]]] = {}
+    played, result = bench.played, {}
     for task in tasks:
-        keys = [(task, sample) for sample in range(samples)]
-        result[task] = [_turns(state.turns(key)) for key in keys if state.complete(key) and state.turns(key)]
+        keys = [(task, sample) for sample in range(bench.config.samples)]
+        paths = [played.path(key) for key in keys if played.complete(key)]
+        result[task] = [[turn.outcome for turn in path] for path in paths if path]
     return result
 
 
-def _turns(attempts: Sequence[Attempt]) -> list[Outcome]:
-    by_turn: dict[int, list[Attempt]] = {}
-    for attempt in attempts:
-        by_turn.setdefault(attempt.turn, []).append(attempt)
-    return [outcome_of(max(made, key=lambda attempt: attempt.rank)) for _, made in sorted(by_turn.items())]
-
-
-def summary_of(config: BenchConfig, tasks: Sequence[str], state: BenchState) -> dict[str, Any]:
+def summary_of(bench: Bench) -> dict[str, Any]:
     """Metrics, costs and what is missing."""
-    summary = summarise(outcomes(tasks, config.samples, state), config.refine.turns)
-    made = [attempt for attempts in state.attempts.values() for attempt in attempts.values()]
-    usage = sum((attempt.reply.usage for attempt in made), Usage())
-    keys = [(task, sample) for task in tasks for sample in range(config.samples)]
-    missing = [key for key in keys if not (state.complete(key) and state.turns(key))]
-    settings = config.refine.settings
+    config, played, keys = bench.config, bench.played, bench.keys
+    summary = summarise(outcomes(bench, [task.id for task in bench.tasks]), config.episode.turns)
+    made = [turn for turns in played.made.values() for turn in turns.values()]
+    usage = sum((turn.reply.usage for turn in made), Usage())
+    missing = [key for key in keys if not (played.complete(key) and played.turns(key))]
+    settings = config.episode.settings
     summary |= {
-        "schema_version": 1,
-        "model": config.model,
+        "schema_version": 2,
+        "model": bench.model,
         "device": settings.device,
         "baseline": settings.baseline,
         "timing_kind": settings.place.timing,
         "expected_trajectories": len(keys),
         "incomplete": len(missing),
-        "incomplete_because": _reasons(missing, state),
-        "left_out": len(config.left_out),
+        "incomplete_because": played.why_missing(missing),
+        "left_out": len(bench.resolved.left_out),
         "usage": usage.model_dump(),
-        "answers_without_code": sum(attempt.code is None for attempt in made),
-        "cut_off_answers": sum(attempt.reply.finish == "length" for attempt in made),
+        "answers_without_code": sum(turn.code is None for turn in made),
+        "cut_off_answers": sum(turn.reply.finish == "length" for turn in made),
         "dollars": None if config.prices is None else config.prices.cost(usage),
-        "grading_seconds": sum(attempt.verdict.seconds for attempt in made),
+        "grading_seconds": sum(turn.verdict.seconds for turn in made),
     }
     return summary
-
-
-def _reasons(missing: Sequence[Key], state: BenchState) -> dict[str, int]:
-    """Why trajectories are missing -> how many, in words; of several details the first is the example."""
-    details: dict[str, list[str]] = {}
-    for key in missing:
-        ended = state.ended.get(key)
-        details.setdefault("not played yet" if ended is None else ended.end, []).append(ended.detail if ended else "")
-    reasons = {}
-    for end, said in details.items():
-        joint = ": " if len(set(said)) == 1 else ", e.g. "
-        reasons[f"{end}{joint}{said[0][:300]}" if said[0] else end] = len(said)
-    return reasons
 
 
 def _write(path: Path, text: str) -> None:

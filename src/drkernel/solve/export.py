@@ -20,9 +20,9 @@ from pydantic import Field
 
 from drkernel.config import Config, ConfigError
 from drkernel.episode.chat import Message, estimate_tokens, without_reasoning
+from drkernel.episode.records import Turn, best_of, conversation
 from drkernel.episode.renderer import Prompts
-from drkernel.solve.bench import BenchConfig, read_bench
-from drkernel.solve.refine import Attempt, best_of
+from drkernel.solve.bench import Bench, read_bench
 from drkernel.task import Task
 
 CountTokens = Callable[[Sequence[Message]], int]
@@ -113,97 +113,87 @@ def _rows(
 ) -> Iterator[tuple[ExportRow, str]]:
     """Every row that passes, with the source of its last answer."""
     for run in runs:
-        config, tasks, state = read_bench(run)
+        bench = read_bench(run)
         prompts = Prompts.load(str(run / "prompts"))
-        for task in tasks:
-            for sample in range(config.samples):
-                made = {attempt.position: attempt for attempt in state.turns((task.id, sample))}
-                hacked = any(attempt.verdict.is_hack for attempt in went_on(list(made.values())))
-                for attempt in _ends(list(made.values()), terms):
-                    chain = [made[position] for position in attempt.shown if position in made] + [attempt]
+        for task in bench.tasks:
+            for sample in range(bench.config.samples):
+                turns = bench.played.turns((task.id, sample))
+                made = {turn.id: turn for turn in turns}
+                hacked = any(turn.verdict.is_hack for turn in bench.played.path((task.id, sample)))
+                for end in _ends(turns, terms):
+                    chain = [made[name] for name in end.shown if name in made] + [end]
                     reason = refusal(chain, terms, hacked)
-                    row = _row(run, config, task, prompts, chain, terms, count)
+                    row = _row(f"{run.name}/{task.id}/{sample}", bench, task, prompts, chain, terms, count)
                     if reason is None and terms.max_tokens is not None and row.tokens > terms.max_tokens:
                         reason = "too long"
                     if reason is not None:
                         left_out[reason] += 1
                     else:
-                        yield row, attempt.code or attempt.reply.text
+                        yield row, end.code or end.reply.text
 
 
-def _ends(attempts: Sequence[Attempt], terms: ExportFilter) -> list[Attempt]:
-    """The attempts that conversations are to end with."""
-    if not attempts or terms.end == "every":
-        return list(attempts)
+def _ends(turns: Sequence[Turn], terms: ExportFilter) -> list[Turn]:
+    """The turns that conversations are to end with."""
+    if not turns or terms.end == "every":
+        return list(turns)
     if terms.end == "last":
-        return [attempts[-1]]
-    eligible = [attempt for attempt in attempts if refusal([attempt], terms) is None]
-    return [best_of(eligible) or (eligible or list(attempts))[-1]]
+        return [turns[-1]]
+    eligible = [turn for turn in turns if refusal([turn], terms) is None]
+    return [best_of(eligible) or (eligible or list(turns))[-1]]
 
 
-def went_on(attempts: Sequence[Attempt]) -> list[Attempt]:
-    """The answer of each turn that the next turns were shown: with breadth, the best by reward."""
-    by_turn: dict[int, list[Attempt]] = {}
-    for attempt in attempts:
-        by_turn.setdefault(attempt.turn, []).append(attempt)
-    return [max(made, key=lambda attempt: attempt.rank) for made in by_turn.values()]
-
-
-def refusal(chain: Sequence[Attempt], terms: ExportFilter, hacked: bool = False) -> str | None:
+def refusal(chain: Sequence[Turn], terms: ExportFilter, hacked: bool = False) -> str | None:
     """Why a conversation does not pass; None when it does. ``hacked``: its trajectory holds a condemned answer."""
     end = chain[-1]
-    if not terms.allow_hacks and (hacked or any(attempt.verdict.is_hack for attempt in chain)):
+    if not terms.allow_hacks and (hacked or any(turn.verdict.is_hack for turn in chain)):
         return "trajectory with a hack"
-    if terms.status and end.verdict.status not in terms.status:
-        return f"ends {end.verdict.status}"
+    if terms.status and end.status not in terms.status:
+        return f"ends {end.status}"
     if terms.min_speedup is not None and (end.speedup or 0.0) < terms.min_speedup:
         return "too slow"
-    if terms.min_coverage is not None and (end.verdict.coverage or 0.0) < terms.min_coverage:
+    if terms.min_coverage is not None and (end.coverage or 0.0) < terms.min_coverage:
         return "too little coverage"
-    found = {finding.kind for attempt in chain for finding in attempt.verdict.findings}
+    found = {kind for turn in chain for kind in turn.findings}
     unwanted = [kind for kind in terms.without if kind in found]
     return f"finding {unwanted[0]}" if unwanted else None
 
 
 def _row(
-    run: Path,
-    config: BenchConfig,
+    name: str,
+    bench: Bench,
     task: Task,
     prompts: Prompts,
-    chain: Sequence[Attempt],
+    chain: Sequence[Turn],
     terms: ExportFilter,
     count: CountTokens | None,
 ) -> ExportRow:
-    messages = prompts.opening(task, config.refine.settings)
-    for attempt in chain[:-1]:
-        messages.append(Message(role="assistant", content=without_reasoning(attempt.reply.text)))
-        messages.append(Message(role="user", content=attempt.feedback))
+    messages = conversation(prompts.opening(task, bench.config.episode.settings), chain[:-1])
     end = chain[-1]
     text = end.reply.text if terms.keep_reasoning else without_reasoning(end.reply.text)
     messages.append(Message(role="assistant", content=text))
     tokens = sum(estimate_tokens(message.content) for message in messages) if count is None else count(messages)
     return ExportRow(
-        id=f"{run.name}/{task.id}/{end.sample}/{end.turn}.{end.branch}",
+        id=f"{name}/{end.id}",
         task_id=task.id,
         level=task.level,
-        model=config.model,
+        model=bench.model,
         device=end.verdict.device,
         messages=tuple(messages),
-        turns=tuple(_turn(attempt) for attempt in chain),
+        turns=tuple(_turn(turn) for turn in chain),
         tokens=tokens,
         tokens_estimated=count is None,
-        prompts_version=config.prompts_version,
+        prompts_version=bench.resolved.prompts_version,
     )
 
 
-def _turn(attempt: Attempt) -> ExportTurn:
+def _turn(turn: Turn) -> ExportTurn:
     return ExportTurn(
-        turn=attempt.turn,
-        status=attempt.verdict.status,
-        reward=attempt.reward,
-        speedup=attempt.speedup,
-        coverage=attempt.verdict.coverage,
-        findings=tuple(finding.kind for finding in attempt.verdict.findings),
+        turn=turn.number,
+        status=turn.status,
+        reward=turn.reward,
+        speedup=turn.speedup,
+        coverage=turn.coverage,
+        findings=turn.findings,
     )
 
 

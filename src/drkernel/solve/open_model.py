@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from drkernel.config import ConfigError
-from drkernel.episode.chat import ChatModel, Sampling
+from drkernel.episode.answerer import Answerer
+from drkernel.episode.chat import Sampling
 
 SPECS = "openai:NAME, hf:PATH, command:PROGRAM or script:PATH"
 
@@ -17,7 +18,7 @@ def open_model(
     key_env: str | None = None,
     sampling: Sampling = Sampling(),
     timeout: float = 600.0,
-) -> ChatModel:
+) -> Answerer:
     """The client of a spec.
 
     ``base_url`` and ``key_env`` (the environment variable that holds the key) are for ``openai:`` alone.

@@ -42,9 +42,8 @@ def compare(first: Path, second: Path, *, seed: int = 0, force: bool = False) ->
             other terms (``force`` lets other baselines, profiles and devices of one kind pass, never modelled against
             measured).
     """
-    old, old_tasks, old_state = read_bench(first)
-    new, new_tasks, new_state = read_bench(second)
-    before, after = old.refine.settings, new.refine.settings
+    old, new = read_bench(first), read_bench(second)
+    before, after = old.config.episode.settings, new.config.episode.settings
     kinds = {settings.place.timing for settings in (before, after)}
     if len(kinds) > 1:
         raise ConfigError(
@@ -56,13 +55,12 @@ def compare(first: Path, second: Path, *, seed: int = 0, force: bool = False) ->
                 f"the runs were graded with {name} {getattr(before, name)} and {getattr(after, name)}; --force "
                 "compares them all the same"
             )
-    hashes = {task.id: task.content_hash for task in old_tasks}
-    shared = [task.id for task in new_tasks if task.id in hashes]
-    changed = [task.id for task in new_tasks if hashes.get(task.id, task.content_hash) != task.content_hash]
+    hashes = {task.id: task.content_hash for task in old.tasks}
+    shared = [task.id for task in new.tasks if task.id in hashes]
+    changed = [task.id for task in new.tasks if hashes.get(task.id, task.content_hash) != task.content_hash]
     if changed and not force:
         raise ConfigError(f"task {changed[0]} is not the same in both runs (sizes, tolerance or source differ)")
-    left = outcomes(shared, old.samples, old_state)
-    right = outcomes(shared, new.samples, new_state)
+    left, right = outcomes(old, shared), outcomes(new, shared)
     shared = [task for task in shared if left[task] and right[task]]
     if not shared:
         raise ConfigError(f"{first} and {second} have no complete trajectory of a common task")

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from drkernel.config import ConfigError
 from drkernel.gym.device import parse_device
-from drkernel.task import Precision, Task
+from drkernel.solve.config import Choice
+from drkernel.task import Task
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.gate import GateReport, admit
 from drkernel.tasks.loaders import load_tasks
@@ -42,33 +43,27 @@ def tasks_hash(tasks: Sequence[Task]) -> str:
     return hashlib.sha256("".join(task.content_hash for task in tasks).encode()).hexdigest()[:16]
 
 
-def choose(
-    spec: str,
-    *,
-    precision: Precision | None = None,
-    level: int | None = None,
-    tag: str | None = None,
-    match: str | None = None,
-    limit: int | None = None,
-) -> list[Task]:
-    """The tasks of a spec that pass the filters; ``limit`` takes the first so many, evenly from the whole list.
+def choose(spec: str, choice: Choice = Choice()) -> list[Task]:
+    """The tasks of a spec that pass the filters.
 
     Raises:
         ConfigError: the spec cannot be read, or nothing passes.
     """
     try:
-        tasks = load_tasks(spec, precision)
+        tasks = load_tasks(spec, choice.precision)
     except TaskError as error:
         raise ConfigError(str(error)) from error
     chosen = [
         task
         for task in tasks
-        if (level is None or task.level == level) and (tag is None or tag in task.tags) and (match or "") in task.id
+        if choice.level in (None, task.level)
+        and (choice.tag is None or choice.tag in task.tags)
+        and (choice.match or "") in task.id
     ]
     if not chosen:
         raise ConfigError(f"none of the {len(tasks)} tasks of {spec} passes the filters")
-    if limit is not None and limit < len(chosen):
-        chosen = [chosen[i * len(chosen) // limit] for i in range(limit)]
+    if choice.limit is not None and choice.limit < len(chosen):
+        chosen = [chosen[i * len(chosen) // choice.limit] for i in range(choice.limit)]
     return chosen
 
 
@@ -88,7 +83,7 @@ def prepare(
     alone are more, to "small".
     """
     if scale is not None and scale not in LIMITS:
-        raise ConfigError(f"--scale {scale!r} is unknown; there are: {', '.join(LIMITS)}")
+        raise ConfigError(f"scale {scale!r} is unknown; there are: {', '.join(LIMITS)}")
     scales = (scale,) if scale is not None else SIMULATED if parse_device(device).simulated else ()
     prepared = Prepared()
     for number, task in enumerate(tasks, 1):

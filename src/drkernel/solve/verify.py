@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from string import Template
 
 from drkernel.episode.metrics import baseline_name
+from drkernel.episode.records import Turn
 from drkernel.gym.request import EvalRequest, EvalSettings, Pool
-from drkernel.solve.refine import Attempt
 from drkernel.task import Task, sized_reference
 from drkernel.verdict import Verdict
 
@@ -27,7 +27,7 @@ TRIED = 5
 class Verified:
     """A candidate and what the verification found."""
 
-    attempt: Attempt
+    turn: Turn
     verdict: Verdict
 
     @property
@@ -37,34 +37,31 @@ class Verified:
         return found.value if self.verdict.is_correct and found is not None else 0.0
 
 
-def by_speed(attempts: Sequence[Attempt]) -> list[Attempt]:
-    """Correct attempts, the fastest first, each source once."""
-    ordered = sorted(attempts, key=lambda attempt: (-(attempt.speedup or 0.0), attempt.position))
-    seen: dict[str, Attempt] = {}
-    for attempt in ordered:
-        if attempt.verdict.is_correct and attempt.code is not None:
-            seen.setdefault(attempt.code, attempt)
+def by_speed(turns: Sequence[Turn]) -> list[Turn]:
+    """Correct turns, the fastest first, each source once."""
+    seen: dict[str, Turn] = {}
+    for turn in sorted(turns, key=lambda turn: (-(turn.speedup or 0.0), turn.position)):
+        if turn.correct and turn.code is not None:
+            seen.setdefault(turn.code, turn)
     return list(seen.values())
 
 
-async def verify(task: Task, attempts: Sequence[Attempt], settings: EvalSettings, pool: Pool) -> list[Verified]:
+async def verify(task: Task, turns: Sequence[Turn], settings: EvalSettings, pool: Pool) -> list[Verified]:
     """Grade the fastest candidates again until one holds up that no other claims to beat.
 
     Returned in the order they were tried; the best of them is :func:`winner`.
     """
     # a seed of this verification alone: a service that graded the same source before must not answer from its store
     terms = {"seed": secrets.randbits(62), "checks": max(CHECKS, settings.checks)}
-    strict = settings.model_copy(update=terms)
-    if strict.profile is not None and strict.profile not in task.profiles:
-        strict = strict.model_copy(update={"profile": None})
+    strict = settings.for_task(task).model_copy(update=terms)
     tried: list[Verified] = []
-    for attempt in by_speed(attempts)[:TRIED]:
+    for turn in by_speed(turns)[:TRIED]:
         best = winner(tried)
-        if best is not None and best.speedup >= (attempt.speedup or 0.0):
+        if best is not None and best.speedup >= (turn.speedup or 0.0):
             break
-        assert attempt.code is not None
-        verdict = await pool.evaluate(EvalRequest(task=task, candidate=attempt.code, settings=strict))
-        tried.append(Verified(attempt, verdict))
+        assert turn.code is not None
+        verdict = await pool.evaluate(EvalRequest(task=task, candidate=turn.code, settings=strict))
+        tried.append(Verified(turn, verdict))
     return tried
 
 
@@ -126,7 +123,7 @@ def write_candidate(
     it without one.
     """
     verdict = best.verdict
-    profile = settings.profile if settings.profile in task.profiles else None
+    profile = settings.for_task(task).profile
     lines = [f"ModelNew for {task.id}, written by {model}, found by drkernel solve in {attempts} attempts."]
     if verdict.speedup is not None:
         kind = verdict.speedup.kind
@@ -142,9 +139,9 @@ def write_candidate(
         sizes = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in task.provenance.scaled.items())
         lines.append(f"Sizes were shrunk to fit the grader, and only these were verified: {sizes}.")
     lines.append("Run it with Python on a machine with a GPU, or without one: drkernel sim FILE")
-    assert best.attempt.code is not None
+    assert best.turn.code is not None
     header = "".join(f"# {line}\n" for line in lines)
-    return header + best.attempt.code.rstrip("\n") + "\n" + check_of(sized_reference(task, profile))
+    return header + best.turn.code.rstrip("\n") + "\n" + check_of(sized_reference(task, profile))
 
 
 def check_of(reference: str) -> str:

@@ -19,7 +19,8 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from drkernel.config import ConfigError
-from drkernel.episode.chat import Call, ContextFull, Finish, ModelError, Reply, Usage, estimated_usage
+from drkernel.episode.answerer import Call, ContextFull, ModelError, estimated_usage
+from drkernel.episode.chat import Finish, Reply, Usage
 
 DEFAULT_URL = "https://api.openai.com/v1"
 DEFAULT_KEY_ENV = "OPENAI_API_KEY"

@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from drkernel.config import ConfigError
-from drkernel.episode.chat import Call, Message, ModelError, Reply, estimated_usage
+from drkernel.episode.answerer import Call, ModelError, estimated_usage
+from drkernel.episode.chat import Message, Reply
 
 
 class CommandModel:

@@ -15,7 +15,8 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from drkernel.config import Config, ConfigError
-from drkernel.episode.chat import Call, ModelError, Reply, estimated_usage
+from drkernel.episode.answerer import Call, ModelError, estimated_usage
+from drkernel.episode.chat import Reply
 
 
 class Line(Config):

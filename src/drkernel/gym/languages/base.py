@@ -56,6 +56,8 @@ class Language:
     """whether a simulated GPU executes it"""
     told_by: Literal["hook", "trace"]
     """how launches are observed on a real GPU: Triton's launch function is hooked, or a profiler's trace is read"""
+    precision_rule: str = ""
+    """what the prompt adds about keeping the declared precision"""
     modules: tuple[str, ...] = ()
     """Python packages that a real GPU's runner needs"""
     programs: tuple[str, ...] = ()

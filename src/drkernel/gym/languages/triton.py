@@ -7,6 +7,7 @@ LANGUAGE = Language(
     title="Triton",
     roots=("triton.jit",),
     rule="The computation runs in Triton kernels of your own (`@triton.jit`).",
+    precision_rule='For fp32, `tl.dot` needs `input_precision="ieee"`.',
     simulated=True,
     told_by="hook",
 )

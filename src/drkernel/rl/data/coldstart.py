@@ -2,7 +2,8 @@
 
 One JSON line per trajectory. The user's messages are exactly the episode's observations, so that the policy is later
 trained on the very text that it will meet. A turn that was meant to be right and is not is dropped with its
-trajectory and counted; nothing unverified is ever written as correct. An interrupted run goes on where it stopped.
+trajectory and counted; nothing unverified is ever written as correct. Every graded turn goes into a journal beside the
+file, so an interrupted run goes on at the turn where it stopped.
 """
 
 from __future__ import annotations
@@ -12,14 +13,19 @@ import json
 import os
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
 from drkernel.config import Config, ConfigError
-from drkernel.episode.episode import Episode, EpisodeConfig, StepResult
+from drkernel.episode.answerer import Answerer, Call, ModelError
+from drkernel.episode.chat import Message, Reply, Sampling, without_reasoning
+from drkernel.episode.episode import Episode, EpisodeConfig
+from drkernel.episode.journal import Entry, Journal, read_journal
+from drkernel.episode.play import play
+from drkernel.episode.records import COMPLETE, Trajectory, Turn, conversation
 from drkernel.gym.request import Pool
 from drkernel.rl.data.teacher.families import generate_problems
 from drkernel.rl.data.teacher.plans import ProgramTeacher, TeacherConfig
@@ -40,16 +46,7 @@ class ColdstartConfig(Config):
     episode: EpisodeConfig = EpisodeConfig(turns=3, prompts="compact")
     concurrency: int = Field(4, ge=1, description="trajectories in flight at once")
     source: str = Field("program", description="who answers: the program teacher, or the name of a chat model")
-
-
-class Answerer(Protocol):
-    """A teacher of one trajectory: gives (its intention, its whole answer) for the conversation so far."""
-
-    async def answer(self, messages: Sequence[dict[str, str]]) -> tuple[str, str]: ...
-
-
-MakeAnswerer = Callable[[Task, int], Answerer]
-"""(task, index) -> the teacher of that trajectory."""
+    sampling: Sampling = Field(Sampling(), description="how a chat model's answers are drawn")
 
 
 class ColdstartTurn(Config):
@@ -102,22 +99,23 @@ async def write_coldstart(
     pool: Pool,
     out: Path,
     progress: Progress | None = None,
-    make_answerer: MakeAnswerer | None = None,
+    answerer: Answerer | None = None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> ColdstartSummary:
     """Write ``out``: a JSON line per trajectory, ordered by index; goes on with what is there already.
 
-    ``make_answerer`` takes the program teacher's place (``config.source`` names it). Of another's trajectories the part
+    ``answerer`` takes the program teacher's place (``config.source`` names it). Of another's trajectories the part
     up to the best correct turn is kept; one without a correct turn, or with a hack before it, is dropped. Once
     ``stopping`` says so, trajectories under way are finished and no more are begun.
 
     Raises:
         Interrupted: ``stopping`` said so before every trajectory was settled.
         ConfigError: ``out`` holds rows of another seed or teacher, or cannot be written.
+        ModelError: the model gave no answer.
     """
-    journal = _Journal(config, out)
+    file = _File(config, out)
     problems = list(generate_problems("train", config.tasks, config.seed))
-    waiting = [index for index in range(config.tasks) if index not in journal.settled]
+    waiting = [index for index in range(config.tasks) if index not in file.rows]
     gate = asyncio.Semaphore(config.concurrency)
 
     async def one(index: int) -> None:
@@ -125,11 +123,11 @@ async def write_coldstart(
             if stopping():
                 return
             try:
-                journal.write(index, await trajectory(config, pool, index, problems[index], make_answerer))
+                file.keep(index, await _trajectory(config, pool, index, problems[index], answerer, file))
             except Dropped as error:
-                journal.drop(index, error)
+                file.drop(error)
         if progress is not None:
-            progress(len(journal.settled), config.tasks, dict(journal.outcomes))
+            progress(file.settled, config.tasks, dict(file.outcomes))
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -138,46 +136,42 @@ async def write_coldstart(
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
     finally:
-        journal.close()
-    if len(journal.settled) < config.tasks:
-        raise Interrupted(f"{len(journal.settled)} of {config.tasks} trajectories are in {journal.working}")
-    return journal.finish()
+        file.close()
+    if file.settled < config.tasks:
+        raise Interrupted(f"{file.settled} of {config.tasks} trajectories are in {file.journal.path}")
+    return file.finish()
 
 
-async def trajectory(
-    config: ColdstartConfig, pool: Pool, index: int, problem: Problem, make_answerer: MakeAnswerer | None = None
+async def _trajectory(
+    config: ColdstartConfig, pool: Pool, index: int, problem: Problem, answerer: Answerer | None, file: _File
 ) -> ColdstartRow:
-    """Play one episode with the teacher.
+    """Play one episode with the teacher, from where the journal has it.
 
     Raises:
         Dropped: the judge disagrees with the teacher about a right answer, could not grade, or nothing is fit to keep.
+        ModelError: the model gave no answer.
     """
     task = make_task(problem)
-    teacher: Answerer
-    if make_answerer is None:
-        teacher = _Program(ProgramTeacher(problem, config.teacher, random.Random(f"coldstart-{config.seed}-{index}")))
-    else:
-        teacher = make_answerer(task, index)
+    done = file.made(index)
+    for turn in done:
+        _check(turn)
+
+    def record(turn: Turn) -> None:
+        file.record(index, turn)
+        _check(turn)
+
     episode = Episode(pool, config.episode)
-    observation = await episode.reset(task, None)
-    messages = [{"role": "user", "content": observation.text}]
-    turns: list[ColdstartTurn] = []
-    while True:
-        plan, answer = await teacher.answer(messages)
-        result = await episode.step(answer)
-        _check(plan, result)
-        messages.append({"role": "assistant", "content": answer})
-        turns.append(_turn(plan, result))
-        if result.done or result.observation is None:
-            break
-        messages.append({"role": "user", "content": result.observation.text})
-    if make_answerer is not None:
-        messages, turns = _up_to_best(messages, turns)
+    await episode.reset(task, None)
+    teacher = answerer or ProgramAnswerer(problem, config.teacher, f"coldstart-{config.seed}-{index}")
+    played = await play(episode, teacher, sampling=config.sampling, sample=index, done=done, on_turn=record)
+    if played.end not in COMPLETE:
+        raise ModelError(played.detail)
+    kept = list(played.turns) if answerer is None else _up_to_best(played)
     return ColdstartRow(
-        id=f"{config.source}-{config.seed}-{index}",
+        id=file.name(index),
         task=task,
-        messages=tuple(messages),
-        turns=tuple(turns),
+        messages=tuple({"role": m.role, "content": m.content} for m in _messages(played, kept)),
+        turns=tuple(_turn(turn) for turn in kept),
         provenance={
             "teacher": config.source,
             "seed": config.seed,
@@ -188,112 +182,127 @@ async def trajectory(
     )
 
 
-class _Program:
-    """The program teacher, which reads nothing: its plans are drawn ahead."""
+class ProgramAnswerer:
+    """The program teacher as who answers. It reads nothing: its plans are drawn ahead, turn after turn."""
 
-    def __init__(self, teacher: ProgramTeacher):
-        self._teacher = teacher
+    name = "program"
 
-    async def answer(self, messages: Sequence[dict[str, str]]) -> tuple[str, str]:
-        plan, source = self._teacher.next_answer()
-        return plan, f"```python\n{source.strip()}\n```"
+    def __init__(self, problem: Problem, config: TeacherConfig, seed: str):
+        self._teacher = ProgramTeacher(problem, config, random.Random(seed))
+        self._made = 0
+
+    async def complete(self, call: Call) -> Reply:
+        """The answer of the call's turn, in the order of turns; those of an earlier process are passed over."""
+        while True:
+            plan, source = self._teacher.next_answer()
+            self._made += 1
+            if self._made == call.turn:
+                return Reply(text=f"```python\n{source.strip()}\n```", plan=plan, model=self.name)
+
+    async def close(self) -> None:
+        """Nothing is open."""
 
 
-def _up_to_best(
-    messages: list[dict[str, str]], turns: list[ColdstartTurn]
-) -> tuple[list[dict[str, str]], list[ColdstartTurn]]:
-    """The conversation up to its fastest correct turn. Raises :class:`Dropped` when none is fit to learn from."""
-    correct = [k for k, turn in enumerate(turns) if turn.status == "correct"]
+def _up_to_best(played: Trajectory) -> list[Turn]:
+    """The turns up to the fastest correct one. Raises :class:`Dropped` when none is fit to learn from."""
+    turns = played.turns
+    correct = [k for k, turn in enumerate(turns) if turn.correct]
     if not correct:
-        raise Dropped("no_correct_turn", turns[-1].status)
+        raise Dropped("no_correct_turn", turns[-1].status if turns else "no answer")
     best = max(correct, key=lambda k: (turns[k].speedup or 0.0, -k))
-    if any(turn.status == "hack" for turn in turns[:best]):
+    if any(turn.verdict.is_hack for turn in turns[:best]):
         raise Dropped("hack", "a turn before the best one was condemned")
-    return messages[: 2 * best + 2], turns[: best + 1]
+    return list(turns[: best + 1])
 
 
-def _check(plan: str, result: StepResult) -> None:
-    verdict = result.verdict
-    detail = verdict.error.message if verdict.error is not None else ", ".join(f.kind for f in verdict.findings)
-    if not verdict.is_of_candidate:
-        raise Dropped(verdict.status, detail)
-    if plan == "fused" and verdict.status != "correct":
-        raise Dropped(f"fused_{verdict.status}", detail)
+def _messages(played: Trajectory, kept: list[Turn]) -> list[Message]:
+    """The conversation that ends with the last kept turn, as it was led, without system message and reasoning."""
+    answer = Message(role="assistant", content=without_reasoning(kept[-1].reply.text))
+    opening = [message for message in played.opening if message.role != "system"]
+    shown = [turn for turn in kept[:-1] if turn.id in kept[-1].shown]
+    return [*conversation(opening, shown), answer]
 
 
-def _turn(plan: str, result: StepResult) -> ColdstartTurn:
-    verdict = result.verdict
+def _check(turn: Turn) -> None:
+    """Raises :class:`Dropped` for a turn that the judge could not grade, or that was meant to be right and is not."""
+    verdict = turn.verdict
+    detail = verdict.error.message if verdict.error is not None else ", ".join(turn.findings)
+    if not turn.valid:
+        raise Dropped(turn.status, detail)
+    if turn.reply.plan == "fused" and not turn.correct:
+        raise Dropped(f"fused_{turn.status}", detail)
+
+
+def _turn(turn: Turn) -> ColdstartTurn:
     return ColdstartTurn(
-        plan=plan,
-        status=verdict.status,
-        reward=result.reward,
-        speedup=verdict.speedup.value if verdict.speedup is not None else None,
-        coverage=verdict.coverage,
-        findings=tuple(finding.kind for finding in verdict.findings),
+        plan=turn.reply.plan or "model",
+        status=turn.status,
+        reward=turn.reward,
+        speedup=turn.speedup,
+        coverage=turn.coverage,
+        findings=turn.findings,
     )
 
 
-class _Journal:
-    """The file while it is written: rows as they come (any order), sorted at the end."""
+class _File:
+    """The file while it is written: rows of an earlier run, and the journal of the turns that are made now."""
 
     def __init__(self, config: ColdstartConfig, out: Path):
-        self.config = config
-        self.out = out
-        self.working = out.with_name(out.name + ".partial")
-        self.settled: set[int] = set()
-        self.outcomes: Counter[str] = Counter()
+        self.config, self.out = config, out
         self.rows: dict[int, ColdstartRow] = {}
+        self.outcomes: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
         try:
             out.parent.mkdir(parents=True, exist_ok=True)
-            for path in (out, self.working):
-                if path.exists():
-                    self._take_up(path)
-            self._file = self.working.open("w", encoding="utf-8")
-            for index in sorted(self.rows):
-                self._append(self.rows[index])
+            for row in load_rows(out) if out.exists() else []:
+                self._take_up(row)
+            self.journal = Journal(out.with_name(out.name + ".partial"))
         except OSError as error:
             raise ConfigError(f"cannot write cold-start data to {out}: {error.strerror}") from error
+        self._played = read_journal(self.journal.path)
+        ours = f"{config.source}-{config.seed}-"
+        if any(not name.startswith(ours) for name, _ in self._played.made):
+            self.journal.close()
+            raise ConfigError(f"{self.journal.path} holds trajectories of another seed or teacher; remove it")
 
-    def _take_up(self, path: Path) -> None:
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            try:
-                row = ColdstartRow.model_validate_json(line)
-            except ValidationError:
-                if path == self.working:  # the line that was being written when the program was killed
-                    continue
-                raise ConfigError(f"{path}, line {number}: not a cold-start row; move the file away") from None
-            if row.provenance.get("seed") != self.config.seed or row.provenance.get("teacher") != self.config.source:
-                raise ConfigError(f"{path} holds trajectories of another seed or teacher; give another file")
-            index = int(row.provenance["index"])
-            if index < self.config.tasks and index not in self.rows:
-                self.rows[index] = row
-                self.settled.add(index)
-                self.outcomes["kept"] += 1
+    def _take_up(self, row: ColdstartRow) -> None:
+        if (row.provenance.get("seed"), row.provenance.get("teacher")) != (self.config.seed, self.config.source):
+            raise ConfigError(f"{self.out} holds trajectories of another seed or teacher; give another file")
+        index = int(row.provenance["index"])
+        if index < self.config.tasks:
+            self.rows[index] = row
+            self.outcomes["kept"] += 1
 
-    def _append(self, row: ColdstartRow) -> None:
-        self._file.write(row.model_dump_json() + "\n")
-        self._file.flush()
+    @property
+    def settled(self) -> int:
+        """Trajectories that were kept or dropped."""
+        return len(self.rows) + self.dropped.total()
 
-    def write(self, index: int, row: ColdstartRow) -> None:
+    def name(self, index: int) -> str:
+        """The id of a trajectory."""
+        return f"{self.config.source}-{self.config.seed}-{index}"
+
+    def made(self, index: int) -> list[Turn]:
+        """The graded turns of a trajectory so far."""
+        return self._played.turns((self.name(index), 0))
+
+    def record(self, index: int, turn: Turn) -> None:
+        """Put a graded turn into the journal."""
+        self.journal.append(Entry(task_id=self.name(index), turn=turn))
+
+    def keep(self, index: int, row: ColdstartRow) -> None:
         """Keep a trajectory."""
         self.rows[index] = row
-        self.settled.add(index)
         self.outcomes["kept"] += 1
-        self._append(row)
 
-    def drop(self, index: int, error: Dropped) -> None:
+    def drop(self, error: Dropped) -> None:
         """Leave a trajectory out, and remember why."""
-        self.settled.add(index)
         self.outcomes["dropped"] += 1
         self.dropped[error.reason] += 1
 
     def close(self) -> None:
         """Flush what is there to the disk."""
-        if not self._file.closed:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
+        self.journal.close()
 
     def finish(self) -> ColdstartSummary:
         """Put the ordered file in place, atomically, with a summary beside it."""
@@ -304,7 +313,7 @@ class _Journal:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, self.out)
-        self.working.unlink(missing_ok=True)
+        self.journal.path.unlink(missing_ok=True)
         summary = summarise(ordered, dict(self.dropped))
         self.out.with_name(self.out.stem + ".summary.json").write_text(
             json.dumps(summary.model_dump(), indent=1) + "\n", encoding="utf-8"

@@ -1,28 +1,103 @@
-"""``hf:PATH``: a local causal language model, sampled by the trainer's own sampler.
+"""A causal language model in this process as who answers: ids in, ids out, never tokenised again.
 
-Answers of one model are drawn together, as many rows at a time as ``rows``. A conversation that goes on is continued
-with the very token ids that were sampled, never re-tokenised, as in training.
+:class:`SamplerAnswerer` answers many conversations at once with the trainer's own sampler; rollouts in training hand it
+whole waves. :class:`LocalModel` (``hf:PATH``) puts the calls that come at about the same time together, for bench,
+search and cold start.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from pydantic import Field, ValidationError
 
 from drkernel.config import Config, ConfigError
-from drkernel.episode.chat import Call, ContextFull, Message, ModelError, Reply, Sampling, Usage
+from drkernel.episode.answerer import Call, ContextFull, ModelError
+from drkernel.episode.chat import Message, Reply, Sampled, Sampling, Usage, without_reasoning
+from drkernel.episode.records import Turn
 from drkernel.rl.model.policy import Policy, PolicyConfig, causal_lm
 from drkernel.rl.model.sampler import Conversation, SampledTurn, Sampler, SamplingConfig
+from drkernel.rl.model.tokenizer import ChatTokenizer
 
-REMEMBERED = 4096
-"""Conversations whose sampled ids are kept; older ones are tokenised again when they go on."""
 GATHER_S = 0.02
 """How long the first call of a batch waits for others."""
+
+
+class SamplerAnswerer:
+    """Conversations as token ids. ``keep_reasoning`` shows earlier answers with all that was sampled; without it, an
+    answer that holds reasoning is tokenised again without it."""
+
+    def __init__(
+        self, sampler: Sampler, tokenizer: ChatTokenizer, *, name: str = "policy", keep_reasoning: bool = True
+    ):
+        self.sampler, self.tokenizer, self.name = sampler, tokenizer, name
+        self.keep_reasoning = keep_reasoning
+        self._openings: dict[tuple[Message, ...], list[int]] = {}
+
+    @property
+    def capacity(self) -> int:
+        """Longest conversation in tokens."""
+        return self.sampler.decoder.capacity
+
+    def context_ids(self, call: Call) -> list[int]:
+        """Everything that is read before the answer: the opening, then the turns shown, each as it was sampled."""
+        return self._ids(call.opening, call.shown)
+
+    async def stream(
+        self, calls: Sequence[Call], conversations: Sequence[Conversation], *, keep_cache: bool = True
+    ) -> AsyncIterator[tuple[int, Reply]]:
+        """Sample an answer to every call together and yield (i, reply) as soon as it ends.
+
+        ``conversations[i]`` holds the seed and the cache of call i's trajectory; where the call goes on from what was
+        read before, only what is new is read. A reply without room for one token has an empty text.
+        """
+        contexts = [self.context_ids(call) for call in calls]
+        appends = [_append(*pair) for pair in zip(contexts, conversations, strict=True)]
+        async for index, turn in self.sampler.stream(conversations, appends, keep_cache=keep_cache):
+            yield index, self._reply(contexts[index], turn)
+
+    def _ids(self, opening: tuple[Message, ...], shown: Sequence[Turn]) -> list[int]:
+        if not shown:
+            return list(self._opening(opening))
+        *before, last = shown
+        sampled = last.sampled if self.keep_reasoning or without_reasoning(last.reply.text) == last.reply.text else None
+        if sampled is None:
+            answer, ended = [*self.tokenizer.encode(without_reasoning(last.reply.text)), self.tokenizer.end_id], True
+        else:
+            answer, ended = list(sampled.token_ids), sampled.stop == "end"
+        same = sampled is not None and last.shown == tuple(turn.id for turn in before)
+        context = list(sampled.context_ids) if sampled is not None and same else self._ids(opening, before)
+        return [*context, *answer, *self.tokenizer.feedback_ids(last.feedback, ended=ended)]
+
+    def _opening(self, messages: tuple[Message, ...]) -> list[int]:
+        if messages not in self._openings:
+            if len(self._openings) >= 1024:
+                self._openings.clear()
+            self._openings[messages] = self.tokenizer.opening_ids([message.model_dump() for message in messages])
+        return self._openings[messages]
+
+    def _reply(self, context: list[int], turn: SampledTurn) -> Reply:
+        sampled = Sampled(tuple(context), turn.token_ids, turn.logprobs, turn.stop, turn.pruned_mass)
+        return Reply(
+            text=self.tokenizer.decode(turn.token_ids),
+            finish="stop" if turn.stop in ("end", "fence") else "length",
+            usage=Usage(prompt=len(context), completion=len(turn.token_ids)),
+            model=self.name,
+            sampled=sampled,
+        )
+
+
+def _append(context: list[int], conversation: Conversation) -> list[int]:
+    """What the conversation has not read yet; one that was cut differently begins anew."""
+    read = conversation.ids
+    if context[: len(read)] == read and len(context) > len(read):
+        return context[len(read) :]
+    conversation.ids = []
+    conversation.forget()
+    return context
 
 
 class LocalTerms(Config):
@@ -36,30 +111,19 @@ class LocalTerms(Config):
 
 
 @dataclass
-class _Known:
-    """The ids of a conversation that ended with an answer."""
-
-    ids: list[int]
-    ended: bool
-    """Whether the end token was sampled."""
-
-
-@dataclass
 class _Waiting:
     call: Call
     conversation: Conversation
-    append: list[int]
     future: asyncio.Future[Reply]
 
 
 class LocalModel:
-    """A model in this process.
+    """``hf:PATH``. Answers are drawn together, as many rows at a time as ``rows``.
 
     Raises :class:`ConfigError` when it cannot be loaded or ``sampling.extra`` holds what a local model does not know.
     """
 
     def __init__(self, path: str, sampling: Sampling = Sampling(), *, policy: Policy | None = None):
-        self.name = f"hf:{path}"
         try:
             terms = LocalTerms.model_validate(sampling.extra)
         except ValidationError as error:
@@ -68,9 +132,10 @@ class LocalModel:
             raise ConfigError(
                 f"hf: models take {known} as extra; {'.'.join(map(str, item['loc']))}: {item['msg']}"
             ) from None
+        self.name = f"hf:{path}"
         self._sampling = sampling
-        self._policy = policy or Policy.load(PolicyConfig(model=path, device=terms.device))
-        limit = getattr(causal_lm(self._policy.model).config, "max_position_embeddings", None) or 8192
+        loaded = policy or Policy.load(PolicyConfig(model=path, device=terms.device))
+        limit = getattr(causal_lm(loaded.model).config, "max_position_embeddings", None) or 8192
         self.context = terms.context or min(limit, 8192)
         config = SamplingConfig(
             temperature=1.0 if sampling.temperature is None else sampling.temperature,
@@ -80,58 +145,24 @@ class LocalModel:
             stop_at_fence=terms.stop_at_fence,
             rows=terms.rows,
         )
-        decoder = self._policy.make_decoder(terms.rows, self.context)
-        self._sampler = Sampler(decoder, self._policy.tokenizer, config)
+        sampler = Sampler(loaded.make_decoder(terms.rows, self.context), loaded.tokenizer, config)
+        self._answerer = SamplerAnswerer(sampler, loaded.tokenizer, name=self.name, keep_reasoning=False)
         self._waiting: list[_Waiting] = []
         self._worker: asyncio.Task[None] | None = None
-        self._known: OrderedDict[tuple[Message, ...], _Known] = OrderedDict()
 
     async def complete(self, call: Call) -> Reply:
         """One answer, drawn together with those that are asked for at the same time."""
         if call.sampling != self._sampling:
             raise ModelError(f"{self.name} was opened for other sampling terms than the call's")
-        before, append = self._ids(call.messages)
-        if len(before) + len(append) >= self.context:
-            raise ContextFull(f"{len(before) + len(append)} tokens do not fit the context of {self.context}")
+        length = len(self._answerer.context_ids(call))
+        if length >= self.context:
+            raise ContextFull(f"{length} tokens do not fit the context of {self.context}")
         seed = int.from_bytes(os.urandom(6), "little") if call.seed is None else call.seed
-        conversation = Conversation(seed=seed, ids=before)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(call, conversation, append, future))
+        self._waiting.append(_Waiting(call, Conversation(seed=seed), future))
         if self._worker is None or self._worker.done():
             self._worker = asyncio.create_task(self._work())
         return await future
-
-    def _ids(self, messages: Sequence[Message]) -> tuple[list[int], list[int]]:
-        """Ids that were sampled before, and those to append for the turn that is asked for."""
-        tokenizer = self._policy.tokenizer
-        head = 0
-        ids: list[int] = []
-        ended = True
-        for end in range(len(messages) - 1, 0, -1):
-            known = self._known.get(tuple(messages[:end]))
-            if known is not None:
-                ids, ended, head = list(known.ids), known.ended, end
-                break
-        append: list[int] = []
-        if head == 0:
-            opening = 2 if messages[0].role == "system" else 1
-            append = self._opening(messages[:opening])
-            head = opening
-        for message in messages[head:]:
-            if message.role == "user":
-                append += tokenizer.feedback_ids(message.content, ended=ended)
-            else:
-                append += [*tokenizer.encode(message.content), tokenizer.end_id]
-                ended = True
-        return ids, append
-
-    def _opening(self, messages: Sequence[Message]) -> list[int]:
-        tokenizer = self._policy.tokenizer
-        if len(messages) == 1:
-            return tokenizer.prompt_ids(messages[0].content)
-        chat = [message.model_dump() for message in messages]
-        text = str(tokenizer.hf.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
-        return tokenizer.encode(text)
 
     async def _work(self) -> None:
         """Sample batches until nobody waits; an exception goes to everyone who does."""
@@ -141,29 +172,16 @@ class LocalModel:
             batch = [waiting for waiting in batch if not waiting.future.done()]
             loop = asyncio.get_running_loop()
             started = loop.time()
-            stream = self._sampler.stream(
-                [waiting.conversation for waiting in batch], [waiting.append for waiting in batch], keep_cache=False
-            )
+            calls, conversations = [waiting.call for waiting in batch], [waiting.conversation for waiting in batch]
             try:
-                async for index, turn in stream:
-                    waiting = batch[index]
-                    if not waiting.future.done():
-                        waiting.future.set_result(self._reply(waiting, turn, loop.time() - started))
+                async for index, reply in self._answerer.stream(calls, conversations, keep_cache=False):
+                    if not batch[index].future.done():
+                        seconds = loop.time() - started
+                        batch[index].future.set_result(reply.model_copy(update={"seconds": seconds}))
             except Exception as error:
                 for waiting in batch:
                     if not waiting.future.done():
                         waiting.future.set_exception(ModelError(f"sampling failed: {type(error).__name__}: {error}"))
-
-    def _reply(self, waiting: _Waiting, turn: SampledTurn, seconds: float) -> Reply:
-        text = self._policy.tokenizer.decode(turn.token_ids)
-        answer = Message(role="assistant", content=text)
-        self._known[(*waiting.call.messages, answer)] = _Known(waiting.conversation.ids, turn.stop == "end")
-        while len(self._known) > REMEMBERED:
-            self._known.popitem(last=False)
-        sampled = len(turn.token_ids)
-        usage = Usage(prompt=len(waiting.conversation.ids) - sampled, completion=sampled)
-        finish = "stop" if turn.stop in ("end", "fence") else "length"
-        return Reply(text=text, finish=finish, usage=usage, model=self.name, seconds=seconds)  # type: ignore[arg-type]
 
     async def close(self) -> None:
         """Stop sampling."""

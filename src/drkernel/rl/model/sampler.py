@@ -15,7 +15,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -23,10 +23,9 @@ from pydantic import Field
 from torch import Tensor
 
 from drkernel.config import Config
+from drkernel.episode.chat import Stop
 from drkernel.rl.model.tokenizer import ChatTokenizer
 
-Stop = Literal["end", "fence", "length", "context"]
-"""Why a turn ended: end token, closing fence, token budget, or no room left in the context."""
 _CLOSED = re.compile(r"^[ \t]*```[\w+.-]*[^\n`]*\n.*?^[ \t]*```[ \t]*$", re.MULTILINE | re.DOTALL)
 
 

@@ -85,6 +85,10 @@ class ChatTokenizer:
         text = self._render([{"role": "user", "content": user}], open_turn=True)
         return self.encode(text)
 
+    def opening_ids(self, messages: list[dict[str, str]]) -> list[int]:
+        """Ids of the messages that open a conversation (a system message may stand first), the turn handed over."""
+        return self.encode(self._render(messages, open_turn=True))
+
     def feedback_ids(self, user: str, *, ended: bool) -> list[int]:
         """Ids to append after an assistant's turn: its end (unless sampled already: ``ended``), a user message, and
         the opening of the next assistant turn."""

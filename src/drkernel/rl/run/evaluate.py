@@ -20,7 +20,7 @@ from drkernel.episode.metrics import (
     over_tasks,
     per_task,
 )
-from drkernel.rl.run.records import Trajectory, Turn
+from drkernel.episode.records import Trajectory
 
 
 class EvaluationConfig(Config):
@@ -35,11 +35,6 @@ class EvaluationConfig(Config):
     seed: int = Field(7, description="of the draws: equal for every evaluation of a run, so that they compare")
 
 
-def outcome_of(turn: Turn) -> Outcome:
-    """A graded turn as metrics see it."""
-    return Outcome(turn.status, turn.speedup, turn.coverage, turn.reward or 0.0, turn.findings)
-
-
 def evaluation_metrics(trajectories: Sequence[Trajectory], turns: int, seed: int = 0) -> dict[str, Any]:
     """Metrics of evaluated trajectories, by :mod:`drkernel.episode.metrics`.
 
@@ -50,7 +45,7 @@ def evaluation_metrics(trajectories: Sequence[Trajectory], turns: int, seed: int
     samples: dict[str, list[list[Outcome]]] = {}
     by_family: dict[str, dict[str, list[list[Outcome]]]] = {}
     for trajectory in trajectories:
-        play = [outcome_of(turn) for turn in trajectory.turns if turn.valid]
+        play = [turn.outcome for turn in trajectory.graded]
         if play:
             samples.setdefault(trajectory.task_id, []).append(play)
             if trajectory.family:

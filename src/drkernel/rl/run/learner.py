@@ -9,38 +9,27 @@ Every method is taken by name from :mod:`drkernel.rl.run.registry`. Rows are tur
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor
 
 from drkernel.config import Config
+from drkernel.episode.records import Trajectory
+from drkernel.registry import Method
 from drkernel.rl.maths.advantages import broadcast_to_tokens
 from drkernel.rl.maths.losses import denominator, policy_loss
 from drkernel.rl.maths.mismatch import Mismatch, mismatch
 from drkernel.rl.maths.rejection import void_turns
 from drkernel.rl.maths.schedules import LengthState, LengthTriggered
-from drkernel.rl.model.policy import Example, Policy, microbatches
+from drkernel.rl.model.policy import Policy, microbatches
 from drkernel.rl.run import registry
-from drkernel.rl.run.records import Trajectory, Turn
 from drkernel.rl.run.registry import TurnBatch
+from drkernel.rl.run.rows import Rows, gradable
 from drkernel.rl.run.sft import apply_gradient
-
-
-class Method(Config):
-    """A method by name, with its options. A recipe may write the bare name."""
-
-    name: str
-    options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of the method")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _bare_name(cls, value: Any) -> Any:
-        return {"name": value} if isinstance(value, str) else value
 
 
 class LearnerConfig(Config):
@@ -87,87 +76,6 @@ def check_methods(config: LearnerConfig) -> None:
 
 
 @dataclass(frozen=True)
-class Rows:
-    """The turns of a batch of trajectories as padded tensors, one row a turn."""
-
-    trajectories: tuple[Trajectory, ...]
-    owner_B: Tensor
-    """index of the row's trajectory"""
-    mask_BT: Tensor
-    """True on sampled tokens of turns that have a grade"""
-    rollout_BT: Tensor
-    """the sampler's log-probabilities"""
-
-    @staticmethod
-    def of(trajectories: Sequence[Trajectory]) -> Rows:
-        """Rows in order of trajectory and turn."""
-        turns = [(index, turn) for index, t in enumerate(trajectories) for turn in t.turns]
-        width = max((len(turn.token_ids) for _, turn in turns), default=0)
-        mask_BT = torch.zeros(len(turns), width, dtype=torch.bool)
-        rollout_BT = torch.zeros(len(turns), width)
-        for row, (_, turn) in enumerate(turns):
-            mask_BT[row, : len(turn.token_ids)] = gradable(turn)
-            rollout_BT[row, : len(turn.token_ids)] = torch.tensor(turn.logprobs)
-        owner_B = torch.tensor([index for index, _ in turns], dtype=torch.int64)
-        return Rows(tuple(trajectories), owner_B, mask_BT, rollout_BT)
-
-    def batch(self) -> TurnBatch:
-        """What advantages and rejections look at."""
-        turns = [turn for t in self.trajectories for turn in t.turns]
-
-        def known(values: Iterable[float | None]) -> Tensor:
-            # what a verdict does not say counts as nothing: unknown coverage is no coverage
-            return torch.tensor([0.0 if value is None or math.isnan(value) else value for value in values])
-
-        return TurnBatch(
-            rewards_B=torch.tensor([float(turn.reward or 0.0) if gradable(turn) else 0.0 for turn in turns]),
-            task_B=torch.tensor([self.trajectories[i].group for i in self.owner_B.tolist()], dtype=torch.int64),
-            trajectory_B=self.owner_B,
-            turn_B=torch.tensor([turn.index for turn in turns], dtype=torch.int64),
-            valid_B=torch.tensor([gradable(turn) for turn in turns], dtype=torch.bool),
-            correct_B=torch.tensor([turn.correct for turn in turns], dtype=torch.bool),
-            coverage_B=known(turn.coverage for turn in turns),
-            launch_coverage_B=known(turn.launch_coverage for turn in turns),
-            speedup_B=known(turn.speedup for turn in turns),
-        )
-
-    def graded(self, members: Iterable[int]) -> list[int]:
-        """Those of ``members`` with at least one graded turn: the others have nothing to compute."""
-        return [index for index in members if any(gradable(t) and t.token_ids for t in self.trajectories[index].turns)]
-
-    def examples(self, members: Sequence[int]) -> list[Example]:
-        """The trajectories with these indices as sequences, graded turns masked in."""
-        return [trajectory_example(self.trajectories[index]) for index in members]
-
-    def pick(self, members: Sequence[int]) -> Tensor:
-        """Row indices of these trajectories, in the order of ``members``."""
-        rows = [[] for _ in self.trajectories]  # type: list[list[int]]
-        for row, owner in enumerate(self.owner_B.tolist()):
-            rows[owner].append(row)
-        return torch.tensor([row for index in members for row in rows[index]], dtype=torch.int64)
-
-    def spread(self, values_M: Tensor, rows_R: Tensor) -> Tensor:
-        """Flat values of the masked tokens of ``rows_R`` -> [R, T], 0 elsewhere; differentiable."""
-        mask_RT = self.mask_BT[rows_R].to(values_M.device)
-        return values_M.new_zeros(mask_RT.shape).masked_scatter(mask_RT, values_M)
-
-
-def gradable(turn: Turn) -> bool:
-    """Whether a turn has a reward that is a number: only such turns count and train."""
-    return turn.reward is not None and math.isfinite(turn.reward)
-
-
-def trajectory_example(trajectory: Trajectory) -> Example:
-    """All ids of a trajectory, the sampled ids of graded turns masked in."""
-    mask = [
-        flag
-        for turn in trajectory.turns
-        for flag in [False] * len(turn.context_ids) + [gradable(turn)] * len(turn.token_ids)
-    ]
-    return Example(trajectory.ids, mask)
-
-
-@dataclass(frozen=True)
 class _Prepared:
     """Everything about a batch that does not change while it is trained on."""
 
@@ -204,7 +112,7 @@ class Learner:
 
         ``skipped`` counts updates left out because nothing was left to train on or the gradient was not finite.
         """
-        lengths = [len(turn.token_ids) for t in trajectories for turn in t.turns]
+        lengths = [turn.tokens for t in trajectories for turn in t.turns]
         if lengths and isinstance(self.schedule, LengthTriggered):
             self.schedule = self.schedule.observe(step, sum(lengths) / len(lengths))
         lr = self.config.lr * self.schedule.factor(step)
@@ -279,7 +187,7 @@ class Learner:
         """[B, T] log-probabilities, Σπ² and entropy of all graded tokens, on the CPU."""
         parts = [torch.zeros_like(rows.rollout_BT) for _ in range(3)]
         world = self.policy.world
-        for members, counts in world.share(self._micro(rows, rows.graded(range(len(rows.trajectories))))):
+        for members, counts in world.share(self._micro(rows, rows.graded())):
             rows_R = rows.pick(members)
             statistics = policy.statistics(rows.examples(members), self.temperature, self.config.keep_ratio)
             for part, values_M in zip(
@@ -291,13 +199,14 @@ class Learner:
         return old_BT, square_BT, entropy_BT
 
     def _micro(self, rows: Rows, members: list[int]) -> list[list[int]]:
-        lengths = [len(rows.trajectories[index].ids) for index in members]
+        lengths = [len(rows.sequences[index].ids) for index in members]
         return [[members[i] for i in batch] for batch in microbatches(lengths, self.config.micro_tokens)]
 
     def _update(self, prepared: _Prepared, members: list[int], lr: float) -> tuple[dict[str, float], bool]:
         """One optimiser step on a share of the trajectories; its metrics, and whether it was left out."""
         rows, config = prepared.rows, self.config
-        share_BT = prepared.mask_BT[rows.pick(members)]
+        sequences = rows.of_trajectories(members)
+        share_BT = prepared.mask_BT[rows.pick(sequences)]
         if not bool(share_BT.any()):
             return {"loss": 0.0, "grad_norm": 0.0}, True
         if config.aggregation == "fixed_scale_sum":
@@ -307,7 +216,7 @@ class Learner:
         world = self.policy.world
         sums: dict[str, float] = {"loss": 0.0}
         tokens = float(share_BT.sum())
-        trained = [index for index in members if bool(prepared.mask_BT[rows.pick([index])].any())]
+        trained = [index for index in sequences if bool(prepared.mask_BT[rows.pick([index])].any())]
         for batch, counts in world.share(self._micro(rows, trained)):
             loss, metrics = self._loss(prepared, batch, rows.pick(batch), total)
             (loss * (world.size if counts else 0)).backward()  # sharding takes the mean over ranks

@@ -9,7 +9,6 @@ from pydantic import Field, field_validator
 from drkernel.config import Config, ConfigError
 from drkernel.episode.episode import EpisodeConfig
 from drkernel.gym.request import Pool
-from drkernel.gym.reward import check_reward
 from drkernel.registry import load_plugins
 from drkernel.rl.data.coldstart import ColdstartConfig
 from drkernel.rl.model.policy import PolicyConfig
@@ -128,7 +127,7 @@ class Recipe(Config):
 def check_recipe(recipe: Recipe) -> None:
     """Import the recipe's plug-ins, then raise :class:`ConfigError` for names and combinations that cannot work."""
     load_plugins(recipe.plugins)
-    check_reward(recipe.episode.reward)
+    recipe.episode.check()
     data = recipe.coldstart is not None or recipe.coldstart_file is not None
     if recipe.coldstart is not None and recipe.coldstart_file is not None:
         raise ConfigError("give coldstart (make the data) or coldstart_file (use a file), not both")

@@ -11,12 +11,13 @@ from typing import Any
 import torch
 
 from drkernel.episode.episode import Episode
+from drkernel.episode.records import Trajectory, Turn
+from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.model.policy import Decoder, Policy
 from drkernel.rl.model.sampler import Sampler
 from drkernel.rl.run.checkpoint import Checkpoints
 from drkernel.rl.run.evaluate import evaluation_metrics
 from drkernel.rl.run.learner import Learner, LearnerConfig
-from drkernel.rl.run.records import Trajectory, Turn
 from drkernel.rl.run.rollout import Job, Rollout, plan_jobs
 from drkernel.rl.run.sft import make_optimizer
 from drkernel.rl.run.sitting import Sitting
@@ -173,8 +174,7 @@ class RlStage:
     def _rollout(self, sampler: Sampler) -> Rollout:
         sitting = self.sitting
         return Rollout(
-            sampler,
-            sitting.tokenizer,
+            SamplerAnswerer(sampler, sitting.tokenizer),
             lambda: Episode(sitting.pool, sitting.recipe.episode),
             waves=sitting.recipe.rollout.waves,
             judge_seed=sitting.recipe.judge_seed,

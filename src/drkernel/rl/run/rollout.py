@@ -10,21 +10,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
 
-from drkernel.episode.episode import Observation, StepResult
-from drkernel.rl.model.sampler import Conversation, SampledTurn, Sampler
-from drkernel.rl.model.tokenizer import ChatTokenizer
-from drkernel.rl.run.records import Trajectory, Turn
+from drkernel.episode.answerer import Call
+from drkernel.episode.chat import Reply
+from drkernel.episode.episode import Episode
+from drkernel.episode.records import Trajectory, Turn
+from drkernel.rl.model.answerer import SamplerAnswerer
+from drkernel.rl.model.sampler import Conversation
 from drkernel.task import Task
-
-
-class Environment(Protocol):
-    """What a trajectory is played in; :class:`drkernel.episode.episode.Episode` is one."""
-
-    async def reset(self, task: Task, seed: int | None = None) -> Observation: ...
-    async def step(self, text: str) -> StepResult: ...
 
 
 @dataclass(frozen=True)
@@ -62,12 +56,16 @@ class _Play:
     """A trajectory under way."""
 
     job: Job
-    episode: Environment
+    episode: Episode
     conversation: Conversation
-    observation: Observation | None = None
-    turns: list[Turn] = field(default_factory=list)
     grading: asyncio.Task[None] | None = None
-    last: SampledTurn | None = None
+    full: bool = False
+    """No room was left in the context for another answer."""
+
+    @property
+    def live(self) -> bool:
+        """Whether another turn is to be sampled, once the last one is graded."""
+        return self.episode.end is None and not self.full
 
 
 def plan_jobs(tasks: Sequence[Task], samples: int, seed: int) -> list[Job]:
@@ -80,19 +78,18 @@ def plan_jobs(tasks: Sequence[Task], samples: int, seed: int) -> list[Job]:
 
 
 class Rollout:
-    """Plays jobs with one sampler; ``make_episode`` gives a fresh environment each time it is called."""
+    """Plays jobs with one model; ``make_episode`` gives a fresh environment each time it is called."""
 
     def __init__(
         self,
-        sampler: Sampler,
-        tokenizer: ChatTokenizer,
-        make_episode: Callable[[], Environment],
+        answerer: SamplerAnswerer,
+        make_episode: Callable[[], Episode],
         *,
         waves: int = 2,
         judge_seed: int | None = None,
         version: int = 0,
     ):
-        self.sampler, self.tokenizer, self.make_episode = sampler, tokenizer, make_episode
+        self.answerer, self.make_episode = answerer, make_episode
         self.waves, self.judge_seed, self.version = waves, judge_seed, version
         self.stats = RolloutStats()
 
@@ -103,10 +100,10 @@ class Rollout:
         """
         started = time.perf_counter()
         stats = self.stats = RolloutStats()
-        before = self.sampler.tokens
+        before = self.answerer.sampler.tokens
         plays = [_Play(job, self.make_episode(), Conversation(job.seed)) for job in jobs]
         for play in plays:
-            play.observation = await play.episode.reset(play.job.task, self.judge_seed)
+            await play.episode.reset(play.job.task, self.judge_seed)
         waves = list(_split(plays, self.waves))
         try:
             active = True
@@ -114,8 +111,8 @@ class Rollout:
                 active = False
                 for wave in waves:
                     await self._settle(wave)
-                    if any(play.observation is not None for play in wave):
-                        await self._sample(wave, on_graded)
+                    if any(play.live for play in wave):
+                        await self._sample([play for play in wave if play.live], on_graded)
                         active = True
         finally:
             for play in plays:
@@ -123,9 +120,9 @@ class Rollout:
                 if play.grading is not None:
                     play.grading.cancel()
         stats.seconds = time.perf_counter() - started
-        stats.tokens = self.sampler.tokens - before
+        stats.tokens = self.answerer.sampler.tokens - before
         stats.pruned_mass /= max(1, stats.graded)
-        return [self._trajectory(play) for play in plays if play.turns]
+        return [self._trajectory(play) for play in plays if play.episode.path]
 
     async def _settle(self, wave: Sequence[_Play]) -> None:
         """Wait until every answer of the wave is graded."""
@@ -138,86 +135,41 @@ class Rollout:
         for play in wave:
             play.grading = None
 
-    async def _sample(self, wave: Sequence[_Play], on_graded: Callable[[Turn], None] | None) -> None:
-        """Sample the next turn of every unfinished trajectory of the wave and hand answers over as they end."""
-        live = [play for play in wave if play.observation is not None]
-        contexts = [self._context(play) for play in live]
-        async for index, sampled in self.sampler.stream([play.conversation for play in live], contexts):
+    async def _sample(self, live: Sequence[_Play], on_graded: Callable[[Turn], None] | None) -> None:
+        """Sample the next turn of some trajectories and hand answers over as they end."""
+        calls = [self._call(play) for play in live]
+        async for index, reply in self.answerer.stream(calls, [play.conversation for play in live]):
             play = live[index]
-            observation, play.observation, play.last = play.observation, None, sampled
-            if not sampled.token_ids:
-                continue  # no room left in the context: the trajectory ends without this turn
-            assert observation is not None
-            grade = self._grade(play, observation, tuple(contexts[index]), sampled, on_graded)
-            play.grading = asyncio.create_task(grade)
+            if reply.sampled is None or not reply.sampled.token_ids:
+                play.full = True  # the trajectory ends without this turn
+                continue
+            play.grading = asyncio.create_task(self._grade(play, reply, on_graded))
 
-    def _context(self, play: _Play) -> list[int]:
-        """Ids to append before the next turn: the prompt, or what follows the last answer."""
-        assert play.observation is not None
-        if play.last is None:
-            return self.tokenizer.prompt_ids(play.observation.text)
-        return self.tokenizer.feedback_ids(play.observation.text, ended=play.last.stop == "end")
+    def _call(self, play: _Play) -> Call:
+        """The request for the next turn; a context policy that may leave turns out makes room for a whole answer."""
+        room = self.answerer.capacity - self.answerer.sampler.config.max_tokens
+        while True:
+            call = play.episode.call(sample=play.job.sample)
+            if len(self.answerer.context_ids(call)) <= room or not play.episode.show_less():
+                return call
 
-    async def _grade(
-        self,
-        play: _Play,
-        observation: Observation,
-        context: tuple[int, ...],
-        sampled: SampledTurn,
-        on_graded: Callable[[Turn], None] | None,
-    ) -> None:
+    async def _grade(self, play: _Play, reply: Reply, on_graded: Callable[[Turn], None] | None) -> None:
         """Send one answer to the environment and record what came back."""
-        text = self.tokenizer.decode(sampled.token_ids)
+        assert reply.sampled is not None
         started = time.perf_counter()
-        result = await play.episode.step(text)
+        result = await play.episode.step(reply)
         self.stats.grading += time.perf_counter() - started
         self.stats.graded += 1
-        self.stats.pruned_mass += sampled.pruned_mass
-        turn = make_turn(len(play.turns), observation.text, context, sampled, text, result)
-        play.turns.append(turn)
-        play.observation = None if result.done else result.observation
-        if play.observation is None:
+        self.stats.pruned_mass += reply.sampled.pruned_mass
+        if result.done:
             play.conversation.forget()
         if on_graded is not None:
-            on_graded(turn)
+            on_graded(result.turn)
 
     def _trajectory(self, play: _Play) -> Trajectory:
         job = play.job
-        return Trajectory(
-            task_id=job.task.id,
-            family=job.task.family,
-            group=job.group,
-            sample=job.sample,
-            seed=job.seed,
-            turns=tuple(play.turns),
-            version=self.version,
-        )
-
-
-def make_turn(
-    index: int, prompt: str, context: tuple[int, ...], sampled: SampledTurn, text: str, result: StepResult
-) -> Turn:
-    """The record of a sampled and graded turn."""
-    verdict, breakdown = result.verdict, result.breakdown
-    parts = {name: getattr(breakdown, name) for name in ("correctness", "speedup", "coverage", "penalty")}
-    error = verdict.error
-    return Turn(
-        index=index,
-        context_ids=context,
-        token_ids=sampled.token_ids,
-        logprobs=sampled.logprobs,
-        stop=sampled.stop,
-        text=text,
-        prompt=prompt,
-        reward=result.reward,
-        parts=parts,
-        status=verdict.status,
-        speedup=None if verdict.speedup is None else verdict.speedup.value,
-        coverage=verdict.coverage,
-        launch_coverage=None if verdict.profile is None else verdict.profile.launch_coverage,
-        findings=tuple(finding.kind for finding in verdict.findings),
-        error=None if error is None else f"{error.type}: {(error.message.splitlines() or [''])[0]}"[:200],
-    )
+        end = {"end": "context"} if play.full else {}
+        return play.episode.trajectory(group=job.group, sample=job.sample, seed=job.seed, version=self.version, **end)
 
 
 def _split(plays: Sequence[_Play], parts: int) -> Iterator[Sequence[_Play]]:

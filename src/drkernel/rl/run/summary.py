@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from drkernel.episode.metrics import mean, turn_figures
-from drkernel.rl.run.evaluate import outcome_of
-from drkernel.rl.run.records import Trajectory
+from drkernel.episode.records import Trajectory
 
 T = TypeVar("T")
 HEADLINE = ("fast_0", "fast_1", "fast_1.2", "fast_1.5", "fast_2", "coverage", "speedup", "hack_rate", "reward")
@@ -18,18 +17,17 @@ def rl_metrics(trajectories: Sequence[Trajectory], turns: int) -> dict[str, Any]
     """Metrics of a step's sampled trajectories: rewards and fast_p of training tasks, statuses, lengths."""
     every = [turn for t in trajectories for turn in t.turns]
     graded = [turn for turn in every if turn.valid]
-    kept = [[turn for turn in t.turns if turn.valid] for t in trajectories]
-    finals = [rows[-1] for rows in kept if rows]
-    by_turn = [[turn for turn in graded if turn.index == k] for k in range(turns)]
+    finals = [t.graded[-1] for t in trajectories if t.graded]
+    by_turn = [[turn for turn in graded if turn.number == k + 1] for k in range(turns)]
     return {
         "reward": mean([turn.reward or 0.0 for turn in graded]),
         "reward_turns": [mean([turn.reward or 0.0 for turn in rows]) for rows in by_turn],
-        **turn_figures(map(outcome_of, finals)),
-        "per_turn": [turn_figures(map(outcome_of, rows)) for rows in by_turn],
+        **turn_figures(turn.outcome for turn in finals),
+        "per_turn": [turn_figures(turn.outcome for turn in rows) for rows in by_turn],
         "status": dict(Counter(turn.status for turn in every)),
-        "stop": dict(Counter(turn.stop for turn in every)),
+        "stop": dict(Counter(turn.sampled.stop for turn in every if turn.sampled is not None)),
         "infra_errors": len(every) - len(graded),
-        "response_tokens": mean([float(len(turn.token_ids)) for turn in every]),
+        "response_tokens": mean([float(turn.tokens) for turn in every]),
         "trajectories": len(trajectories),
     }
 
@@ -38,9 +36,11 @@ def sample_row(stage: str, step: int, split: str, trajectory: Trajectory) -> dic
     """A trajectory as people read it: texts and grades, no ids."""
     turns = [
         {
-            "index": turn.index,
-            "prompt": turn.prompt,
-            "text": turn.text,
+            "id": turn.id,
+            "parent": turn.parent,
+            "shown": list(turn.shown),
+            "prompt": trajectory.context(turn)[-1].content,
+            "text": turn.reply.text,
             "status": turn.status,
             "reward": turn.reward,
             "parts": turn.parts,
@@ -48,8 +48,8 @@ def sample_row(stage: str, step: int, split: str, trajectory: Trajectory) -> dic
             "coverage": turn.coverage,
             "findings": list(turn.findings),
             "error": turn.error,
-            "tokens": len(turn.token_ids),
-            "stop": turn.stop,
+            "tokens": turn.tokens,
+            "stop": None if turn.sampled is None else turn.sampled.stop,
         }
         for turn in trajectory.turns
     ]

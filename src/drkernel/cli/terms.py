@@ -1,0 +1,153 @@
+"""The terms of a command on its command line: a YAML file, ``key=value``, ``--key value``: all of one typed config."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from drkernel.episode.answerer import Answerer
+    from drkernel.episode.meter import Meter
+    from drkernel.solve.config import BenchConfig
+
+USAGE = 2
+SECRET = re.compile(r"api_?key|authorization|secret|password|(^|[._-])(access|auth|bearer)?_?token$", re.IGNORECASE)
+"""Names of request fields that would hold a key."""
+FREE_FORM = {"allow_extra_args": True, "ignore_unknown_options": True}
+"""Of a typer command whose keys are those of a config."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What stands on a command line besides the command's own options."""
+
+    config: Path | None
+    """A YAML file."""
+    overrides: list[str]
+    """key=value"""
+    others: list[str]
+    """Arguments that are neither."""
+
+
+def parse(arguments: Sequence[str]) -> Given:
+    """Tell files, keys and other arguments apart. ``--key value``, ``--key=value`` and ``key=value`` are the same; a
+    ``--key`` that nothing follows is true. Raises :class:`ConfigError` for a second file."""
+    from drkernel.config import ConfigError
+
+    config: Path | None = None
+    overrides: list[str] = []
+    others: list[str] = []
+    waiting = list(arguments)
+    while waiting:
+        word = waiting.pop(0)
+        if word.startswith("--"):
+            if "=" not in word:
+                follows = waiting and not waiting[0].startswith("--")
+                word = f"{word}={waiting.pop(0) if follows else 'true'}"
+            overrides.append(word[2:])
+        elif re.match(r"[A-Za-z_][\w.-]*=", word):
+            overrides.append(word)
+        elif word.endswith((".yaml", ".yml")):
+            if config is not None:
+                raise ConfigError(f"two files of terms: {config} and {word}")
+            config = Path(word)
+        else:
+            others.append(word)
+    return Given(config, overrides, others)
+
+
+def load(kind: str, given: Given, **keys: str) -> BenchConfig:
+    """The config of ``bench`` or ``solve``; ``keys`` are further values. Raises :class:`ConfigError`."""
+    from drkernel.config import ConfigError
+    from drkernel.solve.config import load_terms
+
+    config = load_terms(kind, given.config, [*given.overrides, *(f"{key}={value}" for key, value in keys.items())])
+    for name in config.sampling.extra:
+        if SECRET.search(name):
+            raise ConfigError(
+                f"sampling.extra.{name}: terms are written to the run's directory; keys come from the environment "
+                "(endpoint.key_env)"
+            )
+    if config.budget.dollars is not None and config.prices is None:
+        raise ConfigError("budget.dollars needs prices: give prices.prompt and prices.completion")
+    return config
+
+
+def open_answerer(config: BenchConfig) -> Answerer:
+    """The model that the config names. Raises :class:`ConfigError`."""
+    from drkernel.solve.open_model import open_model
+
+    terms = config.endpoint
+    client = open_model(
+        config.model, base_url=terms.base_url, key_env=terms.key_env, sampling=config.sampling, timeout=terms.timeout
+    )
+    client.name = config.model_name or client.name
+    return client
+
+
+def open_meter(config: BenchConfig, client: Answerer, directory: Path) -> Meter:
+    """The model with cache, limits and budget around it."""
+    from drkernel.episode.journal import ReplyCache
+    from drkernel.episode.meter import Meter
+
+    cache = ReplyCache(Path(config.cache) if config.cache else directory / "replies.sqlite")
+    return Meter(client, cache=cache, limits=config.limits, prices=config.prices, budget=config.budget)
+
+
+def announce(config: BenchConfig, quiet: bool) -> None:
+    """Print the whole config, as ``train`` does."""
+    from drkernel.config import dump_config
+
+    if not quiet:
+        print(dump_config(config), file=sys.stderr)
+
+
+def keys_help(kind: str) -> str:
+    """A line for every key of the config: name, default, meaning."""
+    from drkernel.config import field_keys, merged
+    from drkernel.solve.config import DEFAULTS, BenchConfig
+
+    plain: dict[str, Any] = BenchConfig(model="").model_dump(mode="json")
+    defaults = merged(plain, DEFAULTS[kind])
+    lines = []
+    for key, field in field_keys(BenchConfig):
+        value: Any = defaults
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        if field.description and key not in ("kind", "schema_version"):
+            default = "" if value in (None, "", {}) else f" [{value}]"
+            lines.append(f"  {key}{default}: {field.description}")
+    return "\b\n" + "\n".join(lines)
+
+
+def fail(command: str, message: str) -> NoReturn:
+    """Say what is wrong and end with the code of wrong usage."""
+    print(f"drkernel {command}: {message}", file=sys.stderr)
+    raise SystemExit(USAGE)
+
+
+def printable(text: str) -> str:
+    """Text of a model, an endpoint or a candidate without what would steer the terminal."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def plain(error: Exception) -> str:
+    """A validation error as one line an option; others as they are."""
+    from pydantic import ValidationError
+
+    if not isinstance(error, ValidationError):
+        return str(error)
+    return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+
+
+def one_thread() -> None:
+    """Judges compare small tensors; threads cost more than they give."""
+    import torch
+
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    torch.set_num_threads(1)

@@ -1,0 +1,91 @@
+"""Who answers: the protocol that every model keeps, the request it is given and the ways in which it may fail.
+
+An answerer turns a :class:`Call` into a :class:`~drkernel.episode.chat.Reply` or raises a :class:`ModelError`. It knows
+nothing of kernels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Protocol
+
+from pydantic import Field
+
+from drkernel.config import Config
+from drkernel.episode.chat import Message, Reply, Sampling, Usage, count_tokens, estimate_tokens
+from drkernel.episode.records import Turn
+
+
+class Call(Config):
+    """One request: the conversation, how to sample, and which attempt of which task it is for."""
+
+    messages: tuple[Message, ...]
+    sampling: Sampling = Sampling()
+    task_id: str = ""
+    sample: int = Field(0, ge=0, description="index of the trajectory, and of the breadth within a turn")
+    turn: int = Field(1, ge=1)
+    shown: tuple[Turn, ...] = Field(
+        (), exclude=True, repr=False, description="the earlier turns that `messages` ends with, token ids included"
+    )
+
+    @property
+    def opening(self) -> tuple[Message, ...]:
+        """The messages before the first turn that is shown."""
+        return self.messages[: len(self.messages) - 2 * len(self.shown)]
+
+    @property
+    def seed(self) -> int | None:
+        """The seed of this very answer: of the base seed, the task, the sample and the turn."""
+        if self.sampling.seed is None:
+            return None
+        text = f"{self.sampling.seed}\0{self.task_id}\0{self.sample}\0{self.turn}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little") >> 1
+
+    def key(self, model: str) -> str:
+        """Content hash under which the reply of ``model`` may be kept.
+
+        The position (task, sample, turn) is part of it: two samples of one prompt are two answers.
+        """
+        text = json.dumps([model, self.model_dump(mode="json")], sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class ModelError(RuntimeError):
+    """A model that gave no answer. ``retry``: the same request may succeed later. ``final``: no other will either."""
+
+    def __init__(self, message: str, *, retry: bool = False, wait: float | None = None, final: bool = False):
+        super().__init__(message)
+        self.retry = retry
+        self.final = final
+        self.wait = wait
+        """seconds that the endpoint asked to wait"""
+
+
+class ContextFull(ModelError):
+    """The conversation no longer fits the model's context."""
+
+
+class BudgetSpent(Exception):
+    """No further request may be made; the message says which limit was reached."""
+
+
+class Answerer(Protocol):
+    """Something that answers a conversation: a chat endpoint, a model in this process, a program, a script, a
+    teacher, or any of them behind a :class:`drkernel.episode.meter.Meter`."""
+
+    name: str
+    """What is recorded, and what replies are cached under: kind, model and address; never a key."""
+
+    async def complete(self, call: Call) -> Reply:
+        """One answer. Raises :class:`ModelError`."""
+        ...
+
+    async def close(self) -> None:
+        """Give connections and processes back."""
+        ...
+
+
+def estimated_usage(call: Call, text: str) -> Usage:
+    """The usage of a reply whose endpoint reported none."""
+    return Usage(prompt=count_tokens(call.messages), completion=estimate_tokens(text), estimated=True)

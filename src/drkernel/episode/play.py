@@ -1,0 +1,124 @@
+"""The loop: ask, grade, tell, ask again, until the episode is over.
+
+*Breadth* draws several answers a turn: the conversation is forked, and the best answer goes on. What an earlier process
+graded is taken up turn by turn instead of being asked for and graded again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from drkernel.episode.answerer import Answerer, BudgetSpent, ContextFull, ModelError
+from drkernel.episode.chat import Sampling, count_tokens
+from drkernel.episode.episode import Episode
+from drkernel.episode.records import End, Trajectory, Turn
+
+OnTurn = Callable[[Turn], None]
+"""Told of every graded turn, of every branch, before anything else happens."""
+
+
+async def play(
+    episode: Episode,
+    answerer: Answerer,
+    *,
+    sampling: Sampling = Sampling(),
+    sample: int = 0,
+    breadth: int = 1,
+    context_tokens: int | None = None,
+    done: Sequence[Turn] = (),
+    on_turn: OnTurn | None = None,
+) -> Trajectory:
+    """Play ``episode``, which was reset, to its end.
+
+    ``context_tokens`` bounds conversation and answer: what would not fit is left out, or ends the trajectory, as the
+    context policy has it. ``done`` are turns of an earlier process. What goes wrong with model, budget or grader is in
+    the trajectory's ``end``; cancellation, and what ``on_turn`` raises, come through.
+    """
+    made = {turn.id: turn for turn in done}
+    loop = _Loop(episode, answerer, sampling, sample, breadth, context_tokens, made, on_turn)
+    end, detail = None, ""
+    try:
+        while (end := loop.end) is None:
+            await loop.turn()
+    except ContextFull as error:
+        end, detail = "context", str(error)
+    except BudgetSpent as error:
+        end, detail = "budget", str(error)
+    except ModelError as error:
+        end, detail = "model_error", str(error)
+    return loop.episode.trajectory(sample=sample, end=end, detail=detail)
+
+
+class _Loop:
+    """One trajectory under way."""
+
+    def __init__(
+        self,
+        episode: Episode,
+        answerer: Answerer,
+        sampling: Sampling,
+        sample: int,
+        breadth: int,
+        context_tokens: int | None,
+        done: Mapping[str, Turn],
+        on_turn: OnTurn | None,
+    ):
+        self.episode, self.answerer, self.sampling, self.sample = episode, answerer, sampling, sample
+        self.breadth, self.context_tokens, self.done, self.on_turn = breadth, context_tokens, done, on_turn
+        self.end: End | None = None
+
+    async def turn(self) -> None:
+        """One turn: every branch is asked and graded, the best goes on."""
+        before = self.episode
+        number = len(before.path) + 1
+        branches = [before, *(before.fork() for _ in range(self.breadth - 1))]
+        kept = next((turn for branch in branches if (turn := self.done.get(branch.next_id)) is not None), None)
+        if kept is None:
+            self._fit(before)
+            shown, iteration = tuple(turn.id for turn in before.shown), before.iteration
+        else:  # what was made before is shown what it was shown then, also where the model had refused more
+            shown, iteration = kept.shown, kept.iteration
+        for branch in branches:
+            branch.show(shown, iteration)
+        while waiting := [(index, branch) for index, branch in enumerate(branches) if len(branch.path) < number]:
+            try:
+                await self._ask(waiting)
+            except ContextFull:
+                if not all([branch.show_less() for _, branch in waiting if len(branch.path) < number]):
+                    raise
+        # of equals the first goes on; an answer without a grade only where there is no other
+        best = max(branches, key=lambda branch: branch.path[-1].rank)
+        best.set_aside(branch.path[-1] for branch in branches if branch is not best)
+        self.episode = best
+        self.end = "target" if any(branch.end == "target" for branch in branches) else best.end
+
+    def _fit(self, episode: Episode) -> None:
+        """Leave out what the context cannot hold. Raises :class:`ContextFull` when that is not to be."""
+        while self.context_tokens is not None:
+            needed = count_tokens(episode.messages) + self.sampling.max_tokens
+            if needed <= self.context_tokens:
+                return
+            if not episode.show_less():
+                raise ContextFull(f"about {needed:,} tokens are over the context of {self.context_tokens:,}")
+
+    async def _ask(self, branches: Sequence[tuple[int, Episode]]) -> None:
+        """An answer for each branch. One that fails ends the others, after those that came were graded and told of."""
+        jobs = [asyncio.ensure_future(self._answer(index, branch)) for index, branch in branches]
+        try:
+            results = await asyncio.gather(*jobs, return_exceptions=True)
+        finally:
+            for job in jobs:
+                job.cancel()
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _answer(self, index: int, branch: Episode) -> None:
+        if (kept := self.done.get(branch.next_id)) is not None:
+            branch.take(kept)
+            return
+        reply = await self.answerer.complete(branch.call(self.sampling, self.sample * self.breadth + index))
+        result = await branch.step(reply)
+        if self.on_turn is not None:
+            self.on_turn(result.turn)

@@ -1,0 +1,182 @@
+"""The records of a conversation with the judge: a :class:`Turn`, and a :class:`Trajectory` of them.
+
+A turn names its parent, the turn that came before it, so a trajectory is a path from the task to a last answer, and all
+turns of a task together are a tree. A turn's id is the branch taken at every turn so far: ``0.0.2`` is the third answer
+that was tried after ``0.0``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from drkernel.config import Config
+from drkernel.episode.chat import Message, Reply, Sampled, without_reasoning
+from drkernel.episode.metrics import Outcome
+from drkernel.verdict import Verdict
+
+End = Literal["turns", "target", "context", "budget", "model_error", "infra_error", "interrupted"]
+"""Why a trajectory ended. The first three are the model's own doing: such a trajectory is complete."""
+COMPLETE: tuple[End, ...] = ("turns", "target", "context")
+
+
+def child_id(parent: str | None, branch: int) -> str:
+    """The id of a turn: its parent's and its own branch."""
+    return str(branch) if parent is None else f"{parent}.{branch}"
+
+
+class Turn(Config):
+    """One answer and its grade: a node in the tree of conversations about a task."""
+
+    id: str = Field(pattern=r"^\d+(\.\d+)*$", description="the branch taken at every turn so far, e.g. '0.0.2'")
+    parent: str | None = Field(description="id of the turn before; None for an answer to the task alone")
+    iteration: int = Field(1, ge=1, description="which stretch between two cuts of the conversation")
+    shown: tuple[str, ...] = Field((), description="ids of the earlier turns that the conversation held")
+    reply: Reply
+    code: str | None = Field(None, description="the source that was graded; None when the answer held none")
+    verdict: Verdict
+    reward: float | None = Field(description="None: the grader failed, which says nothing about the answer")
+    parts: dict[str, float] = Field(default_factory=dict, description="the reward's terms by name")
+    feedback: str = Field("", description="what the model is, or would be, told about this answer")
+
+    @model_validator(mode="after")
+    def _names_its_parent(self) -> Turn:
+        if (self.id.rpartition(".")[0] or None) != self.parent:
+            raise ValueError(f"turn {self.id!r} cannot have the parent {self.parent!r}")
+        return self
+
+    @property
+    def number(self) -> int:
+        """Position in its conversation, from 1."""
+        return self.id.count(".") + 1
+
+    @property
+    def branch(self) -> int:
+        """Which of its parent's children it is, from 0."""
+        return int(self.id.rpartition(".")[2])
+
+    @property
+    def position(self) -> tuple[int, ...]:
+        """Sorts turns by number, then by the branches that led to them."""
+        return (self.number, *map(int, self.id.split(".")))
+
+    def label(self, branches: bool) -> str:
+        """Its number, and where there are ``branches`` which of them it is: '3' or '3.2'."""
+        return f"{self.number}.{self.branch + 1}" if branches else str(self.number)
+
+    @property
+    def valid(self) -> bool:
+        """Whether the turn has a grade; only such turns train and count."""
+        return self.reward is not None
+
+    @property
+    def status(self) -> str:
+        """The verdict's status."""
+        return self.verdict.status
+
+    @property
+    def correct(self) -> bool:
+        """Right answer, honestly made."""
+        return self.verdict.is_correct
+
+    @property
+    def speedup(self) -> float | None:
+        """Reference time over candidate time of a correct answer; None otherwise, or when it was not timed."""
+        found = self.verdict.speedup
+        return found.value if self.correct and found is not None else None
+
+    @property
+    def coverage(self) -> float | None:
+        """Share of device time in the candidate's own kernels (0..1), where profiled."""
+        return self.verdict.coverage
+
+    @property
+    def launch_coverage(self) -> float | None:
+        """Share of kernel launches that are the candidate's own (0..1), where profiled."""
+        return None if self.verdict.profile is None else self.verdict.profile.launch_coverage
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """Kinds of the verdict's findings, of any severity."""
+        return tuple(finding.kind for finding in self.verdict.findings)
+
+    @property
+    def error(self) -> str | None:
+        """Type and first line of the verdict's error, where there is one."""
+        error = self.verdict.error
+        return None if error is None else f"{error.type}: {(error.message.splitlines() or [''])[0]}"[:200]
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """Larger is better: by reward, then by speedup."""
+        return (float("-inf") if self.reward is None else self.reward, self.speedup or 0.0)
+
+    @property
+    def sampled(self) -> Sampled | None:
+        """The answer as token ids, where a model in this process gave it."""
+        return self.reply.sampled
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the answer."""
+        return self.reply.usage.completion if self.sampled is None else len(self.sampled.token_ids)
+
+    @property
+    def outcome(self) -> Outcome:
+        """The turn as metrics see it."""
+        cheats = tuple(finding.kind for finding in self.verdict.findings if finding.severity == "cheat")
+        return Outcome(self.status, self.speedup, self.coverage, self.reward or 0.0, cheats)
+
+
+class Trajectory(Config):
+    """One conversation about one task: the path of turns from the task to the last answer."""
+
+    task_id: str
+    family: str | None = Field(None, description="the task's family, where generated")
+    group: int = Field(0, ge=0, description="index of the task in its batch: equal for what is compared")
+    sample: int = Field(0, ge=0, description="index among the trajectories of the task")
+    seed: int | None = Field(None, description="of the sampler's draws, where it has one")
+    version: int = Field(0, ge=0, description="optimiser updates that the policy had seen")
+    opening: tuple[Message, ...] = Field((), description="system message, where there is one, and the task")
+    turns: tuple[Turn, ...] = Field(description="the path, in order")
+    aside: tuple[Turn, ...] = Field((), description="answers of the same turns that did not go on")
+    end: End = "turns"
+    detail: str = Field("", description="what the model, the budget or the grader said")
+
+    @property
+    def graded(self) -> tuple[Turn, ...]:
+        """The turns of the path that carry a grade."""
+        return tuple(turn for turn in self.turns if turn.valid)
+
+    def context(self, turn: Turn) -> list[Message]:
+        """The conversation that ``turn`` answered."""
+        known = {each.id: each for each in (*self.turns, *self.aside)}
+        return conversation(self.opening, [known[name] for name in turn.shown if name in known])
+
+
+def conversation(opening: Sequence[Message], shown: Iterable[Turn]) -> list[Message]:
+    """The messages of a conversation that shows these turns; answers go back without their reasoning."""
+    messages = list(opening)
+    for turn in shown:
+        messages.append(Message(role="assistant", content=without_reasoning(turn.reply.text)))
+        messages.append(Message(role="user", content=turn.feedback))
+    return messages
+
+
+def best_path(turns: Iterable[Turn]) -> list[Turn]:
+    """Of a tree of turns the path on which at every turn the best answer goes on (of equals, the first branch)."""
+    children: dict[str | None, list[Turn]] = {}
+    for turn in sorted(turns, key=lambda turn: turn.position):
+        children.setdefault(turn.parent, []).append(turn)
+    path: list[Turn] = []
+    while found := children.get(path[-1].id if path else None):
+        path.append(max(found, key=lambda turn: turn.rank))
+    return path
+
+
+def best_of(turns: Iterable[Turn]) -> Turn | None:
+    """The fastest correct turn (an untimed one counts as 0), the first of equals; None when none is correct."""
+    correct = [turn for turn in turns if turn.correct]
+    return max(correct, key=lambda turn: turn.speedup or 0.0) if correct else None

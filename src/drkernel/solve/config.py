@@ -1,0 +1,117 @@
+"""The terms of a benchmark or a search: one typed file, of which any key can be given on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from drkernel.config import Config, ConfigError, load_config
+from drkernel.episode.chat import Sampling
+from drkernel.episode.episode import EpisodeConfig
+from drkernel.episode.meter import Budget, Limits, Prices
+from drkernel.gym.device import parse_device
+from drkernel.registry import load_plugins
+from drkernel.task import Precision
+
+
+class Endpoint(Config):
+    """Where a hosted model is, and how long it may be silent."""
+
+    base_url: str | None = Field(None, description="an OpenAI-compatible endpoint, e.g. http://localhost:8000/v1")
+    key_env: str | None = Field(None, description="environment variable with the key; None: OPENAI_API_KEY")
+    timeout: float = Field(120.0, gt=0, description="seconds without a byte (or of a program) until a request failed")
+
+
+class Choice(Config):
+    """Which tasks of the spec, and what is done to them before they are judged."""
+
+    level: int | None = Field(None, description="only tasks of this level")
+    tag: str | None = Field(None, description="only tasks with this tag")
+    match: str | None = Field(None, description="only tasks whose id contains this text")
+    limit: int | None = Field(None, ge=1, description="so many tasks, evenly from the list")
+    precision: Precision | None = Field(None, description="declared precision of foreign tasks; None: fp32")
+    scale: str | None = Field(None, description="shrink foreign tasks: tiny, small or full (None on sim: as they fit)")
+    ill_conditioned: bool = Field(False, description="keep tasks that the gate finds ill-conditioned")
+
+
+class BenchConfig(Config):
+    """Everything that decides a run's results, and what it may cost."""
+
+    schema_version: Literal[2] = 2
+    kind: Literal["bench", "solve"] = Field("bench", description="a benchmark, or the search for one task's kernel")
+    model: str = Field(description="openai:NAME, hf:PATH, command:PROGRAM or script:PATH")
+    model_name: str | None = Field(
+        None, description="what run and cache call the model; None: as given, with its address"
+    )
+    endpoint: Endpoint = Endpoint()
+    tasks: str = Field("builtin", description="builtin[/levelN], kernelbench:DIR, parquet:FILE, jsonl:FILE, file:PATH")
+    choose: Choice = Choice()
+    samples: int = Field(1, ge=1, description="trajectories a task")
+    episode: EpisodeConfig = EpisodeConfig()
+    breadth: int = Field(1, ge=1, description="answers a turn; the best by reward goes on")
+    context_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="conversation and answer may not exceed this: the context policy shows less, or the trajectory "
+        "ends; None asks until the model refuses",
+    )
+    sampling: Sampling = Sampling()
+    judge_seed: int | None = Field(None, description="makes verdicts repeatable; None: secret seeds")
+    limits: Limits = Limits()
+    prices: Prices | None = Field(None, description="dollars for a million tokens; with them costs are shown")
+    budget: Budget = Budget()
+    plugins: tuple[str, ...] = Field((), description="modules of your own to import first, see docs/plugins.md")
+    cache: str | None = Field(None, description="SQLite file of replies that runs share; None: in the run")
+
+
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "bench": {"kind": "bench"},
+    "solve": {
+        "kind": "solve",
+        "episode": {"turns": 10, "infra": "skip", "context": {"name": "best", "keep": 4, "every": 5}},
+    },
+}
+"""Where a command's defaults are not the class's own."""
+
+
+def load_terms(kind: str, path: Path | None = None, overrides: Iterable[str] = ()) -> BenchConfig:
+    """The config of a command: its defaults, then a YAML file, then ``key=value`` overrides, keys in short form too.
+
+    The size profile of built-in tasks is ``tiny`` on a simulated GPU and ``full`` on a real one, unless it is given.
+    Raises :class:`ConfigError` for an unknown key, naming those that are near, and for a file of another command.
+    """
+    config = load_config(BenchConfig, path, overrides, base=DEFAULTS[kind], short=True)
+    if config.kind != kind:
+        raise ConfigError(f"{path} holds the terms of drkernel {config.kind}, not of {kind}")
+    load_plugins(config.plugins)
+    config.episode.check()
+    settings = config.episode.settings
+    if "profile" in settings.model_fields_set:
+        return config
+    sized = settings.model_copy(update={"profile": default_profile(settings.device)})
+    return config.model_copy(update={"episode": config.episode.model_copy(update={"settings": sized})})
+
+
+def default_profile(device: str) -> str:
+    """'tiny' on a simulated GPU, 'full' on a real one."""
+    return "tiny" if parse_device(device).simulated else "full"
+
+
+def differences(old: BenchConfig, new: BenchConfig) -> list[tuple[str, Any, Any]]:
+    """(key, old value, new value) of what differs between two configs."""
+    before, after = _flat(old.model_dump(mode="json")), _flat(new.model_dump(mode="json"))
+    return [
+        (key, before.get(key), after.get(key))
+        for key in dict.fromkeys([*before, *after])
+        if before.get(key) != after.get(key)
+    ]
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, item in value.items():
+        flat |= _flat(item, f"{prefix}{key}.") if isinstance(item, Mapping) else {f"{prefix}{key}": item}
+    return flat
