@@ -52,7 +52,7 @@ import os, resource
 from drkernel.gym.sandbox import linux
 from drkernel.gym.runner import zygote
 linux.collapse_to_huge_pages, collapse = (lambda: 0), linux.collapse_to_huge_pages
-zygote._warm_up()
+zygote.warm_up()
 def cost(forks=30):
     def used():
         own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -124,9 +124,10 @@ def one_after_another(count: int) -> dict[str, float]:
 
 
 def cpu_seconds(pool: LocalPool) -> float:
-    """Processor time of the judge, its zygote and every job that has ended."""
-    zygote = psutil.Process(pool.health()["zygote_pid"]).cpu_times()
-    return time.process_time() + sum(zygote[:4])
+    """Processor time of the judge, its zygote and nursery, and every job that has ended."""
+    health = pool.health()
+    own = [psutil.Process(health[name]).cpu_times() for name in ("zygote_pid", "nursery_pid")]
+    return time.process_time() + sum(sum(times[:4]) for times in own)
 
 
 def forks() -> dict[str, float]:

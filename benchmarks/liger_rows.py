@@ -134,67 +134,33 @@ def _as_it_was() -> None:
 
 
 class Recorder:
-    """Everything that the device put on its clock in one call, in order, so that it can be priced again."""
+    """Everything that the device did in one call, in order, so that it can be priced again."""
 
     def __init__(self, engine: Any):
         self.engine = engine
-        self.events: list[tuple[Any, ...]] = []
-        self._accounts = engine.accounts
-        self._price = engine.price
-        engine.price = self._note_launch
-
-    def _note_launch(self, command: Any, stats: Any, resources: Any) -> Any:
-        self.events.append(("launch", command, stats, resources))
-        return self._price(command, stats, resources)
 
     def begin(self) -> None:
         """Forget what was recorded; note from now on."""
+        self.engine.accounts.keep_journal = True
         self.engine.reset_counters()
-        self.events.clear()
-        accounts = self._accounts
-        for name in ("host_work", "operator", "copy", "freed", "launched", "synchronize"):
-            original = getattr(type(accounts), name)
-            setattr(accounts, name, self._noting(name, original))
 
-    def _noting(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        def noted(*arguments: Any) -> Any:
-            if name == "operator":
-                label, kind, ins, outs, args = arguments
-                metas = [tuple((held.spec, held.base) for held in some) for some in (ins, outs)]
-                self.events.append((name, label, kind, *metas, args))
-            else:
-                self.events.append((name, *[a for a in arguments if isinstance(a, (str, int, float))]))
-            return original(self._accounts, *arguments)
-
-        return noted
+    @property
+    def events(self) -> list[Any]:
+        """The device's journal. Raises ``RuntimeError`` when the call was too long to be priced."""
+        entries = self.engine.accounts.entries
+        if entries is None:
+            raise RuntimeError("too many commands in one call")
+        return list(entries)
 
 
-def replay(events: list[tuple[Any, ...]], spec: Any) -> Any:
+def replay(events: list[Any], spec: Any) -> Any:
     """The time line of recorded events under today's model."""
-    from drkernel.sim.cost.operators import operator_cost
-    from drkernel.sim.cost.timeline import L2State, Timeline
-    from drkernel.sim.gpu.engine import price_launch
-    from drkernel.sim.gpu.heap import meta_of
+    from drkernel.sim.gpu.journal import Clock
 
-    l2, line, cost = L2State(spec), Timeline(spec), None
-    for kind, *rest in events:
-        if kind == "launch":
-            cost = price_launch(*rest, spec, l2)
-        elif kind == "launched":
-            line.add("custom", rest[0], cost)
-        elif kind == "operator":
-            name, label, ins, outs, args = rest
-            metas = [[meta_of(*one) for one in some] for some in (ins, outs)]
-            line.add("library", label, operator_cost(name, *metas, args, spec, l2))
-        elif kind == "copy":
-            line.add_copy(f"memcpy {rest[0]}", rest[1], synchronizes=True)
-        elif kind == "freed":
-            l2.forget(rest[0])
-        elif kind == "host_work":
-            line.add_host()
-        else:
-            line.synchronize()
-    return line
+    clock = Clock(spec)
+    for event in events:
+        clock.add(event)
+    return clock.timeline
 
 
 def _argument(value: Any) -> Any:

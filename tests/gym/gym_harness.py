@@ -51,7 +51,8 @@ class Gym:
         """Every process of a job of this factory."""
         with contextlib.suppress(psutil.NoSuchProcess):
             zygote = psutil.Process(self.factory._alive().pid)
-            return [process for process in zygote.children(recursive=True) if process.pid not in self.always]
+            own = {*self.always, self.factory.health()["nursery_pid"]}
+            return [process for process in zygote.children(recursive=True) if process.pid not in own]
         return []
 
     def settle(self, seconds: float = 60) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-import drkernel.sim.gpu.accounts as accounts
-import drkernel.sim.gpu.engine as engine_module
+import drkernel.sim.gpu.journal as journal
+import drkernel.sim.gpu.pricing as pricing
 from drkernel.sim.cost.families import FAMILIES, UNPRICED, base_name
 from drkernel.sim.gpu.engine import DeviceEngine
 from drkernel.sim.gpu.operator_rules import ALLOCATORS, METADATA_OPERATORS, rule_of
@@ -122,14 +122,14 @@ def test_what_is_only_written_is_not_read() -> None:
 
 def failing(monkeypatch: pytest.MonkeyPatch, on: str) -> None:
     """A cost model that breaks on one operator."""
-    real = accounts.operator_cost
+    real = journal.operator_cost
 
     def broken(name: str, *args: object, **kwargs: object) -> object:
         if name.startswith(on):
             raise ZeroDivisionError("deliberately")
         return real(name, *args, **kwargs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(accounts, "operator_cost", broken)
+    monkeypatch.setattr(journal, "operator_cost", broken)
 
 
 def test_a_model_that_fails_loses_no_other_work_and_gives_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +154,7 @@ def test_a_launch_whose_model_fails_is_recorded_without_a_price(monkeypatch: pyt
     def broken(*args: object, **kwargs: object) -> object:
         raise KeyError("deliberately")
 
-    monkeypatch.setattr(engine_module, "launch_cost", broken)
+    monkeypatch.setattr(pricing, "launch_cost", broken)
     engine = device()
     ttir = """module {
   tt.func public @fill(%p: !tt.ptr<f32>) {

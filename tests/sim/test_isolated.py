@@ -24,7 +24,7 @@ def device():
     engine = DeviceEngine(get_spec("h200"), memory_bytes=1 << 20)
     thread = threading.Thread(target=_DeviceServer(engine, host_device, control_device).run)
     thread.start()
-    judge = DeviceControl(control, timeout=30)
+    judge = DeviceControl(control, get_spec("h200"), timeout=30)
     yield SocketChannel(host), judge, host
     judge.shutdown()
     control.close()

@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable
 from typing import NoReturn
@@ -17,18 +18,27 @@ from drkernel.gym.device import Device
 from drkernel.gym.sandbox import layers as sandbox
 from drkernel.gym.sandbox import linux
 
+ADOPTION_SECONDS = 10.0
 FAILED = 70
 """exit code of a child that could not do its work"""
 Main = Callable[[list[str], dict[str, str]], None]
 
 
 def fork(
-    main: Main, fds: list[int], output: int | None, how: sandbox.Confinement, surroundings: sandbox.Surroundings
+    main: Main,
+    fds: list[int],
+    output: int | None,
+    how: sandbox.Confinement,
+    surroundings: sandbox.Surroundings,
+    *,
+    parent: int | None = None,
 ) -> int:
     """Fork a confined child that runs ``main(layers, missing)`` with ``fds`` as 3, 4, ...; returns its pid.
 
-    ``output`` becomes its stdout and stderr; without one, stdout goes nowhere and stderr stays.
+    ``output`` becomes its stdout and stderr; without one, stdout goes nowhere and stderr stays. ``parent``: the process
+    whose child it will be when this one ends, which the child waits for.
     """
+    forker = os.getpid()
     pid = os.fork()
     if pid:
         return pid
@@ -38,6 +48,8 @@ def fork(
         for name in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(name, signal.SIG_DFL)
         os.setsid()
+        if parent is not None:
+            _wait_for_parent(parent, forker)
         if how.scratch:
             _enter(how.scratch, os.environ["PATH"] if how.limits.allow_exec else os.defpath)
         main(*sandbox.confine(how, surroundings, lambda: _arrange(fds, output)))
@@ -47,6 +59,15 @@ def fork(
         sys.stderr.flush()
     finally:
         os._exit(status)
+
+
+def _wait_for_parent(pid: int, forker: int) -> None:
+    """Until ``forker``, which forked this process, has ended and ``pid`` has taken over; raises when another has."""
+    deadline = time.monotonic() + ADOPTION_SECONDS
+    while (parent := os.getppid()) != pid:
+        if parent != forker or time.monotonic() > deadline:
+            raise OSError(f"process {pid} does not take over its device")
+        time.sleep(0.0002)
 
 
 def fork_runner(

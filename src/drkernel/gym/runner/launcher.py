@@ -100,6 +100,8 @@ class Launcher:
         self._ready = threading.Event()
         self._dead = threading.Event()
         self.missing: dict[str, str] = {}
+        self.nursery = 0
+        """pid of the process that devices are forked from; known when the zygote is ready"""
         self._folder = tempfile.mkdtemp(prefix="drkernel-gym-")
         os.chmod(self._folder, 0o711)
         self._log = Path(self._folder) / "zygote.log"
@@ -236,6 +238,7 @@ class Launcher:
     def _event(self, message: dict[str, Any]) -> None:
         if message["event"] == "ready":
             self.missing = message["missing"]
+            self.nursery = message["nursery"]
             self._ready.set()
             return
         job = self._jobs.get(message["job"])

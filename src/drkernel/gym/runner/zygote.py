@@ -1,8 +1,9 @@
-"""The zygote: a warm process (torch, triton and the simulator imported) that forks the processes of a job.
+"""The zygote: a warm process (torch, triton and the simulator imported) that forks the runners of jobs.
 
 It runs no candidate code and has one thread. The judge speaks to it over one socket, one JSON object a packet; a job's
 own sockets are made by the judge and only passed through here. A job is two processes: the *runner* (untrusted) and the
-*device* (the judge's side), which share nothing but one socket.
+*device* (the judge's side), which share nothing but one socket, not even where things are in memory: devices are forked
+from a process of their own (nursery.py).
 
 Commands: ``spawn`` (with five descriptors), ``kill``. Events: ``ready``, ``spawned``, ``exited``, ``gone``, ``failed``.
 """
@@ -24,6 +25,7 @@ from typing import Any, NoReturn
 
 from drkernel.gym.device import parse_device
 from drkernel.gym.runner import child, processes
+from drkernel.gym.runner.nursery import DeviceTerms, Nursery
 from drkernel.gym.sandbox import layers as sandbox
 from drkernel.gym.sandbox import linux
 
@@ -61,8 +63,9 @@ class Job:
 class Zygote:
     """The event loop."""
 
-    def __init__(self, control: socket.socket, folder: str, surroundings: sandbox.Surroundings):
+    def __init__(self, control: socket.socket, folder: str, surroundings: sandbox.Surroundings, nursery: Nursery):
         self.control = control
+        self.nursery = nursery
         self.folder = folder
         self.surroundings = surroundings
         self.jobs: dict[int, Job] = {}
@@ -79,7 +82,8 @@ class Zygote:
         selector.register(self.control, selectors.EVENT_READ)
         selector.register(wake, selectors.EVENT_READ)
         self.baseline = processes.private_bytes(os.getpid())
-        self._tell({"event": "ready", "pid": os.getpid(), "missing": self.surroundings.missing})
+        ready = {"event": "ready", "pid": os.getpid(), "nursery": self.nursery.pid}
+        self._tell({**ready, "missing": self.surroundings.missing})
         try:
             while os.getppid() == self.parent:
                 for key, _ in selector.select(WATCH_SECONDS if self.jobs else IDLE_SECONDS):
@@ -92,6 +96,7 @@ class Zygote:
         finally:
             for job in list(self.jobs.values()):
                 self._end(job)
+            self.nursery.close()
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _tell(self, event: dict[str, Any]) -> None:
@@ -137,8 +142,8 @@ class Zygote:
         if device.spec is not None:  # read by now: the runner may not read this package's files
             host_runner, *device_fds = others
             allowed = limits.model_copy(update={"memory_bytes": device_bytes + EXECUTOR_BYTES, "allow_exec": False})
-            how = sandbox.Confinement(allowed, None, around.device_uid(job.slot), in_use, trusted=True)
-            job.device = child.fork(child.device_main(device.spec.name, device_bytes), device_fds, None, how, around)
+            terms = DeviceTerms(device.spec.name, device_bytes, allowed, around.device_uid(job.slot))
+            job.device = self.nursery.fork(terms, device_fds)
             others = [host_runner]
         how = sandbox.Confinement(limits, scratch, around.runner_uid(job.slot), in_use, gpu=not device.simulated)
         job.runner = child.fork_runner(child.runner_main(device, scratch), [result, *others], output, how, around)
@@ -164,6 +169,8 @@ class Zygote:
                 return
             if pid == 0:
                 return
+            if pid == self.nursery.pid:
+                raise RuntimeError(f"the nursery of the device processes ended: wait status {status}")
             job = owners.get(pid)
             if job is not None:
                 job.exited[pid] = status
@@ -174,14 +181,14 @@ class Zygote:
     def _watch(self) -> None:
         """End what uses too much memory, and what a job has detached from itself."""
         for job in self.jobs.values():
-            for root, allowed in (
-                (job.runner, job.limits.memory_bytes),
-                (job.device, job.limits.memory_bytes + EXECUTOR_BYTES),
+            for root, allowed, baseline in (
+                (job.runner, job.limits.memory_bytes, self.baseline),
+                (job.device, job.limits.memory_bytes + EXECUTOR_BYTES, self.nursery.baseline),
             ):
                 if root not in job.living:
                     continue
                 tree = processes.tree_of(root) if root == job.runner else [root]
-                if sum(max(0, processes.private_bytes(pid) - self.baseline) for pid in tree) > allowed:
+                if sum(max(0, processes.private_bytes(pid) - baseline) for pid in tree) > allowed:
                     job.over_memory = True
                     processes.kill_trees([root])
         if not self.surroundings.pid_namespace:
@@ -191,7 +198,8 @@ class Zygote:
         """What a job has detached from itself has become this process's child."""
         for _ in range(1000):  # each round may orphan what the last one's victims had forked
             self._reap()
-            if not processes.kill_orphans({pid for job in self.jobs.values() for pid in job.living}):
+            own = {pid for job in self.jobs.values() for pid in job.living}
+            if not processes.kill_orphans(own | {self.nursery.pid}):
                 return
             time.sleep(0.001)
 
@@ -223,7 +231,7 @@ class Zygote:
 # ---- starting
 
 
-def _warm_up() -> None:
+def warm_up() -> None:
     """Import and first-use what every job needs, in the one thread there is."""
     import torch
 
@@ -261,7 +269,9 @@ def main(control_fd: int, folder: str, without: list[str]) -> None:
     wrapper = sandbox.bubblewrap(surroundings, frozenset(without))
     if wrapper is not None:
         _start_again(wrapper, control_fd, {"folder": folder, "without": without})
-    _warm_up()
+    nursery = Nursery(surroundings)
+    warm_up()
+    nursery.wait_ready()
     if len(os.listdir("/proc/self/task")) != 1:
         raise RuntimeError("importing started a thread; forking would not be safe")
-    Zygote(control, folder, surroundings).serve()
+    Zygote(control, folder, surroundings, nursery).serve()

@@ -31,6 +31,7 @@ MAX_JOBS = 64
 """jobs of one zygote at once"""
 _UID_FIRST, _UID_LAST, _UID_BLOCK = 61_184, 65_519, 2 * MAX_JOBS
 """user ids that systemd sets aside for services of the moment: nobody's own"""
+WRITABLE_DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 _PACKAGE = str(Path(__file__).resolve().parents[2])
 
 
@@ -106,7 +107,7 @@ def prepare(without: frozenset[str] = frozenset()) -> Surroundings:
         found.missing[name] = "switched off"
     if "landlock" not in without:
         if landlock.abi():
-            found.rules = landlock.Rules(readable_paths(), ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random"))
+            found.rules = landlock.Rules(readable_paths(), WRITABLE_DEVICES)
         else:
             found.missing["landlock"] = "the kernel offers none"
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)

@@ -114,6 +114,7 @@ class SessionFactory:
         return {
             "zygote_alive": launcher is not None and launcher.alive,
             "zygote_pid": None if launcher is None else launcher.pid,
+            "nursery_pid": None if launcher is None else launcher.nursery,
             "zygotes_started": self._started,
             "sessions_opened": self._opened,
             "jobs": 0 if launcher is None else launcher.jobs,

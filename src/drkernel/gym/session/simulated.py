@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 
 import torch
 
+from drkernel.gym.device import parse_device
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.runner.launcher import JobHandle, Launcher
 from drkernel.gym.runner.values import Granted, pack, replace_leaves
@@ -41,7 +42,9 @@ class SimulatedSession(JobSession):
 
     def __init__(self, launcher: Launcher, settings: EvalSettings, job: JobHandle):
         assert job.control is not None, "a simulated device has a socket to the judge"
-        self._control = DeviceControl(job.control)
+        spec = parse_device(job.terms.device).spec
+        assert spec is not None, "a simulated device has a specification"
+        self._control = DeviceControl(job.control, spec)
         self._specs: dict[int, TensorSpec] = {}
         super().__init__(launcher, settings, job)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from drkernel.sim.gpu.gradient_checks import GRADIENTS, need, same_shape
 from drkernel.sim.gpu.operator_lists import names
 
 MAX_SIZE = 1 << 40
@@ -31,15 +32,16 @@ POSITIVE = names(
 """parameters that must be at least 1 (strides of memory are another matter: ``as_strided``)"""
 WINDOWS = POSITIVE | names("padding output_padding")
 SIZES = names("size output_size input_size input_sizes self_size sizes repeats normalized_shape num_weights")
+_TYPES: dict[str, type] = {"dtype": torch.dtype, "memory_format": torch.memory_format, "layout": torch.layout}
 MEMORY_STRIDES = names("as_strided as_strided_ as_strided_scatter _reshape_alias empty_strided new_empty_strided")
 
 
 def check_arguments(base: str, parameters: Sequence[tuple[str, Any]], args: list[Any], options: dict[str, Any]) -> None:
     """Raise ``RuntimeError``, ``TypeError`` or ``IndexError`` where a call is not one that its kernel can be given."""
-    for (name, _), value in zip(parameters, args, strict=True):
-        if isinstance(value, (int, list)):
-            _check_numbers(base, name, value)
-    for name, value in options.items():
+    for name, value in (*((name, value) for (name, _), value in zip(parameters, args, strict=True)), *options.items()):
+        kind = _TYPES.get(name.rpartition("_")[2]) or _TYPES.get(name)
+        if kind is not None and value is not None and not isinstance(value, kind):
+            raise TypeError(f"{name} must be a {kind.__name__}")  # a number would be taken for one, whatever it is
         if isinstance(value, (int, list)):
             _check_numbers(base, name, value)
     special = _SPECIAL.get(base.removesuffix("_") if base.endswith("_") else base)
@@ -64,28 +66,18 @@ def _check_numbers(base: str, name: str, value: Any) -> None:
         raise RuntimeError(f"{name} makes more than {MAX_SIZE} elements")
 
 
-def _need(condition: bool, message: str) -> None:
-    if not condition:
-        raise RuntimeError(message)
-
-
-def _same_shape(*tensors: Any) -> None:
-    given = [tensor.shape for tensor in tensors if tensor is not None]
-    _need(all(shape == given[0] for shape in given), "operands must have one shape")
-
-
 def _vectors(count: int, *tensors: Any) -> None:
     """Optional tensors with ``count`` elements in one dimension each."""
     for tensor in tensors:
         if tensor is not None:
-            _need(tensor.dim() == 1 and tensor.numel() == count, f"a parameter must be a vector of {count} elements")
+            need(tensor.dim() == 1 and tensor.numel() == count, f"a parameter must be a vector of {count} elements")
 
 
 def _counts(count: int, *tensors: Any) -> None:
     """Optional tensors with ``count`` elements, however arranged."""
     for tensor in tensors:
         if tensor is not None:
-            _need(tensor.numel() == count, f"an operand must have {count} elements")
+            need(tensor.numel() == count, f"an operand must have {count} elements")
 
 
 # ---- views
@@ -93,13 +85,13 @@ def _counts(count: int, *tensors: Any) -> None:
 
 def _inside(tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int) -> None:
     """A view of these sizes lies in the tensor's storage."""
-    _need(len(size) == len(stride), "size and stride must have one length")
-    _need(min([0, *size, *stride, offset]) >= 0, "sizes, strides and offset must not be negative")
+    need(len(size) == len(stride), "size and stride must have one length")
+    need(min([0, *size, *stride, offset]) >= 0, "sizes, strides and offset must not be negative")
     if 0 in size:
         return
     last = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
     room = tensor.untyped_storage().nbytes()
-    _need((last + 1) * tensor.element_size() <= room, "the view would reach beyond its storage")
+    need((last + 1) * tensor.element_size() <= room, "the view would reach beyond its storage")
 
 
 def _as_strided(args: list[Any], options: dict[str, Any]) -> None:
@@ -112,19 +104,19 @@ def _as_strided_scatter(args: list[Any], options: dict[str, Any]) -> None:
     offset = args[4] if args[4] is not None else args[0].storage_offset()
     _inside(args[0], args[2], args[3], offset)
     last = offset + sum((n - 1) * step for n, step in zip(args[2], args[3], strict=True)) if 0 not in args[2] else 0
-    _need(last < max(1, args[0].numel()), "the view would reach beyond its storage")
-    _need(list(args[1].shape) == list(args[2]), "the source must have the view's shape")
+    need(last < max(1, args[0].numel()), "the view would reach beyond its storage")
+    need(list(args[1].shape) == list(args[2]), "the source must have the view's shape")
 
 
 def _unfold_backward(args: list[Any], options: dict[str, Any]) -> None:
     grad, sizes, dim, size, step = args
-    _need(bool(sizes) and -len(sizes) <= dim < len(sizes) and size >= 1, "malformed unfold")
+    need(bool(sizes) and -len(sizes) <= dim < len(sizes) and size >= 1, "malformed unfold")
     dim %= len(sizes)
     length = sizes[dim]
-    _need(0 < size <= length, "the window must fit the dimension")
+    need(0 < size <= length, "the window must fit the dimension")
     wanted = [*sizes, size]
     wanted[dim] = (length - size) // step + 1
-    _need(list(grad.shape) == wanted, "the gradient has not the shape of what unfold gives")
+    need(list(grad.shape) == wanted, "the gradient has not the shape of what unfold gives")
 
 
 # ---- normalisation
@@ -133,21 +125,21 @@ def _unfold_backward(args: list[Any], options: dict[str, Any]) -> None:
 def _batch_norm(args: list[Any], options: dict[str, Any]) -> None:
     """``(input, weight, bias[, running_mean, running_var][, training], momentum, eps)``."""
     x, weight, bias, *rest = args
-    _need(x.dim() >= 2, "batch normalisation takes at least two dimensions")
+    need(x.dim() >= 2, "batch normalisation takes at least two dimensions")
     mean, var = rest[:2] if len(rest) > 3 else (None, None)
     training = rest[-3] if isinstance(rest[-3], bool) else False
     _vectors(int(x.shape[1]), weight, bias, mean, var)
-    _need((mean is None) == (var is None), "there must be both running statistics or none")
-    _need(training or mean is not None, "without training there must be running statistics")
+    need((mean is None) == (var is None), "there must be both running statistics or none")
+    need(training or mean is not None, "without training there must be running statistics")
 
 
 def _batch_norm_backward(args: list[Any], options: dict[str, Any]) -> None:
     grad, x, weight, mean, var, saved_mean, saved_invstd, train = args[:8]
-    _same_shape(grad, x)
-    _need(x.dim() >= 2, "batch normalisation takes at least two dimensions")
+    same_shape(grad, x)
+    need(x.dim() >= 2, "batch normalisation takes at least two dimensions")
     _vectors(int(x.shape[1]), weight, mean, var, saved_mean, saved_invstd)
     needed = (saved_mean, saved_invstd) if train else (mean, var)
-    _need(None not in needed, "the statistics are missing")
+    need(None not in needed, "the statistics are missing")
 
 
 def _group_norm(args: list[Any], options: dict[str, Any]) -> None:
@@ -158,22 +150,22 @@ def _group_norm(args: list[Any], options: dict[str, Any]) -> None:
 
 def _group_norm_backward(args: list[Any], options: dict[str, Any]) -> None:
     grad, x, mean, rstd, weight, samples, channels, area, groups = args[:9]
-    _same_shape(grad, x)
+    same_shape(grad, x)
     _groups(x, samples, channels, area, groups)
     _counts(samples * groups, mean, rstd)
     _vectors(channels, weight)
 
 
 def _groups(x: torch.Tensor, samples: int, channels: int, area: int, groups: int) -> None:
-    _need(min(samples, channels, area) >= 0 and groups >= 1, "sizes must not be negative")
-    _need(x.numel() == samples * channels * area and channels % groups == 0, "sizes do not fit the input")
-    _need(x.dim() >= 2 and x.shape[0] == samples and x.shape[1] == channels, "sizes do not fit the input")
+    need(min(samples, channels, area) >= 0 and groups >= 1, "sizes must not be negative")
+    need(x.numel() == samples * channels * area and channels % groups == 0, "sizes do not fit the input")
+    need(x.dim() >= 2 and x.shape[0] == samples and x.shape[1] == channels, "sizes do not fit the input")
 
 
 def _layer_norm_backward(args: list[Any], options: dict[str, Any]) -> None:
     grad, x, shape, mean, rstd, weight, bias = args[:7]
-    _same_shape(grad, x)
-    _need(bool(shape) and list(x.shape[x.dim() - len(shape) :]) == list(shape), "the shape does not fit the input")
+    same_shape(grad, x)
+    need(bool(shape) and list(x.shape[x.dim() - len(shape) :]) == list(shape), "the shape does not fit the input")
     rows = math.prod(x.shape[: x.dim() - len(shape)])
     _counts(rows, mean, rstd)
     _counts(math.prod(shape), weight, bias)
@@ -181,19 +173,19 @@ def _layer_norm_backward(args: list[Any], options: dict[str, Any]) -> None:
 
 def _weight_norm(args: list[Any], options: dict[str, Any]) -> None:
     v, g, dim = args
-    _need(v.dim() >= 1 and dim in (0, v.dim() - 1), "dim must be the first or the last")
-    _need(v.dtype == g.dtype, "operands must have one dtype")
-    _need([n for n in g.shape if n != 1] == [n for n in [v.shape[dim]] if n != 1], "g must have one norm for each row")
-    _need(g.dim() in (1, v.dim()), "g must have one norm for each row")
-    _need(g.dim() == 1 or g.shape[dim] == v.shape[dim], "g must have one norm for each row")
+    need(v.dim() >= 1 and dim in (0, v.dim() - 1), "dim must be the first or the last")
+    need(v.dtype == g.dtype, "operands must have one dtype")
+    need([n for n in g.shape if n != 1] == [n for n in [v.shape[dim]] if n != 1], "g must have one norm for each row")
+    need(g.dim() in (1, v.dim()), "g must have one norm for each row")
+    need(g.dim() == 1 or g.shape[dim] == v.shape[dim], "g must have one norm for each row")
 
 
 def _weight_norm_backward(args: list[Any], options: dict[str, Any]) -> None:
     grad, v, g, norms, dim = args
     _weight_norm([v, g, dim], options)
-    _same_shape(grad, v)
-    _same_shape(g, norms)
-    _need(grad.dtype == v.dtype, "operands must have one dtype")
+    same_shape(grad, v)
+    same_shape(g, norms)
+    need(grad.dtype == v.dtype, "operands must have one dtype")
 
 
 # ---- attention, recurrent layers, Fourier transforms
@@ -206,22 +198,22 @@ def _attention(args: list[Any], options: dict[str, Any]) -> None:
         query, key = args[0], args[1]
         wanted = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
         fits = mask.dim() in (2, 4) and all(a in (1, b) for a, b in zip(mask.shape[::-1], wanted[::-1], strict=False))
-        _need(fits and (mask.shape[-1], mask.shape[-2]) == (wanted[3], wanted[2]), "the mask does not fit")
+        need(fits and (mask.shape[-1], mask.shape[-2]) == (wanted[3], wanted[2]), "the mask does not fit")
 
 
 def _attention_shapes(query: Any, key: Any, value: Any) -> None:
-    _need(query.dim() == key.dim() == value.dim() == 4, "attention takes four dimensions")
-    _same_shape(key, value)
-    _need(query.shape[:2] == key.shape[:2] and query.shape[3] == key.shape[3], "query and key do not fit")
-    _need(query.dtype == key.dtype == value.dtype, "operands must have one dtype")
+    need(query.dim() == key.dim() == value.dim() == 4, "attention takes four dimensions")
+    same_shape(key, value)
+    need(query.shape[:2] == key.shape[:2] and query.shape[3] == key.shape[3], "query and key do not fit")
+    need(query.dtype == key.dtype == value.dtype, "operands must have one dtype")
 
 
 def _attention_backward(args: list[Any], options: dict[str, Any]) -> None:
     grad, query, key, value, out, logsumexp = args[:6]
     _attention([query, key, value], options)
-    _same_shape(grad, out, query)
-    _need(logsumexp.dim() == 3 and logsumexp.numel() == math.prod(query.shape[:3]), "logsumexp does not fit")
-    _need(grad.dtype == out.dtype == query.dtype, "operands must have one dtype")
+    same_shape(grad, out, query)
+    need(logsumexp.dim() == 3 and logsumexp.numel() == math.prod(query.shape[:3]), "logsumexp does not fit")
+    need(grad.dtype == out.dtype == query.dtype, "operands must have one dtype")
 
 
 def _recurrent(kind: str) -> Callable[[list[Any], dict], None]:
@@ -231,95 +223,87 @@ def _recurrent(kind: str) -> Callable[[list[Any], dict], None]:
         x, state, weights, biases, layers, _, _, both_ways, batch_first = args
         ways = 2 if both_ways else 1
         states = list(state) if isinstance(state, (list, tuple)) else [state]
-        _need(len(states) == (2 if kind == "lstm" else 1), "a state is missing")
-        _need(x.dim() == 3 and all(part.dim() == 3 for part in states), "a recurrent layer takes three dimensions")
+        need(len(states) == (2 if kind == "lstm" else 1), "a state is missing")
+        need(x.dim() == 3 and all(part.dim() == 3 for part in states), "a recurrent layer takes three dimensions")
         hidden, each = int(states[0].shape[2]), 4 if biases else 2
-        _same_shape(*states)
-        _need(tuple(states[0].shape[:2]) == (layers * ways, x.shape[0 if batch_first else 1]), "the state does not fit")
-        _need(len(weights) == layers * ways * each, "there must be weights for every layer")
+        same_shape(*states)
+        need(tuple(states[0].shape[:2]) == (layers * ways, x.shape[0 if batch_first else 1]), "the state does not fit")
+        need(len(weights) == layers * ways * each, "there must be weights for every layer")
         for number, weight in enumerate(weights):
             layer, place = number // (each * ways), number % each
             wide = (int(x.shape[2]) if layer == 0 else ways * hidden) if place == 0 else hidden
             wanted = (gates * hidden, wide) if place < 2 else (gates * hidden,)
-            _need(tuple(weight.shape) == wanted and weight.dtype == x.dtype, "a weight does not fit")
-        _need(all(part.dtype == x.dtype for part in states), "operands must have one dtype")
+            need(tuple(weight.shape) == wanted and weight.dtype == x.dtype, "a weight does not fit")
+        need(all(part.dtype == x.dtype for part in states), "operands must have one dtype")
 
     return check
 
 
 def _fourier(args: list[Any], options: dict[str, Any]) -> None:
     x, dims, normalization = args[:3]
-    _need(bool(dims) and len({dim % max(1, x.dim()) for dim in dims}) == len(dims), "dims must differ")
-    _need(all(-x.dim() <= dim < x.dim() for dim in dims), "a dim is out of range")
-    _need(normalization in (0, 1, 2), "no such normalization")
-    _need(x.dtype not in (torch.float16, torch.bfloat16), "no transform of that dtype")
-    _need(all(x.shape[dim] > 0 for dim in dims), "a transform needs elements")
+    need(bool(dims) and len(set(dims)) == len(dims), "dims must differ")
+    need(all(0 <= dim < x.dim() for dim in dims), "a dim is out of range")  # counted from the front, here
+    need(normalization in (0, 1, 2), "no such normalization")
+    need(x.dtype not in (torch.float16, torch.bfloat16), "no transform of that dtype")
+    need(all(x.shape[dim] > 0 for dim in dims), "a transform needs elements")
 
 
 def _fourier_to_real(args: list[Any], options: dict[str, Any]) -> None:
     _fourier(args, options)
     x, dims, _, last = args
-    _need(x.is_complex() and last >= 1 and x.shape[dims[-1]] == last // 2 + 1, "last_dim_size does not fit the input")
+    need(x.is_complex() and last >= 1 and x.shape[dims[-1]] == last // 2 + 1, "last_dim_size does not fit the input")
 
 
 def _fourier_to_complex(args: list[Any], options: dict[str, Any]) -> None:
     _fourier(args, options)
-    _need(args[0].is_floating_point(), "the input must be real")
+    need(args[0].is_floating_point(), "the input must be real")
 
 
 def _fourier_complex(args: list[Any], options: dict[str, Any]) -> None:
     _fourier(args, options)
-    _need(args[0].is_complex(), "the input must be complex")
+    need(args[0].is_complex(), "the input must be complex")
 
 
 # ---- the rest
 
 
-def _pool_backward(args: list[Any], options: dict[str, Any]) -> None:
-    """``(grad, self, ..., indices)``: an index for each element of the gradient."""
-    _same_shape(args[0], args[-1])
-
-
-def _adaptive_pool_backward(args: list[Any], options: dict[str, Any]) -> None:
-    _same_shape(args[0], args[2])
-    _need(args[0].dim() == args[1].dim(), "the gradient has not the input's dimensions")
-
-
 def _bags(args: list[Any], options: dict[str, Any]) -> None:
     weight, indices, offsets, _, mode, sparse, scale = args[:7]
-    _need(weight.dim() == 2 and indices.dim() == 1 and offsets.dim() == 1, "embedding_bag takes vectors of indices")
-    _need(mode in (0, 1, 2) and not sparse, "no such mode")
-    _need(offsets.numel() >= 1, "there must be an offset")
+    need(weight.dim() == 2 and indices.dim() == 1 and offsets.dim() == 1, "embedding_bag takes vectors of indices")
+    need(mode in (0, 1, 2) and not sparse, "no such mode")
+    need(offsets.numel() >= 1, "there must be an offset")
     if scale is not None:
-        _need(scale.shape == indices.shape and scale.dtype == weight.dtype, "per_sample_weights do not fit")
+        need(scale.shape == indices.shape and scale.dtype == weight.dtype, "per_sample_weights do not fit")
 
 
 def _segments(args: list[Any], options: dict[str, Any]) -> None:
-    _need(not options.get("unsafe"), "segment_reduce with unsafe=True is not offered")
-    _need(options.get("offsets") is None and options.get("indices") is None, "segment_reduce takes lengths alone")
+    need(not options.get("unsafe"), "segment_reduce with unsafe=True is not offered")
+    need(options.get("offsets") is None and options.get("indices") is None, "segment_reduce takes lengths alone")
 
 
 def _noise(args: list[Any], options: dict[str, Any]) -> None:
-    _same_shape(args[0], args[1])
+    same_shape(args[0], args[1], options.get("out"))
 
 
 def _log_sigmoid_backward(args: list[Any], options: dict[str, Any]) -> None:
-    _same_shape(*args)
+    same_shape(*args)
 
 
 def _grid(args: list[Any], options: dict[str, Any]) -> None:
+    """``(input, grid, interpolation_mode, padding_mode, align_corners)``"""
     modes = [value for value in args if isinstance(value, int) and not isinstance(value, bool)]
-    _need(all(mode in (0, 1, 2) for mode in modes), "no such mode")
+    need(all(mode in (0, 1, 2) for mode in modes), "no such mode")
 
 
 def _factors(args: list[Any], options: dict[str, Any]) -> None:
     factors, pivots = args[0], args[1]
-    _need(factors.dim() >= 2 and pivots.dtype == torch.int32, "pivots must be int32")
+    need(factors.dim() >= 2 and pivots.dtype == torch.int32, "pivots must be int32")
     count = min(factors.shape[-2:])
-    _need(list(pivots.shape) == [*factors.shape[:-2], count], "pivots do not fit the factors")
+    need(list(pivots.shape) == [*factors.shape[:-2], count], "pivots do not fit the factors")
 
 
 _SPECIAL: dict[str, Callable[[list[Any], dict[str, Any]], None]] = {
+    **GRADIENTS,
     **dict.fromkeys(names("as_strided _reshape_alias"), _as_strided),
     "as_strided_scatter": _as_strided_scatter,
     "unfold_backward": _unfold_backward,
@@ -339,14 +323,11 @@ _SPECIAL: dict[str, Callable[[list[Any], dict[str, Any]], None]] = {
     "_fft_r2c": _fourier_to_complex,
     "_fft_c2c": _fourier_complex,
     "_fft_c2r": _fourier_to_real,
-    **dict.fromkeys(names("max_pool2d_with_indices_backward max_pool3d_with_indices_backward"), _pool_backward),
-    **dict.fromkeys(names("fractional_max_pool2d_backward fractional_max_pool3d_backward"), _pool_backward),
-    **dict.fromkeys(names("adaptive_max_pool2d_backward adaptive_max_pool3d_backward"), _adaptive_pool_backward),
     **dict.fromkeys(names("_embedding_bag _embedding_bag_forward_only"), _bags),
     "segment_reduce": _segments,
     "rrelu_with_noise": _noise,
     "log_sigmoid_backward": _log_sigmoid_backward,
-    **dict.fromkeys(names("grid_sampler_2d grid_sampler_3d grid_sampler_2d_backward grid_sampler_3d_backward"), _grid),
+    **dict.fromkeys(names("grid_sampler_2d grid_sampler_3d"), _grid),
     **dict.fromkeys(names("linalg_lu_solve lu_unpack"), _factors),
 }
 """Operator -> what its kernel takes on trust."""

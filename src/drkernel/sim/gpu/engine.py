@@ -9,23 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Literal, get_args
 
 import torch
 
 from drkernel.sim.cost.arguments import in_order, read_only
-from drkernel.sim.cost.kernel_profile import KernelProfile, profile_of
-from drkernel.sim.cost.l2 import L2State
-from drkernel.sim.cost.launch import blocks_per_sm, launch_cost
-from drkernel.sim.cost.pressure import Pressure, register_pressure
-from drkernel.sim.cost.records import CostEstimate
+from drkernel.sim.cost.launch import blocks_per_sm
 from drkernel.sim.executor.allocations import MemoryMap
 from drkernel.sim.executor.compiled import (
     Checks,
     CompiledKernel,
     LaunchResult,
-    LaunchStats,
     SimFinding,
     StepLimit,
     compile_ttir,
@@ -40,8 +34,10 @@ from drkernel.sim.gpu.error_text import without_values
 from drkernel.sim.gpu.heap import POISONS, DeviceHeap, Held, poison
 from drkernel.sim.gpu.index_checks import DeviceAssert, check_indices
 from drkernel.sim.gpu.interfere import HostReads, Interference, disturb_changes, flat_extent
+from drkernel.sim.gpu.journal import Launch
 from drkernel.sim.gpu.operator_lists import FREE_OPERATORS, TELLS_A_FLAG
 from drkernel.sim.gpu.operator_rules import OperatorRule, rule_of
+from drkernel.sim.gpu.pricing import pressure_of
 from drkernel.sim.gpu.random_numbers import DeviceRandom
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.target.compile import KernelResources, TargetCompileError, compile_for_target
@@ -357,7 +353,8 @@ class DeviceEngine:
         self.counters.findings += result.findings
         self.counters.prints += result.prints
         self.flow.launch(held, result.stats.footprint)
-        cost = self.accounts.launched(command.name, lambda: self.price(command, result.stats, resources))
+        launch = Launch(command.name, command.ttir, command.num_warps, command.num_stages, result.stats, resources)
+        cost = self.accounts.launched(launch)
         self._record(
             command,
             cost.seconds,
@@ -376,10 +373,6 @@ class DeviceEngine:
         if illegal:
             self.fault = illegal[0].message
             raise DeviceFault(f"CUDA error: an illegal memory access was encountered\n{illegal[0].message}")
-
-    def price(self, command: LaunchCommand, stats: LaunchStats, resources: KernelResources | None) -> CostEstimate:
-        """The modelled time of a launch."""
-        return price_launch(command, stats, resources, self.spec, self.accounts.l2)
 
     def _record(self, command: LaunchCommand, seconds: float, *, suppressed: bool = False, **facts: Any) -> None:
         self.counters.launches.append(
@@ -472,35 +465,3 @@ def _bytes_told(rule: OperatorRule, inputs: list[Held], outputs: list[Held]) -> 
     if "index" in rule.base and all(held.spec.dtype not in (torch.bool, torch.uint8) for held in inputs[1:]):
         return 0
     return 8 * len(outputs)
-
-
-@lru_cache(maxsize=1024)
-def pressure_of(ttir: str, threads: int) -> Pressure:
-    """:func:`register_pressure` of a kernel's text."""
-    return register_pressure(compile_ttir(ttir).function, threads)
-
-
-@lru_cache(maxsize=1024)
-def profile_of_text(ttir: str) -> KernelProfile:
-    """:func:`profile_of` a kernel's text."""
-    return profile_of(compile_ttir(ttir).function)
-
-
-def price_launch(
-    command: LaunchCommand, stats: LaunchStats, resources: KernelResources | None, spec: GPUSpec, l2: L2State
-) -> CostEstimate:
-    """The modelled time of a launch; registers and local memory are the compiler's where it was asked."""
-    registers, frame_bytes = pressure_of(command.ttir, command.num_warps * spec.warp_size).registers, None
-    if resources is not None and resources.registers is not None:
-        registers, frame_bytes = resources.registers, 4 * (resources.spills or 0)
-    return launch_cost(
-        stats,
-        profile_of_text(command.ttir),
-        command.num_warps,
-        spec,
-        l2,
-        num_stages=command.num_stages,
-        shared_bytes=resources.shared_bytes if resources else 0,
-        registers=registers,
-        frame_bytes=frame_bytes,
-    )

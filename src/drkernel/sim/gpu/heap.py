@@ -201,7 +201,7 @@ class DeviceHeap:
 
     def require_factory(self, args: Any, kwargs: dict[str, Any]) -> None:
         """:meth:`require` for what ``zeros(size, dtype=...)`` and its like are about to make."""
-        size = args[0] if args and isinstance(args[0], (list, tuple)) else ()
+        size = args[0] if args and isinstance(args[0], (list, tuple)) else args[:1]
         if all(isinstance(n, int) for n in size):
             dtype = kwargs.get("dtype") or torch.get_default_dtype()
             self.require(math.prod(size) * dtype.itemsize)

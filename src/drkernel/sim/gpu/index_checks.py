@@ -101,11 +101,11 @@ def _lists(args: Arguments, options: dict[str, Any]) -> Iterator[Bound]:
             dim += 1
 
 
-def _plane(image: int, index: int, dims: int) -> Callable[[Arguments, dict], Iterator[Bound]]:
-    """Argument ``index`` holds places in the last ``dims`` dimensions of argument ``image`` (-1: none)."""
+def _plane(image: int, index: int, dims: int, least: int = 0) -> Callable[[Arguments, dict], Iterator[Bound]]:
+    """Argument ``index`` holds places in the last ``dims`` dimensions of argument ``image`` (-1 may stand for none)."""
 
     def bounds(args: Arguments, options: dict[str, Any]) -> Iterator[Bound]:
-        yield args[index], -1, math.prod(args[image].shape[-dims:]) - 1, None
+        yield args[index], least, math.prod(args[image].shape[-dims:]) - 1, None
 
     return bounds
 
@@ -189,6 +189,25 @@ def _ctc(args: Arguments, options: dict[str, Any]) -> Iterator[Bound]:
     yield targets, 0, classes - 1, None
 
 
+def _divided(args: Arguments, options: dict[str, Any]) -> Iterator[Bound]:
+    """``(self, other, ...)``: the least integer has no quotient by -1, which ends a process on a CPU."""
+    numerator, denominator = args[:2]
+    if isinstance(numerator, torch.Tensor) and numerator.dtype in (torch.int32, torch.int64):
+        if isinstance(denominator, torch.Tensor):
+            by_minus_one = not denominator.is_complex() and bool((denominator == -1).any())
+        else:
+            by_minus_one = denominator == -1
+        if by_minus_one:
+            yield numerator, torch.iinfo(numerator.dtype).min + 1, torch.iinfo(numerator.dtype).max, None
+
+
+def _multiples(args: Arguments, options: dict[str, Any]) -> Iterator[Bound]:
+    """``lcm`` and ``gcd`` divide one by the other, and what comes of it."""
+    for value in args[:2]:
+        if value.dtype in (torch.int32, torch.int64):
+            yield value, torch.iinfo(value.dtype).min + 1, torch.iinfo(value.dtype).max, None
+
+
 def _counts(args: Arguments, options: dict[str, Any]) -> Iterator[Bound]:
     yield args[0], 0, 1 << 28, None
 
@@ -206,8 +225,8 @@ _BOUNDS: dict[str, Callable[[Arguments, dict[str, Any]], Iterator[Bound]]] = {
     **dict.fromkeys(names("index index_put _index_put_impl"), _lists),
     "take": _flat,
     "put": _flat,
-    "max_pool2d_with_indices_backward": _plane(1, 7, 2),
-    "max_pool3d_with_indices_backward": _plane(1, 7, 3),
+    "max_pool2d_with_indices_backward": _plane(1, 7, 2, -1),
+    "max_pool3d_with_indices_backward": _plane(1, 7, 3, -1),
     "adaptive_max_pool2d_backward": _plane(1, 2, 2),
     "adaptive_max_pool3d_backward": _plane(1, 2, 3),
     "fractional_max_pool2d_backward": _plane(1, 4, 2),
@@ -230,5 +249,7 @@ _BOUNDS: dict[str, Callable[[Arguments, dict[str, Any]], Iterator[Bound]]] = {
     "repeat_interleave": _repeats,
     "_ctc_loss": _ctc,
     "bincount": _counts,
+    **dict.fromkeys(names("lcm gcd"), _multiples),
+    **dict.fromkeys(names("div floor_divide fmod remainder"), _divided),
 }
 """Operator (without the underscore that says in-place) -> its integer tensors with their bounds."""

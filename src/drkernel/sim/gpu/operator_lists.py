@@ -92,7 +92,7 @@ INTERNAL = names(
     _log_softmax_backward_data _native_batch_norm_legit _native_batch_norm_legit_functional
     _native_batch_norm_legit_no_training _pdist_forward _prelu_kernel _reshape_alias _safe_softmax
     _sample_dirichlet _scaled_dot_product_flash_attention_for_cpu
-    _scaled_dot_product_flash_attention_for_cpu_backward _softmax _softmax_backward_data _stack _standard_gamma
+    _scaled_dot_product_flash_attention_for_cpu_backward _softmax _softmax_backward_data _standard_gamma
     _to_copy _trilinear _unique _unique2 _unsafe_view _upsample_bicubic2d_aa _upsample_bilinear2d_aa
     _weight_norm_interface _weight_norm_interface_backward
     """
@@ -124,7 +124,12 @@ METADATA_OPERATORS = names(
 )
 """Operators that look at, or change, a tensor's form and never its elements."""
 
-FACTORIES = names("empty zeros ones full rand randn randint normal empty_strided empty_permuted")
+FACTORIES = names(
+    """
+    empty zeros ones full rand randn randint normal empty_strided empty_permuted randperm bartlett_window
+    blackman_window hamming_window hann_window kaiser_window fft_fftfreq fft_rfftfreq
+    """
+)
 """Operators whose first argument is the size of what they make."""
 
 ALLOCATORS = names("empty new_empty empty_like empty_strided new_empty_strided empty_permuted")

@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -21,6 +21,8 @@ from drkernel.sim.executor.compiled import SimFinding
 from drkernel.sim.gpu.dataflow import Passed
 from drkernel.sim.gpu.engine import POISONS, DeviceEngine, DeviceFault, LaunchRecord, Schedule
 from drkernel.sim.gpu.interfere import INTERFERENCES, Interference
+from drkernel.sim.gpu.journal import Modelled, modelled
+from drkernel.sim.spec import GPUSpec
 from drkernel.sim.wire.commands import LaunchRefused, ProtocolError, TensorSpec, UnsupportedOp, decode, encode
 from drkernel.sim.wire.frames import MAX_PAYLOAD, ConnectionLost, bytes_of, describe, receive, send, tensor_of
 from drkernel.verdict import Profile
@@ -71,6 +73,7 @@ class CallRecord:
     findings: list[SimFinding]
     prints: list[str]
     profile: Profile
+    """modelled time, worked out in this process from what the device says was done"""
     fault: str | None = None
     """the illegal access that made the device unusable"""
     host_reads: int = 0
@@ -98,6 +101,7 @@ class ControlDesk:
 
     def __init__(self, engine: DeviceEngine):
         self.engine = engine
+        engine.accounts.keep_journal = True
         self.visible: set[int] = set()
         """handles that the host may name"""
         self.pinned: set[int] = set()
@@ -276,7 +280,7 @@ def _record_of(engine: DeviceEngine, outputs: list[torch.Tensor]) -> dict[str, A
         "copies": dict(counters.copies),
         "findings": [asdict(finding) for finding in counters.findings[:MAX_RECORDS]],
         "prints": list(_first(counters.prints, MAX_PRINTED)),
-        "profile": engine.profile().model_dump(mode="json"),
+        "journal": engine.accounts.journal(),
         "fault": engine.fault,
         "host_reads": engine.host_reads.count,
         "host_bytes": counters.host_bytes,
@@ -315,8 +319,9 @@ def unwrap(answer: Any) -> Any:
 class DeviceControl:
     """The judge's handle on a device process. Every call takes at most the seconds of :meth:`set_timeout`."""
 
-    def __init__(self, sock: socket.socket, timeout: float | None = None):
+    def __init__(self, sock: socket.socket, spec: GPUSpec, timeout: float | None = None):
         self._sock = sock
+        self._spec = spec
         self._lock = threading.Lock()
         self._seconds = timeout
 
@@ -395,7 +400,7 @@ class DeviceControl:
             "do": "end", "freeze": freeze, "outputs": list(outputs), "forms": asked, "most_bytes": most_bytes,
             "interference": interference,
         }  # fmt: skip
-        return _record_from(*self._ask(message, most_bytes=most_bytes))
+        return _record_from(self._spec, *self._ask(message, most_bytes=most_bytes))
 
     def changed(self) -> list[int]:
         """Handles of returned outputs whose bytes are no longer those of the call's end."""
@@ -419,8 +424,19 @@ class DeviceControl:
             self._ask({"do": "shutdown"})
 
 
-def _record_from(data: dict[str, Any], payload: bytearray) -> CallRecord:
-    """A record as the device process sends it, as objects."""
+def _record_from(spec: GPUSpec, data: dict[str, Any], payload: bytearray) -> CallRecord:
+    """A record as the device process sends it, as objects; times are this process's own reckoning.
+
+    Raises :class:`ProtocolError` when it is malformed or does not agree with itself.
+    """
+    try:
+        return _checked_record(spec, data, payload)
+    except (KeyError, TypeError, ValueError, StopIteration) as error:
+        raise ProtocolError(f"malformed record: {error}") from error
+
+
+def _checked_record(spec: GPUSpec, data: dict[str, Any], payload: bytearray) -> CallRecord:
+    time = modelled(spec.name, data.pop("journal"))
     present = [output for output in data["outputs"] if output is not None and output["bytes"] is not None]
     values = iter([tensor_of(header, part) for header, part in _parts(present, payload)])
     outputs = [
@@ -428,14 +444,29 @@ def _record_from(data: dict[str, Any], payload: bytearray) -> CallRecord:
         for o in data["outputs"]
     ]
     lists: dict[str, list[Any]] = {
-        "launches": [
-            LaunchRecord(**{**launch, "grid": tuple(launch["grid"]), "written": tuple(launch["written"])})
-            for launch in data["launches"]
-        ],
+        "launches": _launches(data["launches"], time),
         "findings": [SimFinding(**{**f, "program": _as_tuple(f.get("program"))}) for f in data["findings"]],
         "outputs": outputs,
     }
-    return CallRecord(**{**data, **lists, "profile": Profile.model_validate(data["profile"])})
+    return CallRecord(**{**data, **lists, "profile": time.profile})
+
+
+def _launches(records: list[dict[str, Any]], time: Modelled) -> list[LaunchRecord]:
+    """Launches with the times of the journal; those that were skipped have none."""
+    costs = iter(time.launches)
+    launches = []
+    for record in records:
+        launch = LaunchRecord(**{**record, "grid": tuple(record["grid"]), "written": tuple(record["written"])})
+        if not launch.suppressed and time.complete:
+            cost = next(costs)
+            launch = replace(
+                launch, seconds=cost.seconds, bound=cost.bound, roofline=cost.roofline, dram_bytes=cost.dram_bytes,
+                flops=cost.total_flops,
+            )  # fmt: skip
+        launches.append(launch)
+    if next(costs, None) is not None:
+        raise ValueError("more launches were priced than recorded")
+    return launches
 
 
 def _as_tuple(value: Any) -> Any:

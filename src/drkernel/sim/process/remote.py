@@ -85,7 +85,7 @@ def remote_device(spec: GPUSpec, *, checks: str, memory_bytes: int | None, depth
     process = subprocess.Popen(command, pass_fds=fds, stdin=subprocess.DEVNULL)
     host_there.close()
     control_there.close()
-    desk = DeviceControl(control)
+    desk = DeviceControl(control, spec)
     try:
         with connect_host(spec.name, host) as link:
             yield RemoteDevice(spec, link, desk, process)

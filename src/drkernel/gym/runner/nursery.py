@@ -1,0 +1,164 @@
+"""Where device processes come from: a second warm process, started afresh, whose addresses are not the runners'.
+
+Whoever forks has its parent's address layout. Were devices forked from the process that runners are forked from, a
+candidate that found a hole in the device process would know where everything is. The nursery is started by exec, so
+that the kernel lays it out anew; it imports what a device needs, once, and forks devices when the zygote asks for one.
+
+A device is forked twice over, so that it becomes the zygote's child (a subreaper), which watches, ends and reaps it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from drkernel.gym.runner import child, processes
+from drkernel.gym.sandbox import landlock, linux
+from drkernel.gym.sandbox import layers as sandbox
+
+START_SECONDS = 120.0
+FORK_SECONDS = 30.0
+MAX_PACKET = 64 << 10
+_BOOT = """
+import json, socket, sys
+control = socket.socket(fileno=int(sys.argv[1]))
+config = json.loads(control.recv(65536))
+sys.path[:0] = config["paths"]
+from drkernel.gym.runner.nursery import main
+main(control, config)
+"""
+_FIELDS = (
+    "pid_namespace", "needs_keeper", "user_namespace", "bubblewrap", "mount_namespace", "network_namespace",
+    "first_uid", "keep_capabilities", "missing",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DeviceTerms:
+    """What has to be known to fork a device."""
+
+    gpu: str
+    memory_bytes: int
+    limits: sandbox.RunnerLimits
+    uid: int | None
+
+
+class Nursery:
+    """The zygote's end. Raises ``OSError`` when the nursery is gone or does not answer."""
+
+    def __init__(self, surroundings: sandbox.Surroundings):
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-c", _BOOT, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            )  # fmt: skip
+        self.pid = self._process.pid
+        self.baseline = 0
+        """memory of a device that has done nothing yet, bytes"""
+        config = {
+            "paths": [entry for entry in sys.path if entry],
+            "zygote": os.getpid(),
+            "rules": surroundings.rules is not None,
+            "surroundings": {name: getattr(surroundings, name) for name in _FIELDS},
+        }
+        self._control.send(json.dumps(config).encode())
+
+    def wait_ready(self) -> None:
+        """Until it has imported everything."""
+        self.baseline = int(self._answer(START_SECONDS)["baseline"])
+
+    def fork(self, terms: DeviceTerms, fds: list[int]) -> int:
+        """A new device on the sockets ``fds`` (host, control); returns its pid. It is this process's child."""
+        message = {
+            "gpu": terms.gpu,
+            "memory_bytes": terms.memory_bytes,
+            "limits": terms.limits.model_dump(),
+            "uid": terms.uid,
+        }
+        socket.send_fds(self._control, [json.dumps(message).encode()], fds)
+        return int(self._answer(FORK_SECONDS)["pid"])
+
+    def close(self) -> None:
+        """End it."""
+        self._control.close()
+        self._process.kill()
+        self._process.wait()
+
+    def _answer(self, seconds: float) -> dict[str, Any]:
+        self._control.settimeout(seconds)
+        data = self._control.recv(MAX_PACKET)
+        if not data:
+            raise OSError("the nursery of the device processes is gone")
+        answer: dict[str, Any] = json.loads(data)
+        if "failed" in answer:
+            raise OSError(f"no device process: {answer['failed']}")
+        return answer
+
+
+# ---- in the nursery
+
+
+def main(control: socket.socket, config: dict[str, Any]) -> None:
+    """The nursery's life: until the zygote is gone."""
+    linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+    zygote = config["zygote"]
+    if os.getppid() != zygote:
+        return
+    surroundings = sandbox.Surroundings(**config["surroundings"])
+    if config["rules"]:
+        surroundings.rules = landlock.Rules(sandbox.readable_paths(), sandbox.WRITABLE_DEVICES)
+    from drkernel.gym.runner.zygote import warm_up
+
+    warm_up()
+    _tell(control, {"baseline": processes.private_bytes(os.getpid())})
+    while True:
+        data, fds, _, _ = socket.recv_fds(control, MAX_PACKET, 4)
+        if not data:
+            return
+        try:
+            _tell(control, {"pid": _fork_twice(json.loads(data), fds, zygote, surroundings)})
+        except Exception as error:  # whatever it is, the next device may do
+            _tell(control, {"failed": f"{type(error).__name__}: {error}"})
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+
+def _tell(control: socket.socket, message: dict[str, Any]) -> None:
+    control.send(json.dumps(message).encode())
+
+
+def _fork_twice(message: dict[str, Any], fds: list[int], zygote: int, surroundings: sandbox.Surroundings) -> int:
+    """Fork a process that forks the device and ends; returns the device's pid."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _fork_and_end(message, fds, zygote, surroundings, write)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        told = pipe.read(64)
+    os.waitpid(pid, 0)
+    if not told:
+        raise OSError("fork failed")
+    return int(told)
+
+
+def _fork_and_end(
+    message: dict[str, Any], fds: list[int], zygote: int, surroundings: sandbox.Surroundings, tell: int
+) -> NoReturn:
+    try:
+        limits = sandbox.RunnerLimits.model_validate(message["limits"])
+        in_use = processes.address_space(os.getpid())
+        how = sandbox.Confinement(limits, None, message["uid"], in_use, trusted=True)
+        main = child.device_main(message["gpu"], message["memory_bytes"])
+        pid = child.fork(main, fds, None, how, surroundings, parent=zygote)
+        os.write(tell, str(pid).encode())
+    finally:
+        os._exit(0)

@@ -1,0 +1,294 @@
+"""What a device did, as a list of entries that anybody can price: metadata and counts, no times.
+
+The device keeps the journal of a call and the judge works out the modelled time from it *in its own process*
+(:func:`modelled`). A device process that has been corrupted can therefore lie about counts, and about nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+from drkernel.sim.cost.families import synchronises
+from drkernel.sim.cost.l2 import L2State
+from drkernel.sim.cost.operators import operator_cost
+from drkernel.sim.cost.records import CostEstimate, TensorMeta
+from drkernel.sim.cost.timeline import FLUSH_BYTES, Timeline
+from drkernel.sim.executor.compiled import LaunchStats
+from drkernel.sim.gpu.pricing import price_launch
+from drkernel.sim.spec import GPUSpec, get_spec
+from drkernel.sim.target.compile import KernelResources
+from drkernel.sim.wire.commands import GeneratorRef, ProtocolError, Ref, decode, encode
+from drkernel.verdict import Profile
+
+MAX_ENTRIES = 50_000
+"""of one call; a longer one is not priced"""
+MAX_TEXT = 8 << 20
+"""characters of an encoded journal; a longer one is not priced"""
+WORD_BYTES = 8
+"""what the host reads when it waits for the size of a result"""
+TOO_LONG = "too long"
+_FLUSHED = TensorMeta((FLUSH_BYTES,), (1,), "int8", -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """An ATen operator ran; ``args`` are its arguments in the order of its schema (tensors as handles)."""
+
+    name: str
+    label: str
+    inputs: tuple[TensorMeta, ...]
+    outputs: tuple[TensorMeta, ...]
+    args: Any
+    conv_tf32: bool = False
+    """a convolution of fp32 is priced in TF32"""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A kernel of the host's own ran."""
+
+    name: str
+    ttir: str
+    num_warps: int
+    num_stages: int
+    stats: LaunchStats
+    resources: KernelResources | None
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy between host and device, for which the host waits."""
+
+    direction: str
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """A storage is gone."""
+
+    storage: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """``host work`` (a view, or memory, was made), ``synchronize`` or ``flush``."""
+
+    what: str
+
+
+Entry = Operator | Launch | Copy | Freed | Moment
+HOST_WORK, SYNCHRONIZE, FLUSH = Moment("host work"), Moment("synchronize"), Moment("flush")
+
+
+def priced(model: Callable[[], CostEstimate]) -> CostEstimate:
+    """What ``model`` gives; where it raises or gives no finite time, an estimate that says so and earns no speedup."""
+    try:
+        cost = model()
+    except Exception as error:
+        return CostEstimate(0.0).without_price(f"the cost model failed: {type(error).__name__}: {error}"[:200])
+    if not math.isfinite(cost.seconds) or cost.seconds < 0:
+        return CostEstimate(0.0).without_price(f"the cost model gave {cost.seconds} seconds")
+    return cost
+
+
+class Clock:
+    """Prices entries in order: the queue of the device and what is in its L2."""
+
+    def __init__(self, spec: GPUSpec):
+        self.spec = spec
+        self.l2 = L2State(spec)
+        self.timeline = Timeline(spec)
+
+    def add(self, entry: Entry) -> CostEstimate | None:
+        """Put an entry on the clock; returns the cost of a launch."""
+        if isinstance(entry, Operator):
+            self.timeline.add("library", entry.label, priced(partial(self._operator, entry)))
+            if synchronises(entry.name, [meta.dtype for meta in entry.inputs]):
+                self.timeline.add_copy("memcpy device to host", WORD_BYTES, synchronizes=True)
+        elif isinstance(entry, Launch):
+            cost = priced(partial(self._launch, entry))
+            self.timeline.add("custom", entry.name, cost)
+            return cost
+        elif isinstance(entry, Copy):
+            self.timeline.add_copy(f"memcpy {entry.direction}", entry.nbytes, synchronizes=True)
+        elif isinstance(entry, Freed):
+            self.l2.forget(entry.storage)
+        elif entry == HOST_WORK:
+            self.timeline.add_host()
+        elif entry == SYNCHRONIZE:
+            self.timeline.synchronize()
+        else:
+            self._flush()
+        return None
+
+    def _operator(self, entry: Operator) -> CostEstimate:
+        return operator_cost(
+            entry.name, entry.inputs, entry.outputs, entry.args, self.spec, self.l2, conv_tf32=entry.conv_tf32
+        )
+
+    def _launch(self, entry: Launch) -> CostEstimate:
+        return price_launch(
+            entry.ttir, entry.num_warps, entry.num_stages, entry.stats, entry.resources, self.spec, self.l2
+        )
+
+    def _flush(self) -> None:
+        """Empty L2 by a fill of :data:`FLUSH_BYTES`, as benchmarks do."""
+        fill = operator_cost("zero_.default", [_FLUSHED], [_FLUSHED], [], self.spec, self.l2)
+        self.timeline.add("library", "L2 flush (benchmark)", fill)
+        self.l2.forget(_FLUSHED.storage)
+
+    def profile(self) -> Profile:
+        """Modelled time by kernel and operator."""
+        return self.timeline.profile(f"sim:{self.spec.name}")
+
+
+# ---- across processes
+
+
+class _Names:
+    """Storages by order of appearance instead of address, so that equal calls have equal journals."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, int] = {}
+        self._next = 0
+
+    def __call__(self, address: int) -> int:
+        if address < 0:
+            return address
+        if address not in self._known:
+            self._known[address] = self._next = self._next + 1
+        return self._known[address]
+
+    def freed(self, address: int) -> int | None:
+        """The name of a storage that goes; the address may come back as another's."""
+        return self._known.pop(address, None)
+
+
+def written(entries: Iterable[Entry] | None) -> str:
+    """A journal as text; :data:`TOO_LONG` when it is None or too long to be priced."""
+    if entries is None:
+        return TOO_LONG
+    names, kernels = _Names(), dict[str, int]()
+    rows = [row for entry in entries if (row := _row(entry, names, kernels)) is not None]
+    text = json.dumps({"kernels": list(kernels), "entries": rows}, separators=(",", ":"))
+    return text if len(text) <= MAX_TEXT else TOO_LONG
+
+
+def _row(entry: Entry, names: _Names, kernels: dict[str, int]) -> list[Any] | None:
+    if isinstance(entry, Operator):
+        ins, outs = ([_meta_row(meta, names) for meta in some] for some in (entry.inputs, entry.outputs))
+        return ["op", entry.name, entry.label, ins, outs, encode(_without_handles(entry.args)), entry.conv_tf32]
+    if isinstance(entry, Launch):
+        stats = asdict(entry.stats)
+        stats["footprint"] = [[names(base), *rest] for base, *rest in entry.stats.footprint]
+        resources = None if entry.resources is None else asdict(entry.resources)
+        number = kernels.setdefault(entry.ttir, len(kernels))
+        return ["launch", entry.name, number, entry.num_warps, entry.num_stages, stats, resources]
+    if isinstance(entry, Copy):
+        return ["copy", entry.direction, entry.nbytes]
+    if isinstance(entry, Freed):
+        name = names.freed(entry.storage)
+        return None if name is None else ["freed", name]
+    return [entry.what]
+
+
+def _meta_row(meta: TensorMeta, names: _Names) -> list[Any]:
+    return [list(meta.shape), list(meta.stride), meta.dtype, names(meta.storage)]
+
+
+def _without_handles(value: Any) -> Any:
+    """Arguments with every tensor the same: which one it was says the list of inputs."""
+    if isinstance(value, Ref):
+        return Ref(0)
+    if isinstance(value, GeneratorRef):
+        return None
+    return [_without_handles(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def entries_of(text: str) -> list[Entry]:
+    """The journal that :func:`written` wrote. Raises :class:`ProtocolError` on anything else."""
+    try:
+        data = json.loads(text)
+        kernels = [str(kernel) for kernel in data["kernels"]]
+        return [_entry(row, kernels) for row in data["entries"]]
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
+        raise ProtocolError(f"malformed journal: {type(error).__name__}") from error
+
+
+def _entry(row: list[Any], kernels: list[str]) -> Entry:
+    what, *fields = row
+    if what == "op":
+        name, label, ins, outs, args, tf32 = fields
+        metas = tuple(map(_meta, ins)), tuple(map(_meta, outs))
+        return Operator(str(name), str(label), *metas, decode(args), bool(tf32))
+    if what == "launch":
+        name, number, warps, stages, stats, resources = fields
+        kept = None if resources is None else KernelResources(**resources)
+        return Launch(str(name), kernels[int(number)], _count(warps), _count(stages), _stats(stats), kept)
+    if what == "copy":
+        if fields[0] not in ("host to device", "device to host"):
+            raise ValueError("no such direction")
+        return Copy(fields[0], _count(fields[1]))
+    if what == "freed":
+        return Freed(_count(fields[0]))
+    moment = Moment(str(what))
+    if moment not in (HOST_WORK, SYNCHRONIZE, FLUSH):
+        raise ValueError("no such entry")
+    return moment
+
+
+def _meta(row: list[Any]) -> TensorMeta:
+    shape, stride, dtype, storage = row
+    return TensorMeta(tuple(map(_count, shape)), tuple(map(_count, stride)), str(dtype), int(storage))
+
+
+def _stats(fields: dict[str, Any]) -> LaunchStats:
+    stats = LaunchStats(**{name: _tuples(value) for name, value in fields.items()})
+    numbers = [*stats.flops.values(), stats.programs, stats.load_sectors, stats.store_sectors]
+    numbers += [number for row in stats.footprint for number in row[1:]]
+    if not all(isinstance(number, (int, float)) and math.isfinite(number) and number >= 0 for number in numbers):
+        raise ValueError("counts must not be negative")
+    return stats
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or value < 0:
+        raise ValueError("a size or count must not be negative")
+    return value
+
+
+# ---- in the judge
+
+
+@dataclass(frozen=True)
+class Modelled:
+    """What a call's time is by the judge's own reckoning."""
+
+    profile: Profile
+    launches: tuple[CostEstimate, ...]
+    """of each launch that was executed, in order"""
+    complete: bool = True
+    """false when there was too much to price"""
+
+
+@lru_cache(maxsize=512)
+def modelled(spec_name: str, text: str) -> Modelled:
+    """The modelled time of a journal; the same journal is worked out once. Raises :class:`ProtocolError`."""
+    clock = Clock(get_spec(spec_name))
+    if text == TOO_LONG:
+        nothing = CostEstimate(0.0, kernels=1).without_price(f"more than {MAX_ENTRIES} commands in a call")
+        clock.timeline.add("library", "commands", nothing)
+        return Modelled(clock.profile(), (), False)
+    entries = entries_of(text)
+    costs = [cost for entry in entries if (cost := clock.add(entry)) is not None]
+    return Modelled(clock.profile(), tuple(costs))
