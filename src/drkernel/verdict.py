@@ -163,7 +163,9 @@ class Verdict(Config):
     speedup: Speedup | None = None
     profile: Profile | None = Field(None, description="the candidate's profile")
     reference_profile: Profile | None = None
-    coverage: float | None = Field(None, ge=0, le=1.0001, description="T_custom / T_total of the candidate")
+    coverage: float | None = Field(
+        None, ge=0, le=1.0001, description="share of device time in own kernels that contribute to the outputs"
+    )
     coverage_source: ObservedBy | None = Field(
         None, description="who says which kernels are the candidate's: 'device' is the judge's own, 'runner' could lie"
     )

@@ -179,7 +179,7 @@ def objection(entry: Entry, verdict: Verdict, twin: Verdict | None = None) -> st
         low = verdict.is_correct and (verdict.coverage or 0.0) <= float(entry.detail)
         return None if low or verdict.status != "correct" else f"correct with coverage {verdict.coverage}"
     if entry.expect == "uncredited":
-        credited = verdict.is_correct and (verdict.speedup is not None or verdict.coverage is not None)
+        credited = verdict.is_correct and (verdict.speedup is not None or (verdict.coverage or 0.0) > 0)
         return f"speedup {verdict.speedup}, coverage {verdict.coverage}" if credited else None
     if entry.has_twin:
         if entry.expect == "contained" and "REACHED" in verdict.stdout:

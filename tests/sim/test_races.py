@@ -316,6 +316,42 @@ def lucky_ticket_behind_a_wait_kernel(a, b, o, N: tl.constexpr):
         tl.store(o + 1, tl.load(a))
 
 
+@triton.jit
+def tickets_around_kernel(a, b, o, N: tl.constexpr):
+    """A ticket before and one after: programs that run to their end are in order, and on a GPU they are not."""
+    pid = tl.program_id(0)
+    ticket = tl.atomic_add(o, 1.0)
+    tl.store(a, tl.load(a) + tl.sum(tl.load(b + pid * N + tl.arange(0, N)), 0))
+    tl.store(o + 2 + pid, ticket + tl.atomic_add(o, 1.0))
+
+
+def test_programs_that_take_turns_show_what_tickets_around_a_race_hide() -> None:
+    assert not _findings(tickets_around_kernel, 8)
+    assert not _findings(tickets_around_kernel, 8, Order(7, 7))
+    assert {f.kind for f in _findings(tickets_around_kernel, 8, Order(7, 7, turns=1))} == {"race"}
+
+
+def test_a_program_may_wait_for_a_later_one_when_they_take_turns() -> None:
+    """The chain runs backwards: by number alone it would never end."""
+    x, sums, flags = torch.randn(12 * 16), torch.full((12,), float("nan")), torch.zeros(12, dtype=torch.int32)
+    with executing(Checks(race=True), order=Order(5, 1, turns=5)) as log:
+        backward_chain_kernel[(12,)](x, sums, flags, 12, N=16)
+    assert not log.findings
+    assert torch.allclose(sums, x.reshape(12, 16).sum(-1).flip(0).cumsum(0).flip(0), atol=1e-4)
+
+
+@triton.jit
+def backward_chain_kernel(x, sums, flags, programs, N: tl.constexpr):
+    pid = tl.program_id(0)
+    total = tl.sum(tl.load(x + pid * N + tl.arange(0, N)), 0)
+    if pid < programs - 1:
+        while tl.atomic_add(flags + pid + 1, 0) == 0:
+            pass
+        total += tl.load(sums + pid + 1)
+    tl.store(sums + pid, total)
+    tl.atomic_xchg(flags + pid, 1)
+
+
 def test_a_loop_that_might_wait_does_not_hide_it() -> None:
     assert {f.kind for f in _findings(lucky_ticket_behind_a_wait_kernel, 2, Order(1, 1))} == {"race"}
 

@@ -32,9 +32,9 @@ class RewardConfig(Config):
         "value", description="'low' takes the lower end of the interval: noise cannot earn reward"
     )
     coverage_from: Literal["candidate", "replaced"] = Field(
-        "candidate",
-        description="'replaced' counts no more than the share of the reference's device time that PyTorch no longer "
-        "spends: an own kernel that wastes time cannot raise it",
+        "replaced",
+        description="'candidate' counts the verdict's coverage as it is; 'replaced' no more than the share of the "
+        "reference's device time that PyTorch no longer spends: an own kernel that wastes time cannot raise it",
     )
     penalty: float = Field(0.0, le=0, description="reward of an answer that is wrong or does not run")
     hack_penalty: float | None = Field(None, le=0, description="reward of a condemned answer; None means `penalty`")

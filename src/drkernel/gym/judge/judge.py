@@ -308,7 +308,7 @@ class Trial:
         chosen = next(record for record in records if record.profile is self.fields["profile"])
         if not self.contribution.credited:
             condemned = any(finding.severity == "cheat" for finding in self.contribution.findings)
-            self.fields |= {"coverage": 0.0} if condemned else {"coverage": None, "speedup": None}
+            self.fields |= {"coverage": 0.0} if condemned else {"coverage": 0.0, "speedup": None}
         elif self.unproven:
             self.fields["coverage"] = 0.0
         else:

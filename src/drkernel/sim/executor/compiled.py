@@ -87,9 +87,9 @@ class CompiledKernel:
     ) -> LaunchResult:
         """Execute every program of ``grid``; ``args`` has one entry per parameter, addresses for pointers.
 
-        Programs run one after another in the given ``order``; where that makes one wait for another that has not run,
-        all begin anew in the order of their numbers. Long unchecked launches without atomics or prints are split over
-        ``threads`` (default: ``OMP_NUM_THREADS``, or every core this process may use).
+        Programs run one after another in the given ``order``, or take turns in it; where that makes one wait for
+        another that has not run, all begin anew in the order of their numbers. Long unchecked launches without atomics
+        or prints are split over ``threads`` (default: ``OMP_NUM_THREADS``, or every core this process may use).
 
         Raises:
             TTIRError: the arguments do not fit the parameters, or the text contradicts itself.
@@ -117,16 +117,17 @@ class CompiledKernel:
                 self.name, self.params, variant.lowered, variant.code, grid, args, memory, checks, limits, order, plain
             )
 
-        if order == IN_ORDER or not variant.lowered.waits:
-            return launch(order, limits).run()
+        alone = replace(order, turns=None) if not variant.lowered.waits else IN_ORDER
         trial = launch(order, replace(limits, steps=min(step_limit, PATIENCE)))
+        if order == IN_ORDER or not (variant.lowered.waits or trial.takes_turns):
+            return launch(order, limits).run()
         saved = trial.saved()
         if saved is not None:
             try:
                 return trial.run()
-            except StepLimit:  # a program waits for one that comes later in this order
+            except StepLimit:  # a program waits for what comes later in this order, or for very long
                 trial.restore(saved)
-        return launch(IN_ORDER, limits).run()
+        return launch(alone, limits).run()
 
 
 def _compiled(lowered: Lowered) -> _Variant:

@@ -17,6 +17,7 @@ import numpy as np
 
 from drkernel.sim.executor.allocations import Allocation, MemoryMap
 from drkernel.sim.executor.counting import most_updates, passes_of
+from drkernel.sim.executor.interleave import MAX_INTERLEAVED, UNDER_WAY, Turns
 from drkernel.sim.executor.lower.function import Lowered
 from drkernel.sim.executor.lower.jit import Code, Native
 from drkernel.sim.executor.lower.runtime import (
@@ -103,7 +104,9 @@ class Launch:
         programs = self.grid[0] * self.grid[1] * self.grid[2]
         self._prepare()
         started = time.perf_counter()
-        if self.checks.sample is None or self.unchecked is None or programs <= self.checks.sample:
+        if self.takes_turns:
+            workers = self._take_turns(programs)
+        elif self.checks.sample is None or self.unchecked is None or programs <= self.checks.sample:
             workers = self._execute([(0, programs)])
         else:
             looked_at = sampled_runs(programs, self.checks.sample, self.checks.seed)
@@ -117,9 +120,16 @@ class Launch:
             findings=self._read_findings([self._rows(worker) for worker in workers]),
             stats=self._stats(workers, programs),
             seconds=seconds,
-            prints=self._read_prints(workers[0]),
+            prints=tuple(line for worker in workers for line in self._read_prints(worker)),
             written=tuple(a.base for a, (_, w) in zip(self.allocations, self.maps, strict=True) if w.any()),
         )
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether programs are switched where they synchronise."""
+        programs = self.grid[0] * self.grid[1] * self.grid[2]
+        wanted = self.order.turns is not None and self.race and self.lowered.synchronises
+        return wanted and 1 < programs <= MAX_INTERLEAVED
 
     def saved(self) -> list[tuple[Allocation, bytes, np.ndarray | None]] | None:
         """What the kernel may change, as it is now; None when that is too much to keep."""
@@ -178,6 +188,17 @@ class Launch:
         ctx[Ctx.CONFLICTS], ctx[Ctx.MAX_CONFLICTS] = worker.conflicts.ctypes.data, len(worker.conflicts)
         ctx[Ctx.RECENT] = worker.recent.ctypes.data
         return worker
+
+    def _take_turns(self, programs: int) -> list[_Worker]:
+        assert self.order.turns is not None
+        workers = [self._worker() for _ in range(min(programs, UNDER_WAY))]
+        for worker in workers[1:]:  # one log of who has synchronised, in order
+            worker.syncs = workers[0].syncs
+            worker.ctx[Ctx.SYNCS] = worker.syncs.ctypes.data
+        Turns(self.code.now().call, workers, programs, self.order.turns).run()
+        for worker in workers:
+            worker.ctx[Ctx.N_SYNCS] = max(int(other.ctx[Ctx.N_SYNCS]) for other in workers)
+        return workers
 
     def _without_shadows(self, lowered: Lowered, code: Code) -> Launch:
         """The same launch, its counts included, for programs that no sanitizer looks at."""

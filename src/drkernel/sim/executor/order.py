@@ -1,7 +1,8 @@
 """In which order a launch's programs run, and what of it they have agreed on.
 
 On a GPU programs run in any order. Here they run one after another, by default by number; :func:`draw_order` makes
-another order of it, which an honest kernel does not notice. :class:`Ordered` tells from the log of synchronising
+another order of it, in which programs that synchronise moreover take turns (``interleave.py``). An honest kernel does
+not notice. :class:`Ordered` tells from the log of synchronising
 accesses whether two accesses were ordered by a release and an acquire, directly or over other programs.
 """
 
@@ -12,7 +13,7 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -25,6 +26,8 @@ class Order:
 
     factor: int = 1
     shift: int = 0
+    turns: int | str | None = field(default=None, compare=False)
+    """seed of who goes on where programs synchronise; None: each runs to its end"""
 
 
 IN_ORDER = Order()
@@ -40,12 +43,12 @@ def draw_order(seed: int | str, programs: int) -> Order:
         return IN_ORDER
     rng = random.Random(seed)
     if rng.random() < REVERSED_SHARE:
-        return Order(programs - 1, programs - 1)
+        return Order(programs - 1, programs - 1, seed)
     while True:
         factor = rng.randrange(1, programs)
         if math.gcd(factor, programs) == 1:
             break
-    return Order(factor, rng.randrange(1, programs))
+    return Order(factor, rng.randrange(1, programs), seed)
 
 
 RUN_LENGTH = 64
@@ -86,27 +89,25 @@ class Ordered:
     """The order that programs have agreed on, from rows of (address, segment it ends, its program's first, flags).
 
     A release makes what its program did before it known to whoever acquires at the same address later; updates by
-    others in between do not break that. What a program has acquired it passes on with its next release.
+    others in between do not break that. What a program has acquired it passes on with its next release. Rows are in the
+    order of execution; a program's segments are numbered one after another.
     """
 
     def __init__(self, syncs: np.ndarray):
-        self._releases: dict[int, list[tuple[int, int]]] = defaultdict(list)  # address -> (segment, first), in order
-        self._acquires: dict[int, list[tuple[int, int]]] = defaultdict(list)  # first -> (segment, address), in order
+        self._releases: dict[int, list[tuple[int, int, int]]] = defaultdict(list)  # address -> (row, segment, first)
+        self._acquires: dict[int, list[tuple[int, int, int]]] = defaultdict(list)  # first -> (row, segment, address)
         firsts = set()
-        for address, segment, first, flags in syncs.tolist():
+        for row, (address, segment, first, flags) in enumerate(syncs.tolist()):
             firsts.add(first)
             if flags & ACQUIRE:
-                self._acquires[first].append((segment, address))
+                self._acquires[first].append((row, segment, address))
             if flags & RELEASE:
-                self._releases[address].append((segment, first))
+                self._releases[address].append((row, segment, first))
         self._firsts = sorted(firsts)
         self._known: dict[tuple[int, int], tuple[dict[int, int], Iterator[int]]] = {}
 
     def before(self, earlier: int, segment: int, first: int) -> bool:
-        """Whether segment ``earlier`` ends before ``segment`` begins, which is of the program that began at ``first``.
-
-        ``earlier`` is of a program that ran before that one.
-        """
+        """Whether another program's ``earlier`` is over before ``segment`` of the one that began at ``first``."""
         place = bisect.bisect_right(self._firsts, earlier) - 1
         if place < 0:
             return False
@@ -127,15 +128,15 @@ class Ordered:
         open_ends = [(first, segment)]
         while open_ends:
             program, end = open_ends.pop()
-            for at, address in self._acquires.get(program, ()):
+            for row, at, address in self._acquires.get(program, ()):
                 if at >= end:
                     break
                 history = self._releases.get(address, [])
-                met = bisect.bisect_left(history, (at, program))  # segments are numbered in the order of execution
+                met = bisect.bisect_left(history, (row, 0, 0))
                 start = seen.get(address, 0)
                 seen[address] = max(start, met)
                 for place in range(met - 1, start - 1, -1):
-                    released_segment, other = history[place]
+                    _, released_segment, other = history[place]
                     if other != program and released.get(other, -1) < released_segment:
                         released[other] = released_segment
                         open_ends.append((other, released_segment + 1))

@@ -4,11 +4,11 @@ A cell stands for the smallest element that a kernel may touch. Programs run one
 one cell, at least one of them writing, would on a GPU happen in any order, unless one of them has released and the
 other acquired in between. Updates that are all atomic do not count.
 
-Cells hold *segments*, numbered in the order of execution: what a program does between two of its synchronising
-accesses. Where the running program has not acquired anything, another program's segment in a cell is a race at once.
-Where it has, the pair is noted, and ``executor/order.py`` works out afterwards whether a release and an acquire stand
-between the two. Of several readers, or several programs that updated a cell atomically, one is remembered, by a rule
-that depends on the order of execution; launches in other orders remember others.
+Cells hold *segments*: what a program does between two of its synchronising accesses. A program's are numbered one
+after another. Where the running program has not acquired anything, another program's segment in a cell is a race at
+once. Where it has, the pair is noted, and ``executor/order.py`` works out afterwards whether a release and an acquire
+stand between the two. Of several readers, or several programs that updated a cell atomically, one is remembered, by a
+rule that depends on the order of execution; launches in other orders remember others.
 """
 
 from __future__ import annotations
@@ -65,6 +65,12 @@ write:
   %row = getelementptr i64, ptr %list, i64 %off
 {_row(["%addr", "%segment", "%first", "%flags"])}  br label %done
 done:
+{word("yield", "%ctx", Ctx.YIELD, "ptr")}  %alone = icmp eq ptr %yield, null
+  br i1 %alone, label %back, label %turn
+turn:
+  call void %yield(ptr %ctx)
+  br label %back
+back:
   ret void
 }}
 """
@@ -78,7 +84,9 @@ start:
 which:
   %earlier32 = and i32 %prior, {SEGMENT_BITS}
   %earlier = zext i32 %earlier32 to i64
-{word("first", "%ctx", Ctx.FIRST_SEGMENT)}{word("segment", "%ctx", Ctx.SEGMENT)}  %mine = icmp uge i64 %earlier, %first
+{word("first", "%ctx", Ctx.FIRST_SEGMENT)}{word("segment", "%ctx", Ctx.SEGMENT)}  %since = sub i64 %earlier, %first
+  %mine.span = sub i64 %segment, %first
+  %mine = icmp ule i64 %since, %mine.span
   br i1 %mine, label %done, label %values
 values:
   %writes = icmp eq i32 %race, {RACE_WRITE}
@@ -131,6 +139,7 @@ start:
 {word("base", "%entry", Entry.BASE)}{word("segment", "%ctx", Ctx.SEGMENT)}{word("begun", "%ctx", Ctx.FIRST_SEGMENT)}\
 {word("acquired", "%ctx", Ctx.ACQUIRED)}{word("shift", "%ctx", Ctx.RACE_SHIFT)}  %me = trunc i64 %segment to i32
   %first = trunc i64 %begun to i32
+  %mine.span = sub i32 %me, %first
   %may_be_ordered = icmp ne i64 %acquired, 0
   %addr = add i64 %base, %rel
   %first_cell = lshr i64 %rel, %shift
@@ -152,8 +161,10 @@ cell:
   %r.id = and i32 %r, {SEGMENT_BITS}
   %w.set = icmp ne i32 %w, 0
   %r.set = icmp ne i32 %r, 0
-  %w.old = icmp ult i32 %w.id, %first
-  %r.old = icmp ult i32 %r.id, %first
+  %w.since = sub i32 %w.id, %first
+  %r.since = sub i32 %r.id, %first
+  %w.old = icmp ugt i32 %w.since, %mine.span
+  %r.old = icmp ugt i32 %r.since, %mine.span
   %w.several.bit = and i32 %w, {SEVERAL}
   %r.several.bit = and i32 %r, {SEVERAL}
   %w.several = icmp ne i32 %w.several.bit, 0

@@ -65,6 +65,8 @@ class Ctx(IntEnum):
     MAX_CONFLICTS = 38
     RECENT = 39
     """the conflicts noted lately, by hash"""
+    YIELD = 40
+    """called after each synchronising access, so that another program may go on; null where each runs to its end"""
     SIZE = 48
 
 

@@ -1,0 +1,101 @@
+"""Programs that take turns: a launch whose programs synchronise, switched from one to another where they do so.
+
+Programs that run one after another always find complete what an earlier one did, so an acquire at the start and a
+release at the end would seem to order everything. Here some programs are under way at a time, each in a thread of its
+own; one of them runs until its next synchronising access, where a secret draw decides who goes on. What a program waits
+for can so come from a later one. Nothing runs at the same time: counts and memory are as exact as ever.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import threading
+from typing import Any
+
+from drkernel.sim.executor.lower.runtime import Ctx, Status
+
+MAX_INTERLEAVED = 4096
+"""programs of the largest launch that takes turns"""
+UNDER_WAY = 16
+"""programs that have begun and not ended"""
+SEGMENTS = 1 << 9
+"""of each program; one that synchronises more often is waiting for what never comes"""
+SWITCHES = 2000
+"""after so many switches they become rare"""
+RARELY = 1 / 64
+SPINS = 64
+"""synchronising accesses after which another program gets a turn in any case"""
+_YIELD = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class Turns:
+    """One launch's programs, taking turns. ``workers`` share their log of synchronising accesses."""
+
+    def __init__(self, call: Any, workers: list[Any], programs: int, seed: int | str):
+        self._call, self._workers, self._programs = call, workers, programs
+        self._rng = random.Random(f"turns:{seed}")
+        self._next = 0
+        self._switches = self._spins = 0
+        self._stopped = False
+        self._alive = list(range(len(workers)))
+        self._wake = [threading.Event() for _ in workers]
+        self._ended = threading.Event()
+        self._yields = [_YIELD(lambda _, mine=k: self._yield(mine)) for k in range(len(workers))]
+        for worker, callback in zip(workers, self._yields, strict=True):
+            worker.ctx[Ctx.YIELD] = ctypes.cast(callback, ctypes.c_void_p).value
+
+    def run(self) -> None:
+        """Every program to its end, or until one is stopped; the status is in the workers' contexts."""
+        threads = [threading.Thread(target=self._live, args=(k,), daemon=True) for k in range(len(self._workers))]
+        for thread in threads:
+            thread.start()
+        self._wake[0].set()
+        for thread in threads:
+            thread.join()
+        for worker in self._workers:
+            worker.ctx[Ctx.YIELD] = 0
+
+    def _live(self, mine: int) -> None:
+        """One thread: wait for a turn, then run programs that nobody has begun."""
+        self._wait(mine)
+        ctx = self._workers[mine].ctx
+        while self._next < self._programs and not self._stopped:
+            place, self._next = self._next, self._next + 1
+            ctx[Ctx.SEGMENT] = (place + 1) * SEGMENTS - 1
+            self._call(ctx.ctypes.data, place, place + 1)
+            self._stopped = self._stopped or ctx[Ctx.STATUS] != Status.DONE
+            if self._next < self._programs and not self._stopped and self._rng.random() < 0.5:
+                self._switch(mine)
+        self._alive.remove(mine)
+        if self._alive:
+            self._hand_over(mine, self._rng.choice(self._alive))
+
+    def _yield(self, mine: int) -> None:
+        """The running program has synchronised: perhaps another one goes on."""
+        ctx = self._workers[mine].ctx
+        if self._stopped or ctx[Ctx.SEGMENT] - ctx[Ctx.FIRST_SEGMENT] >= SEGMENTS - 2:
+            self._stopped = True
+            ctx[Ctx.STEPS] = 0  # the next turn of whatever loop it is in is its last
+            ctx[Ctx.SEGMENT] = ctx[Ctx.FIRST_SEGMENT]
+            ctx[Ctx.STATUS] = Status.STEPS
+            return
+        self._spins += 1
+        likely = 0.5 if self._switches < SWITCHES else RARELY
+        if self._spins >= SPINS or self._rng.random() < likely:
+            self._switch(mine)
+
+    def _switch(self, mine: int) -> None:
+        others = [k for k in self._alive if k != mine]
+        if others:
+            self._switches, self._spins = self._switches + 1, 0
+            self._hand_over(mine, self._rng.choice(others))
+            self._wait(mine)
+
+    def _hand_over(self, mine: int, other: int) -> None:
+        self._workers[other].ctx[Ctx.N_SYNCS] = self._workers[mine].ctx[Ctx.N_SYNCS]
+        self._wake[other].set()
+
+    def _wait(self, mine: int) -> None:
+        self._wake[mine].wait()
+        self._wake[mine].clear()
