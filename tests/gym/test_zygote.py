@@ -119,3 +119,17 @@ def wait_until(condition, seconds=30.0):
             return True
         time.sleep(0.02)
     return False
+
+
+def test_runner_and_device_do_not_share_an_address_layout(own):
+    def library_at(pid: int) -> str:
+        with open(f"/proc/{pid}/maps") as maps:
+            return next(line.split("-")[0] for line in maps if "libtorch_cpu" in line)
+
+    with own.factory.open(SETTINGS) as session:
+        session.load(ECHO, [], {}, seed=0)
+        children = psutil.Process(own.factory._launcher.pid).children(recursive=True)
+        nursery = own.factory.health()["nursery_pid"]
+        assert nursery in {process.pid for process in children}
+        assert library_at(session.job.pids["device"]) == library_at(nursery)
+        assert library_at(session.job.pids["device"]) != library_at(own.factory._launcher.pid)

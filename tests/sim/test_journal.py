@@ -1,0 +1,66 @@
+"""What a device did, priced by somebody else: the journal crosses as text and gives the same time."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from drkernel.sim.gpu.engine import DeviceEngine
+from drkernel.sim.gpu.journal import MAX_ENTRIES, TOO_LONG, entries_of, modelled
+from drkernel.sim.spec import get_spec
+from drkernel.sim.wire.commands import ProtocolError, Ref
+
+
+def worked(seed: int = 0) -> DeviceEngine:
+    engine = DeviceEngine(get_spec("h200"))
+    engine.accounts.keep_journal = True
+    torch.manual_seed(seed)
+    x = Ref(engine.register(torch.rand(64, 256)).handle)
+    engine.reset_counters()
+    y = engine.op("mm.default", [x, Ref(engine.op("t.default", [x], {}).handle)], {})
+    z = engine.op("sum.dim_IntList", [Ref(y.handle)], {"dim": [1]})
+    engine.free(y.handle)
+    engine.op("nonzero.default", [Ref(z.handle)], {})
+    engine.download(Ref(z.handle))
+    engine.query("flush")
+    engine.query("synchronize")
+    return engine
+
+
+def test_another_process_models_the_same_time() -> None:
+    engine = worked()
+    assert modelled("h200", engine.accounts.journal()).profile == engine.profile()
+
+
+def test_equal_calls_have_equal_journals_whatever_their_addresses() -> None:
+    first, second = worked(0), worked(1)
+    assert first.accounts.journal() == second.accounts.journal()
+    assert modelled("h200", first.accounts.journal()) is modelled("h200", second.accounts.journal())
+
+
+def test_a_call_with_too_many_commands_has_no_price() -> None:
+    engine = DeviceEngine(get_spec("h200"))
+    engine.accounts.keep_journal = True
+    for _ in range(MAX_ENTRIES + 1):
+        engine.accounts.host_work()
+    assert engine.accounts.journal() == TOO_LONG
+    assert modelled("h200", TOO_LONG).profile.unpriced == ("commands",)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda data: data["entries"].append(["copy", "device to host", -5]),
+        lambda data: data["entries"].append(["nap"]),
+        lambda data: data["entries"].append(["op", "mm.default"]),
+        lambda data: data["entries"].append(["launch", "k", 7, 4, 3, {}, None]),
+        lambda data: data.pop("kernels"),
+    ],
+)
+def test_a_malformed_journal_breaks_the_protocol(spoil) -> None:
+    data = json.loads(worked().accounts.journal())
+    spoil(data)
+    with pytest.raises(ProtocolError):
+        entries_of(json.dumps(data))
