@@ -3,7 +3,7 @@
 import pytest
 
 from drkernel.config import ConfigError
-from drkernel.episode.episode import task_prompt
+from drkernel.episode.renderer import task_prompt
 from drkernel.gym.device import CHECKS, MEANING, gpu_name, parse_device, title_of, unchecked
 from drkernel.gym.request import EvalSettings
 from drkernel.sim.spec import get_spec, known_gpus
