@@ -38,6 +38,9 @@ FILE.py is any script written for CUDA (device="cuda", @triton.jit); it runs unc
 executed on the CPU and sanitized: out-of-bounds and misaligned accesses, reads of memory that nothing wrote, races.
 Times are modelled for the GPU, never measured. What follows '--' is the script's own command line.
 
+With --no-data nothing is computed and no memory is needed, so that a product at 8192 cubed takes a second: tensors hold
+nothing, launches are modelled from a sample of their programs, and what depends on data is named.
+
 Exit codes: 0 fine, 1 the script failed, 2 wrong usage, 3 the sanitizer found an error, 130 interrupted.
 
 Examples:
@@ -47,6 +50,8 @@ Examples:
   drkernel sim examples/sim/out_of_bounds.py --checks full
 
   drkernel sim examples/sim/softmax.py --gpu a100 --depth full -- 512 2000
+
+  drkernel sim examples/sim/large_matmul.py --no-data
 
   drkernel sim examples/sim/softmax.py --json | jq '.launches[] | [.kernel, .bound, .roofline]'
 """
@@ -59,6 +64,13 @@ def sim(
     gpu: Annotated[str, typer.Option(help="h100, h100_pcie, h200, a100, b200 or mi300x")] = "h200",
     checks: Annotated[Checks, typer.Option(help="sanitizer: auto checks small launches")] = Checks.auto,
     depth: Annotated[Depth, typer.Option(help="full also compiles for the GPU: registers, shared memory")] = Depth.ttir,
+    no_data: Annotated[
+        bool, typer.Option("--no-data", help="count and model without data, at sizes nobody could execute")
+    ] = False,
+    memory_budget: Annotated[
+        float | None,
+        typer.Option(metavar="GIB", min=0.01, help="of this machine's memory for the device [default: a quarter]"),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON alone; the script's output is on stderr")] = False,
 ) -> None:
     """Parse, run, print."""
@@ -70,10 +82,17 @@ def sim(
         get_spec(gpu)
     except ValueError as error:
         _usage(str(error))
-    from drkernel.sim.script import run_script  # loads torch: after the usage is known to be right
+    if no_data and checks is not Checks.auto:
+        _usage("--checks needs data: it does not go with --no-data")
+    from drkernel.sim.gpu.datafree.records import DataFree  # loads torch: after the usage is known to be right
+    from drkernel.sim.script import run_script
 
     with _output_on_stderr() if as_json else contextlib.nullcontext():
-        report = run_script(file, args or (), gpu=gpu, checks=checks.value, depth=depth.value)
+        data_free = DataFree() if no_data else None
+        report = run_script(
+            file, args or (), gpu=gpu, checks=checks.value, depth=depth.value, data_free=data_free,
+            budget_bytes=None if memory_budget is None else int(memory_budget * (1 << 30)),
+        )  # fmt: skip
     if as_json:
         print(report.model_dump_json(indent=2))
     else:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from drkernel.gym.feedback import duration, percent
 from drkernel.report.verdict_view import profile_table
-from drkernel.sim.script import LaunchRow, ScriptFinding, ScriptReport
+from drkernel.sim.script import LaunchRow, ScriptFinding, ScriptReport, WithoutData
 
 COLOURS = {"error": "red", "warning": "yellow"}
 BOUNDS = {"memory": "cyan", "compute": "green", "latency": "yellow"}
@@ -28,6 +28,8 @@ def render(report: ScriptReport) -> RenderableType:
 
 def _parts(report: ScriptReport) -> Iterator[RenderableType]:
     yield _headline(report)
+    if report.without_data is not None:
+        yield _without_data(report.without_data)
     if report.launches:
         yield Text()
         yield _indent(launch_table(report.launches))
@@ -41,6 +43,9 @@ def _parts(report: ScriptReport) -> Iterator[RenderableType]:
         busy, elapsed = report.profile.total_seconds, report.profile.elapsed_seconds
         yield _title(f"Modelled time on {report.device}", f": device busy {duration(busy)} of {duration(elapsed)}")
         yield _indent(profile_table(report.profile))
+    if report.without_data is not None and report.without_data.depends_on_data:
+        yield _title("Depends on data", ": these times may be those of another run")
+        yield _indent(Text("\n".join(report.without_data.depends_on_data), style="yellow"))
     if report.findings:
         yield _title("Findings")
         for finding in report.findings:
@@ -60,6 +65,20 @@ def _headline(report: ScriptReport) -> Text:
     for direction, times in report.copies.items():
         line.append(f", {_count(times, 'copy', 'copies')} {direction}")
     line.append(f"; {size(report.peak_bytes)} of device memory")
+    return line
+
+
+def _without_data(found: WithoutData) -> Text:
+    """What a run without data is, and how sure its times are."""
+    line = Text("No data: outputs hold nothing.", style="bold yellow")
+    if found.looked_at < found.programs:
+        line.append(
+            f" Modelled from a sample of programs ({found.looked_at:,} of {found.programs:,}), "
+            f"estimated error {found.error:.1%}.",
+            style="yellow",
+        )
+    elif found.programs:
+        line.append(f" All {found.programs:,} programs were counted.", style="yellow")
     return line
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import cast
+from typing import Any, cast
 
-from drkernel.sim.gpu.engine import Depth, DeviceEngine
+from drkernel.sim.gpu.datafree.engine import new_engine
+from drkernel.sim.gpu.datafree.records import DataFree
+from drkernel.sim.gpu.engine import Depth, DeviceEngine, check_words
 from drkernel.sim.gpu.interfere import Interference
 from drkernel.sim.host.attach import BelowModes, host_side
 from drkernel.sim.host.tensor import DeviceLink
@@ -68,6 +70,8 @@ def device(
     memory_bytes: int | None = None,
     depth: Depth = "ttir",
     conv_tf32: bool = False,
+    data_free: DataFree | None = None,
+    budget_bytes: int | None = None,
 ) -> AbstractContextManager[SimDevice]:
     """``with device("h200") as dev:`` runs host code on a simulated GPU.
 
@@ -78,24 +82,28 @@ def device(
         memory_bytes: device memory; by default the GPU's.
         conv_tf32: fp32 convolutions multiply in TF32, and are priced so, as PyTorch's default has it on a GPU.
         depth: "ttir" runs Triton's front end alone, "full" compiles every kernel for the GPU too.
+        data_free: a device without data, which counts and models at sizes that nobody could execute.
+        budget_bytes: what the device may take of this machine's memory; by default a quarter of it.
 
     Raises:
         ValueError: an unknown GPU, or a value that is not one of those above.
         RuntimeError: a device is already active in this process.
     """
     spec = get_spec(name)
-    engine = DeviceEngine(spec, checks=checks, memory_bytes=memory_bytes, depth=depth)
-    engine.conv_tf32 = conv_tf32
+    settings: dict[str, Any] = {
+        "checks": checks, "memory_bytes": memory_bytes, "depth": depth, "data_free": data_free,
+        "budget_bytes": budget_bytes,
+    }  # fmt: skip
     if not isolated:
+        engine = new_engine(spec, **settings)
+        engine.conv_tf32 = conv_tf32
         return _in_process(engine)
     if conv_tf32:
         raise ValueError("an isolated device has its convolutions in fp32 until its judge says otherwise")
     from drkernel.sim.process.remote import remote_device
 
-    return cast(
-        AbstractContextManager[SimDevice],
-        remote_device(spec, checks=checks, memory_bytes=memory_bytes, depth=depth),
-    )
+    check_words(checks, depth)
+    return cast(AbstractContextManager[SimDevice], remote_device(spec, **settings))
 
 
 @contextmanager

@@ -22,8 +22,9 @@ from drkernel.sim.cost.operators import operator_cost
 from drkernel.sim.cost.records import TensorMeta
 from drkernel.sim.cost.timeline import Timeline
 from drkernel.sim.cost.traced import TracedCall
+from drkernel.sim.gpu.datafree.recurrent import RECURRENT, recurrent_results
 from drkernel.sim.gpu.operator_rules import ALLOCATORS, METADATA_OPERATORS
-from drkernel.sim.host.library_calls import RECURRENT, LibraryCalls
+from drkernel.sim.host.library_calls import LibraryCalls
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Profile
 
@@ -80,7 +81,7 @@ class OperatorTracer(TorchDispatchMode):
         self._suspended = True
         try:
             kind = overload._schema.name.removeprefix("aten::")
-            result = _recurrent_results(kind, *args) if kind in RECURRENT else overload(*args, **kwargs)
+            result = recurrent_results(kind, *args) if kind in RECURRENT else overload(*args, **kwargs)
         finally:
             self._suspended = False
         self.emit(f"{kind}.{overload._overloadname}", args, kwargs, result)
@@ -98,16 +99,6 @@ class OperatorTracer(TorchDispatchMode):
         """Whether a storage's memory has been freed."""
         ref = self._refs.get(storage)
         return ref is not None and ref.expired()
-
-
-def _recurrent_results(
-    kind: str, x: torch.Tensor, hidden: Any, weights: Any, biases: bool, layers: int, dropout: float, train: bool,
-    bidirectional: bool, batch_first: bool,
-) -> tuple[torch.Tensor, ...]:  # fmt: skip
-    """Empty results of a recurrent layer, whose own decomposition takes seconds even on meta tensors."""
-    state = hidden[0] if isinstance(hidden, (tuple, list)) else hidden
-    out = x.new_empty(*x.shape[:-1], (2 if bidirectional else 1) * state.shape[-1])
-    return (out, *[x.new_empty(state.shape) for _ in range(2 if kind == "lstm" else 1)])
 
 
 def trace(call: Callable[[], Any]) -> list[TracedCall]:

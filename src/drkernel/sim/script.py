@@ -8,7 +8,7 @@ import sysconfig
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
@@ -18,7 +18,10 @@ from pydantic import Field
 from drkernel.config import Config
 from drkernel.sim.context import SimDevice, device
 from drkernel.sim.executor.compiled import SimFinding
+from drkernel.sim.gpu.datafree.engine import DataFreeEngine
+from drkernel.sim.gpu.datafree.records import DataFree
 from drkernel.sim.gpu.engine import Depth, LaunchRecord
+from drkernel.sim.host.uncompared import uncompared
 from drkernel.verdict import Profile
 
 INTERRUPTED = "interrupted; what is shown is what the device saw until then"
@@ -70,6 +73,17 @@ class ScriptError(Config):
     traceback: str
 
 
+class WithoutData(Config):
+    """How a run without data came to its numbers. Its outputs hold nothing."""
+
+    error: float = Field(ge=0, description="estimated relative error of the modelled device time by sampling programs")
+    programs: int = Field(ge=0, description="programs of all launches")
+    looked_at: int = Field(ge=0, description="programs whose reads were looked at")
+    depends_on_data: tuple[str, ...] = Field(
+        description="where the run went by data that is not there; a sentence each"
+    )
+
+
 class ScriptReport(Config):
     """Everything the device saw of one script."""
 
@@ -86,6 +100,7 @@ class ScriptReport(Config):
     peak_bytes: int = Field(ge=0, description="largest device memory in use")
     wall_seconds: float = Field(ge=0, description="what running the script took here")
     error: ScriptError | None = None
+    without_data: WithoutData | None = Field(None, description="present when the device had no data (--no-data)")
 
     @property
     def exit_code(self) -> int:
@@ -98,20 +113,42 @@ class ScriptReport(Config):
 
 
 def run_script(
-    path: Path, args: Sequence[str] = (), *, gpu: str = "h200", checks: str = "auto", depth: Depth = "ttir"
+    path: Path,
+    args: Sequence[str] = (),
+    *,
+    gpu: str = "h200",
+    checks: str = "auto",
+    depth: Depth = "ttir",
+    data_free: DataFree | None = None,
+    budget_bytes: int | None = None,
 ) -> ScriptReport:
     """Run ``path`` as ``__main__`` with ``sys.argv[1:] = args`` on a simulated ``gpu``.
 
-    The script's exceptions end up in the report, and so does an interrupt by the user.
+    The script's exceptions end up in the report, and so does an interrupt by the user. With ``data_free`` the device
+    has no data: it counts and models at sizes that nobody could execute. ``budget_bytes`` is what the device may take
+    of this machine's memory (default: a quarter).
 
     Raises:
         ValueError: an unknown GPU.
     """
     started = time.perf_counter()
-    with device(gpu, checks=checks, depth=depth) as dev:
-        error = _run(path, args)
+    with device(gpu, checks=checks, depth=depth, data_free=data_free, budget_bytes=budget_bytes) as dev:
+        with uncompared(dev.engine.missed) if isinstance(dev.engine, DataFreeEngine) else nullcontext():
+            error = _run(path, args)
         peak = int(dev.engine.query("peak_bytes"))
     return _report(path, dev, error, peak, time.perf_counter() - started)
+
+
+def _without_data(dev: SimDevice) -> WithoutData | None:
+    if not isinstance(dev.engine, DataFreeEngine):
+        return None
+    record = dev.engine.record
+    return WithoutData(
+        error=record.error,
+        programs=sum(sample.programs for sample in record.samples),
+        looked_at=sum(sample.looked_at for sample in record.samples),
+        depends_on_data=tuple(dependence.message for dependence in record.dependences),
+    )
 
 
 def _run(path: Path, args: Sequence[str]) -> ScriptError | None:
@@ -175,6 +212,7 @@ def _report(path: Path, dev: SimDevice, error: ScriptError | None, peak: int, se
         peak_bytes=peak,
         wall_seconds=seconds,
         error=error,
+        without_data=_without_data(dev),
     )
 
 

@@ -240,7 +240,9 @@ def warm_up() -> None:
     import drkernel.gym.runner.runner
     import drkernel.sim.process.isolated  # noqa: F401
     from drkernel.gym.runner.rehearsal import rehearse
+    from drkernel.sim.gpu.shapes import prepare_shapes
 
+    prepare_shapes()
     rehearse()
     gc.collect()
     gc.freeze()

@@ -77,8 +77,9 @@ class Slice:
 class DataFlow:
     """The commands of one call."""
 
-    def __init__(self, heap: DeviceHeap):
-        self._heap = heap
+    def __init__(self, heap: DeviceHeap, *, values: bool = True):
+        """Without ``values`` nothing is compared: what is a copy remains open."""
+        self._heap, self._values = heap, values
         self._origin: dict[int, Origin] = {}
         self.reset()
 
@@ -119,7 +120,9 @@ class DataFlow:
         """A kernel ran. ``held`` are its tensors, ``footprint`` is (base, bytes read, bytes written) by storage."""
         reads = frozenset(self._heap.storage(base) for base, read, _ in footprint if read)
         writes = frozenset(self._heap.storage(base) for base, _, written in footprint if written)
-        sources = [one for one in held if self._heap.storage(one.base) not in writes and not _expanded(one)]
+        sources = [
+            one for one in held if self._values and self._heap.storage(one.base) not in writes and not _expanded(one)
+        ]
         for one in sources:
             self._keep(one)
         copies: dict[int, Origin] = {}
@@ -139,7 +142,7 @@ class DataFlow:
 
     def slice(self, outputs: Sequence[torch.Tensor]) -> Slice:
         """What reaches ``outputs``."""
-        live = {self._heap.storage(output.untyped_storage().data_ptr()) for output in outputs}
+        live = {self._heap.storage(self._heap.base_of(output)) for output in outputs}
         found, operators = Slice(), Counter[str]()
         for step in reversed(self._steps):
             used = step.writes & live

@@ -14,12 +14,15 @@ from typing import Any, Literal, get_args
 import torch
 
 from drkernel.sim.cost.arguments import in_order, read_only
+from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.launch import blocks_per_sm
+from drkernel.sim.cost.records import CostEstimate
 from drkernel.sim.executor.allocations import MemoryMap
 from drkernel.sim.executor.compiled import (
     Checks,
     CompiledKernel,
     LaunchResult,
+    LaunchStats,
     SimFinding,
     StepLimit,
     compile_ttir,
@@ -28,6 +31,7 @@ from drkernel.sim.executor.compiled import (
 from drkernel.sim.executor.order import IN_ORDER, Order, draw_order
 from drkernel.sim.gpu.accounts import Accounts, Counters, LaunchRecord
 from drkernel.sim.gpu.argument_checks import check_arguments
+from drkernel.sim.gpu.budget import foresee
 from drkernel.sim.gpu.dataflow import DataFlow
 from drkernel.sim.gpu.emulated import convolution_operands
 from drkernel.sim.gpu.error_text import without_values
@@ -37,7 +41,7 @@ from drkernel.sim.gpu.interfere import HostReads, Interference, disturb_changes,
 from drkernel.sim.gpu.journal import Launch
 from drkernel.sim.gpu.operator_lists import FREE_OPERATORS, TELLS_A_FLAG
 from drkernel.sim.gpu.operator_rules import OperatorRule, rule_of
-from drkernel.sim.gpu.pricing import pressure_of
+from drkernel.sim.gpu.pricing import pressure_of, price_launch
 from drkernel.sim.gpu.random_numbers import DeviceRandom
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.target.compile import KernelResources, TargetCompileError, compile_for_target
@@ -50,6 +54,9 @@ __all__ = ["POISONS", "Counters", "Depth", "DeviceEngine", "DeviceFault", "Launc
 SAMPLED_PROGRAMS = 4096
 """programs of a launch that the sanitizers look at when checks are "auto" (all, where programs may synchronise)"""
 
+SHADOW_BYTES = 8
+"""of the race shadows, for each element of what a launch touches"""
+
 MAX_GRID_X, MAX_GRID_YZ = 2**31 - 1, 65535
 """largest grids that CUDA launches"""
 
@@ -60,6 +67,14 @@ GENERATOR_BYTES = 16
 
 Depth = Literal["ttir", "full"]
 """how far kernels are compiled: Triton's own IR, or machine code of the target (registers, shared memory)"""
+
+
+def check_words(checks: str, depth: str) -> None:
+    """Raise ``ValueError`` for settings of a device that are no word that they may be."""
+    if checks not in ("auto", "full", "off"):
+        raise ValueError(f"checks must be 'auto', 'full' or 'off', not {checks!r}")
+    if depth not in get_args(Depth):
+        raise ValueError(f"depth must be 'ttir' or 'full', not {depth!r}")
 
 
 class DeviceFault(RuntimeError):
@@ -79,26 +94,39 @@ class Schedule:
 class DeviceEngine:
     """One simulated GPU. Not thread-safe: one command at a time."""
 
-    def __init__(self, spec: GPUSpec, *, checks: str = "auto", memory_bytes: int | None = None, depth: Depth = "ttir"):
-        if checks not in ("auto", "full", "off"):
-            raise ValueError(f"checks must be 'auto', 'full' or 'off', not {checks!r}")
-        if depth not in get_args(Depth):
-            raise ValueError(f"depth must be 'ttir' or 'full', not {depth!r}")
+    def __init__(
+        self,
+        spec: GPUSpec,
+        *,
+        checks: str = "auto",
+        memory_bytes: int | None = None,
+        depth: Depth = "ttir",
+        budget_bytes: int | None = None,
+    ):
+        """``memory_bytes`` is the GPU's memory, ``budget_bytes`` what may be taken of this machine's for it."""
+        check_words(checks, depth)
         prepare()
         self.spec = spec
         self.checks = checks
         self.depth = depth
         self.memory_bytes = memory_bytes or spec.hbm_bytes
-        self.heap = DeviceHeap(self.memory_bytes)
+        self.budget_bytes = budget_bytes
+        self.heap = self._new_heap()
         self.accounts = Accounts(spec)
         self.random = DeviceRandom()
         self.interference: Interference = "none"
         self.skip_only: frozenset[int] | None = None
         """under "skip": the launches of a call, by place, that are not executed; None for all"""
         self.host_reads = HostReads()
-        self.flow = DataFlow(self.heap)
+        self.flow = self._new_flow()
         self.schedule = Schedule()
         self.fault: str | None = None
+
+    def _new_heap(self) -> DeviceHeap:
+        return DeviceHeap(self.memory_bytes, self.budget_bytes)
+
+    def _new_flow(self) -> DataFlow:
+        return DataFlow(self.heap)
 
     # ---- tensors
 
@@ -155,6 +183,8 @@ class DeviceEngine:
         check_arguments(rule.base, rule.parameters, real_args, real_kwargs)
         if rule.makes_from_size:
             self.heap.require_factory(real_args, real_kwargs)
+        else:
+            self.heap.require(foresee(rule, real_args, real_kwargs, self.heap.budget - 2 * self.heap.used_bytes))
         result = self._call(rule, real_args, real_kwargs)
         written = self._written(rule, args, kwargs)
         for held in written:
@@ -275,9 +305,16 @@ class DeviceEngine:
             self.flow.skipped()
             self._record(command, 0.0, suppressed=True)
             return
+        self._execute(kernel, command, resources, place)
+
+    def _execute(
+        self, kernel: CompiledKernel, command: LaunchCommand, resources: KernelResources | None, place: int
+    ) -> None:
         on, sample = self.checks != "off", SAMPLED_PROGRAMS if self.checks == "auto" else None
         seed = f"{self.schedule.seed}:{place}"
         held = [self.heap.held(value.handle) for value in command.args if isinstance(value, Ref)]
+        if on:
+            on = self._shadows_fit(held)
         disturbed = self.interference == "disturb"
         before = [(flat, flat.clone()) for flat in (flat_extent(one.tensor) for one in held)] if disturbed else []
         result = self._run_kernel(
@@ -285,11 +322,20 @@ class DeviceEngine:
             command.grid,
             [self.heap.held(value.handle).spec.address if isinstance(value, Ref) else value for value in command.args],
             Checks(uninitialized=on, race=on, sample=sample, seed=seed),
-            draw_order(seed, programs) if self.schedule.permuted else IN_ORDER,
+            draw_order(seed, self._programs(command.grid)) if self.schedule.permuted else IN_ORDER,
         )
         for flat, old in before:
             disturb_changes(flat, old)
         self._finish_launch(command, held, result, resources)
+
+    def _shadows_fit(self, held: list[Held]) -> bool:
+        """Whether the race shadows of a launch fit the budget. Raises :class:`OverBudget` where checks must be made."""
+        sizes = {one.base: one.nbytes for one in held}
+        element = min((one.spec.dtype.itemsize for one in held), default=1)
+        needed = SHADOW_BYTES * sum(sizes.values()) // element
+        if self.checks == "full":
+            self.heap.require_host(needed)
+        return self.heap.host_bytes + needed <= self.heap.budget
 
     def _run_kernel(
         self, kernel: CompiledKernel, grid: tuple[int, int, int], args: list[Any], checks: Checks, order: Order
@@ -374,6 +420,12 @@ class DeviceEngine:
             self.fault = illegal[0].message
             raise DeviceFault(f"CUDA error: an illegal memory access was encountered\n{illegal[0].message}")
 
+    def price(
+        self, command: LaunchCommand, stats: LaunchStats, resources: KernelResources | None, l2: L2State
+    ) -> CostEstimate:
+        """The modelled time of a launch with these counts; moves ``l2`` on."""
+        return price_launch(command.ttir, command.num_warps, command.num_stages, stats, resources, self.spec, l2)
+
     def _record(self, command: LaunchCommand, seconds: float, *, suppressed: bool = False, **facts: Any) -> None:
         self.counters.launches.append(
             LaunchRecord(
@@ -419,6 +471,7 @@ class DeviceEngine:
             "synchronize": self._synchronize,
             "flush": self.accounts.flush,
             "reset_peak": self._reset_peak,
+            "contents_bytes": lambda: self.heap.budget,
         }
         if what not in facts:
             raise ProtocolError(f"no device fact named {what!r}")

@@ -5,21 +5,19 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from drkernel.sim.cost.records import TensorMeta
 from drkernel.sim.executor.allocations import MemoryMap
+from drkernel.sim.gpu.budget import default_budget, over_budget
 from drkernel.sim.wire.commands import DTYPES, ProtocolError, Ref, TensorSpec, UnsupportedOp
 
 POISONS = ("nan", "zero", "random")
 """what memory that nothing has been written to may hold"""
 
-_DTYPES = frozenset(DTYPES.values())
-LARGE_BYTES = 256 << 20
-"""allocations from this size on are compared with the memory that this machine has left"""
+KNOWN_DTYPES = frozenset(DTYPES.values())
 
 
 @dataclass(slots=True)
@@ -46,8 +44,10 @@ def meta_of(spec: TensorSpec, base: int) -> TensorMeta:
 class DeviceHeap:
     """Owns every tensor of the device and knows what has been written."""
 
-    def __init__(self, capacity: int):
+    def __init__(self, capacity: int, budget: int | None = None):
+        """``capacity`` is the GPU's memory, ``budget`` what may be taken of this machine's (default: a quarter)."""
         self.capacity = capacity
+        self.budget = budget or default_budget()
         self.memory = MemoryMap()
         self.poison_policy = "nan"
         self.used_bytes = 0
@@ -81,14 +81,14 @@ class DeviceHeap:
             held = self._held[handle]
             self.refresh(held)
             return held
-        if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.dtype not in _DTYPES:
+        if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.dtype not in KNOWN_DTYPES:
             raise UnsupportedOp(
                 f"a {tensor.layout} tensor of dtype {tensor.dtype} is not offered on the simulated device"
             )
         handle = next(self._next)
         storage = tensor.untyped_storage()
         held = Held(tensor, _spec_of(tensor, handle), storage.data_ptr(), storage.nbytes())
-        _require_inside(held)
+        require_inside(held)
         self._retain(held, initialized)
         self._held[handle] = held
         self._handles[id(tensor)] = handle
@@ -109,7 +109,7 @@ class DeviceHeap:
                 or (held.tensor.data_ptr() != spec.address)
             ):
                 held.spec = _spec_of(held.tensor, spec.handle)
-                _require_inside(held)
+                require_inside(held)
             return
         old, size = held.base, held.nbytes
         moved = [held, *(one for one in self._held.values() if one is not held and one.base == old and size)]
@@ -122,7 +122,7 @@ class DeviceHeap:
             one.base, one.nbytes = storage.data_ptr(), storage.nbytes()
             one.spec = _spec_of(one.tensor, one.spec.handle)
             self._retain(one, True)
-            _require_inside(one)
+            require_inside(one)
 
     def _retain(self, held: Held, initialized: bool) -> None:
         if held.nbytes == 0:
@@ -142,6 +142,10 @@ class DeviceHeap:
     def storage(self, base: int) -> int:
         """The number of the storage at an address: no two storages ever have the same. 0 where there was none."""
         return self._numbers.get(base, 0)
+
+    def base_of(self, tensor: torch.Tensor) -> int:
+        """Address of the storage that a tensor of the device lies over."""
+        return tensor.untyped_storage().data_ptr()
 
     def free(self, handle: int) -> int | None:
         """Drop a handle; returns the address of the storage that went with it, if it was the last over it."""
@@ -190,14 +194,26 @@ class DeviceHeap:
         first = missing.nonzero()[0].tolist()
         return count * item, begin + item * sum(i * step for i, step in zip(first, held.spec.stride, strict=True))
 
+    @property
+    def host_bytes(self) -> int:
+        """Memory of this machine that the device's holds: its own, and a byte a byte for what may be unwritten."""
+        shadows = (self.memory.find(base) for base in self._fresh)
+        return self.used_bytes + sum(a.nbytes for a in shadows if a is not None and a.initialized is not None)
+
     def require(self, nbytes: int) -> None:
-        """Raise ``torch.OutOfMemoryError`` when so much more does not fit the device, or this machine."""
+        """Raise where so much more does not fit the device, or the budget on this machine.
+
+        Raises:
+            torch.OutOfMemoryError: as the GPU would; :class:`~.budget.OverBudget` where only simulating it is too much.
+        """
         if self.used_bytes + nbytes > self.capacity:
             raise self.out_of_memory(f"Tried to allocate {nbytes} bytes.")
-        if nbytes >= LARGE_BYTES and nbytes > available_bytes():
-            raise self.out_of_memory(
-                f"Tried to allocate {nbytes} bytes, more than this machine has for simulating them."
-            )
+        self.require_host(nbytes)
+
+    def require_host(self, nbytes: int) -> None:
+        """Raise :class:`~.budget.OverBudget` where so much more of this machine's memory is over the budget."""
+        if 2 * self.used_bytes + nbytes > self.budget and self.host_bytes + nbytes > self.budget:
+            raise over_budget(nbytes, self.host_bytes, self.budget)
 
     def require_factory(self, args: Any, kwargs: dict[str, Any]) -> None:
         """:meth:`require` for what ``zeros(size, dtype=...)`` and its like are about to make."""
@@ -214,17 +230,7 @@ class DeviceHeap:
         )
 
 
-def available_bytes() -> int:
-    """Memory that this machine can still give out."""
-    try:
-        text = Path("/proc/meminfo").read_text(encoding="ascii")
-    except OSError:
-        return 1 << 62  # not Linux: the allocation itself will tell
-    line = next((line for line in text.splitlines() if line.startswith("MemAvailable:")), "x 4611686018427387 kB")
-    return int(line.split()[1]) * 1024
-
-
-def _require_inside(held: Held) -> None:
+def require_inside(held: Held) -> None:
     """No tensor reaches beyond its storage, whatever operator made it. Raises :class:`ProtocolError`."""
     address, nbytes = extent_of(held.spec)
     if nbytes and not held.base <= address <= address + nbytes <= held.base + held.nbytes:

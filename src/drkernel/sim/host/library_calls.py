@@ -14,7 +14,8 @@ from typing import Any
 import torch
 import torch._VF
 
-RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+from drkernel.sim.gpu.datafree.recurrent import RECURRENT
+
 OWN_KERNELS = ("silu_backward", "mish_backward")
 """operators that CPU and CUDA have kernels for and everything else takes apart"""
 _RMS_NORM = torch.ops.aten._fused_rms_norm.default

@@ -18,7 +18,9 @@ from typing import Any
 import torch
 
 from drkernel.sim.executor.compiled import SimFinding
+from drkernel.sim.gpu.budget import OverBudget
 from drkernel.sim.gpu.dataflow import Passed
+from drkernel.sim.gpu.datafree.records import DataFreeRecord, DependsOnData, record_from
 from drkernel.sim.gpu.engine import POISONS, DeviceEngine, DeviceFault, LaunchRecord, Schedule
 from drkernel.sim.gpu.interfere import INTERFERENCES, Interference
 from drkernel.sim.gpu.journal import Modelled, modelled
@@ -36,7 +38,7 @@ _ERRORS: dict[str, type[Exception]] = {
     cls.__name__: cls
     for cls in (
         RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, UnsupportedOp, ProtocolError,
-        DeviceFault, LaunchRefused, NotHeld, torch.OutOfMemoryError,
+        DependsOnData, DeviceFault, LaunchRefused, NotHeld, OverBudget, torch.OutOfMemoryError,
     )
 }  # fmt: skip
 
@@ -58,7 +60,11 @@ class OutputSpec:
     storage: int
     """address of the storage that the tensor is a view of"""
     value: torch.Tensor | None
-    """what it held when the call ended; None where it was not of the form that the judge asked for, or too large"""
+    """what it held when the call ended; None where it was not of the form that the judge asked for, too large, or the
+    device is without data"""
+    covered: float | None = None
+    """on a data-free device: share of its elements that were certainly written since the call began. Several launches
+    that write the same elements count them several times"""
 
 
 @dataclass(frozen=True)
@@ -91,6 +97,8 @@ class CallRecord:
     """something that the host sent reaches the outputs"""
     passed_on: Passed | None = None
     """every output is what an own kernel had read from PyTorch: bit for bit, or nearly"""
+    data_free: DataFreeRecord | None = None
+    """what a data-free device says besides; None from others"""
 
 
 # ---- in the device process
@@ -110,6 +118,7 @@ class ControlDesk:
         """the host's commands are refused"""
         self.late: list[str] = []
         self.stopped = False
+        self._granted: set[int] = set()
         self._given: dict[int, torch.Tensor] = {}
         self._returned: list[tuple[int, torch.Tensor]] = []
         self._commands = {
@@ -126,10 +135,12 @@ class ControlDesk:
 
     def _put(self, header: dict, payload: bytearray | memoryview) -> tuple[Any, Any]:
         tensor = tensor_of(header, payload)
+        self.engine.heap.require_host(2 * _size_of(tensor))
         spec = self.engine.register(tensor)
         self.pinned.add(spec.handle)
         if header.get("grant", True):
             self.visible.add(spec.handle)
+            self._granted.add(spec.handle)
             self._given[spec.handle] = tensor.clone()
         return encode(spec), b""
 
@@ -151,6 +162,7 @@ class ControlDesk:
         for handle in released:
             self.pinned.discard(handle)
             self._given.pop(handle, None)
+            self._granted.discard(handle)
             if handle not in self.visible:  # the host keeps what it can still see
                 self.engine.free(handle)
         self._returned = [(handle, copy) for handle, copy in self._returned if handle not in released]
@@ -180,6 +192,19 @@ class ControlDesk:
         self.frozen = bool(header.get("freeze", False))
         interfered = self.engine.interference != "none"
         self._set(header)
+        outputs, data = self._outputs(header)
+        mutated = self._mutated()
+        if len(self.engine.counters.launches) > MAX_LAUNCHES:
+            raise RuntimeError(f"more than {MAX_LAUNCHES} kernel launches in one call")
+        tensors = [self.engine.tensor(handle) for handle in header.get("outputs", ()) if handle in self.visible]
+        record = {**_record_of(self.engine, tensors), "late_work": self.late, "mutated": mutated, "outputs": outputs}
+        self.late = []
+        if interfered:
+            self.engine.fault = None  # kernels that work on what others did not write go astray
+        return {**record, **self._more()}, data
+
+    def _outputs(self, header: dict) -> tuple[list[Any], bytearray]:
+        """What the handles are that the host returned, and the elements of those that are as asked for."""
         handles = header.get("outputs", ())
         forms = header.get("forms") or [None] * len(handles)
         left = header.get("most_bytes", MAX_PAYLOAD)
@@ -205,15 +230,15 @@ class ControlDesk:
                     "bytes": _size_of(tensor) if sent else None,
                 }
             )
-        mutated = [h for h, copy in self._given.items() if not _same_bytes(self.engine.tensor(h), copy)]
-        if len(self.engine.counters.launches) > MAX_LAUNCHES:
-            raise RuntimeError(f"more than {MAX_LAUNCHES} kernel launches in one call")
-        tensors = [self.engine.tensor(handle) for handle in handles if handle in self.visible]
-        record = {**_record_of(self.engine, tensors), "late_work": self.late, "mutated": mutated, "outputs": outputs}
-        self.late = []
-        if interfered:
-            self.engine.fault = None  # kernels that work on what others did not write go astray
-        return record, data
+        return outputs, data
+
+    def _mutated(self) -> list[int]:
+        """Granted inputs that no longer hold what the judge put."""
+        return [h for h, copy in self._given.items() if not _same_bytes(self.engine.tensor(h), copy)]
+
+    def _more(self) -> dict[str, Any]:
+        """What a special device adds to the record."""
+        return {}
 
     def _changed(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
         changed = [h for h, copy in self._returned if not _same_bytes(self.engine.tensor(h), copy)]
@@ -339,8 +364,12 @@ class DeviceControl:
         self._seconds = seconds
 
     def put_tensor(self, tensor: torch.Tensor, *, grant: bool = True) -> TensorSpec:
-        """Put a host tensor into device memory, where it stays until freed; the host side may use it when granted."""
-        return decode(self._ask({"do": "put", "grant": grant, **describe(tensor)}, bytes_of(tensor))[0])
+        """Put a host tensor into device memory, where it stays until freed; the host side may use it when granted.
+
+        A data-free device also takes meta tensors: forms without elements.
+        """
+        header, elements = _crossing(tensor)
+        return decode(self._ask({"do": "put", "grant": grant, **header}, elements)[0])
 
     def get_tensor(self, handle: int, *, most_bytes: int = MAX_PAYLOAD) -> torch.Tensor:
         """Read a device tensor back. Raises ``ValueError`` when it is larger than ``most_bytes``."""
@@ -349,7 +378,8 @@ class DeviceControl:
 
     def overwrite(self, handle: int, tensor: torch.Tensor) -> None:
         """Replace a device tensor's contents in place."""
-        self._ask({"do": "overwrite", "handle": handle, **describe(tensor)}, bytes_of(tensor))
+        header, elements = _crossing(tensor)
+        self._ask({"do": "overwrite", "handle": handle, **header}, elements)
 
     def free(self, *handles: int) -> None:
         """Let handles go; what the host still refers to stays until it lets go too."""
@@ -370,8 +400,8 @@ class DeviceControl:
         payload = bytearray()
         headers = []
         for tensor in puts:
-            elements = bytes_of(tensor)
-            headers.append({**describe(tensor), "bytes": len(elements)})
+            header, elements = _crossing(tensor)
+            headers.append({**header, "bytes": len(elements)})
             payload += elements
         message = {
             "do": "begin", "puts": headers, "poison": poison, "interference": interference,
@@ -424,6 +454,13 @@ class DeviceControl:
             self._ask({"do": "shutdown"})
 
 
+def _crossing(tensor: torch.Tensor) -> tuple[dict[str, Any], memoryview]:
+    """A tensor as header and elements; a meta tensor has none."""
+    if tensor.device.type == "meta":
+        return {**describe(tensor), "contents": False}, memoryview(b"")
+    return describe(tensor), bytes_of(tensor)
+
+
 def _record_from(spec: GPUSpec, data: dict[str, Any], payload: bytearray) -> CallRecord:
     """A record as the device process sends it, as objects; times are this process's own reckoning.
 
@@ -440,7 +477,9 @@ def _checked_record(spec: GPUSpec, data: dict[str, Any], payload: bytearray) -> 
     present = [output for output in data["outputs"] if output is not None and output["bytes"] is not None]
     values = iter([tensor_of(header, part) for header, part in _parts(present, payload)])
     outputs = [
-        None if o is None else OutputSpec(decode(o["spec"]), o["storage"], None if o["bytes"] is None else next(values))
+        None
+        if o is None
+        else OutputSpec(decode(o["spec"]), o["storage"], None if o["bytes"] is None else next(values), o.get("covered"))
         for o in data["outputs"]
     ]
     lists: dict[str, list[Any]] = {
@@ -448,7 +487,8 @@ def _checked_record(spec: GPUSpec, data: dict[str, Any], payload: bytearray) -> 
         "findings": [SimFinding(**{**f, "program": _as_tuple(f.get("program"))}) for f in data["findings"]],
         "outputs": outputs,
     }
-    return CallRecord(**{**data, **lists, "profile": time.profile})
+    more = {"data_free": record_from(data.get("data_free")), "profile": time.profile}
+    return CallRecord(**{**data, **lists, **more})
 
 
 def _launches(records: list[dict[str, Any]], time: Modelled) -> list[LaunchRecord]:

@@ -8,6 +8,7 @@ the judge's (``control.py``). The host sees only tensors it made or was granted.
 from __future__ import annotations
 
 import contextlib
+import math
 import selectors
 import socket
 import threading
@@ -17,11 +18,15 @@ from typing import Any
 
 import torch
 
+from drkernel.sim.gpu.budget import over_budget
+from drkernel.sim.gpu.datafree.engine import DataFreeEngine, new_engine
+from drkernel.sim.gpu.datafree.records import DataFree
 from drkernel.sim.gpu.engine import Depth, DeviceEngine
 from drkernel.sim.host.attach import BelowModes, host_side
 from drkernel.sim.process.control_socket import MAX_LATE, ControlDesk, named, unwrap
+from drkernel.sim.process.datafree import DataFreeDesk, reserve
 from drkernel.sim.spec import get_spec
-from drkernel.sim.wire.commands import LaunchCommand, ProtocolError, Ref, TensorSpec, decode, encode
+from drkernel.sim.wire.commands import DTYPES, LaunchCommand, ProtocolError, Ref, TensorSpec, decode, encode
 from drkernel.sim.wire.frames import ConnectionLost, bytes_of, describe, receive, send, tensor_of
 
 MAX_KERNELS = 4096
@@ -37,7 +42,7 @@ class _DeviceServer:
         self.engine = engine
         self.host = host
         self.control = control
-        self.desk = ControlDesk(engine)
+        self.desk = DataFreeDesk(engine) if isinstance(engine, DataFreeEngine) else ControlDesk(engine)
         self._kernels: dict[str, str] = {}
 
     def run(self) -> None:
@@ -65,7 +70,7 @@ class _DeviceServer:
         self.host.close()
 
     def _serve_host(self) -> None:
-        header, payload = receive(self.host, max_payload=self.engine.memory_bytes)
+        header, payload = receive(self.host, max_payload=min(self.engine.memory_bytes, self.engine.heap.budget))
         self._answer(self.host, self._host_command, header, payload)
 
     def _serve_control(self) -> None:
@@ -106,11 +111,13 @@ class _DeviceServer:
             warps, stages = _small(header.get("num_warps")), _small(header.get("num_stages"))
             return list(self.engine.resources(str(header.get("ttir")), warps, stages)), b""
         if what == "upload":
-            return encode(self._show(self.engine.upload(tensor_of(header, payload)))), b""
+            return encode(self._show(self.engine.upload(self._uploaded(header, payload)))), b""
         if what == "download":
             ref = decode(header.get("tensor"))
             self._check_visible([ref])
             tensor = self.engine.download(ref)
+            if isinstance(self.engine, DataFreeEngine) and tensor.numel() > 1 and not any(tensor.stride()):
+                return {**describe(tensor), "zeros": True}, b""
             return describe(tensor), bytes_of(tensor)
         if what == "generator":
             seed, state = header.get("seed"), header.get("state")
@@ -120,6 +127,22 @@ class _DeviceServer:
         if what == "query":
             return encode(self.engine.query(str(header.get("what")))), b""
         raise ProtocolError(f"the device knows no command {what!r}")
+
+    def _uploaded(self, header: dict, payload: bytearray) -> torch.Tensor:
+        """The tensor of a message; without elements only where the device is without data.
+
+        Raises:
+            OverBudget: it is so large that its elements were not even sent.
+        """
+        if header.get("contents", True):
+            return tensor_of(header, payload)
+        if not isinstance(self.engine, DataFreeEngine):
+            shape, dtype = header.get("shape"), DTYPES.get(str(header.get("dtype")))
+            if not isinstance(shape, list) or dtype is None or not all(isinstance(n, int) for n in shape):
+                raise ProtocolError("malformed tensor in message")
+            nbytes = math.prod(shape) * dtype.itemsize
+            raise over_budget(nbytes, self.engine.heap.host_bytes, self.engine.heap.budget)
+        return self.engine.tensor(reserve(self.engine, header).handle)
 
     def _launch_of(self, header: dict) -> LaunchCommand:
         """A kernel's text comes with its first launch; later ones name it."""
@@ -181,9 +204,14 @@ def serve_device(
     checks: str = "auto",
     memory_bytes: int | None = None,
     depth: Depth = "ttir",
+    data_free: DataFree | None = None,
+    budget_bytes: int | None = None,
 ) -> None:
-    """Be the device until the judge shuts it down or goes away."""
-    engine = DeviceEngine(get_spec(spec_name), checks=checks, memory_bytes=memory_bytes, depth=depth)
+    """Be the device until the judge shuts it down or goes away; one without data where settings for that are given."""
+    spec = get_spec(spec_name)
+    engine = new_engine(
+        spec, checks=checks, memory_bytes=memory_bytes, depth=depth, data_free=data_free, budget_bytes=budget_bytes
+    )
     _DeviceServer(engine, host, control).run()
 
 
@@ -202,6 +230,7 @@ class SocketChannel:
         self._sock = sock
         self._lock = threading.RLock()
         self._pending_free: list[int] = []
+        self._most: int | None = None
         self._kernels: dict[str, str] = {}  # text of a kernel that the device has -> its name there
 
     def _ask(self, header: dict[str, Any], payload: bytes | memoryview = b"") -> tuple[Any, bytearray]:
@@ -232,10 +261,20 @@ class SocketChannel:
         return registers, spills, shared
 
     def upload(self, tensor: torch.Tensor) -> TensorSpec:
+        if tensor.numel() * tensor.element_size() > self._wanted():
+            return decode(self._ask({"do": "upload", "contents": False, **describe(tensor)})[0])
         return decode(self._ask({"do": "upload", **describe(tensor)}, bytes_of(tensor))[0])
+
+    def _wanted(self) -> int:
+        """Bytes of the largest tensor whose elements the device wants."""
+        if self._most is None:
+            self._most = int(self.query("contents_bytes"))
+        return self._most
 
     def download(self, ref: Ref) -> torch.Tensor:
         described, data = self._ask({"do": "download", "tensor": encode(ref)})
+        if described.get("zeros"):
+            return torch.zeros((), dtype=DTYPES[described["dtype"]]).expand(described["shape"])
         return tensor_of(described, data)
 
     def free(self, handle: int) -> None:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from drkernel.sim.gpu.datafree.records import DataFree
 from drkernel.sim.gpu.engine import Depth
 from drkernel.sim.gpu.interfere import Interference
 from drkernel.sim.host.tensor import DeviceLink
@@ -75,12 +76,21 @@ class RemoteDevice:
 
 
 @contextmanager
-def remote_device(spec: GPUSpec, *, checks: str, memory_bytes: int | None, depth: Depth) -> Iterator[RemoteDevice]:
+def remote_device(
+    spec: GPUSpec,
+    *,
+    checks: str,
+    memory_bytes: int | None,
+    depth: Depth,
+    data_free: DataFree | None = None,
+    budget_bytes: int | None = None,
+) -> Iterator[RemoteDevice]:
     """Start a device process, run the block on it, end the process."""
     host, host_there = socket.socketpair()
     control, control_there = socket.socketpair()
     fds = host_there.fileno(), control_there.fileno()
     settings = [spec.name, *map(str, fds), checks, str(memory_bytes or 0), depth]
+    settings += [str(budget_bytes or 0), "" if data_free is None else data_free.model_dump_json()]
     command = [sys.executable, "-m", "drkernel.sim.process.remote", *settings]
     process = subprocess.Popen(command, pass_fds=fds, stdin=subprocess.DEVNULL)
     host_there.close()
@@ -101,8 +111,9 @@ def remote_device(spec: GPUSpec, *, checks: str, memory_bytes: int | None, depth
 
 
 def main(arguments: list[str]) -> None:
-    """Be the device: spec, file descriptors of both sockets, checks, memory in bytes (0: the GPU's), depth."""
-    name, host, control, checks, memory, depth = arguments
+    """Be the device: spec, file descriptors of both sockets, checks, memory in bytes (0: the GPU's), depth, budget in
+    bytes (0: the default), settings of a device without data (empty: with data)."""
+    name, host, control, checks, memory, depth, budget, data_free = arguments
     serve_device(
         name,
         socket.socket(fileno=int(host)),
@@ -110,6 +121,8 @@ def main(arguments: list[str]) -> None:
         checks=checks,
         memory_bytes=int(memory) or None,
         depth="full" if depth == "full" else "ttir",
+        budget_bytes=int(budget) or None,
+        data_free=DataFree.model_validate_json(data_free) if data_free else None,
     )
 
 

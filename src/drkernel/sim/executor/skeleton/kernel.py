@@ -8,6 +8,7 @@ from functools import lru_cache
 from drkernel.sim.executor.compiled import CompiledKernel, compile_ttir
 from drkernel.sim.executor.lower.function import Lowered, Lowering
 from drkernel.sim.executor.lower.jit import Code
+from drkernel.sim.executor.lower.plan import walk
 from drkernel.sim.executor.skeleton.slim import argument_name, slim
 from drkernel.sim.executor.skeleton.steering import ATOMICS, Steering, steering_of
 from drkernel.sim.executor.ttir.ir import TTIRError
@@ -39,8 +40,10 @@ class Skeleton:
     reads: tuple[SteeringRead, ...]
     serial: bool
     """programs steer one another through memory: all of them must run, in order"""
-    written: frozenset[str | None]
-    """arguments that some store or atomic goes through; None for an address from memory"""
+    followed: frozenset[str | None]
+    """arguments through which it writes what it is steered by, and does so here; None for an address from memory"""
+    loose: frozenset[str | None]
+    """arguments through which it writes data, which is not there afterwards"""
 
 
 @lru_cache(maxsize=256)
@@ -59,9 +62,11 @@ def skeleton_of(ttir: str, name: str | None = None) -> Skeleton:
         for op in steering.reads.values()
     )  # fmt: skip
     serial = bool(steering.writes) or any(read.operation in ATOMICS for read in reads)
-    return Skeleton(
-        kernel, lowered, _code(lowered), stores, _code(stores), reads, serial, _written(kernel)
-    )  # fmt: skip
+    writes = [op for op in walk(kernel.function.body) if op.name == "tt.store" or op.name in ATOMICS]
+    moved = {**steering.writes, **steering.reads}
+    followed = frozenset(argument_name(op) for op in writes if id(op) in moved)
+    loose = frozenset(argument_name(op) for op in writes if id(op) not in moved)
+    return Skeleton(kernel, lowered, _code(lowered), stores, _code(stores), reads, serial, followed, loose)
 
 
 def _lower(kernel: CompiledKernel, steering: Steering, loads: bool) -> Lowered:
@@ -78,10 +83,3 @@ def _lower(kernel: CompiledKernel, steering: Steering, loads: bool) -> Lowered:
 
 def _code(lowered: Lowered) -> Code:
     return Code(lowered.text, lowered.symbol)
-
-
-def _written(kernel: CompiledKernel) -> frozenset[str | None]:
-    from drkernel.sim.executor.lower.plan import walk
-
-    ops = walk(kernel.function.body)
-    return frozenset(argument_name(op) for op in ops if op.name == "tt.store" or op.name in ATOMICS)

@@ -20,7 +20,7 @@ from drkernel.sim.executor.launch import Limits
 from drkernel.sim.executor.results import LaunchStats, SimFinding
 from drkernel.sim.executor.skeleton.extrapolate import Estimate, distinct_of, total_of
 from drkernel.sim.executor.skeleton.kernel import Skeleton
-from drkernel.sim.executor.skeleton.launch import SECTOR_BYTES, Group, SkeletonLaunch, Touched
+from drkernel.sim.executor.skeleton.launch import MAX_GROUPS, SECTOR_BYTES, Group, SkeletonLaunch, Touched
 from drkernel.sim.executor.skeleton.sample import Grid, Spread, corners
 
 _GROUPS = 8
@@ -35,6 +35,7 @@ class SampleSettings(Config):
     full_sectors: float = Field(6e7, gt=0, description="work up to which all programs of a launch run")
     sample_sectors: float = Field(1.5e7, gt=0, description="work of the first sample of a larger launch")
     max_error: float = Field(0.05, gt=0, description="estimated error of a modelled time above which more programs run")
+    most_sectors: float = Field(3e9, gt=0, description="work beyond which a sample is taken as it is, with its error")
     seed: int = Field(0, description="of the choice of programs")
 
 
@@ -158,13 +159,14 @@ class _Measuring:
         wanted = self.settings.sample_sectors
         size = max(_pilot_size(self.programs), min(_LARGEST_GROUP, math.ceil(wanted / work / _GROUPS)))
         while True:
-            if 2 * size * _GROUPS > spread.left or len(launch.groups) + _GROUPS > 200:
+            if 2 * size * _GROUPS > spread.left or len(launch.groups) + _GROUPS > MAX_GROUPS:
                 return self._everything()
             launch.expect(size * _GROUPS * work * 3e-9)
             for _ in range(_GROUPS):
                 launch.run_group(spread.group(size))
             found = self._estimate(launch)
-            if found.error <= self.settings.max_error:
+            ran = sum(group.work for group in launch.groups)
+            if found.error <= self.settings.max_error or 2.0 * ran > self.settings.most_sectors:
                 return found
             size *= 2
 

@@ -1,0 +1,156 @@
+"""Kernel launches without data: measured by their skeletons, remembered, and checked for what steers them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from drkernel.sim.executor.compiled import DEFAULT_STEP_LIMIT, DEFAULT_TIME_LIMIT
+from drkernel.sim.executor.launch import Limits
+from drkernel.sim.executor.skeleton.kernel import Skeleton, SteeringRead, skeleton_of
+from drkernel.sim.executor.skeleton.measure import Clock, Measured, measure
+from drkernel.sim.gpu.datafree.addresses import AddressHeap
+from drkernel.sim.gpu.datafree.records import DataDependence, DataFree, LaunchSample, SampledUse
+from drkernel.sim.gpu.heap import Held
+from drkernel.sim.wire.commands import LaunchCommand, Ref
+
+_REMEMBERED = 512
+"""launches whose counts are kept: the same launch on other memory counts the same"""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A launch, counted."""
+
+    measured: Measured
+    dependences: tuple[DataDependence, ...]
+    written: tuple[int, ...]
+    """addresses of the storages that the launch wrote"""
+
+
+class LaunchCounter:
+    """Counts launches on the memory of one data-free device."""
+
+    def __init__(self, heap: AddressHeap, settings: DataFree):
+        self.heap, self.settings = heap, settings
+        self._known: OrderedDict[Any, tuple[tuple[int, ...], Measured]] = OrderedDict()
+
+    def count(self, command: LaunchCommand, clock: Clock) -> Counted:
+        """Count one launch. What it wrote has no contents any more.
+
+        Raises:
+            StepLimit: a program loops beyond its budget, or all of it takes too long here.
+        """
+        skeleton = skeleton_of(command.ttir, command.name)
+        held = [self.heap.held(arg.handle) if isinstance(arg, Ref) else None for arg in command.args]
+        dependences = list(self._dependences(skeleton, command, held))
+        measured = self._measured(skeleton, command, held, clock)
+        if measured.without_data is not None and not dependences:
+            dependences.append(_steered(command.name, measured.without_data, "an address that it got from memory"))
+        written = tuple(use.base for use in measured.uses if use.written.value)
+        kept = self._kept(skeleton, held)
+        for base in written:
+            if base not in kept:
+                self.heap.forget(base)
+        return Counted(measured, tuple(dependences), written)
+
+    # ---- counting once
+
+    def _measured(
+        self, skeleton: Skeleton, command: LaunchCommand, held: Sequence[Held | None], clock: Clock
+    ) -> Measured:
+        args = [
+            one.spec.address if one is not None else arg for one, arg in zip(held, command.args, strict=True)
+        ]  # fmt: skip
+        key, bases = _pattern(command, held)
+        cacheable = not skeleton.reads and not skeleton.lowered.dynamic_pointers
+        if cacheable and key in self._known:
+            self._known.move_to_end(key)
+            before, measured = self._known[key]
+            return _moved(measured, dict(zip(before, bases, strict=True)))
+        limits = Limits(DEFAULT_STEP_LIMIT, DEFAULT_TIME_LIMIT)
+        found = measure(skeleton, command.grid, args, self.heap.memory, limits, self.settings.sample, clock)
+        if cacheable and not found.findings:
+            self._known[key] = (bases, found)
+            while len(self._known) > _REMEMBERED:
+                self._known.popitem(last=False)
+        return found
+
+    # ---- what steers
+
+    def _dependences(
+        self, skeleton: Skeleton, command: LaunchCommand, held: Sequence[Held | None]
+    ) -> list[DataDependence]:
+        """Loads and atomics that decide where the kernel goes, and read what is not there."""
+        named = {param.name: one for param, one in zip(skeleton.kernel.params, held, strict=True)}
+        written = {named[name].base for name in skeleton.loose if name in named and named[name] is not None}  # type: ignore[union-attr]
+        found = []
+        for read in skeleton.reads:
+            one = named.get(read.argument) if read.argument is not None else None
+            if one is not None and (not self.heap.has_contents(one) or one.base in written):
+                found.append(_steered(command.name, _place(read), f"argument {read.argument!r}", read.decides))
+        return list(dict.fromkeys(found))
+
+    def _kept(self, skeleton: Skeleton, held: Sequence[Held | None]) -> set[int]:
+        """Storages that the launch writes nothing into but what it is steered by: their contents are right."""
+        named = {param.name: one for param, one in zip(skeleton.kernel.params, held, strict=True)}
+        followed = {one.base for name, one in named.items() if one is not None and name in skeleton.followed}
+        loose = {one.base for name, one in named.items() if one is not None and name in skeleton.loose}
+        return set() if None in skeleton.loose else followed - loose
+
+
+def sample_of(measured: Measured, sizes: dict[int, int]) -> LaunchSample:
+    """What is reported of a launch; ``sizes`` are those of storages, by address."""
+    stats = measured.stats
+    return LaunchSample(
+        programs=stats.programs,
+        looked_at=min(measured.sampled, stats.programs),
+        writes_counted=measured.writes_exact,
+        error=measured.error,
+        load_bytes=stats.load_sectors * 32.0,
+        store_bytes=stats.store_sectors * 32.0,
+        operations=dict(stats.flops),
+        atomics=stats.atomics,
+        uses=tuple(
+            SampledUse(
+                use.base, sizes.get(use.base, use.nbytes), use.read.value, use.read.low, use.read.high,
+                use.written.value, use.written.low, use.written.high,
+            )
+            for use in measured.uses
+        ),
+    )  # fmt: skip
+
+
+def _steered(kernel: str, place: str, by: str, decides: str = "where it goes") -> DataDependence:
+    message = f"kernel {kernel} depends on data: {place} of {by} decides {decides}, and reads what has no contents"
+    return DataDependence("steering", f"{kernel}, {place}", message)
+
+
+def _place(read: SteeringRead) -> str:
+    what = "an atomic" if "atomic" in read.operation else "a load"
+    line = read.loc.rpartition("/")[2]
+    return f"{what} at {line}" if line else what
+
+
+def _pattern(command: LaunchCommand, held: Sequence[Held | None]) -> tuple[Any, tuple[int, ...]]:
+    """What a launch's counts depend on besides contents, and the storages that stand in it by number."""
+    bases: list[int] = []
+    args: list[Any] = []
+    for one, arg in zip(held, command.args, strict=True):
+        if one is None:
+            args.append((type(arg).__name__, arg))
+            continue
+        if one.base not in bases:
+            bases.append(one.base)
+        args.append((bases.index(one.base), one.spec.address - one.base, one.nbytes))
+    key = (command.ttir, command.grid, command.num_warps, command.num_stages, tuple(args))
+    return key, tuple(bases)
+
+
+def _moved(measured: Measured, places: dict[int, int]) -> Measured:
+    """The same counts on other storages."""
+    uses = tuple(replace(use, base=places[use.base]) for use in measured.uses)
+    footprint = tuple((places[base], read, written) for base, read, written in measured.stats.footprint)
+    return replace(measured, uses=uses, stats=replace(measured.stats, footprint=footprint))

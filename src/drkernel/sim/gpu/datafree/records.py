@@ -1,0 +1,147 @@
+"""Settings of a data-free device, and what it says of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import Field
+
+from drkernel.config import Config
+from drkernel.sim.executor.skeleton.measure import SampleSettings
+
+MAX_CALLS = 20_000
+"""operators of one run that are remembered with their shapes"""
+MAX_DEPENDENCES = 256
+"""places of one run at which data is missed that are remembered"""
+
+
+class DataFree(Config):
+    """How a device without data works."""
+
+    contents_bytes: int = Field(16 << 20, ge=0, description="largest storage that keeps what the host puts into it")
+    operator_bytes: int = Field(
+        1 << 20,
+        ge=0,
+        description="operators on contents of up to so many bytes are computed, so that results have them",
+    )
+    on_read: Literal["note", "refuse"] = Field(
+        "note", description="the host reads what is not there: note it and give zeros, or raise DependsOnData"
+    )
+    sample: SampleSettings = Field(default_factory=SampleSettings, description="how much of a launch runs")
+
+
+class DependsOnData(RuntimeError):
+    """What the host wants depends on data, and this device has none. The message says what and where."""
+
+
+DependenceKind = Literal["host_read", "shape", "steering"]
+
+
+@dataclass(frozen=True)
+class DataDependence:
+    """A place at which a run would go by data that is not there. Its times may be those of another run."""
+
+    kind: DependenceKind
+    """``host_read``: the host reads or copies a value; ``shape``: of an operator's result; ``steering``: where a kernel
+    goes"""
+    where: str
+    """the operator, or the kernel with the source line of its load"""
+    message: str
+    """a sentence"""
+
+
+@dataclass(frozen=True)
+class OperatorCall:
+    """An ATen operator with device work, as it was called."""
+
+    name: str
+    """``"add.Tensor"``"""
+    inputs: tuple[tuple[str, tuple[int, ...]], ...]
+    """(dtype, shape) of its tensors"""
+    outputs: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True)
+class SampledUse:
+    """What a launch does with one storage, in bytes (whole sectors of 32, no more than the storage has)."""
+
+    storage: int
+    """its address"""
+    nbytes: int
+    """its size"""
+    read: float
+    """distinct bytes"""
+    read_low: float
+    read_high: float
+    written: float
+    written_low: float
+    written_high: float
+
+    @property
+    def covered(self) -> float:
+        """Share of the storage that is certainly written (by the low end of the estimate, where it is one)."""
+        return min(1.0, self.written_low / self.nbytes) if self.nbytes else 1.0
+
+
+@dataclass(frozen=True)
+class LaunchSample:
+    """What is known of one data-free launch besides its modelled time. Totals are those of the whole grid."""
+
+    programs: int
+    """of the grid"""
+    looked_at: int
+    """programs whose reads were looked at"""
+    writes_counted: bool
+    """stores, operations and atomics were counted over all programs, not estimated"""
+    error: float
+    """estimated relative error of the modelled time by sampling; 0 where all was counted"""
+    load_bytes: float
+    """asked of memory, in whole sectors"""
+    store_bytes: float
+    operations: dict[str, float]
+    """by unit"""
+    atomics: int
+    uses: tuple[SampledUse, ...]
+    """storages that the launch touches"""
+
+    @property
+    def per_program(self) -> dict[str, float]:
+        """Means over programs: ``load_bytes``, ``store_bytes``, and operations by unit."""
+        totals = {"load_bytes": self.load_bytes, "store_bytes": self.store_bytes, **self.operations}
+        return {name: total / self.programs for name, total in totals.items()}
+
+
+@dataclass
+class DataFreeRecord:
+    """What a data-free device says of the commands since its counters were reset, besides counters and times."""
+
+    calls: list[OperatorCall] = field(default_factory=list)
+    """operators with device work, in order; the first :data:`MAX_CALLS`"""
+    samples: list[LaunchSample] = field(default_factory=list)
+    """one for each launch, in order"""
+    dependences: list[DataDependence] = field(default_factory=list)
+    """without repeats; the first :data:`MAX_DEPENDENCES`"""
+    error: float = 0.0
+    """estimated relative error of all modelled device time by sampling"""
+
+    def missed(self, dependence: DataDependence) -> None:
+        """Note a dependence on data."""
+        if dependence not in self.dependences and len(self.dependences) < MAX_DEPENDENCES:
+            self.dependences.append(dependence)
+
+
+def record_from(data: dict[str, Any] | None) -> DataFreeRecord | None:
+    """A record as it crossed, as objects."""
+    if data is None:
+        return None
+
+    def forms(items: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        return tuple((dtype, tuple(shape)) for dtype, shape in items)
+
+    return DataFreeRecord(
+        calls=[OperatorCall(c["name"], forms(c["inputs"]), forms(c["outputs"])) for c in data["calls"]],
+        samples=[LaunchSample(**{**s, "uses": tuple(SampledUse(**use) for use in s["uses"])}) for s in data["samples"]],
+        dependences=[DataDependence(**d) for d in data["dependences"]],
+        error=data["error"],
+    )
