@@ -184,4 +184,4 @@ class SkeletonLaunch(Launch):
 
     def findings(self) -> tuple[SimFinding, ...]:
         """What the groups did that is an error on a GPU."""
-        return self._read_findings(self._made)
+        return self._read_findings([self._rows(worker) for worker in self._made])
