@@ -42,7 +42,9 @@ class Speedup(Config):
     value: float = Field(ge=0, description="ratio of medians, > 1 is faster than the reference")
     low: float = Field(ge=0, description="lower end of the interval")
     high: float = Field(ge=0, description="upper end of the interval")
-    confidence: float = Field(0.95, gt=0, lt=1, description="coverage of the bootstrap interval")
+    confidence: float = Field(
+        0.95, gt=0, lt=1, description="coverage of the interval: bootstrap of measured times, or the model's own error"
+    )
     kind: TimingKind = Field(description="kind of both timings; kinds are never mixed")
 
 

@@ -70,7 +70,7 @@ def _figures(verdict: Verdict) -> str:
     items: list[tuple[str, str]] = []
     if verdict.speedup is not None:
         speedup = verdict.speedup
-        interval = f" [{speedup.low:.2f}, {speedup.high:.2f}]" if speedup.kind == "measured" else ""
+        interval = f" [{speedup.low:.2f}, {speedup.high:.2f}]"
         items.append((f"{speedup.value:.2f}x", f"speedup over {verdict.baseline}, {speedup.kind}{interval}"))
     if verdict.timing is not None and verdict.reference_timing is not None:
         items.append((duration(verdict.timing.seconds), f"against {duration(verdict.reference_timing.seconds)}"))

@@ -65,8 +65,7 @@ def _headline(verdict: Verdict) -> Text:
         speedup = verdict.speedup
         style = "bold green" if speedup.low > 1 else "bold yellow"
         line.append(f"\n{speedup.value:.2f}x", style=style if verdict.is_correct else "dim")
-        if speedup.kind == "measured":
-            line.append(f" [{speedup.low:.2f}, {speedup.high:.2f}] {speedup.confidence:.0%}")
+        line.append(f" [{speedup.low:.2f}, {speedup.high:.2f}] {speedup.confidence:.0%}")
         line.append(
             f"  {duration(verdict.reference_timing.seconds)} ({verdict.baseline}) -> "
             f"{duration(verdict.timing.seconds)}, {speedup.kind} on {verdict.timing.device}"

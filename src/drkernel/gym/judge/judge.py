@@ -36,7 +36,6 @@ from drkernel.gym.judge.knockout import Experiment, experiment, idle_launches
 from drkernel.gym.judge.measured_timing import WrongWhenTimed, measure
 from drkernel.gym.judge.modelled_timing import (
     bytes_to_host,
-    modelled_speedup,
     modelled_timing,
     reference_profile,
 )
@@ -47,6 +46,7 @@ from drkernel.gym.request import EvalRequest
 from drkernel.gym.session.answers import Observed, SessionError
 from drkernel.gym.session.factory import DeviceMissing
 from drkernel.gym.session.protocol import OpensSessions, Session, TimedSession
+from drkernel.sim.cost.confidence import speedup_of
 from drkernel.tasks.reference import TaskError
 from drkernel.verdict import CandidateError, Correctness, Finding, Profile, Status, Verdict
 
@@ -340,7 +340,7 @@ class Trial:
         self.fields["coverage"] = profile.coverage
         self.fields["timing"] = modelled_timing(profile)
         self.fields |= {"reference_profile": reference, "reference_timing": modelled_timing(reference)}
-        self.fields["speedup"] = modelled_speedup(reference, profile)
+        self.fields["speedup"] = speedup_of(reference, profile)
 
     def _has_no_price(self, timed: list[Profile], reference: Profile) -> bool:
         """Note what ran without a price, the candidate's first; True when there was any."""

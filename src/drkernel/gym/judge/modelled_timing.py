@@ -4,8 +4,8 @@ The reference runs on a simulated device of the judge's own, in this process: tr
 cost model and the same accounting as the candidate's device. Nothing of it is patched into the process: the two modes
 that carry operators to the device are per thread, so that many judges may work side by side.
 
-What is timed is what is checked: the sizes of the request's profile. A modelled time has no spread, so the interval of
-a modelled speedup is the value itself; how far the model is from hardware is another question: docs/cost_model.md.
+What is timed is what is checked: the sizes of the request's profile. The interval of a modelled speedup is the model's
+own error (``sim/cost/confidence.py``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from drkernel.sim.host.tensor import DeviceLink
 from drkernel.sim.spec import GPUSpec
 from drkernel.tasks.module_copy import copied
 from drkernel.tasks.reference import TaskError
-from drkernel.verdict import Profile, Speedup, Timing
+from drkernel.verdict import Profile, Timing
 
 _CACHE_SIZE = 512
 _cache: OrderedDict[tuple[str, str, str, bool], Profile] = OrderedDict()
@@ -128,11 +128,3 @@ def modelled_timing(profile: Profile) -> Timing:
 def bytes_to_host(profile: Profile) -> float:
     """Bytes that a call copied from the device to the host."""
     return sum(row.bytes or 0.0 for row in profile.rows if row.owner == "copy" and row.name.endswith("device to host"))
-
-
-def modelled_speedup(reference: Profile, candidate: Profile) -> Speedup | None:
-    """Reference over candidate; the interval of a modelled ratio is the value itself. None when nothing was timed."""
-    if reference.elapsed_seconds <= 0 or candidate.elapsed_seconds <= 0:
-        return None
-    ratio = reference.elapsed_seconds / candidate.elapsed_seconds
-    return Speedup(value=ratio, low=ratio, high=ratio, kind="modelled")

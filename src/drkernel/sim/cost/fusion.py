@@ -42,6 +42,8 @@ TILED_TRANSPOSE = 0.85
 """kernels that read one layout and write another go by two-dimensional tiles"""
 ENTRY_SECONDS = 3.0e-5
 """host time of entering a compiled module: guards and argument checks"""
+LAUNCH_SECONDS = 1.2e-5
+"""host time of a launch by generated code, whose launcher knows its arguments' types and skips Triton's"""
 STATISTIC_INSTRUCTIONS, CAT_INSTRUCTIONS, WINDOW_BASE, WINDOW_TAP = 14.0, 8.0, 20.0, 6.0
 """instructions per element (per output and tap) of generated code, which knows all sizes and keeps no unused indices"""
 STATISTIC_KERNELS = 3
@@ -113,7 +115,7 @@ def compiled_costs(
         else:
             live = {storage for storage in group.produced if last_use.get(storage, -1) > index}
             name, work = _fused_name(group), _fused_work(group, live, spec)
-            host = spec.kernel_launch_overhead * sum(item.fixed_kernels for item in work)
+            host = LAUNCH_SECONDS * sum(item.fixed_kernels for item in work)
         cost = combine(kernel_cost(item, spec, l2) for item in work)
         yield name, cost.with_host(host)
         for storage in group.produced:

@@ -1,0 +1,44 @@
+"""The interval of a modelled speedup: wide where kinds of kernels are little known, around 1 against itself."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from drkernel.sim.cost.confidence import COPY, CUSTOM, HOST, LIBRARY, log_error, speedup_of
+from drkernel.verdict import Bound, Owner, Profile, ProfileRow
+
+
+def profile(*rows: tuple[Owner, Bound, float], idle: float = 0.0) -> Profile:
+    total = sum(seconds for _, _, seconds in rows)
+    made = tuple(
+        ProfileRow(name=f"k{k}", owner=owner, calls=1, seconds=seconds, share=seconds / total, bound=bound)
+        for k, (owner, bound, seconds) in enumerate(rows)
+    )
+    return Profile(kind="modelled", device="sim:h100", rows=made, total_seconds=total, elapsed_seconds=total + idle)
+
+
+def test_errors_are_weighted_by_time() -> None:
+    half = profile(("custom", "memory", 1e-3), ("library", "memory", 1e-3))
+    assert log_error(half) == pytest.approx((CUSTOM["memory"] + LIBRARY) / 2)
+    assert log_error(profile(("custom", "memory", 1e-3), idle=1e-3)) == pytest.approx((CUSTOM["memory"] + HOST) / 2)
+    assert log_error(profile(("copy", "memory", 1e-3))) == pytest.approx(COPY)
+
+
+def test_what_is_known_less_has_a_wider_interval() -> None:
+    reference = profile(("library", "memory", 2e-3))
+    found = [speedup_of(reference, profile(("custom", bound, 1e-3))) for bound in ("memory", "latency", "compute")]
+    widths = [speedup.high / speedup.low for speedup in found if speedup is not None]
+    assert widths == sorted(widths) and len(set(widths)) == 3
+    for speedup in found:
+        assert speedup is not None and speedup.value == 2.0 and speedup.confidence == 0.9
+        assert math.sqrt(speedup.low * speedup.high) == pytest.approx(2.0)
+
+
+def test_a_reference_against_itself_includes_one_and_nothing_timed_has_no_speedup() -> None:
+    reference = profile(("library", "compute", 2e-3))
+    speedup = speedup_of(reference, reference)
+    assert speedup is not None and speedup.low < 1.0 < speedup.high
+    nothing = Profile(kind="modelled", device="sim:h100", total_seconds=0.0, elapsed_seconds=0.0)
+    assert speedup_of(nothing, reference) is None
