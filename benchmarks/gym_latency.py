@@ -124,10 +124,10 @@ def one_after_another(count: int) -> dict[str, float]:
 
 
 def cpu_seconds(pool: LocalPool) -> float:
-    """Processor time of the judge, its zygote and nursery, and every job that has ended."""
-    health = pool.health()
-    own = [psutil.Process(health[name]).cpu_times() for name in ("zygote_pid", "nursery_pid")]
-    return time.process_time() + sum(sum(times[:4]) for times in own)
+    """Processor time of this process, the judges, their zygotes and nurseries, and every job that has ended."""
+    names = ("pid", "zygote_pid", "nursery_pid")
+    each = [psutil.Process(judge[name]).cpu_times() for judge in pool.health()["judges"] for name in names]
+    return time.process_time() + sum(sum(times[:4]) for times in each)
 
 
 def forks() -> dict[str, float]:

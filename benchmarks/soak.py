@@ -47,19 +47,21 @@ class Census:
 
 def census(pool: LocalPool) -> Census:
     """Count once every job is gone but the spares."""
+    seats = pool.health()["judges"]
+    judges = [psutil.Process(), *(psutil.Process(seat["pid"]) for seat in seats)]
+    zygotes = [psutil.Process(seat["zygote_pid"]) for seat in seats]
+    spares = len(seats)  # each judge has one runner and its device ready, and its zygote a nursery
     for _ in range(200):
-        health = pool.health()
-        if health["jobs"] == health["spares"]:
+        children = sum(len(zygote.children(recursive=True)) for zygote in zygotes)
+        if children == 3 * spares:
             break
         time.sleep(0.05)
-    judge = psutil.Process()
-    zygote = psutil.Process(health["zygote_pid"])
     return Census(
-        processes=len(zygote.children(recursive=True)) - 2 * health["spares"],
-        descriptors=judge.num_fds() - 3 * health["spares"],
-        zygote_descriptors=zygote.num_fds(),
-        memory_mib=judge.memory_info().rss / 2**20,
-        zygote_memory_mib=zygote.memory_info().rss / 2**20,
+        processes=children - 3 * spares,
+        descriptors=sum(judge.num_fds() for judge in judges) - 3 * spares,
+        zygote_descriptors=sum(zygote.num_fds() for zygote in zygotes),
+        memory_mib=sum(judge.memory_info().rss for judge in judges) / 2**20,
+        zygote_memory_mib=sum(zygote.memory_info().rss for zygote in zygotes) / 2**20,
         shared_memory_files=len(os.listdir("/dev/shm")),
     )
 
@@ -120,9 +122,10 @@ def main() -> int:
     _print(statuses, wrong, first, last, seconds, options.evals)
     lost = options.evals - sum(statuses.values())
     grown = [name for name, value in asdict(last).items() if value > asdict(first)[name] + _slack(name)]
+    zygotes = sum(seat["zygotes_started"] for seat in health["judges"])
     if options.json:
         figures = {"statuses": statuses, "wrong": wrong, "first": asdict(first), "last": asdict(last), "lost": lost,
-                   "seconds": seconds, "zygotes_started": health["zygotes_started"], "grown": grown}  # fmt: skip
+                   "seconds": seconds, "zygotes_started": zygotes, "grown": grown}  # fmt: skip
         with open(options.json, "w") as file:
             json.dump(figures, file, indent=1)
     return 1 if lost or wrong or grown else 0

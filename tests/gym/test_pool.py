@@ -6,9 +6,7 @@ import time
 
 import psutil
 import pytest
-import torch
 
-import drkernel.gym.pools.local as pool_module
 from drkernel.gym.pools.local import LocalPool, PoolClosed, infra_verdict
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.session.answers import SessionError
@@ -171,25 +169,3 @@ def test_a_spare_that_died_is_not_handed_out():
 def test_senseless_settings_are_refused(wrong):
     with pytest.raises(ValueError, match="at least"):
         LocalPool(judge=Judge(), **wrong)
-
-
-@pytest.mark.parametrize("slots", [1, 2])
-def test_judging_threads_share_the_cores_and_leave_other_threads_alone(monkeypatch, slots):
-    before, seen, later = torch.get_num_threads(), [], []
-
-    def judge(request, factory):
-        seen.append(torch.get_num_threads())
-        return verdict()
-
-    monkeypatch.setattr(pool_module, "_default_judge", lambda: judge)
-    monkeypatch.setattr(pool_module.os, "cpu_count", lambda: 4)
-    torch.set_num_threads(3)
-    try:
-        with LocalPool(slots) as pool:
-            pool.submit(request()).result(30)
-            other = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
-            other.start()
-            other.join()
-            assert (seen, later, torch.get_num_threads()) == ([4 // slots], [3], 3)
-    finally:
-        torch.set_num_threads(before)

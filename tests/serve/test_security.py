@@ -162,7 +162,7 @@ def test_hostile_names_and_texts_are_escaped_on_every_page(serving):
     server = serving(NastyPool(), app_options={"verdict_page": renderer})
     made = make_request(1)
     request = made.model_copy(
-        update={"candidate": NASTY, "task": made.task.model_copy(update={"id": NASTY, "reference": NASTY})}
+        update={"candidate": NASTY, "task": made.task.model_copy(update={"id": NASTY, "reference": f"# {NASTY}"})}
     )
     verdict = Client(server.url, name="<script>alert(3)</script>").evaluate(request)
     assert verdict.task_id == NASTY

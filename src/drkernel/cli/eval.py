@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from pydantic import ValidationError
 
-from drkernel.cli.pools import POOL_HELP, check_pool, evaluate_at
+from drkernel.cli.pools import MEMORY_HELP, POOL_HELP, check_pool, evaluate_at, to_bytes
 from drkernel.config import ConfigError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -50,6 +50,7 @@ def evaluate(
     unsafe_no_checks: Annotated[bool, typer.Option(help="research only: grade as a naive harness would")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print the verdict as JSON and nothing else")] = False,
     pool: Annotated[str | None, typer.Option(help=POOL_HELP)] = None,
+    memory_gib: Annotated[float | None, typer.Option(min=0.1, help=MEMORY_HELP)] = None,
     html: Annotated[Path | None, typer.Option(help="also write a self-contained HTML page")] = None,
 ) -> None:
     """Parse, grade, print."""
@@ -66,7 +67,7 @@ def evaluate(
         device=device, baseline=baseline, profile=chosen, checks=checks, trials=trials, deadline_s=deadline, seed=seed,
         unsafe_no_checks=unsafe_no_checks,
     )  # fmt: skip
-    verdict = _grade(task, source, settings, pool)
+    verdict = _grade(task, source, settings, pool, to_bytes(memory_gib))
     if as_json:
         print(verdict.model_dump_json(indent=2))
     else:
@@ -130,19 +131,16 @@ def _settings(**values: Any) -> Any:
         _usage(f"--{str(first['loc'][0]).replace('_', '-')}: {first['msg']}")
 
 
-def _grade(task: Any, source: str, settings: Any, pool: str | None) -> Any:
-    """One evaluation, by a service or in this process; nothing is left running behind it."""
-    import torch
-
-    from drkernel.gym.judge.judge import evaluate as judge
+def _grade(task: Any, source: str, settings: Any, pool: str | None, memory: int | None) -> Any:
+    """One evaluation, by a service or on this machine; nothing is left running behind it."""
+    from drkernel.gym.pools.local import LocalPool
     from drkernel.gym.request import EvalRequest
-    from drkernel.gym.session.factory import SessionFactory
 
+    request = EvalRequest(task=task, candidate=source, settings=settings)
     if pool is not None:
-        return asyncio.run(evaluate_at(pool, EvalRequest(task=task, candidate=source, settings=settings)))
-    torch.set_num_threads(1)
-    with SessionFactory() as factory:
-        return judge(EvalRequest(task=task, candidate=source, settings=settings), factory)
+        return asyncio.run(evaluate_at(pool, request))
+    with LocalPool(slots=1, memory_bytes=memory) as local:
+        return local.submit(request).result()
 
 
 def _usage(message: str) -> NoReturn:

@@ -8,6 +8,13 @@ from drkernel.verdict import Verdict
 
 POOL_HELP = "grade by a service, e.g. http://127.0.0.1:8765 (its token in DRKERNEL_TOKEN); default: this machine"
 
+MEMORY_HELP = "GiB that the judge may take for one evaluation; default: a quarter of the machine's memory"
+
+
+def to_bytes(gib: float | None) -> int | None:
+    """An option in GiB as bytes."""
+    return None if gib is None else int(gib * 2**30)
+
 
 def check_pool(url: str | None) -> None:
     """Refuse what is no address of a service.

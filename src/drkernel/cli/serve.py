@@ -10,6 +10,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from drkernel.cli.pools import MEMORY_HELP, to_bytes
+
 app = typer.Typer(add_completion=False, rich_markup_mode="rich")
 
 HELP = """Grade candidates for others over HTTP; every accepted job is durable before it is acknowledged.
@@ -49,6 +51,7 @@ def serve(
     lease: Annotated[
         float, typer.Option(min=1, help="seconds without a heartbeat after which a job is taken back")
     ] = 60.0,
+    memory_gib: Annotated[float | None, typer.Option(min=0.1, help=MEMORY_HELP)] = None,
     grace: Annotated[float, typer.Option(min=0, help="seconds that running jobs get at shutdown")] = 60.0,
 ) -> None:
     """Parse, build, serve."""
@@ -60,7 +63,7 @@ def serve(
     try:
         check_binding(host, token)
         limits = (max_queue, max_body_mb << 20, rate, grace)
-        application = _application(store, device, slots, ray, lease, token, limits)
+        application = _application(store, device, slots, ray, lease, token, limits, to_bytes(memory_gib))
     except (GuardError, StoreError, RayMissing) as error:
         _usage(str(error))
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
@@ -75,7 +78,9 @@ def _application(
     lease: float,
     token: str | None,
     limits: tuple[int, int, float, float],
+    memory: int | None,
 ) -> Any:
+    from drkernel.gym.device import kinds_here
     from drkernel.gym.pools.local import LocalPool
     from drkernel.gym.pools.ray import RayPool
     from drkernel.report.verdict_html import page
@@ -90,7 +95,8 @@ def _application(
     if ray is not None:
         service.use(RayPool(ray, sim_slots=slots))
     elif count:
-        service.use(LocalPool(slots=count), count)
+        pool = LocalPool(slots=count, attempts=1, memory_bytes=memory)  # the service counts the attempts
+        service.use(pool, count, kinds_here())
     return make_app(
         service,
         token=token,

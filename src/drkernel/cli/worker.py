@@ -11,6 +11,8 @@ from typing import Annotated
 
 import typer
 
+from drkernel.cli.pools import MEMORY_HELP, to_bytes
+
 app = typer.Typer(add_completion=False, rich_markup_mode="rich")
 
 HELP = """Join a service: lease jobs, evaluate them on this machine, report the verdicts.
@@ -32,8 +34,9 @@ def worker(
     slots: Annotated[int | None, typer.Option(min=1, help="jobs at once; default: one a core")] = None,
     name: Annotated[str | None, typer.Option(help="name under which the service shows this worker")] = None,
     takes: Annotated[
-        str | None, typer.Option(help="only jobs for this kind of device: sim or cuda (default: any)")
+        str | None, typer.Option(help="only jobs for this kind of device: sim or cuda (default: what is here)")
     ] = None,
+    memory_gib: Annotated[float | None, typer.Option(min=0.1, help=MEMORY_HELP)] = None,
 ) -> None:
     """Parse, work."""
     from drkernel.serve.client import ServiceError
@@ -43,21 +46,22 @@ def worker(
         raise SystemExit(2)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     try:
-        done = asyncio.run(_work(url, slots or os.cpu_count() or 1, name, takes))
+        done = asyncio.run(_work(url, slots or os.cpu_count() or 1, name, takes, to_bytes(memory_gib)))
     except ServiceError as error:
         print(f"drkernel worker: {error}", file=sys.stderr)
         raise SystemExit(1) from None
     print(f"{done} evaluations done")
 
 
-async def _work(url: str, slots: int, name: str | None, takes: str | None) -> int:
+async def _work(url: str, slots: int, name: str | None, takes: str | None, memory: int | None) -> int:
+    from drkernel.gym.device import kinds_here
     from drkernel.gym.pools.local import LocalPool
     from drkernel.serve.client import AsyncClient
     from drkernel.serve.worker import Worker
 
-    pool = LocalPool(slots=slots)
+    pool = LocalPool(slots=slots, attempts=1, memory_bytes=memory)  # the service counts the attempts
     async with AsyncClient(url, name=name) as client:
-        joined = Worker(client, pool, slots=slots, name=name, kinds=[takes] if takes else None)
+        joined = Worker(client, pool, slots=slots, name=name, kinds=[takes] if takes else kinds_here())
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, joined.stop)

@@ -8,6 +8,7 @@ device has to do without.
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -86,6 +87,11 @@ def parse_device(name: str) -> Device:
 def simulated(gpu: str) -> Device:
     """The simulated device of a GPU's short name, such as 'h200'."""
     return parse_device(f"sim:{gpu}")
+
+
+def kinds_here() -> list[str]:
+    """Kinds of device that this machine has, told without starting CUDA."""
+    return ["sim", "cuda"] if glob.glob("/dev/nvidia[0-9]*") else ["sim"]
 
 
 def title_of(device: Device) -> str:

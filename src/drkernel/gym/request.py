@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 from typing import Any, Literal, Protocol
 
@@ -10,7 +11,7 @@ from pydantic import Field, field_validator
 from drkernel.config import Config
 from drkernel.gym.device import Device, parse_device
 from drkernel.sim.spec import known_gpus
-from drkernel.task import Task
+from drkernel.task import Task, sized_reference
 from drkernel.verdict import Verdict
 
 DEVICE_PATTERN = f"^(sim:({'|'.join(known_gpus())})|cuda:(0|[1-9][0-9]{{0,2}}))$"
@@ -29,9 +30,9 @@ class EvalSettings(Config):
     baseline: Literal["eager", "compile"] = Field("eager", description="what speedup is measured against")
     checks: int = Field(3, ge=1, le=100, description="calls compared with the oracle, each on fresh inputs")
     trials: int = Field(30, ge=1, le=10_000, description="timed calls on a measuring device")
-    deadline_s: float = Field(60.0, gt=0, description="wall seconds after which the candidate is killed")
-    memory_bytes: int = Field(4 << 30, gt=0, description="memory a candidate's process may take")
-    max_output_bytes: int = Field(64 << 10, ge=0, description="captured stdout and stderr kept")
+    deadline_s: float = Field(60.0, gt=0, le=86_400, description="wall seconds after which the candidate is killed")
+    memory_bytes: int = Field(4 << 30, gt=0, le=1 << 50, description="memory a candidate's process may take")
+    max_output_bytes: int = Field(64 << 10, ge=0, le=1 << 30, description="captured stdout and stderr kept")
     knock_out: bool = Field(True, description="rerun with the candidate's own kernels suppressed")
     other_calls: bool = Field(
         True, description="after right answers also call with NaN and infinity, at other sizes and in the other mode"
@@ -79,6 +80,19 @@ class EvalRequest(Config):
             digest.update(len(encoded).to_bytes(8, "little"))
             digest.update(encoded)
         return digest.hexdigest()
+
+
+def objection(request: EvalRequest) -> str | None:
+    """Why a request can never be granted, as far as that shows without running anything; None when nothing does."""
+    try:
+        ast.parse(sized_reference(request.task, request.settings.profile))
+    except KeyError as error:
+        return f"{error.args[0]} (settings.profile null takes the reference as it is)"
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return f"the reference of task {request.task.id} is not a Python module: {type(error).__name__}: {error}"
+    if request.settings.baseline != "eager" and request.settings.place.simulated:
+        return f"baseline {request.settings.baseline!r} cannot be modelled: take 'eager', or a CUDA device"
+    return None
 
 
 class Pool(Protocol):

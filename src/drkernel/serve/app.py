@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import math
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, FastAPI, HTTPException, Path, Query, Request
+from fastapi.encoders import jsonable_encoder
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from fastapi.routing import APIRoute
 
 from drkernel import __version__
+from drkernel.gym.request import EvalRequest, objection
 from drkernel.serve import examples, pages
 from drkernel.serve.guard import Guard
 from drkernel.serve.kernelgym import add_kernelgym
@@ -52,6 +56,10 @@ GENERAL: dict[int | str, dict[str, Any]] = {
 }
 MISSING: dict[int | str, dict[str, Any]] = {404: {"description": "no such job"}}
 REFUSALS: dict[int | str, dict[str, Any]] = {
+    409: {
+        "description": "a request that could never be evaluated: a profile that its task lacks, a reference that is "
+        "no Python, a baseline that the device does not have"
+    },
     429: {"description": "the queue is full, or too many requests: ask again after Retry-After seconds"},
     503: {"description": "shutting down, or the store is locked: nothing was accepted"},
     507: {"description": "the disk is full: nothing was accepted"},
@@ -113,6 +121,14 @@ def _refusals(app: FastAPI, service: Service) -> None:
             {"detail": str(error)}, status_code=status, headers={"retry-after": str(max(1, round(seconds)))}
         )
 
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: Exception) -> Response:
+        # what was sent is told back, and may hold what neither UTF-8 nor JSON can write
+        assert isinstance(error, RequestValidationError)
+        return Response(
+            json.dumps({"detail": _writable(jsonable_encoder(error.errors()))}), 422, media_type="application/json"
+        )
+
     @app.exception_handler(StoreError)
     async def store_trouble(_: Request, error: Exception) -> JSONResponse:
         return refusal(error, 507 if isinstance(error, StoreError) and error.full else 503, 5)
@@ -125,6 +141,17 @@ def _refusals(app: FastAPI, service: Service) -> None:
     async def queue_full(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, QueueFull)
         return refusal(error, 429, min(60.0, error.waiting / max(service.throughput(), 1.0) / 4))
+
+
+def _writable(value: Any) -> Any:
+    """``value`` with numbers that are none, and text that is no Unicode, as plain text."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_writable(key): _writable(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_writable(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def view(service: Service, job: Job, *, with_verdict: bool = True) -> bytes:
@@ -145,6 +172,7 @@ def _job_routes(app: FastAPI, service: Service) -> None:
     @router.post("/v1/jobs", response_model=SubmitAnswer, status_code=200, tags=["jobs"], responses=REFUSALS)
     async def submit(body: Annotated[SubmitBody, examples.SUBMIT], request: Request) -> Response:
         """Accept evaluations durably. With ``wait_s`` the answer comes when they are done, or after so long."""
+        _admit(body.requests)
         client = request.headers.get("x-client", request.client.host if request.client else "?")[:80]
         ids = await service.submit(body.requests, client=client, priority=body.priority, fresh=body.fresh)
         end = asyncio.get_running_loop().time() + body.wait_s
@@ -187,11 +215,22 @@ def _job_routes(app: FastAPI, service: Service) -> None:
         return answer([view(service, job, with_verdict=False) for job in found])
 
     @app.get("/v1/events", tags=["jobs"])
-    async def events(request: Request, after: int | None = None) -> StreamingResponse:
+    async def events(
+        request: Request, after: Annotated[int | None, Query(ge=0, lt=1 << 63)] = None
+    ) -> StreamingResponse:
         """Server-sent events: one per finished job, in order; ``after`` or Last-Event-ID resumes behind a number."""
         header = request.headers.get("last-event-id", "")
-        last = after if after is not None else int(header) if header.isdigit() else None
+        told = int(header) if header.isdecimal() and len(header) < 19 else None
+        last = after if after is not None else told
         return StreamingResponse(_stream(service, request, last), media_type="text/event-stream")
+
+
+def _admit(requests: Sequence[EvalRequest]) -> None:
+    """Refuse what could never be evaluated, however often it was tried. Raises ``HTTPException``."""
+    for index, request in enumerate(requests):
+        reason = objection(request)
+        if reason is not None:
+            raise HTTPException(409, f"requests[{index}]: {reason}")
 
 
 def _remembering(service: Service) -> type[APIRoute]:
@@ -244,7 +283,7 @@ def _worker_routes(app: FastAPI, service: Service) -> None:
     @app.post("/v1/worker/lease", response_model=LeaseAnswer, tags=["workers"])
     async def lease(body: Annotated[LeaseBody, examples.LEASE], request: Request) -> LeaseAnswer:
         """Work for a remote worker; waits a while when there is none."""
-        info = service.register(body.worker, body.slots)
+        info = service.register(body.worker, body.slots, body.kinds)
         if info.quarantined:
             raise HTTPException(403, f"worker {body.worker} is quarantined: {info.in_a_row} failures in a row")
         taken = await service.lease(body.worker, body.wait_s, body.kinds)
@@ -259,7 +298,7 @@ def _worker_routes(app: FastAPI, service: Service) -> None:
     async def heartbeat(body: Annotated[BeatBody, examples.BEAT]) -> BeatAnswer:
         """Lengthen leases."""
         if body.worker in service.workers:
-            service.register(body.worker, service.workers[body.worker].slots)
+            service.workers[body.worker].seen = time.time()
         return BeatAnswer(held=await service.heartbeat(body.worker, body.jobs))
 
     @app.post("/v1/worker/complete", response_model=CompleteAnswer, tags=["workers"], responses=MISSING)
@@ -313,7 +352,7 @@ def _watch_routes(app: FastAPI, service: Service) -> None:
             "latency": service.latency(),
             "workers": [asdict(worker) for worker in service.everybody()],
             "draining": service.draining,
-            "trouble": service.writer.trouble,
+            "trouble": await asyncio.to_thread(service.trouble),
             "queue": await service.queue(),
             "history": service.history.rows(),
             "now": time.time(),

@@ -14,7 +14,7 @@ import httpx
 
 from drkernel.gym.request import EvalRequest
 from drkernel.serve.protocol import MAX_BATCH, JobView, SubmitAnswer, SubmitBody
-from drkernel.verdict import CandidateError, Verdict
+from drkernel.verdict import CandidateError, Status, Verdict
 
 T = TypeVar("T")
 Progress = Callable[[int, int], None] | bool | None
@@ -339,16 +339,12 @@ class HttpPool:
     async def evaluate(self, request: EvalRequest) -> Verdict:
         """A verdict; trouble of the network or the service is an ``infra_error``, never an exception."""
         try:
+            request.candidate.encode()
             verdict = await self._client.evaluate(request, priority=self._priority)
+        except UnicodeEncodeError as error:  # no file can hold such a source
+            verdict = _unsent(request, "compile_error", error)
         except ServiceError as error:
-            verdict = Verdict(
-                status="infra_error",
-                task_id=request.task.id,
-                candidate_sha256="0" * 64,
-                device=request.settings.device,
-                baseline=request.settings.baseline,
-                error=CandidateError(type="ServiceError", message=str(error)),
-            )
+            verdict = _unsent(request, "infra_error", error)
         self._counts[verdict.status] = self._counts.get(verdict.status, 0) + 1
         return verdict
 
@@ -359,6 +355,18 @@ class HttpPool:
     async def close(self) -> None:
         """Close connections; the service goes on."""
         await self._client.close()
+
+
+def _unsent(request: EvalRequest, status: Status, error: Exception) -> Verdict:
+    """The verdict of a request that no service has answered."""
+    return Verdict(
+        status=status,
+        task_id=request.task.id,
+        candidate_sha256="0" * 64,
+        device=request.settings.device,
+        baseline=request.settings.baseline,
+        error=CandidateError(type=type(error).__name__, message=ascii(str(error))[1:-1]),
+    )
 
 
 def _detail(answer: httpx.Response) -> str:

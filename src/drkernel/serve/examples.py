@@ -12,12 +12,14 @@ from drkernel.verdict import Verdict
 
 REFERENCE = """import torch
 
+ROWS = 1024
+
 class Model(torch.nn.Module):
     def forward(self, x):
         return torch.relu(x) * 2.0 + 1.0
 
 def get_inputs():
-    return [torch.randn(1024, 1024)]
+    return [torch.randn(ROWS, 1024)]
 
 def get_init_inputs():
     return []
@@ -39,9 +41,9 @@ class ModelNew(torch.nn.Module):
 """
 
 REQUEST = EvalRequest(
-    task=Task(id="my/relu", reference=REFERENCE, provenance=Provenance(source="file")),
+    task=Task(id="my/relu", reference=REFERENCE, profiles={"tiny": {"ROWS": 64}}, provenance=Provenance(source="file")),
     candidate=CANDIDATE,
-    settings=EvalSettings(device="sim:h200", profile=None),
+    settings=EvalSettings(device="sim:h200", profile="tiny"),
 )
 
 _VERDICT = Verdict(status="correct", task_id="my/relu", candidate_sha256="0" * 64, device="sim:h200")

@@ -11,10 +11,11 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, HTTPException, Request
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.serve import examples
+from drkernel.serve.protocol import unicode_only
 from drkernel.serve.service import Service
 from drkernel.serve.store import Job
 from drkernel.task import Provenance, Task
@@ -28,7 +29,11 @@ def _plain(text: Any) -> Any:
     return text.strip().lower() if isinstance(text, str) else text
 
 
-class EvaluateBody(BaseModel):
+class _Body(BaseModel):
+    _unicode = model_validator(mode="before")(unicode_only)
+
+
+class EvaluateBody(_Body):
     """An evaluation as KernelGYM's clients send it; fields that have no meaning here are accepted and ignored."""
 
     task_id: str = Field(min_length=1, max_length=100)
@@ -47,7 +52,7 @@ class EvaluateBody(BaseModel):
     run_performance: bool | None = None
 
 
-class BatchBody(BaseModel):
+class BatchBody(_Body):
     """Up to a hundred evaluations."""
 
     batch_id: str

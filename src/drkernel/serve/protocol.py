@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from drkernel.config import Config
 from drkernel.gym.request import EvalRequest
@@ -13,7 +13,30 @@ from drkernel.verdict import Verdict
 MAX_BATCH = 1000
 
 
-class SubmitBody(Config):
+def unicode_only(value: Any) -> Any:
+    """``value`` as it came, or ``ValueError`` when any text in it holds a lone surrogate, which nothing can store."""
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str):
+            try:
+                item.encode()
+            except UnicodeEncodeError:
+                raise ValueError("text holds a lone surrogate, which is no Unicode") from None
+        elif isinstance(item, dict):
+            stack += [*item.keys(), *item.values()]
+        elif isinstance(item, list):
+            stack += item
+    return value
+
+
+class Body(Config):
+    """What clients send."""
+
+    _unicode = model_validator(mode="before")(unicode_only)
+
+
+class SubmitBody(Body):
     """``POST /v1/jobs``: one or many evaluations."""
 
     requests: list[EvalRequest] = Field(min_length=1, max_length=MAX_BATCH)
@@ -46,7 +69,7 @@ class SubmitAnswer(Config):
     jobs: list[JobView]
 
 
-class LeaseBody(Config):
+class LeaseBody(Body):
     """``POST /v1/worker/lease``: a remote worker asks for work."""
 
     worker: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,80}$")
@@ -57,7 +80,7 @@ class LeaseBody(Config):
     )
 
 
-class ReleaseBody(Config):
+class ReleaseBody(Body):
     """``POST /v1/worker/release``: an operator lets a quarantined worker work again."""
 
     worker: str = Field(max_length=200)
@@ -71,7 +94,7 @@ class LeaseAnswer(Config):
     lease_s: float = 60.0
 
 
-class BeatBody(Config):
+class BeatBody(Body):
     """``POST /v1/worker/heartbeat``: leases that a worker still works on."""
 
     worker: str
@@ -84,7 +107,7 @@ class BeatAnswer(Config):
     held: list[str]
 
 
-class CompleteBody(Config):
+class CompleteBody(Body):
     """``POST /v1/worker/complete``: a worker's verdict."""
 
     worker: str

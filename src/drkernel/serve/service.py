@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol, runtime_checkable
 
 from drkernel.gym.request import EvalRequest, Pool
+from drkernel.serve.ending import give_up
 from drkernel.serve.history import History
 from drkernel.serve.store import Job, Store, StoreError, pack
 from drkernel.serve.writer import Writer
@@ -53,6 +54,8 @@ class WorkerInfo:
     """where it runs, when that is known"""
     note: str = ""
     """the last trouble, in a sentence"""
+    kinds: Sequence[str] | None = None
+    """of devices that it has; None: it takes any job"""
 
     @property
     def able(self) -> bool:
@@ -106,6 +109,7 @@ class Service:
         self.store = store
         self.pool = pool
         self.slots = slots if pool is not None else 0
+        self.kinds: Sequence[str] | None = None
         self.lease_s = lease_s
         self.max_attempts = max_attempts
         self.quarantine_after = quarantine_after
@@ -127,9 +131,9 @@ class Service:
 
     # ---- life
 
-    def use(self, pool: Pool, slots: int = 0) -> None:
-        """Evaluate here; before :meth:`start`."""
-        self.pool, self.slots = pool, slots
+    def use(self, pool: Pool, slots: int = 0, kinds: Sequence[str] | None = None) -> None:
+        """Evaluate here, jobs for devices of these ``kinds`` (None: all); before :meth:`start`."""
+        self.pool, self.slots, self.kinds = pool, slots, kinds
 
     def claim(self) -> None:
         """Take the right to serve the store; :meth:`start` does so too.
@@ -150,8 +154,9 @@ class Service:
         back = await self.writer.do(lambda: self.store.expire("local-"))
         if back:
             log.info("took up %d jobs that were running when the service stopped", back)
+        await self._give_up()
         if self.slots and not isinstance(self.pool, GrowingPool):
-            self.workers[self.name] = WorkerInfo(self.name, "local", self.slots)
+            self.workers[self.name] = WorkerInfo(self.name, "local", self.slots, kinds=self.kinds)
         for finished, latency, status in await asyncio.to_thread(self.store.finished_since, time.time() - 3600):
             self.history.add(finished, latency, status)
         self._staff()
@@ -184,7 +189,7 @@ class Service:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         try:
-            await self.writer.do(lambda: self.store.expire(self.name))
+            await self.writer.do(lambda: self.store.hand_back(self.name))
         except StoreError as error:
             log.error("%s; what ran is taken up again at the next start", error)
         await self.writer.close()
@@ -272,20 +277,25 @@ class Service:
         )
 
     async def give_back(self, job_id: str, worker: str) -> bool:
-        """Queue a job again that a worker could not take."""
-        return await self.writer.do(lambda: self.store.give_back(job_id, worker), durable=False)
+        """Queue a job again that a worker could not take; nobody has tried it."""
+        return await self.writer.do(lambda: self.store.give_back(job_id, worker, -1), durable=False)
 
     async def heartbeat(self, worker: str, job_ids: Sequence[str]) -> list[str]:
         """Lengthen leases; those that the worker still holds."""
         return await self.writer.do(lambda: self.store.heartbeat(worker, job_ids, self.lease_s), durable=False)
 
     async def finish(self, job: Job, worker: str, verdict: Verdict) -> bool:
-        """Record a worker's verdict; infrastructure errors go back to the queue until attempts are used up."""
+        """Record a worker's verdict; infrastructure errors go back to the queue until attempts are used up.
+
+        Tries that the worker's own pool has made count too, so that there are ``max_attempts`` in all.
+        """
         infra = verdict.status == "infra_error"
-        again = infra and job.attempts < self.max_attempts
+        more = verdict.attempts - 1
+        again = infra and job.attempts + more < self.max_attempts
         if again:
-            recorded = await self.give_back(job.id, worker)
+            recorded = await self.writer.do(lambda: self.store.give_back(job.id, worker, more), durable=False)
         else:
+            verdict = verdict.model_copy(update={"attempts": job.attempts + more})
             recorded = await self.writer.do(lambda: self.store.complete(job.id, worker, verdict))
         if not recorded:
             return False
@@ -309,7 +319,7 @@ class Service:
     async def _local_worker(self, kind: str, index: int) -> None:
         while not self.draining and index < self._slots_of.get(kind, index + 1):
             try:
-                taken = await self.lease(self.name, 30.0, [kind] if kind else None)
+                taken = await self.lease(self.name, 30.0, [kind] if kind else self.kinds)
             except StoreError:
                 await asyncio.sleep(1.0)
                 continue
@@ -358,6 +368,13 @@ class Service:
                 if self._running:
                     await self.heartbeat(self.name, list(self._running))
                 await self.writer.do(self.store.expire, durable=False)
+                await self._give_up()
+
+    async def _give_up(self) -> None:
+        """End jobs whose attempts are used up without a verdict, whoever was lost with them."""
+        for job in await self.writer.do(lambda: give_up(self.store, self.max_attempts)):
+            log.warning("gave up job %s of %s after %d attempts", job.id, job.task_id, job.attempts)
+            await self._tell(job.id)
 
     def _forget_silent(self) -> None:
         """Remote workers that have not been heard of for an hour; a quarantined one stays shut out under its name."""
@@ -390,10 +407,24 @@ class Service:
         able = [worker for worker in self.everybody() if worker.able]
         return None if able else "every worker is quarantined or lost" if self.everybody() else "no worker has joined"
 
-    def register(self, name: str, slots: int) -> WorkerInfo:
+    def trouble(self) -> str | None:
+        """What keeps jobs from being accepted or done, in a sentence; None when nothing does."""
+        if self.writer.trouble is not None:
+            return self.writer.trouble
+        if isinstance(self.pool, GrowingPool):
+            return None  # it waits for places by itself, and says so
+        able = [worker for worker in self.workers.values() if worker.able]
+        unserved = [
+            kind
+            for kind in self.store.kinds_waiting()
+            if not any(worker.kinds is None or kind in worker.kinds for worker in able)
+        ]
+        return f"jobs wait for devices of kind {', '.join(unserved)}: no worker offers them" if unserved else None
+
+    def register(self, name: str, slots: int, kinds: Sequence[str] | None = None) -> WorkerInfo:
         """A remote worker that joins (again)."""
         info = self.workers.setdefault(name, WorkerInfo(name, "remote", slots))
-        info.seen, info.slots = time.time(), slots
+        info.seen, info.slots, info.kinds = time.time(), slots, kinds
         return info
 
     def throughput(self, seconds: float = 60.0) -> float:

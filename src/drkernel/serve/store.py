@@ -21,7 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import ValidationError
+
 from drkernel.gym.request import EvalRequest
+from drkernel.serve.ending import end_without_trial
 from drkernel.serve.schema import SCHEMA_VERSION, prepare
 from drkernel.verdict import Verdict
 
@@ -300,13 +303,18 @@ class Store:
                 (owner, now + seconds, now, job_id),
             )
             job = Job(*db.execute(f"SELECT {_COLUMNS} FROM jobs WHERE id = ?", (job_id,)).fetchone())
-        return job, EvalRequest.model_validate_json(zlib.decompress(blob))
+            try:
+                return job, EvalRequest.model_validate_json(zlib.decompress(blob))
+            except ValidationError as error:  # of another version of drkernel
+                text = f"the stored request is not valid for this version: {error.errors()[0]['msg']}"
+                end_without_trial(db, job, "invalid_request", "StoredRequest", text)
+        return self.lease(owner, seconds, kinds=kinds)
 
     @staticmethod
     def _next(db: sqlite3.Connection, kinds: Sequence[str] | None) -> tuple[str, bytes] | None:
         """Id and request of the job whose turn it is."""
         heads = []
-        for kind in kinds if kinds is not None else _waiting_kinds(db):
+        for kind in kinds if kinds is not None else waiting_kinds(db):
             where = "state = 'queued' AND kind = ?"
             (priority,) = db.execute(f"SELECT MAX(priority) FROM jobs WHERE {where}", (kind,)).fetchone()
             if priority is not None:
@@ -350,13 +358,16 @@ class Store:
             db.execute("UPDATE tally SET n = n + 1 WHERE what = 'sequence'")
             return True
 
-    def give_back(self, job_id: str, owner: str) -> bool:
-        """Queue a leased job again (the worker could not do it)."""
+    def give_back(self, job_id: str, owner: str, more_attempts: int = 0) -> bool:
+        """Queue a leased job again (the worker could not do it).
+
+        ``more_attempts``: tries that were made beside the one that the lease counted; -1 when there was none.
+        """
         with self.transaction() as db:
             changed = db.execute(
-                "UPDATE jobs SET state = 'queued', owner = NULL, lease_until = NULL "
-                "WHERE id = ? AND state = 'leased' AND owner = ?",
-                (job_id, owner),
+                "UPDATE jobs SET state = 'queued', owner = NULL, lease_until = NULL, "
+                "attempts = MAX(0, attempts + ?) WHERE id = ? AND state = 'leased' AND owner = ?",
+                (more_attempts, job_id, owner),
             )
             return changed.rowcount == 1
 
@@ -367,6 +378,16 @@ class Store:
                 "UPDATE jobs SET state = 'queued', owner = NULL, lease_until = NULL "
                 "WHERE state = 'leased' AND (lease_until < ? OR substr(owner, 1, length(?2)) = ?2)",
                 (time.time(), owners_gone),
+            )
+            return changed.rowcount
+
+    def hand_back(self, owner: str) -> int:
+        """Queue again what ``owner`` held when it was told to stop: nothing went wrong, so it was no attempt."""
+        with self.transaction() as db:
+            changed = db.execute(
+                "UPDATE jobs SET state = 'queued', owner = NULL, lease_until = NULL, attempts = MAX(0, attempts - 1) "
+                "WHERE state = 'leased' AND owner = ?",
+                (owner,),
             )
             return changed.rowcount
 
@@ -436,6 +457,15 @@ class Store:
         rows = self._look("SELECT n FROM tally WHERE what = 'state' AND name = 'queued'")
         return int(rows[0][0]) if rows else 0
 
+    def spent(self, db: sqlite3.Connection, attempts: int) -> list[Job]:
+        """Waiting jobs that have had so many attempts, inside a transaction."""
+        rows = db.execute(f"SELECT {_COLUMNS} FROM jobs WHERE state = 'queued' AND attempts >= ?", (attempts,))
+        return [Job(*row) for row in rows.fetchall()]
+
+    def kinds_waiting(self) -> list[str]:
+        """Kinds of device that queued jobs need."""
+        return [str(row[0]) for row in self._look("SELECT DISTINCT kind FROM jobs WHERE state = 'queued'", scan=True)]
+
     def finished_since(self, when: float, limit: int = 100_000) -> list[tuple[float, float, str]]:
         """(finished, seconds from submission, status) of jobs done since ``when``, in order; the last ``limit``."""
         rows = self._look(
@@ -473,7 +503,7 @@ class Store:
 _WHOLE = ("BEGIN IMMEDIATE", "COMMIT", "ROLLBACK")
 
 
-def _waiting_kinds(db: sqlite3.Connection) -> list[str]:
+def waiting_kinds(db: sqlite3.Connection) -> list[str]:
     """Kinds of device that somebody waits for, each found by one step in the index."""
     kinds: list[str] = []
     query = "SELECT MIN(kind) FROM jobs WHERE state = 'queued' AND kind > ?"

@@ -10,12 +10,17 @@ import platform
 import secrets
 from typing import Any
 
+from pydantic import ValidationError
+
 from drkernel.gym.request import EvalRequest, Pool
 from drkernel.serve.client import AsyncClient, ServiceError
 from drkernel.serve.protocol import CompleteAnswer, LeaseAnswer
-from drkernel.verdict import Verdict
+from drkernel.verdict import CandidateError, Verdict
 
 log = logging.getLogger("drkernel.worker")
+
+QUARANTINE_S = 30.0
+"""between two asks of a worker that is shut out"""
 
 
 class Worker:
@@ -58,29 +63,55 @@ class Worker:
             call = asyncio.ensure_future(self.client.call("POST", "/v1/worker/lease", json=body))
             self._asking.add(call)
             try:
-                answer = LeaseAnswer.model_validate(await call)
+                told = await call
             except asyncio.CancelledError:
                 if self._stopping:
                     return
                 raise
+            except ServiceError as error:
+                if "is quarantined" not in str(error):
+                    raise
+                log.warning("%s; waiting until somebody releases it", error)
+                await asyncio.sleep(QUARANTINE_S)
+                continue
             finally:
                 self._asking.discard(call)
+            try:
+                answer = LeaseAnswer.model_validate(told)
+            except ValidationError as error:
+                await self._refuse(told, error)
+                continue
             self._lease_s = answer.lease_s
             if answer.job_id is None or answer.request is None:
                 continue
             await self._do(answer.job_id, answer.request)
 
+    async def _refuse(self, told: dict[str, Any], error: ValidationError) -> None:
+        """A request that this version does not understand: somebody else may."""
+        task, settings = told["request"].get("task", {}), told["request"].get("settings", {})
+        why = f"worker {self.name} cannot read the request: {error.errors()[0]['msg']}"
+        verdict = Verdict(
+            status="infra_error",
+            task_id=str(task.get("id", "?")),
+            candidate_sha256="0" * 64,
+            device=str(settings.get("device", "?")),
+            error=CandidateError(type="RequestNotUnderstood", message=why),
+        )
+        await self._report(str(told["job_id"]), verdict)
+
     async def _do(self, job_id: str, request: EvalRequest) -> None:
         self._running.add(job_id)
         try:
-            verdict: Verdict = await self.pool.evaluate(request)
-            body = {"worker": self.name, "job_id": job_id, "verdict": json.loads(verdict.model_dump_json())}
-            answer = CompleteAnswer.model_validate(await self.client.call("POST", "/v1/worker/complete", json=body))
-            self.done += answer.recorded
-            if not answer.recorded:
-                log.warning("job %s had passed to another worker", job_id)
+            await self._report(job_id, await self.pool.evaluate(request))
         finally:
             self._running.discard(job_id)
+
+    async def _report(self, job_id: str, verdict: Verdict) -> None:
+        body = {"worker": self.name, "job_id": job_id, "verdict": json.loads(verdict.model_dump_json())}
+        answer = CompleteAnswer.model_validate(await self.client.call("POST", "/v1/worker/complete", json=body))
+        self.done += answer.recorded
+        if not answer.recorded:
+            log.warning("job %s had passed to another worker", job_id)
 
     async def _beat(self) -> None:
         while True:

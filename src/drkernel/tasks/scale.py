@@ -9,6 +9,7 @@ the shrunk task goes through the admission gate again.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from dataclasses import dataclass
@@ -182,6 +183,21 @@ def estimate(reference: Reference) -> Cost:
     return Cost(held + written.bytes, float(total if math.isfinite(total) else 0.0), True)
 
 
+def judged_bytes(reference: Reference) -> int:
+    """What judging holds at least: weights, inputs and the widest operator's output, as they are and in fp64.
+
+    From meta tensors; of a forward that does not run on them weights and inputs alone. Raises TaskError when the
+    reference does not build.
+    """
+    model, inputs = _on_meta(reference)
+    held = sum(map(_judged_size, [*model.parameters(), *model.buffers(), *tree_leaves(inputs)]))
+    written = _Written()
+    inputs = [value.to("meta") if isinstance(value, torch.Tensor) else value for value in inputs]
+    with contextlib.suppress(Exception), torch.no_grad(), torch.device("meta"), written:
+        model(*inputs)  # whatever it raises comes out again when it is run for real
+    return held + written.widest
+
+
 def _on_meta(reference: Reference) -> tuple[nn.Module, list[Any]]:
     """The reference and inputs as meta tensors; built for real first where its constructor reads values."""
     with torch.device("meta"):
@@ -220,12 +236,25 @@ class _Written(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.bytes = 0
+        self.widest = 0
+        """the largest outputs of one operator, as judged"""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch imports all of dynamo at the first operator
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if not func.is_view:
             self.bytes += sum(map(_size, tree_leaves(result)))
+            self.widest = max(self.widest, sum(map(_judged_size, tree_leaves(result))))
         return result
+
+
+def _judged_size(value: Any) -> int:
+    """Bytes of a value and, where it is floating, of its copy in fp64."""
+    floating = isinstance(value, torch.Tensor) and value.is_floating_point()
+    return _size(value) + (8 * value.numel() if floating else 0)
 
 
 def _size(value: Any) -> int:

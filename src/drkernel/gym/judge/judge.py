@@ -34,6 +34,7 @@ from drkernel.gym.judge.contribution import (
 from drkernel.gym.judge.expected import ExpectedSide
 from drkernel.gym.judge.knockout import Experiment, experiment, idle_launches
 from drkernel.gym.judge.measured_timing import WrongWhenTimed, measure
+from drkernel.gym.judge.memory import TaskTooLarge, default_budget, is_no_room, require_memory, too_large
 from drkernel.gym.judge.modelled_timing import (
     bytes_to_host,
     modelled_timing,
@@ -54,19 +55,21 @@ HOST_TRAFFIC = 1024
 """bytes that go to the host within one call, beyond the reference's, from which on the host is taken to compute"""
 
 
-def evaluate(request: EvalRequest, factory: OpensSessions) -> Verdict:
+def evaluate(request: EvalRequest, factory: OpensSessions, budget: int | None = None) -> Verdict:
     """Grade one candidate. Never raises for what a candidate, a reference or the machinery does.
+
+    ``budget``: bytes that the judge may take, by default a quarter of the machine's memory.
 
     Trouble that is not the candidate's is a verdict whose ``error`` says what to do: ``invalid_request`` when asking
     again would change nothing (a reference that does not load, a device that is not here), else ``infra_error`` (a
     sandbox that does not start).
     """
-    trial = Trial(request)
+    trial, allowed = Trial(request), default_budget() if budget is None else budget
     try:
         if trial.is_unsupported():
             return trial.verdict()
         with trial.phase("reference"):
-            side = expected_side(request)
+            side = expected_side(request, allowed)
         with trial.phase("start"):
             session = factory.open(request.settings)
         with session:
@@ -74,17 +77,25 @@ def evaluate(request: EvalRequest, factory: OpensSessions) -> Verdict:
     except SessionError as error:
         trial.stop(error)
     except TaskError as error:
-        trial.refuse("TaskError", str(error))
+        full = is_no_room(error) and not isinstance(error, TaskTooLarge)
+        trial.refuse(type(error).__name__, too_large(f"has no room: {error}", allowed) if full else str(error))
     except DeviceMissing as error:
         trial.refuse("DeviceMissing", str(error))
+    except (MemoryError, RuntimeError) as error:
+        if not is_no_room(error):
+            raise
+        trial.refuse("TaskTooLarge", too_large(f"took more memory than there was ({error})", allowed))
     return trial.verdict()
 
 
-def expected_side(request: EvalRequest) -> ExpectedSide:
+def expected_side(request: EvalRequest, budget: int) -> ExpectedSide:
     """The reference made ready; whatever is wrong with it or with the asked profile is a :class:`TaskError`."""
     try:
+        require_memory(request.task, request.settings.profile, budget)
         return ExpectedSide(request)
-    except (KeyError, ValueError) as error:
+    except TaskError:
+        raise
+    except (KeyError, ValueError, SyntaxError) as error:
         raise TaskError(str(error.args[0] if error.args else error)) from error
 
 

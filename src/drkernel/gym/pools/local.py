@@ -1,14 +1,16 @@
-"""LocalPool: evaluations on this machine. Threads that judge, a zygote that forks; no services.
+"""LocalPool: evaluations on this machine. A judge's process for each slot, a zygote that forks; no services.
 
-A candidate's crash is a verdict. Only ``infra_error`` is tried again, a bounded number of times. Identical requests in
-flight at once are evaluated once. However the program ends (close, Ctrl-C, interpreter exit, ``kill -9``), no
-process is left: the zygote ends with its socket to the judge, and everything else with the zygote.
+A candidate's crash is a verdict. A judge that is killed costs one attempt of one evaluation. Only ``infra_error`` is
+tried again, a bounded number of times. Identical requests in flight at once are evaluated once. However the program
+ends (close, Ctrl-C, interpreter exit, ``kill -9``), no process is left: judges end with the thread that started them,
+the zygote with its socket to the judge, and everything else with the zygote.
 """
 
 from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import hashlib
 import os
 import queue
@@ -20,13 +22,16 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from drkernel.gym.pools.judge_process import START_S, JudgeLost, JudgeProcess
 from drkernel.gym.request import EvalRequest
-from drkernel.gym.session.factory import SessionFactory
 from drkernel.verdict import CandidateError, Verdict
 
-Evaluate = Callable[[EvalRequest, SessionFactory], Verdict]
+if TYPE_CHECKING:
+    from drkernel.gym.session.factory import SessionFactory
+
+Evaluate = Callable[[EvalRequest, "SessionFactory"], Verdict]
 """a judge: never raises for what a candidate does"""
 
 
@@ -40,12 +45,20 @@ class _Work:
     future: Future[Verdict] = field(default_factory=Future)
 
 
+class _WarmUp:
+    """Asks one slot to start its judge; nobody takes a second one before all have theirs."""
+
+    def __init__(self, slots: int):
+        self.together = threading.Barrier(slots + 1)
+
+
 class LocalPool:
     """Evaluates up to ``slots`` candidates at once. Thread-safe; an (async) context manager.
 
     ``slots``: evaluations at once, by default one a core. ``attempts``: tries in all for infrastructure trouble.
     ``cache``: finished verdicts kept and given again for an equal request; 0 evaluates every request anew.
-    ``judge``: how to evaluate; by default :func:`drkernel.gym.judge.judge.evaluate`.
+    ``memory_bytes``: what one evaluation may take in its judge, by default a quarter of the machine's memory.
+    ``judge`` and ``factory``: evaluate in this process's own threads by that function; for tests and experiments.
     """
 
     def __init__(
@@ -56,34 +69,51 @@ class LocalPool:
         factory: SessionFactory | None = None,
         attempts: int = 3,
         cache: int = 0,
+        memory_bytes: int | None = None,
     ):
         if slots is not None and slots < 1:
             raise ValueError(f"a pool needs at least one slot, not {slots}")
         if attempts < 1:
             raise ValueError(f"attempts counts every try, so it is at least 1, not {attempts}")
         self.slots = slots or os.cpu_count() or 1
-        self._judge = judge or _default_judge()
-        self._factory = factory or SessionFactory(spares=min(self.slots, 4))
+        self._judge, self._factory = judge, factory
+        self._seats: list[JudgeProcess] = []
+        if judge is None:
+            from drkernel.gym.judge.memory import default_budget
+
+            budget = default_budget() if memory_bytes is None else memory_bytes
+            self._seats = [JudgeProcess(threads=_share_of_cores(self.slots), budget=budget) for _ in range(self.slots)]
+        elif factory is None:
+            from drkernel.gym.session.factory import SessionFactory
+
+            self._factory = SessionFactory(spares=min(self.slots, 4))
         self._attempts = attempts
         self._cache_size = cache
         self._cache: OrderedDict[str, Verdict] = OrderedDict()
-        self._queue: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Work | _WarmUp | None] = queue.SimpleQueue()
         self._in_flight: dict[str, Future[Verdict]] = {}
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
         self._busy = self._retries = self._shared = self._hits = 0
         self._closed = False
         self._threads = [
-            threading.Thread(target=self._work, name=f"drkernel-judge-{slot}", daemon=True)
+            threading.Thread(target=self._work, args=(slot,), name=f"drkernel-judge-{slot}", daemon=True)
             for slot in range(self.slots)
         ]
-        self._share = _share_of_cores(self.slots) if judge is None else None
-        self._start()
+        for thread in self._threads:
+            thread.start()
         _OPEN.add(self)
 
     def warm(self) -> LocalPool:
-        """Start the zygote now (about two seconds) rather than at the first request."""
-        self._factory.warm()
+        """Start the judges now (a few seconds) rather than each at its first request."""
+        if self._factory is not None:
+            self._factory.warm()
+        if self._seats:
+            wait = _WarmUp(self.slots)
+            for _ in self._seats:
+                self._queue.put(wait)
+            with contextlib.suppress(threading.BrokenBarrierError):  # those who failed try again with a request
+                wait.together.wait(START_S)
         return self
 
     async def evaluate(self, request: EvalRequest) -> Verdict:
@@ -111,7 +141,7 @@ class LocalPool:
         return work.future
 
     def health(self) -> dict[str, Any]:
-        """Slots, busy slots, queue length, counts by status, and the zygote's health."""
+        """Slots, busy slots, queue length, counts by status; of every judge its process and its zygote's health."""
         with self._lock:
             return {
                 "slots": self.slots,
@@ -122,7 +152,9 @@ class LocalPool:
                 "shared": self._shared,
                 "cache_hits": self._hits,
                 "closed": self._closed,
-                **self._factory.health(),
+                "judges_lost": sum(seat.lost for seat in self._seats),
+                "judges": [{"pid": seat.pid, **seat.state} for seat in self._seats if seat.pid is not None],
+                **(self._factory.health() if self._factory is not None else {}),
             }
 
     async def close(self) -> None:
@@ -137,11 +169,16 @@ class LocalPool:
             return
         _OPEN.discard(self)
         self._cancel_waiting()
-        self._factory.close()  # running sessions lose their processes, and their judges return
+        if self._factory is not None:
+            self._factory.close()  # running sessions lose their processes, and their judges return
+        for seat in self._seats:
+            seat.kill()
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:
             thread.join(30)
+        for seat in self._seats:
+            seat.close()
 
     async def __aenter__(self) -> LocalPool:
         return self
@@ -157,31 +194,18 @@ class LocalPool:
 
     # ---- the threads
 
-    def _start(self) -> None:
-        """Start them. A judge's arithmetic takes its share of the cores, set here for each thread by itself.
-
-        Left alone, every judging thread would keep a team of as many OpenMP threads as there are cores, and OpenMP lets
-        the teams of the *other* threads (a trainer's) wait by sleeping instead of spinning once there are more threads
-        than cores: training steps took 1.7 times as long.
-        """
-        self._started = threading.Barrier(self.slots + 1)
-        before = _torch_threads(None) if self._share else None
-        for thread in self._threads:
-            thread.start()
-        self._started.wait()
-        if before:
-            _torch_threads(before)  # what a thread sets is also what threads to come begin with
-
-    def _work(self) -> None:
-        if self._share:
-            _torch_threads(self._share)
-        self._started.wait()
+    def _work(self, slot: int) -> None:
         while (work := self._queue.get()) is not None:
+            if isinstance(work, _WarmUp):
+                with contextlib.suppress(JudgeLost, threading.BrokenBarrierError):
+                    self._seats[slot].start()
+                    work.together.wait(START_S)
+                continue
             if not work.future.set_running_or_notify_cancel():
                 continue
             with self._lock:
                 self._busy += 1
-            verdict = self._evaluate(work.request)
+            verdict = self._evaluate(slot, work.request)
             with self._lock:
                 self._busy -= 1
                 self._counts[verdict.status] += 1
@@ -192,12 +216,12 @@ class LocalPool:
                         self._cache.popitem(last=False)
             work.future.set_result(verdict)
 
-    def _evaluate(self, request: EvalRequest) -> Verdict:
+    def _evaluate(self, slot: int, request: EvalRequest) -> Verdict:
         """Until it is no infrastructure error, or tries are used up."""
         start = time.monotonic()
         for attempt in range(1, self._attempts + 1):
             try:
-                verdict = self._judge(request, self._factory)
+                verdict = self._judge_once(slot, request)
             except Exception as error:  # a judge's own mistake must not look like the candidate's
                 verdict = infra_verdict(request, error, time.monotonic() - start)
             if verdict.status != "infra_error" or self._closed:
@@ -206,13 +230,19 @@ class LocalPool:
                 self._retries += attempt < self._attempts
         return verdict.model_copy(update={"attempts": attempt})
 
+    def _judge_once(self, slot: int, request: EvalRequest) -> Verdict:
+        if self._judge is None:
+            return self._seats[slot].evaluate(request)
+        assert self._factory is not None
+        return self._judge(request, self._factory)
+
     def _cancel_waiting(self) -> None:
         while True:
             try:
                 work = self._queue.get_nowait()
             except queue.Empty:
                 return
-            if work is not None:
+            if isinstance(work, _Work):
                 with self._lock:
                     self._in_flight.pop(work.request.key, None)
                 if work.future.set_running_or_notify_cancel():
@@ -233,23 +263,8 @@ def infra_verdict(request: EvalRequest, error: BaseException, seconds: float) ->
     )
 
 
-def _default_judge() -> Evaluate:
-    from drkernel.gym.judge.judge import evaluate
-
-    return evaluate
-
-
 def _share_of_cores(slots: int) -> int:
     return max(1, (os.cpu_count() or 1) // slots)
-
-
-def _torch_threads(count: int | None) -> int:
-    """The threads that torch's operators take when called from the present thread; sets it first unless None."""
-    import torch
-
-    if count is not None:
-        torch.set_num_threads(count)
-    return torch.get_num_threads()
 
 
 _OPEN: weakref.WeakSet[LocalPool] = weakref.WeakSet()

@@ -266,6 +266,8 @@ def main(control_fd: int, folder: str, without: list[str]) -> None:
         signal.signal(name, signal.SIG_IGN)  # a Ctrl-C in the terminal is the judge's to handle
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))  # the judge's budget is its own
     control = socket.socket(fileno=control_fd)
     surroundings = sandbox.prepare(frozenset(without))
     wrapper = sandbox.bubblewrap(surroundings, frozenset(without))

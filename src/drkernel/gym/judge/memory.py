@@ -1,0 +1,89 @@
+"""What an evaluation may take of the machine's memory: estimated before it starts, bounded while it runs.
+
+The judge holds a task's weights, inputs and outputs twice, as declared and in fp64. A task for which that alone is more
+than the budget is refused before anything is allocated; what the estimate does not see hits the process's own limit,
+which is an error of that one evaluation instead of the kernel's choice of a victim.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from functools import lru_cache
+from pathlib import Path
+
+from drkernel.task import Task, sized_reference
+from drkernel.tasks.errors import TaskError
+
+SHARE = 4
+"""the budget is by default this part of the machine's memory"""
+NO_ROOM = ("can't allocate memory", "not enough memory", "MemoryError", "out of memory")
+"""what an allocation that failed says"""
+
+
+class TaskTooLarge(TaskError):
+    """A task needs more memory than an evaluation may take; says how much, and what to do."""
+
+
+def machine_bytes() -> int:
+    """Memory that this process can have: the machine's, or less where a control group limits it."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            total = min(total, int(Path(name).read_text()))
+        except (OSError, ValueError):  # no such group, or "max"
+            continue
+    return total
+
+
+def default_budget() -> int:
+    """Bytes that the judge may take for one evaluation, unless told otherwise."""
+    return machine_bytes() // SHARE
+
+
+@lru_cache(maxsize=512)
+def needed_bytes(source: str) -> int:
+    """At least so many bytes does judging against a reference take; 0 where that cannot be told without running it."""
+    from drkernel.tasks.reference import load_reference
+    from drkernel.tasks.scale import judged_bytes
+
+    try:
+        return judged_bytes(load_reference(source))
+    except TaskError:
+        return 0  # whatever is wrong with it comes out when it is loaded
+
+
+def require_memory(task: Task, profile: str | None, budget: int) -> None:
+    """Raise :class:`TaskTooLarge` when judging ``task`` at ``profile`` cannot fit ``budget`` bytes."""
+    needed = needed_bytes(sized_reference(task, profile))
+    if needed > budget:
+        raise TaskTooLarge(too_large(f"needs at least {shown(needed)} of memory to judge", budget))
+
+
+def too_large(what: str, budget: int) -> str:
+    """The sentence that tells a user what to do."""
+    return (
+        f"the task {what}, and the budget of one evaluation is {shown(budget)}. Take a smaller size profile, shrink "
+        "the sizes in the reference, or raise the budget (--memory-gib)"
+    )
+
+
+def shown(count: int) -> str:
+    """Bytes in a unit that people read."""
+    return f"{count / 2**30:.1f} GiB" if count >= 1 << 30 else f"{count / 2**20:.0f} MiB"
+
+
+def is_no_room(error: BaseException) -> bool:
+    """Whether an exception says that an allocation failed."""
+    return isinstance(error, MemoryError) or any(text in str(error) for text in NO_ROOM)
+
+
+def bound_this_process(budget: int) -> None:
+    """Let this process take ``budget`` bytes beyond what it has now; an allocation beyond that fails in it."""
+    held = 0
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmData:"):
+            held = int(line.split()[1]) << 10
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    wanted = held + budget
+    resource.setrlimit(resource.RLIMIT_DATA, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))

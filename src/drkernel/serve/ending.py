@@ -1,0 +1,41 @@
+"""Jobs that end without a trial: given up, or not to be read. They get a verdict as every other job does."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+import zlib
+from typing import TYPE_CHECKING
+
+from drkernel.verdict import CandidateError, Status, Verdict
+
+if TYPE_CHECKING:
+    from drkernel.serve.store import Job, Store
+
+
+def end_without_trial(db: sqlite3.Connection, job: Job, status: Status, kind: str, message: str) -> None:
+    """Record, inside a transaction, a verdict that says why nobody evaluates ``job``."""
+    verdict = Verdict(
+        status=status,
+        task_id=job.task_id,
+        candidate_sha256="0" * 64,
+        device=job.device,
+        error=CandidateError(type=kind, message=message),
+        attempts=max(1, job.attempts),
+    )
+    db.execute(
+        "UPDATE jobs SET state = 'done', finished = ?, status = ?, verdict = ?, owner = NULL, lease_until = NULL, "
+        "sequence = (SELECT n + 1 FROM tally WHERE what = 'sequence') WHERE id = ?",
+        (time.time(), verdict.status, zlib.compress(verdict.model_dump_json().encode(), 1), job.id),
+    )
+    db.execute("UPDATE tally SET n = n + 1 WHERE what = 'sequence'")
+
+
+def give_up(store: Store, max_attempts: int) -> list[Job]:
+    """End waiting jobs whose attempts are used up: whoever leased them was lost each time. They are done then."""
+    with store.transaction() as db:
+        spent = store.spent(db, max_attempts)
+        for job in spent:
+            text = f"given up after {job.attempts} attempts: each time whoever evaluated it was lost with it"
+            end_without_trial(db, job, "infra_error", "GivenUp", text)
+        return spent
