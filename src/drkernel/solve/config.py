@@ -71,7 +71,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "bench": {"kind": "bench"},
     "solve": {
         "kind": "solve",
-        "episode": {"turns": 10, "infra": "skip", "context": {"name": "best", "keep": 4, "every": 5}},
+        # sequential test-time scaling as in the paper: 14 turns, at every one the best four so far
+        "episode": {"turns": 14, "infra": "skip", "context": {"name": "best", "keep": 4}},
     },
 }
 """Where a command's defaults are not the class's own."""
