@@ -106,14 +106,22 @@ def test_a_cuda_candidates_launches_are_told_by_the_trace(on_cpu, monkeypatch, k
         assert kinds == {"no_custom_kernel"} and verdict.coverage == 0.0
 
 
-def test_a_wrong_answer_in_a_timed_call_is_found(on_cpu):
-    verdict = grade(on_cpu, MODULE.format(body="return self.norm(x) if self.calls < 9 else x * 0"))
+@pytest.fixture
+def own_kernel(monkeypatch):
+    """Every trace holds a kernel of a CUDA C++ candidate's own, so that it is no hack to begin with."""
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    trace = Trace((TracedKernel("norm_rows(float const*, float*, int)", 1e-4, None),), (), 1e-4)
+    monkeypatch.setattr("drkernel.gym.session.cuda.read_trace", lambda data: trace)
+
+
+def test_a_wrong_answer_in_a_timed_call_is_found(on_cpu, own_kernel):
+    verdict = grade(on_cpu, INLINE + MODULE.format(body="return self.norm(x) if self.calls < 9 else x * 0"))
     assert verdict.status == "incorrect" and verdict.speedup is None
     assert "wrong_when_timed" in [finding.kind for finding in verdict.findings]
 
 
-def test_a_candidate_that_fails_when_timed_fails(on_cpu):
-    verdict = grade(on_cpu, MODULE.format(body="assert self.calls < 9; return self.norm(x)"))
+def test_a_candidate_that_fails_when_timed_fails(on_cpu, own_kernel):
+    verdict = grade(on_cpu, INLINE + MODULE.format(body="assert self.calls < 9; return self.norm(x)"))
     assert verdict.status == "runtime_error" and verdict.error.type == "AssertionError" and verdict.speedup is None
 
 
