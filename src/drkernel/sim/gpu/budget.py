@@ -85,7 +85,8 @@ def _at_most(rule: OperatorRule, values: list[Any]) -> int:
     """More elements than this no result has (by the sizes of what it is made from)."""
     tensors = _tensors(values)
     shapes = {tensor.shape for tensor in tensors if tensor.dim()}
-    if torch.Tag.pointwise in rule.call.tags and len(shapes) <= 1:
+    # an operator that the device fuses itself is a plain function, which says nothing of its kind
+    if torch.Tag.pointwise in getattr(rule.call, "tags", ()) and len(shapes) <= 1:
         return max((tensor.numel() for tensor in tensors), default=1)
     product = 1
     for tensor in tensors:
