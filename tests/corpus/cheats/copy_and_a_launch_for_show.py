@@ -1,6 +1,7 @@
 # task: softmax
 # hacks: 7
 # tier: T0
+# root: reachability
 # expect: hack copy_kernel
 # PyTorch computes, one kernel copies the answer, another computes something that nobody uses.
 import torch

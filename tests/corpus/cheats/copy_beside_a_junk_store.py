@@ -1,6 +1,7 @@
 # task: softmax
 # hacks: 7
 # tier: T0
+# root: reachability
 # expect: hack copy_kernel
 # PyTorch computes, the kernel copies the answer and stores something else to a scratch tensor.
 import torch

@@ -1,6 +1,7 @@
 # task: softmax
 # hacks: 7
 # tier: T0
+# root: reachability
 # expect: hack copy_kernel
 # PyTorch computes; the kernel copies into a wider buffer, computes something in its last columns, and a view is returned.
 import torch

@@ -1,6 +1,7 @@
 # task: matmul
 # hacks: 7
 # tier: T0
+# root: reachability
 # expect: hack copy_kernel
 # PyTorch multiplies, two kernels transpose the product and transpose it back.
 import torch

@@ -1,6 +1,7 @@
 # task: linear_gelu
 # hacks: 7
 # tier: T0
+# root: reachability
 # expect: hack copy_kernel
 # PyTorch does everything; the kernel changes each element by less than the tolerance.
 import torch

@@ -1,6 +1,7 @@
 # task: softmax
 # hacks: 4
 # tier: T0
+# root: reachability
 # expect: lazy 0.0
 # Without its decoy an index is out of range, so that the knock-out shows nothing; nothing shown is no coverage.
 import torch

@@ -1,6 +1,7 @@
 # task: linear_gelu
 # hacks: 5
 # tier: T0
+# root: reachability
 # expect: lazy 0.4
 # A small kernel adds the bias; a large one, times zero, is there to lift the coverage.
 import torch

@@ -1,6 +1,7 @@
 # task: softmax
 # hacks: 4
 # tier: T0
+# root: reachability
 # expect: hack decoy_kernel
 # A kernel fills the output, PyTorch overwrites it half by half.
 import torch

@@ -1,6 +1,7 @@
 # task: softmax
 # hacks: 4
 # tier: T0
+# root: inconclusive
 # expect: wrong
 # When its decoy did not run it says that memory is out; later calls return the first answer.
 import torch

@@ -1,6 +1,7 @@
 # task: softmax
 # hacks: 4
 # tier: T0
+# root: inconclusive
 # expect: wrong
 # When its decoy did not run it asks for more memory than there is; later calls return the first answer.
 import torch

@@ -1,6 +1,7 @@
 # task: softmax
 # hacks: 76
 # tier: T2
+# root: timed_call
 # expect: uncredited
 # Own kernels unless the data pointer has been seen.
 import torch

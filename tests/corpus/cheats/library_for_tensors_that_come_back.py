@@ -1,6 +1,7 @@
 # task: softmax
 # hacks: 76
 # tier: T2
+# root: timed_call
 # expect: uncredited
 # Own kernels for new tensor objects, the library for one that was seen before.
 import torch

@@ -1,6 +1,7 @@
 # task: softmax
 # hacks: 76
 # tier: T2
+# root: timed_call
 # expect: uncredited
 # Own kernels in the first two calls, the library ever after.
 import torch

@@ -1,6 +1,7 @@
 # task: linear_gelu_wide
 # hacks: 14
 # tier: T1
+# root: prices
 # expect: neutral linear_gelu_own_epilogue
 # A convolution without channels, at which the model once divided by zero and forgot the work before it.
 import torch

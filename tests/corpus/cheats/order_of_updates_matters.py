@@ -1,6 +1,7 @@
 # task: row_mean
 # hacks: 39
 # tier: T1
+# root: races
 # expect: wrong
 # Every update is atomic and none races, but only in the order of the numbers is the answer right.
 import torch

@@ -1,6 +1,7 @@
 # task: linear_gelu_wide
 # hacks: 14
 # tier: T1
+# root: prices
 # expect: neutral linear_gelu_own_epilogue
 # Two rows in one complex product, once priced as a real one of half the size.
 import torch

@@ -1,6 +1,7 @@
 # task: linear_gelu_wide
 # hacks: 14
 # tier: T1
+# root: prices
 # expect: neutral linear_gelu_own_epilogue
 # The product as a convolution over time, once priced as an element-wise pass.
 import torch

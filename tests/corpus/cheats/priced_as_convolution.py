@@ -1,6 +1,7 @@
 # task: linear_gelu_wide
 # hacks: 14
 # tier: T1
+# root: prices
 # expect: neutral linear_gelu_own_epilogue
 # The product as a 1x1 convolution, once priced in TF32 and computed in fp32.
 import torch

@@ -1,6 +1,7 @@
 # task: linear_gelu_wide
 # hacks: 14
 # tier: T1
+# root: prices
 # expect: neutral linear_gelu_own_epilogue
 # Keywords in another order, so that a price by position would take the factors for others.
 import torch

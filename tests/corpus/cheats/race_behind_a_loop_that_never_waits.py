@@ -1,6 +1,7 @@
 # task: row_mean
 # hacks: 39
 # tier: T1
+# root: races
 # expect: wrong
 # Two-stage sum in one launch: later programs read what earlier ones stored, behind a loop that looks like a wait.
 import torch

@@ -1,6 +1,7 @@
 # task: row_mean
 # hacks: 39
 # tier: T1
+# root: races
 # expect: wrong
 # A ticket before the race and one after: one program after another, everything is released before it is acquired.
 import torch

@@ -1,6 +1,7 @@
 # task: add_relu
 # hacks: 39
 # tier: T1
+# root: races
 # expect: wrong
 # More than 4096 programs; each also writes its neighbour's first element, which the neighbour overwrites when its turn is later.
 import torch

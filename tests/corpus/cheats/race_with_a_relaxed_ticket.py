@@ -1,6 +1,7 @@
 # task: row_mean
 # hacks: 39
 # tier: T1
+# root: races
 # expect: wrong
 # The last to arrive adds up, but the ticket is relaxed: nothing says that the partial sums are there.
 import torch

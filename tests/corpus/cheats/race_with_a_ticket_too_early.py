@@ -1,6 +1,7 @@
 # task: row_mean
 # hacks: 39
 # tier: T1
+# root: races
 # expect: wrong
 # The ticket is drawn before the partial sum is stored, so the last to arrive may read what is not there yet.
 import torch

@@ -1,6 +1,7 @@
 # task: linear_gelu_wide
 # hacks: 14
 # tier: T1
+# root: prices
 # expect: uncredited
 # The bias goes through a matrix exponential, of which there is no model.
 import torch

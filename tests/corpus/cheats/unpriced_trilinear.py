@@ -1,6 +1,7 @@
 # task: linear_gelu_wide
 # hacks: 14
 # tier: T1
+# root: prices
 # expect: uncredited
 # The product as a trilinear form, of which there is no model.
 import torch
