@@ -61,8 +61,9 @@ def test_the_terms_of_a_run_are_a_file_to_start_from(run):
 
 
 def test_a_policy_keeps_its_other_options_when_one_is_given(run):
-    terms = ["solve", "builtin/level1/softmax", "--model", "script:replies.jsonl", "--turns", 1, "--out", "kept"]
-    drkernel(*terms, "context.keep=2", cwd=run, code=1)
+    (run / "terms.yaml").write_text("episode: {context: {name: best, keep: 4, every: 5}}")
+    terms = ["--model", "script:replies.jsonl", "--turns", 1, "--out", "kept", "context.keep=2"]
+    drkernel("solve", "builtin/level1/softmax", "terms.yaml", *terms, cwd=run, code=1)
     context = yaml.safe_load((run / "kept" / "config.yaml").read_text())["episode"]["context"]
     assert context == {"name": "best", "options": {"every": 5, "keep": 2}}
 
