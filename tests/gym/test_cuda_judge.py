@@ -115,13 +115,13 @@ def own_kernel(monkeypatch):
 
 
 def test_a_wrong_answer_in_a_timed_call_is_found(on_cpu, own_kernel):
-    verdict = grade(on_cpu, INLINE + MODULE.format(body="return self.norm(x) if self.calls < 9 else x * 0"))
+    verdict = grade(on_cpu, INLINE + MODULE.format(body="return self.norm(x) if self.calls < 12 else x * 0"))
     assert verdict.status == "incorrect" and verdict.speedup is None
     assert "wrong_when_timed" in [finding.kind for finding in verdict.findings]
 
 
 def test_a_candidate_that_fails_when_timed_fails(on_cpu, own_kernel):
-    verdict = grade(on_cpu, INLINE + MODULE.format(body="assert self.calls < 9; return self.norm(x)"))
+    verdict = grade(on_cpu, INLINE + MODULE.format(body="assert self.calls < 12; return self.norm(x)"))
     assert verdict.status == "runtime_error" and verdict.error.type == "AssertionError" and verdict.speedup is None
 
 
