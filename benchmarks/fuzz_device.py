@@ -33,7 +33,7 @@ import hostile_calls
 
 from drkernel.sim.gpu.guard_pages import NO_MEMORY, GuardsUnavailable, guard_storages
 
-ADDRESS_SPACE = 24 << 30
+ADDRESS_SPACE = 6 << 30
 SHARE = 1000
 """calls of one child: fresh processes keep a slow leak, or one call's late effect, from the next calls"""
 _PLACE = struct.Struct("<q")
