@@ -23,9 +23,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 
 from drkernel.gym.judge.judge import OpensSessions, evaluate
@@ -126,14 +126,24 @@ def entries(folder: str) -> list[Entry]:
 
 
 def sample(of: Sequence[Entry], size: int) -> list[Entry]:
-    """``size`` entries, the same in every run, from as many strata (root, tier, expectation) as there are; and all that
-    are new."""
-    strata: dict[tuple[str, ...], list[Entry]] = {}
-    for entry in sorted(of, key=lambda entry: hashlib.sha256(entry.id.encode()).digest()):
-        strata.setdefault((entry.root, entry.tier, entry.header["expect"], entry.header["task"]), []).append(entry)
-    rounds = zip_longest(*(strata[key] for key in sorted(strata)))
-    chosen = [entry for entries_ in rounds for entry in entries_ if entry is not None][:size]
+    """``size`` entries, the same in every run, and all that are new.
+
+    Each one is the entry whose root, tier, expectation and task are rarest among those already chosen, so that every
+    label is there before any is there often; ties go by a hash of the name.
+    """
+    left = sorted(of, key=lambda entry: hashlib.sha256(entry.id.encode()).digest())
+    seen: Counter[tuple[str, str]] = Counter()
+    chosen: list[Entry] = []
+    while left and len(chosen) < size:
+        rarest = max(left, key=lambda entry: sum(1 / (1 + seen[label]) for label in _labels(entry)))
+        seen.update(_labels(rarest))
+        left.remove(rarest)
+        chosen.append(rarest)
     return chosen + [entry for entry in of if entry.new and entry not in chosen]
+
+
+def _labels(entry: Entry) -> list[tuple[str, str]]:
+    return [("root", entry.root), ("tier", entry.tier), *((key, entry.header[key]) for key in ("expect", "task"))]
 
 
 def task_named(name: str) -> Task:
