@@ -84,7 +84,7 @@ class HostileCall:
 
         ``about_to`` is told before the operator runs.
         """
-        torch.manual_seed(self.torch_seed)
+        torch.default_generator.manual_seed(self.torch_seed)  # torch.manual_seed formats a traceback for each GPU kind
         self.engine = engine
         self.made: list[int] = []
         engine.fault = None
