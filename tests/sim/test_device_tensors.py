@@ -203,6 +203,19 @@ def test_in_place_and_out(dev):
     assert x.tolist() == [1.0, 1.0]
 
 
+def test_operators_change_shapes_in_place(dev):
+    x = torch.arange(6.0).reshape(2, 3)
+    for change in (
+        lambda t: t.t_(),
+        lambda t: t.transpose_(0, 1),
+        lambda t: t.as_strided_((3, 2), (1, 3)),
+        lambda t: t.unsqueeze_(0),
+        lambda t: F.adaptive_avg_pool1d(t.reshape(1, 2, 3).transpose(1, 2), 1),
+    ):
+        with torch.no_grad():
+            assert torch.equal(change(x.cuda()).cpu(), change(x.clone()))
+
+
 def test_views_share_memory_and_one_object_a_handle(dev):
     x = torch.zeros(3, 4, device="cuda")
     row = x[1]

@@ -41,11 +41,7 @@ def reference_profile(
     ``key`` names task and sizes; the modelled time depends on shapes and dtypes alone. Raises :class:`TaskError` when
     the reference does not run on the device, with its own message.
     """
-    if baseline != "eager":
-        raise TaskError(
-            f"baseline {baseline!r} cannot be modelled: the simulator has no torch.compile; use baseline 'eager', or "
-            "a CUDA device"
-        )
+    require_eager(baseline)
     cached = (key, spec.name, baseline, conv_tf32)
     with _cache_lock:
         if cached in _cache:
@@ -59,11 +55,20 @@ def reference_profile(
     return profile
 
 
+def require_eager(baseline: str) -> None:
+    """Raise :class:`TaskError` for a baseline that has no model."""
+    if baseline != "eager":
+        raise TaskError(
+            f"baseline {baseline!r} cannot be modelled: the simulator has no torch.compile; use baseline 'eager', or "
+            "a CUDA device"
+        )
+
+
 def model_profile(spec: GPUSpec, model: nn.Module, inputs: list[Any], *, conv_tf32: bool = False) -> Profile:
     """Run ``model(*inputs)`` (host tensors) on a fresh simulated device of this process and return its profile."""
     engine = DeviceEngine(spec, checks="off")
     engine.conv_tf32 = conv_tf32
-    with _host_modes(engine) as link:
+    with host_modes(engine) as link:
         try:
             # moved as a user's .cuda() would; a second call is timed, as the candidate's calls come after a first one
             resident = _to_device(copied(model), link, engine)
@@ -80,7 +85,7 @@ def model_profile(spec: GPUSpec, model: nn.Module, inputs: list[Any], *, conv_tf
 
 
 @contextmanager
-def _host_modes(engine: DeviceEngine) -> Iterator[DeviceLink]:
+def host_modes(engine: DeviceEngine) -> Iterator[DeviceLink]:
     """Host tensors of ``engine`` work in this thread; no other thread notices."""
     link = DeviceLink(BelowModes(engine))
     try:

@@ -112,7 +112,8 @@ class DeviceTensor(torch.Tensor):
 
     def _take(self, other: DeviceTensor) -> None:
         """Become ``other``, as ``x.data = other`` does: same object, other shape, dtype and memory."""
-        torch.Tensor.data.__set__(self, other)  # type: ignore[attr-defined]
+        with torch._C._DisableTorchDispatch():  # whether both are of one kind is asked by an operator, since torch 2.13
+            torch.Tensor.data.__set__(self, other)  # type: ignore[attr-defined]
         self._handle, self._address, self._owner = other._handle, other._address, other._owner
 
     def get_device(self) -> int:
