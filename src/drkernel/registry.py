@@ -23,7 +23,7 @@ from pydantic import Field, model_validator
 
 from drkernel.config import Config, ConfigError
 
-F = TypeVar("F", bound=Callable)
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Registry(Generic[F]):

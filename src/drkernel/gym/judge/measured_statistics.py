@@ -72,7 +72,8 @@ def speedup_interval(
 def _resampled_medians(samples: np.ndarray, blocks: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
     """Medians of resamples: the given blocks, and within each as many of its samples, drawn with replacement."""
     within = rng.integers(size, size=(*blocks.shape[:2], size))
-    return np.median(samples[blocks, within].reshape(len(blocks), -1), axis=1)
+    medians: np.ndarray = np.median(samples[blocks, within].reshape(len(blocks), -1), axis=1)
+    return medians
 
 
 def clocks_disagree(blocks: Sequence[Block]) -> float | None:

@@ -72,15 +72,15 @@ class CudaRunner(Runner):
         self._copies[handle] = self._tensors[handle].clone()
         return handle
 
-    def _put(self, header: dict, payload: bytearray) -> Any:
+    def _put(self, header: dict[str, Any], payload: bytearray) -> Any:
         return self._keep(tensor_of(header["tensor"], payload))
 
-    def _write(self, header: dict, payload: bytearray) -> Any:
+    def _write(self, header: dict[str, Any], payload: bytearray) -> Any:
         handle = header["handle"]
         self._tensors[handle].copy_(tensor_of(header["tensor"], payload))
         self._copies[handle] = self._tensors[handle].clone()
 
-    def _read(self, header: dict, payload: bytearray) -> Any:
+    def _read(self, header: dict[str, Any], payload: bytearray) -> Any:
         self._most_bytes = header["most_bytes"]
         return self._send_along(self._tensors[header["handle"]])
 
@@ -93,11 +93,11 @@ class CudaRunner(Runner):
         self.data += elements
         return {**describe(host), "stride": list(tensor.stride()), "bytes": len(elements)}
 
-    def _changed(self, header: dict, payload: bytearray) -> Any:
+    def _changed(self, header: dict[str, Any], payload: bytearray) -> Any:
         changed = [handle for handle, tensor, copy in self._returned if not _same_bytes(tensor, copy)]
         return list(dict.fromkeys(changed))
 
-    def _release(self, header: dict, payload: bytearray) -> Any:
+    def _release(self, header: dict[str, Any], payload: bytearray) -> Any:
         for handle in header["handles"]:
             self._tensors.pop(handle, None)
             self._copies.pop(handle, None)
@@ -108,7 +108,7 @@ class CudaRunner(Runner):
 
     # ---- calls
 
-    def _call(self, header: dict, payload: bytearray) -> Any:
+    def _call(self, header: dict[str, Any], payload: bytearray) -> Any:
         granted: list[int] = []
 
         def argument(leaf: Any) -> Any:
@@ -152,7 +152,7 @@ class CudaRunner(Runner):
             **self._send_along(value),
         }
 
-    def _tensors_of_state(self, header: dict, payload: bytearray) -> Any:
+    def _tensors_of_state(self, header: dict[str, Any], payload: bytearray) -> Any:
         self._most_bytes = header["most_bytes"]
         return super()._tensors_of_state(header, payload)
 
@@ -170,7 +170,7 @@ class CudaRunner(Runner):
 
     # ---- time
 
-    def _time(self, header: dict, payload: bytearray) -> Any:
+    def _time(self, header: dict[str, Any], payload: bytearray) -> Any:
         """Seconds of one call for each set of arguments: by events on the device and by this process's clock."""
         sets = [replace_leaves(arguments, self._argument) for arguments in unpack(header["sets"], payload)]
         flush = torch.empty(max(1, header["flush_bytes"]), dtype=torch.uint8, device=self._device)
@@ -203,7 +203,7 @@ class CudaRunner(Runner):
     def _mark(self) -> Any:
         return torch.cuda.Event(enable_timing=True) if self._device.type == "cuda" else _HostMark()
 
-    def _profile(self, header: dict, payload: bytearray) -> Any:
+    def _profile(self, header: dict[str, Any], payload: bytearray) -> Any:
         """The profiler's trace of ``calls`` calls, for the judge to read."""
         arguments = replace_leaves(unpack(header["inputs"], payload), self._argument)
         with torch.no_grad(), self._tracing(True) as trace:
@@ -256,7 +256,7 @@ class _Census(TorchDispatchMode):
         return False  # else torch imports all of dynamo at the first operator
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.counts: Counter[str] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -13,8 +13,8 @@ from torch import nn
 from drkernel.sim.context import device
 
 
-@triton.jit
-def _add_one(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+@triton.jit  # type: ignore[untyped-decorator]
+def _add_one(x_ptr, out_ptr, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     x = tl.load(x_ptr + offsets, mask=mask, other=0.0)

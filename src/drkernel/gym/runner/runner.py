@@ -68,7 +68,7 @@ class Runner:
                     stream.flush()
             send(self._channel, {**answer, "nonce": header["nonce"]}, self.data if "ok" in answer else b"")
 
-    def _load(self, header: dict, payload: bytearray) -> Any:
+    def _load(self, header: dict[str, Any], payload: bytearray) -> Any:
         self._source = header["source"]
         with open(self._path, "w", encoding="utf-8", errors="surrogatepass") as file:
             file.write(self._source)
@@ -93,13 +93,13 @@ class Runner:
         state = self._module.state_dict() if isinstance(self._module, torch.nn.Module) else {}
         return {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
 
-    def _parameters(self, header: dict, payload: bytearray) -> Any:
+    def _parameters(self, header: dict[str, Any], payload: bytearray) -> Any:
         return {
             name: {"shape": list(value.shape), "dtype": str(value.dtype).removeprefix("torch.")}
             for name, value in self._state().items()
         }
 
-    def _load_state(self, header: dict, payload: bytearray) -> Any:
+    def _load_state(self, header: dict[str, Any], payload: bytearray) -> Any:
         given, state = unpack(header["state"], payload), self._state()
         if unknown := sorted(set(given) - set(state)):
             raise KeyError(f"the module has no state named {', '.join(unknown[:10])}")
@@ -110,16 +110,16 @@ class Runner:
                 state[name].copy_(value)
         return None
 
-    def _tensors_of_state(self, header: dict, payload: bytearray) -> Any:
+    def _tensors_of_state(self, header: dict[str, Any], payload: bytearray) -> Any:
         state = self._state()
         return {"outputs": [self._describe_tensor(state[name]) for name in header["names"]]}
 
-    def _mode(self, header: dict, payload: bytearray) -> Any:
+    def _mode(self, header: dict[str, Any], payload: bytearray) -> Any:
         if isinstance(self._module, torch.nn.Module):
             self._module.train(header["training"])
         return None
 
-    def _call(self, header: dict, payload: bytearray) -> Any:
+    def _call(self, header: dict[str, Any], payload: bytearray) -> Any:
         inputs = replace_leaves(unpack(header["inputs"], payload), self._argument)
         with torch.no_grad():
             result = self._module(*inputs)
@@ -157,7 +157,7 @@ class Runner:
             "device": str(value.device),
         }
 
-    def _release(self, header: dict, payload: bytearray) -> Any:
+    def _release(self, header: dict[str, Any], payload: bytearray) -> Any:
         for handle in header["handles"]:
             self._tensors.pop(handle, None)
         return None

@@ -9,6 +9,7 @@ import ctypes
 import os
 import platform
 import struct
+from typing import Any
 
 CLONE_NEWNS = 0x0002_0000
 CLONE_NEWUTS = 0x0400_0000
@@ -50,10 +51,10 @@ def number(name: str) -> int:
     return _NUMBERS[machine()][name]
 
 
-def syscall(what: str, nr: int, *args: int | bytes | ctypes.Array | ctypes._Pointer | None) -> int:
+def syscall(what: str, nr: int, *args: int | bytes | ctypes.Array[Any] | ctypes._Pointer[Any] | None) -> int:
     """One raw system call; returns its result (``what`` names it in errors)."""
     converted = [ctypes.c_long(a) if isinstance(a, int) else a for a in args]
-    result = _libc.syscall(ctypes.c_long(nr), *converted)
+    result: int = _libc.syscall(ctypes.c_long(nr), *converted)
     if result < 0:
         raise _error(what)
     return result
@@ -67,7 +68,7 @@ def _error(what: str) -> OSError:
 def prctl(option: int, *args: int) -> int:
     """``prctl(2)``."""
     padded = [ctypes.c_ulong(a) for a in (*args, 0, 0, 0, 0)[:4]]
-    result = _libc.prctl(ctypes.c_int(option), *padded)
+    result: int = _libc.prctl(ctypes.c_int(option), *padded)
     if result < 0:
         raise _error(f"prctl({option})")
     return result
@@ -130,6 +131,8 @@ def capabilities() -> int:
     header = ctypes.create_string_buffer(struct.pack("=Ii", _CAPABILITY_VERSION_3, 0))
     data = ctypes.create_string_buffer(24)
     syscall("capget", number("capget"), ctypes.addressof(header), ctypes.addressof(data))
+    low: int
+    high: int
     low, _, _, high, _, _ = struct.unpack("=6I", data.raw[:24])
     return low | high << 32
 

@@ -30,7 +30,7 @@ def group_ids(*keys_B: Tensor) -> Tensor:
     turn_B)``."""
     if not keys_B:
         raise ValueError("group_ids needs at least one tensor of keys, e.g. group_ids(task_B, turn_B)")
-    ids_B = torch.unique(keys_B[0], return_inverse=True)[1]
+    ids_B: Tensor = torch.unique(keys_B[0], return_inverse=True)[1]
     for key_B in keys_B[1:]:
         _same_rows(ids_B, key_B)
         next_B = torch.unique(key_B, return_inverse=True)[1]

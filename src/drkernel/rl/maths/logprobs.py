@@ -46,7 +46,7 @@ def token_statistics(
     """
     _check(logits.shape[:-1], tokens, temperature, keep_ratio)
     shape = tokens.shape
-    outputs = _Statistics.apply(
+    outputs = _Statistics.apply(  # type: ignore[no-untyped-call]
         logits.reshape(-1, logits.shape[-1]), tokens.reshape(-1), temperature, keep_ratio, max(1, chunk)
     )
     return TokenStatistics(*(part.reshape(shape) for part in outputs))
@@ -69,7 +69,7 @@ def linear_token_statistics(
     """
     _check(hidden.shape[:-1], tokens, temperature, keep_ratio)
     shape = tokens.shape
-    outputs = _LinearStatistics.apply(
+    outputs = _LinearStatistics.apply(  # type: ignore[no-untyped-call]
         hidden.reshape(-1, hidden.shape[-1]),
         weight_VD,
         bias_V,

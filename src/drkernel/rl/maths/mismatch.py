@@ -217,7 +217,8 @@ def _sequence_ids(mask_BT: Tensor, sequence_B: Tensor | None) -> Tensor:
         return torch.arange(mask_BT.shape[0], device=mask_BT.device)
     if sequence_B.shape != mask_BT.shape[:1]:
         raise ValueError(f"sequence_B {tuple(sequence_B.shape)} must have one id for each of {mask_BT.shape[0]} rows")
-    return torch.unique(sequence_B, return_inverse=True)[1]
+    ids_B: Tensor = torch.unique(sequence_B, return_inverse=True)[1]
+    return ids_B
 
 
 def _sequence_sums(values_BT: Tensor, mask_BT: Tensor, sequence_B: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -105,7 +105,8 @@ class GenericDecoder:
             use_cache=True,
         )
         self.lengths[rows_B] += counts_B
-        return out.logits[torch.arange(len(rows_B), device=self.device), counts_B - 1].float()
+        logits_BV: torch.Tensor = out.logits[torch.arange(len(rows_B), device=self.device), counts_B - 1]
+        return logits_BV.float()
 
     def clear(self, row: int) -> None:
         """Make a row empty."""

@@ -140,7 +140,7 @@ def packed_hidden(model: Any, ids_N: Tensor, packing: Packing) -> Tensor:
 def effective_weight(linear: Any) -> Tensor:
     """The matrix that a linear module applies; LoRA is merged in."""
     base = linear.get_base_layer() if hasattr(linear, "get_base_layer") else linear
-    weight = base.weight.detach()
+    weight: Tensor = base.weight.detach()
     for name in getattr(linear, "active_adapters", ()):
         weight = weight + linear.get_delta_weight(name).detach().to(weight.dtype)
     return weight

@@ -187,7 +187,10 @@ class Policy:
         if bool(mask_N[starts].any()):
             raise ValueError("the first id of an example has nothing before it to be predicted from: unmask it")
         chosen_M = mask_N.nonzero()[:, 0]
-        return self.module(ids_N, packing, chosen_M - 1, ids_N[chosen_M], temperature, keep_ratio)
+        statistics: TokenStatistics = self.module(
+            ids_N, packing, chosen_M - 1, ids_N[chosen_M], temperature, keep_ratio
+        )
+        return statistics
 
     def make_decoder(self, rows: int, capacity: int, weights: Weights = "same") -> Decoder:
         """A decoder over this model's present weights; call its ``refresh(policy.model)`` after updates.
@@ -263,11 +266,13 @@ def _packed_by_mask(core: Any, ids_N: Tensor, packing: Packing) -> Tensor:
         attention_mask=bias[None, None],
         use_cache=False,
     )
-    return out.last_hidden_state[0]
+    hidden_1NH: Tensor = out.last_hidden_state
+    return hidden_1NH[0]
 
 
 def _head_weight(head: Any) -> Tensor:
-    return head.get_base_layer().weight if hasattr(head, "get_base_layer") else head.weight
+    weight: Tensor = head.get_base_layer().weight if hasattr(head, "get_base_layer") else head.weight
+    return weight
 
 
 def _with_lora(model: Any, lora: LoraConfig | None) -> Any:

@@ -78,7 +78,7 @@ class ChatTokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of ids, special tokens left out."""
-        return self.hf.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return str(self.hf.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     def prompt_ids(self, user: str) -> list[int]:
         """Ids that open a conversation with one user message and hand the turn to the assistant."""

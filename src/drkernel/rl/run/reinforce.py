@@ -13,8 +13,8 @@ import torch
 from drkernel.episode.episode import Episode
 from drkernel.episode.records import Trajectory, Turn
 from drkernel.rl.model.answerer import SamplerAnswerer
-from drkernel.rl.model.policy import Decoder, Policy
-from drkernel.rl.model.sampler import Sampler
+from drkernel.rl.model.policy import Policy
+from drkernel.rl.model.sampler import Decoder, Sampler
 from drkernel.rl.run.checkpoint import Checkpoints
 from drkernel.rl.run.evaluate import evaluation_metrics
 from drkernel.rl.run.learner import Learner, LearnerConfig

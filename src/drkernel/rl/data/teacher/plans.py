@@ -40,7 +40,7 @@ class Mix(Config):
     @property
     def total(self) -> float:
         """Sum of the weights."""
-        return self.fused + self.lazy + sum(getattr(self, flaw) for flaw in FLAWS if flaw != "lazy")
+        return self.fused + self.lazy + sum(float(getattr(self, flaw)) for flaw in FLAWS if flaw != "lazy")
 
     def draw(self, rng: random.Random) -> Plan:
         """A plan, by weight."""
