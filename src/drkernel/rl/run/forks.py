@@ -1,0 +1,85 @@
+"""How a tree of turns grows: how many copies of each path go on, and which paths are given up.
+
+The rules are those of TreePO's sampler (arXiv 2508.17445), with turns in the place of its segments, or with segments.
+How often a path is forked depends on what was drawn before the fork and never on what is drawn after it; that is what
+keeps the estimators of :mod:`drkernel.rl.maths.trees` unbiased. The fallback breaks it, and is off by default.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from drkernel.config import Config
+
+
+class RepetitionConfig(Config):
+    """When an answer goes round in circles."""
+
+    length: int = Field(32, ge=1, description="characters of the text that is looked for")
+    times: int = Field(8, ge=2, description="occurrences that make it a circle")
+
+
+class TreeConfig(Config):
+    """Trees instead of separate trajectories: paths fork at turns, and what they share is sampled once."""
+
+    width: int = Field(16, ge=1, description="finished paths a prompt")
+    branching: int = Field(2, ge=1, description="copies of a path after every step, as far as the width allows")
+    start: int | None = Field(None, ge=1, description="first answers a prompt; None: as `branching`")
+    start_most: int | None = Field(
+        None, ge=1, description="first answers are a number drawn from `start` to this one; None: always `start`"
+    )
+    at: Literal["turn", "segment"] = Field("turn", description="a step is a turn, or `segment` tokens of an answer")
+    segment: int = Field(512, ge=1, description="tokens of a step where paths fork within answers")
+    depth: int | None = Field(None, ge=1, description="steps after which paths are forked no more; None: always")
+    repetition: RepetitionConfig | None = Field(
+        None, description="give up a path whose answer repeats itself: it is graded as it is and does not go on"
+    )
+    fallback: bool = Field(
+        False,
+        description="where all paths ended before there are `width`, go back to a step of one and fork there: biased, "
+        "because paths that fare badly are drawn again",
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> TreeConfig:
+        first = self.branching if self.start is None else self.start
+        if max(first, self.start_most or 0) > self.width:
+            raise ValueError(f"more first answers than the width of {self.width}")
+        if self.start_most is not None and self.start_most < first:
+            raise ValueError(f"start_most {self.start_most} is less than start {first}")
+        return self
+
+    def first(self, draw: float) -> int:
+        """First answers of a prompt; ``draw`` in [0, 1) chooses where there is a choice."""
+        least = self.branching if self.start is None else self.start
+        most = least if self.start_most is None else self.start_most
+        return least + int(draw * (most - least + 1))
+
+
+def copies(active: int, finished: int, ended: int, step: int, config: TreeConfig) -> list[int]:
+    """Into how many paths each of ``active`` ones goes on after step number ``step`` (from 1).
+
+    ``finished`` paths are complete, ``ended`` of them in this very step: their forks go to the others. Everyone goes on
+    at least once; of what does not divide evenly the last takes the rest.
+    """
+    if not active:
+        return []
+    wanted = active
+    if config.depth is None or step < config.depth:
+        wanted = max(active, min(config.width - finished, config.branching * (active + ended)))
+    each, rest = divmod(wanted, active)
+    return [each] * (active - 1) + [each + rest]
+
+
+def repeats(text: str, config: RepetitionConfig) -> bool:
+    """Whether the last ``length`` characters of ``text`` occur in it ``times`` times or more, overlaps counted."""
+    tail = text[-config.length :]
+    if len(tail) < config.length:
+        return False
+    found, start = 0, text.find(tail)
+    while start >= 0:
+        found += 1
+        start = text.find(tail, start + 1)
+    return found >= config.times
