@@ -143,7 +143,7 @@ def test_the_published_advantage_equals_brute_force():
 
 def test_on_trajectories_that_share_nothing_it_is_trloo_and_grpo():
     tree = Tree(0)
-    members, weights, returns, group, valid, task, trajectory, turn = flat_groups(tree, 3)
+    members, weights, returns, group, valid, task, _, turn = flat_groups(tree, 3)
     rewards = tree.rewards()[members].reshape(-1)
     rows = torch.arange(len(rewards))
     parent = torch.where((turn > 0) & valid, rows - 1, -1)

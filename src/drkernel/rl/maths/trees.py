@@ -52,7 +52,7 @@ class Forest:
         parent_B, size = self.parent_B, self.parent_B.numel()
         if len({tuple(part.shape) for part in (parent_B, self.task_B, self.turn_B, self.valid_B)}) != 1:
             raise ValueError("parent, task, turn and valid must all be [B]")
-        if size and not (-1 <= int(parent_B.min()) and int(parent_B.max()) < size):
+        if size and not (int(parent_B.min()) >= -1 and int(parent_B.max()) < size):
             raise ValueError("a parent is a row of the batch, or -1")
         inner_B = parent_B >= 0
         if not torch.equal(self.task_B[parent_B[inner_B]], self.task_B[inner_B]):
