@@ -85,7 +85,8 @@ class Forest:
     @cached_property
     def root_B(self) -> Tensor:
         """Compact index of the task, int64."""
-        return torch.unique(self.task_B, return_inverse=True)[1]
+        index_B: Tensor = torch.unique(self.task_B, return_inverse=True)[1]
+        return index_B
 
     @cached_property
     def subgroups_BK(self) -> Tensor:
