@@ -25,6 +25,7 @@ lint: env
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/vulture
 
 quickstart: env
 	$(BIN)/drkernel train recipes/quickstart.yaml

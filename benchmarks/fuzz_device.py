@@ -28,12 +28,12 @@ from collections import Counter
 from pathlib import Path
 
 import torch
+from guard_pages import NO_MEMORY, GuardedAllocator, GuardsUnavailable, guard_storages
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "sim"))
 
 import hostile_calls
 
-from drkernel.sim.gpu.guard_pages import NO_MEMORY, GuardedAllocator, GuardsUnavailable, guard_storages
 from drkernel.sim.gpu.shapes import prepare_shapes
 
 ADDRESS_SPACE = 6 << 30

@@ -264,17 +264,6 @@ def test_otb_turns_is_the_composition_of_its_parts():
     assert torch.equal(got, expected) and (got[~mask] == 0).all()
 
 
-def test_variance_proxy_by_hand():
-    energy, advantages = (
-        torch.tensor([[1.0, 2.0], [3.0, 4.0], [9.0, 9.0]]),
-        torch.tensor([[1.0, 2.0], [2.0, 9.0], [1.0, 1.0]]),
-    )
-    mask = torch.tensor([[1, 1], [1, 0], [0, 0]])
-    got = otb.variance_proxy(energy, advantages, mask, gradient_norm=2.0)
-    assert (float(got.power), float(got.signal), float(got.noise)) == ((9.0 + 12.0) / 2, 4.0, 6.5)
-    assert math.isnan(otb.variance_proxy(energy[:1], advantages[:1], mask[:1]).noise)
-
-
 def test_errors_name_the_cause():
     returns, weights, group, mask = batch(0)
     with pytest.raises(ValueError, match="must all be"):

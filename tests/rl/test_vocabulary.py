@@ -8,9 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drkernel.rl.maths.logprobs import token_statistics
-from drkernel.rl.maths.vocabulary import DEFAULT_RATIO, keep_mask, prune_logits, pruned_logprobs, pruned_mass
+from drkernel.rl.maths.vocabulary import DEFAULT_RATIO, keep_mask, prune_logits
 
 torch.set_num_threads(1)
+
+
+def pruned_mass(logits, ratio):
+    """Probability outside the kept set, by position."""
+    return (logits.softmax(-1) * ~keep_mask(logits, ratio)).sum(-1)
 
 
 def logits_of(seed, shape=(4, 20), scale=4.0):
@@ -51,7 +56,8 @@ def test_the_objective_bias_is_at_most_the_pruned_mass_times_the_spread_of_rewar
 def test_outside_tokens_get_no_gradient_and_inside_ones_the_renormalised_one():
     logits = logits_of(3).requires_grad_()
     tokens = logits.detach().topk(2, dim=-1).indices[:, 1]
-    logprobs, kept = pruned_logprobs(logits, tokens, 1e-3)
+    got = token_statistics(logits, tokens, keep_ratio=1e-3)
+    logprobs, kept = got.logprobs, got.kept
     assert kept.all() and not keep_mask(logits, 1e-3).all()
     logprobs.sum().backward()
     q = prune_logits(logits.detach(), 1e-3).softmax(-1)
@@ -62,7 +68,8 @@ def test_outside_tokens_get_no_gradient_and_inside_ones_the_renormalised_one():
 
 def test_a_sampled_token_outside_the_set_is_flagged_finite_and_without_gradient():
     logits = torch.tensor([[0.0, -20.0, 1.0]], requires_grad=True)
-    logprobs, kept = pruned_logprobs(logits, torch.tensor([1]))
+    got = token_statistics(logits, torch.tensor([1]), keep_ratio=DEFAULT_RATIO)
+    logprobs, kept = got.logprobs, got.kept
     assert not kept[0] and math.isfinite(logprobs[0].detach())
     logprobs.sum().backward()
     assert logits.grad.abs().sum() == 0
@@ -73,9 +80,10 @@ def test_a_sampled_token_outside_the_set_is_flagged_finite_and_without_gradient(
 def test_the_chunked_trainer_side_prunes_the_same_set(seed):
     logits = logits_of(seed).float()
     tokens = torch.randint(20, (4,), generator=torch.Generator().manual_seed(seed))
-    expected, kept = pruned_logprobs(logits, tokens, 0.01)
+    expected = prune_logits(logits, 0.01).log_softmax(-1).gather(-1, tokens[:, None])[:, 0]
+    kept = keep_mask(logits, 0.01).gather(-1, tokens[:, None])[:, 0]
     got = token_statistics(logits, tokens, keep_ratio=0.01, chunk=6)
-    assert torch.equal(got.kept, kept) and torch.allclose(got.logprobs, expected, atol=1e-5)
+    assert torch.equal(got.kept, kept) and torch.allclose(got.logprobs[kept], expected[kept], atol=1e-5)
 
 
 def test_the_default_and_its_limits():

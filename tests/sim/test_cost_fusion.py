@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 import torch.nn.functional as F
+from tracing import trace
 
 from drkernel.sim.cost.fusion import fuse
-from drkernel.sim.module_cost import model_module, trace
+from drkernel.sim.module_cost import model_module
 from drkernel.sim.spec import get_spec
 
 H100 = get_spec("h100")

@@ -10,12 +10,13 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tracing import trace
 
 from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.operators import operator_cost, operator_work
 from drkernel.sim.cost.records import CostEstimate, TensorMeta
 from drkernel.sim.cost.traced import TracedCall
-from drkernel.sim.module_cost import model_module, trace
+from drkernel.sim.module_cost import model_module
 from drkernel.sim.spec import get_spec
 
 H100 = get_spec("h100")

@@ -154,7 +154,7 @@ def test_a_large_launch_is_sampled(dev: Any) -> None:
     assert sample.programs == 1 << 22 and 16 < sample.looked_at < 50_000 and sample.error < 0.01
     assert {use.nbytes for use in sample.uses} == {1 << 33}
     assert [(use.read, use.written) for use in sample.uses] == [(1 << 33, 0), (0, 1 << 33)]
-    assert sample.per_program["load_bytes"] == 2048
+    assert sample.load_bytes == 2048 * sample.programs
     assert dev.launches[0].seconds == pytest.approx(2 * (1 << 33) / 3.0e12, rel=0.15)
 
 

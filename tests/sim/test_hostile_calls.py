@@ -42,7 +42,8 @@ def test_a_longer_slice_finds_nothing(tmp_path: Path) -> None:
 OVERRUN = """
 import ctypes, sys
 import torch
-from drkernel.sim.gpu.guard_pages import guard_storages
+sys.path.insert(0, "benchmarks")
+from guard_pages import guard_storages
 guards = guard_storages()
 x = torch.ones(35)
 assert guards.check() == []

@@ -12,6 +12,7 @@ import pytest
 import torch
 from operator_battery import META, ON_HOST, TRIES, Draw
 from torch.utils.flop_counter import flop_registry
+from tracing import trace
 
 from drkernel.sim.cost.arithmetic import NAMES
 from drkernel.sim.cost.families import FAMILIES, base_name
@@ -20,7 +21,6 @@ from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.operators import operator_cost
 from drkernel.sim.cost.records import TensorMeta
 from drkernel.sim.cost.traced import TracedCall
-from drkernel.sim.module_cost import trace
 from drkernel.sim.spec import GPUSpec, get_spec
 
 GPUS = ("h100", "a100", "b200", "mi300x")

@@ -68,7 +68,6 @@ class Spending:
     paid: Usage = field(default_factory=Usage)
     """Of them, what this process asked its model for."""
     replies: int = 0
-    from_cache: int = 0
     retries: int = 0
     failures: dict[str, int] = field(default_factory=dict)
     """Requests that failed and were tried again, by reason."""
@@ -141,7 +140,6 @@ class Meter:
         """
         key = call.key(self.model.name)
         if self.cache is not None and (kept := self.cache.get(key)) is not None:
-            self.spending.from_cache += 1
             self._count(kept)
             return kept
         async with self._slots:

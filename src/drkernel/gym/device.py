@@ -84,11 +84,6 @@ def parse_device(name: str) -> Device:
     raise ConfigError(f"no device named {name!r}; there are: {gpus} (simulated GPUs), and cuda:N (the N-th GPU)")
 
 
-def simulated(gpu: str) -> Device:
-    """The simulated device of a GPU's short name, such as 'h200'."""
-    return parse_device(f"sim:{gpu}")
-
-
 def kinds_here() -> list[str]:
     """Kinds of device that this machine has, told without starting CUDA."""
     return ["sim", "cuda"] if glob.glob("/dev/nvidia[0-9]*") else ["sim"]

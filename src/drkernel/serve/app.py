@@ -358,8 +358,3 @@ def _watch_routes(app: FastAPI, service: Service) -> None:
             "now": time.time(),
             "lease_s": service.lease_s,
         }
-
-
-def openapi_text(app: FastAPI) -> str:
-    """The OpenAPI document."""
-    return json.dumps(app.openapi(), indent=1)

@@ -9,7 +9,6 @@ from typing import Any, cast
 from drkernel.sim.gpu.datafree.engine import new_engine
 from drkernel.sim.gpu.datafree.records import DataFree
 from drkernel.sim.gpu.engine import Depth, DeviceEngine, check_words
-from drkernel.sim.gpu.interfere import Interference
 from drkernel.sim.host.attach import BelowModes, host_side
 from drkernel.sim.host.tensor import DeviceLink
 from drkernel.sim.spec import GPUSpec, get_spec
@@ -56,10 +55,6 @@ class SimDevice:
     def reset_counters(self) -> None:
         """Start counting anew."""
         self.engine.reset_counters()
-
-    def interfere(self, how: Interference) -> None:
-        """From now on "skip" kernel launches, or "disturb" what they write; "none" lets them be."""
-        self.engine.interference = how
 
 
 def device(

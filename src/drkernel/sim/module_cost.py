@@ -28,8 +28,6 @@ from drkernel.sim.host.library_calls import LibraryCalls
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Profile
 
-FLASH_HEAD_LIMIT = 256
-"""largest head that the flash kernels take; PyTorch falls back to the memory-efficient ones"""
 MODULE_CALL_SHARE = 0.6
 """host time of calling a submodule against that of an eager operator"""
 
@@ -99,14 +97,6 @@ class OperatorTracer(TorchDispatchMode):
         """Whether a storage's memory has been freed."""
         ref = self._refs.get(storage)
         return ref is not None and ref.expired()
-
-
-def trace(call: Callable[[], Any]) -> list[TracedCall]:
-    """Every operator that ``call`` runs, in order."""
-    calls: list[TracedCall] = []
-    with torch.no_grad(), OperatorTracer(calls.append):
-        call()
-    return calls
 
 
 Baseline = Literal["eager", "compile"]

@@ -102,15 +102,6 @@ def precision_class(actual: Sequence[RawOutput], oracle: Oracle, rule: Tolerance
     return PrecisionReport(rule.precision, tuple(accuracies))
 
 
-def strides_that_differ(actual: Sequence[RawOutput], oracle: Oracle) -> list[str]:
-    """One sentence for each output whose memory layout is not the reference's. Informs; does not fail an answer."""
-    return [
-        f"output {index} has strides {tuple(got.stride())}, the reference's has {want.stride}"
-        for index, (got, want) in enumerate(zip(actual, oracle.outputs, strict=False))
-        if isinstance(got, torch.Tensor) and got.shape == want.value.shape and tuple(got.stride()) != want.stride
-    ]
-
-
 def merge(results: Sequence[Correctness]) -> Correctness:
     """The results of several calls as one: counts added, the worst error, the first failure's message."""
     failed = [result for result in results if result.passed_calls < result.checked_calls]

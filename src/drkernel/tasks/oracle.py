@@ -219,11 +219,6 @@ class _Stateless:
         return [(id(buffer), buffer._version) for buffer in self._model.buffers()]
 
 
-def make_oracle(model: nn.Module, inputs: Sequence[Any], precision: Precision, seed: int = 0) -> Oracle:
-    """The oracle of one call of ``model`` (a loaded reference). Use :class:`OracleMaker` for several calls."""
-    return OracleMaker(model, precision, seed)(inputs)
-
-
 def spread_of(values: torch.Tensor) -> float:
     """The typical distance of an output's elements from their middle: robust, 0 for a constant or a single element.
 

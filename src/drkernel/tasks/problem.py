@@ -65,10 +65,6 @@ class Instance:
         """Copies of the module's parameters and persistent buffers, by name."""
         return {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
 
-    def reweighted(self, seed: int) -> Instance:
-        """The same problem with other weights (constructor's and randomised), for probing kept results."""
-        return Instance(self.problem, seed)
-
     def run(self, inputs: list[Any]) -> list[RawOutput]:
         """The reference's outputs at the declared precision."""
         return self._oracles().run(inputs)

@@ -14,7 +14,6 @@ from typing import Any
 from drkernel.sim.executor.compiled import SimFinding
 from drkernel.verdict import CandidateError, Finding
 
-ILLEGAL = ("out_of_bounds", "misaligned")
 MAX_DEVICE_FINDINGS = 8
 
 

@@ -126,17 +126,6 @@ def collapse_to_huge_pages() -> int:
     return gathered
 
 
-def capabilities() -> int:
-    """The effective capabilities of this process as a bit set."""
-    header = ctypes.create_string_buffer(struct.pack("=Ii", _CAPABILITY_VERSION_3, 0))
-    data = ctypes.create_string_buffer(24)
-    syscall("capget", number("capget"), ctypes.addressof(header), ctypes.addressof(data))
-    low: int
-    high: int
-    low, _, _, high, _, _ = struct.unpack("=6I", data.raw[:24])
-    return low | high << 32
-
-
 def set_capabilities(mask: int) -> None:
     """Keep only the capabilities in ``mask`` (effective and permitted), inheritable none, ambient none."""
     header = ctypes.create_string_buffer(struct.pack("=Ii", _CAPABILITY_VERSION_3, 0))

@@ -27,7 +27,7 @@ compares tokens of equal position among all that the policy wrote (verl's ``tir_
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -226,35 +226,6 @@ def otb_tir(
         returns_NL, weights_NL, task_N, mask_NL, leave_one_out=leave_one_out, epsilon=epsilon, tail=tail
     )
     return torch.zeros_like(weights_BT).index_put_((row_M, column_M), advantages_NL[place_M])
-
-
-class VarianceProxy(NamedTuple):
-    """How noisy a batch's gradient is, in units of squared logit-gradient; from forward passes alone."""
-
-    power: Tensor
-    """P = mean over rows of Σ_j w_j A_j²: signal and noise of one row together."""
-    signal: Tensor
-    """S = ‖mean gradient‖², as given."""
-    noise: Tensor
-    """(P − S)/(B − 1): the estimated variance of the batch's mean gradient; NaN for a batch of one."""
-
-
-def variance_proxy(
-    energy_BT: Tensor, advantages_BT: Tensor, mask_BT: Tensor, gradient_norm: Tensor | float = 0.0
-) -> VarianceProxy:
-    """Diagnostics of *The Optimal Token Baseline* (verl ``compute_variance_proxy_metrics``), with advantages per token.
-
-    ``energy_BT`` is :func:`token_energy`, not cumulated. ``gradient_norm`` is the norm of the batch's mean gradient in
-    the same (logit) space; 0 leaves the signal out, which overstates the noise. Rows without any trained token do not
-    count.
-    """
-    kept_BT = mask_BT.bool()
-    row_B = torch.where(kept_BT, energy_BT * advantages_BT.square(), torch.zeros_like(energy_BT)).sum(dim=1)
-    rows = kept_BT.any(dim=1).sum()
-    power = row_B.sum() / rows
-    signal = torch.as_tensor(gradient_norm, dtype=power.dtype, device=power.device).square()
-    noise = torch.where(rows > 1, (power - signal) / (rows - 1), torch.full_like(power, torch.nan))
-    return VarianceProxy(power, signal, noise)
 
 
 def _block(

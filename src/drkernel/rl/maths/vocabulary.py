@@ -5,14 +5,15 @@ This file needs torch and nothing else; any training engine can take it as it is
 *Dynamic Vocabulary Pruning* (arXiv 2512.23087): the log-probability that two engines disagree by is bounded by a term
 that grows with 1 − p, so tail tokens hurt. Keep the tokens with π(v) >= ρ·max π, renormalise, and give the others
 neither probability nor gradient. The set depends on the position's own distribution, hence "dynamic"; it is the min-p
-rule of samplers. The price is a bias bounded by the pruned mass, which :func:`pruned_mass` reports. In logits the rule
+rule of samplers. The price is a bias bounded by the pruned mass, which the sampler reports. In logits the rule
 is z(v) >= max z + log ρ: no softmax needed.
 
 The paper's threshold could not be read in its text; ``DEFAULT_RATIO`` = exp(−13) ≈ 2.3e-6 is our default, from
 recollection of it.
 
 Sampler and trainer must prune the *same* set, or a sampled token may lie outside the trainer's. Near the edge two
-engines disagree; such tokens come out of :func:`pruned_logprobs` with ``kept`` False and must leave the loss by mask.
+engines disagree; such tokens come out of ``logprobs.token_statistics`` with ``kept`` False and must leave the loss by
+mask.
 """
 
 from __future__ import annotations
@@ -47,24 +48,3 @@ def prune_logits(logits: Tensor, ratio: float = DEFAULT_RATIO) -> Tensor:
     ``keep_ratio`` of :mod:`drkernel.rl.maths.logprobs`, which makes no tensor of the logits' size.
     """
     return logits.masked_fill(~keep_mask(logits, ratio), -math.inf)
-
-
-def pruned_logprobs(logits: Tensor, tokens: Tensor, ratio: float = DEFAULT_RATIO) -> tuple[Tensor, Tensor]:
-    """Log-probability of ``tokens`` [...] under the pruned, renormalised policy, and bool ``kept``.
-
-    Where ``kept`` is False the token lies outside: its log-probability is returned against the kept set's normaliser,
-    finite, and without gradient. Mask it out of the loss and count it.
-    """
-    chosen = logits.gather(-1, tokens[..., None])[..., 0]
-    kept = keep_mask(logits, ratio).gather(-1, tokens[..., None])[..., 0]
-    logprobs = chosen - torch.logsumexp(prune_logits(logits, ratio), dim=-1)
-    return torch.where(kept, logprobs, logprobs.detach()), kept
-
-
-@torch.no_grad()
-def pruned_mass(logits: Tensor, ratio: float = DEFAULT_RATIO) -> Tensor:
-    """Probability outside the kept set, [...]: at most (V − 1)·ratio, and the total variation distance that pruning
-    makes."""
-    full = torch.logsumexp(logits.double(), dim=-1)
-    kept = torch.logsumexp(prune_logits(logits.double(), ratio), dim=-1)
-    return -torch.expm1(kept - full)

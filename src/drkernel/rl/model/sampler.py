@@ -131,7 +131,6 @@ class _Live:
         self.tokens: list[int] = []
         self.logprobs: list[float] = []
         self.cut = 0.0
-        self.fences = 0
 
 
 class Sampler:

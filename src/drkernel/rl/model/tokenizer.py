@@ -7,7 +7,6 @@ sees. :func:`train_tokenizer` makes a byte-level BPE tokenizer from local texts,
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
@@ -65,12 +64,6 @@ class ChatTokenizer:
     def save(self, directory: str | Path) -> None:
         """Write the tokenizer where :meth:`load` (and ``AutoTokenizer``) read it back."""
         self.hf.save_pretrained(str(directory))
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of vocabulary and template: equal fingerprints give equal ids."""
-        vocabulary = sorted(self.hf.get_vocab().items(), key=lambda item: item[1])
-        return hashlib.sha256(repr((vocabulary, self.hf.chat_template)).encode()).hexdigest()[:16]
 
     def encode(self, text: str) -> list[int]:
         """Ids of plain text; no special token is added or recognised as added."""

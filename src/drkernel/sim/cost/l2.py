@@ -76,7 +76,3 @@ class L2State:
         self._held.clear()
         self._used = 0.0
         self._writeback = 0.0
-
-    def resident_bytes(self, storage: int) -> float:
-        """Bytes of a storage that are in L2."""
-        return self._held.get(storage, 0.0)

@@ -39,8 +39,6 @@ L1_BYTES_PER_CLOCK = 128.0
 """Bytes that an SM's L1 moves in a clock (CUDA C++ Programming Guide, from capability 7.0 on)."""
 FRAME_SHARE = 0.4
 """Local memory of a thread over the bytes it writes there and reads back in one pass (ptxas, see ``pressure.py``)."""
-LOCAL_MEMORY = -1
-"""The storage that stands for all threads' local memory."""
 PROGRAM_CYCLES = 700.0
 """From a program's dispatch to its first instruction and from its last store to the next program's dispatch."""
 DEPENDENT_CYCLES = 4.0

@@ -61,13 +61,6 @@ class TensorMeta:
             expected *= size
         return True
 
-    @cached_property
-    def inner_stride(self) -> int:
-        """The smallest stride of a dimension longer than 1: 1 for coalesced access, 0 for a full broadcast."""
-        strides = [stride for size, stride in zip(self.shape, self.stride, strict=True) if size > 1]
-        nonzero = [stride for stride in strides if stride]
-        return min(nonzero) if nonzero else (0 if strides else 1)
-
     def same_layout(self, other: TensorMeta) -> bool:
         """Element order in memory agrees, so that one flat loop serves both."""
         return self.shape == other.shape and all(

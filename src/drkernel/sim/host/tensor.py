@@ -19,7 +19,6 @@ from drkernel.sim.wire.commands import Channel, Ref, TensorSpec, UnsupportedOp
 
 CUDA = torch.device("cuda", 0)
 META = torch.device("meta")
-HOST = torch.device("cpu")
 AUTOCAST = torch._C.DispatchKeySet(torch._C._dispatch_key_parse("AutocastPrivateUse1"))
 """lets ``autocast.py`` see operators on device tensors above autograd; torch's autocast for CUDA wants CUDA tensors"""
 MIXED_DEVICES = (

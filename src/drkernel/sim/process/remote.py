@@ -14,7 +14,6 @@ from contextlib import contextmanager
 
 from drkernel.sim.gpu.datafree.records import DataFree
 from drkernel.sim.gpu.engine import Depth
-from drkernel.sim.gpu.interfere import Interference
 from drkernel.sim.host.tensor import DeviceLink
 from drkernel.sim.process.control_socket import CallRecord, DeviceControl
 from drkernel.sim.process.isolated import connect_host, serve_device
@@ -69,10 +68,6 @@ class RemoteDevice:
     def reset_counters(self) -> None:
         """Start counting anew."""
         self.control.begin_call()
-
-    def interfere(self, how: Interference) -> None:
-        """From now on "skip" kernel launches, or "disturb" what they write; "none" lets them be."""
-        self.control.end_call(interference=how)
 
 
 @contextmanager

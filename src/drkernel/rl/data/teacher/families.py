@@ -133,20 +133,6 @@ def generate_tasks(split: Split, count: int, seed: int, checked: bool = True) ->
     return [make_task(problem) for problem in generate_problems(split, count, seed, checked)]
 
 
-def leaks(train: list[Problem], heldout: list[Problem]) -> dict[str, object]:
-    """What the two splits share: families and sources must not, operation signatures are reported.
-
-    Returns ``{"families": [...], "sources": [...], "signatures": share of held-out signatures seen in training}``.
-    """
-    train_sources = {make_task(p).reference for p in train}
-    train_signatures = {p.signature for p in train}
-    return {
-        "families": sorted({p.family for p in train} & {p.family for p in heldout}),
-        "sources": [p.signature for p in heldout if make_task(p).reference in train_sources],
-        "signatures": sum(p.signature in train_signatures for p in heldout) / max(1, len(heldout)),
-    }
-
-
 def _draw(family: Family, rng: random.Random) -> Problem:
     names = iter("yzuv")
     before = _draw_steps(family.before, rng, names)

@@ -13,7 +13,6 @@ from drkernel.sim.executor.ttir.ir import Op, TTIRError, Type, UnsupportedOp, Va
 if TYPE_CHECKING:
     from drkernel.sim.executor.lower.function import BlockCost, Lowering
 
-_ROWS = 6
 _COLUMNS = 4
 """register block: rows x (columns strips); 24 accumulators of 32 vector registers"""
 

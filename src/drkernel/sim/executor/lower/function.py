@@ -13,7 +13,7 @@ from drkernel.sim.executor.lower.lifetime import FOREVER, Arena, Lifetimes
 from drkernel.sim.executor.lower.nest import Binding, Buffer, Index, Nest, Shifted, constant_text, strips
 from drkernel.sim.executor.lower.plan import SHAPE_OPS, SOURCES, Plan, Planner, argument_of, blocks_of, walk
 from drkernel.sim.executor.lower.runtime import Ctx, Status
-from drkernel.sim.executor.lower.strip import Strip, Uni, int_literal, llvm_type
+from drkernel.sim.executor.lower.strip import Strip, Uni, llvm_type
 from drkernel.sim.executor.ttir.ir import Block, Function, Op, TTIRError, Type, UnsupportedOp, Value
 
 _ARENA_LIMIT = 512 << 20
@@ -420,13 +420,6 @@ def _program_id(low: Lowering, op: Op) -> None:
 
 def _nothing(low: Lowering, op: Op) -> None:
     return None
-
-
-def _uniform_constant(low: Lowering, op: Op) -> str:
-    literal = int_literal(op.attrs["value"])
-    if literal is None:
-        raise TTIRError("a uniform index increment that is no integer")
-    return str(literal)
 
 
 _HANDLERS = {

@@ -229,13 +229,6 @@ def _in_double(e: Emitter, function: Text, a: list[str], ty: str, width: int) ->
     return e.cast("fptrunc", dt, value, vt)
 
 
-def _scaled(inner: str, factor: float) -> Text:
-    def function(e: Emitter, a: list[str], ty: str, width: int) -> str:
-        return math_call(e, inner, [e.bin("fmul", vec(width, ty), a[0], constant(factor, width, ty))], ty, width)
-
-    return function
-
-
 def _reciprocal(e: Emitter, value: str, ty: str, width: int) -> str:
     return e.bin("fdiv", vec(width, ty), constant(1.0, width, ty), value)
 

@@ -62,8 +62,6 @@ class Measured:
     stats: LaunchStats
     sampled: int
     """programs whose reads were looked at"""
-    writes_exact: bool
-    """stores, operations and atomics were counted over all programs"""
     error: float
     """estimated relative error of the modelled time; 0 where all was counted"""
     uses: tuple[StorageUse, ...]
@@ -134,7 +132,7 @@ class _Measuring:
             StorageUse(base, Estimate.exact(read), Estimate.exact(written), self._size(base))
             for base, read, written in result.stats.footprint
         )
-        return Measured(result.stats, self.programs, True, 0.0, uses, result.findings, _words(launch))
+        return Measured(result.stats, self.programs, 0.0, uses, result.findings, _words(launch))
 
     def _size(self, base: int) -> int:
         allocation = self.memory.find(base)
@@ -184,7 +182,7 @@ class _Measuring:
         error = max(abs(times[1] - times[0]), abs(times[2] - times[0])) / times[0] if times[0] else 0.0
         ran = sum(group.programs for group in launch.groups)
         findings = launch.findings() or self.surveyed
-        return Measured(stats, ran, self.survey is not None, error, uses, findings, _words(launch))
+        return Measured(stats, ran, error, uses, findings, _words(launch))
 
     def _uses(self, launch: SkeletonLaunch, sizes: list[int], totals: _Totals) -> tuple[StorageUse, ...]:
         exact = {place: nbytes for place, _, nbytes in self.survey.footprint} if self.survey else {}

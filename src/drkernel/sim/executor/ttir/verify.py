@@ -16,7 +16,6 @@ MAX_NUMEL = 1 << 20
 MAX_OPS = 50_000
 """lines of one kernel's text"""
 
-Shape = tuple[int, ...] | None
 Rule = Callable[[Op], None]
 
 

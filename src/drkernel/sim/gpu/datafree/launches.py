@@ -107,7 +107,6 @@ def sample_of(measured: Measured, sizes: dict[int, int]) -> LaunchSample:
     return LaunchSample(
         programs=stats.programs,
         looked_at=min(measured.sampled, stats.programs),
-        writes_counted=measured.writes_exact,
         error=measured.error,
         load_bytes=stats.load_sectors * 32.0,
         store_bytes=stats.store_sectors * 32.0,
@@ -115,8 +114,7 @@ def sample_of(measured: Measured, sizes: dict[int, int]) -> LaunchSample:
         atomics=stats.atomics,
         uses=tuple(
             SampledUse(
-                use.base, sizes.get(use.base, use.nbytes), use.read.value, use.read.low, use.read.high,
-                use.written.value, use.written.low, use.written.high,
+                use.base, sizes.get(use.base, use.nbytes), use.read.value, use.written.value, use.written.low
             )
             for use in measured.uses
         ),

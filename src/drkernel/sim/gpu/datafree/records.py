@@ -72,11 +72,8 @@ class SampledUse:
     """its size"""
     read: float
     """distinct bytes"""
-    read_low: float
-    read_high: float
     written: float
     written_low: float
-    written_high: float
 
     @property
     def covered(self) -> float:
@@ -92,8 +89,6 @@ class LaunchSample:
     """of the grid"""
     looked_at: int
     """programs whose reads were looked at"""
-    writes_counted: bool
-    """stores, operations and atomics were counted over all programs, not estimated"""
     error: float
     """estimated relative error of the modelled time by sampling; 0 where all was counted"""
     load_bytes: float
@@ -104,12 +99,6 @@ class LaunchSample:
     atomics: int
     uses: tuple[SampledUse, ...]
     """storages that the launch touches"""
-
-    @property
-    def per_program(self) -> dict[str, float]:
-        """Means over programs: ``load_bytes``, ``store_bytes``, and operations by unit."""
-        totals = {"load_bytes": self.load_bytes, "store_bytes": self.store_bytes, **self.operations}
-        return {name: total / self.programs for name, total in totals.items()}
 
 
 @dataclass

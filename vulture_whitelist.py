@@ -1,0 +1,45 @@
+"""What `make lint` must not call dead: names that frameworks, forked processes and users reach, not our own code.
+
+Each line names what is used and stands under who uses it. What tests alone use does not belong here, but for the few
+at the end. Module-level names are also looked at by tests/test_unreached.py, which resolves imports.
+"""
+
+# torch: TorchDispatchMode asks it before torch.compile traces through the mode
+_._should_skip_dynamo
+# torch: attributes of tensors, streams and events that candidates read
+_.is_cpu, _.is_pinned, _.record_stream, _.tensor_contents
+_.device_index, _.cuda_stream, _.stream_id
+_.wait_stream, _.wait_event, _.is_capturing, _.record_event
+# torch: parameters of the functions of torch.cuda, and of operators called with their names
+_.blocking, _.interprocess, _.including_emulation, _.peer, _.fraction, _.abbreviated, _.check_available
+_.hw, _.half_to_float
+# torch: names of torch.utils.cpp_extension
+_.CUDA_HOME, _.ROCM_HOME, _.load_inline
+# Triton: its interfaces of a driver, a compiled kernel and its options
+_.launcher_cls, _.is_active, _.get_current_device, _.set_current_device, _.get_current_stream
+_.get_active_torch_device, _.get_device_interface, _.get_empty_cache_for_benchmark, _.map_python_to_cpp_type
+_.set_printf_fifo_size, _.metadata_group, _.packed_metadata, _.n_regs, _.n_spills, _.n_max_threads, _._init_handles
+# transformers and tokenizers
+_.get_seq_length, _.pre_tokenizer
+# rich, typer (members of an Enum are the words that it accepts), httpx, tempfile
+_.transient, _.fp64, _.fp32, _.fp16, _.bf16, _.on_response, _.tempdir
+# Python: a module's __getattr__, a metaclass's methods
+__getattr__, _.__instancecheck__, _.__call__
+# SkyRL, OpenEnv, TRL: methods and names that they look for; users import the functions (docs/adapters.md)
+_.SUPPORTS_CONCURRENT_SESSIONS, _.KernelClient, _._step_payload, _._parse_result, _._parse_state
+_.max_turns, _.get_metrics, _.dataset_rows, _.kernel_reward, _.completions, _.make_rollout_func
+# users of our mathematics alone (docs/rl.md)
+_.prune_logits
+# a module of candidates' own that a zygote imports before it forks
+drkernel
+# fields of records that are read as JSON: tables of answers, run states, requests of other services, command lines
+_.tokens_estimated, _.fast_12, _.workflow, _.offset_bytes, _.launch_coverage_B
+_.compile_error, _.forgotten_step
+# held so that they live: the socket whose name is the claim; what C calls
+_.uid_claim, _.deleter
+# rows of the table of benchmarks/soak.py
+_.descriptors, _.zygote_descriptors, _.memory_mib, _.zygote_memory_mib, _.shared_memory_files
+# what only tests can see of another process
+_.wait_until_gone, _.call_seconds, _.pids
+# begun: the judge is about to ask it for published sizes
+_.reference_profile_at, _.reference_work, _.input_bytes, _.weight_bytes
