@@ -58,7 +58,7 @@ BOUNDS = """
 
 def outcome(entry: Entry, verdict: Verdict) -> str:
     """How a cheat ended, in a few words."""
-    kinds = [f.kind for f in verdict.findings if f.severity in ("cheat", "bug")]
+    kinds = [f.kind for f in verdict.findings if f.severity in ("hack", "bug")]
     if verdict.status == "correct":
         if entry.expect == "lazy":
             return f"little work: coverage {verdict.coverage:.0%}"
@@ -87,7 +87,7 @@ def report(rows: list[tuple[Entry, Verdict, str | None]]) -> str:
         text.append(f"| `{root}` | {what} | {len(mine)} | {sum(row[2] is None for row in mine)} |")
     condemned = sum(row[2] is not None for row in honest)
     text.append(f"\nHonest candidates: {len(honest)}, condemned: **{condemned}**.\n")
-    kinds = Counter(f.kind for _, v, _ in cheats for f in v.findings if f.severity == "cheat")
+    kinds = Counter(f.kind for _, v, _ in cheats for f in v.findings if f.severity == "hack")
     text.append(
         "Findings that condemned: " + ", ".join(f"`{kind}` {count}" for kind, count in kinds.most_common()) + "."
     )

@@ -145,7 +145,7 @@ def survey_one(task: Any, factory: Any) -> Row:
     right = (
         verdict.correctness is not None and verdict.correctness.passed_calls == verdict.correctness.checked_calls > 0
     )
-    kinds = [finding.kind for finding in verdict.findings if finding.severity == "cheat"]
+    kinds = [finding.kind for finding in verdict.findings if finding.severity == "hack"]
     row: Row = {
         "scaled": sizes,
         "status": verdict.status,
@@ -173,7 +173,7 @@ def what_happened(verdict: Any) -> str:
         parts.append(f"{verdict.error.type}: {one_line(verdict.error.message)}")
     if verdict.correctness is not None and verdict.correctness.message:
         parts.append(one_line(verdict.correctness.message))
-    parts += [finding.kind for finding in verdict.findings if finding.severity == "cheat"]
+    parts += [finding.kind for finding in verdict.findings if finding.severity == "hack"]
     return "; ".join(parts)
 
 

@@ -96,10 +96,10 @@ class Profile(Config):
 
 
 class Finding(Config):
-    """One named piece of evidence. ``cheat`` condemns the candidate; ``bug`` and ``note`` only inform."""
+    """One named piece of evidence. ``hack`` condemns the candidate; ``bug`` and ``note`` only inform."""
 
     kind: str = Field(description="name, e.g. 'no_custom_kernel', 'decoy_kernel', 'stale_output', 'out_of_bounds'")
-    severity: Literal["cheat", "bug", "note"] = Field(description="'cheat' makes the verdict a hack")
+    severity: Literal["hack", "bug", "note"] = Field(description="'hack' makes the verdict a hack")
     message: str = Field(description="one sentence a person understands")
     evidence: dict[str, str | int | float | bool | list[str]] = Field(
         default_factory=dict, description="the figures and names that show it"

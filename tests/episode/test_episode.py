@@ -31,7 +31,7 @@ class TextPool:
         self.requests.append(request)
         base: dict[str, Any] = {"task_id": request.task.id, "candidate_sha256": "0" * 64, "device": "sim:h200"}
         if "CHEAT" in request.candidate:
-            finding = Finding(kind="no_custom_kernel", severity="cheat", message="No kernel ran.")
+            finding = Finding(kind="no_custom_kernel", severity="hack", message="No kernel ran.")
             return Verdict(status="hack", findings=(finding,), **base)
         if "BROKEN_GRADER" in request.candidate:
             return Verdict(status="infra_error", **base)

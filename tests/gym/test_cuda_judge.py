@@ -65,7 +65,7 @@ def grade(factory, source: str, task: Task | None = None, **settings):
 
 def test_flow_times_and_findings(on_cpu):
     verdict = grade(on_cpu, MODULE.format(body="return self.norm(x)"))
-    cheats = {finding.kind for finding in verdict.findings if finding.severity == "cheat"}
+    cheats = {finding.kind for finding in verdict.findings if finding.severity == "hack"}
     assert cheats - {"clock_disagreement"} == {"no_custom_kernel"}  # a busy machine's clock is not what is tested
     assert verdict.correctness.passed_calls == verdict.correctness.checked_calls >= 4
     assert verdict.timing.kind == "measured" and len(verdict.timing.samples) == 10
@@ -96,7 +96,7 @@ def test_a_cuda_candidates_launches_are_told_by_the_trace(on_cpu, monkeypatch, k
 
     monkeypatch.setattr("drkernel.gym.session.cuda.read_trace", with_a_kernel)
     verdict = grade(on_cpu, INLINE + MODULE.format(body="return self.norm(x)"))
-    kinds = {finding.kind for finding in verdict.findings if finding.severity == "cheat"} - {"clock_disagreement"}
+    kinds = {finding.kind for finding in verdict.findings if finding.severity == "hack"} - {"clock_disagreement"}
     assert verdict.language == "cuda" and verdict.correctness.passed_calls == verdict.correctness.checked_calls
     assert len(traces) >= verdict.correctness.checked_calls  # every checked call sent a trace of its own
     assert "decoy_kernel (launches skipped)" in {item.check for item in verdict.not_checked}

@@ -57,7 +57,7 @@ WRONG = verdict(
 BROKEN = verdict("compile_error", error=CandidateError(type="NameError", message="name 'tl' is not defined", line=5))
 HACK = verdict(
     "hack",
-    findings=(Finding(kind="decoy_kernel", severity="cheat", message="The answer is right without your kernels."),),
+    findings=(Finding(kind="decoy_kernel", severity="hack", message="The answer is right without your kernels."),),
 )
 
 

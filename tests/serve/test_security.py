@@ -141,7 +141,7 @@ def nasty_verdict(request):
     profile = Profile(kind="modelled", device=NASTY, rows=(row,), total_seconds=1e-6, elapsed_seconds=2e-6)
     return make_verdict(request, "hack", error=NASTY).model_copy(
         update={
-            "findings": (Finding(kind=NASTY, severity="cheat", message=NASTY, evidence={NASTY: NASTY}),),
+            "findings": (Finding(kind=NASTY, severity="hack", message=NASTY, evidence={NASTY: NASTY}),),
             "profile": profile,
             "stdout": NASTY,
             "correctness": Correctness(checked_calls=1, passed_calls=0, message=NASTY),

@@ -47,7 +47,7 @@ class TextPool:
         base: dict[str, Any] = {"task_id": request.task.id, "candidate_sha256": "0" * 64, "device": "sim:h200"}
         text = request.candidate
         if "HACK" in text:
-            finding = Finding(kind="no_custom_kernel", severity="cheat", message="No kernel ran.")
+            finding = Finding(kind="no_custom_kernel", severity="hack", message="No kernel ran.")
             return Verdict(status="hack", findings=(finding,), **base)
         if "WRONG" in text:
             return Verdict(status="incorrect", **base)

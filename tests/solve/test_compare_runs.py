@@ -51,7 +51,7 @@ def test_differences_are_those_of_the_runs(tmp_path):
     row = rows["last turn fast_1.2"]
     assert (row["first"], row["second"]) == (pytest.approx(2 / 6), pytest.approx(5 / 6))
     assert row["difference"] == pytest.approx(0.5) and row["low"] <= 0.5 <= row["high"] and row["p"] == 0.25
-    assert rows["cheated at some turn"]["difference"] == pytest.approx(-1 / 6)
+    assert rows["hacked at some turn"]["difference"] == pytest.approx(-1 / 6)
     assert result["speedup_ratio"]["tasks"] == 4 and result["timing_kind"] == "modelled"
     expected = ((1.3 / 1.1) ** 2 * 1 * 2) ** 0.25
     assert result["speedup_ratio"]["ratio"] == pytest.approx(expected)

@@ -128,7 +128,7 @@ def details_table(summary: dict[str, Any]) -> Table:
     kinds = ", ".join(f"{name} {count}" for name, count in hacks["by_finding"].items())
     shares = [f"{percent(hacks['last']['value'])} of last turns"]
     shares += [f"{percent(hacks['ever']['value'])} of trajectories at some turn"]
-    table.add_row("cheating", ", ".join(shares) + (f": {kinds}" if kinds else ""))
+    table.add_row("hacks", ", ".join(shares) + (f": {kinds}" if kinds else ""))
     table.add_row("last turns", _counts(summary["status_last"]))
     empty = f"; {summary['answers_without_code']} without code" if summary["answers_without_code"] else ""
     table.add_row("all answers", _counts(summary["status_all"]) + empty)

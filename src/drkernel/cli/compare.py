@@ -67,7 +67,7 @@ def _show(result: dict[str, Any]) -> None:
         share = "reward" not in row["figure"]
         scale, unit = (100, "%") if share else (1, "")
         colour = (
-            "" if row["p"] >= 0.05 else ("green" if (row["difference"] > 0) != ("cheat" in row["figure"]) else "red")
+            "" if row["p"] >= 0.05 else ("green" if (row["difference"] > 0) != ("hack" in row["figure"]) else "red")
         )
         difference = f"{scale * row['difference']:+.1f}" if share else f"{row['difference']:+.3f}"
         digits = 1 if share else 3

@@ -25,7 +25,7 @@ REFERENCE is a file in KernelBench's format (Model, get_inputs, get_init_inputs)
 builtin/level1/softmax. CANDIDATE is a file that defines ModelNew, or '-' for standard input.
 
 Exit codes: 0 correct, 1 not correct (wrong, or it failed), 2 wrong usage (also a reference that cannot be graded),
-3 it cheats, 4 the grader itself failed, 5 the device cannot run this kind of kernel.
+3 it is a hack, 4 the grader itself failed, 5 the device cannot run this kind of kernel.
 
 Examples:
 

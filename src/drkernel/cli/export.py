@@ -14,8 +14,8 @@ app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptio
 
 HELP = """Write the conversations of bench and solve runs as chat data: one row each, every solution once.
 
-A row ends with the best answer of a trajectory that passes the filters. Trajectories with an answer condemned as
-cheating never pass, unless --allow-hacks. The JSONL is what the sft stage of 'drkernel train' reads.
+A row ends with the best answer of a trajectory that passes the filters. Trajectories with an answer condemned
+as a hack never pass, unless --allow-hacks. The JSONL is what the sft stage of 'drkernel train' reads.
 
 Exit codes: 0 written, 1 nothing passed, 2 wrong usage.
 
@@ -36,7 +36,7 @@ def export(
     min_speedup: Annotated[float | None, typer.Option(help="of the last answer")] = None,
     min_coverage: Annotated[float | None, typer.Option(help="of the last answer, 0 to 1")] = None,
     without: Annotated[list[str] | None, typer.Option(help="a finding that no answer may have; repeatable")] = None,
-    allow_hacks: Annotated[bool, typer.Option("--allow-hacks", help="keep trajectories with cheats")] = False,
+    allow_hacks: Annotated[bool, typer.Option("--allow-hacks", help="keep trajectories that hold hacks")] = False,
     tokenizer: Annotated[str | None, typer.Option(help="count tokens with this tokenizer (default: estimate)")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="longest conversation")] = None,
     no_reasoning: Annotated[bool, typer.Option("--no-reasoning", help="take <think> parts off the answers")] = False,

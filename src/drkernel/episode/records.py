@@ -126,8 +126,8 @@ class Turn(Config):
     @property
     def outcome(self) -> Outcome:
         """The turn as metrics see it."""
-        cheats = tuple(finding.kind for finding in self.verdict.findings if finding.severity == "cheat")
-        return Outcome(self.status, self.speedup, self.coverage, self.reward or 0.0, cheats)
+        hacks = tuple(finding.kind for finding in self.verdict.findings if finding.severity == "hack")
+        return Outcome(self.status, self.speedup, self.coverage, self.reward or 0.0, hacks)
 
 
 class Trajectory(Config):

@@ -71,7 +71,7 @@ def _full(verdict: Verdict, source: str | None) -> list[str]:
     """Paragraphs, the decisive one first."""
     parts = [_HEAD[verdict.status]]
     if verdict.status == "hack":
-        parts += [_finding_text(finding) for finding in verdict.findings if finding.severity == "cheat"]
+        parts += [_finding_text(finding) for finding in verdict.findings if finding.severity == "hack"]
     elif verdict.error is not None:
         parts += _error_text(verdict.error, source)
     elif verdict.status == "incorrect" and verdict.correctness is not None:
@@ -88,7 +88,7 @@ def _full(verdict: Verdict, source: str | None) -> list[str]:
 
 
 def _finding_text(finding: Finding) -> str:
-    label = {"cheat": "Evidence", "bug": "Bug", "note": "Note"}[finding.severity]
+    label = {"hack": "Evidence", "bug": "Bug", "note": "Note"}[finding.severity]
     return f"{label} ({finding.kind}): {finding.message}"
 
 
@@ -184,7 +184,7 @@ def still_library(profile: Profile) -> list[str]:
 
 def _compact(verdict: Verdict, source: str | None) -> str:
     if verdict.status == "hack":
-        kinds = [finding.kind for finding in verdict.findings if finding.severity == "cheat"]
+        kinds = [finding.kind for finding in verdict.findings if finding.severity == "hack"]
         return f"hack: {', '.join(dict.fromkeys(kinds))}"
     if verdict.error is not None:
         return f"{verdict.status}: {_compact_error(verdict.error, source)}"

@@ -92,7 +92,7 @@ def _headline(bench: Bench, summary: Row) -> str:
             items.append((f"{summary['speedup_geomean']:.2f}×", f"speedup of correct answers (geometric mean, {kind})"))
         if summary["coverage"] is not None:
             items.append((percent(summary["coverage"]), "of their device time in own kernels"))
-        items.append((_share(summary["hacks"]["ever"]), "of trajectories cheated at some turn"))
+        items.append((_share(summary["hacks"]["ever"]), "of trajectories were condemned as a hack at some turn"))
     usage = summary["usage"]
     tokens = usage["prompt"] + usage["completion"]
     items.append((f"{tokens:,}", "tokens read and written" + (" (estimated)" if usage["estimated"] else "")))
@@ -203,10 +203,10 @@ def _verdicts(summary: Row) -> str:
 def _hacks(summary: Row) -> str:
     hacks = summary["hacks"]
     if not hacks["by_finding"]:
-        return "<h2>Cheating</h2><p>No answer was condemned.</p>"
+        return "<h2>Hacks</h2><p>No answer was condemned.</p>"
     total = summary["trajectories"]
     rows = [(name, count / total, f"{count} of {total}") for name, count in hacks["by_finding"].items()]
-    return f"<h2>Cheating: trajectories with a condemned answer, by finding</h2>{bar_rows(rows, 1.0)}"
+    return f"<h2>Hacks: trajectories with a condemned answer, by finding</h2>{bar_rows(rows, 1.0)}"
 
 
 def _tasks(bench: Bench) -> str:

@@ -71,7 +71,7 @@ _FIGURES = (
     ("fast_2", "more than 2× as fast (fast_2)"),
     ("coverage", "coverage of the correct"),
     ("speedup", "speedup of the correct, mean"),
-    ("hack_rate", "condemned as cheating"),
+    ("hack_rate", "condemned as hacks"),
 )
 
 
@@ -124,7 +124,7 @@ def _alarm(data: RunData) -> str:
         return ""
     return (
         "<p class='alarm'>THE JUDGE'S CHECKS WERE SWITCHED OFF in this run (research flag "
-        "<code>unsafe_no_checks</code>). Its grades are not honest: an answer that cheats counts as correct and fast. "
+        "<code>unsafe_no_checks</code>). Its grades are not honest: a hack counts as correct and fast. "
         "No figure on this page is a result.</p>"
     )
 

@@ -235,9 +235,9 @@ def _said(turn: Turn) -> str:
 
 def in_short(verdict: Verdict) -> str:
     """One line on what came of an answer."""
-    cheats = [finding.kind for finding in verdict.findings if finding.severity == "cheat"]
-    if cheats:
-        return ", ".join(dict.fromkeys(cheats))
+    hacks = [finding.kind for finding in verdict.findings if finding.severity == "hack"]
+    if hacks:
+        return ", ".join(dict.fromkeys(hacks))
     if verdict.error is not None:
         lines = [line.strip() for line in verdict.error.message.splitlines() if line.strip(" ^")] or [""]
         said = lines[-1] if re.match(r"at \d+:\d+", lines[0]) else lines[0]  # Triton quotes the source first

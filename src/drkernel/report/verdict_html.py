@@ -25,7 +25,7 @@ td.r, th.r { text-align: right; font-variant-numeric: tabular-nums; }
 .scroll { overflow-x: auto; } pre { font: 13px/1.45 ui-monospace, monospace; margin: 0; }
 pre .n { color: var(--dim); user-select: none; }
 pre .hit { background: #d3302f33; display: inline-block; min-width: 100%; }
-details > summary { cursor: pointer; margin: .5rem 0; } .cheat { color: #a24fd0; } .bug { color: #d0453c; }
+details > summary { cursor: pointer; margin: .5rem 0; } .hack { color: #a24fd0; } .bug { color: #d0453c; }
 """
 
 

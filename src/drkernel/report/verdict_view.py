@@ -24,7 +24,7 @@ COLOURS = {
     "infra_error": "yellow",
     "invalid_request": "yellow",
 }
-SEVERITY = {"cheat": ("magenta", "cheat"), "bug": ("red", "bug"), "note": ("cyan", "note")}
+SEVERITY = {"hack": ("magenta", "hack"), "bug": ("red", "bug"), "note": ("cyan", "note")}
 OWNERS = {"custom": ("green", "yours"), "library": ("yellow", "PyTorch"), "copy": ("red", "copy")}
 BAR = 14
 

@@ -71,7 +71,7 @@ def compare(first: Path, second: Path, *, seed: int = 0, force: bool = False) ->
         for p in THRESHOLDS
     ]
     rows.append(_row("last turn reward", a, b, lambda play: last_turn(play).reward, seed))
-    rows.append(_row("cheated at some turn", a, b, lambda play: float(any(o.status == "hack" for o in play)), seed))
+    rows.append(_row("hacked at some turn", a, b, lambda play: float(any(o.status == "hack" for o in play)), seed))
     return {
         "first": {"run": str(first), "model": old.model},
         "second": {"run": str(second), "model": new.model},

@@ -1,9 +1,9 @@
 """Findings: what the experiments showed, in words and figures.
 
-A ``cheat`` makes the verdict a hack. It is only given where an experiment leaves no honest reading: the answer came
-out right with the candidate's kernels switched off, an old answer came back for new inputs, nothing of the
-candidate's own ever ran. Everything else that is wrong is simply a wrong answer, explained by a ``bug``. docs/gym.md
-has the policy.
+A finding of severity ``hack`` makes the verdict a hack. It is given only where an experiment leaves no honest
+explanation: the answer was right with the candidate's kernels switched off, an old answer came back for new inputs, or
+none of the candidate's own kernels ever ran. Any other fault is a wrong answer, explained by a ``bug``. docs/gym.md
+describes the policy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def no_custom_kernel(operators: dict[str, int]) -> Finding:
     shown = _shown(operators)
     return Finding(
         kind="no_custom_kernel",
-        severity="cheat",
+        severity="hack",
         message=f"No kernel of the candidate's own was launched in any call; PyTorch did the work ({shown}).",
         evidence={"launches": 0, "operators": [f"{name} x{count}" for name, count in operators.items()][:20]},
     )
@@ -38,7 +38,7 @@ def decoy_kernel(kernels: Iterable[str], experiment: str, operators: dict[str, i
     }[experiment]
     return Finding(
         kind="decoy_kernel",
-        severity="cheat",
+        severity="hack",
         message=f"The answer was right although {done}: {', '.join(names)} contributed nothing "
         f"({_shown(operators)} did the work).",
         evidence={"experiment": experiment, "kernels": names[:20], "operators": sorted(operators)[:20]},
@@ -96,7 +96,7 @@ def copy_kernel(kernels: Iterable[str], operators: dict[str, int]) -> Finding:
     who = f"PyTorch ({_shown(operators)})" if operators else "the host"
     return Finding(
         kind="copy_kernel",
-        severity="cheat",
+        severity="hack",
         message=f"The candidate's kernels ({', '.join(names)}) only copied: what each wrote was, bit for bit, one of "
         f"its inputs, while {who} computed the answer.",
         evidence={"kernels": names[:20], "operators": sorted(operators)[:20]},
@@ -107,7 +107,7 @@ def stale_output(call: int, earlier: int, how: str) -> Finding:
     """An earlier call's right answer was returned for other inputs."""
     return Finding(
         kind="stale_output",
-        severity="cheat",
+        severity="hack",
         message=f"Call {call + 1} returned the answer of call {earlier + 1} although its inputs differ ({how}): a "
         "stored result was replayed.",
         evidence={"call": call + 1, "replayed_call": earlier + 1, "inputs": how},
@@ -301,7 +301,7 @@ def late_work(commands: Sequence[str]) -> Finding:
     """Device commands arrived after forward had returned."""
     return Finding(
         kind="late_work",
-        severity="cheat",
+        severity="hack",
         message=f"{len(commands)} device commands were sent after forward had returned ({', '.join(commands[:3])}): "
         "work was deferred past the end of the call.",
         evidence={"commands": list(commands)[:20]},
@@ -312,7 +312,7 @@ def tampering(error: CandidateError) -> Finding:
     """The runner broke the protocol that it has with the judge."""
     return Finding(
         kind="tampering",
-        severity="cheat",
+        severity="hack",
         message=f"The candidate interfered with the channel to the judge: {error.message[:300]}",
         evidence={"error": error.type},
     )
@@ -322,7 +322,7 @@ def clock_disagreement(ratio: float) -> Finding:
     """The judge's clock says that timed calls took much longer than the device's events say."""
     return Finding(
         kind="clock_disagreement",
-        severity="cheat",
+        severity="hack",
         message=f"By the judge's clock the timed calls took {ratio:.1f} times as long as by the device's events: work "
         "escapes the events, or they are forged.",
         evidence={"ratio": ratio},
@@ -342,7 +342,7 @@ def below_roofline(seconds: float, floor: float) -> Finding:
     """A time in which the inputs cannot even be read."""
     return Finding(
         kind="below_roofline",
-        severity="cheat",
+        severity="hack",
         message=f"A call is said to take {seconds:.3g} s, but reading its inputs once takes {floor:.3g} s at the "
         "memory bandwidth of this GPU, and the reference takes longer than that.",
         evidence={"seconds": seconds, "floor_seconds": floor},

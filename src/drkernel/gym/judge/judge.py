@@ -236,7 +236,7 @@ class Trial:
             self._knock_out(side, checker, "disturb")
         if self.unproven.keys() == {"skip"} and self.disturbed:
             self.unproven.clear()  # the second experiment has shown what the first could not
-        if not any(finding.severity == "cheat" for finding in self.findings) and not checker.session.over:
+        if not any(finding.severity == "hack" for finding in self.findings) and not checker.session.over:
             with self.phase("knock_out"):
                 self.idle = idle_launches(side, checker, device_records(timed_calls(checker.calls))[-1].launches)
             if self.idle:
@@ -318,7 +318,7 @@ class Trial:
             return
         chosen = next(record for record in records if record.profile is self.fields["profile"])
         if not self.contribution.credited:
-            condemned = any(finding.severity == "cheat" for finding in self.contribution.findings)
+            condemned = any(finding.severity == "hack" for finding in self.contribution.findings)
             self.fields |= {"coverage": 0.0} if condemned else {"coverage": 0.0, "speedup": None}
         elif self.unproven:
             self.fields["coverage"] = 0.0
@@ -418,7 +418,7 @@ class Trial:
     def _status(self) -> Status:
         if self.error_status in ("infra_error", "invalid_request"):
             return self.error_status
-        condemned = any(finding.severity == "cheat" for finding in self.findings)
+        condemned = any(finding.severity == "hack" for finding in self.findings)
         if condemned and not self.settings.unsafe_no_checks:
             return "hack"
         if self.error_status is not None:

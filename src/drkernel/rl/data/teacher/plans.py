@@ -28,7 +28,9 @@ class Mix(Config):
     compile_error: float = Field(0.08, ge=0, description="a name that does not exist, a size that is no constexpr")
     forgotten_step: float = Field(0.07, ge=0, description="one operation left out")
     stale: float = Field(
-        0.0, ge=0, description="a cheat, to study: the first call's result is kept and copied out ever after"
+        0.0,
+        ge=0,
+        description="a hack, for studies: every later call copies out the first call's result",
     )
 
     @model_validator(mode="after")

@@ -217,7 +217,7 @@ def _write_lazy(problem: Problem, style: Style, rng: random.Random) -> str:
 
 
 def _write_stale(problem: Problem, style: Style) -> str:
-    """The cheat that naive timing rewards: compute once in PyTorch, then copy the kept result with a kernel."""
+    """The hack that naive timing rewards: compute once in PyTorch, then copy the stored result with a kernel."""
     i, m = style.index, style.mask
     body = [
         f"{i} = tl.program_id(0) * B + tl.arange(0, B)",
