@@ -32,7 +32,7 @@ def get_init_inputs():
 def test_literals_are_found_and_rewritten_in_place():
     source = "a = 3\nh = w = 128\nD, H = 16, 32\nt = (64, 64)\nx = 1024 * 8\nß = 5; y = 7\nz = 1\n"
     found = {literal.label: literal.value for literal in size_literals(source)}
-    expected = {"a": 3, "h": 128, "D": 16, "H": 32, "t[0]": 64, "t[1]": 64, "x[0]": 1024, "x[1]": 8, "ß": 5, "y": 7}
+    expected = {"a": 3, "h": 128, "D": 16, "H": 32, "t[0]": 64, "t[1]": 64, "x": 8192, "ß": 5, "y": 7}
     assert found == expected
     smaller = rewrite(source, size_literals(source), {label: value * 10 for label, value in expected.items()})
     namespace = {}
@@ -44,7 +44,7 @@ def test_literals_are_found_and_rewritten_in_place():
         50,
         70,
     )
-    assert namespace["x"] == 10240 * 80 and namespace["z"] == 1
+    assert namespace["x"] == 81920 and namespace["z"] == 1
     assert len(smaller.splitlines()) == len(source.splitlines())
 
 
@@ -62,7 +62,7 @@ def test_a_large_task_shrinks_batch_first_and_is_reported():
     assert result.usable, result
     scaled = result.task.provenance.scaled
     assert scaled["batch_size"] == (4096, 2)
-    assert "kernel_size" not in scaled and "in_features[0]" in scaled
+    assert "kernel_size" not in scaled and "in_features" in scaled
     assert estimate(load_reference(result.task.reference)).over(LIMITS["tiny"]) <= 1
     assert result.task.content_hash != task.content_hash and task.provenance.scaled == {}
 

@@ -20,7 +20,7 @@ from pydantic import Field
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import flop_registry
 
 from drkernel.config import Config
 from drkernel.task import Task
@@ -53,6 +53,10 @@ class Cost:
     flops: float
     exact: bool
     """False when the forward does not run on meta tensors (data-dependent shapes): then only inputs and parameters."""
+    operators: int = 0
+    """that write something"""
+    weight_bytes: int = 0
+    """parameters and buffers, counted in ``bytes``"""
 
     def over(self, limits: ScaleLimits) -> float:
         """The larger of both ratios of cost to limit; at most 1 fits."""
@@ -74,7 +78,7 @@ class ScaleResult(Config):
 
 
 # never halved: they are choices of the algorithm, not sizes of data
-_KEPT = re.compile(
+KEPT = re.compile(
     r"kernel|stride|pad|dilation|group|pool|scale|factor|axis|heads?$|layers?$|depths$|step|block|window|"
     r"seed|version|expan|reduction|ratio|top_?k|chunk|patch|rank|order|num_dim"
 )
@@ -160,27 +164,34 @@ def _stages(values: dict[str, int]) -> list[tuple[list[str], int]]:
     """Which literals to halve in turn, and how far: batches to 2, large sizes to 16, then all but algorithm to 4."""
     name = {label: label.partition("[")[0].lower() for label in values}
     batch = [label for label in values if _BATCH.search(name[label])]
-    sizes = [label for label in values if label not in batch and not _KEPT.search(name[label])]
+    sizes = [label for label in values if label not in batch and not KEPT.search(name[label])]
     return [(batch, 2), (sizes, 16), (sizes, 4)]
 
 
 def estimate(reference: Reference) -> Cost:
     """Cost of one forward, by running it on meta tensors. Raises TaskError when the reference does not run."""
-    model, inputs = _on_meta(reference)
+    return cost_of(*on_meta(reference))[0]
+
+
+def cost_of(model: nn.Module, inputs: list[Any]) -> tuple[Cost, Any]:
+    """Cost of ``model(*inputs)`` on meta tensors, and what it returns; None where it does not run on them.
+
+    Raises TaskError when the model refuses inputs of these shapes.
+    """
     held = sum(map(_size, [*model.parameters(), *model.buffers(), *tree_leaves(inputs)]))
-    written, flops = _Written(), FlopCounterMode(display=False)
+    written = _Written()
     inputs = [value.to("meta") if isinstance(value, torch.Tensor) else value for value in inputs]
     try:
-        with torch.no_grad(), torch.device("meta"), flops, written:
-            model(*inputs)
+        with torch.no_grad(), torch.device("meta"), written:
+            result = model(*inputs)
     except (NotImplementedError, torch._subclasses.fake_tensor.DataDependentOutputException):
-        return Cost(held, 0.0, False)
+        return Cost(held, 0.0, False), None
     except Exception as error:  # a reference may raise anything: at this size it does not run
         if "meta" in str(error):
-            return Cost(held, 0.0, False)
+            return Cost(held, 0.0, False), None
         raise TaskError(f"the reference does not run at this size: {type(error).__name__}: {error}") from error
-    total = flops.get_total_flops()
-    return Cost(held + written.bytes, float(total if math.isfinite(total) else 0.0), True)
+    weights = sum(map(_size, [*model.parameters(), *model.buffers()]))
+    return Cost(held + written.bytes, written.flops, True, written.operators, weights), result
 
 
 def judged_bytes(reference: Reference) -> int:
@@ -189,7 +200,7 @@ def judged_bytes(reference: Reference) -> int:
     From meta tensors; of a forward that does not run on them weights and inputs alone. Raises TaskError when the
     reference does not build.
     """
-    model, inputs = _on_meta(reference)
+    model, inputs = on_meta(reference)
     held = sum(map(_judged_size, [*model.parameters(), *model.buffers(), *tree_leaves(inputs)]))
     written = _Written()
     inputs = [value.to("meta") if isinstance(value, torch.Tensor) else value for value in inputs]
@@ -198,7 +209,7 @@ def judged_bytes(reference: Reference) -> int:
     return held + written.widest
 
 
-def _on_meta(reference: Reference) -> tuple[nn.Module, list[Any]]:
+def on_meta(reference: Reference) -> tuple[nn.Module, list[Any]]:
     """The reference and inputs as meta tensors; built for real first where its constructor reads values."""
     with torch.device("meta"):
         inputs = reference.draw_inputs(0)
@@ -213,7 +224,7 @@ def _on_meta(reference: Reference) -> tuple[nn.Module, list[Any]]:
 def describe(source: str) -> dict[str, Any]:
     """Inputs, outputs, parameters and cost of one forward in words, from meta tensors. Raises TaskError."""
     reference = load_reference(source)
-    model, inputs = _on_meta(reference)
+    model, inputs = on_meta(reference)
     cost = estimate(reference)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     return {
@@ -231,11 +242,13 @@ def _form(value: Any) -> str:
 
 
 class _Written(TorchDispatchMode):
-    """Adds up the bytes of every operator's outputs; views cost nothing."""
+    """Adds up the bytes of every operator's outputs, and the operations of products; views cost nothing."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.bytes = 0
+        self.bytes = self.operators = 0
+        self.flops = 0.0
+        """of products, convolutions and attention"""
         self.widest = 0
         """the largest outputs of one operator, as judged"""
 
@@ -245,7 +258,10 @@ class _Written(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
+        if (count := flop_registry.get(func.overloadpacket)) is not None:
+            self.flops += float(count(*args, **(kwargs or {}), out_val=result))
         if not func.is_view:
+            self.operators += 1
             self.bytes += sum(map(_size, tree_leaves(result)))
             self.widest = max(self.widest, sum(map(_judged_size, tree_leaves(result))))
         return result

@@ -1,0 +1,311 @@
+"""Which numbers in a reference's text are sizes of which axes, and which axes hold independent work.
+
+An axis is *parallel* when the reference treats its positions independently: leaving positions of the inputs out leaves
+the same positions of the outputs out and changes nothing else. That is tried, on small inputs with numbers in them,
+where the module is small enough to be built; else it is judged by shapes (the first axis of inputs and outputs alike,
+no batch statistics).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+from drkernel.sim.gpu.shapes import prepare_shapes
+from drkernel.tasks.errors import TaskError
+from drkernel.tasks.literals import SizeLiteral, names_in, names_of_module_code, rewrite, size_literals
+from drkernel.tasks.reference import Reference, load_reference
+from drkernel.tasks.scale import Cost, cost_of, on_meta
+
+DRAWS = ("get_inputs", "get_init_inputs")
+SMALL = 4
+"""what axes are made where numbers are tried"""
+POSITIONS = 6
+"""of the axis that is tried; every other one is left out"""
+TRIED_BYTES = 64 << 20
+"""a module is built for a trial where it and the call take no more"""
+TRIED_FLOPS = 2e8
+MOST_TRIED = 128
+"""operators of a module that is built for a trial"""
+
+Axis = tuple[int, int]
+"""(which tensor, which dimension)"""
+
+
+@dataclass(frozen=True)
+class Knob:
+    """A size of the text that can be another."""
+
+    label: str
+    literals: tuple[SizeLiteral, ...]
+    """places of the text that are overwritten together"""
+    value: int
+    inputs_only: bool
+    """weights, constructor arguments and the module's code do not see it"""
+    axes: tuple[Axis, ...] = ()
+    """axes of the inputs that grow with it"""
+    parallel: bool = False
+    """their positions are independent"""
+
+
+def smaller(value: int) -> int:
+    """The next smaller size to try, about half: a multiple of 16 stays one for as long as it can; 2 is the least."""
+    if value % 16 == 0:
+        half = value // 32 * 16
+        return half if half >= 16 else 4
+    half = value // 2
+    return max(2, half + 1 if half % 16 == 0 else half)
+
+
+class SizedSource:
+    """A reference's text at sizes that can be changed, run on meta tensors."""
+
+    def __init__(self, source: str) -> None:
+        prepare_shapes()
+        self.source = source
+        self.reference = load_reference(source)
+        self.model, self.inputs = on_meta(self.reference)
+        self.cost, results = cost_of(self.model, self.inputs)
+        self._init = _form(self.reference.draw_init(0))
+        self._outputs = None if results is None else _shapes(results)
+        self.operators = self.cost.operators
+        self.weight_bytes = _bytes([*self.model.parameters(), *self.model.buffers()])
+        self.knobs: dict[str, Knob] = {}
+        for knob in self._find():
+            self.knobs[knob.label] = knob
+
+    # ---- at other sizes
+
+    def text(self, values: Mapping[str, int]) -> str:
+        """The source with these sizes (by knob's label) written in."""
+        literals: list[SizeLiteral] = []
+        numbers: dict[str, int] = {}
+        for label, value in values.items():
+            for number, literal in enumerate(self.knobs[label].literals):
+                own = f"{label} {number}"
+                literals.append(SizeLiteral(own, literal.value, literal.line, literal.start, literal.end))
+                numbers[own] = value
+        return rewrite(self.source, literals, numbers)
+
+    def cost_at(self, values: Mapping[str, int]) -> Cost:
+        """What one call costs at these sizes. Raises TaskError where the reference does not run."""
+        changed = {label: value for label, value in values.items() if value != self.knobs[label].value}
+        reference = load_reference(self.text(changed))
+        if all(self.knobs[label].inputs_only for label in changed):
+            return cost_of(self.model, _meta_inputs(reference))[0]  # building a large module takes longer than a call
+        return cost_of(*on_meta(reference))[0]
+
+    # ---- what the numbers are
+
+    def _find(self) -> list[Knob]:
+        found: list[Knob] = []
+        seen = names_of_module_code(self.source, DRAWS)
+        for literal in size_literals(self.source):
+            if literal.value > 2:
+                knob = self._knob(literal.label, (literal,), literal.value, seen)
+                found += self._split(knob) or [knob]
+        self.knobs = {knob.label: knob for knob in found}
+        return [self._tried(knob) for knob in found]
+
+    def _knob(self, label: str, literals: tuple[SizeLiteral, ...], value: int, seen: set[str]) -> Knob:
+        """What follows when these places hold another number."""
+        other = smaller(value)
+        places = [SizeLiteral(str(n), 0, one.line, one.start, one.end) for n, one in enumerate(literals)]
+        try:
+            reference = load_reference(rewrite(self.source, places, {place.label: other for place in places}))
+            inputs = _meta_inputs(reference)
+            same_module = _form(reference.draw_init(0)) == self._init and not (
+                seen & _changed_names(self.reference, reference)
+            )
+        except TaskError:
+            return Knob(label, literals, value, False)  # a constructor's argument that has to fit another, say
+        return Knob(label, literals, value, same_module, _changed_axes(_shapes(self.inputs), _shapes(inputs)))
+
+    def _split(self, knob: Knob) -> list[Knob]:
+        """One size that is several axes' (``N`` of ``N × N`` matrices) as knobs of its own for each; [] if it is one.
+
+        Places that no place can do without are one knob together.
+        """
+        if not knob.inputs_only or len(knob.axes) < 2 or self._scales_as_one(knob):
+            return []
+        name = knob.label
+        places = [place for place in names_in(self.source, "get_inputs") if place.label == name]
+        alone = {place: self._knob(name, (place,), knob.value, set()) for place in places}
+        parts = [part for part in alone.values() if part.axes and self._runs(part)]
+        tied = tuple(place for place, part in alone.items() if part not in parts)
+        together = self._knob(name, tied, knob.value, set())
+        if tied and together.axes and self._runs(together):
+            parts.append(together)
+        if len(parts) < 2:
+            return []
+        names = self.reference.argument_names()
+        return [Knob(_place_name(part, names), part.literals, part.value, True, part.axes) for part in parts]
+
+    def _scales_as_one(self, knob: Knob) -> bool:
+        """At most one axis of each input and of each output grows with it."""
+        outputs = self._changed_outputs(knob)
+        return outputs is not None and all(
+            len({axis for axis, _ in axes}) == len(axes) for axes in (knob.axes, outputs)
+        )
+
+    def _changed_outputs(self, knob: Knob) -> tuple[Axis, ...] | None:
+        """Axes of the outputs that grow with a knob; None where the reference does not run with another value."""
+        inputs = self._inputs_with(knob, smaller(knob.value))
+        try:
+            _, results = cost_of(self.model, inputs)
+        except TaskError:
+            return None
+        if results is None or self._outputs is None:
+            return None
+        return _changed_axes(self._outputs, _shapes(results))
+
+    def _runs(self, knob: Knob) -> bool:
+        try:
+            cost_of(self.model, self._inputs_with(knob, smaller(knob.value)))
+        except TaskError:
+            return False
+        return True
+
+    def _inputs_with(self, knob: Knob, value: int) -> list[Any]:
+        places = [SizeLiteral(str(n), 0, one.line, one.start, one.end) for n, one in enumerate(knob.literals)]
+        return _meta_inputs(load_reference(rewrite(self.source, places, {place.label: value for place in places})))
+
+    # ---- whether positions are independent
+
+    def _tried(self, knob: Knob) -> Knob:
+        if not knob.inputs_only or not knob.axes:
+            return knob
+        outputs = self._changed_outputs(knob)
+        if not outputs or not self._follows(knob, outputs):
+            return knob
+        return Knob(knob.label, knob.literals, knob.value, True, knob.axes, self._is_parallel(knob, outputs))
+
+    def _follows(self, knob: Knob, outputs: tuple[Axis, ...]) -> bool:
+        """Every output has one axis that grows with the knob, and each input at most one."""
+        assert self._outputs is not None
+        each = [which for which, _ in outputs]
+        return sorted(each) == list(range(len(self._outputs))) and self._scales_as_one(knob)
+
+    def _is_parallel(self, knob: Knob, outputs: tuple[Axis, ...]) -> bool:
+        small = self._small(knob)
+        if small is None:
+            first = all(dimension == 0 for _, dimension in (*knob.axes, *outputs))
+            return first and not any(_shares_positions(module) for module in self.model.modules())
+        reference = load_reference(self.text(small))
+        try:
+            model, inputs = reference.build(0), reference.draw_inputs(0)
+            for module in model.modules():
+                if "Dropout" in type(module).__name__:
+                    module.eval()
+            count = small[knob.label]
+            halves = [_half(value, dict(knob.axes).get(n), count) for n, value in enumerate(inputs)]
+            with torch.no_grad():
+                whole, half = (_tensors(model(*given)) for given in (inputs, halves))
+        except Exception:  # a reference may refuse some sizes with any exception
+            return False
+        along = dict(outputs)
+        kept = [_half(big, along[n], count) for n, big in enumerate(whole)]
+        return all(_same(big, part) for big, part in zip(kept, half, strict=True))
+
+    def _small(self, knob: Knob) -> dict[str, int] | None:
+        """Small sizes that the module as it is takes, with some positions for ``knob``; None if it is too large."""
+        if self.operators > MOST_TRIED or self.weight_bytes > TRIED_BYTES:
+            return None
+        values = {**self._smallest, knob.label: min(knob.value, POSITIONS)}
+        try:
+            cost = self.cost_at(values)
+        except TaskError:
+            return None
+        return values if cost.exact and cost.bytes <= TRIED_BYTES and cost.flops <= TRIED_FLOPS else None
+
+    @cached_property
+    def _smallest(self) -> dict[str, int]:
+        """Every size that only inputs see made small, where the module takes it."""
+        values: dict[str, int] = {}
+        for knob in self.knobs.values():
+            if knob.inputs_only and knob.value > SMALL:
+                try:
+                    self.cost_at({**values, knob.label: SMALL})
+                except TaskError:
+                    continue
+                values[knob.label] = SMALL
+        return values
+
+
+def _shares_positions(module: nn.Module) -> bool:
+    """A module that mixes positions of a batch in training."""
+    return isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training
+
+
+def _half(value: Any, axis: int | None, count: int) -> Any:
+    """Every second of ``count`` positions along an axis; of one that is some times as long the latter half."""
+    if axis is None or not isinstance(value, torch.Tensor):
+        return value
+    size = value.shape[axis]
+    kept = range(1, size, 2) if size == count else range(size - size // count * (count // 2), size)
+    return value.index_select(axis, torch.tensor(list(kept), dtype=torch.long))
+
+
+def _same(left: torch.Tensor, right: torch.Tensor) -> bool:
+    if left.shape != right.shape:
+        return False
+    if not left.is_floating_point():
+        return torch.equal(left, right)
+    scale = float(left.detach().abs().amax()) if left.numel() else 0.0
+    return torch.allclose(left, right, rtol=1e-3, atol=1e-4 * scale, equal_nan=True)
+
+
+def _meta_inputs(reference: Reference) -> list[Any]:
+    with torch.device("meta"):
+        return reference.draw_inputs(0)
+
+
+def _bytes(tensors: list[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _tensors(values: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+
+
+def _shapes(values: Any) -> list[tuple[int, ...]]:
+    return [tuple(leaf.shape) if isinstance(leaf, torch.Tensor) else () for leaf in tree_leaves(values)]
+
+
+def _changed_axes(before: list[tuple[int, ...]], after: list[tuple[int, ...]]) -> tuple[Axis, ...]:
+    """Where the shapes differ; () where they are not of one kind."""
+    if [len(shape) for shape in before] != [len(shape) for shape in after]:
+        return ()
+    return tuple(
+        (n, dimension)
+        for n, (old, new) in enumerate(zip(before, after, strict=True))
+        for dimension, (a, b) in enumerate(zip(old, new, strict=True))
+        if a != b
+    )
+
+
+def _form(value: Any) -> str:
+    """Constructor arguments in a form that can be compared."""
+    leaves = tree_leaves(value)
+    return repr([(leaf.dtype, tuple(leaf.shape)) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves])
+
+
+def _changed_names(before: Reference, after: Reference) -> set[str]:
+    """Module-level names of numbers that are others now."""
+    old, new = vars(before.namespace), vars(after.namespace)
+    return {
+        name
+        for name, value in old.items()
+        if isinstance(value, (int, float, tuple, list)) and repr(value) != repr(new.get(name))
+    }
+
+
+def _place_name(knob: Knob, names: list[str]) -> str:
+    """The axes of a knob that is a part of a size, as code says it: ``A.shape[0]``."""
+    return ", ".join(f"{names[n] if n < len(names) else n}.shape[{dimension}]" for n, dimension in knob.axes)

@@ -1,0 +1,248 @@
+"""A task at its own sizes, and at sizes that can be checked here: *thin* ones.
+
+Time needs no data and is modelled at a task's own sizes; correctness needs data. So checks run at sizes that keep what
+code specialises on: axes whose positions are independent (``axes.py``) are shortened first and no more than the limits
+ask for, and a multiple of 16 stays one. For a product that is rows and columns of the result; the length of a row of a
+softmax, or the K of a product, stays. Only where that is not enough are other axes shortened, and then the sizing says
+so (``kept_rows``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from drkernel.task import Task, override_constants
+from drkernel.tasks.axes import Knob, SizedSource, smaller
+from drkernel.tasks.errors import TaskError
+from drkernel.tasks.scale import KEPT, Cost, ScaleLimits
+
+LEAST = 2
+"""positions that a shortened axis of independent work keeps at least"""
+LEAST_TILE = 16
+"""of each side of a product, and of other axes as long as anything else can be shortened"""
+LEAST_SIZE = 4
+WORTH = 0.97
+"""a step leaves no more than this part of what a call is over its limits by"""
+OTHERS = 2
+"""sizings beyond the best one that are looked for"""
+MOST_OPERATORS = 64
+"""a reference of more operators is not sized in other ways: that takes long, and says little of one kernel"""
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """A reference at certain sizes."""
+
+    source: str
+    """the reference's text with these sizes written in"""
+    changed: dict[str, tuple[int, int]]
+    """label of the size -> (the task's own, used here); empty: the task's own sizes"""
+    only_inputs: bool
+    """constructor arguments and weights are the same as at the task's own sizes"""
+    cost: Cost
+    """of one call; may be over the limits where nothing more can be shortened"""
+    kept_rows: bool
+    """only axes of independent work were shortened"""
+
+    @property
+    def label(self) -> str:
+        """The sizes that differ, in words; empty at the task's own."""
+        return ", ".join(f"{name} {used} (of {own})" for name, (own, used) in self.changed.items())
+
+
+def own_source(task: Task) -> str:
+    """The reference at the task's own sizes: profile ``full`` where it has one, else as it is written."""
+    return override_constants(task.reference, task.profiles["full"]) if "full" in task.profiles else task.reference
+
+
+def own_sizes(task: Task) -> Sizing:
+    """The task at its own sizes. Raises :class:`TaskError` when the reference does not run at them."""
+    return _own(own_source(task))
+
+
+def thin_sizings(task: Task, limits: ScaleLimits) -> tuple[Sizing, ...]:
+    """Sizes at which a call stays within ``limits``, the best first; the later ones keep other axes whole.
+
+    The first may be over the limits (``sizing.cost.over(limits) > 1``) where weights or the module's own numbers leave
+    nothing to shorten; it is then the least that was found. Raises :class:`TaskError` when the reference does not run.
+    """
+    return _thin(own_source(task), limits.bytes, limits.flops)
+
+
+@lru_cache(maxsize=512)
+def _own(source: str) -> Sizing:
+    return Sizing(source, {}, True, _sized(source).cost, True)
+
+
+@lru_cache(maxsize=16)
+def _sized(source: str) -> SizedSource:
+    return SizedSource(source)
+
+
+@lru_cache(maxsize=512)
+def _thin(source: str, most_bytes: int, most_flops: float) -> tuple[Sizing, ...]:
+    limits = ScaleLimits(bytes=most_bytes, flops=most_flops)
+    sized = _sized(source)
+    best = _Search(sized, limits).run()
+    found = [best]
+    if best.changed and best.cost.over(limits) <= 1 and sized.operators <= MOST_OPERATORS:
+        shortened = sorted(best.changed, key=lambda label: best.changed[label][1] / best.changed[label][0])
+        for label in shortened[:OTHERS]:
+            other = _Search(sized, limits, frozenset([label])).run()
+            if other.cost.over(limits) <= 1 and all(other.changed != sizing.changed for sizing in found):
+                found.append(other)
+    return tuple(found)
+
+
+@dataclass
+class _Search:
+    """Shortens axes in order until a call fits."""
+
+    sized: SizedSource
+    limits: ScaleLimits
+    whole: frozenset[str] = frozenset()
+    """labels that keep their size"""
+    values: dict[str, int] = field(default_factory=dict)
+    weights_stay: bool = True
+    """only inputs are being shortened"""
+
+    def run(self) -> Sizing:
+        """The sizes that were found; the least over the limits where none fits."""
+        self.values = {label: knob.value for label, knob in self.sized.knobs.items()}
+        self.cost = self.sized.cost
+        knobs = [knob for knob in self.sized.knobs.values() if knob.label not in self.whole]
+        parallel = [knob for knob in knobs if knob.parallel]
+        shared = sorted(filter(self._is_shared, parallel), key=lambda knob: min(place for _, place in knob.axes))
+        inputs = [knob for knob in knobs if knob.inputs_only and knob.axes and not knob.parallel]
+        first = [knob for knob in inputs if all(dimension == 0 for _, dimension in knob.axes)]
+        last = [knob for knob in knobs if knob not in parallel and not _is_choice(knob)]
+        self.weights_stay = True
+        self._in_turn(shared, LEAST)
+        self._in_balance([knob for knob in parallel if knob not in shared], LEAST_TILE)
+        self._in_turn(first, LEAST_TILE if self._reduces_to_nothing() else LEAST)
+        self._in_balance([knob for knob in inputs if knob not in first], LEAST_TILE)
+        self.weights_stay = False
+        if not self._fits() and any(not knob.inputs_only for knob in last):
+            self._fewer_groups()
+        self._in_balance([knob for knob in last if not knob.inputs_only and not knob.axes], 4 * LEAST_TILE)
+        self._in_balance(last, LEAST_TILE)
+        self._in_balance(last + parallel, LEAST_SIZE)
+        for knob in reversed(shared):
+            self._longer(knob)
+        return self._sizing()
+
+    def _sizing(self) -> Sizing:
+        knobs = self.sized.knobs
+        changed = {label: value for label, value in self.values.items() if value != knobs[label].value}
+        return Sizing(
+            self.sized.text(changed),
+            {label: (knobs[label].value, value) for label, value in changed.items()},
+            all(knobs[label].inputs_only for label in changed),
+            self.cost,
+            all(knobs[label].parallel for label in changed),
+        )
+
+    # ---- steps
+
+    def _fits(self) -> bool:
+        return self._over(self.cost) <= 1
+
+    def _over(self, cost: Cost) -> float:
+        """How far a cost is over the limits. While only inputs are shortened, weights leave them a quarter at least."""
+        if not self.weights_stay:
+            return cost.over(self.limits)
+        left = max(self.limits.bytes - cost.weight_bytes, self.limits.bytes // 4)
+        return max((cost.bytes - cost.weight_bytes) / left, cost.flops / self.limits.flops)
+
+    def _longer(self, knob: Knob) -> None:
+        """Give back of a shortened axis what fits now that others have been shortened."""
+        if not self._fits():
+            return
+        own = knob.value
+        for size in [own, *_sizes_below(own, self.values[knob.label] + 1)]:
+            cost = self._cost({knob.label: size})
+            if cost is not None and self._over(cost) <= 1:
+                self.values, self.cost = {**self.values, knob.label: size}, cost
+                return
+
+    def _in_turn(self, knobs: Iterable[Knob], least: int) -> None:
+        """Each as long as fits, or at its least before the next has its turn."""
+        for knob in knobs:
+            if self._fits():
+                return
+            sizes = _sizes_below(self.values[knob.label], least)
+            low, high = 0, len(sizes) - 1  # costs grow with sizes: the first that fits is found by halving
+            while low < high:
+                middle = (low + high) // 2
+                cost = self._cost({knob.label: sizes[middle]})
+                low, high = (low, middle) if cost is not None and self._over(cost) <= 1 else (middle + 1, high)
+            for size in sizes[low:]:
+                if self._take({knob.label: size}):
+                    break
+
+    def _in_balance(self, knobs: list[Knob], least: int) -> None:
+        """The largest is halved again and again; where the reference refuses, with all of its size, or with all."""
+        stuck: set[str] = set()
+        while not self._fits():
+            open_labels = [
+                knob.label
+                for knob in knobs
+                if knob.label not in stuck and self.values[knob.label] > least and self._next(knob.label, least)
+            ]
+            if not open_labels:
+                return
+            label = max(open_labels, key=lambda one: self.values[one])
+            equal = [one for one in open_labels if self.values[one] == self.values[label]]
+            groups = dict.fromkeys(tuple(group) for group in ([label], equal, open_labels))
+            if not any(self._take({one: self._next(one, least) for one in group}) for group in groups):
+                stuck.add(label)
+
+    def _next(self, label: str, least: int) -> int:
+        """The next size of a knob; 0 where that is below the least."""
+        size = smaller(self.values[label])
+        return size if least <= size < self.values[label] else 0
+
+    def _fewer_groups(self) -> None:
+        """Groups of channels cut to 8 at most, so that fewer channels still leave several to a group."""
+        groups = [knob.label for knob in self.sized.knobs.values() if "group" in knob.label.lower()]
+        self._take({one: 8 for one in groups if self.values[one] > 8 and self.values[one] % 8 == 0}, always=True)
+
+    def _take(self, sizes: dict[str, int], always: bool = False) -> bool:
+        """Go on with these sizes if the reference runs at them and costs less."""
+        cost = self._cost(sizes) if sizes else None
+        if cost is None or (self._over(cost) > WORTH * self._over(self.cost) and not always):
+            return False
+        self.values, self.cost = {**self.values, **sizes}, cost
+        return True
+
+    def _cost(self, sizes: dict[str, int]) -> Cost | None:
+        try:
+            return self.sized.cost_at({**self.values, **sizes})
+        except TaskError:
+            return None
+
+    # ---- what the knobs are
+
+    def _is_shared(self, knob: Knob) -> bool:
+        """It is an axis of every input that is not small against the largest: a batch, not one side of a product."""
+        elements = [value.numel() if hasattr(value, "numel") else 0 for value in self.sized.inputs]
+        return {n for n, count in enumerate(elements) if 16 * count >= max(elements)} <= {n for n, _ in knob.axes}
+
+    def _reduces_to_nothing(self) -> bool:
+        """No axis is parallel: what comes out is one number (a loss), and rows are a sum's terms."""
+        return not any(knob.parallel for knob in self.sized.knobs.values())
+
+
+def _sizes_below(value: int, least: int) -> list[int]:
+    """Smaller and smaller sizes down to the least."""
+    sizes = [value]
+    while smaller(sizes[-1]) < sizes[-1] and smaller(sizes[-1]) >= least:
+        sizes.append(smaller(sizes[-1]))
+    return sizes[1:]
+
+
+def _is_choice(knob: Knob) -> bool:
+    """A choice of the algorithm by its name (kernel size, stride, heads), not a size of data."""
+    return not knob.inputs_only and KEPT.search(knob.label.partition("[")[0].lower()) is not None

@@ -1,0 +1,150 @@
+"""Thin sizes: what is shortened, what stays, and how independence of positions is found out."""
+
+import pytest
+import torch
+
+from drkernel.task import Task
+from drkernel.tasks.axes import SizedSource, smaller
+from drkernel.tasks.builtin import builtin_task
+from drkernel.tasks.errors import TaskError
+from drkernel.tasks.reference import load_reference
+from drkernel.tasks.scale import ScaleLimits
+from drkernel.tasks.thin import own_sizes, thin_sizings
+
+LIMITS = ScaleLimits(bytes=64 << 20, flops=2e9)
+
+
+def task(forward: str, inputs: str, constants: str, init: str = "pass", init_inputs: str = "") -> Task:
+    source = f"""
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+{constants}
+
+class Model(nn.Module):
+    def __init__(self, *sizes):
+        super().__init__()
+        {init}
+
+    def forward(self, x, y=None, z=None):
+        {forward}
+
+def get_inputs():
+    return [{inputs}]
+
+def get_init_inputs():
+    return [{init_inputs}]
+"""
+    return Task(id="t", reference=source)
+
+
+def test_a_row_stays_a_row() -> None:
+    long_rows = task("return torch.softmax(x, -1)", "torch.rand(batch, dim)", "batch = 4096\ndim = 393216")
+    best, *others = thin_sizings(long_rows, LIMITS)
+    assert best.changed == {"batch": (4096, 16)} and best.kept_rows and best.only_inputs
+    assert best.cost.over(LIMITS) <= 1
+    assert [value.shape for value in load_reference(best.source).draw_inputs(0)] == [(16, 393216)]
+    assert len(others) == 1 and others[0].changed["dim"][1] < 393216 and "batch" not in others[0].changed
+    assert not others[0].kept_rows
+
+
+def test_no_more_is_shortened_than_the_limits_ask_for() -> None:
+    rows = task("return torch.relu(x)", "torch.rand(batch, dim)", "batch = 4096\ndim = 16384")
+    taken = [thin_sizings(rows, ScaleLimits(bytes=size << 20, flops=1e9))[0] for size in (1, 16, 64, 1024)]
+    assert [sizing.changed.get("batch", (0, 4096))[1] for sizing in taken] == [4, 128, 512, 4096]
+    assert taken[-1].changed == {} and taken[-1].source == rows.reference
+
+
+def test_sides_of_a_product_are_shortened_before_k() -> None:
+    product = task("return x @ y", "torch.rand(M, K), torch.rand(K, N)", "M = 2048\nK = 8192\nN = 4096")
+    best, *others = thin_sizings(product, LIMITS)
+    assert best.changed.keys() == {"M", "N"} and best.kept_rows
+    assert {label for other in others for label in ("M", "N") if label not in other.changed} == {"M", "N"}
+
+
+def test_one_size_of_square_matrices_is_three_axes() -> None:
+    product = task("return x @ y", "torch.rand(N, N), torch.rand(N, N)", "N = 2048 * 2")
+    best = thin_sizings(product, LIMITS)[0]
+    assert best.changed.keys() == {"x.shape[0]", "y.shape[1]"} and best.kept_rows
+    (left, right), own = load_reference(best.source).draw_inputs(0), 4096
+    assert left.shape[1] == right.shape[0] == own and left.shape[0] < own > right.shape[1]
+    symmetric = task("return (x + x.T) @ y", "torch.rand(N, N), torch.rand(N, N)", "N = 4096")
+    assert thin_sizings(symmetric, LIMITS)[0].changed.keys() != {"x.shape[0]", "y.shape[1]"}
+
+
+@pytest.mark.parametrize(
+    ("forward", "parallel"),
+    [
+        ("return torch.relu(x)", {"A", "B", "C"}),
+        ("return torch.softmax(x, 1)", {"A", "C"}),
+        ("return torch.cumsum(x, 1)", {"A", "C"}),
+        ("return x - x.flip(0)", {"B", "C"}),
+        ("return x + torch.arange(x.shape[2], device=x.device)", {"A", "B"}),
+        ("return x.sum(2)", {"A", "B"}),
+        ("return x.mean()", set()),
+        ("return F.dropout(F.max_pool1d(x, 3, 1), 0.0)", {"A", "B"}),
+        ("return F.layer_norm(x, x.shape[1:])", {"A"}),
+        ("return x.transpose(0, 2) * 2, x.amax(1)", {"A", "C"}),
+    ],
+)
+def test_positions_are_independent_or_not(forward: str, parallel: set[str]) -> None:
+    sized = SizedSource(task(forward, "torch.randn(A, B, C)", "A = 64\nB = 60\nC = 48").reference)
+    assert {label for label, knob in sized.knobs.items() if knob.parallel} == parallel
+
+
+def test_statistics_of_a_batch_are_no_independent_rows() -> None:
+    normed = task(
+        "return self.norm(x)", "torch.rand(batch, width)", "batch = 65536\nwidth = 512",
+        "self.norm = nn.BatchNorm1d(*sizes)", "width",
+    )  # fmt: skip
+    best = thin_sizings(normed, LIMITS)[0]
+    assert best.changed.keys() == {"batch"} and not best.kept_rows and best.only_inputs
+
+
+def test_too_large_weights_are_shrunk_and_said_so() -> None:
+    linear = task(
+        "return torch.relu(self.linear(x))", "torch.rand(batch, wide)", "batch = 1024\nwide = 8192\nout = 8192",
+        "self.linear = nn.Linear(*sizes)", "wide, out",
+    )  # fmt: skip
+    best = thin_sizings(linear, LIMITS)[0]
+    assert best.cost.over(LIMITS) <= 1 and not best.kept_rows and not best.only_inputs
+    assert best.changed["out"][1] < 8192 and "wide" not in best.changed and best.changed["batch"][1] >= 16
+    assert best.label.startswith("batch ")
+
+
+def test_what_cannot_be_shortened_says_how_far_it_is_over() -> None:
+    fixed = task(
+        "return self.linear(x)", "torch.rand(batch, 4096)", "batch = 64", "self.linear = nn.Linear(4096, 8192)"
+    )
+    assert thin_sizings(fixed, ScaleLimits(bytes=1 << 20, flops=1e9))[0].cost.over(LIMITS) > 1
+
+
+def test_own_sizes_are_those_of_the_full_profile() -> None:
+    builtin = builtin_task("level1/softmax")
+    assert own_sizes(builtin).source == builtin.reference and own_sizes(builtin).changed == {}
+    full = builtin.model_copy(update={"profiles": {"full": {"ROWS": 8, "COLS": 96}}})
+    assert load_reference(own_sizes(full).source).draw_inputs(0)[0].shape == (8, 96)
+
+
+def test_what_does_not_run_is_refused() -> None:
+    with pytest.raises(TaskError):
+        thin_sizings(task("return x @ x", "torch.rand(M, K)", "M = 512\nK = 1024"), LIMITS)
+
+
+def test_multiples_of_sixteen_stay_so_as_long_as_they_can() -> None:
+    size, seen = 393216, []
+    while smaller(size) < size:
+        size = smaller(size)
+        seen.append(size)
+    assert seen[-3:] == [16, 4, 2] and all(one % 16 == 0 for one in seen[:-2])
+    odd = 33
+    while smaller(odd) < odd:
+        odd = smaller(odd)
+        assert odd % 16 and odd > 1
+
+
+def test_a_sizing_takes_no_memory_of_the_task() -> None:
+    huge = task("return torch.relu(x)", "torch.rand(batch, dim)", "batch = 1048576\ndim = 393216")
+    best = thin_sizings(huge, LIMITS)[0]  # 1.6 TB as it stands
+    assert best.cost.bytes <= LIMITS.bytes and isinstance(load_reference(best.source).draw_inputs(0)[0], torch.Tensor)
