@@ -1,8 +1,8 @@
 """drkernel teaches language models to write fast GPU kernels.
 
-The package's rooms, imports going downward only:
-``cli -> report, solve, serve -> rl -> gym -> sim, tasks -> task, verdict, config``.
-Importing ``drkernel`` itself loads none of them (and no torch), so that it stays instant.
+Its packages import downward only:
+``cli -> report, solve, serve, adapters -> rl -> episode -> gym -> sim, tasks -> task, verdict, config, registry``.
+Importing ``drkernel`` itself loads none of them, and no torch, so the import is instant.
 """
 
 __version__ = "0.1.0"

@@ -1,8 +1,8 @@
 """Typed configuration: one base class, one loader, one way to override.
 
 Every config of drkernel is a pydantic model derived from :class:`Config`: unknown keys are errors that name what is
-near, values are frozen once made, and :func:`load_config` reads YAML plus ``key.sub=value`` overrides, so that a
-recipe, a command line and a test all make the same object.
+similar, values are frozen, and :func:`load_config` reads YAML plus ``key.sub=value`` overrides. A recipe, a command
+line and a test therefore build the same object.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class Config(BaseModel):
     """Base of every config and record: frozen, and an unknown key is an error."""
 
     open_keys: ClassVar[bool] = False
-    """Whether keys of any name may stand below, as options of a method do."""
+    """Whether the section accepts keys of any name, such as the options of a method."""
 
-    # NaN and infinity are written as strings: JSON has no numbers for them, and null would not read back
+    # NaN and infinity are written as strings: JSON has no numbers for them, and null would not round-trip
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
 
 
@@ -60,7 +60,7 @@ def load_config(
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """The mapping that a YAML file holds. Raises :class:`ConfigError`."""
+    """Read a YAML file that holds a mapping. Raises :class:`ConfigError` when it cannot be read or is no mapping."""
     try:
         loaded = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -73,7 +73,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """``over`` laid over ``base``, section by section; a section that names a method replaces the other whole."""
+    """Merge ``over`` into ``base``, section by section. A section that names a method replaces the old one entirely."""
     result = dict(base)
     for key, value in over.items():
         old = result.get(key)
@@ -83,12 +83,12 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def dump_config(config: BaseModel) -> str:
-    """The config as YAML, every default written out; :func:`load_config` reads it back to an equal object."""
+    """Return the config as YAML with every default written out; :func:`load_config` reads back an equal object."""
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
 def field_keys(cls: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every key of a config in dotted form, with its field."""
+    """Yield every key of a config in dotted form, with its field."""
     for name, field in cls.model_fields.items():
         yield prefix + name, field
         inner = _section(field.annotation)
@@ -97,10 +97,10 @@ def field_keys(cls: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, An
 
 
 def complete_key(cls: type[BaseModel], short: str) -> str:
-    """The whole key for one that is given by its end, where only one key ends so: ``turns`` for ``episode.turns``.
+    """Expand a key given by its unique ending to the full key: ``turns`` becomes ``episode.turns``.
 
-    Dashes and underscores may stand for dots (``--budget-dollars``). Below a key that takes options of any name, what
-    follows is kept. Raises :class:`ConfigError` for no key, or more than one.
+    Dashes and underscores may replace dots (``--budget-dollars``). Under a key that accepts options of any name, the
+    rest is kept as given. Raises :class:`ConfigError` when no key, or more than one, has this ending.
     """
     keys = dict(field_keys(cls))
     plain = short.replace("-", "_")
@@ -119,7 +119,7 @@ def complete_key(cls: type[BaseModel], short: str) -> str:
 
 
 def _ends(key: str) -> list[str]:
-    """'a.b.c' -> 'a.b.c', 'b.c', 'c'."""
+    """Yield every ending of a dotted key: 'a.b.c' gives 'a.b.c', 'b.c' and 'c'."""
     parts = key.split(".")
     return [".".join(parts[start:]) for start in range(len(parts))]
 
@@ -129,13 +129,13 @@ def _ends_with(key: str, end: str) -> bool:
 
 
 def _open(annotation: Any) -> bool:
-    """Whether keys of any name may follow."""
+    """Return whether a field of this type accepts keys of any name."""
     inner = _section(annotation)
     return getattr(inner, "open_keys", False) or "dict" in str(annotation)
 
 
 def _section(annotation: Any) -> type[BaseModel] | None:
-    """The model that a field holds, also where it may be None."""
+    """Return the model class of a field, whether or not the field may be None; None for a plain value."""
     for each in (annotation, *get_args(annotation)):
         if inspect.isclass(each) and issubclass(each, BaseModel):
             return each
@@ -143,7 +143,7 @@ def _section(annotation: Any) -> type[BaseModel] | None:
 
 
 def _near(key: str, known: Iterable[str]) -> str:
-    """'; did you mean ...?', or nothing."""
+    """Return '; did you mean ...?' with the closest known keys, or an empty string."""
     close = difflib.get_close_matches(key, list(dict.fromkeys(known)), n=2, cutoff=0.7)
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
@@ -168,7 +168,7 @@ def _set(data: dict[str, Any], key: str, raw: str, override: str) -> None:
 
 
 def _explain(error: ValidationError, path: str | Path | None, cls: type[BaseModel]) -> str:
-    """A message a person can act on: one line per wrong key."""
+    """Turn a validation error into a message with one line per wrong key."""
     where = f" in {path}" if path is not None else ""
     lines = [f"invalid config{where}:"]
     for item in error.errors(include_url=False):

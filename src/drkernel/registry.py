@@ -1,6 +1,6 @@
-"""Names for functions, so that a recipe can say ``advantage: trloo``; and plug-ins, which add names of their own.
+"""Registries: functions by name, so that a recipe can say ``advantage: trloo``, and plug-ins, which add more names.
 
-A registry holds the functions of one kind. Those that users can extend, with the signatures they expect:
+A registry holds the functions of one kind. Users can extend these; each module documents the signature it expects:
 
 - ``drkernel.rl.run.registry``: ``advantage``, ``loss``, ``schedule``, ``mismatch``, ``rejection``
 - ``drkernel.episode.context``: ``policies``
@@ -30,12 +30,13 @@ class Registry(Generic[F]):
     """Functions of one kind by name."""
 
     def __init__(self, kind: str, *, makers: bool = False) -> None:
-        """``makers``: the functions make something from options alone, so that all their parameters are options."""
+        """``kind`` names the functions in error messages. With ``makers``, every parameter of a function counts as an
+        option."""
         self.kind, self.makers = kind, makers
         self._entries: dict[str, F] = {}
 
     def register(self, name: str) -> Callable[[F], F]:
-        """Decorator that files a function under ``name``. Raises ValueError when the name is taken."""
+        """Return a decorator that registers a function as ``name``. Raises ValueError when the name is taken."""
 
         def file(function: F) -> F:
             if name in self._entries:
@@ -46,20 +47,20 @@ class Registry(Generic[F]):
         return file
 
     def get(self, name: str) -> F:
-        """The function called ``name``. Raises ValueError with the known names."""
+        """Return the function called ``name``. Raises ValueError, listing the known names, when there is none."""
         if name not in self._entries:
             raise ValueError(f"unknown {self.kind} {name!r}; known: {', '.join(self.names())}")
         return self._entries[name]
 
     def names(self) -> list[str]:
-        """Known names, sorted."""
+        """Return the known names, sorted."""
         return sorted(self._entries)
 
     def check(self, key: str, name: str, options: Mapping[str, Any], *, given: Collection[str] = ()) -> None:
         """Raise :class:`ConfigError` when ``name`` is unknown or does not take one of ``options``.
 
-        ``key`` is the config key to name in the message. Options are the function's parameters that have a default or
-        are keyword-only, without those in ``given``, which the caller fills in itself.
+        ``key`` is the config key that the message names. The options are the function's parameters that have a default
+        or are keyword-only, except those in ``given``, which the caller supplies itself.
         """
         try:
             function = self.get(name)
@@ -77,8 +78,11 @@ class Registry(Generic[F]):
 
 
 class Method(Config):
-    """A function of a registry by name, with its options. ``best``, ``{name: best, keep: 2}`` and
-    ``{name: best, options: {keep: 2}}`` are accepted; the first takes the function's own defaults."""
+    """A registered function, by name, with its options.
+
+    Accepted forms: ``best`` (the function's defaults), ``{name: best, keep: 2}`` and
+    ``{name: best, options: {keep: 2}}``.
+    """
 
     open_keys = True
 
@@ -98,9 +102,9 @@ class Method(Config):
 
 
 def load_plugins(modules: Iterable[str]) -> None:
-    """Import the modules called ``modules``, from the current directory too, so that what they register is known.
+    """Import ``modules``, also from the current directory, so that the functions they register are known.
 
-    Importing twice does nothing. Raises :class:`ConfigError` that names the module and the cause.
+    Importing a module twice has no further effect. Raises :class:`ConfigError` naming the module and the cause.
     """
     here = os.getcwd()
     for name in modules:

@@ -18,7 +18,7 @@ Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16"]
 
 
 class Tolerance(Config):
-    """How far an output may be from the fp64 oracle. ``None`` means: the rule of the declared precision."""
+    """How far an output may be from the fp64 oracle. ``None`` selects the default of the declared precision."""
 
     rtol: float | None = Field(None, ge=0, description="relative part; None takes the precision's default")
     atol_scale: float | None = Field(
@@ -75,15 +75,15 @@ class Task(Config):
 
     @property
     def content_hash(self) -> str:
-        """SHA-256 of everything that can change a verdict."""
+        """Return the SHA-256 (hex) of every field that can change a verdict."""
         return hashlib.sha256(self.model_dump_json(exclude={"provenance", "tags", "family"}).encode()).hexdigest()
 
 
 def sized_reference(task: Task, profile: str | None) -> str:
-    """The reference source with the profile's constants written over the module's own.
+    """Return the reference source with the profile's constants in place of the module's own.
 
-    ``None`` leaves the source alone. Raises ``KeyError`` naming the profiles there are, and ``ValueError`` when a
-    profile names a constant that the source does not define at module level as a plain number.
+    ``None`` returns the source unchanged. Raises ``KeyError``, listing the task's profiles, for an unknown profile, and
+    ``ValueError`` when a profile names a constant that the source does not define at module level as a plain number.
     """
     if profile is None:
         return task.reference
@@ -94,7 +94,10 @@ def sized_reference(task: Task, profile: str | None) -> str:
 
 
 def override_constants(source: str, constants: dict[str, int]) -> str:
-    """``source`` with module-level ``NAME = <literal>`` assignments replaced, every line kept in its place."""
+    """Return ``source`` with module-level ``NAME = <literal>`` assignments replaced; line numbers do not change.
+
+    Raises ``ValueError`` for a constant that is not assigned a plain number at module level.
+    """
     import ast
 
     lines = source.splitlines(keepends=True)

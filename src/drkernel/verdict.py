@@ -1,7 +1,7 @@
 """The Verdict record: everything the judge found out about one candidate.
 
-These records are what the gym returns, the store keeps, rewards read and reports show. They import nothing heavy, are
-frozen, refuse unknown fields, and read back from the JSON they write.
+The gym returns these records, the store keeps them, rewards read them and reports show them. They import nothing heavy,
+are frozen, refuse unknown fields, and round-trip through JSON.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Profile(Config):
 
     @property
     def unpriced(self) -> tuple[str, ...]:
-        """Names of the rows whose time is not known."""
+        """Names of the rows whose time the cost model does not know."""
         return tuple(row.name for row in self.rows if row.unpriced)
 
     @property
@@ -89,7 +89,7 @@ class Profile(Config):
 
     @property
     def launch_coverage(self) -> float:
-        """Share of kernel launches that are the candidate's own; copies between host and device are no kernels."""
+        """Share of kernel launches that are the candidate's own (0..1); host-device copies do not count as kernels."""
         custom = sum(row.calls for row in self.rows if row.owner == "custom")
         library = sum(row.calls for row in self.rows if row.owner == "library")
         return custom / (custom + library) if custom else 0.0
@@ -118,7 +118,7 @@ class Mismatch(Config):
 
 
 class Correctness(Config):
-    """What the comparison with the oracle gave."""
+    """The result of comparing the outputs with the oracle."""
 
     checked_calls: int = Field(ge=0, description="calls whose outputs were compared, each on fresh inputs")
     passed_calls: int = Field(ge=0)
@@ -183,15 +183,15 @@ class Verdict(Config):
 
     @property
     def is_correct(self) -> bool:
-        """Right answer, honestly made."""
+        """Whether the answer is right and no finding condemns it."""
         return self.status == "correct"
 
     @property
     def is_hack(self) -> bool:
-        """Condemned by at least one finding."""
+        """Whether at least one finding condemns the candidate."""
         return self.status == "hack"
 
     @property
     def is_of_candidate(self) -> bool:
-        """Whether the verdict says anything about the candidate; else grader or request failed, and it is masked."""
+        """Whether the verdict is about the candidate. If not, the grader or the request failed: mask it in training."""
         return self.status not in ("infra_error", "invalid_request")

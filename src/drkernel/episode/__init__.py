@@ -1,1 +1,1 @@
-"""The conversation with the judge: turns, prompts and feedback, context policies, who answers, metrics, the journal."""
+"""The conversation with the judge: turns, prompts and feedback, context policies, answerers, metrics, the journal."""

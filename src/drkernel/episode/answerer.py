@@ -1,7 +1,7 @@
-"""Who answers: the protocol that every model keeps, the request it is given and the ways in which it may fail.
+"""Answerers: the protocol that every model implements, the request it receives, and the errors it may raise.
 
 An answerer turns a :class:`Call` into a :class:`~drkernel.episode.chat.Reply` or raises a :class:`ModelError`. It knows
-nothing of kernels.
+nothing about kernels.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from drkernel.episode.records import Turn
 
 
 class Call(Config):
-    """One request: the conversation, how to sample, and which attempt of which task it is for."""
+    """One request: the conversation, how to sample, and the task, sample and turn it belongs to."""
 
     messages: tuple[Message, ...]
     sampling: Sampling = Sampling()
@@ -31,28 +31,28 @@ class Call(Config):
 
     @property
     def opening(self) -> tuple[Message, ...]:
-        """The messages before the first turn that is shown."""
+        """The messages that precede the first turn shown: system message and task."""
         return self.messages[: len(self.messages) - 2 * len(self.shown)]
 
     @property
     def seed(self) -> int | None:
-        """The seed of this very answer: of the base seed, the task, the sample and the turn."""
+        """The seed of this answer, derived from base seed, task, sample and turn; None without a base seed."""
         if self.sampling.seed is None:
             return None
         text = f"{self.sampling.seed}\0{self.task_id}\0{self.sample}\0{self.turn}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little") >> 1
 
     def key(self, model: str) -> str:
-        """Content hash under which the reply of ``model`` may be kept.
+        """Return the content hash under which the reply of ``model`` is cached.
 
-        The position (task, sample, turn) is part of it: two samples of one prompt are two answers.
+        The hash covers the position (task, sample, turn), because two samples of one prompt are two answers.
         """
         text = json.dumps([model, self.model_dump(mode="json")], sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class ModelError(RuntimeError):
-    """A model that gave no answer. ``retry``: the same request may succeed later. ``final``: no other will either."""
+    """The model gave no answer. ``retry``: the same request may succeed later. ``final``: every request will fail."""
 
     def __init__(self, message: str, *, retry: bool = False, wait: float | None = None, final: bool = False):
         super().__init__(message)
@@ -75,17 +75,17 @@ class Answerer(Protocol):
     teacher, or any of them behind a :class:`drkernel.episode.meter.Meter`."""
 
     name: str
-    """What is recorded, and what replies are cached under: kind, model and address; never a key."""
+    """The name that is recorded and that replies are cached under: kind, model and address, never an API key."""
 
     async def complete(self, call: Call) -> Reply:
-        """One answer. Raises :class:`ModelError`."""
+        """Answer one request. Raises :class:`ModelError`."""
         ...
 
     async def close(self) -> None:
-        """Give connections and processes back."""
+        """Release connections and processes."""
         ...
 
 
 def estimated_usage(call: Call, text: str) -> Usage:
-    """The usage of a reply whose endpoint reported none."""
+    """Estimate the token usage of a reply whose endpoint reported none."""
     return Usage(prompt=count_tokens(call.messages), completion=estimate_tokens(text), estimated=True)

@@ -1,4 +1,4 @@
-"""What is said in a conversation: messages, replies, tokens. The records that everyone who answers shares."""
+"""The records of a chat that all answerers share: messages, replies, sampling settings and token counts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Message(Config):
 
 
 class Sampling(Config):
-    """How answers are drawn. What a client cannot honour it refuses when it is made."""
+    """How answers are sampled. A client that cannot honour a setting refuses it at construction."""
 
     temperature: float | None = Field(1.0, ge=0, description="None leaves it to the endpoint")
     top_p: float | None = Field(None, gt=0, le=1, description="None leaves it to the endpoint")
@@ -32,7 +32,7 @@ class Sampling(Config):
 
 
 class Usage(Config):
-    """Tokens of one answer."""
+    """Token counts of one answer."""
 
     prompt: int = Field(0, ge=0)
     completion: int = Field(0, ge=0)
@@ -41,7 +41,7 @@ class Usage(Config):
 
     @property
     def total(self) -> int:
-        """Prompt and completion together."""
+        """Prompt plus completion tokens."""
         return self.prompt + self.completion
 
     def __add__(self, other: Usage) -> Usage:
@@ -59,18 +59,18 @@ Stop = Literal["end", "fence", "length", "context"]
 
 @dataclass(frozen=True)
 class Sampled:
-    """One answer as token ids, exactly as a sampler read and drew them: training never tokenises again."""
+    """One answer as token ids, exactly as the sampler read and drew them, so that training never re-tokenises."""
 
     context_ids: tuple[int, ...]
-    """Everything that was read before the answer, whatever a context policy showed."""
+    """The ids that the model read before it answered."""
     token_ids: tuple[int, ...]
-    """What was drawn, end token included where it was drawn."""
+    """The ids drawn, including the end token if one was drawn."""
     logprobs: tuple[float, ...]
     """Log-probability of each drawn id under the distribution it was drawn from (nats)."""
     stop: Stop
     """Why sampling stopped."""
     pruned_mass: float = 0.0
-    """Mean probability mass that cuts of the distribution took away."""
+    """Mean probability mass (0..1) removed by truncating the distribution."""
 
 
 class Reply(Config):
@@ -89,15 +89,15 @@ class Reply(Config):
 
 
 def estimate_tokens(text: str) -> int:
-    """A rough count where nothing better is known: a token per four characters, at least one."""
+    """Estimate a token count when no tokenizer is known: one token per four characters, at least one."""
     return max(1, len(text) // 4)
 
 
 def count_tokens(messages: Sequence[Message]) -> int:
-    """A rough count of a conversation's tokens."""
+    """Estimate the tokens of a conversation."""
     return sum(estimate_tokens(message.content) for message in messages)
 
 
 def without_reasoning(text: str) -> str:
-    """An answer as it goes back into a conversation: what follows a closing ``</think>``."""
+    """Return the part of an answer after a closing ``</think>``, which is what goes back into the conversation."""
     return text.rpartition("</think>")[2].lstrip("\n")

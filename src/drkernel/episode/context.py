@@ -1,12 +1,12 @@
-"""Context policies: which of the earlier turns the conversation still holds when the next answer is asked for.
+"""Context policies: which earlier turns the conversation still contains when the next answer is requested.
 
 ``full`` keeps every turn. ``best`` is the paper's context management (arXiv 2602.05885, section 6.3): at every turn the
-conversation holds the task and the best four turns so far. ``best_window`` is what the released code does instead: the
-best four *consecutive* turns, by the sum of their rewards. ``last`` keeps the latest turns, ``afresh`` none. Cuts lie
-``every`` turns apart; between two of them the conversation grows.
+conversation holds the task and the best four turns so far. ``best_window`` is what the released code does instead: it
+keeps the best four *consecutive* turns, by the sum of their rewards. ``last`` keeps the latest turns, ``afresh`` none.
+The conversation is cut every ``every`` turns and grows in between.
 
-A policy is a pure function of the turns that were made: a conversation that is forked, or taken up again from a
-journal, is shown the same.
+A policy is a pure function of the turns made so far, so a conversation that is forked, or resumed from a journal, shows
+the same turns.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from drkernel.registry import Method, Registry
 
 @dataclass(frozen=True)
 class Past:
-    """What a policy may choose from."""
+    """The turns that a policy may choose from."""
 
     path: tuple[Turn, ...]
     """The turns of the conversation, in order."""
     aside: tuple[Turn, ...] = ()
-    """Answers of the same turns that did not go on."""
+    """Other answers drawn at those turns, from which the conversation did not continue."""
 
     @property
     def graded(self) -> list[Turn]:
@@ -38,11 +38,11 @@ class Past:
 
     @property
     def since_cut(self) -> int:
-        """Turns of the present iteration."""
+        """How many turns the path has made since the last cut."""
         return sum(turn.iteration == self.path[-1].iteration for turn in self.path) if self.path else 0
 
     def grown(self) -> list[Turn]:
-        """What the last turn was shown, and that turn itself where it has a grade."""
+        """The turns that the last turn was shown, followed by that turn itself if it has a grade."""
         if not self.path:
             return []
         known = {turn.id: turn for turn in (*self.path, *self.aside)}
@@ -51,19 +51,19 @@ class Past:
 
 
 class ContextPolicy(Protocol):
-    """Says what the conversation holds."""
+    """Decides which earlier turns the conversation contains."""
 
     @property
     def words(self) -> str:
-        """Which of the earlier turns it holds, for people: 'the best 4, cut every 5 turns'."""
+        """Describe the kept turns for people, for example 'the best 4, cut every 5 turns'."""
         ...
 
     def cut(self, past: Past) -> Sequence[Turn] | None:
-        """The earlier turns to keep before the next one, in order; None lets the conversation grow."""
+        """Return the earlier turns to keep before the next one, in order; None lets the conversation grow."""
         ...
 
     def less(self, past: Past, shown: Sequence[Turn]) -> Sequence[Turn] | None:
-        """What to show instead of ``shown``, which does not fit the model's context; None ends the trajectory."""
+        """Return fewer turns than ``shown``, which exceeds the model's context; None ends the trajectory."""
         ...
 
 
@@ -73,70 +73,70 @@ policies: Registry[Callable[..., ContextPolicy]] = Registry("context policy", ma
 
 @policies.register("full")
 class Full(Config):
-    """Every turn stays; the trajectory ends when the context is full."""
+    """Keeps every turn; the trajectory ends when the context is full."""
 
     @property
     def words(self) -> str:
-        """All."""
+        """Describe the policy: all turns."""
         return "all"
 
     def cut(self, past: Past) -> Sequence[Turn] | None:
-        """Never."""
+        """Return None: the conversation is never cut."""
         return None
 
     def less(self, past: Past, shown: Sequence[Turn]) -> Sequence[Turn] | None:
-        """Nothing may be left out."""
+        """Return None: no turn may be left out."""
         return None
 
 
 class _Keeping(Config):
-    """Cuts after ``every`` turns to ``keep`` of them, which :meth:`kept` chooses."""
+    """Cuts the conversation every ``every`` turns to the ``keep`` turns that :meth:`kept` chooses."""
 
     keep: int = Field(4, ge=0)
     every: int = Field(1, ge=1)
 
     which: ClassVar[str]
-    """What is kept, in words with a place for how many."""
+    """Description of the kept turns, with a placeholder for their number."""
 
     @property
     def words(self) -> str:
-        """What is kept, and how often that is decided."""
+        """Describe which turns are kept, and how often the conversation is cut."""
         kept = self.which.format(self.keep) if self.keep else "none"
         return kept if self.every == 1 else f"{kept}, cut every {self.every} turns"
 
     def kept(self, past: Past, count: int) -> Sequence[Turn]:
-        """At most ``count`` earlier turns, in order."""
+        """Return at most ``count`` earlier turns, in order."""
         raise NotImplementedError
 
     def cut(self, past: Past) -> Sequence[Turn] | None:
-        """After ``every`` turns."""
+        """Cut after ``every`` turns; None in between."""
         return self.kept(past, self.keep) if past.since_cut >= self.every else None
 
     def less(self, past: Past, shown: Sequence[Turn]) -> Sequence[Turn] | None:
-        """A cut before its time, or to one turn less."""
+        """Cut early, or keep one turn fewer."""
         return self.kept(past, min(self.keep, len(shown) - 1)) if shown else None
 
 
 @policies.register("best")
 class Best(_Keeping):
-    """The best turns by reward (of equals the later), in the order they were made."""
+    """Keeps the best turns by reward, in the order they were made; the later turn wins a tie."""
 
     which = "the best {}"
 
     def kept(self, past: Past, count: int) -> Sequence[Turn]:
-        """The best ``count``."""
+        """Return the best ``count`` turns."""
         best = sorted(past.graded, key=lambda turn: (turn.rank, turn.position), reverse=True)[:count]
         return sorted(best, key=lambda turn: turn.position)
 
 
 @policies.register("best_window")
 class BestWindow(_Keeping):
-    """The consecutive turns whose rewards add up to most (of equals the earliest)."""
+    """Keeps the consecutive turns with the largest sum of rewards; the earliest window wins a tie."""
 
     which = "the best {} consecutive ones"
 
     def kept(self, past: Past, count: int) -> Sequence[Turn]:
-        """The best run of ``count``."""
+        """Return the best ``count`` consecutive turns."""
         graded = [turn for turn in past.path if turn.valid]
         runs = [graded[start : start + count] for start in range(max(1, len(graded) - count + 1))]
         return max(runs, key=lambda run: sum(turn.reward or 0.0 for turn in run))
@@ -144,23 +144,23 @@ class BestWindow(_Keeping):
 
 @policies.register("last")
 class Last(_Keeping):
-    """The latest turns."""
+    """Keeps the latest turns."""
 
     which = "the last {}"
 
     def kept(self, past: Past, count: int) -> Sequence[Turn]:
-        """The last ``count``."""
+        """Return the last ``count`` turns."""
         return [turn for turn in past.path if turn.valid][-count:] if count else []
 
 
 @policies.register("afresh")
 def afresh() -> ContextPolicy:
-    """Nothing stays: every turn answers the task alone."""
+    """Return the policy that keeps no earlier turn: every turn answers the task alone."""
     return Last(keep=0)
 
 
 def make_policy(method: Method) -> ContextPolicy:
-    """The policy of a config. Raises :class:`ConfigError` for a name, an option or a value that cannot be."""
+    """Build the policy of a config. Raises :class:`ConfigError` for an unknown name or option, or an invalid value."""
     policies.check("episode.context", method.name, method.options)
     try:
         return policies.get(method.name)(**method.options)

@@ -1,11 +1,12 @@
-"""The conversation with the judge, as an environment: a task, answers, verdicts, rewards, and what is said next.
+"""The conversation with the judge as an environment: task, answers, verdicts, rewards and feedback.
 
-``observation = await episode.reset(task, seed)``, then ``result = await episode.step(answer)`` until ``result.done``.
-The pool that grades is handed in, so the same episode runs on a laptop, on Ray or against a server. Training, search,
-cold start, bench and the adapters all play it; :func:`drkernel.episode.play.play` is the loop with a model in it.
+Call ``observation = await episode.reset(task, seed)``, then ``result = await episode.step(answer)`` until
+``result.done``. The grading pool is passed in, so the same episode runs on a laptop, on Ray or against a server.
+Training, search, cold start, bench and the adapters all use it; :func:`drkernel.episode.play.play` is the loop that
+adds a model.
 
-:meth:`Episode.fork` gives a second conversation that shares the turns so far and goes on by itself: trees of
-conversations are made of it.
+:meth:`Episode.fork` returns a second conversation that shares the turns so far and continues independently. Trees of
+conversations are built this way.
 """
 
 from __future__ import annotations
@@ -52,12 +53,12 @@ class EpisodeConfig(Config):
     reward: RewardConfig = RewardConfig()
 
     def texts(self) -> Prompts:
-        """What the model reads. Raises :class:`ConfigError` for prompts or a language that do not exist."""
+        """Load the prompts. Raises :class:`ConfigError` for prompts or a language that do not exist."""
         return Prompts.load(self.prompts, self.feedback_chars, self.language)
 
     def check(self) -> None:
-        """Raise :class:`ConfigError` for prompts, a language, a context policy or a reward that do not exist, and for
-        a language that the simulated GPU cannot run."""
+        """Raise :class:`ConfigError` for an unknown prompt set, language, context policy or reward, and for a language
+        that the simulated GPU cannot run."""
         make_policy(self.context)
         check_reward(self.reward)
         self.texts()
@@ -67,7 +68,7 @@ class EpisodeConfig(Config):
 
 
 class Observation(Config):
-    """What the model reads before a turn."""
+    """The model's input for one turn."""
 
     text: str = Field(description="the last user message: the task at first, then feedback")
     turn: int = Field(ge=1, description="turn that the model is asked for, from 1")
@@ -75,7 +76,7 @@ class Observation(Config):
 
 
 class StepResult(Config):
-    """What one answer gave."""
+    """The outcome of one answer."""
 
     turn: Turn
     observation: Observation | None = Field(description="what comes next; None when the episode is over")
@@ -88,20 +89,20 @@ class StepResult(Config):
 
     @property
     def reward(self) -> float | None:
-        """Of this turn; None must be masked (the grader failed)."""
+        """The reward of this turn; None when the grader failed, and then to be masked."""
         return self.turn.reward
 
     @property
     def verdict(self) -> Verdict:
-        """Of this turn."""
+        """The verdict of this turn."""
         return self.turn.verdict
 
 
 class Episode:
-    """One conversation. Use one object for each at a time; the pool may be shared.
+    """One conversation at a time. Conversations that run concurrently need an object each; they may share a pool.
 
     Raises:
-        ConfigError: prompts or a context policy that the config names do not exist.
+        ConfigError: the config names prompts or a context policy that do not exist.
     """
 
     def __init__(self, pool: Pool, config: EpisodeConfig = EpisodeConfig(), prompts: Prompts | None = None):
@@ -123,7 +124,7 @@ class Episode:
         self._children: dict[str | None, int] = {}
 
     async def reset(self, task: Task, seed: int | None = None) -> Observation:
-        """Start over with ``task``. ``seed`` makes the judge's draws repeatable; None keeps the settings' own."""
+        """Start over with ``task``. ``seed`` makes the judge's draws repeatable; None keeps the settings' seed."""
         settings = self.config.settings if seed is None else self.config.settings.model_copy(update={"seed": seed})
         self.task, self.settings = task, settings.for_task(task)
         self.opening = self.prompts.opening(task, self.settings)
@@ -154,9 +155,9 @@ class Episode:
         return StepResult(turn=turn, observation=None if self.end else self.observation, end=self.end)
 
     def take(self, turn: Turn) -> None:
-        """Go on from a turn that was graded before (by an earlier process, or just now).
+        """Continue from a turn that is already graded, by this process or an earlier one.
 
-        Raises ``RuntimeError`` after the last turn and ``ValueError`` for a turn of another place.
+        Raises ``RuntimeError`` after the last turn and ``ValueError`` for a turn that does not follow this path.
         """
         self._running()
         if turn.id != self.next_id:
@@ -167,10 +168,12 @@ class Episode:
         self._choose()
 
     def fork(self, after: int | None = None) -> Episode:
-        """Another conversation that shares the first ``after`` turns (None: all; 0: the task alone) and goes on by
-        itself. Its next turn is a sibling of the one that this conversation makes, or made, there.
+        """Return another conversation that shares the first ``after`` turns and continues independently.
 
-        Raises ``RuntimeError`` before :meth:`reset` and ``ValueError`` when there are not so many turns.
+        ``after`` None shares all turns, 0 only the task. The fork's next turn is a sibling of the turn that this
+        conversation makes, or has made, at that point.
+
+        Raises ``RuntimeError`` before :meth:`reset` and ``ValueError`` when there are fewer turns than ``after``.
         """
         if self.task is None:
             raise RuntimeError("the episode was never started: call reset(task, seed) first")
@@ -188,18 +191,18 @@ class Episode:
         return twin
 
     def set_aside(self, turns: Iterable[Turn]) -> None:
-        """Answers of turns of this conversation that did not go on: the context policy may show them all the same."""
+        """Record sibling answers that this conversation did not continue from; the context policy may show them."""
         self.aside += turns
         if self.path:
             self._choose()
 
     def show(self, turns: Sequence[str], iteration: int) -> None:
-        """Let the next turn be shown what one that was made before was shown, by ids."""
+        """Show the next turn exactly these earlier turns, by id, as when it was first played."""
         known = {turn.id: turn for turn in (*self.path, *self.aside)}
         self.shown, self.iteration = [known[name] for name in turns if name in known], iteration
 
     def show_less(self) -> bool:
-        """Cut a conversation that does not fit the model's context; False when the policy leaves nothing out."""
+        """Cut a conversation that exceeds the model's context; False when the policy can leave nothing out."""
         shown = self.policy.less(self.past, self.shown)
         if shown is None:
             return False
@@ -215,7 +218,7 @@ class Episode:
 
     @property
     def past(self) -> Past:
-        """What a context policy may choose from."""
+        """The turns that the context policy may choose from."""
         return Past(tuple(self.path), tuple(self.aside))
 
     @property
@@ -225,12 +228,12 @@ class Episode:
 
     @property
     def observation(self) -> Observation:
-        """What the model reads now."""
+        """The model's input for the next turn."""
         messages = self.messages
         return Observation(text=messages[-1].content, turn=len(self.path) + 1, messages=tuple(messages))
 
     def call(self, sampling: Sampling = Sampling(), sample: int = 0) -> Call:
-        """The request for the next answer; ``sample`` tells trajectories of a task apart."""
+        """Build the request for the next answer; ``sample`` numbers the trajectories of a task."""
         return Call(
             messages=tuple(self.messages),
             sampling=sampling,
@@ -241,7 +244,7 @@ class Episode:
         )
 
     def trajectory(self, **facts: object) -> Trajectory:
-        """The record of what was played so far; ``facts`` are further fields of it."""
+        """Return the record of the turns played so far; ``facts`` are further fields of :class:`Trajectory`."""
         if self.task is None:
             raise RuntimeError("the episode was never started: call reset(task, seed) first")
         known = {"task_id": self.task.id, "family": self.task.family, "end": self.end or "interrupted"}
@@ -254,13 +257,13 @@ class Episode:
         return self.task
 
     def _reserve(self, parent: str | None) -> int:
-        """The next free branch below a turn, in the whole tree of forks."""
+        """Reserve the next free branch under a turn; forks share the count."""
         branch = self._children.get(parent, 0)
         self._children[parent] = branch + 1
         return branch
 
     def _why_over(self, turn: Turn) -> End | None:
-        # a grader that broke has nothing true to say to the model: the turn is masked, and the episode ends there
+        # A grader that failed has no true feedback to give: the turn is masked, and the episode ends here.
         if not turn.valid and self.config.infra == "stop":
             return "infra_error"
         target = self.config.target
@@ -269,7 +272,7 @@ class Episode:
         return "turns" if len(self.path) >= self.config.turns else None
 
     def _choose(self) -> None:
-        """What the next turn is shown."""
+        """Decide which earlier turns the next turn is shown."""
         past = self.past
         cut = self.policy.cut(past)
         self.shown = past.grown() if cut is None else list(cut)
@@ -284,7 +287,7 @@ class Episode:
 
 
 def no_code_verdict(task: Task, settings: EvalSettings, text: str, message: str) -> Verdict:
-    """The verdict of an answer without code: it never reaches a runner."""
+    """Return the verdict of an answer without code, which never reaches a runner."""
     return Verdict(
         status="compile_error",
         task_id=task.id,

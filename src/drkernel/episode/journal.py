@@ -1,7 +1,7 @@
-"""What a run keeps on disk: replies, so that none is paid for twice, and graded turns, one line each as they come.
+"""The files of a run on disk: cached replies, so that none is paid for twice, and a journal of graded turns.
 
-Both survive ``kill -9``: a reply is committed before it is graded, a turn is one appended line, and a line that was
-torn by the kill is cut off when the run is opened again. Bench, search and cold start are taken up again from here.
+Both survive ``kill -9``. A reply is committed before it is graded, a turn is one appended line, and a line torn by the
+kill is cut off when the run is opened again. Bench, search and cold start resume from these files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Key = tuple[str, int]
 
 
 class Entry(Config):
-    """A line of a journal: a graded turn of a trajectory, or why the trajectory ended."""
+    """One line of a journal: a graded turn of a trajectory, or the reason why the trajectory ended."""
 
     task_id: str
     sample: int = 0
@@ -44,14 +44,14 @@ class Entry(Config):
 
 @dataclass
 class Played:
-    """Trajectories as their journal tells them."""
+    """The trajectories of a journal."""
 
     made: dict[Key, dict[str, Turn]] = field(default_factory=dict)
     """(task id, sample) -> turn's id -> turn"""
     ended: dict[Key, Entry] = field(default_factory=dict)
 
     def add(self, entry: Entry) -> None:
-        """One line; a later one of the same place replaces the earlier."""
+        """Add one line; it replaces an earlier line of the same turn."""
         key = (entry.task_id, entry.sample)
         if entry.turn is not None:
             self.made.setdefault(key, {})[entry.turn.id] = entry.turn
@@ -59,21 +59,21 @@ class Played:
             self.ended[key] = entry
 
     def turns(self, key: Key) -> list[Turn]:
-        """The turns of one trajectory that carry a grade, branches included, in order."""
+        """Return the graded turns of one trajectory in order, including branches."""
         made = self.made.get(key, {}).values()
         return sorted((turn for turn in made if turn.valid), key=lambda turn: turn.position)
 
     def path(self, key: Key) -> list[Turn]:
-        """Of those the ones that went on."""
+        """Return the graded turns on the path: those that the conversation continued from."""
         return [turn for turn in best_path(self.made.get(key, {}).values()) if turn.valid]
 
     def complete(self, key: Key) -> bool:
-        """Whether a trajectory needs nothing more."""
+        """Return whether the trajectory is finished."""
         ended = self.ended.get(key)
         return ended is not None and ended.end in COMPLETE
 
     def why_missing(self, keys: Sequence[Key]) -> dict[str, int]:
-        """Why trajectories are not complete -> how many, in words; of several details the first is the example."""
+        """Count the incomplete trajectories by reason, in words, with the first detail of each reason as an example."""
         details: dict[str, list[str]] = {}
         for key in keys:
             ended = self.ended.get(key)
@@ -101,13 +101,13 @@ class ReplyCache:
             raise ConfigError(f"cannot use the reply cache {path}: {error}") from error
 
     def get(self, key: str) -> Reply | None:
-        """The reply kept under ``key``, if any."""
+        """Return the reply stored under ``key``; None if there is none."""
         with self._lock:
             row = self._db.execute("SELECT reply FROM replies WHERE key = ?", (key,)).fetchone()
         return None if row is None else Reply.model_validate_json(row[0])
 
     def put(self, key: str, reply: Reply) -> None:
-        """Keep a reply; on return it is safe from the death of this process."""
+        """Store a reply. Once this returns, the reply survives the death of this process."""
         with self._lock:
             self._db.execute("INSERT OR IGNORE INTO replies VALUES (?, ?)", (key, reply.model_dump_json()))
 
@@ -139,12 +139,12 @@ class Journal:
         cut_torn_line(path)
 
     def append(self, entry: Entry) -> None:
-        """Add one line; on return it is safe from the death of this process."""
+        """Append one line. Once this returns, the line survives the death of this process."""
         self._file.write(entry.model_dump_json() + "\n")
         self._file.flush()
 
     def close(self) -> None:
-        """Bring the file to the disk and let it go."""
+        """Flush the file to disk and close it."""
         if not self._file.closed:
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -152,7 +152,7 @@ class Journal:
 
 
 def read_journal(path: Path) -> Played:
-    """The trajectories of a journal, also while it is being written. Raises :class:`ConfigError` naming a bad line."""
+    """Read the trajectories of a journal, even while it is written. Raises :class:`ConfigError` naming a bad line."""
     played = Played()
     for number, row in enumerate(read_rows(path), 1):
         try:
@@ -163,14 +163,14 @@ def read_journal(path: Path) -> Played:
 
 
 def cut_torn_line(path: Path) -> None:
-    """Cut off a last line without its line break: the process died while it wrote it."""
+    """Truncate a last line without a line break: the process died while writing it."""
     data = path.read_bytes()
     if data and not data.endswith(b"\n"):
         os.truncate(path, data.rfind(b"\n") + 1)
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a JSONL file; a torn last line is left out.
+    """Yield the rows of a JSONL file, except a torn last line.
 
     Raises:
         ConfigError: the file cannot be read, or a line before the last is damaged.

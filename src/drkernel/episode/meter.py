@@ -1,4 +1,4 @@
-"""Between a run and its model: cache, concurrency, rate limits, retries, budget and the count of what was spent."""
+"""The layer between a run and its model: cache, concurrency, rate limits, retries, budget and accounting."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from drkernel.episode.journal import ReplyCache
 
 
 class Prices(Config):
-    """What tokens cost, in dollars for a million."""
+    """Token prices in dollars per million."""
 
     prompt: float = Field(ge=0)
     completion: float = Field(ge=0)
     cached: float | None = Field(None, ge=0, description="prompt tokens read from the endpoint's cache; None: `prompt`")
 
     def cost(self, usage: Usage) -> float:
-        """Dollars for some tokens."""
+        """Return the cost of ``usage`` in dollars."""
         cached = self.prompt if self.cached is None else self.cached
         fresh = usage.prompt - usage.cached
         return (fresh * self.prompt + usage.cached * cached + usage.completion * self.completion) / 1e6
 
 
 class Limits(Config):
-    """How hard an endpoint may be asked."""
+    """Request limits of an endpoint."""
 
     concurrency: int = Field(8, ge=1, description="requests at once")
     requests_per_minute: float | None = Field(None, gt=0)
@@ -45,7 +45,7 @@ class Limits(Config):
 
 
 class Budget(Config):
-    """What a run may spend; None is no limit."""
+    """Spending limits of a run; None means no limit."""
 
     tokens: int | None = Field(None, ge=1)
     dollars: float | None = Field(None, gt=0, description="needs prices")
@@ -53,27 +53,27 @@ class Budget(Config):
 
 
 def money(dollars: float) -> str:
-    """Dollars with two decimals, or with as many as an amount under a dime needs for two digits."""
+    """Format dollars with two decimals; below ten cents with as many decimals as two significant digits need."""
     digits = 2 if dollars >= 0.1 or dollars == 0 else 1 - math.floor(math.log10(dollars))
     return f"${dollars:.{digits}f}"
 
 
 @dataclass
 class Spending:
-    """What a run used."""
+    """The tokens a run used, and its failed requests."""
 
     usage: Usage = field(default_factory=Usage)
-    """Tokens of every answer, those from the cache and of an earlier process included: what the results took, however
-    often a run was resumed. Budgets are counted in these."""
+    """Tokens of every answer, including answers from the cache and from earlier processes: the cost of the results,
+    however often the run was resumed. Budgets apply to this count."""
     paid: Usage = field(default_factory=Usage)
-    """Of them, what this process asked its model for."""
+    """The part of ``usage`` that this process requested from its model."""
     replies: int = 0
     retries: int = 0
     failures: dict[str, int] = field(default_factory=dict)
-    """Requests that failed and were tried again, by reason."""
+    """Number of requests that failed and were retried, by reason."""
 
     def troubles(self) -> str:
-        """The failed requests in words, the most frequent first; empty when there were none."""
+        """Describe the failed requests, the most frequent reason first; empty when there were none."""
         ordered = sorted(self.failures.items(), key=lambda item: -item[1])
         return ", ".join(f"{reason} {count}" for reason, count in ordered)
 
@@ -89,7 +89,7 @@ class RateLimiter:
         self._then = clock()
 
     def wait_for(self, amount: float) -> float:
-        """Take ``amount`` now and return the seconds to wait until it is covered. More than a burst is a debt."""
+        """Take ``amount`` and return the seconds to wait until the bucket covers it; the bucket may go into debt."""
         now = self._clock()
         self._level = min(self._burst, self._level + (now - self._then) * self._rate)
         self._then = now
@@ -98,7 +98,7 @@ class RateLimiter:
 
 
 class Meter:
-    """A model with everything around it. ``cache`` None keeps nothing."""
+    """An answerer wrapped in cache, limits, retries and accounting. With ``cache`` None no reply is stored."""
 
     def __init__(
         self,
@@ -125,17 +125,17 @@ class Meter:
 
     @property
     def dollars(self) -> float | None:
-        """What the answers cost; None without prices."""
+        """The cost of the answers in dollars; None without prices."""
         return None if self.prices is None else self.prices.cost(self.spending.usage)
 
     async def complete(self, call: Call) -> Reply:
-        """The cached reply or a new one, kept before it is returned.
+        """Return the cached reply, or request one and cache it before returning.
 
-        What every further request would meet too (a wrong key, an endpoint that never once answered) is met once: after
-        it, nothing more is asked.
+        After an error that every further request would meet too (a wrong key, an endpoint that has never answered), no
+        more requests are sent.
 
         Raises:
-            ModelError: no answer after all tries, or none to be had.
+            ModelError: no answer after all tries, or an error that is final.
             BudgetSpent: a limit was reached.
         """
         key = call.key(self.model.name)
@@ -160,7 +160,7 @@ class Meter:
         return reply
 
     def take_over(self, replies: Iterable[Reply]) -> None:
-        """Count answers that an earlier process of the same run got."""
+        """Count the replies that an earlier process of the same run received."""
         for reply in replies:
             self._count(reply)
 
@@ -169,7 +169,7 @@ class Meter:
         self.spending.usage += reply.usage
 
     def check_budget(self) -> None:
-        """Raises :class:`BudgetSpent` when a limit is reached."""
+        """Raise :class:`BudgetSpent` when a limit is reached."""
         spent, budget = self.spending, self.budget
         if budget.tokens is not None and spent.usage.total >= budget.tokens:
             raise BudgetSpent(f"the budget of {budget.tokens:,} tokens is spent")
@@ -180,7 +180,7 @@ class Meter:
 
     @property
     def minutes(self) -> float:
-        """Wall minutes since the meter was made."""
+        """Wall-clock minutes since the meter was created."""
         return (time.monotonic() - self._started) / 60
 
     async def _within_budget(self, call: Call) -> Reply:
@@ -197,7 +197,7 @@ class Meter:
             raise BudgetSpent(f"the budget of {self.budget.minutes:g} minutes is spent") from None
 
     async def _with_tries(self, call: Call) -> Reply:
-        """Ask until there is an answer; waits grow and are drawn at random, so that callers do not march in step."""
+        """Retry until there is an answer. Waits grow exponentially with random jitter, so that callers spread out."""
         for attempt in range(1, self.limits.tries + 1):
             await self._wait_turn(call)
             try:

@@ -1,8 +1,8 @@
-"""What graded turns amount to: fast_p, pass@k, best@k, coverage, hack rate, each over tasks and with an interval.
+"""Metrics of graded turns: fast_p, pass@k, best@k, coverage and hack rate, each a mean over tasks with an interval.
 
-This is the one implementation behind the evaluations of a training run, ``bench``, ``compare`` and their pages, so that
-a figure of one is a figure of the others. Everything is a pure function of :class:`Outcome` rows. A task counts once,
-however many samples it has: its value is the mean over its samples, and intervals resample tasks.
+The evaluations of a training run, ``bench``, ``compare`` and their pages all use this one implementation, so their
+figures are comparable. Everything is a pure function of :class:`Outcome` rows. A task counts once, however many samples
+it has: its value is the mean over its samples, and intervals resample tasks.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ THRESHOLDS = (0.0, 1.0, 1.2, 1.5, 2.0)
 
 @dataclass(frozen=True)
 class Outcome:
-    """One graded turn, as far as metrics go."""
+    """The facts of one graded turn that metrics use."""
 
     status: str
     speedup: float | None = None
-    """Reference time over candidate time; only of correct answers that were timed."""
+    """Reference time over candidate time; None unless the answer is correct and was timed."""
     coverage: float | None = None
     reward: float = 0.0
     findings: tuple[str, ...] = ()
-    """Kinds of findings that condemn."""
+    """Kinds of the condemning findings."""
 
     @property
     def correct(self) -> bool:
-        """Right answer, honestly made."""
+        """Whether the answer is right and not condemned."""
         return self.status == "correct"
 
     @property
     def judged(self) -> bool:
-        """Whether the answer could be told right or wrong: not so in a language that the device cannot run."""
+        """Whether the answer could be judged at all; False for a language that the device cannot run."""
         return self.status != "unsupported"
 
 
@@ -50,7 +50,7 @@ Samples = Mapping[str, Sequence[Sequence[Outcome]]]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over tasks with its interval."""
+    """A mean over tasks with its confidence interval."""
 
     value: float
     low: float
@@ -58,32 +58,32 @@ class Estimate:
     tasks: int
 
     def to_json(self) -> dict[str, float | None]:
-        """Four fields; an end that is not known is None."""
+        """Return the four fields; an unknown end of the interval is None."""
         return {name: value if math.isfinite(value) else None for name, value in vars(self).items()}
 
 
 def baseline_name(baseline: str) -> str:
-    """What speedups are against, in words."""
+    """Name the baseline of the speedups in words."""
     return {"eager": "eager PyTorch", "compile": "torch.compile"}.get(baseline, baseline)
 
 
 def fast_name(threshold: float) -> str:
-    """'fast_0', 'fast_1', 'fast_1.2', ..."""
+    """Return the metric's name: 'fast_0', 'fast_1', 'fast_1.2', ..."""
     return f"fast_{threshold:g}"
 
 
 def is_fast(outcome: Outcome, threshold: float) -> bool:
-    """Correct, and (above threshold 0) more than ``threshold`` times as fast as the reference."""
+    """Return whether the answer is correct and, for a threshold above 0, has a speedup greater than ``threshold``."""
     return outcome.correct and (threshold == 0.0 or (outcome.speedup or 0.0) > threshold)
 
 
 def last_turn(turns: Sequence[Outcome], turn: int | None = None) -> Outcome:
-    """The state after ``turn`` (from 1): that turn's outcome, or the last one's of a trajectory that ended before."""
+    """Return the outcome of ``turn`` (from 1), or of the last turn when the trajectory ended before; None: the last."""
     return turns[: turn or len(turns)][-1]
 
 
 def best_turn(turns: Sequence[Outcome], turn: int | None = None) -> Outcome:
-    """The fastest correct outcome up to ``turn`` (best of history), the last outcome when none is correct."""
+    """Return the fastest correct outcome up to ``turn`` (best of history), or the last outcome if none is correct."""
     seen = turns[: turn or len(turns)]
     correct = [outcome for outcome in seen if outcome.correct]
     return max(correct, key=lambda outcome: outcome.speedup or 0.0) if correct else seen[-1]
@@ -100,13 +100,13 @@ def mean_interval(
     confidence: float = 0.95,
     draws: int = 2000,
 ) -> Estimate:
-    """The mean of one value a task, with a bootstrap interval over tasks.
+    """Return the mean of one value per task, with a bootstrap interval over tasks.
 
-    The percentile interval is known to be too narrow for few tasks; its percentiles are moved out as a t interval's
-    would be (the "expanded percentile" interval of Hesterberg, *What teachers should know about the bootstrap*, The
-    American Statistician 2015). Where all tasks agree a bootstrap has no width at all; there an end lies 1 - tail^(1/n)
-    of the width of ``bounds`` (what values can be) away, as in the exact binomial interval; without bounds nothing is
-    known, and the ends are infinite. Raises ``ValueError`` for no values.
+    The plain percentile interval is too narrow for few tasks, so its percentiles are widened by the ratio of a t to a
+    normal interval (the "expanded percentile" interval of Hesterberg, *What teachers should know about the bootstrap*,
+    The American Statistician 2015). When all tasks agree, a bootstrap interval has zero width. In that case each end
+    lies 1 - tail^(1/n) of the width of ``bounds`` (the range of possible values) away, as in the exact binomial
+    interval; without bounds the ends are infinite. Raises ``ValueError`` when ``values`` is empty.
     """
     array_N = np.asarray(values, dtype=np.float64)
     count = len(array_N)
@@ -127,14 +127,14 @@ def mean_interval(
 
 @lru_cache(maxsize=2)  # every figure of a table resamples the same tasks
 def _resamples(count: int, seed: int, draws: int) -> np.ndarray:
-    """How often each of ``count`` tasks is drawn in each of ``draws`` resamples, [draws, count]."""
+    """Return how often each of ``count`` tasks is drawn in each of ``draws`` resamples, int [draws, count]."""
     chances_N = np.full(count, 1 / count)
     return np.random.default_rng(seed).multinomial(count, chances_N, size=draws).astype(np.float64)
 
 
 @lru_cache
 def student_quantile(probability: float, freedom: int) -> float:
-    """Quantile of Student's t, by bisection on its distribution function (regularised incomplete beta)."""
+    """Return a quantile of Student's t, by bisection on its distribution function."""
     low, high = 0.0, 1e3
     for _ in range(80):
         middle = (low + high) / 2
@@ -146,7 +146,7 @@ def student_quantile(probability: float, freedom: int) -> float:
 
 
 def _student_cdf(t: float, freedom: int) -> float:
-    """P(T <= t) for t >= 0, integrating the density by Simpson's rule after t = sqrt(n) tan(a)."""
+    """Return P(T <= t) for t >= 0: the density integrated by Simpson's rule after substituting t = sqrt(n) tan(a)."""
     if t > 1e2 * math.sqrt(freedom):
         return 1.0
     angle = math.atan(t / math.sqrt(freedom))
@@ -162,9 +162,10 @@ def _student_cdf(t: float, freedom: int) -> float:
 
 
 def pass_at_k(successes: Sequence[bool], k: int) -> float:
-    """Chance that at least one of ``k`` samples drawn without replacement succeeds: 1 - C(n-c, k) / C(n, k).
+    """Return the chance that at least one of ``k`` samples drawn without replacement succeeds: 1 - C(n-c, k) / C(n, k).
 
-    The unbiased estimator of Chen et al. (arXiv 2107.03374). Raises ``ValueError`` for more than there are.
+    This is the unbiased estimator of Chen et al. (arXiv 2107.03374). Raises ``ValueError`` for ``k`` larger than the
+    number of samples.
     """
     n, c = len(successes), sum(map(bool, successes))
     if not 1 <= k <= n:
@@ -173,7 +174,10 @@ def pass_at_k(successes: Sequence[bool], k: int) -> float:
 
 
 def best_at_k(values: Sequence[float], k: int) -> float:
-    """Expected largest of ``k`` values drawn without replacement: the i-th smallest is it in C(i-1, k-1) of C(n, k)."""
+    """Return the expected maximum of ``k`` values drawn without replacement.
+
+    The i-th smallest value is the maximum in C(i-1, k-1) of the C(n, k) draws.
+    """
     n = len(values)
     if not 1 <= k <= n:
         raise ValueError(f"best@{k} of {n} samples")
@@ -182,7 +186,7 @@ def best_at_k(values: Sequence[float], k: int) -> float:
 
 
 def per_task(samples: Samples, value: Callable[[Sequence[Outcome]], float]) -> dict[str, float]:
-    """A value of each trajectory, averaged over the samples of each task."""
+    """Average a value of each trajectory over the samples of each task."""
     return {task: sum(map(value, plays)) / len(plays) for task, plays in samples.items() if plays}
 
 
@@ -192,7 +196,7 @@ def over_tasks(
     seed: int = 0,
     bounds: tuple[float, float] | None = (0.0, 1.0),
 ) -> Estimate:
-    """:func:`per_task`, then its mean and interval."""
+    """Return the mean over tasks, with its interval, of :func:`per_task`."""
     return mean_interval(list(per_task(samples, value).values()), seed=seed, bounds=bounds)
 
 
@@ -200,10 +204,10 @@ def over_tasks(
 
 
 def summarise(samples: Samples, turns: int, *, seed: int = 0) -> dict[str, Any]:
-    """All figures of a run as JSON-able values; without any of fast_p when no trajectory could be judged.
+    """Return all figures of a run as JSON-able values; fast_p is left out when no trajectory could be judged.
 
-    ``last`` and ``best``: fast_p after the last turn, and of the best turn so far; ``per_turn[k]`` both after turn
-    k + 1. ``pass_at_k`` and ``best_at_k`` by k (powers of two, and the number of samples every task has).
+    ``last`` and ``best`` hold fast_p of the last turn and of the best turn so far; ``per_turn[k]`` holds both after
+    turn k + 1. ``pass_at_k`` and ``best_at_k`` are keyed by k: powers of two, and the number of samples every task has.
     """
     plays = [play for trajectories in samples.values() for play in trajectories]
     outcomes = [outcome for play in plays for outcome in play]
@@ -238,7 +242,7 @@ def summarise(samples: Samples, turns: int, *, seed: int = 0) -> dict[str, Any]:
 def fast_table(
     samples: Samples, pick: Callable[[Sequence[Outcome], int | None], Outcome], turn: int | None, seed: int
 ) -> dict[str, dict[str, float | None]]:
-    """fast_p of the outcome that ``pick`` takes from every trajectory."""
+    """Return fast_p of the outcome that ``pick`` selects from every trajectory."""
     return {
         fast_name(p): over_tasks(samples, lambda play, p=p: float(is_fast(pick(play, turn), p)), seed).to_json()  # type: ignore[misc]
         for p in THRESHOLDS
@@ -246,8 +250,8 @@ def fast_table(
 
 
 def judged(samples: Samples) -> dict[str, list[list[Outcome]]]:
-    """The samples without trajectories in which nothing could be judged; elsewhere a turn that could not be leaves the
-    state as it was before."""
+    """Drop trajectories in which nothing could be judged; in the others, a turn that could not be judged repeats the
+    outcome of the turn before it."""
     kept: dict[str, list[list[Outcome]]] = {}
     for task, plays in samples.items():
         kept[task] = []
@@ -263,8 +267,8 @@ def judged(samples: Samples) -> dict[str, list[list[Outcome]]]:
 def figures(
     samples: Samples, pick: Callable[[Sequence[Outcome], int | None], Outcome], turn: int | None = None
 ) -> dict[str, float | None]:
-    """fast_p and the hack rate of the outcome that ``pick`` takes from every trajectory, and the mean coverage and
-    speedup of those that are correct; None where there is nothing to take a mean of."""
+    """Return fast_p and hack rate of the outcome that ``pick`` selects from every trajectory, with the mean coverage
+    and speedup of the correct ones; None where there is nothing to average."""
     samples = judged(samples)
     picked = [pick(play, turn) for plays in samples.values() for play in plays]
     row: dict[str, float | None] = {
@@ -278,12 +282,12 @@ def figures(
 
 
 def turn_figures(outcomes: Iterable[Outcome]) -> dict[str, float | None]:
-    """:func:`figures` of turns that stand for themselves, each of equal weight."""
+    """Return :func:`figures` of single turns, each with equal weight."""
     return figures({str(index): [[outcome]] for index, outcome in enumerate(outcomes)}, last_turn)
 
 
 def _at_k(samples: Samples) -> dict[str, dict[str, float]]:
-    """pass@k and fast_p@k of the best turn, and best@k of its speedup, over tasks that have at least k samples."""
+    """Return pass@k and fast_p@k of the best turn, and best@k of its speedup, over tasks with at least k samples."""
     fewest = min(len(plays) for plays in samples.values() if plays)
     sizes = sorted({2**i for i in range(fewest.bit_length()) if 2**i <= fewest} | {fewest})
     table: dict[str, dict[str, float]] = {}
@@ -299,7 +303,7 @@ def _at_k(samples: Samples) -> dict[str, dict[str, float]]:
 
 
 def _hacks(samples: Samples, plays: Sequence[Sequence[Outcome]], seed: int) -> dict[str, Any]:
-    """How often a trajectory ends in, or ever makes, a condemned answer; and by which findings."""
+    """Return how often a trajectory ends with, or ever contains, a condemned answer, and the counts by finding."""
 
     def ever(play: Sequence[Outcome]) -> float:
         return float(any(outcome.status == "hack" for outcome in play))
@@ -315,12 +319,12 @@ def _hacks(samples: Samples, plays: Sequence[Sequence[Outcome]], seed: int) -> d
 
 
 def mean(values: Iterable[float]) -> float | None:
-    """The mean; None of nothing."""
+    """Return the mean; None when there are no values."""
     kept = list(values)
     return sum(kept) / len(kept) if kept else None
 
 
 def geomean(values: Iterable[float]) -> float | None:
-    """The geometric mean of positive values; None of nothing."""
+    """Return the geometric mean of positive values; None when there are no values."""
     kept = [math.log(value) for value in values if value > 0]
     return math.exp(sum(kept) / len(kept)) if kept else None

@@ -1,7 +1,7 @@
-"""The loop: ask, grade, tell, ask again, until the episode is over.
+"""The loop that plays an episode: ask the model, grade the answer, give feedback, repeat.
 
-*Breadth* draws several answers a turn: the conversation is forked, and the best answer goes on. What an earlier process
-graded is taken up turn by turn instead of being asked for and graded again.
+With *breadth*, several answers are drawn per turn: the conversation is forked, and continues from the best answer.
+Turns that an earlier process graded are replayed instead of being asked for and graded again.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ async def play(
     done: Sequence[Turn] = (),
     on_turn: OnTurn | None = None,
 ) -> Trajectory:
-    """Play ``episode``, which was reset, to its end.
+    """Play ``episode``, which must have been reset, to its end.
 
-    ``context_tokens`` bounds conversation and answer: what would not fit is left out, or ends the trajectory, as the
-    context policy has it. ``done`` are turns of an earlier process. What goes wrong with model, budget or grader is in
-    the trajectory's ``end``; cancellation, and what ``on_turn`` raises, come through.
+    ``context_tokens`` bounds conversation plus answer; when it is exceeded, the context policy leaves turns out or ends
+    the trajectory. ``done`` holds the turns of an earlier process. Failures of the model, the budget or the grader are
+    reported in the trajectory's ``end``; cancellation and exceptions of ``on_turn`` propagate.
     """
     made = {turn.id: turn for turn in done}
     loop = _Loop(episode, answerer, sampling, sample, breadth, context_tokens, made, on_turn)
@@ -51,7 +51,7 @@ async def play(
 
 
 class _Loop:
-    """One trajectory under way."""
+    """The state of one trajectory while it is played."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class _Loop:
         self.end: End | None = None
 
     async def turn(self) -> None:
-        """One turn: every branch is asked and graded, the best goes on."""
+        """Play one turn: ask and grade every branch, then continue from the best."""
         before = self.episode
         number = len(before.path) + 1
         branches = [before, *(before.fork() for _ in range(self.breadth - 1))]
@@ -94,7 +94,7 @@ class _Loop:
         self.end = "target" if any(branch.end == "target" for branch in branches) else best.end
 
     def _fit(self, episode: Episode) -> None:
-        """Leave out what the context cannot hold. Raises :class:`ContextFull` when that is not to be."""
+        """Leave out turns until the conversation fits. Raises :class:`ContextFull` when the policy allows no more."""
         while self.context_tokens is not None:
             needed = count_tokens(episode.messages) + self.sampling.max_tokens
             if needed <= self.context_tokens:
@@ -103,7 +103,8 @@ class _Loop:
                 raise ContextFull(f"about {needed:,} tokens are over the context of {self.context_tokens:,}")
 
     async def _ask(self, branches: Sequence[tuple[int, Episode]]) -> None:
-        """An answer for each branch. One that fails ends the others, after those that came were graded and told of."""
+        """Request an answer for each branch. After a failure, grade and report the answers that arrived, then raise
+        it."""
         jobs = [asyncio.ensure_future(self._answer(index, branch)) for index, branch in branches]
         try:
             results = await asyncio.gather(*jobs, return_exceptions=True)

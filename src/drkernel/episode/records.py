@@ -1,8 +1,8 @@
 """The records of a conversation with the judge: a :class:`Turn`, and a :class:`Trajectory` of them.
 
-A turn names its parent, the turn that came before it, so a trajectory is a path from the task to a last answer, and all
-turns of a task together are a tree. A turn's id is the branch taken at every turn so far: ``0.0.2`` is the third answer
-that was tried after ``0.0``.
+A turn names its parent, the turn before it, so a trajectory is a path from the task to a last answer, and all turns of
+a task form a tree. A turn's id lists the branch taken at every turn so far: ``0.0.2`` is the third answer tried after
+``0.0``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COMPLETE: tuple[End, ...] = ("turns", "target", "context")
 
 
 def child_id(parent: str | None, branch: int) -> str:
-    """The id of a turn: its parent's and its own branch."""
+    """Return the id of a turn: its parent's id followed by its own branch."""
     return str(branch) if parent is None else f"{parent}.{branch}"
 
 
@@ -49,26 +49,26 @@ class Turn(Config):
 
     @property
     def number(self) -> int:
-        """Position in its conversation, from 1."""
+        """The turn's position in its conversation, from 1."""
         return self.id.count(".") + 1
 
     @property
     def branch(self) -> int:
-        """Which of its parent's children it is, from 0."""
+        """The turn's index among its parent's children, from 0."""
         return int(self.id.rpartition(".")[2])
 
     @property
     def position(self) -> tuple[int, ...]:
-        """Sorts turns by number, then by the branches that led to them."""
+        """Sort key: the turn's number, then the branches that lead to it."""
         return (self.number, *map(int, self.id.split(".")))
 
     def label(self, branches: bool) -> str:
-        """Its number, and where there are ``branches`` which of them it is: '3' or '3.2'."""
+        """Return the turn's number, followed by its branch if there are ``branches``: '3' or '3.2'."""
         return f"{self.number}.{self.branch + 1}" if branches else str(self.number)
 
     @property
     def valid(self) -> bool:
-        """Whether the turn has a grade; only such turns train and count."""
+        """Whether the turn has a grade. Only such turns are trained on and counted."""
         return self.reward is not None
 
     @property
@@ -78,12 +78,12 @@ class Turn(Config):
 
     @property
     def correct(self) -> bool:
-        """Right answer, honestly made."""
+        """Whether the answer is right and not condemned."""
         return self.verdict.is_correct
 
     @property
     def speedup(self) -> float | None:
-        """Reference time over candidate time of a correct answer; None otherwise, or when it was not timed."""
+        """Reference time over candidate time; None unless the answer is correct and was timed."""
         found = self.verdict.speedup
         return found.value if self.correct and found is not None else None
 
@@ -110,28 +110,28 @@ class Turn(Config):
 
     @property
     def rank(self) -> tuple[float, float]:
-        """Larger is better: by reward, then by speedup."""
+        """Sort key, larger is better: reward, then speedup."""
         return (float("-inf") if self.reward is None else self.reward, self.speedup or 0.0)
 
     @property
     def sampled(self) -> Sampled | None:
-        """The answer as token ids, where a model in this process gave it."""
+        """The answer as token ids, if a model in this process produced it."""
         return self.reply.sampled
 
     @property
     def tokens(self) -> int:
-        """Tokens of the answer."""
+        """Number of tokens in the answer."""
         return self.reply.usage.completion if self.sampled is None else len(self.sampled.token_ids)
 
     @property
     def outcome(self) -> Outcome:
-        """The turn as metrics see it."""
+        """Return the facts of the turn that metrics use."""
         hacks = tuple(finding.kind for finding in self.verdict.findings if finding.severity == "hack")
         return Outcome(self.status, self.speedup, self.coverage, self.reward or 0.0, hacks)
 
 
 class Trajectory(Config):
-    """One conversation about one task: the path of turns from the task to the last answer."""
+    """One conversation about one task: the path of turns from the task to the last answer, and their siblings."""
 
     task_id: str
     family: str | None = Field(None, description="the task's family, where generated")
@@ -147,17 +147,17 @@ class Trajectory(Config):
 
     @property
     def graded(self) -> tuple[Turn, ...]:
-        """The turns of the path that carry a grade."""
+        """The turns of the path that have a grade."""
         return tuple(turn for turn in self.turns if turn.valid)
 
     def context(self, turn: Turn) -> list[Message]:
-        """The conversation that ``turn`` answered."""
+        """Return the conversation that ``turn`` answered."""
         known = {each.id: each for each in (*self.turns, *self.aside)}
         return conversation(self.opening, [known[name] for name in turn.shown if name in known])
 
 
 def conversation(opening: Sequence[Message], shown: Iterable[Turn]) -> list[Message]:
-    """The messages of a conversation that shows these turns; answers go back without their reasoning."""
+    """Return the messages of a conversation that shows these turns, with the answers stripped of their reasoning."""
     messages = list(opening)
     for turn in shown:
         messages.append(Message(role="assistant", content=without_reasoning(turn.reply.text)))
@@ -166,7 +166,7 @@ def conversation(opening: Sequence[Message], shown: Iterable[Turn]) -> list[Mess
 
 
 def best_path(turns: Iterable[Turn]) -> list[Turn]:
-    """Of a tree of turns the path on which at every turn the best answer goes on (of equals, the first branch)."""
+    """Return the path through a tree that follows the best answer at every turn; the first branch wins a tie."""
     children: dict[str | None, list[Turn]] = {}
     for turn in sorted(turns, key=lambda turn: turn.position):
         children.setdefault(turn.parent, []).append(turn)
@@ -177,6 +177,6 @@ def best_path(turns: Iterable[Turn]) -> list[Turn]:
 
 
 def best_of(turns: Iterable[Turn]) -> Turn | None:
-    """The fastest correct turn (an untimed one counts as 0), the first of equals; None when none is correct."""
+    """Return the fastest correct turn, or None; an untimed turn counts as speedup 0, and the first turn wins a tie."""
     correct = [turn for turn in turns if turn.correct]
     return max(correct, key=lambda turn: turn.speedup or 0.0) if correct else None

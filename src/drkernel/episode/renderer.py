@@ -1,13 +1,13 @@
-"""What a model reads: the system message, the task, and the feedback after an answer, rendered from files.
+"""Renders the model's input from files: the system message, the task, and the feedback after an answer.
 
-The named sets ``full`` and ``compact`` come with drkernel. A directory with ``system.txt``, ``task.txt`` or
-``feedback.txt`` replaces them one by one; a ``prompts.yaml`` there says what ``$feedback`` holds: ``style`` (full or
-compact) and ``feedback_chars``.
+The named sets ``full`` and ``compact`` come with drkernel. A directory may replace ``system.txt``, ``task.txt`` and
+``feedback.txt`` one by one; its ``prompts.yaml`` sets the form of ``$feedback``: ``style`` (full or compact) and
+``feedback_chars``.
 
-Places to fill are ``$name`` (``$$`` is a dollar sign). task.txt: ``$reference``, ``$precision``, ``$device``, and of
-the language that is asked for its title ``$language``, its ``$rule`` and (after a space, where there is one) its
-``$precision_rule``. feedback.txt: ``$feedback``, ``$turn``, ``$turns``. An empty system.txt, the default, sends no
-system message.
+Placeholders are ``$name`` (``$$`` is a dollar sign). task.txt knows ``$reference``, ``$precision``, ``$device``, and
+for the requested language ``$language`` (its title), ``$rule`` and ``$precision_rule`` (preceded by a space if the
+language has one). feedback.txt knows ``$feedback``, ``$turn`` and ``$turns``. With an empty system.txt, the default, no
+system message is sent.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NEEDED = {"system": set[str](), "task": {"reference"}, "feedback": {"feedback"}}
 
 
 class FeedbackTerms(Config):
-    """``prompts.yaml``: what is put in place of ``$feedback``, and which set the missing files are taken from."""
+    """``prompts.yaml``: the form of ``$feedback``, and the set that missing files are taken from."""
 
     style: Style = Field("full", description="how much is said: paragraphs and a profile, or one or two lines")
     feedback_chars: int | None = Field(None, ge=40, description="budget of the feedback text; None: the style's own")
@@ -49,7 +49,7 @@ class FeedbackTerms(Config):
 
 
 class Prompts(Config):
-    """The three texts and where they came from."""
+    """The three templates and where they came from."""
 
     name: str = Field(description="'full', 'compact' or the directory they were read from")
     style: Style = Field("full", description="how much the feedback says")
@@ -61,19 +61,19 @@ class Prompts(Config):
 
     @property
     def version(self) -> str:
-        """Short content hash: equal versions send equal texts."""
+        """Short content hash; prompts of equal version send equal texts."""
         parts = (self.style, str(self.feedback_chars), self.language, self.system, self.task, self.feedback)
         text = "\0".join(parts)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @classmethod
     def load(cls, name: str = "full", feedback_chars: int | None = None, language: str | None = None) -> Prompts:
-        """A named set, or a directory whose files replace those of the set that its ``prompts.yaml`` names.
+        """Load a named set, or a directory whose files replace those of the set that its ``prompts.yaml`` names.
 
-        ``feedback_chars`` and ``language`` take the place of the set's own.
+        ``feedback_chars`` and ``language`` override the set's own values.
 
         Raises:
-            ConfigError: no such set or directory, an unknown ``$name`` in a file, or a needed one missing.
+            ConfigError: no such set or directory, an unknown ``$name`` in a file, or a required one is missing.
         """
         if name in FEEDBACK_CHARS:
             terms = FeedbackTerms(style="full" if name == "full" else "compact")
@@ -97,7 +97,7 @@ class Prompts(Config):
         return cls(name=name, style=terms.style, feedback_chars=chars, language=wanted, **texts)
 
     def save(self, directory: Path) -> None:
-        """Write the files; :meth:`load` reads them back to the same version."""
+        """Write the files; :meth:`load` reads back the same version."""
         directory.mkdir(parents=True, exist_ok=True)
         for part in FIELDS:
             text = getattr(self, part)
@@ -106,7 +106,7 @@ class Prompts(Config):
         (directory / TERMS).write_text(dump_config(terms), encoding="utf-8")
 
     def opening(self, task: Task, settings: EvalSettings) -> list[Message]:
-        """System message, where there is one, and the task."""
+        """Return the system message, if there is one, and the task's message."""
         device = gpu_name(settings.place)
         reference = sized_reference(task, settings.for_task(task).profile).strip()
         language = LANGUAGES[self.language]
@@ -125,13 +125,13 @@ class Prompts(Config):
         return messages
 
     def after(self, verdict: Verdict, source: str | None, turn: int, turns: int) -> str:
-        """The user's message after an answer."""
+        """Return the user message that follows an answer."""
         body = feedback(verdict, self.feedback_chars, style=self.style, source=source)
         return Template(self.feedback).substitute(feedback=body, turn=turn, turns=turns)
 
 
 def task_prompt(task: Task, settings: EvalSettings, prompts: str = "full") -> str:
-    """The user's message that opens a conversation about ``task``."""
+    """Return the user message that opens a conversation about ``task``."""
     return Prompts.load(prompts).opening(task, settings)[-1].content
 
 

@@ -1,1 +1,1 @@
-"""Who answers: a chat endpoint, a program, a script. A model in this process is :mod:`drkernel.rl.model.answerer`."""
+"""Answerers: a chat endpoint, a program, a script. :mod:`drkernel.rl.model.answerer` runs a model in this process."""

@@ -1,7 +1,7 @@
-"""``openai:NAME``: any endpoint that speaks OpenAI's chat completions: hosted ones, vLLM, SGLang, llama.cpp.
+"""``openai:NAME``: any endpoint that speaks OpenAI's chat completions protocol: hosted ones, vLLM, SGLang, llama.cpp.
 
-Answers are streamed, so that a stalled connection is told from a long answer, and an answer that was cut in transit
-from one that ended. The key comes from the environment, goes to the endpoint's address alone and is never stored or
+Answers are streamed. This distinguishes a stalled connection from a long answer, and an answer cut off in transit from
+one that ended. The API key comes from the environment, is sent to the endpoint's address only, and is never stored or
 printed.
 """
 
@@ -42,9 +42,9 @@ _TOO_LONG = re.compile(
 
 
 class OpenAIModel:
-    """One model behind one address.
+    """One model at one address.
 
-    Raises :class:`ConfigError` when httpx is missing, the address is none, or the hosted default has no key.
+    Raises :class:`ConfigError` when httpx is missing, the address is not a URL, or the hosted default has no key.
     """
 
     def __init__(self, model: str, *, base_url: str | None = None, key_env: str | None = None, timeout: float = 120.0):
@@ -75,7 +75,7 @@ class OpenAIModel:
         self._usage_in_stream = True
 
     async def complete(self, call: Call) -> Reply:
-        """One request. A reason to ask again later is a :class:`ModelError` with ``retry``."""
+        """Send one request. A failure worth retrying raises :class:`ModelError` with ``retry`` set."""
         started = time.monotonic()
         for _ in range(3):  # an endpoint that refuses a field by name is asked once more without it
             try:
@@ -122,7 +122,8 @@ class OpenAIModel:
             raise ModelError(f"connection: {self._safe(str(error)) or type(error).__name__}", retry=True) from None
 
     def _adapt(self, message: str) -> bool:
-        """Change how requests are put, where the endpoint's message asks for it; False when it does not."""
+        """Adapt to an error that rejects a request field, by dropping or renaming the field; False when nothing can be
+        changed."""
         if "max_completion_tokens" in message and self._budget_field == "max_tokens":
             self._budget_field = "max_completion_tokens"
             return True
@@ -142,7 +143,7 @@ class OpenAIModel:
         return ModelError(f"{self.name} answers HTTP {refused.status}: {message}{hint}", final=final)
 
     def _safe(self, text: str) -> str:
-        """Text from outside without the key, should an endpoint echo it."""
+        """Remove the API key from text, in case an endpoint echoes it."""
         return text if self._key is None else text.replace(self._key, "[key]")
 
     async def close(self) -> None:
@@ -154,7 +155,7 @@ class OpenAIModel:
 
 
 def _key(variable: str) -> str | None:
-    """The key in an environment variable; None when it is unset or blank. The value itself is in no message."""
+    """Read an API key from an environment variable; None when unset or blank. No message ever contains the value."""
     key = os.environ.get(variable, "").strip()
     if not all("!" <= character <= "~" for character in key):
         raise ConfigError(f"{variable} holds no key: a key is printable ASCII without spaces")
@@ -162,7 +163,7 @@ def _key(variable: str) -> str | None:
 
 
 class _Refused(Exception):
-    """An answer that is not 200."""
+    """A response whose status is not 200."""
 
     def __init__(self, status: int, message: str, wait: float | None):
         super().__init__(message)
@@ -171,7 +172,7 @@ class _Refused(Exception):
 
 @dataclass
 class _Gathered:
-    """What came of an answer so far."""
+    """The parts of an answer received so far."""
 
     text: list[str] = field(default_factory=list)
     finish: str | None = None
@@ -179,7 +180,7 @@ class _Gathered:
     usage: dict[str, Any] | None = None
 
     def add(self, chunk: Any, part: str) -> None:
-        """A chunk of a stream (``part`` "delta") or a whole answer ("message")."""
+        """Add a chunk of a stream (``part`` is "delta") or a whole answer ("message")."""
         if not isinstance(chunk, dict):
             raise ModelError("broken answer: it is no JSON object", retry=True)
         if chunk.get("error"):
@@ -201,7 +202,7 @@ def _text(value: Any) -> str:
 
 
 def as_reply(call: Call, gathered: _Gathered, model: str, seconds: float) -> Reply:
-    """What was gathered as the answer to ``call``; ``model`` is the name where the endpoint gave none."""
+    """Build the reply to ``call`` from the parts received; ``model`` is the name to use if the endpoint gave none."""
     text = "".join(gathered.text)
     usage = _usage(gathered.usage) or estimated_usage(call, text)
     finish: Finish = gathered.finish if gathered.finish in ("stop", "length") else "unknown"  # type: ignore[assignment]
@@ -209,7 +210,7 @@ def as_reply(call: Call, gathered: _Gathered, model: str, seconds: float) -> Rep
 
 
 async def _read_stream(lines: AsyncIterator[str]) -> _Gathered:
-    """Server-sent events up to ``[DONE]``. A stream that ends before a finish reason was cut in transit."""
+    """Read server-sent events up to ``[DONE]``. A stream that ends without a finish reason was cut off in transit."""
     gathered = _Gathered()
     async for line in lines:
         if not line.startswith("data:"):
@@ -240,7 +241,7 @@ def _read_whole(data: bytes) -> _Gathered:
 
 
 def _usage(raw: dict[str, Any] | None) -> Usage | None:
-    """Tokens as the endpoint counts them; None where it says nothing that can be used."""
+    """Parse the endpoint's token counts; None when they are missing or malformed."""
     raw = raw or {}
     completion = raw.get("completion_tokens")
     if not isinstance(completion, int):
@@ -257,7 +258,7 @@ def _count(value: Any) -> int:
 
 
 def _message(text: str) -> str:
-    """What an error body says, on one line."""
+    """Extract the message of an error body, on one line."""
     try:
         body = json.loads(text)
         text = _error_text(body.get("error", body)) if isinstance(body, dict) else text
@@ -273,7 +274,7 @@ def _error_text(error: Any) -> str:
 
 
 def _retry_after(headers: Any) -> float | None:
-    """Seconds of a Retry-After header, as a number or a date."""
+    """Parse a Retry-After header, a number of seconds or a date, to seconds; None when absent or malformed."""
     value = headers.get("retry-after")
     if value is None:
         return None

@@ -1,7 +1,8 @@
 """``command:PROGRAM ARGS``: a program that reads the conversation on standard input and writes its answer.
 
-The conversation is text, each message under a line ``### role``; a single user message comes as it is. The variables
-DRKERNEL_TASK, DRKERNEL_SAMPLE, DRKERNEL_TURN and DRKERNEL_MESSAGES (a JSON file's path) say more. No shell is used.
+The conversation is passed as text, each message under a line ``### role``; a single user message is passed as it is.
+The environment variables DRKERNEL_TASK, DRKERNEL_SAMPLE, DRKERNEL_TURN and DRKERNEL_MESSAGES (path of a JSON file) give
+the details. The program runs without a shell.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from drkernel.episode.chat import Message, Reply
 
 
 class CommandModel:
-    """One process a reply. Raises :class:`ConfigError` for a command line that cannot be split."""
+    """Runs one process per reply. Raises :class:`ConfigError` for a command line that cannot be split."""
 
     def __init__(self, command: str, *, timeout: float = 600.0):
         self.name = f"command:{command}"
@@ -35,7 +36,7 @@ class CommandModel:
         self._timeout = timeout
 
     async def complete(self, call: Call) -> Reply:
-        """Start the program, write, read until it ends."""
+        """Start the program, write the conversation, and read its output until it exits."""
         started = time.monotonic()
         with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
             json.dump([message.model_dump() for message in call.messages], file)
@@ -68,11 +69,11 @@ class CommandModel:
         return process.returncode or 0, out, err
 
     async def close(self) -> None:
-        """Programs end with their replies."""
+        """Do nothing: every program ended with its reply."""
 
 
 def render(messages: Sequence[Message]) -> str:
-    """The conversation as text."""
+    """Render the conversation as text."""
     if len(messages) == 1 and messages[0].role == "user":
         return messages[0].content
     return "\n\n".join(f"### {message.role}\n{message.content}" for message in messages) + "\n\n### assistant\n"

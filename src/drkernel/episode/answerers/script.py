@@ -1,9 +1,9 @@
 """``script:PATH``: replies from a file or a directory, for tests and demonstrations.
 
-A ``.jsonl`` file holds one object a line: ``reply``, and optionally ``task`` (an id, or the end of one after a
-slash), ``sample`` and ``turn``, which say what it answers; what is left out matches everything. Of the lines that
-match, the one that says most wins, then the first. A directory holds ``turn1.md``, ``turn2.md``, ... for any task, and
-the same names in folders called like tasks' last parts for one task. Past the last turn there is no reply: an error.
+A ``.jsonl`` file holds one object per line: ``reply``, and optionally the conditions ``task`` (an id, or its part after
+a slash), ``sample`` and ``turn``; an omitted condition matches everything. Of the lines that match, the one with the
+most conditions wins, then the first. A directory holds ``turn1.md``, ``turn2.md``, ... for every task; a folder in it
+named after the last part of a task's id holds the same files for that task. Asking past the last turn is an error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from drkernel.episode.chat import Reply
 
 
 class Line(Config):
-    """One reply and what it answers."""
+    """One reply and the conditions under which it is used."""
 
     reply: str
     task: str | None = Field(None, description="the task's id, or its end after a slash")
@@ -28,25 +28,25 @@ class Line(Config):
     turn: int | None = Field(None, ge=1)
 
     def matches(self, call: Call) -> bool:
-        """Whether this line may answer ``call``."""
+        """Return whether this line may answer ``call``."""
         named = self.task is None or call.task_id == self.task or call.task_id.endswith("/" + self.task)
         return named and self.sample in (None, call.sample) and self.turn in (None, call.turn)
 
     @property
     def says(self) -> int:
-        """How many of the three conditions it states."""
+        """How many of the three conditions the line states."""
         return sum(value is not None for value in (self.task, self.sample, self.turn))
 
 
 class ScriptModel:
-    """Replies that stand written. Raises :class:`ConfigError` for a path that holds none."""
+    """Answers with replies read from files. Raises :class:`ConfigError` for a path without any."""
 
     def __init__(self, path: str | Path):
         self.name = f"script:{path}"
         self._lines = _read(Path(path))
 
     async def complete(self, call: Call) -> Reply:
-        """The line that fits best."""
+        """Answer with the line that matches most specifically. Raises :class:`ModelError` when none matches."""
         fitting = [line for line in self._lines if line.matches(call)]
         if not fitting:
             raise ModelError(f"{self.name} holds no reply for task {call.task_id}, turn {call.turn}")
@@ -54,7 +54,7 @@ class ScriptModel:
         return Reply(text=text, usage=estimated_usage(call, text), model=self.name)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file stays open."""
 
 
 def _read(path: Path) -> list[Line]:
