@@ -40,7 +40,7 @@ def group_ids(*keys_B: Tensor) -> Tensor:
 
 
 def floating(values: Tensor) -> Tensor:
-    """``values`` as they are when of a floating dtype, else in the default one: integer or boolean rewards are rewards,
+    """Return ``values`` unchanged if floating, else cast to the default dtype: integer or boolean rewards are valid,
     but their advantages are fractions."""
     return values if values.is_floating_point() else values.to(torch.get_default_dtype())
 
@@ -68,7 +68,8 @@ def turn_returns(rewards_NT: Tensor, valid_NT: Tensor, gamma: float = 1.0) -> Te
 def flat_turn_returns(
     rewards_B: Tensor, trajectory_B: Tensor, turn_B: Tensor, valid_B: Tensor, gamma: float = 1.0
 ) -> Tensor:
-    """:func:`turn_returns` over flat rows in any order: ``trajectory_B`` says whose turn, ``turn_B`` which one (>= 0).
+    """Compute :func:`turn_returns` for flat rows in any order; ``trajectory_B`` and ``turn_B`` (>= 0) identify each
+    row's turn.
 
     Raises ValueError when two rows claim the same turn of the same trajectory.
     """
@@ -94,10 +95,10 @@ def flat_turn_returns(
 def trloo(returns_B: Tensor, group_B: Tensor, valid_B: Tensor, *, alone: Alone = "return") -> Tensor:
     """Turn-level REINFORCE leave-one-out: A = n/(n-1) * (G - mean of the group) = G - mean of the *other* members.
 
-    ``group_B`` is ``group_ids(task_B, turn_B)``; n counts the valid rows of the group. Unbiased, whatever n is and
-    however early other trajectories end, because the baseline of a row is made of independent trajectories only. A row
-    alone in its group keeps its return (``alone="return"``, as in the released code, unbiased) or gets 0 (``"zero"``:
-    less variance, biased).
+    ``group_B`` is ``group_ids(task_B, turn_B)``; n counts the valid rows of the group. Unbiased for every n and however
+    early other trajectories end, because a row's baseline uses independent trajectories only. A row alone in its group
+    keeps its return (``alone="return"``, as in the released code; unbiased) or gets 0 (``"zero"``: less variance,
+    biased).
     """
     values_B, index_B, valid_B = _prepare(returns_B, group_B, valid_B)
     total_B, count_B = _group_sum(values_B, index_B)[index_B], _group_sum(valid_B.to(values_B), index_B)[index_B]
@@ -114,13 +115,13 @@ def grpo(
     epsilon: float = 1e-6,
     alone: Alone = "return",
 ) -> Tensor:
-    """Group-relative advantage: (G - mean) / (std + epsilon), or G - mean with ``std=False``; the mean includes the
-    row itself.
+    """Group-relative advantage: (G - mean) / (std + epsilon), or G - mean with ``std=False``; the mean includes the row
+    itself.
 
-    Biased: with ``std=False`` the expected gradient of a group of n is (n - 1)/n of the true one, which is a harmless
-    scale when every group has N members and a distortion between turns when later turns have fewer. With ``std=True``
-    the scale also depends on the rewards drawn. ``std`` is the sample deviation (n - 1); a group of equal returns
-    gives zeros.
+    Biased: with ``std=False`` the expected gradient of a group of n is (n - 1)/n of the true one. That is a harmless
+    scale when every group has N members, but it reweights turns when later turns have fewer. With ``std=True`` the
+    scale also depends on the rewards drawn. ``std`` is the sample deviation (n - 1); a group of equal returns gives
+    zeros.
     """
     values_B, index_B, valid_B = _prepare(returns_B, group_B, valid_B)
     count_G = _group_sum(valid_B.to(values_B), index_B)
@@ -142,13 +143,12 @@ def rloo(
     *,
     alone: Alone = "return",
 ) -> Tensor:
-    """Trajectory-level REINFORCE leave-one-out: A = G[i, t] - mean over the task's *other* trajectories of their total
-    return.
+    """Trajectory-level REINFORCE leave-one-out: A = G[i, t] - mean total return of the task's *other* trajectories.
 
-    ``totals_B`` is each row's trajectory total, the return at its first turn, repeated on every row. Unbiased; its
-    variance is larger than TRLOO's at later turns, where a total is no longer the natural comparison of a reward-to-go.
-    A trajectory takes part when any of its turns is valid. Reward-to-go with a trajectory baseline is what the released
-    code does; pass ``totals_B`` as ``returns_B`` for the classic form that credits every turn with the whole total.
+    ``totals_B`` is each row's trajectory total (the return at its first turn), repeated on every row. Unbiased, but
+    with more variance than TRLOO at later turns, where a total is no longer the natural comparison for a reward-to-go.
+    A trajectory takes part when any of its turns is valid. The released code combines reward-to-go with a trajectory
+    baseline; pass ``totals_B`` as ``returns_B`` for the classic form that credits every turn with the whole total.
     """
     _same_rows(returns_B, totals_B, trajectory_B)
     values_B, _, valid_B = _prepare(returns_B, task_B, valid_B)
@@ -172,9 +172,9 @@ def reinforce(
 ) -> Tensor:
     """REINFORCE with one baseline for the whole batch: none, the mean of all valid rows, or the mean of the other rows.
 
-    ``"none"`` is unbiased. ``"mean"`` is the textbook batch baseline: biased by self-inclusion, (1 - 1/B) for single
-    turns. ``"leave_one_out"`` removes that for single turns, but not for several: the other turns of the same
-    trajectory still follow from the action taken, so use TRLOO there.
+    ``"none"`` is unbiased. ``"mean"`` is the textbook batch baseline: including the row itself biases it by (1 - 1/B)
+    for single turns. ``"leave_one_out"`` removes this bias for single turns but not for several, because the other
+    turns of a trajectory depend on the action taken; use TRLOO there.
     """
     if baseline not in ("none", "mean", "leave_one_out"):
         raise ValueError(f"unknown baseline {baseline!r}; choose none, mean or leave_one_out")
@@ -188,12 +188,12 @@ def reinforce(
 
 
 def kevin(discounted_B: Tensor, task_B: Tensor, valid_B: Tensor, *, std: bool = True, epsilon: float = 1e-6) -> Tensor:
-    """Kevin: every turn is a sample of its own, scored by the discounted sum of its and later rewards, normalised over
-    the task.
+    """Kevin: every turn is a sample of its own, scored by the discounted sum of its own and later rewards, normalised
+    per task.
 
     ``discounted_B`` is :func:`flat_turn_returns` with gamma 0.4. The baseline is the mean over *all* turns of *all*
-    trajectories of the task, so it holds the row itself and later turns that follow from it: biased, and it compares
-    turns of different expected return.
+    trajectories of the task. It therefore includes the row itself and later turns that depend on it, which makes it
+    biased, and it compares turns with different expected returns.
     """
     return grpo(discounted_B, task_B, valid_B, std=std, epsilon=epsilon)
 
@@ -207,10 +207,10 @@ def broadcast_to_tokens(advantages_B: Tensor, mask_BT: Tensor) -> Tensor:
 
 
 def _prepare(returns_B: Tensor, group_B: Tensor, valid_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns in float64 with 0 on invalid rows, compact group indices, validity as bool.
+    """Return the returns in float64 (0 on invalid rows), compact group indices, and validity as bool.
 
-    Rows are few (thousands) and sums over a group cancel, so float64 costs nothing and makes the result independent of
-    row order.
+    There are few rows (thousands) and sums over a group cancel, so float64 costs nothing and makes the result
+    independent of row order.
     """
     _same_rows(returns_B, group_B, valid_B)
     valid_B = valid_B.bool()
@@ -238,7 +238,7 @@ def _group_sum(values_B: Tensor, index_B: Tensor) -> Tensor:
 
 
 def _same_rows(first_B: Tensor, *others: Tensor) -> None:
-    """Raise when per-row tensors disagree in shape."""
+    """Raise ValueError when per-row tensors disagree in shape."""
     shapes: Sequence[tuple[int, ...]] = [tuple(tensor.shape) for tensor in (first_B, *others)]
     if len(shapes[0]) != 1 or any(shape != shapes[0] for shape in shapes):
         raise ValueError(f"per-row tensors must all be [B], got {', '.join(map(str, shapes))}")

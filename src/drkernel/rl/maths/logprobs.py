@@ -1,11 +1,11 @@
-"""Log-probabilities, Σπ² and entropy of the chosen tokens, in memory that does not grow with the number of tokens.
+"""Log-probabilities, Σπ² and entropy of the chosen tokens, with working memory independent of the number of tokens.
 
-This file needs torch and nothing else. A vocabulary of 151,936 makes logits the largest tensor of a training step
-(4,096 tokens in float32 are 2.5 GB), so nothing here makes a second tensor of their size:
+This file needs torch and nothing else. With a vocabulary of 151,936 the logits are the largest tensor of a training
+step (2.5 GB for 4,096 tokens in float32), so nothing here makes a second tensor of their size:
 
-- :func:`token_statistics` starts from logits that exist already and walks over the vocabulary in pieces;
-- :func:`linear_token_statistics` starts from hidden states and the output matrix, makes the logits of a few rows at a
-  time, turns them into everything needed in place, and makes them again in the backward pass.
+- :func:`token_statistics` starts from existing logits and walks over the vocabulary in pieces;
+- :func:`linear_token_statistics` starts from hidden states and the output matrix. It computes the logits of a few rows
+  at a time, reduces them in place, and recomputes them in the backward pass.
 
 Shape legend: R rows (tokens, any leading shape flattened), V vocabulary, D hidden size.
 
@@ -23,7 +23,7 @@ from torch import Tensor
 
 
 class TokenStatistics(NamedTuple):
-    """What the loss and the baselines need of the distribution at each position; leading shape is the tokens' own."""
+    """Statistics of the distribution at each position that losses and baselines need; leading shape as the tokens'."""
 
     logprobs: Tensor
     """log π(y) in float32, differentiable. Outside the pruned vocabulary: finite, but without gradient (see
@@ -39,10 +39,11 @@ class TokenStatistics(NamedTuple):
 def token_statistics(
     logits: Tensor, tokens: Tensor, *, temperature: float = 1.0, keep_ratio: float = 0.0, chunk: int = 8192
 ) -> TokenStatistics:
-    """Statistics of ``tokens`` [...] under softmax(``logits`` [..., V] / temperature), in pieces of ``chunk``
+    """Compute statistics of ``tokens`` [...] under softmax(``logits`` [..., V] / temperature), in pieces of ``chunk``
     vocabulary entries.
 
-    Working memory is R x ``chunk`` float32. The backward pass makes one gradient of the logits' shape, no more.
+    Working memory is R x ``chunk`` float32. The backward pass allocates one gradient of the logits' shape and nothing
+    else of that size.
     """
     _check(logits.shape[:-1], tokens, temperature, keep_ratio)
     shape = tokens.shape
@@ -62,7 +63,8 @@ def linear_token_statistics(
     keep_ratio: float = 0.0,
     rows: int = 512,
 ) -> TokenStatistics:
-    """:func:`token_statistics` of logits = hidden @ weight.T + bias, made for ``rows`` tokens at a time in either pass.
+    """Compute :func:`token_statistics` of logits = hidden @ weight.T + bias, for ``rows`` tokens at a time in both
+    passes.
 
     Peak memory beyond inputs and gradients is one chunk of logits (``rows`` x V float32) and a temporary of V/16
     columns. ``hidden`` is [..., D].
@@ -82,7 +84,7 @@ def linear_token_statistics(
 
 
 def _check(shape: torch.Size, tokens: Tensor, temperature: float, keep_ratio: float) -> None:
-    """Refuse what would give silent nonsense."""
+    """Raise ValueError for shapes and settings that would silently give wrong results."""
     if shape != tokens.shape:
         raise ValueError(f"tokens {tuple(tokens.shape)} do not match the leading shape {tuple(shape)}")
     if not temperature > 0:
@@ -134,7 +136,7 @@ class _Statistics(torch.autograd.Function):
 
 
 class _LinearStatistics(torch.autograd.Function):
-    """Makes logits for a few rows, consumes them in place; the backward pass makes them again."""
+    """Computes logits for a few rows and reduces them in place; the backward pass recomputes them."""
 
     @staticmethod
     def forward(
@@ -252,6 +254,7 @@ def _outputs(chosen_R: Tensor, floor: float, sums: list[Tensor]) -> tuple[Tensor
 
 
 def _empty(like: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Statistics of no tokens."""
+    """Return the statistics of zero tokens. # Sixteen pieces Sixteen pieces keep the temporaries of exp and of the
+    products at a sixteenth of the chunk each."""
     zero = like.new_zeros(0, dtype=torch.float32)
     return zero, zero.clone(), zero.clone(), torch.zeros(0, dtype=torch.bool, device=like.device)

@@ -1,14 +1,14 @@
-"""Policy-gradient losses per token, KL penalties, and how tokens are added up.
+"""Policy-gradient losses per token, KL penalties, and aggregation over tokens.
 
 This file needs torch and nothing else; any training engine can take it as it is.
 
-Three independent choices make a loss: the *kind* (what a token contributes), an optional *KL penalty* against a
-reference policy, and the *aggregation* (how contributions become one number). :func:`policy_loss` joins them by name.
+A loss is three independent choices: the *kind* (what a token contributes), an optional *KL penalty* against a reference
+policy, and the *aggregation* (how contributions become one number). :func:`policy_loss` combines them by name.
 
-Shape legend: B rows (one turn or one trajectory each), T tokens. ``mask_BT`` is 1 on tokens that train. Values under a
-zero mask may be anything, NaN included: they reach neither the loss nor a gradient.
+Shape legend: B rows (one turn or one trajectory each), T tokens. ``mask_BT`` is 1 on tokens that train. Values where
+the mask is 0 may be anything, including NaN: they reach neither the loss nor a gradient.
 
-Every loss is to be *minimised*. ``old`` are the log-probabilities at the parameters that sampled, under the trainer's
+Every loss is to be *minimised*. ``old`` holds the log-probabilities at the parameters that sampled, under the trainer's
 own numerics; with the same parameters, ratios are 1 and every kind has the gradient −A ∇log π.
 """
 
@@ -25,7 +25,7 @@ KL = Literal["k1", "k2", "k3"]
 
 
 class Loss(NamedTuple):
-    """A scalar to call backward on, and what happened on the way."""
+    """A differentiable scalar and metrics of the step."""
 
     loss: Tensor
     """Differentiable scalar."""
@@ -36,7 +36,7 @@ class Loss(NamedTuple):
 
 
 class TokenLoss(NamedTuple):
-    """What one kind of loss makes of each token."""
+    """Per-token result of one kind of loss."""
 
     loss_BT: Tensor
     """Contribution of every token, before weights, mask and aggregation."""
@@ -98,10 +98,11 @@ def cispo(
     clip_low: float = 1.0,
     clip_high: float = 0.28,
 ) -> TokenLoss:
-    """CISPO (arXiv 2506.13585): −stop(clip(ρ, 1 − low, 1 + high)) A log π. The weight is cut, no token loses its
+    """CISPO (arXiv 2506.13585): −stop(clip(ρ, 1 − low, 1 + high)) A log π. The weight is clipped; no token loses its
     gradient.
 
-    ``clip_low`` 1 leaves the lower side free, as the paper does; ``clip_high`` is ours, the paper names no number.
+    ``clip_low`` 1 leaves the lower side unclipped, as the paper does; ``clip_high`` is our default, because the paper
+    gives no number.
     """
     del mask_BT
     ratio_BT = _ratio(logprobs_BT.detach() - old_BT)
@@ -119,11 +120,11 @@ def gspo(
     clip_low: float = 3e-4,
     clip_high: float = 4e-4,
 ) -> TokenLoss:
-    """GSPO (arXiv 2507.18071), token form: the ratio of a row is the geometric mean of its tokens' ratios, clipped as
+    """GSPO (arXiv 2507.18071), token form: a row's ratio is the geometric mean of its tokens' ratios and is clipped as
     one.
 
     −min(sA, clip(s)A) with s = exp(mean_j(log π − log old)); each token carries s A ∇log π_j. With
-    ``seq_mean_token_mean`` and one advantage a row this is the paper's sequence objective. Defaults are the paper's.
+    ``seq_mean_token_mean`` and one advantage per row this is the paper's sequence objective. Defaults are the paper's.
     """
     kept_BT = mask_BT.bool()
     gap_BT = (logprobs_BT.detach() - old_BT).masked_fill(~kept_BT, 0.0)
@@ -155,9 +156,11 @@ def kl_penalty(logprobs_BT: Tensor, reference_BT: Tensor, kind: KL = "k3") -> Te
 
 
 def denominator(mask_BT: Tensor, aggregation: Aggregation) -> Tensor:
-    """What an aggregation divides by: tokens, or rows with at least one token. Take it over the *whole* batch, all
-    devices, and hand it to :func:`aggregate` for each micro-batch, so that the parts add up to the loss of the
-    whole."""
+    """Return the divisor of an aggregation: the number of tokens, or of rows with at least one token.
+
+    Compute it over the *whole* batch and all devices, and pass it to :func:`aggregate` for each micro-batch, so that
+    the parts add up to the loss of the whole.
+    """
     if aggregation == "token_mean":
         return mask_BT.bool().sum()
     if aggregation in ("seq_mean_token_sum", "seq_mean_token_mean"):
@@ -168,16 +171,16 @@ def denominator(mask_BT: Tensor, aggregation: Aggregation) -> Tensor:
 def aggregate(
     loss_BT: Tensor, mask_BT: Tensor, aggregation: Aggregation, total: Tensor | float | None = None
 ) -> Tensor:
-    """One scalar of per-token losses [B, T].
+    """Reduce per-token losses [B, T] to one scalar; 0 when no token trains.
 
-    - ``token_mean``: Σ over tokens / tokens. Every token weighs the same; long rows dominate.
+    - ``token_mean``: Σ over tokens / tokens. Every token has the same weight, so long rows dominate.
     - ``seq_mean_token_sum``: Σ over tokens / rows. The policy gradient up to a factor, as long as no row is rejected.
-    - ``seq_mean_token_mean``: mean over a row's tokens, then over rows. A long row's tokens weigh less: biased towards
+    - ``seq_mean_token_mean``: mean over a row's tokens, then over rows. Tokens of a long row weigh less: biased towards
       long failures.
     - ``fixed_scale_sum``: Σ over tokens / ``total``, a constant such as rows sampled × token budget. The policy
-      gradient up to a factor that never depends on the data, also when rows are rejected; the recipe's choice.
+      gradient up to a factor that never depends on the data, even when rows are rejected; the recipe's choice.
 
-    ``total`` replaces the denominator (see :func:`denominator`); it is required for ``fixed_scale_sum``. No token: 0.
+    ``total`` replaces the denominator (see :func:`denominator`); ``fixed_scale_sum`` requires it.
     """
     mask_BT = mask_BT.bool()
     kept_BT = torch.where(mask_BT, loss_BT, torch.zeros_like(loss_BT))
@@ -207,10 +210,11 @@ def policy_loss(
     kl_coefficient: float = 0.0,
     **options: float | None,
 ) -> Loss:
-    """The whole loss: ``kind`` per token, times ``weights_BT`` (importance weights, held constant), plus KL,
+    """Compute the complete loss: ``kind`` per token, times ``weights_BT`` (constant importance weights), plus KL,
     aggregated.
 
-    ``options`` go to ``kind`` (clip ranges). ``advantages_BT`` [B, T] may come from a row's advantage by broadcasting.
+    ``options`` are passed to ``kind`` (clip ranges). ``advantages_BT`` [B, T] may be broadcast from one advantage per
+    row.
     """
     parts = {
         "logprobs": logprobs_BT,
@@ -244,7 +248,7 @@ def policy_loss(
 
 @torch.no_grad()
 def _metrics(logprobs_BT: Tensor, old_BT: Tensor, mask_BT: Tensor, token: TokenLoss) -> dict[str, Tensor]:
-    """What to log of a step; all over trained tokens, 0 where there are none."""
+    """Metrics of a step over the trained tokens; 0 where there are none."""
     gap_BT = (logprobs_BT - old_BT).clamp_max(20.0)
     ratio_BT = gap_BT.exp()
     return {
@@ -258,7 +262,7 @@ def _metrics(logprobs_BT: Tensor, old_BT: Tensor, mask_BT: Tensor, token: TokenL
 
 
 def _ratio(gap: Tensor) -> Tensor:
-    """e^gap, held at e^20: an overflow to infinity times an advantage of 0 would be NaN."""
+    """Return e^gap, limited to e^20: infinity times an advantage of 0 would be NaN."""
     return gap.clamp_max(20.0).exp()
 
 

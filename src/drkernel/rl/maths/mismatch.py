@@ -2,17 +2,16 @@
 
 This file needs torch and nothing else; any training engine can take it as it is.
 
-The sampler runs in lower precision, with other kernels, or a few updates behind; the trainer then sees tokens that its
-own policy would draw with other probabilities. With the per-token log-ratio r_j = log π_train(y_j) − log
-π_rollout(y_j):
+The sampler runs in lower precision, with other kernels, or a few updates behind, so the trainer's own policy assigns
+other probabilities to the sampled tokens. With the per-token log-ratio r_j = log π_train(y_j) − log π_rollout(y_j):
 
 - *importance weights* exp(r_j) (token), exp(Σ r_j) (sequence) or exp(mean r_j) (geometric), truncated at a bound (TIS)
   or masked outside bounds (MIS). Only the untruncated sequence weight is unbiased; everything else trades bias for
   variance.
 - *MRS*, mismatch rejection sampling (*Dr. Kernel*, arXiv 2602.05885; released code, full recipe): keep a sequence only
-  when its geometric mean ratio lies in [0.999, 1.001], and veto what holds a token whose ratio is below 1e-4: in the
-  released code the turn of that token; the paper's "entire sequence" may be read as the whole trajectory, which
-  ``veto_level="trajectory"`` does. Biased: it trains on the sequences where the two policies agree.
+  when its geometric mean ratio lies in [0.999, 1.001], and veto on any token whose ratio is below 1e-4. In the released
+  code the veto rejects the turn of that token; the paper's "entire sequence" may mean the whole trajectory, which
+  ``veto_level="trajectory"`` implements. Biased: it trains on the sequences where the two policies agree.
 
 Shape legend: B sequences, T tokens. A *sequence* is a row, or, with ``sequence_B``, all rows that share an id (the
 turns of one trajectory; the released recipe judges whole trajectories). ``mask_BT`` is 1 on sampled tokens. Everything
@@ -34,12 +33,12 @@ Bounds = tuple[float, float]
 
 
 class Mismatch(NamedTuple):
-    """What the loss needs, and what the log shows."""
+    """The loss's weights and mask, and metrics for the log."""
 
     weights_BT: Tensor
-    """Importance weights to multiply the loss by: 1 where no weighting was asked for, 0 where masked or rejected."""
+    """Importance weights to multiply the loss by: 1 without weighting, 0 where masked or rejected."""
     keep_BT: Tensor
-    """bool: tokens that train; the given mask less what was rejected. Use it as the loss's mask."""
+    """bool: tokens that train, that is the given mask minus the rejected tokens. Use it as the loss's mask."""
     metrics: dict[str, float]
     """Diagnostics by name; see :func:`diagnostics` and :func:`mismatch`."""
 
@@ -53,11 +52,12 @@ class MismatchSettings:
     truncate: float | None = 2.0
     """Upper bound of the weights (TIS; 2.0 in the released code); None leaves them as they are."""
     mask: Level | None = "geometric"
-    """Level of the ratio whose bounds decide what is rejected; None rejects nothing by bounds."""
+    """Level of the ratio that is compared with ``bounds``; None rejects nothing by bounds."""
     bounds: Bounds = (0.999, 1.001)
     """Closed interval of ratios that are kept (released full recipe, geometric)."""
     veto: float | None = 1e-4
-    """A token ratio below this rejects what ``veto_level`` says (released full recipe); None for no veto."""
+    """A token with a ratio below this rejects the unit named by ``veto_level`` (released full recipe); None for no
+    veto."""
     veto_level: VetoLevel = "turn"
     """How far a veto reaches: the row of the token (released code) or all rows of its trajectory."""
 
@@ -79,9 +79,10 @@ OFF = MismatchSettings(mask=None, veto=None)
 
 @torch.no_grad()
 def log_ratios(train_BT: Tensor, rollout_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """r = log π_train − log π_rollout in float32 (float64 stays), 0 where masked. Raises on NaN or +inf under the mask.
+    """Return r = log π_train − log π_rollout in float32 (float64 stays), 0 where masked.
 
-    −inf, a token the trainer deems impossible, is allowed: its ratio is 0 and MRS vetoes it.
+    −inf is allowed (a token that is impossible under the trainer): its ratio is 0 and MRS vetoes it. Raises ValueError
+    on NaN or +inf under the mask.
     """
     if not train_BT.shape == rollout_BT.shape == mask_BT.shape or mask_BT.dim() != 2:
         raise ValueError(
@@ -100,10 +101,10 @@ def log_ratios(train_BT: Tensor, rollout_BT: Tensor, mask_BT: Tensor) -> Tensor:
 
 @torch.no_grad()
 def ratios(log_ratio_BT: Tensor, mask_BT: Tensor, level: Level, sequence_B: Tensor | None = None) -> Tensor:
-    """Importance ratio of every token [B, T] at a level: its own, its sequence's product, or its geometric mean; 0
-    masked.
+    """Return the importance ratio of every token [B, T] at a level: its own, its sequence's product or geometric mean;
+    0 where masked.
 
-    Products are held below 1e30 so that float32 never overflows.
+    Products are limited to 1e30 so that float32 never overflows.
     """
     mask_BT = mask_BT.bool()
     if level == "token":
@@ -126,10 +127,11 @@ def mismatch(
     *,
     sequence_B: Tensor | None = None,
 ) -> Mismatch:
-    """Weights, keep-mask and metrics for log-probabilities of the same tokens under trainer and sampler, both [B, T].
+    """Compute weights, keep-mask and metrics from log-probabilities of the same tokens under trainer and sampler, both
+    [B, T].
 
-    Both must be taken at the parameters that sampled; otherwise the ratio also holds the policy's progress. Metrics are
-    those of :func:`diagnostics` plus ``rejected_token_fraction``, ``rejected_sequence_fraction``,
+    Both must be taken at the parameters that sampled; otherwise the ratio also contains the policy's progress. Metrics
+    are those of :func:`diagnostics` plus ``rejected_token_fraction``, ``rejected_sequence_fraction``,
     ``vetoed_sequence_fraction``, ``below_fraction`` and ``above_fraction`` (tokens outside either bound),
     ``truncated_fraction`` and ``weight_mean``.
     """
@@ -172,13 +174,13 @@ def mismatch(
 def diagnostics(
     log_ratio_BT: Tensor, mask_BT: Tensor, rollout_BT: Tensor | None = None, sequence_B: Tensor | None = None
 ) -> dict[str, float]:
-    """How far apart the two policies are, from log-ratios r = log π_train − log π_rollout on sampled tokens.
+    """Measure how far apart the two policies are, from log-ratios r = log π_train − log π_rollout on sampled tokens.
 
-    ``k1``, ``k2``, ``k3``: estimates of KL(rollout ‖ train) in nats a token, −r, r²/2 and e^r − 1 − r; k1 and k3 are
-    unbiased, k3 never negative. ``max_abs_log_ratio``. ``chi2_token`` and ``chi2_sequence``: χ²(train ‖ rollout) =
-    E[ρ²] − 1. ``ess_token`` and ``ess_sequence``: effective sample size (Σρ)²/(nΣρ²), a share of 1.
-    ``geometric_mean_min`` and ``_max`` over sequences. With ``rollout_BT``, ``rollout_perplexity`` and
-    ``train_perplexity``. All 0 or NaN-free for an empty mask: then {"tokens": 0}.
+    ``k1``, ``k2``, ``k3``: estimates of KL(rollout ‖ train) in nats per token, −r, r²/2 and e^r − 1 − r; k1 and k3 are
+    unbiased, k3 is never negative. ``max_abs_log_ratio``. ``chi2_token`` and ``chi2_sequence``: χ²(train ‖ rollout) =
+    E[ρ²] − 1. ``ess_token`` and ``ess_sequence``: effective sample size (Σρ)²/(nΣρ²) as a fraction (0..1).
+    ``geometric_mean_min`` and ``_max`` over sequences. With ``rollout_BT`` also ``rollout_perplexity`` and
+    ``train_perplexity``. An empty mask gives {"tokens": 0}.
     """
     mask_BT = mask_BT.bool()
     if not bool(mask_BT.any()):

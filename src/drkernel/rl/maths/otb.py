@@ -1,28 +1,29 @@
-"""OTB, the optimal token baseline: a baseline per token, weighted by gradient energy that forward passes already know.
+"""OTB, the optimal token baseline: one baseline per token, weighted by gradient energy computed from forward passes
+alone.
 
 This file needs torch and nothing else; any training engine can take it as it is.
 
 Shape legend: B rows (one turn of one trajectory each, or one whole trajectory), T tokens, V vocabulary. ``mask_BT`` is
-1 on tokens the policy sampled and 0 on padding and on tokens of the environment; only the former have energy or
+1 on tokens the policy sampled and 0 on padding and on the environment's tokens; only the former have energy or
 advantage.
 
-For logits z and a sampled token y, the gradient of log π(y) by z is onehot(y) − π; its squared norm is the *energy*
-w = 1 − 2π(y) + Σ_v π(v)², known from the forward pass alone (arXiv 2602.07078, "logit-gradient proxy"; verl
-docs/algo/otb.md). The baseline at token j is the mean of the group's returns weighted by energy. Two choices of energy
-exist:
+For logits z and a sampled token y, the gradient of log π(y) with respect to z is onehot(y) − π; its squared norm is the
+*energy* w = 1 − 2π(y) + Σ_v π(v)², known from the forward pass alone (arXiv 2602.07078, "logit-gradient proxy"; verl
+docs/algo/otb.md). The baseline at token j is the energy-weighted mean of the group's returns. There are two kinds of
+energy:
 
 - ``cumulative`` (the paper's): W_j = Σ_{k<=j} w_k, the squared norm of the running sum S_j of token gradients when
-  tokens do not share parameters. It minimises E‖S_j (G_j − b)‖², the spread of what has accumulated up to j.
+  tokens do not share parameters. It minimises E‖S_j (G_j − b)‖², the spread accumulated up to j.
 - ``token``: w_j alone. It minimises the variance of the whole gradient estimate, exactly so when tokens at different
   positions do not share parameters (proved by enumeration in tests/rl/test_enumeration.py).
 
-The paper's baseline contains the sample itself, which biases the gradient. ``leave_one_out=True``, our default,
-weights the *other* members only: unbiased, because given the tokens before it a token is independent of other
+The paper's baseline includes the sample itself, which biases the gradient. ``leave_one_out=True``, our default, weights
+only the *other* members. It is unbiased, because given the tokens before it a token is independent of other
 trajectories.
 
-Two ways of lining members up exist as well. :func:`otb_turns` compares the turns of one index, token by token of that
-turn (the released code of Dr. Kernel, ``token_optimal_baseline``). :func:`otb_tir` joins the turns of a trajectory and
-compares tokens of equal position among all that the policy wrote (verl's ``tir_optimal_token_baseline``).
+There are also two ways of aligning members. :func:`otb_turns` compares turns of the same index, token by token within
+the turn (released code of Dr. Kernel, ``token_optimal_baseline``). :func:`otb_tir` joins the turns of a trajectory and
+compares tokens at the same position among all that the policy wrote (verl's ``tir_optimal_token_baseline``).
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ _COLUMNS = 256  # tokens per block: bounds the float64 temporaries to a few time
 
 @torch.no_grad()
 def sum_pi_squared(logits: Tensor, *, temperature: float = 1.0, chunk: int = 8192) -> Tensor:
-    """Σ_v softmax(logits / temperature)_v², float32, for logits [..., V] of any float type -> [...].
+    """Return Σ_v softmax(logits / temperature)_v², float32 [...], for logits [..., V] of any floating dtype.
 
-    Walks over the vocabulary in pieces of ``chunk`` and keeps three numbers per position, so that no second tensor of
-    the logits' size is made. Equals exp(logsumexp(2z) − 2 logsumexp(z)).
+    Walks over the vocabulary in pieces of ``chunk`` with three numbers per position, so no second tensor of the logits'
+    size is allocated. Equals exp(logsumexp(2z) − 2 logsumexp(z)).
     """
     if not temperature > 0:
         raise ValueError(f"temperature must be > 0, got {temperature}")
@@ -104,12 +105,13 @@ def optimal_token_baseline(
     epsilon: float = 1e-8,
     tail: Tail | None = None,
 ) -> Tensor:
-    """B*_j = Σ_i G_ij W_ij / (Σ_i W_ij + ε) over the group's members that have token j: [B, T], 0 where masked.
+    """Return B*_j = Σ_i G_ij W_ij / (Σ_i W_ij + ε) over the group's members that have token j: [B, T], 0 where masked.
 
-    ``leave_one_out`` leaves row i out of its own sums (ours, unbiased); False is the published form. ``epsilon`` stands
-    in the denominator only, as in verl, so that tokens without energy have baseline 0. ``tail`` decides where no other
-    member reaches token j; None takes "carry" with ``leave_one_out`` (still made of other trajectories only) and "zero"
-    without, which is verl's default since 2026-08 (``handle_zero_tail``). A row alone in its group gets baseline 0.
+    ``leave_one_out`` excludes row i from its own sums (our default, unbiased); False is the published form. ``epsilon``
+    appears in the denominator only, as in verl, so tokens without energy have baseline 0. ``tail`` selects the baseline
+    where no other member reaches token j. None means "carry" with ``leave_one_out`` (which still uses other
+    trajectories only) and "zero" without, verl's default since 2026-08 (``handle_zero_tail``). A row alone in its group
+    gets baseline 0.
     """
     _check(returns_BT, weights_BT, group_B, mask_BT)
     tail = tail or ("carry" if leave_one_out else "zero")
@@ -167,9 +169,11 @@ def otb_turns(
     epsilon: float = 1e-8,
     tail: Tail | None = None,
 ) -> Tensor:
-    """OTB on top of TRLOO's reward-to-go: rows are turns, ``group_B`` is (task, turn), energy runs over the trajectory.
+    """OTB on top of TRLOO's reward-to-go: rows are turns, ``group_B`` is (task, turn), energy accumulates over the
+    trajectory.
 
-    ``returns_B`` is the reward-to-go of the turn, the same for all its tokens. Rows to leave out have an all-zero mask.
+    ``returns_B`` is the turn's reward-to-go, the same for all its tokens. Rows to leave out have an all-zero mask.
+    Returns advantages [B, T].
     """
     weights_BT = realized_energy(
         token_energy(logprobs_BT, sum_pi_squared_BT),
@@ -198,11 +202,11 @@ def otb_tir(
     epsilon: float = 1e-8,
     tail: Tail | None = None,
 ) -> Tensor:
-    """OTB over whole trajectories (tool-integrated form): rows are turns, advantages come back per row, [B, T].
+    """OTB over whole trajectories (tool-integrated form): rows are turns, and advantages are returned per row, [B, T].
 
-    The policy's tokens of a trajectory, all its turns joined and the environment's left out, are lined up with those of
-    the other trajectories of ``task_B`` by their position among them. ``returns_B`` is the reward-to-go of each row's
-    turn. Source: verl ``compute_multi_turn_optimal_token_baseline_advantage``.
+    The tokens that the policy wrote in a trajectory are joined over its turns, without the environment's, and compared
+    with those at the same position in the other trajectories of ``task_B``. ``returns_B`` is the reward-to-go of each
+    row's turn. Source: verl ``compute_multi_turn_optimal_token_baseline_advantage``.
     """
     mask_BT = mask_BT.bool()
     energy_BT = token_energy(logprobs_BT, sum_pi_squared_BT)
@@ -231,9 +235,12 @@ def otb_tir(
 def _block(
     returns_BC: Tensor, weights_BC: Tensor, mask_BC: Tensor, index_B: Tensor, leave_one_out: bool, epsilon: float
 ) -> tuple[Tensor, Tensor]:
-    """Weighted means of a block of columns in float64, and where they are defined (another member has the token).
+    """Return weighted means of a block of columns in float64, and where they are defined (another member has the
+    token).
 
-    Float64 because own weight is taken off a sum: in float32 a heavy row would drown its light companions.
+    Float64, because a row's own weight is subtracted from a sum: in float32 a heavy row would drown out its light
+    companions. # Sums without the row Sums without the row itself may be slightly below 0 by rounding. With epsilon 0
+    all weights may be 0, and 0/0 must not escape.
     """
     present_BC = mask_BC.double()
     # where, not a product: what lies under the mask may be NaN.
@@ -284,7 +291,7 @@ def _earlier_turns(total_B: Tensor, trajectory_B: Tensor, turn_B: Tensor) -> Ten
 
 
 def _check(returns_BT: Tensor, weights_BT: Tensor, group_B: Tensor, mask_BT: Tensor) -> None:
-    """Refuse shapes that would broadcast into nonsense, and weights that are not weights."""
+    """Raise ValueError for shapes that would broadcast wrongly and for weights that are negative or not finite."""
     shape = returns_BT.shape
     if returns_BT.dim() != 2 or weights_BT.shape != shape or mask_BT.shape != shape or group_B.shape != shape[:1]:
         raise ValueError(

@@ -4,12 +4,12 @@ This file needs torch and nothing else; any training engine can take it as it is
 
 PRS (*Dr. Kernel*, arXiv 2602.05885; released code): a *correct* turn whose own kernels take only a small share of the
 device time ("coverage") is a lazy optimisation; it is kept with probability clip((coverage − τ)/s, 0, 1). Turns that
-are not correct always stay, so that failure keeps its gradient. Biased on purpose: what is trained is the policy
-gradient of the kept turns.
+are not correct always stay, so that failures keep their gradient. Biased on purpose: the result is the policy gradient
+of the kept turns.
 
-Rejection touches the loss's mask alone: group statistics and reward-to-go are computed over all graded turns, with the
-rewards of the rejected ones (released code, kernel_trainer.py 2613-2690). So a turn that is never rejected keeps its
-exact gradient whatever happens to later turns (proved in tests/rl/test_enumeration_rejection.py).
+Rejection affects only the loss's mask: group statistics and reward-to-go are computed over all graded turns, with the
+rewards of the rejected ones (released code, kernel_trainer.py 2613-2690). A turn that is never rejected therefore keeps
+its exact gradient whatever happens to later turns (proved in tests/rl/test_enumeration_rejection.py).
 
 Shape legend: B turns.
 """
@@ -23,19 +23,21 @@ from torch import Tensor
 
 
 class Rejection(NamedTuple):
-    """What was kept, and how likely that was."""
+    """The turns kept, and their probability of being kept."""
 
     keep_B: Tensor
     """bool: turns that stay valid."""
     probability_B: Tensor
-    """Probability with which each turn was kept (float64); 1 for what is never rejected, 0 for invalid turns."""
+    """Probability with which each turn was kept (float64); 1 for turns that are never rejected, 0 for invalid turns."""
     metrics: dict[str, float]
     """``rejected_fraction`` of the turns that could be rejected, ``expected_rejected_fraction``, ``candidates``."""
 
 
 def keep_probability(coverage_B: Tensor, *, threshold: float = 0.3, width: float = 0.1) -> Tensor:
-    """clip((coverage − threshold)/width, 0, 1) in float64; a hard step at ``threshold`` when ``width`` is 0. Defaults:
-    released recipe."""
+    """Return clip((coverage − threshold)/width, 0, 1) in float64; a hard step at ``threshold`` when ``width`` is 0.
+
+    The defaults are the released recipe's.
+    """
     if width < 0:
         raise ValueError(f"width must be >= 0, got {width}")
     coverage_B = coverage_B.double()
@@ -57,15 +59,14 @@ def prs(
     speedup_keeps: float | None = None,
     key_B: Tensor | None = None,
 ) -> Rejection:
-    """PRS over flat turns. ``coverage_B`` is the share of device time in own kernels, or of kernel count: the caller's
-    choice.
+    """PRS over flat turns. ``coverage_B`` is the share of device time or of launches in the candidate's own kernels.
 
-    ``seed`` fixes the draws. With ``key_B`` (integers that name the turns, such as a running number of the trajectory
-    times the turns of one plus the turn) a turn's draw depends on seed and key alone, not on the rows around it:
-    batches can be split or shuffled. Without it rows draw in order. ``speedup_keeps`` keeps every correct turn at least
-    that fast whatever its coverage (an option of the released code, off in its recipe). A correct turn without a
-    measured coverage is NaN: an error, because neither keeping nor dropping it would be right; mask it or give the
-    value.
+    ``seed`` fixes the draws. With ``key_B`` (integers that identify the turns, for example trajectory number times
+    turns per trajectory plus turn) a turn's draw depends on seed and key alone, not on the other rows, so batches can
+    be split or shuffled. Without it, rows draw in order. ``speedup_keeps`` keeps every correct turn that is at least
+    that fast whatever its coverage (an option of the released code, off in its recipe). Raises ValueError for a correct
+    turn whose coverage is NaN (not measured), because neither keeping nor dropping it would be right: mask it or supply
+    a value.
     """
     shapes = {tuple(part.shape) for part in (coverage_B, correct_B, valid_B)}
     if len(shapes) != 1 or coverage_B.dim() != 1:
@@ -90,9 +91,9 @@ def prs(
 
 
 def geometric_coverage(coverage_B: Tensor, trajectory_B: Tensor, valid_B: Tensor) -> Tensor:
-    """Geometric mean of the coverage over the valid turns of each trajectory, float64 [B], the same on all its rows.
+    """Geometric mean of the coverage over the valid turns of each trajectory, float64 [B], equal on all its rows.
 
-    A coverage below 1e-8 counts as that (released code, ``coverage_rs="geometric"``). Every valid turn counts, correct
+    A coverage below 1e-8 counts as 1e-8 (released code, ``coverage_rs="geometric"``). Every valid turn counts, correct
     or not; rows of a trajectory without a valid turn get 1.
     """
     valid_B = valid_B.bool()
@@ -105,10 +106,10 @@ def geometric_coverage(coverage_B: Tensor, trajectory_B: Tensor, valid_B: Tensor
 
 
 def void_turns(rewards_B: Tensor, trajectory_B: Tensor, turn_B: Tensor, valid_B: Tensor) -> Tensor:
-    """bool [B]: valid turns without a positive reward that come after a turn of their trajectory that had one.
+    """Return bool [B]: valid turns without a positive reward that follow a turn of their trajectory that had one.
 
     The released code of Dr. Kernel leaves them out of the loss (``mask_void_turn``): once something worked, later
-    failures do not train. Biased; an option for parity.
+    failures do not train. Biased; provided for parity.
     """
     earned_B = (rewards_B > 0) & valid_B.bool()
     owner_B = torch.unique(trajectory_B, return_inverse=True)[1]
@@ -121,10 +122,10 @@ def void_turns(rewards_B: Tensor, trajectory_B: Tensor, turn_B: Tensor, valid_B:
 
 @torch.no_grad()
 def informative_groups(returns_B: Tensor, group_B: Tensor, valid_B: Tensor, *, tolerance: float = 0.0) -> Tensor:
-    """bool [B]: valid rows of groups whose valid returns differ by more than ``tolerance`` (DAPO's filter, arXiv
+    """Return bool [B]: valid rows of groups whose valid returns differ by more than ``tolerance`` (DAPO's filter, arXiv
     2503.14476).
 
-    Groups of equal returns have zero advantage under any group baseline; dropping them saves their forward and backward
+    Groups of equal returns have zero advantage under any group baseline. Dropping them saves their forward and backward
     passes, and changes the loss only through aggregations that divide by the number of rows or tokens. A group of one
     is dropped: its returns are trivially equal.
     """
@@ -144,7 +145,7 @@ def informative_groups(returns_B: Tensor, group_B: Tensor, valid_B: Tensor, *, t
 
 
 def _uniform(seed: int, like_B: Tensor, key_B: Tensor | None) -> Tensor:
-    """Uniform draws in [0, 1), float64 on the CPU generator or hashed from keys; the same on every device."""
+    """Return uniform draws in [0, 1), float64, from the CPU generator or hashed from keys; the same on every device."""
     if key_B is None:
         generator = torch.Generator().manual_seed(seed)
         return torch.rand(like_B.shape, generator=generator, dtype=torch.float64).to(like_B.device)

@@ -1,15 +1,15 @@
-"""Learning-rate schedules: constant, cosine, warm-up, and a decay that a surge in response length sets off.
+"""Learning-rate schedules: constant, cosine, warm-up, and a decay triggered by a surge in response length.
 
 This file needs nothing but the standard library; any training engine can take it as it is.
 
-A schedule is a frozen record; ``factor(step)`` is what to multiply the base learning rate by, for steps counted from 0.
-The length-triggered one keeps what it has seen in a :class:`LengthState`, which is part of the checkpoint.
+A schedule is a frozen record; ``factor(step)`` multiplies the base learning rate, for steps counted from 0. The
+length-triggered schedule keeps its observations in a :class:`LengthState`, which is part of the checkpoint.
 
-Length-triggered decay is *Beyond Precision* (arXiv 2602.01826): gradient noise and the mismatch between sampler and
-trainer grow together, a surge in mean response length warns of both, and a smaller rate from there on keeps the run
-stable. Its text gives the idea and its setting (Qwen3-4B, learning rate 1e-6, batch 64, on-policy); of the constants we
-could read none. Recalled, not checked: the rate halves with a period proportional to the step of the surge, down to a
-tenth. Every constant is a parameter and every default here is ours.
+Length-triggered decay is from *Beyond Precision* (arXiv 2602.01826): gradient noise and the mismatch between sampler
+and trainer grow together, a surge in mean response length precedes both, and a smaller rate from there on keeps the run
+stable. The paper's text gives the idea and its setting (Qwen3-4B, learning rate 1e-6, batch 64, on-policy); its
+constants could not be read. From memory, not checked: the rate halves with a period proportional to the step of the
+surge, down to a tenth. Every constant is a parameter and every default is ours.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ class Cosine:
 
 @dataclass(frozen=True)
 class LengthState:
-    """What the length-triggered schedule has seen; JSON-able, for checkpoints."""
+    """Observations of the length-triggered schedule; JSON-able, for checkpoints."""
 
     recent: tuple[float, ...] = ()
     """Mean response lengths of the last steps, oldest first."""
     baseline: float | None = None
-    """Mean length of the first ``window`` steps after warm-up: what a surge is measured against."""
+    """Mean length of the first ``window`` steps after warm-up; a surge is measured relative to it."""
     observed: int = 0
     """Steps observed."""
     triggered: int | None = None
-    """Step of the surge, once there was one."""
+    """Step of the surge; None until there is one."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class LengthTriggered:
     """
 
     warmup: int = 0
-    """Steps of linear warm-up; their lengths are not looked at."""
+    """Steps of linear warm-up; response lengths during warm-up are ignored."""
     surge: float = 1.5
     """A running mean at least this many times the baseline is a surge (our default)."""
     window: int = 10
@@ -98,7 +98,7 @@ class LengthTriggered:
     first: Literal["one_period_later", "at_surge"] = "one_period_later"
     """When the factor first shrinks: a period after the surge (the reproduction's), or at the surge itself."""
     state: LengthState = field(default_factory=LengthState)
-    """What has been seen."""
+    """Observations so far."""
 
     def __post_init__(self) -> None:
         _check_factor("floor", self.floor)
@@ -108,8 +108,8 @@ class LengthTriggered:
             raise ValueError(f"first is {self.first!r}; choose one_period_later or at_surge")
 
     def observe(self, step: int, mean_length: float) -> LengthTriggered:
-        """The schedule after a step whose responses had ``mean_length`` tokens on average. Call once a step, in
-        order."""
+        """Return the schedule after a step whose responses had ``mean_length`` tokens on average. Call once per step,
+        in order."""
         old = self.state
         if step < self.warmup or old.triggered is not None:
             return self
@@ -140,8 +140,8 @@ Schedule = Constant | Cosine | LengthTriggered
 
 
 def warmup_factor(step: int, warmup: int) -> float:
-    """(step + 1)/(warmup + 1), at most 1: the first step already learns, the step after the last of warm-up is at full
-    rate."""
+    """Return (step + 1)/(warmup + 1), at most 1: the first step already learns, and the first step after warm-up runs
+    at the full rate."""
     if step < 0:
         raise ValueError(f"steps count from 0, got {step}")
     return min(1.0, (step + 1) / (warmup + 1))

@@ -1,19 +1,19 @@
-"""Dynamic vocabulary pruning: the policy restricted, alike in sampling and training, to tokens near the top one.
+"""Dynamic vocabulary pruning: restrict the policy, in sampling and training alike, to tokens near the most likely one.
 
 This file needs torch and nothing else; any training engine can take it as it is.
 
-*Dynamic Vocabulary Pruning* (arXiv 2512.23087): the log-probability that two engines disagree by is bounded by a term
-that grows with 1 − p, so tail tokens hurt. Keep the tokens with π(v) >= ρ·max π, renormalise, and give the others
-neither probability nor gradient. The set depends on the position's own distribution, hence "dynamic"; it is the min-p
-rule of samplers. The price is a bias bounded by the pruned mass, which the sampler reports. In logits the rule
-is z(v) >= max z + log ρ: no softmax needed.
+*Dynamic Vocabulary Pruning* (arXiv 2512.23087): the difference between two engines' log-probabilities is bounded by a
+term that grows with 1 − p, so unlikely tokens cause most of the mismatch. Keep the tokens with π(v) >= ρ·max π,
+renormalise, and give the others neither probability nor gradient. The set depends on the position's own distribution,
+hence "dynamic"; it is the min-p rule of samplers. The price is a bias bounded by the pruned mass, which
+:func:`pruned_mass` reports. In logits the rule is z(v) >= max z + log ρ, which needs no softmax.
 
-The paper's threshold could not be read in its text; ``DEFAULT_RATIO`` = exp(−13) ≈ 2.3e-6 is our default, from
-recollection of it.
+The paper's threshold could not be read in its text; ``DEFAULT_RATIO`` = exp(−13) ≈ 2.3e-6 is our default, recalled from
+it.
 
 Sampler and trainer must prune the *same* set, or a sampled token may lie outside the trainer's. Near the edge two
-engines disagree; such tokens come out of ``logprobs.token_statistics`` with ``kept`` False and must leave the loss by
-mask.
+engines disagree; :func:`pruned_logprobs` marks such tokens with ``kept`` False, and they must be masked out of the
+loss.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ DEFAULT_RATIO = math.exp(-13)
 
 
 def keep_mask(logits: Tensor, ratio: float = DEFAULT_RATIO) -> Tensor:
-    """bool, shape of ``logits`` [..., V]: tokens with π(v) >= ``ratio`` times the top probability. Always holds the top
-    token.
+    """Return bool [..., V]: tokens with π(v) >= ``ratio`` times the top probability. The top token is always included.
 
-    ``logits`` must already be divided by the temperature: the rule is about the distribution that is sampled.
+    ``logits`` [..., V] must already be divided by the temperature: the rule applies to the distribution that is
+    sampled.
     """
     if not 0 <= ratio < 1:
         raise ValueError(f"ratio must be in [0, 1), got {ratio}")
@@ -42,9 +42,9 @@ def keep_mask(logits: Tensor, ratio: float = DEFAULT_RATIO) -> Tensor:
 
 
 def prune_logits(logits: Tensor, ratio: float = DEFAULT_RATIO) -> Tensor:
-    """``logits`` [..., V] with everything outside the kept set at −inf; a new tensor. For the sampler's softmax.
+    """Return a copy of ``logits`` [..., V] with everything outside the kept set at −inf, for the sampler's softmax.
 
-    Differentiable: kept logits keep their gradient, the others get 0. For training at a large vocabulary use
-    ``keep_ratio`` of :mod:`drkernel.rl.maths.logprobs`, which makes no tensor of the logits' size.
+    Differentiable: kept logits keep their gradient, the others get 0. For training with a large vocabulary use
+    ``keep_ratio`` of :mod:`drkernel.rl.maths.logprobs`, which allocates no tensor of the logits' size.
     """
     return logits.masked_fill(~keep_mask(logits, ratio), -math.inf)

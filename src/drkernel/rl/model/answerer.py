@@ -1,8 +1,8 @@
-"""A causal language model in this process as who answers: ids in, ids out, never tokenised again.
+"""Answerers backed by a causal language model in this process: ids in, ids out, never re-tokenised.
 
-:class:`SamplerAnswerer` answers many conversations at once with the trainer's own sampler; rollouts in training hand it
-whole waves. :class:`LocalModel` (``hf:PATH``) puts the calls that come at about the same time together, for bench,
-search and cold start.
+:class:`SamplerAnswerer` answers many conversations at once with the trainer's own sampler; training rollouts pass it
+whole batches. :class:`LocalModel` (``hf:PATH``) batches calls that arrive at about the same time, for bench, search and
+cold start.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ GATHER_S = 0.02
 
 
 class SamplerAnswerer:
-    """Conversations as token ids. ``keep_reasoning`` shows earlier answers with all that was sampled; without it, an
-    answer that holds reasoning is tokenised again without it."""
+    """Answers conversations as token ids.
+
+    With ``keep_reasoning``, earlier answers are shown with everything that was sampled; without it, an answer that
+    contains reasoning is tokenised again without it.
+    """
 
     def __init__(
         self, sampler: Sampler, tokenizer: ChatTokenizer, *, name: str = "policy", keep_reasoning: bool = True
@@ -43,7 +46,7 @@ class SamplerAnswerer:
         return self.sampler.decoder.capacity
 
     def context_ids(self, call: Call) -> list[int]:
-        """Everything that is read before the answer: the opening, then the turns shown, each as it was sampled."""
+        """Return the ids that precede the answer: the opening, then the turns shown, each as it was sampled."""
         return self._ids(call.opening, call.shown)
 
     async def stream(
@@ -51,8 +54,8 @@ class SamplerAnswerer:
     ) -> AsyncIterator[tuple[int, Reply]]:
         """Sample an answer to every call together and yield (i, reply) as soon as it ends.
 
-        ``conversations[i]`` holds the seed and the cache of call i's trajectory; where the call goes on from what was
-        read before, only what is new is read. A reply without room for one token has an empty text.
+        ``conversations[i]`` holds the seed and the cache of call i's trajectory; if the call continues what was read
+        before, only the new part is read. A reply without room for one token has an empty text.
         """
         contexts = [self.context_ids(call) for call in calls]
         appends = [_append(*pair) for pair in zip(contexts, conversations, strict=True)]
@@ -91,7 +94,7 @@ class SamplerAnswerer:
 
 
 def _append(context: list[int], conversation: Conversation) -> list[int]:
-    """What the conversation has not read yet; one that was cut differently begins anew."""
+    """Return the ids that the conversation has not read yet; restart it if its beginning was cut differently."""
     read = conversation.ids
     if context[: len(read)] == read and len(context) > len(read):
         return context[len(read) :]
@@ -101,7 +104,7 @@ def _append(context: list[int], conversation: Conversation) -> list[int]:
 
 
 class LocalTerms(Config):
-    """What ``extra`` may say of a local model."""
+    """Settings that ``extra`` accepts for a local model."""
 
     rows: int = Field(16, ge=1, description="conversations decoded together")
     context: int | None = Field(None, ge=64, description="longest conversation; None takes the model's, 8192 at most")
@@ -118,9 +121,9 @@ class _Waiting:
 
 
 class LocalModel:
-    """``hf:PATH``. Answers are drawn together, as many rows at a time as ``rows``.
+    """``hf:PATH``: draws up to ``rows`` answers together.
 
-    Raises :class:`ConfigError` when it cannot be loaded or ``sampling.extra`` holds what a local model does not know.
+    Raises :class:`ConfigError` when the model cannot be loaded or ``sampling.extra`` holds an unknown setting.
     """
 
     def __init__(self, path: str, sampling: Sampling = Sampling(), *, policy: Policy | None = None):
@@ -151,7 +154,7 @@ class LocalModel:
         self._worker: asyncio.Task[None] | None = None
 
     async def complete(self, call: Call) -> Reply:
-        """One answer, drawn together with those that are asked for at the same time."""
+        """Answer one call, batched with the calls that are waiting at the same time."""
         if call.sampling != self._sampling:
             raise ModelError(f"{self.name} was opened for other sampling terms than the call's")
         length = len(self._answerer.context_ids(call))
@@ -165,7 +168,7 @@ class LocalModel:
         return await future
 
     async def _work(self) -> None:
-        """Sample batches until nobody waits; an exception goes to everyone who does."""
+        """Sample batches until no call is waiting; an exception goes to every waiting call."""
         await asyncio.sleep(GATHER_S)
         while self._waiting:
             batch, self._waiting = self._waiting, []

@@ -1,8 +1,8 @@
-"""One run on several devices of a machine: ``torchrun``, weights sharded with FSDP2, work divided by rank.
+"""One run on several devices of a machine: started by ``torchrun``, weights sharded with FSDP2, work divided by rank.
 
-Every rank draws the same plan, plays its own share of the trajectories, and sees all of them before it learns, so that
-advantages and denominators are those of the whole batch. Losses are sums with a global denominator: the gradient is
-that of a single process, whatever the number of ranks.
+Every rank draws the same plan, plays its own share of the trajectories, and receives all of them before it learns, so
+advantages and denominators are those of the whole batch. Losses are sums with a global denominator, so the gradient
+equals that of a single process, whatever the number of ranks.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class World:
-    """Who takes part. With one rank everything here does nothing."""
+    """The participating ranks. With a single rank every method is a no-op or returns its argument."""
 
     rank: int = 0
     size: int = 1
 
     @property
     def first(self) -> bool:
-        """Whether this rank writes files and talks."""
+        """Whether this rank writes files and logs."""
         return self.rank == 0
 
     def share(self, parts: Sequence[T]) -> list[tuple[T, bool]]:
-        """This rank's parts, and for each whether it counts.
+        """Return this rank's parts, and for each whether it counts.
 
-        Ranks that would have fewer parts than others get one again that does not count: sharded forward passes are
-        made by all ranks together or not at all.
+        Ranks that would have fewer parts than others repeat one that does not count: sharded forward passes must be
+        made by all ranks together.
         """
         if not parts:
             return []
@@ -46,12 +46,12 @@ class World:
         return [(parts[place], True) if place < len(parts) else (parts[0], False) for place in places]
 
     def slice(self, parts: Sequence[T]) -> Sequence[T]:
-        """This rank's run of consecutive parts."""
+        """Return this rank's contiguous slice of ``parts``."""
         count = len(parts)
         return parts[self.rank * count // self.size : (self.rank + 1) * count // self.size]
 
     def gather(self, items: Sequence[T]) -> list[T]:
-        """The items of every rank, in order of rank, on every rank."""
+        """Return the items of every rank, in order of rank, on every rank."""
         if self.size == 1:
             return list(items)
         out: list[Any] = [None] * self.size
@@ -59,7 +59,7 @@ class World:
         return [item for part in out for item in part]
 
     def sum(self, value: float) -> float:
-        """The sum over ranks."""
+        """Return the sum over ranks."""
         if self.size == 1:
             return value
         total = torch.tensor(value, dtype=torch.float64)
@@ -67,13 +67,13 @@ class World:
         return float(total)
 
     def sum_tensor(self, value: Tensor) -> Tensor:
-        """The sum over ranks of a CPU tensor, in place."""
+        """Sum a CPU tensor over ranks, in place."""
         if self.size > 1:
             dist.all_reduce(value)
         return value
 
     def agree(self, value: R) -> R:
-        """The first rank's value, on every rank: for decisions that depend on a clock or a signal."""
+        """Return the first rank's value on every rank, for decisions that depend on a clock or a signal."""
         if self.size == 1:
             return value
         box = [value]
@@ -81,7 +81,7 @@ class World:
         return box[0]
 
     def first_does(self, action: Callable[[], None]) -> None:
-        """Let the first rank do something that the others wait for."""
+        """Run ``action`` on the first rank while the others wait."""
         if self.first:
             action()
         if self.size > 1:
@@ -89,7 +89,7 @@ class World:
 
 
 def start() -> World:
-    """Join the processes that ``torchrun`` started; the lone world without it."""
+    """Join the process group that ``torchrun`` started; return the single-rank world without one."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         return World()
@@ -103,7 +103,7 @@ def start() -> World:
 
 
 def stop(world: World) -> None:
-    """Leave the group."""
+    """Leave the process group."""
     if world.size > 1 and dist.is_initialized():
         dist.destroy_process_group()
 
@@ -124,12 +124,12 @@ def shard(module: nn.Module, layers: Sequence[nn.Module], low: bool) -> None:
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """A sharded tensor put together (all ranks must ask), or a plain one as it is."""
+    """Return a sharded tensor assembled (a collective: all ranks must call), or a plain tensor unchanged."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 def full_state(model: nn.Module, optimizer: torch.optim.Optimizer | None, world: World) -> tuple[Any, Any]:
-    """Whole state dicts of model and optimiser, on the CPU; every rank must ask, the first one gets them."""
+    """Return assembled state dicts of model and optimiser on the CPU, on the first rank; all ranks must call."""
     if world.size == 1:
         return model.state_dict(), None if optimizer is None else optimizer.state_dict()
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, get_optimizer_state_dict
@@ -141,7 +141,7 @@ def full_state(model: nn.Module, optimizer: torch.optim.Optimizer | None, world:
 
 
 def load_full_state(model: nn.Module, optimizer: torch.optim.Optimizer | None, weights: Any, moments: Any) -> None:
-    """Put whole state dicts back into sharded ones; every rank passes the same."""
+    """Load assembled state dicts into a sharded model and optimiser; every rank passes the same."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict, set_optimizer_state_dict
 
     options = StateDictOptions(full_state_dict=True, strict=False)

@@ -1,8 +1,8 @@
-"""Incremental decoding for any causal LM of transformers: its own forward over a cache of ours.
+"""Incremental decoding for any causal LM of transformers: the model's own forward over our cache.
 
-Slower than :class:`drkernel.rl.model.lean.LeanDecoder`, but it needs to know nothing of the architecture, only that the
-model takes a 4-D attention mask, position ids and a cache object. Whether it does so rightly is tried out when the
-decoder is made.
+Slower than :class:`drkernel.rl.model.lean.LeanDecoder`, but it needs no knowledge of the architecture except that the
+model takes a 4-D attention mask, position ids and a cache object. The constructor tests whether the model handles them
+correctly.
 
 Shape legend: B rows, T new tokens of a row, L tokens in the cache, K key/value heads, D head size, V vocabulary.
 """
@@ -20,7 +20,8 @@ from drkernel.config import ConfigError
 
 
 class _RowCache(Cache):
-    """A cache in preallocated rows: new keys and values go to given positions, the first L of given rows come back."""
+    """A cache in preallocated rows: stores new keys and values at given positions and returns the first L of given
+    rows."""
 
     def __init__(self, rows: int, capacity: int):
         super().__init__(layers=[])
@@ -33,11 +34,11 @@ class _RowCache(Cache):
         self.longest = 0
 
     def aim(self, rows_B: Tensor, positions_BT: Tensor, real_BT: Tensor, longest: int) -> None:
-        """Say where the next forward's tokens belong."""
+        """Set where the next forward's tokens belong."""
         self.rows_B, self.positions_BT, self.real_BT, self.longest = rows_B, positions_BT, real_BT, longest
 
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any) -> Any:
-        """Keep new keys and values [B, K, T, D]; everything that the rows hold, [B, K, L, D] each."""
+        """Store new keys and values [B, K, T, D]; return everything in the rows, [B, K, L, D] each."""
         while len(self.store) <= layer_idx:
             shape = (2, self.rows, key_states.shape[1], self.capacity, key_states.shape[-1])
             self.store.append(key_states.new_zeros(shape))
@@ -49,7 +50,7 @@ class _RowCache(Cache):
         return store[0, self.rows_B, :, : self.longest], store[1, self.rows_B, :, : self.longest]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Positions are given explicitly; nothing may be derived from this."""
+        """Return 0: positions are passed explicitly and must not be derived from the cache."""
         return 0
 
 
@@ -70,7 +71,8 @@ class GenericDecoder:
 
     @torch.no_grad()
     def extend(self, rows: Sequence[int], ids: Sequence[Sequence[int]]) -> Tensor:
-        """Append several tokens to each of ``rows``; float32 logits [len(rows), V] after each row's last token."""
+        """Append several tokens to each of ``rows``; return float32 logits [len(rows), V] after each row's last
+        token."""
         if not all(ids):
             raise ValueError("every row needs at least one new token")
         counts_B = torch.tensor([len(row) for row in ids], device=self.device)
@@ -81,7 +83,7 @@ class GenericDecoder:
 
     @torch.no_grad()
     def step(self, tokens_B: Tensor) -> Tensor:
-        """Append one token to each of the first B rows; float32 logits [B, V]."""
+        """Append one token to each of the first B rows; return float32 logits [B, V]."""
         rows_B = torch.arange(len(tokens_B), device=self.device)
         return self._forward(rows_B, tokens_B.to(self.device)[:, None], torch.ones_like(rows_B))
 
@@ -109,7 +111,7 @@ class GenericDecoder:
         return logits_BV.float()
 
     def clear(self, row: int) -> None:
-        """Make a row empty."""
+        """Empty a row."""
         self.lengths[row] = 0
 
     def move(self, source: int, target: int) -> None:
@@ -120,12 +122,12 @@ class GenericDecoder:
         self.lengths[target] = length
 
     def save(self, row: int) -> Tensor:
-        """A compact copy of a row's cache, [layers, 2, K, L, D]."""
+        """Return a compact copy of a row's cache, [layers, 2, K, L, D]."""
         length = int(self.lengths[row])
         return torch.stack([store[:, row, :, :length] for store in self.cache.store])
 
     def load(self, row: int, saved: Tensor) -> None:
-        """Put back what :meth:`save` returned, into any row."""
+        """Restore the return value of :meth:`save` into any row."""
         length = saved.shape[-2]
         for store, part in zip(self.cache.store, saved, strict=True):
             store[:, row, :, :length] = part
@@ -133,7 +135,7 @@ class GenericDecoder:
 
     @torch.no_grad()
     def _try_out(self) -> None:
-        """Compare a few tokens with the model's plain forward; refuse models that decode wrongly this way."""
+        """Compare a few tokens with the model's plain forward; raise for models that decode wrongly this way."""
         vocab = self.model.get_input_embeddings().weight.shape[0]
         ids = [(7 * k + 3) % vocab for k in range(min(6, self.capacity))]
         was_training = self.model.training

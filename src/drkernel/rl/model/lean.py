@@ -1,8 +1,8 @@
-"""A lean forward pass for Llama-shaped models (Qwen3, Qwen2, Llama), over the modules of a transformers model.
+"""A lean forward pass for Llama-shaped models (Qwen3, Qwen2, Llama) over the modules of a transformers model.
 
-Two entrances share the layer's arithmetic: :func:`packed_hidden`, differentiable, for training on sequences laid end to
-end without padding; and :class:`LeanDecoder`, which keeps a cache of keys and values in preallocated memory and takes a
-few microseconds of Python a layer, which is what decides speed for a small model on a CPU.
+Two entry points share the layer's arithmetic. :func:`packed_hidden` is differentiable and trains on sequences packed
+end to end without padding. :class:`LeanDecoder` keeps keys and values in preallocated memory and spends only a few
+microseconds of Python per layer, which decides the speed of a small model on a CPU.
 
 Shape legend: N packed tokens, B cache rows, T new tokens of a row, L tokens in the cache, H query heads, K key/value
 heads, G = H / K, D head size, E width of the residual stream, V vocabulary.
@@ -25,7 +25,7 @@ Weights = Literal["same", "bf16", "int8"]
 
 
 def is_supported(config: Any) -> bool:
-    """Whether the lean forward computes what the model of this Hugging Face config does."""
+    """Return whether the lean forward computes the same function as the model of this Hugging Face config."""
     rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
     kind = rope.get("rope_type", "default") if isinstance(rope, dict) else "default"
     window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
@@ -69,9 +69,9 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 @dataclass(frozen=True)
 class Packing:
-    """Where sequences of a packed batch lie, and how attention sees them.
+    """The layout of a packed batch and of its attention.
 
-    Linear layers run over the N packed tokens; attention alone runs on a padded view [R, T] where plain causal
+    Linear layers run over the N packed tokens; only attention runs on a padded view [R, T], where plain causal
     attention cannot cross from one sequence into another.
     """
 
@@ -82,7 +82,7 @@ class Packing:
 
     @staticmethod
     def of(lengths: Sequence[int], device: torch.device | str = "cpu") -> Packing:
-        """The packing of sequences of these lengths, in order."""
+        """Return the packing of sequences of these lengths, in order."""
         width = max(lengths)
         positions = torch.cat([torch.arange(length) for length in lengths])
         padded = torch.cat([torch.arange(length) + row * width for row, length in enumerate(lengths)])
@@ -104,9 +104,9 @@ class Packing:
 
 
 def packed_hidden(model: Any, ids_N: Tensor, packing: Packing) -> Tensor:
-    """Last hidden states [N, E] (after the final norm) of sequences packed end to end; differentiable.
+    """Return the last hidden states [N, E] (after the final norm) of sequences packed end to end; differentiable.
 
-    ``model`` is a transformers causal LM of a supported architecture; its linear modules are called as modules, so that
+    ``model`` is a transformers causal LM of a supported architecture. Its linear modules are called as modules, so that
     LoRA layers work.
     """
     config, body = model.config, model.get_decoder()
@@ -138,7 +138,7 @@ def packed_hidden(model: Any, ids_N: Tensor, packing: Packing) -> Tensor:
 
 
 def effective_weight(linear: Any) -> Tensor:
-    """The matrix that a linear module applies; LoRA is merged in."""
+    """Return the matrix that a linear module applies, with LoRA merged in."""
     base = linear.get_base_layer() if hasattr(linear, "get_base_layer") else linear
     weight: Tensor = base.weight.detach()
     for name in getattr(linear, "active_adapters", ()):
@@ -147,13 +147,13 @@ def effective_weight(linear: Any) -> Tensor:
 
 
 def effective_bias(linear: Any) -> Tensor | None:
-    """The bias of a linear module, or None."""
+    """Return the bias of a linear module, or None."""
     base = linear.get_base_layer() if hasattr(linear, "get_base_layer") else linear
     return None if base.bias is None else base.bias.detach()
 
 
 def round_to_int8(weight: Tensor) -> Tensor:
-    """The values that symmetric int8 storage with one scale a row can hold, nearest to ``weight``."""
+    """Round ``weight`` to the nearest values that symmetric int8 storage with one scale per row can hold."""
     scale = weight.abs().amax(dim=1, keepdim=True).clamp_min(1e-12) / 127
     return (weight / scale).round() * scale
 
@@ -200,7 +200,7 @@ class LeanDecoder:
 
     @torch.no_grad()
     def refresh(self, model: Any) -> None:
-        """Take the model's present weights (LoRA merged, cast to the decoder's dtype)."""
+        """Copy the model's current weights (LoRA merged, cast to the decoder's dtype)."""
         body = model.get_decoder()
 
         def cast(*tensors: Tensor) -> Tensor:
@@ -239,7 +239,7 @@ class LeanDecoder:
 
     @torch.no_grad()
     def step(self, tokens_B: Tensor) -> Tensor:
-        """Append one token to each of the first B rows; float32 logits [B, V] of the next one."""
+        """Append one token to each of the first B rows; return float32 logits [B, V] of the next one."""
         count = tokens_B.shape[0]
         starts_B = self.lengths[:count]
         longest = int(starts_B.max()) + 1
@@ -269,7 +269,7 @@ class LeanDecoder:
 
     @torch.no_grad()
     def extend(self, rows: Sequence[int], ids: Sequence[Sequence[int]]) -> Tensor:
-        """Append several tokens to each of ``rows``; float32 logits [len(rows), V] after each row's last token.
+        """Append several tokens to each of ``rows``; return float32 logits [len(rows), V] after each row's last token.
 
         Rows must be distinct and every list of ids non-empty.
         """
@@ -325,7 +325,7 @@ class LeanDecoder:
         return x + F.linear(F.silu(gate) * up, layer.down)
 
     def clear(self, row: int) -> None:
-        """Make a row empty."""
+        """Empty a row."""
         self.lengths[row] = 0
 
     def move(self, source: int, target: int) -> None:
@@ -335,11 +335,11 @@ class LeanDecoder:
         self.lengths[target] = length
 
     def save(self, row: int) -> Tensor:
-        """A compact copy of a row's cache."""
+        """Return a compact copy of a row's cache."""
         return self.cache[:, :, row, :, : int(self.lengths[row])].clone()
 
     def load(self, row: int, saved: Tensor) -> None:
-        """Put back what :meth:`save` returned, into any row."""
+        """Restore the return value of :meth:`save` into any row."""
         length = saved.shape[-2]
         self.cache[:, :, row, :, :length] = saved
         self.lengths[row] = length

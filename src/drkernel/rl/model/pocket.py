@@ -1,7 +1,7 @@
-"""``qwen3-pocket``: the Qwen3 architecture, a few million parameters, made from scratch.
+"""``qwen3-pocket``: a Qwen3 model of a few million parameters, initialised from scratch.
 
-The same code path as Qwen3-8B (RMS norms, rotary positions, grouped queries with normalised heads, gated MLP), at a
-size that two CPU cores train in minutes.
+It takes the same code path as Qwen3-8B (RMS norms, rotary positions, grouped queries with normalised heads, gated MLP),
+at a size that two CPU cores train in minutes.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class PocketConfig(Config):
 
 
 def make_pocket(config: PocketConfig, vocab_size: int, end_id: int, pad_id: int, seed: int) -> Any:
-    """A freshly initialised ``Qwen3ForCausalLM`` in fp32; the seed decides every weight.
+    """Return a freshly initialised ``Qwen3ForCausalLM`` in fp32; the seed determines every weight.
 
-    Weights are drawn with standard deviation 0.02 (projections into the residual stream scaled by 1/sqrt(2·layers),
-    as GPT-2 does); input and output embeddings are shared.
+    Weights are drawn with standard deviation 0.02 (projections into the residual stream scaled by 1/sqrt(2·layers), as
+    GPT-2 does); input and output embeddings are shared.
     """
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM

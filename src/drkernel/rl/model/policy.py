@@ -1,7 +1,7 @@
 """The policy: a causal language model and its tokenizer, from scratch or from Hugging Face.
 
-Training goes through one entrance, :meth:`Policy.statistics`: sequences laid end to end without padding or
-contamination, log-probabilities of the chosen positions alone.
+Training uses one entry point, :meth:`Policy.statistics`: sequences packed end to end without padding or
+cross-contamination, and log-probabilities of the chosen positions only.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class LoraConfig(Config):
 
 
 class PolicyConfig(Config):
-    """Which model is trained, and in what arithmetic."""
+    """The model to train, and its arithmetic."""
 
     model: str = Field(POCKET, description="'qwen3-pocket' or a Hugging Face path or name")
     pocket: PocketConfig = PocketConfig()
@@ -57,7 +57,7 @@ class PolicyConfig(Config):
 
     @property
     def from_scratch(self) -> bool:
-        """Whether the model is made here rather than loaded."""
+        """Whether the model is created here rather than loaded."""
         return self.model == POCKET
 
 
@@ -67,11 +67,11 @@ class Example:
 
     ids: Sequence[int]
     mask: Sequence[bool]
-    """True at every id whose log-probability is wanted; never at the first."""
+    """True at every id whose log-probability is wanted; False at the first."""
 
 
 class PolicyModule(nn.Module):
-    """The model as one module from packed ids to token statistics, so that sharding sees every use of a weight."""
+    """The model as one module that maps packed ids to token statistics, so that sharding sees every use of a weight."""
 
     def __init__(self, model: Any, lean: bool, dtype: torch.dtype):
         super().__init__()
@@ -106,7 +106,7 @@ class PolicyModule(nn.Module):
 
 
 class Policy:
-    """Model, tokenizer, and the two things done with them: :meth:`statistics` and :meth:`make_decoder`."""
+    """Model and tokenizer, with the two operations on them: :meth:`statistics` and :meth:`make_decoder`."""
 
     def __init__(self, model: Any, tokenizer: ChatTokenizer, config: PolicyConfig, *, lean: bool | None = None):
         self.model, self.tokenizer, self.config = model, tokenizer, config
@@ -117,7 +117,7 @@ class Policy:
         self.world = World()
 
     def shard(self, world: World) -> None:
-        """Divide the weights over the ranks of ``world``; make the optimiser after this."""
+        """Shard the weights over the ranks of ``world``; create the optimiser after this."""
         self.world = world
         if world.size > 1:
             self.lean = self.module.lean = False  # the lean forward reaches past the layers that gather weights
@@ -126,14 +126,14 @@ class Policy:
 
     @staticmethod
     def from_scratch(config: PolicyConfig, tokenizer: ChatTokenizer, seed: int) -> Policy:
-        """A new pocket model for this tokenizer."""
+        """Create a new pocket model for this tokenizer."""
         model = make_pocket(config.pocket, len(tokenizer), tokenizer.end_id, tokenizer.pad_id, seed)
         model = model.to(pick_device(config.device))
         return Policy(_with_lora(model, config.lora), tokenizer, config)
 
     @staticmethod
     def load(config: PolicyConfig, path: str | Path | None = None) -> Policy:
-        """A model and tokenizer saved by :meth:`save`, or any causal LM by path or name (``config.model``).
+        """Load a model and tokenizer saved by :meth:`save`, or any causal LM by path or name (``config.model``).
 
         Raises :class:`ConfigError` when it cannot be found or read.
         """
@@ -154,9 +154,9 @@ class Policy:
         return Policy(_with_lora(model.to(pick_device(config.device)), config.lora), tokenizer, config)
 
     def save(self, directory: str | Path) -> None:
-        """Write model (safetensors; adapters alone under LoRA) and tokenizer in Hugging Face's layout.
+        """Write model (safetensors; only the adapters under LoRA) and tokenizer in Hugging Face's layout.
 
-        Every rank must ask; the first one writes.
+        Every rank must call this; the first one writes.
         """
         from transformers.utils import logging
 
@@ -176,7 +176,7 @@ class Policy:
     def statistics(
         self, examples: Sequence[Example], temperature: float = 1.0, keep_ratio: float = 0.0
     ) -> TokenStatistics:
-        """Statistics of every masked id of every example, in order; log-probabilities are differentiable."""
+        """Compute statistics of every masked id of every example, in order; log-probabilities are differentiable."""
         lengths = [len(example.ids) for example in examples]
         packing = Packing.of(lengths, self.device)
         ids_N = torch.tensor([i for example in examples for i in example.ids], device=self.device)
@@ -193,9 +193,9 @@ class Policy:
         return statistics
 
     def make_decoder(self, rows: int, capacity: int, weights: Weights = "same") -> Decoder:
-        """A decoder over this model's present weights; call its ``refresh(policy.model)`` after updates.
+        """Return a decoder over this model's current weights; call its ``refresh(policy.model)`` after updates.
 
-        ``weights``: the trainer's own, or rounded to bf16 or int8, as a fast inference engine would.
+        ``weights``: the trainer's own, or rounded to bf16 or int8, as a fast inference engine would use.
         """
         core = causal_lm(self.model)
         limit = getattr(core.config, "max_position_embeddings", None)
@@ -225,7 +225,7 @@ def causal_lm(model: Any) -> Any:
 
 
 def pick_device(name: str) -> torch.device:
-    """'auto' is the first CUDA device where there is one."""
+    """Resolve a device name; 'auto' is the first CUDA device if there is one, else the CPU."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name.startswith("cuda") and not torch.cuda.is_available():
@@ -234,9 +234,10 @@ def pick_device(name: str) -> torch.device:
 
 
 def microbatches(lengths: Sequence[int], budget: int) -> list[list[int]]:
-    """Indices of sequences in batches of at most ``budget`` tokens (a longer one is alone), alike lengths together.
+    """Group sequences of similar length into batches of at most ``budget`` tokens; a longer sequence is alone. Returns
+    indices.
 
-    Depends on the lengths alone, so that a resumed run makes the same batches.
+    The result depends on the lengths alone, so a resumed run makes the same batches.
     """
     order = sorted(range(len(lengths)), key=lambda index: (lengths[index], index))
     batches: list[list[int]] = []
@@ -251,7 +252,8 @@ def microbatches(lengths: Sequence[int], budget: int) -> list[list[int]]:
 
 
 def _packed_by_mask(core: Any, ids_N: Tensor, packing: Packing) -> Tensor:
-    """Last hidden states of packed sequences for any architecture: one row with a block-diagonal causal mask."""
+    """Compute last hidden states of packed sequences for any architecture: one row with a block-diagonal causal
+    mask."""
     lengths = torch.tensor(packing.lengths, device=ids_N.device)
     owner_N = torch.repeat_interleave(torch.arange(len(packing.lengths), device=ids_N.device), lengths)
     position_N = torch.arange(len(ids_N), device=ids_N.device)
@@ -276,7 +278,7 @@ def _head_weight(head: Any) -> Tensor:
 
 
 def _with_lora(model: Any, lora: LoraConfig | None) -> Any:
-    """The model wrapped in adapters, or as it is."""
+    """Wrap the model in LoRA adapters, or return it unchanged."""
     if lora is None:
         return model
     try:

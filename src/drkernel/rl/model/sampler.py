@@ -1,12 +1,12 @@
-"""Batched sampling of turns: ids and log-probabilities of exactly what was drawn, rows refilled as they finish.
+"""Batched sampling of turns: ids and log-probabilities of exactly what was drawn, with rows refilled as they finish.
 
-A :class:`Conversation` is one growing sequence of ids. :meth:`Sampler.stream` takes many of them with what to append to
-each, decodes them together and yields every turn the moment it ends, so that grading starts while others are sampled.
-Only live rows are computed: a finished row's place goes to a waiting conversation, or to the last live row.
+A :class:`Conversation` is one growing sequence of ids. :meth:`Sampler.stream` appends ids to many of them, decodes them
+together and yields every turn the moment it ends, so that grading starts while others are sampled. Only live rows are
+computed: a finished row's place goes to a waiting conversation, or to the last live row.
 
-Draws are inverse-CDF of one uniform number a token, and the numbers of a turn come from (seed, turn) alone: what a
-conversation draws does not depend on which others share the batch (up to the rounding of a matrix product whose height
-differs).
+Tokens are drawn by inverse CDF from one uniform number each, and the numbers of a turn depend on (seed, turn) alone.
+What a conversation draws therefore does not depend on which others share the batch, up to the rounding of a matrix
+product of different height.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CLOSED = re.compile(r"^[ \t]*```[\w+.-]*[^\n`]*\n.*?^[ \t]*```[ \t]*$", re.MULT
 
 
 class SamplingConfig(Config):
-    """How tokens are drawn."""
+    """Sampling parameters: temperature and truncation."""
 
     temperature: float = Field(1.0, ge=0, description="0 takes the likeliest token (log-probs then at temperature 1)")
     top_p: float = Field(1.0, gt=0, le=1, description="smallest set of likeliest tokens with this mass; 1 keeps all")
@@ -41,7 +41,7 @@ class SamplingConfig(Config):
 
 
 class Decoder(Protocol):
-    """What the sampler needs of a model with a cache; see :class:`drkernel.rl.model.lean.LeanDecoder`."""
+    """The interface that the sampler needs of a model with a cache; see :class:`drkernel.rl.model.lean.LeanDecoder`."""
 
     rows: int
     capacity: int
@@ -69,26 +69,28 @@ class Conversation:
     """The cache of ``ids`` but the last one, when kept; dropped by :meth:`forget`."""
 
     def forget(self) -> None:
-        """Give the cache's memory back."""
+        """Release the cache's memory."""
         self.saved = None
 
 
 @dataclass(frozen=True)
 class SampledTurn:
-    """What one turn drew."""
+    """The tokens that one turn drew."""
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
-    """log-probability of each id under the distribution it was drawn from (temperature, cuts and all)"""
+    """log-probability (nats) of each id under the distribution it was drawn from, after temperature and truncation"""
     stop: Stop
     pruned_mass: float
-    """mean probability mass that the cuts (top-p, min-p, pruning) took away"""
+    """mean probability mass (0..1) removed by truncation (top-p, min-p, pruning)"""
 
 
 def draw(logits_BV: Tensor, uniform_B: Tensor, config: SamplingConfig, keep_ratio: float = 0.0) -> tuple[Tensor, ...]:
-    """Draw one token a row: ids, log-probabilities under the cut and renormalised distribution, and the mass cut away.
+    """Draw one token per row; return ids, log-probabilities under the truncated, renormalised distribution, and the
+    mass removed.
 
-    ``uniform_B`` holds numbers in [0, 1). ``keep_ratio`` prunes as :mod:`drkernel.rl.maths.vocabulary` does.
+    ``uniform_B`` holds numbers in [0, 1). ``keep_ratio`` prunes as :mod:`drkernel.rl.maths.vocabulary` does. # float64:
+    thousands float64: summing thousands of probabilities in float32 would round away the ends of the interval
     """
     greedy = config.temperature == 0
     scores_BV = logits_BV if greedy or config.temperature == 1 else logits_BV / config.temperature
@@ -118,7 +120,7 @@ def draw(logits_BV: Tensor, uniform_B: Tensor, config: SamplingConfig, keep_rati
 
 
 def turn_uniforms(seed: int, turn: int, count: int) -> np.ndarray:
-    """``count`` numbers in [0, 1) that depend on (seed, turn) alone."""
+    """Return ``count`` uniform numbers in [0, 1) that depend on (seed, turn) alone."""
     return np.random.Generator(np.random.Philox(key=np.array([seed % 2**64, turn], dtype=np.uint64))).random(count)
 
 
@@ -146,7 +148,7 @@ class Sampler:
     ) -> AsyncIterator[tuple[int, SampledTurn]]:
         """Append ``appends[i]`` to each conversation, sample its turn, and yield (i, turn) as soon as it ends.
 
-        Control goes back to the event loop between steps. A conversation without room for one token ends at once with
+        Control returns to the event loop between steps. A conversation without room for one token ends at once with
         stop ``"context"`` and no tokens. ``keep_cache`` keeps each conversation's cache for its next turn.
         """
         waiting: list[tuple[int, Conversation, list[int]]] = []
@@ -181,7 +183,7 @@ class Sampler:
         keep_cache: bool = False,
         on_turn: Callable[[int, SampledTurn], None] | None = None,
     ) -> list[SampledTurn]:
-        """:meth:`stream` without an event loop: all turns, in the order of ``conversations``."""
+        """Run :meth:`stream` without an event loop; return all turns in the order of ``conversations``."""
 
         async def collect() -> list[SampledTurn]:
             turns: dict[int, SampledTurn] = {}
@@ -196,7 +198,9 @@ class Sampler:
     def _refill(
         self, live: list[_Live], waiting: list[tuple[int, Conversation, list[int]]], logits_BV: Tensor | None
     ) -> Tensor | None:
-        """Move waiting conversations into free rows and read their new ids; logits of all live rows."""
+        """Move waiting conversations into free rows and read their new ids; return the logits of all live rows. #
+        reading a few prompts each read of a few prompts costs a step of its own: wait until a quarter of the rows is
+        free"""
         free = min(self.decoder.rows - len(live), len(waiting))
         # reading a few prompts at a time costs a step of its own each: wait until a quarter of the rows is free
         if free <= 0 or (live and len(waiting) > free and free < max(1, self.decoder.rows // 4)):
@@ -209,7 +213,7 @@ class Sampler:
         return torch.cat(pieces)
 
     def _read(self, live: list[_Live], batch: list[tuple[int, Conversation, list[int]]]) -> Tensor:
-        """Feed new ids of a few conversations; equal beginnings are computed once. Logits [len(batch), V]."""
+        """Feed the new ids of a few conversations, computing shared prefixes once; return logits [len(batch), V]."""
         first: dict[tuple[int, ...], int] = {}
         rows, ids, copies = [], [], []
         for index, conversation, fresh in batch:
@@ -236,7 +240,7 @@ class Sampler:
         return logits[[where[row] for row in range(begin, len(live))]]
 
     def _draw(self, live: list[_Live], logits_BV: Tensor) -> tuple[list[int], Tensor]:
-        """One token for every live row; rows that end with it, and the tokens to step on with."""
+        """Draw one token for every live row; return the rows that end with it, and the tokens for the next step."""
         uniform = torch.tensor([entry.uniforms[len(entry.tokens)] for entry in live], dtype=torch.float64)
         ids_B, logprobs_B, cut_B = draw(logits_BV, uniform.to(logits_BV.device), self.config, self.keep_ratio)
         self.tokens += len(live)
@@ -252,13 +256,14 @@ class Sampler:
         return finished, ids_B
 
     def _at_fence(self, entry: _Live, token: int) -> bool:
-        """Whether this token closed a code block; only tokens that hold a backtick, or follow one, are looked at."""
+        """Return whether this token closed a code block; only tokens that contain a backtick, or follow one, are
+        examined."""
         if not self.config.stop_at_fence or token not in self.tokenizer.fence_ids:
             return False
         return _CLOSED.search(self.tokenizer.decode(entry.tokens)) is not None
 
     def _finish(self, entry: _Live, row: int, keep_cache: bool) -> SampledTurn:
-        """Close a turn: append its ids to the conversation, keep the cache if wanted, say why it ended."""
+        """Close a turn: append its ids to the conversation, keep the cache if wanted, and record why it ended."""
         conversation, last = entry.conversation, entry.tokens[-1]
         conversation.ids.extend(entry.tokens)
         conversation.turn += 1
@@ -275,12 +280,12 @@ class Sampler:
 
 
 def _cached(conversation: Conversation) -> int:
-    """How many of the conversation's ids its cache holds."""
+    """Return how many of the conversation's ids its cache holds."""
     return 0 if conversation.saved is None else int(conversation.saved.shape[-2])
 
 
 def _close_gap(live: list[_Live], row: int, tokens_B: Tensor, decoder: Decoder) -> Tensor:
-    """Take ``row`` out of the live ones: the last live row moves to its place, in the cache and in the tokens."""
+    """Remove ``row`` from the live rows: the last live row moves to its place, in the cache and in the tokens."""
     last = len(live) - 1
     if row != last:
         decoder.move(last, row)
