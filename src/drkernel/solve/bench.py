@@ -1,8 +1,8 @@
-"""The benchmark: tasks x samples x turns, every answer written as it comes, taken up again after any interruption.
+"""The benchmark: tasks x samples x turns. Every answer is written as it arrives, and an interrupted run can be resumed.
 
-A run directory holds ``config.yaml`` (the terms, as they may be given again), ``resolved.yaml`` (what came of them: the
-model's name, the tasks' hash, the tasks that are left out, the prompts' version), ``tasks.jsonl`` (the tasks as they
-were used), ``prompts/``, ``turns.jsonl`` (a line each for every graded answer and every ended trajectory),
+A run directory holds ``config.yaml`` (the terms, in a form that can be given again), ``resolved.yaml`` (values resolved
+at the start: the model's name, the tasks' hash, the tasks left out, the prompts' version), ``tasks.jsonl`` (the tasks
+as used), ``prompts/``, ``turns.jsonl`` (one line for every graded answer and every ended trajectory),
 ``replies.sqlite`` and ``summary.json``.
 """
 
@@ -43,7 +43,7 @@ Progress = Callable[[Entry], None]
 
 
 class Resolved(Config):
-    """What the terms of a run came to when it was started."""
+    """The values that the terms of a run resolved to when it started."""
 
     model: str = Field(description="the model's name: kind, model and address")
     tasks_hash: str = Field("", description="content hash of the tasks in order")
@@ -53,7 +53,7 @@ class Resolved(Config):
 
 @dataclass(frozen=True)
 class Bench:
-    """A run directory, read."""
+    """The contents of a run directory."""
 
     config: BenchConfig
     resolved: Resolved
@@ -62,7 +62,7 @@ class Bench:
 
     @property
     def keys(self) -> list[Key]:
-        """Every trajectory of the run."""
+        """The keys of every trajectory of the run."""
         return [(task.id, sample) for task in self.tasks for sample in range(self.config.samples)]
 
     @property
@@ -72,15 +72,15 @@ class Bench:
 
 
 class BenchRun:
-    """A run directory, open for writing. A context manager."""
+    """A run directory open for writing; a context manager."""
 
     def __init__(
         self, directory: Path, config: BenchConfig, resolved: Resolved, tasks: Sequence[Task], prompts: Prompts
     ):
-        """Make the directory or take it up again.
+        """Create the directory, or resume the run in it.
 
         Raises:
-            ConfigError: another run lies there, or another process writes it.
+            ConfigError: the directory belongs to another run, or another process is writing it.
         """
         self.directory, self.prompts = directory, prompts
         directory.mkdir(parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ class BenchRun:
     async def run(
         self, meter: Meter, pool: Pool, *, at_once: int = 16, progress: Progress | None = None
     ) -> dict[str, Any]:
-        """Play what is missing; the summary, also written to ``summary.json``."""
+        """Play the missing trajectories; return the summary, which is also written to ``summary.json``."""
         gate = asyncio.Semaphore(at_once)
         bench, played = self.bench, self.bench.played
         meter.take_over(turn.reply for key in bench.keys for turn in played.turns(key))
@@ -167,13 +167,13 @@ class BenchRun:
             record(end=trajectory.end, detail=trajectory.detail)
 
     def finish(self) -> dict[str, Any]:
-        """Write ``summary.json`` from what is there so far."""
+        """Write ``summary.json`` from the results so far, and return it."""
         summary = summary_of(self.bench)
         _write(self.directory / "summary.json", json.dumps(summary, indent=1) + "\n")
         return summary
 
     def close(self) -> None:
-        """Let the directory go."""
+        """Close the files and release the directory."""
         self.journal.close()
 
     def __enter__(self) -> BenchRun:
@@ -184,7 +184,7 @@ class BenchRun:
 
 
 def read_terms(directory: Path) -> tuple[BenchConfig, Resolved]:
-    """The terms of a run directory. Raises :class:`ConfigError` when it is none, or one of an earlier version."""
+    """Read the terms of a run directory. Raises :class:`ConfigError` when it is not one, or has an earlier version."""
     path = directory / "config.yaml"
     if not path.is_file():
         raise ConfigError(f"{directory} is not a bench run: it has no config.yaml")
@@ -194,14 +194,14 @@ def read_terms(directory: Path) -> tuple[BenchConfig, Resolved]:
 
 
 def read_bench(directory: Path) -> Bench:
-    """A run directory for reading, also while it is being written. Raises :class:`ConfigError`."""
+    """Read a run directory, even while it is being written. Raises :class:`ConfigError`."""
     config, resolved = read_terms(directory)
     tasks = [Task.model_validate(row) for row in read_rows(directory / "tasks.jsonl")]
     return Bench(config, resolved, tasks, read_journal(directory / "turns.jsonl"))
 
 
 def outcomes(bench: Bench, tasks: Sequence[str]) -> dict[str, list[list[Outcome]]]:
-    """Complete trajectories by task; with breadth, a turn is its best answer by reward."""
+    """Return the complete trajectories by task; with breadth, each turn is represented by its best answer by reward."""
     played, result = bench.played, {}
     for task in tasks:
         keys = [(task, sample) for sample in range(bench.config.samples)]
@@ -211,7 +211,7 @@ def outcomes(bench: Bench, tasks: Sequence[str]) -> dict[str, list[list[Outcome]
 
 
 def summary_of(bench: Bench) -> dict[str, Any]:
-    """Metrics, costs and what is missing."""
+    """Compute metrics and costs, and count what is missing."""
     config, played, keys = bench.config, bench.played, bench.keys
     summary = summarise(outcomes(bench, [task.id for task in bench.tasks]), config.episode.turns)
     made = [turn for turns in played.made.values() for turn in turns.values()]

@@ -1,4 +1,4 @@
-"""The terms of a benchmark or a search: one typed file, of which any key can be given on the command line."""
+"""The terms of a benchmark or a search: one typed file whose keys can all be overridden on the command line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from drkernel.task import Precision
 
 
 class Endpoint(Config):
-    """Where a hosted model is, and how long it may be silent."""
+    """Address, key and timeout of a hosted model."""
 
     base_url: str | None = Field(None, description="an OpenAI-compatible endpoint, e.g. http://localhost:8000/v1")
     key_env: str | None = Field(None, description="environment variable with the key; None: OPENAI_API_KEY")
@@ -26,7 +26,7 @@ class Endpoint(Config):
 
 
 class Choice(Config):
-    """Which tasks of the spec, and what is done to them before they are judged."""
+    """Selection of tasks from the spec, and how they are prepared."""
 
     level: int | None = Field(None, description="only tasks of this level")
     tag: str | None = Field(None, description="only tasks with this tag")
@@ -38,7 +38,7 @@ class Choice(Config):
 
 
 class BenchConfig(Config):
-    """Everything that decides a run's results, and what it may cost."""
+    """Everything that determines a run's results and limits its cost."""
 
     schema_version: Literal[2] = 2
     kind: Literal["bench", "solve"] = Field("bench", description="a benchmark, or the search for one task's kernel")
@@ -79,10 +79,11 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 def load_terms(kind: str, path: Path | None = None, overrides: Iterable[str] = ()) -> BenchConfig:
-    """The config of a command: its defaults, then a YAML file, then ``key=value`` overrides, keys in short form too.
+    """Load a command's config: its defaults, then a YAML file, then ``key=value`` overrides with full or shortened
+    keys.
 
-    The size profile of built-in tasks is ``tiny`` on a simulated GPU and ``full`` on a real one, unless it is given.
-    Raises :class:`ConfigError` for an unknown key, naming those that are near, and for a file of another command.
+    Unless given, the size profile of built-in tasks is ``tiny`` on a simulated GPU and ``full`` on a real one. Raises
+    :class:`ConfigError` for an unknown key, naming similar ones, and for another command's file.
     """
     config = load_config(BenchConfig, path, overrides, base=DEFAULTS[kind], short=True)
     if config.kind != kind:
@@ -97,12 +98,12 @@ def load_terms(kind: str, path: Path | None = None, overrides: Iterable[str] = (
 
 
 def default_profile(device: str) -> str:
-    """'tiny' on a simulated GPU, 'full' on a real one."""
+    """Return 'tiny' for a simulated GPU, 'full' for a real one."""
     return "tiny" if parse_device(device).simulated else "full"
 
 
 def differences(old: BenchConfig, new: BenchConfig) -> list[tuple[str, Any, Any]]:
-    """(key, old value, new value) of what differs between two configs."""
+    """Return (key, old value, new value) for every difference between two configs."""
     before, after = _flat(old.model_dump(mode="json")), _flat(new.model_dump(mode="json"))
     return [
         (key, before.get(key), after.get(key))

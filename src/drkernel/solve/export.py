@@ -1,8 +1,10 @@
-"""Trajectories as data: conversations of runs, filtered, counted and each solution once, for supervised fine-tuning.
+"""Exports trajectories as data for supervised fine-tuning: conversations of runs, filtered, counted, each solution
+once.
 
-A row is the conversation that led to one answer, exactly as the model saw it (with context management: cut as it was),
-the answer last. A trajectory with a condemned answer never passes unless asked, also where that answer came later or
-was cut out of the conversation; with breadth, answers of a turn that did not go on are no part of the trajectory.
+A row is the conversation that led to one answer, exactly as the model saw it (including cuts by context management),
+with the answer last. A trajectory with a condemned answer never passes unless asked for, even if that answer came later
+or was cut out of the conversation. With breadth, answers that the conversation did not continue from are not part of
+the trajectory.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ CountTokens = Callable[[Sequence[Message]], int]
 
 
 class ExportFilter(Config):
-    """Which conversations pass. Conditions on the verdict are on the answer that the conversation ends with."""
+    """The filter for conversations. Conditions on the verdict apply to the answer that the conversation ends with."""
 
     end: Literal["best", "last", "every"] = Field(
         "best", description="the answer a row ends with: the best of each trajectory, its last, or one row for each"
@@ -70,7 +72,7 @@ class ExportRow(Config):
 
 
 class ExportSummary(Config):
-    """What an export kept and what it left out."""
+    """Counts of what an export kept and left out."""
 
     rows: int
     tokens: int
@@ -81,10 +83,10 @@ class ExportSummary(Config):
 def export(
     runs: Sequence[Path], out: Path, terms: ExportFilter = ExportFilter(), count: CountTokens | None = None
 ) -> ExportSummary:
-    """Write the conversations of ``runs`` to ``out``: ``.jsonl`` or ``.parquet``.
+    """Write the conversations of ``runs`` to ``out``, a ``.jsonl`` or ``.parquet`` file.
 
-    ``count`` counts the tokens of a conversation; None estimates.
-    Raises :class:`ConfigError` for another suffix, a directory that is no run, or missing pyarrow.
+    ``count`` counts the tokens of a conversation; None estimates them. Raises :class:`ConfigError` for another suffix,
+    a directory that is not a run, or missing pyarrow.
     """
     if out.suffix not in (".jsonl", ".parquet"):
         raise ConfigError(f"{out}: the file's name must end in .jsonl or .parquet")
@@ -111,7 +113,7 @@ def export(
 def _rows(
     runs: Sequence[Path], terms: ExportFilter, count: CountTokens | None, left_out: Counter[str]
 ) -> Iterator[tuple[ExportRow, str]]:
-    """Every row that passes, with the source of its last answer."""
+    """Yield every row that passes, with the source of its last answer."""
     for run in runs:
         bench = read_bench(run)
         prompts = Prompts.load(str(run / "prompts"))
@@ -133,7 +135,7 @@ def _rows(
 
 
 def _ends(turns: Sequence[Turn], terms: ExportFilter) -> list[Turn]:
-    """The turns that conversations are to end with."""
+    """Return the turns that conversations end with, as the filter selects them."""
     if not turns or terms.end == "every":
         return list(turns)
     if terms.end == "last":
@@ -143,7 +145,8 @@ def _ends(turns: Sequence[Turn], terms: ExportFilter) -> list[Turn]:
 
 
 def refusal(chain: Sequence[Turn], terms: ExportFilter, hacked: bool = False) -> str | None:
-    """Why a conversation does not pass; None when it does. ``hacked``: its trajectory holds a condemned answer."""
+    """Return why a conversation does not pass; None when it does. ``hacked``: its trajectory holds a condemned
+    answer."""
     end = chain[-1]
     if not terms.allow_hacks and (hacked or any(turn.verdict.is_hack for turn in chain)):
         return "trajectory with a hack"
@@ -198,12 +201,12 @@ def _turn(turn: Turn) -> ExportTurn:
 
 
 def _worth(row: ExportRow) -> tuple[float, int]:
-    """Of two rows with the same solution: the faster grade, then the shorter conversation."""
+    """Sort key for rows with the same solution: the faster grade wins, then the shorter conversation."""
     return (row.turns[-1].speedup or 0.0, -row.tokens)
 
 
 def normal_form(code: str) -> str:
-    """Hash of a source that does not see comments, blank lines and layout; of the text where it does not parse."""
+    """Hash a source, ignoring comments, blank lines and layout; hash the text itself if it does not parse."""
     try:
         text = ast.dump(ast.parse(code))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -212,7 +215,7 @@ def normal_form(code: str) -> str:
 
 
 def tokenizer_counter(path: str) -> CountTokens:
-    """Counts with the chat template of a local Hugging Face tokenizer. Raises :class:`ConfigError`."""
+    """Return a counter that uses the chat template of a local Hugging Face tokenizer. Raises :class:`ConfigError`."""
     from drkernel.rl.model.tokenizer import ChatTokenizer
 
     try:

@@ -1,4 +1,4 @@
-"""From a model spec to a client: ``openai:NAME``, ``hf:PATH``, ``command:PROGRAM ARGS`` or ``script:PATH``."""
+"""Opens the client of a model spec: ``openai:NAME``, ``hf:PATH``, ``command:PROGRAM ARGS`` or ``script:PATH``."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def open_model(
     sampling: Sampling = Sampling(),
     timeout: float = 600.0,
 ) -> Answerer:
-    """The client of a spec.
+    """Open the client of a spec.
 
-    ``base_url`` and ``key_env`` (the environment variable that holds the key) are for ``openai:`` alone.
-    Raises :class:`ConfigError` naming what is wrong.
+    ``base_url`` and ``key_env`` (the environment variable that holds the key) apply to ``openai:`` only. Raises
+    :class:`ConfigError` naming the problem.
     """
     kind, separator, rest = spec.partition(":")
     if not separator or not rest:

@@ -1,8 +1,8 @@
-"""Two runs on the same tasks: what differs, by how much, and whether chance explains it.
+"""Compares two runs on the same tasks: what differs, by how much, and whether chance explains it.
 
 Everything is paired: a task's value in one run against the same task's value in the other. The interval resamples
-tasks; the test flips the signs of the differences (exact for few tasks, else by a seeded draw), so that it assumes
-nothing but that under no difference the two runs could be exchanged task by task.
+tasks. The test flips the signs of the differences (exactly for few tasks, otherwise by seeded draws); it assumes only
+that, under the null hypothesis, the two runs are exchangeable task by task.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ MUST_AGREE = ("device", "baseline", "profile")
 
 
 def compare(first: Path, second: Path, *, seed: int = 0, force: bool = False) -> dict[str, Any]:
-    """Run ``second`` minus run ``first``, over the tasks that both have complete trajectories of.
+    """Compare run ``second`` minus run ``first``, over the tasks for which both have complete trajectories.
 
     Raises:
-        ConfigError: a directory is no run, the runs share no task, a shared task's text differs, or they were graded on
-            other terms (``force`` lets other baselines, profiles and devices of one kind pass, never modelled against
+        ConfigError: a directory is not a run, the runs share no task, a shared task's text differs, or they were graded on
+            different terms (``force`` allows other baselines, profiles and devices of one kind, but never modelled against
             measured).
     """
     old, new = read_bench(first), read_bench(second)
@@ -102,7 +102,8 @@ def _row(name: str, a: Runs, b: Runs, value: Callable[[Sequence[Outcome]], float
 
 
 def _speedup_ratio(a: Runs, b: Runs, seed: int) -> dict[str, Any] | None:
-    """Geometric mean over tasks solved by both of (second speedup / first), best of all samples and turns."""
+    """Return the geometric mean of (second speedup / first) over tasks solved by both, best of all samples and
+    turns."""
     ratios = []
     for task in a:
         best = [
@@ -122,10 +123,10 @@ def _speedup_ratio(a: Runs, b: Runs, seed: int) -> dict[str, Any] | None:
 
 
 def sign_flip_test(differences: Sequence[float], *, seed: int = 0, draws: int = 20_000) -> float:
-    """Two-sided p-value of the mean difference under random signs; 1 when nothing differs.
+    """Return the two-sided p-value of the mean difference under random sign flips; 1 when nothing differs.
 
-    Exact over all signs for at most ``EXACT`` non-zero differences; otherwise (1 + hits) / (1 + draws), which never
-    claims more than was drawn.
+    Exact over all signs for at most ``EXACT`` non-zero differences; otherwise (1 + hits) / (1 + draws), which is never
+    smaller than the number of draws supports.
     """
     kept_N = np.asarray([value for value in differences if value != 0.0], dtype=np.float64)
     if len(kept_N) == 0:

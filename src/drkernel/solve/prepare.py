@@ -1,4 +1,4 @@
-"""Tasks made ready for a run: loaded, filtered, shrunk where a simulated GPU could not hold them, and gated."""
+"""Prepares tasks for a run: loaded, filtered, shrunk where a simulated GPU could not hold them, and gated."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIMULATED = ("tiny", "small")
 
 @dataclass
 class Prepared:
-    """Tasks to judge, and those that are not judged."""
+    """The tasks to judge, and those left out."""
 
     tasks: list[Task] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class Prepared:
 
     @property
     def shrunk(self) -> int:
-        """How many run at smaller sizes than they were written with."""
+        """Number of tasks that run at smaller sizes than they were written with."""
         return sum(bool(task.provenance.scaled) for task in self.tasks)
 
     @property
@@ -39,15 +39,15 @@ class Prepared:
 
 
 def tasks_hash(tasks: Sequence[Task]) -> str:
-    """Content hash of tasks in order."""
+    """Return the content hash of tasks in order."""
     return hashlib.sha256("".join(task.content_hash for task in tasks).encode()).hexdigest()[:16]
 
 
 def choose(spec: str, choice: Choice = Choice()) -> list[Task]:
-    """The tasks of a spec that pass the filters.
+    """Return the tasks of a spec that pass the filters.
 
     Raises:
-        ConfigError: the spec cannot be read, or nothing passes.
+        ConfigError: the spec cannot be read, or no task passes.
     """
     try:
         tasks = load_tasks(spec, choice.precision)
@@ -76,11 +76,11 @@ def prepare(
     keep_ill_conditioned: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Prepared:
-    """Make foreign tasks fit ``device`` and leave out what cannot tell a right answer from a wrong one.
+    """Make foreign tasks fit ``device``, and leave out those that cannot distinguish a right answer from a wrong one.
 
-    Built-in tasks have size profiles and passed the gate already. ``scale`` names the limits to shrink to ("tiny",
-    "small", "full"); None leaves sizes alone on a real GPU, and on a simulated one shrinks to "tiny", or where weights
-    alone are more, to "small".
+    Built-in tasks have size profiles and have already passed the gate. ``scale`` names the limits to shrink to ("tiny",
+    "small", "full"). None keeps the sizes on a real GPU; on a simulated one it shrinks to "tiny", or to "small" if the
+    weights alone exceed that.
     """
     if scale is not None and scale not in LIMITS:
         raise ConfigError(f"scale {scale!r} is unknown; there are: {', '.join(LIMITS)}")
@@ -97,7 +97,8 @@ def prepare(
 
 
 def shrink(task: Task, scales: Sequence[str]) -> tuple[Task, GateReport] | str:
-    """The task at the first of ``scales`` that it fits, and the gate's report; or why it fits none."""
+    """Return the task at the first of ``scales`` that it fits, with the gate's report; or the reason why it fits
+    none."""
     reason = ""
     for scale in scales:
         result = scale_task(task, LIMITS[scale])
@@ -124,7 +125,7 @@ def _prepare_one(task: Task, scales: Sequence[str], keep: bool, prepared: Prepar
 
 
 def why_not(report: GateReport) -> str:
-    """Why the gate refuses a task, in words; empty when it admits it."""
+    """Return why the gate refuses a task, in words; empty when it admits the task."""
     if report.error:
         return report.error
     if report.admitted:

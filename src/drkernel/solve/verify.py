@@ -1,7 +1,8 @@
-"""The last word on a search: its best kernels graded again from scratch, and the winner written as a file.
+"""Verification at the end of a search: its best kernels are graded again from scratch, and the winner is written as a
+file.
 
-"From scratch" is a fresh runner, fresh secret seeds and more checked calls than any attempt had; nothing of the search
-but the source text goes in.
+"From scratch" means a fresh runner, fresh secret seeds and more checked calls than any attempt had; only the source
+text is taken over from the search.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ class Verified:
 
     @property
     def speedup(self) -> float:
-        """As verified; 0 when it did not hold up."""
+        """The verified speedup; 0 when the candidate failed verification."""
         found = self.verdict.speedup
         return found.value if self.verdict.is_correct and found is not None else 0.0
 
 
 def by_speed(turns: Sequence[Turn]) -> list[Turn]:
-    """Correct turns, the fastest first, each source once."""
+    """Return the correct turns, fastest first, each source once."""
     seen: dict[str, Turn] = {}
     for turn in sorted(turns, key=lambda turn: (-(turn.speedup or 0.0), turn.position)):
         if turn.correct and turn.code is not None:
@@ -47,9 +48,10 @@ def by_speed(turns: Sequence[Turn]) -> list[Turn]:
 
 
 async def verify(task: Task, turns: Sequence[Turn], settings: EvalSettings, pool: Pool) -> list[Verified]:
-    """Grade the fastest candidates again until one holds up that no other claims to beat.
+    """Grade the fastest candidates again until one is verified and no remaining one claims to be faster.
 
-    Returned in the order they were tried; the best of them is :func:`winner`.
+    Returned in the order they were tried; the best of them is :func:`winner`. # a seed of this a fresh seed, so that a
+    service that graded the same source before cannot answer from its store
     """
     # a seed of this verification alone: a service that graded the same source before must not answer from its store
     terms = {"seed": secrets.randbits(62), "checks": max(CHECKS, settings.checks)}
@@ -66,7 +68,7 @@ async def verify(task: Task, turns: Sequence[Turn], settings: EvalSettings, pool
 
 
 def winner(tried: Sequence[Verified]) -> Verified | None:
-    """The fastest that held up; None when none did."""
+    """Return the fastest verified candidate; None when none was verified."""
     held = [one for one in tried if one.verdict.is_correct]
     return max(held, key=lambda one: one.speedup) if held else None
 
@@ -117,10 +119,10 @@ if __name__ == "__main__":
 def write_candidate(
     task: Task, best: Verified, settings: EvalSettings, model: str, attempts: int, *, verified: bool = True
 ) -> str:
-    """The winner as a file that runs by itself: the source as the model wrote it, then a comparison with the reference.
+    """Return the winner as a standalone file: the source as the model wrote it, then a comparison with the reference.
 
-    ``verified`` False says that the verdict is the search's own. The comparison needs a GPU; ``drkernel sim FILE`` runs
-    it without one.
+    ``verified`` False states that the verdict is the search's own. The comparison needs a GPU; ``drkernel sim FILE``
+    runs it without one.
     """
     verdict = best.verdict
     profile = settings.for_task(task).profile
@@ -145,6 +147,6 @@ def write_candidate(
 
 
 def check_of(reference: str) -> str:
-    """The part of the file that compares, for a reference's source."""
+    """Return the comparison part of the file, for a reference's source."""
     lines = reference.rstrip("\n").splitlines(keepends=True)
     return _CHECK.substitute(reference="(\n" + "".join(f"    {line!r}\n" for line in lines) + ")")

@@ -1,1 +1,1 @@
-"""Data to start from: cold-start trajectories, the programmatic teacher, practice in copying."""
+"""Training data for the start: cold-start trajectories, the program teacher, copying practice."""

@@ -1,9 +1,9 @@
 """Cold-start data: multi-turn trajectories of a teacher, every turn graded by the real judge.
 
-One JSON line per trajectory. The user's messages are exactly the episode's observations, so that the policy is later
-trained on the very text that it will meet. A turn that was meant to be right and is not is dropped with its
-trajectory and counted; nothing unverified is ever written as correct. Every graded turn goes into a journal beside the
-file, so an interrupted run goes on at the turn where it stopped.
+The output has one JSON line per trajectory. The user's messages are exactly the episode's observations, so the policy
+is later trained on the same text that it will meet. When a turn was meant to be right and is not, its trajectory is
+dropped and counted; nothing unverified is ever written as correct. Every graded turn goes into a journal beside the
+file, so an interrupted run resumes at the turn where it stopped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Progress = Callable[[int, int, dict[str, int]], None]
 
 
 class ColdstartConfig(Config):
-    """How much data, from which teacher, under which terms."""
+    """How much data to make, from which teacher, and under which terms."""
 
     tasks: int = Field(400, ge=1, description="generated training tasks, one trajectory each")
     seed: int = Field(0, ge=0, description="decides the tasks and every draw of the teacher")
@@ -50,7 +50,7 @@ class ColdstartConfig(Config):
 
 
 class ColdstartTurn(Config):
-    """What one answer was meant to be, and what the judge found it to be."""
+    """The intent of one answer, and the judge's verdict on it."""
 
     plan: str = Field(description="the teacher's intention: fused, lazy, bad_mask, ...")
     status: str
@@ -73,7 +73,7 @@ class ColdstartRow(Config):
 
 
 class ColdstartSummary(Config):
-    """What a file of trajectories holds."""
+    """Summary of a file of trajectories."""
 
     trajectories: int
     turns: int
@@ -83,7 +83,7 @@ class ColdstartSummary(Config):
 
 
 class Dropped(Exception):
-    """A trajectory that cannot be written; the reason is a short name."""
+    """The trajectory cannot be written; the reason is a short name."""
 
     def __init__(self, reason: str, detail: str):
         super().__init__(detail)
@@ -91,7 +91,8 @@ class Dropped(Exception):
 
 
 class Interrupted(Exception):
-    """The data is not complete: its maker was asked to stop. What is written stays, and is gone on with."""
+    """The data is incomplete because a stop was requested. Rows already written stay, and a later run continues from
+    them."""
 
 
 async def write_coldstart(
@@ -102,14 +103,14 @@ async def write_coldstart(
     answerer: Answerer | None = None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> ColdstartSummary:
-    """Write ``out``: a JSON line per trajectory, ordered by index; goes on with what is there already.
+    """Write ``out``, one JSON line per trajectory, ordered by index; continue from rows that exist already.
 
-    ``answerer`` takes the program teacher's place (``config.source`` names it). Of another's trajectories the part
-    up to the best correct turn is kept; one without a correct turn, or with a hack before it, is dropped. Once
-    ``stopping`` says so, trajectories under way are finished and no more are begun.
+    ``answerer`` replaces the program teacher (``config.source`` names it). Its trajectories are kept up to the best
+    correct turn; one without a correct turn, or with a hack before it, is dropped. Once ``stopping`` returns True,
+    running trajectories are finished and no more are started.
 
     Raises:
-        Interrupted: ``stopping`` said so before every trajectory was settled.
+        Interrupted: ``stopping`` returned True before every trajectory was settled.
         ConfigError: ``out`` holds rows of another seed or teacher, or cannot be written.
         ModelError: the model gave no answer.
     """
@@ -145,10 +146,10 @@ async def write_coldstart(
 async def _trajectory(
     config: ColdstartConfig, pool: Pool, index: int, problem: Problem, answerer: Answerer | None, file: _File
 ) -> ColdstartRow:
-    """Play one episode with the teacher, from where the journal has it.
+    """Play one episode with the teacher, resuming from the journal.
 
     Raises:
-        Dropped: the judge disagrees with the teacher about a right answer, could not grade, or nothing is fit to keep.
+        Dropped: the judge rejects or could not grade an answer meant to be right, or no turn is worth keeping.
         ModelError: the model gave no answer.
     """
     task = make_task(problem)
@@ -183,7 +184,7 @@ async def _trajectory(
 
 
 class ProgramAnswerer:
-    """The program teacher as who answers. It reads nothing: its plans are drawn ahead, turn after turn."""
+    """The program teacher as an answerer. It ignores the conversation: its plans are drawn ahead, turn by turn."""
 
     name = "program"
 
@@ -192,7 +193,7 @@ class ProgramAnswerer:
         self._made = 0
 
     async def complete(self, call: Call) -> Reply:
-        """The answer of the call's turn, in the order of turns; those of an earlier process are passed over."""
+        """Return the answer for the call's turn, skipping the turns that an earlier process made."""
         while True:
             plan, source = self._teacher.next_answer()
             self._made += 1
@@ -200,11 +201,11 @@ class ProgramAnswerer:
                 return Reply(text=f"```python\n{source.strip()}\n```", plan=plan, model=self.name)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no resource is held."""
 
 
 def _up_to_best(played: Trajectory) -> list[Turn]:
-    """The turns up to the fastest correct one. Raises :class:`Dropped` when none is fit to learn from."""
+    """Return the turns up to the fastest correct one. Raises :class:`Dropped` when no turn is worth learning from."""
     turns = played.turns
     correct = [k for k, turn in enumerate(turns) if turn.correct]
     if not correct:
@@ -216,7 +217,7 @@ def _up_to_best(played: Trajectory) -> list[Turn]:
 
 
 def _messages(played: Trajectory, kept: list[Turn]) -> list[Message]:
-    """The conversation that ends with the last kept turn, as it was led, without system message and reasoning."""
+    """Return the conversation up to the last kept turn, without system message and reasoning."""
     answer = Message(role="assistant", content=without_reasoning(kept[-1].reply.text))
     opening = [message for message in played.opening if message.role != "system"]
     shown = [turn for turn in kept[:-1] if turn.id in kept[-1].shown]
@@ -224,7 +225,7 @@ def _messages(played: Trajectory, kept: list[Turn]) -> list[Message]:
 
 
 def _check(turn: Turn) -> None:
-    """Raises :class:`Dropped` for a turn that the judge could not grade, or that was meant to be right and is not."""
+    """Raise :class:`Dropped` for a turn that the judge could not grade, or that was meant to be right and is not."""
     verdict = turn.verdict
     detail = verdict.error.message if verdict.error is not None else ", ".join(turn.findings)
     if not turn.valid:
@@ -245,7 +246,7 @@ def _turn(turn: Turn) -> ColdstartTurn:
 
 
 class _File:
-    """The file while it is written: rows of an earlier run, and the journal of the turns that are made now."""
+    """The output file while it is written: rows of earlier runs, and the journal of turns being made."""
 
     def __init__(self, config: ColdstartConfig, out: Path):
         self.config, self.out = config, out
@@ -275,37 +276,37 @@ class _File:
 
     @property
     def settled(self) -> int:
-        """Trajectories that were kept or dropped."""
+        """Number of trajectories kept or dropped so far."""
         return len(self.rows) + self.dropped.total()
 
     def name(self, index: int) -> str:
-        """The id of a trajectory."""
+        """Return the id of a trajectory."""
         return f"{self.config.source}-{self.config.seed}-{index}"
 
     def made(self, index: int) -> list[Turn]:
-        """The graded turns of a trajectory so far."""
+        """Return the graded turns of a trajectory so far."""
         return self._played.turns((self.name(index), 0))
 
     def record(self, index: int, turn: Turn) -> None:
-        """Put a graded turn into the journal."""
+        """Append a graded turn to the journal."""
         self.journal.append(Entry(task_id=self.name(index), turn=turn))
 
     def keep(self, index: int, row: ColdstartRow) -> None:
-        """Keep a trajectory."""
+        """Write a finished trajectory."""
         self.rows[index] = row
         self.outcomes["kept"] += 1
 
     def drop(self, error: Dropped) -> None:
-        """Leave a trajectory out, and remember why."""
+        """Count a dropped trajectory under its reason."""
         self.outcomes["dropped"] += 1
         self.dropped[error.reason] += 1
 
     def close(self) -> None:
-        """Flush what is there to the disk."""
+        """Flush everything written so far to disk."""
         self.journal.close()
 
     def finish(self) -> ColdstartSummary:
-        """Put the ordered file in place, atomically, with a summary beside it."""
+        """Replace the output atomically by the ordered file, with a summary beside it."""
         ordered = [self.rows[index] for index in sorted(self.rows)]
         temporary = self.out.with_name(self.out.name + ".tmp")
         with temporary.open("w", encoding="utf-8") as file:
@@ -322,7 +323,7 @@ class _File:
 
 
 def summarise(rows: list[ColdstartRow], dropped: dict[str, int] | None = None) -> ColdstartSummary:
-    """Counts over trajectories."""
+    """Count trajectories, turns and outcomes."""
     turns = [turn for row in rows for turn in row.turns]
     return ColdstartSummary(
         trajectories=len(rows),
@@ -334,7 +335,7 @@ def summarise(rows: list[ColdstartRow], dropped: dict[str, int] | None = None) -
 
 
 def load_rows(path: Path) -> list[ColdstartRow]:
-    """All trajectories of a file.
+    """Read all trajectories of a file.
 
     Raises:
         ConfigError: the file cannot be read, or a line is malformed; names the line.

@@ -1,1 +1,1 @@
-"""A training run: recipe, rollout, learner, trainer, checkpoints and what is reported."""
+"""A training run: recipe, rollout, learner, trainer, checkpoints and reports."""

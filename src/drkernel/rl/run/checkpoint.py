@@ -1,8 +1,8 @@
-"""Checkpoints that a kill cannot spoil: written beside, flushed to the disk, then renamed into place.
+"""Checkpoints that survive a kill: written to a temporary place, flushed to disk, then renamed.
 
 A checkpoint is a directory ``checkpoints/NAME`` with ``training.pt`` (weights, optimiser, generators) and
 ``state.json`` (everything else, with the sizes of the run's append-only files). ``checkpoints/latest`` names the one to
-resume from. Whatever a run wrote after its last checkpoint is cut off again when it resumes, and is then repeated.
+resume from. Everything that a run wrote after its last checkpoint is cut off when it resumes, and is then repeated.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from drkernel.rl.model.policy import Policy
 
 
 def write_atomic(path: Path, text: str) -> None:
-    """Replace ``path`` by ``text`` so that a reader sees the old or the new contents, whole."""
+    """Replace the contents of ``path`` by ``text``; a reader sees either the old or the new contents, complete."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with open(temporary, "w", encoding="utf-8") as file:
         file.write(text)
@@ -59,15 +59,15 @@ class Checkpoints:
         directory.mkdir(parents=True, exist_ok=True)
 
     def sweep(self) -> None:
-        """Remove what a killed run left half-written."""
+        """Remove the half-written files of a killed run."""
         for leftover in self.directory.glob(".*.tmp"):
             shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
 
     def save(self, name: str, policy: Policy, optimizer: torch.optim.Optimizer | None, state: dict[str, Any]) -> Path:
         """Write checkpoint ``name``, make it the latest, and remove older ones beyond ``keep``.
 
-        Every rank must ask; the first one writes. Raises ``OSError`` (a full disk) with the previous checkpoint
-        untouched.
+        Every rank must call this; the first one writes. Raises ``OSError`` (a full disk, for example) and leaves the
+        previous checkpoint untouched.
         """
         final = self.directory / name
         weights, moments = full_state(policy.model, optimizer, policy.world)
@@ -96,7 +96,7 @@ class Checkpoints:
         return final
 
     def latest(self) -> tuple[Path, dict[str, Any]] | None:
-        """Directory and state of the checkpoint to resume from; None when there is none.
+        """Return directory and state of the checkpoint to resume from; None when there is none.
 
         Raises :class:`ConfigError` when it is named but cannot be read.
         """
@@ -113,7 +113,7 @@ class Checkpoints:
 
     @staticmethod
     def load(path: Path, policy: Policy, optimizer: torch.optim.Optimizer | None) -> None:
-        """Put weights, optimiser and generator back as they were."""
+        """Restore weights, optimiser and random generators."""
         training = torch.load(path / "training.pt", map_location=policy.device, weights_only=True)
         if policy.world.size > 1:
             load_full_state(policy.model, optimizer, training["model"], training["optimizer"])
@@ -149,7 +149,7 @@ class Checkpoints:
 
 
 def trainable_part(policy: Policy, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Weights to keep: all of them, or the adapters alone when only they train."""
+    """Return the weights to save: all of them, or only the adapters when only they train."""
     if policy.config.lora is None:
         return dict(state)
     names = {name for name, parameter in policy.model.named_parameters() if parameter.requires_grad}
@@ -157,7 +157,7 @@ def trainable_part(policy: Policy, state: dict[str, torch.Tensor]) -> dict[str, 
 
 
 def load_trainable(policy: Policy, state: dict[str, torch.Tensor]) -> None:
-    """Put :func:`trainable_part` back. Raises ``RuntimeError`` when names or shapes differ."""
+    """Load the result of :func:`trainable_part`. Raises ``RuntimeError`` when names or shapes differ."""
     missing, unexpected = policy.model.load_state_dict(state, strict=policy.config.lora is None)
     if unexpected:
         raise RuntimeError(f"the checkpoint holds weights that this model has not: {unexpected[:3]}")

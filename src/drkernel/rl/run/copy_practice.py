@@ -1,9 +1,9 @@
-"""Practice in copying, for a model made from scratch: look a line up, write it down.
+"""Copying practice for a model trained from scratch: find a line, then write it down.
 
-Writing a kernel for a module means finding, for every line to write, the line of the module that it renders. A model
-that has seen a few hundred kernels and nothing else learns them by heart instead. So before its first kernel it copies
-task modules: the prompt shows one, the answer is its class under the name ``ModelNew``. The texts are tasks of the
-training split, thousands of them and no two alike; they claim nothing about kernels, so there is nothing to verify.
+To write a kernel for a module, a model must find, for every line it writes, the corresponding line of the module. A
+model that has seen only a few hundred kernels memorises them instead. So before its first kernel it copies task
+modules: the prompt shows one, and the answer is its class under the name ``ModelNew``. The texts are tasks of the
+training split, thousands of them and no two alike. They make no claim about kernels, so there is nothing to verify.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ AGAIN = "Write ModelNew again."
 
 
 class CopyingConfig(SftConfig):
-    """Terms of the practice: those of supervised fine-tuning, and how many modules."""
+    """Settings of the practice: those of supervised fine-tuning, and the number of modules."""
 
     tasks: int = Field(3000, ge=1, description="generated training tasks to copy, each once an epoch")
     task_seed: int = Field(1000, ge=0, description="of the generator")
@@ -33,7 +33,7 @@ class CopyingConfig(SftConfig):
 
 
 def copy_of(reference: str) -> str:
-    """The class ``Model`` of a module's source, renamed ``ModelNew``, with the imports before it.
+    """Return the class ``Model`` of a module's source, renamed ``ModelNew``, with the imports before it.
 
     Raises ``ValueError`` when the source defines no class ``Model`` at its top level.
     """
@@ -50,7 +50,7 @@ def copy_of(reference: str) -> str:
 
 
 def copying_examples(tokenizer: ChatTokenizer, tasks: Iterable[Task], context: int, turns: int = 1) -> list[Example]:
-    """One conversation a task that fits the context: the copy, and ``turns - 1`` times the copy again."""
+    """Return one conversation for each task that fits the context: the copy, and the copy again ``turns - 1`` times."""
     examples = []
     for task in tasks:
         answer = {"role": "assistant", "content": f"```python\n{copy_of(task.reference)}\n```"}

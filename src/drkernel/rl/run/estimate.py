@@ -1,7 +1,7 @@
-"""``drkernel train --dry-run``: what a recipe will need, and what this machine lacks, before anything is started.
+"""``drkernel train --dry-run``: what a recipe will need, and what this machine lacks, before anything starts.
 
-The figures are arithmetic from the recipe and the model's config, not measurements; the rates that they assume are
-printed beside them.
+The figures are computed from the recipe and the model's config, not measured; the rates that they assume are printed
+beside them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ KNOWN: dict[str, dict[str, int]] = {
 
 @dataclass(frozen=True)
 class Shape:
-    """What memory and time depend on."""
+    """The model dimensions that memory and time depend on."""
 
     hidden: int
     layers: int
@@ -57,7 +57,7 @@ class Shape:
 
     @property
     def parameters(self) -> int:
-        """Number of weights; norms are left out."""
+        """Number of weights, not counting norms."""
         attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
         embeddings = self.vocab * self.hidden * (1 if self.tied else 2)
         return self.layers * (attention + 3 * self.hidden * self.mlp) + embeddings
@@ -78,33 +78,33 @@ class Shape:
 
     @property
     def cache_numbers(self) -> int:
-        """Numbers that one token keeps in the cache."""
+        """How many numbers one token occupies in the KV cache."""
         return 2 * self.layers * self.kv_heads * self.head_dim
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Memory in bytes and time in seconds of a run, and what is missing."""
+    """Memory (bytes) and time (seconds) of a run, and what is missing."""
 
     shape: Shape
     memory: dict[str, float]
-    """bytes by what they are for"""
+    """bytes by purpose"""
     times: dict[str, float]
     """seconds by stage"""
     assumptions: tuple[str, ...]
     missing: tuple[str, ...]
     """what this machine lacks, in words"""
     available: float
-    """bytes of memory of the device that the policy will live on"""
+    """memory, in bytes, of the device that will hold the policy"""
 
     @property
     def total(self) -> float:
-        """Bytes in all."""
+        """Total memory in bytes."""
         return sum(self.memory.values())
 
 
 def find_shape(recipe: Recipe) -> Shape | None:
-    """The model's shape: the recipe's own, a local config.json, or a published one by name; None when unknown."""
+    """Return the model's shape from the recipe, a local config.json, or a published model's name; None when unknown."""
     terms = recipe.policy
     if terms.from_scratch:
         p = terms.pocket
@@ -129,9 +129,9 @@ def find_shape(recipe: Recipe) -> Shape | None:
 
 
 def estimate(recipe: Recipe, ranks: int = 1, flops: float | None = None, judge_rate: float | None = None) -> Estimate:
-    """Needs of the recipe on ``ranks`` devices that each reach ``flops`` operations a second in training.
+    """Estimate the needs of a recipe on ``ranks`` devices that each reach ``flops`` FLOP/s in training.
 
-    ``judge_rate`` is evaluations a second and core. Raises ``ValueError`` when the model's shape is not known.
+    ``judge_rate`` is in evaluations per second and core. Raises ``ValueError`` when the model's shape is not known.
     """
     shape = find_shape(recipe)
     if shape is None:
@@ -159,7 +159,7 @@ def estimate(recipe: Recipe, ranks: int = 1, flops: float | None = None, judge_r
 
 
 def _memory(recipe: Recipe, shape: Shape, ranks: int) -> dict[str, float]:
-    """Bytes on the busiest device."""
+    """Return the bytes needed on the busiest device, by purpose."""
     low = recipe.policy.dtype == "bf16"
     lora = recipe.policy.lora
     trained = shape.adapter_parameters(lora) if lora is not None else shape.parameters
@@ -182,7 +182,7 @@ def _memory(recipe: Recipe, shape: Shape, ranks: int) -> dict[str, float]:
 
 
 def _times(recipe: Recipe, shape: Shape, flops: float, judge_rate: float) -> dict[str, float]:
-    """Seconds by stage."""
+    """Return the seconds of every stage."""
     turns = recipe.episode.turns
     answer = recipe.rollout.sampling.max_tokens / 2
     sequence = min(recipe.rollout.context, 2 * turns * answer)
@@ -213,7 +213,7 @@ def _times(recipe: Recipe, shape: Shape, flops: float, judge_rate: float) -> dic
 
 
 def _missing(recipe: Recipe) -> list[str]:
-    """What has to be there and is not."""
+    """List the requirements that are not met."""
     import torch
 
     missing = []
@@ -246,7 +246,7 @@ def _missing(recipe: Recipe) -> list[str]:
 
 
 def _available(gpu: bool) -> float:
-    """Bytes of the device's memory; 0 when there is no such device."""
+    """Return the bytes of the device's memory; 0 when there is no such device."""
     import torch
 
     if gpu:
@@ -255,7 +255,7 @@ def _available(gpu: bool) -> float:
 
 
 def dry_run(recipe: Recipe) -> str:
-    """The estimate as a page of text."""
+    """Return the estimate as a page of text."""
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     found = estimate(recipe, ranks)
     lines = [f"{recipe.name}: {recipe.policy.model}, {found.shape.parameters / 1e6:,.1f} M parameters", "", "memory"]

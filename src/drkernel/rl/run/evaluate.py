@@ -36,11 +36,11 @@ class EvaluationConfig(Config):
 
 
 def evaluation_metrics(trajectories: Sequence[Trajectory], turns: int, seed: int = 0) -> dict[str, Any]:
-    """Metrics of evaluated trajectories, by :mod:`drkernel.episode.metrics`.
+    """Compute metrics of evaluated trajectories with :mod:`drkernel.episode.metrics`.
 
-    The row's own figures are those of the *last* graded turn of each trajectory; ``per_turn[k]`` those after turn k + 1
-    (a trajectory that ended keeps its last), ``best`` those of the best turn so far (best-of-history).
-    Turns that infrastructure failed are left out and counted. Intervals are 95% bootstrap intervals over tasks.
+    The row's own figures are those of the *last* graded turn of each trajectory. ``per_turn[k]`` holds those after turn
+    k + 1 (a trajectory that ended keeps its last turn), ``best`` those of the best turn so far (best-of-history). Turns
+    that failed for infrastructure reasons are left out and counted. Intervals are 95% bootstrap intervals over tasks.
     """
     samples: dict[str, list[list[Outcome]]] = {}
     by_family: dict[str, dict[str, list[list[Outcome]]]] = {}
@@ -64,7 +64,7 @@ def evaluation_metrics(trajectories: Sequence[Trajectory], turns: int, seed: int
 
 
 def _interval(samples: Mapping[str, Sequence[Sequence[Outcome]]], threshold: float, seed: int) -> list[float]:
-    """Ends of the interval of fast_p at the last turn; empty when there is no trajectory."""
+    """Return the ends of the interval of fast_p at the last turn; empty when there is no trajectory."""
     if not samples:
         return []
     found = over_tasks(samples, lambda play: float(is_fast(last_turn(play), threshold)), seed)

@@ -2,8 +2,8 @@
 
 The order is that of the released code of Dr. Kernel: rewards, mismatch between sampler and trainer (over all graded
 turns: which tokens train, with what weight), rejection (which turns train), advantages over *all* graded turns, loss
-over what was kept. A rejected turn leaves the loss and nothing else: its reward still counts in returns and baselines.
-Every method is taken by name from :mod:`drkernel.rl.run.registry`. Rows are turns: [B] per turn, [B, T] per token.
+over what was kept. A rejected turn leaves only the loss: its reward still counts in returns and baselines. Every method
+is looked up by name in :mod:`drkernel.rl.run.registry`. Rows are turns: [B] per turn, [B, T] per token.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from drkernel.rl.run.sft import apply_gradient
 
 
 class LearnerConfig(Config):
-    """How trajectories become gradients."""
+    """The methods and settings that turn trajectories into gradients."""
 
     lr: float = Field(1e-6, gt=0, description="learning rate (AdamW) before the schedule's factor")
     weight_decay: float = Field(0.0, ge=0)
@@ -77,7 +77,7 @@ def check_methods(config: LearnerConfig) -> None:
 
 @dataclass(frozen=True)
 class _Prepared:
-    """Everything about a batch that does not change while it is trained on."""
+    """The parts of a batch that stay constant while it is trained on."""
 
     rows: Rows
     old_BT: Tensor
@@ -108,7 +108,7 @@ class Learner:
             raise ValueError("kl_coefficient needs a reference policy")
 
     def learn(self, trajectories: Sequence[Trajectory], step: int, seed: int) -> dict[str, float]:
-        """Update on one batch; the metrics of the step.
+        """Update the policy on one batch and return the metrics of the step.
 
         ``skipped`` counts updates left out because nothing was left to train on or the gradient was not finite.
         """
@@ -131,19 +131,20 @@ class Learner:
         return metrics
 
     def schedule_state(self) -> dict[str, Any] | None:
-        """What the schedule has seen, as JSON; None for schedules without memory."""
+        """Return the schedule's observations as JSON; None for schedules without state."""
         state = getattr(self.schedule, "state", None)
         return None if state is None else dataclasses.asdict(state)
 
     def restore(self, state: dict[str, Any] | None) -> None:
-        """Put back what :meth:`schedule_state` returned."""
+        """Restore the return value of :meth:`schedule_state`."""
         if state is not None and isinstance(self.schedule, LengthTriggered):
             seen = LengthState(**{**state, "recent": tuple(state["recent"])})
             self.schedule = dataclasses.replace(self.schedule, state=seen)
 
     @torch.no_grad()
     def _prepare(self, trajectories: Sequence[Trajectory], seed: int) -> tuple[_Prepared, dict[str, float]]:
-        """Log-probabilities at the sampling parameters, mismatch, rejection and advantages, in this order."""
+        """Compute log-probabilities at the sampling parameters, then mismatch, rejection and advantages, in this
+        order."""
         rows = Rows.of(trajectories)
         mask_BT = rows.mask_BT
         old_BT, square_BT, entropy_BT = self._score(self.policy, rows)
@@ -176,7 +177,7 @@ class Learner:
         return _Prepared(rows, old_BT, reference_BT, advantages_BT, gap, trained_BT), metrics
 
     def _kept(self, batch: TurnBatch, seed: int) -> Tensor:
-        """bool [B]: graded turns that neither rejection nor the rule for void turns takes out of the loss."""
+        """Return bool [B]: graded turns that neither rejection nor the rule for void turns removes from the loss."""
         method = self.config.rejection
         kept_B = registry.rejection.get(method.name)(batch, seed=seed, **method.options)
         if self.config.void_turns == "mask":
@@ -184,7 +185,7 @@ class Learner:
         return kept_B
 
     def _score(self, policy: Policy, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
-        """[B, T] log-probabilities, Σπ² and entropy of all graded tokens, on the CPU."""
+        """Return log-probabilities, Σπ² and entropy of all graded tokens, [B, T] on the CPU."""
         parts = [torch.zeros_like(rows.rollout_BT) for _ in range(3)]
         world = self.policy.world
         for members, counts in world.share(self._micro(rows, rows.graded())):
@@ -203,7 +204,8 @@ class Learner:
         return [[members[i] for i in batch] for batch in microbatches(lengths, self.config.micro_tokens)]
 
     def _update(self, prepared: _Prepared, members: list[int], lr: float) -> tuple[dict[str, float], bool]:
-        """One optimiser step on a share of the trajectories; its metrics, and whether it was left out."""
+        """Take one optimiser step on a share of the trajectories; return its metrics, and whether the step was
+        skipped."""
         rows, config = prepared.rows, self.config
         sequences = rows.of_trajectories(members)
         share_BT = prepared.mask_BT[rows.pick(sequences)]
@@ -232,7 +234,7 @@ class Learner:
     def _loss(
         self, prepared: _Prepared, batch: list[int], rows_R: Tensor, total: float | Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss of one micro-batch, scaled so that micro-batches add up."""
+        """Return the loss of one micro-batch, scaled so that micro-batches add up."""
         rows, config, device = prepared.rows, self.config, self.policy.device
         statistics = self.policy.statistics(rows.examples(batch), self.temperature, config.keep_ratio)
         logprobs_RT = rows.spread(statistics.logprobs, rows_R)

@@ -1,4 +1,4 @@
-"""Run files: append-only JSONL that can be cut back to a checkpoint, and optional sinks beside it."""
+"""Run files: append-only JSONL that can be truncated to a checkpoint, and optional metric sinks."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class RunFiles:
             self._files[name] = open(path, "a", encoding="utf-8")  # noqa: SIM115 (kept open; closed in close())
 
     def append(self, name: str, row: dict[str, Any]) -> None:
-        """Add one JSON row; numbers that JSON cannot hold become null."""
+        """Append one JSON row; numbers that JSON cannot represent become null."""
         file = self._files[name]
         file.write(json.dumps(finite(row), ensure_ascii=False) + "\n")
         file.flush()
 
     def sizes(self) -> dict[str, int]:
-        """Bytes of every file, all of them on the disk."""
+        """Flush every file to disk and return their sizes in bytes."""
         for file in self._files.values():
             file.flush()
             os.fsync(file.fileno())
@@ -52,21 +52,21 @@ class RunFiles:
 
 
 class NoFiles:
-    """The run files of a rank that writes none."""
+    """The run files of a rank that writes none; every method does nothing."""
 
     def append(self, name: str, row: dict[str, Any]) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def sizes(self) -> dict[str, int]:
-        """Nothing."""
+        """Do nothing."""
         return {}
 
     def close(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 def finite(value: Any) -> Any:
-    """``value`` with NaN and infinities as None, through dicts and lists."""
+    """Return ``value`` with NaN and infinities replaced by None, recursively through dicts and lists."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

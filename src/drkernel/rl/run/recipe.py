@@ -1,4 +1,4 @@
-"""The recipe: one typed file that says what a run does, from cold start to evaluation."""
+"""The recipe: one typed file that defines a run, from cold start to evaluation."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TaskSource(Config):
 
 
 class RolloutConfig(Config):
-    """How much is sampled in a step of RL, and how."""
+    """How much is sampled in each step of RL, and how."""
 
     tasks: int = Field(16, ge=1, description="prompts a step")
     samples: int = Field(16, ge=1, description="trajectories a prompt")
@@ -70,7 +70,7 @@ class RlConfig(Config):
 
 
 class PoolConfig(Config):
-    """Who grades."""
+    """The pool that grades."""
 
     kind: Literal["local"] = "local"
     slots: int | None = Field(None, ge=1, description="evaluations at once; None: one a core")
@@ -78,14 +78,14 @@ class PoolConfig(Config):
 
 
 class CheckpointConfig(Config):
-    """When the run can be taken up again."""
+    """When checkpoints are written and how many are kept."""
 
     seconds: float = Field(60.0, ge=0, description="seconds between checkpoints; 0 writes one after every step")
     keep: int = Field(2, ge=1, description="resumable checkpoints kept")
 
 
 class Recipe(Config):
-    """A whole run. Stages that are None are left out."""
+    """A complete run. Stages that are None are skipped."""
 
     name: str = Field("run", min_length=1, description="name of the run's directory")
     runs: str = Field("runs", description="where run directories are made")
@@ -148,7 +148,7 @@ def check_recipe(recipe: Recipe) -> None:
 
 
 def make_pool(recipe: Recipe) -> Pool:
-    """The pool that the recipe asks for; the caller closes it."""
+    """Open the pool that the recipe asks for; the caller closes it."""
     from drkernel.gym.pools.local import LocalPool
 
     cache = recipe.pool.cache if recipe.judge_seed is not None else 0

@@ -1,6 +1,6 @@
-"""Names for methods, so that a recipe can say ``advantage: trloo``; one registry for each kind.
+"""The methods that a recipe selects by name (``advantage: trloo``); one registry for each kind.
 
-To add one's own, write a function of the same signature and one line above it::
+To add your own, write a function of the same signature and put one line above it::
 
     from drkernel.rl.run.registry import advantage
 
@@ -16,7 +16,7 @@ The registries and the signatures they hold:
 - ``mismatch``: makers of :class:`drkernel.rl.maths.mismatch.MismatchSettings`.
 - ``rejection``: ``f(batch: TurnBatch, *, seed: int, **options) -> Tensor`` bool [B]: turns that stay valid.
 
-Aggregations and KL penalties are closed sets of names that :mod:`drkernel.rl.maths.losses` itself knows.
+Aggregations and KL penalties are closed sets of names, defined in :mod:`drkernel.rl.maths.losses`.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from drkernel.rl.maths.mismatch import OFF, MismatchSettings
 
 @dataclass(frozen=True)
 class TurnBatch:
-    """What advantages and rejections may look at; one row a turn, in any order. Tensors of rows are [B], of tokens [B,
+    """The inputs of advantages and rejections, one row per turn in any order. Tensors of rows are [B], of tokens [B,
     T]."""
 
     rewards_B: Tensor
-    """Reward of each turn; anything where not valid."""
+    """Reward of each turn; undefined where not valid."""
     task_B: Tensor
     """Integer id of the task (the group of trajectories that share a prompt)."""
     trajectory_B: Tensor
@@ -51,9 +51,9 @@ class TurnBatch:
     valid_B: Tensor
     """bool: the turn has a grade. Rejected turns are valid: their rewards count, only their tokens do not train."""
     keep_B: Tensor | None = None
-    """bool: the turn was not rejected so far (mismatch first, then rejection); None where nothing was."""
+    """bool: neither mismatch nor rejection has removed the turn so far; None before either ran."""
     correct_B: Tensor | None = None
-    """bool: right and honest answer; PRS needs it."""
+    """bool: the answer is right and not condemned; PRS needs it."""
     coverage_B: Tensor | None = None
     """Share of device time in own kernels; PRS needs it."""
     launch_coverage_B: Tensor | None = None
@@ -86,7 +86,7 @@ class TurnBatch:
         return adv.group_ids(self.task_B, self.turn_B)
 
     def need(self, *names: str) -> list[Tensor]:
-        """The optional tensors called ``names``. Raises ValueError for those that are missing."""
+        """Return the optional tensors called ``names``. Raises ValueError for those that are missing."""
         missing = [name for name in names if getattr(self, name) is None]
         if missing:
             raise ValueError(f"this method needs {', '.join(missing)} in the batch")
@@ -167,7 +167,7 @@ def _otb_tir(
 
 
 def _otb_inputs(batch: TurnBatch, rejected: Rejected) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-probabilities, Σπ² and the mask of the tokens that make baselines, rejected turns among them or not."""
+    """Return log-probabilities, Σπ² and mask of the tokens that form baselines, with or without rejected turns."""
     if rejected not in ("stay", "leave"):
         raise ValueError(f"rejected is {rejected!r}; choose stay or leave")
     logprobs_BT, square_BT, mask_BT = batch.need("logprobs_BT", "sum_pi_squared_BT", "mask_BT")

@@ -1,4 +1,5 @@
-"""The stage of reinforcement learning: sample and grade, learn, log; evaluations of held-out tasks around it."""
+"""The stage of reinforcement learning: sample and grade, learn, log, with evaluations of held-out tasks before and
+after."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ class RlStage:
         self.decoder: Decoder | None = None
 
     async def run(self, resume: Path | None) -> None:
-        """Do the steps that are left, going on after the checkpoint ``resume``."""
+        """Run the remaining steps, continuing from the checkpoint ``resume`` if given."""
         sitting, state, terms = self.sitting, self.sitting.state, self.sitting.recipe.evaluation
         steps = sitting.recipe.rl.steps if sitting.recipe.rl is not None else 0
         learner = self._make_learner(resume)
@@ -57,7 +58,7 @@ class RlStage:
         sitting.checkpoints.export("final", sitting.policy)
 
     async def step(self, learner: Learner, tasks: Sequence[Task]) -> None:
-        """Sample and grade, learn, log: the next step of RL."""
+        """Run the next step of RL: sample and grade, learn, log."""
         sitting, recipe, number = self.sitting, self.sitting.recipe, self.sitting.state.step
         assert recipe.rl is not None
         started = time.perf_counter()
@@ -93,7 +94,7 @@ class RlStage:
         sitting.state.advance(number + 1)
 
     async def evaluate(self, label: str, tasks: int, samples: int) -> dict[str, Any]:
-        """Play held-out tasks with the present weights and log what comes out; the logged row."""
+        """Play held-out tasks with the current weights; log the metrics and return the logged row."""
         started = time.perf_counter()
         sitting, recipe, terms = self.sitting, self.sitting.recipe, self.sitting.recipe.evaluation
         step = sitting.state.step
@@ -116,7 +117,7 @@ class RlStage:
         return row
 
     def _make_learner(self, resume: Path | None) -> Learner:
-        """The learner with weights and optimiser of the checkpoint."""
+        """Create the learner, with weights and optimiser of the checkpoint if there is one."""
         sitting, recipe = self.sitting, self.sitting.recipe
         config = recipe.rl.learner if recipe.rl is not None else LearnerConfig()
         optimizer = make_optimizer(sitting.policy, config.lr, config.weight_decay)
@@ -129,7 +130,7 @@ class RlStage:
         return learner
 
     def _load_reference(self) -> Policy:
-        """The policy that RL started from, frozen."""
+        """Load the policy that RL started from, frozen."""
         recipe = self.sitting.recipe
         start = self.sitting.directory / "checkpoints" / "sft" if recipe.sft is not None else None
         reference = Policy.load(recipe.policy, start)
@@ -140,7 +141,7 @@ class RlStage:
     async def _play(
         self, rollout: Rollout, jobs: Sequence[Job], on_graded: Callable[[Turn], None] | None = None
     ) -> list[Trajectory]:
-        """Play this rank's share of the jobs (whole groups); the trajectories of all ranks, and the sums of counts."""
+        """Play this rank's share of the jobs (whole groups); return the trajectories of all ranks."""
         world, state = self.sitting.world, self.sitting.state
         mine = [job for job in jobs if job.group % world.size == world.rank]
         threads = torch.get_num_threads()
@@ -163,7 +164,7 @@ class RlStage:
             self.sitting.checkpoints.export("best", self.sitting.policy)
 
     def _training_sampler(self) -> Sampler:
-        """The sampler of the next step; its weights are renewed every ``refresh_every`` steps."""
+        """Return the sampler of the next step; its weights are renewed every ``refresh_every`` steps."""
         sitting, terms = self.sitting, self.sitting.recipe.rollout
         if self.decoder is None:
             self.decoder = sitting.policy.make_decoder(terms.sampling.rows, terms.context, terms.dtype)
@@ -182,7 +183,7 @@ class RlStage:
         )
 
     def _out_of_time(self) -> bool:
-        """Whether the time budget is spent but for the final evaluation."""
+        """Return whether the time budget is spent, apart from the final evaluation."""
         sitting, state, budget = self.sitting, self.sitting.state, self.sitting.recipe.budget_minutes
         if budget is None or state.before is None:
             return False
@@ -194,7 +195,7 @@ class RlStage:
 
 
 def step_tasks(tasks: Sequence[Task], step: int, count: int, seed: int) -> list[Task]:
-    """The tasks of an RL step: every task once a pass, in an order shuffled anew each pass."""
+    """Return the tasks of an RL step: every task once per pass, reshuffled for each pass."""
     chosen = []
     for position in range(step * count, (step + 1) * count):
         epoch, index = divmod(position, len(tasks))

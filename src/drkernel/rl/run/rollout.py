@@ -1,8 +1,8 @@
-"""Rollouts: many multi-turn episodes sampled and graded at the same time.
+"""Rollouts: many multi-turn episodes, sampled and graded concurrently.
 
-Trajectories are played in *waves*. While the answers of one wave are graded, the next wave is sampled; within a wave an
-answer is handed to the pool the moment it ends. Which trajectories are sampled together depends on the plan alone and
-never on how long a grade took, so a run with the same seeds gives the same trajectories, whatever the machine's load.
+Trajectories are played in *waves*. While the answers of one wave are graded, the next wave is sampled; within a wave,
+each answer is sent to the pool the moment it ends. Which trajectories are sampled together depends only on the plan,
+never on how long a grade took, so a run with the same seeds gives the same trajectories whatever the machine's load.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ class Job:
 
     task: Task
     group: int
-    """Index of the task in its batch; equal for the samples that are compared."""
+    """Index of the task in its batch; equal for samples that are compared with each other."""
     sample: int
     seed: int
-    """Of the sampler's draws."""
+    """Seed of the sampler's draws."""
 
 
 @dataclass
 class RolloutStats:
-    """What a rollout cost."""
+    """Costs of a rollout."""
 
     seconds: float = 0.0
-    """wall seconds of the whole"""
+    """wall seconds of the whole rollout"""
     waiting: float = 0.0
-    """of them, seconds in which nothing was sampled because grades were missing"""
+    """the part of ``seconds`` in which nothing was sampled because grades were missing"""
     tokens: int = 0
     """tokens sampled"""
     graded: int = 0
-    """answers handed to the environment"""
+    """answers sent to the environment"""
     grading: float = 0.0
-    """sum over answers of the seconds from hand-over to grade"""
+    """sum over answers of the seconds from submission to grade"""
     pruned_mass: float = 0.0
-    """mean probability mass that cuts of the distribution took away"""
+    """mean probability mass (0..1) removed by truncating the distribution"""
 
 
 @dataclass
 class _Play:
-    """A trajectory under way."""
+    """The state of a trajectory while it is played."""
 
     job: Job
     episode: Episode
@@ -64,12 +64,12 @@ class _Play:
 
     @property
     def live(self) -> bool:
-        """Whether another turn is to be sampled, once the last one is graded."""
+        """Whether another turn will be sampled once the last one is graded."""
         return self.episode.end is None and not self.full
 
 
 def plan_jobs(tasks: Sequence[Task], samples: int, seed: int) -> list[Job]:
-    """``samples`` trajectories of every task, samplers seeded from ``seed``."""
+    """Plan ``samples`` trajectories of every task, with sampler seeds derived from ``seed``."""
     return [
         Job(task, group, sample, seed * 1_000_003 + group * samples + sample)
         for group, task in enumerate(tasks)
@@ -78,7 +78,7 @@ def plan_jobs(tasks: Sequence[Task], samples: int, seed: int) -> list[Job]:
 
 
 class Rollout:
-    """Plays jobs with one model; ``make_episode`` gives a fresh environment each time it is called."""
+    """Plays jobs with one model; ``make_episode`` returns a fresh environment on each call."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class Rollout:
             play.grading = None
 
     async def _sample(self, live: Sequence[_Play], on_graded: Callable[[Turn], None] | None) -> None:
-        """Sample the next turn of some trajectories and hand answers over as they end."""
+        """Sample the next turn of some trajectories and submit the answers as they end."""
         calls = [self._call(play) for play in live]
         async for index, reply in self.answerer.stream(calls, [play.conversation for play in live]):
             play = live[index]
@@ -146,7 +146,8 @@ class Rollout:
             play.grading = asyncio.create_task(self._grade(play, reply, on_graded))
 
     def _call(self, play: _Play) -> Call:
-        """The request for the next turn; a context policy that may leave turns out makes room for a whole answer."""
+        """Build the request for the next turn; a context policy that may leave turns out makes room for a whole
+        answer."""
         room = self.answerer.capacity - self.answerer.sampler.config.max_tokens
         while True:
             call = play.episode.call(sample=play.job.sample)
@@ -154,7 +155,7 @@ class Rollout:
                 return call
 
     async def _grade(self, play: _Play, reply: Reply, on_graded: Callable[[Turn], None] | None) -> None:
-        """Send one answer to the environment and record what came back."""
+        """Submit one answer to the environment and record the result."""
         assert reply.sampled is not None
         started = time.perf_counter()
         result = await play.episode.step(reply)
@@ -173,7 +174,7 @@ class Rollout:
 
 
 def _split(plays: Sequence[_Play], parts: int) -> Iterator[Sequence[_Play]]:
-    """At most ``parts`` runs of about equal size that never divide a group, so that prompts are read once."""
+    """Split into at most ``parts`` runs of similar size, never dividing a group, so that each prompt is read once."""
     groups: dict[int, list[_Play]] = {}
     for play in plays:
         groups.setdefault(play.job.group, []).append(play)

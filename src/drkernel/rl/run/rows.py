@@ -1,9 +1,8 @@
-"""From trajectories to tensors: one row a turn, and the sequences of ids that the model is run on.
+"""Converts trajectories to tensors: one row per turn, and the id sequences that the model is run on.
 
-Turns that only append to each other share a sequence: with the whole history in the context a trajectory is one
-sequence, in which every turn's answer is trained. A context policy that leaves turns out breaks it: from there on a
-turn's own context and answer begin another. Every answer is trained exactly once, after exactly the ids that the
-sampler read.
+Turns that only append to each other share a sequence: with the whole history in the context, a trajectory is one
+sequence in which every turn's answer is trained. When a context policy leaves turns out, a new sequence starts with
+that turn's own context and answer. Every answer is trained exactly once, after exactly the ids that the sampler read.
 """
 
 from __future__ import annotations
@@ -29,25 +28,25 @@ class TokenSequence:
     owner: int
     """Index of the trajectory."""
     rows: tuple[int, ...]
-    """The turns whose answers it holds, as rows of the batch, in order."""
+    """The turns whose answers the sequence holds, as rows of the batch, in order."""
     spans: tuple[tuple[int, int], ...]
-    """For each of them the half-open range of its answer within :attr:`ids`."""
+    """For each of these turns, the half-open range of its answer within :attr:`ids`."""
 
 
 def sampled_of(turn: Turn) -> Sampled:
-    """The turn's token ids. Raises ``ValueError`` for a turn that was not sampled in this process."""
+    """Return the turn's token ids. Raises ``ValueError`` for a turn that was not sampled in this process."""
     if turn.sampled is None:
         raise ValueError(f"turn {turn.id} has no token ids: only turns of the training sampler can be trained on")
     return turn.sampled
 
 
 def gradable(turn: Turn) -> bool:
-    """Whether a turn has a reward that is a number: only such turns count and train."""
+    """Return whether a turn has a finite reward; only such turns count and train."""
     return turn.reward is not None and math.isfinite(turn.reward)
 
 
 def token_sequences(trajectories: Sequence[Trajectory]) -> list[TokenSequence]:
-    """The sequences of all turns, in order of trajectory and turn; rows number the turns in that order."""
+    """Return the sequences of all turns, ordered by trajectory and turn; rows number the turns in that order."""
     sequences: list[TokenSequence] = []
     row = 0
     for owner, trajectory in enumerate(trajectories):
@@ -71,7 +70,7 @@ class Rows:
 
     trajectories: tuple[Trajectory, ...]
     turns: tuple[Turn, ...]
-    """By row: in order of trajectory and turn."""
+    """The turn of each row, ordered by trajectory and turn."""
     sequences: tuple[TokenSequence, ...]
     owner_B: Tensor
     """index of the row's trajectory"""
@@ -82,7 +81,7 @@ class Rows:
 
     @staticmethod
     def of(trajectories: Sequence[Trajectory]) -> Rows:
-        """Rows in order of trajectory and turn."""
+        """Build the rows, ordered by trajectory and turn."""
         owned = [(index, turn) for index, t in enumerate(trajectories) for turn in t.turns]
         width = max((len(sampled_of(turn).token_ids) for _, turn in owned), default=0)
         mask_BT = torch.zeros(len(owned), width, dtype=torch.bool)
@@ -96,7 +95,8 @@ class Rows:
         return Rows(tuple(trajectories), turns, tuple(token_sequences(trajectories)), owner_B, mask_BT, rollout_BT)
 
     def batch(self) -> TurnBatch:
-        """What advantages and rejections look at."""
+        """Return the inputs of advantages and rejections. # what a verdict does a missing value counts as 0: unknown
+        coverage is no coverage"""
 
         def known(values: Iterable[float | None]) -> Tensor:
             # what a verdict does not say counts as nothing: unknown coverage is no coverage
@@ -116,7 +116,7 @@ class Rows:
         )
 
     def graded(self) -> list[int]:
-        """Sequences with at least one graded turn: the others have nothing to compute."""
+        """Indices of sequences with at least one graded turn; the others need no computation."""
         return [
             index for index, sequence in enumerate(self.sequences) if any(self._trains(row) for row in sequence.rows)
         ]
@@ -125,12 +125,12 @@ class Rows:
         return gradable(self.turns[row]) and bool(sampled_of(self.turns[row]).token_ids)
 
     def of_trajectories(self, members: Sequence[int]) -> list[int]:
-        """The sequences of the trajectories with these indices."""
+        """Return the sequences of the trajectories with these indices."""
         wanted = set(members)
         return [index for index, sequence in enumerate(self.sequences) if sequence.owner in wanted]
 
     def examples(self, members: Sequence[int]) -> list[Example]:
-        """The sequences with these indices, answers of graded turns masked in."""
+        """Return the sequences with these indices, with the answers of graded turns in the mask."""
         return [self._example(self.sequences[index]) for index in members]
 
     def _example(self, sequence: TokenSequence) -> Example:
@@ -140,10 +140,10 @@ class Rows:
         return Example(sequence.ids, mask)
 
     def pick(self, members: Sequence[int]) -> Tensor:
-        """Row indices of these sequences, in the order of ``members``."""
+        """Return the row indices of these sequences, in the order of ``members``."""
         return torch.tensor([row for index in members for row in self.sequences[index].rows], dtype=torch.int64)
 
     def spread(self, values_M: Tensor, rows_R: Tensor) -> Tensor:
-        """Flat values of the masked tokens of ``rows_R`` -> [R, T], 0 elsewhere; differentiable."""
+        """Scatter flat values of the masked tokens of ``rows_R`` to [R, T], 0 elsewhere; differentiable."""
         mask_RT = self.mask_BT[rows_R].to(values_M.device)
         return values_M.new_zeros(mask_RT.shape).masked_scatter(mask_RT, values_M)

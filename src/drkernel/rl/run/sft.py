@@ -22,7 +22,7 @@ Messages = Sequence[dict[str, str]]
 
 
 class SftConfig(Config):
-    """Terms of supervised fine-tuning."""
+    """Settings of supervised fine-tuning."""
 
     epochs: float = Field(3.0, gt=0, description="passes over the data; a fraction ends in the middle of one")
     lr: float = Field(1e-3, gt=0, description="peak learning rate (AdamW)")
@@ -36,7 +36,7 @@ class SftConfig(Config):
 
 
 def encode_conversation(tokenizer: ChatTokenizer, messages: Messages) -> Example:
-    """Ids of a conversation, built as rollouts build them, the assistant's ids (end token included) masked in."""
+    """Encode a conversation as rollouts build it, with the assistant's ids (including the end token) in the mask."""
     ids: list[int] = []
     mask: list[bool] = []
     for index, message in enumerate(messages):
@@ -53,9 +53,9 @@ def encode_conversation(tokenizer: ChatTokenizer, messages: Messages) -> Example
 
 
 def load_conversations(path: Path) -> list[list[dict[str, str]]]:
-    """The ``messages`` of every row of a JSONL file (cold-start data, or any chat data of that form).
+    """Load the ``messages`` of every row of a JSONL file (cold-start data, or any chat data of that form).
 
-    Raises :class:`ConfigError` naming the line that is malformed, or when there is none.
+    Raises :class:`ConfigError` naming a malformed line, or when there are no rows.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -74,7 +74,7 @@ def load_conversations(path: Path) -> list[list[dict[str, str]]]:
 
 
 def split_rows(count: int, validation: float, seed: int) -> tuple[list[int], list[int]]:
-    """Indices of training and of validation rows."""
+    """Return the indices of training and validation rows."""
     order = list(range(count))
     random.Random(f"sft-split-{seed}").shuffle(order)
     kept = min(count - 1, round(count * validation)) if count > 1 else 0
@@ -82,7 +82,7 @@ def split_rows(count: int, validation: float, seed: int) -> tuple[list[int], lis
 
 
 def plan_batches(lengths: Sequence[int], config: SftConfig, seed: int) -> list[list[int]]:
-    """The rows of every optimiser step, in order: shuffled anew each epoch, a function of its arguments alone."""
+    """Return the rows of every optimiser step, in order: reshuffled each epoch, a function of the arguments alone."""
     total = sum(lengths) * config.epochs
     steps: list[list[int]] = []
     used, epoch = 0.0, 0
@@ -127,9 +127,9 @@ def make_optimizer(policy: Policy, lr: float, weight_decay: float) -> torch.opti
 def sft_step(
     policy: Policy, optimizer: torch.optim.Optimizer, examples: Sequence[Example], lr: float, config: SftConfig
 ) -> dict[str, float]:
-    """One optimiser step: mean cross-entropy over all assistant tokens of the batch. Returns its metrics.
+    """Take one optimiser step on the mean cross-entropy over all assistant tokens of the batch; return its metrics.
 
-    A step whose gradient is not finite leaves the weights alone and says so (``skipped`` is 1).
+    A step whose gradient is not finite leaves the weights unchanged and reports ``skipped`` 1.
     """
     started = time.perf_counter()
     total = sum(sum(example.mask) for example in examples)
@@ -155,7 +155,8 @@ def sft_step(
 
 
 def apply_gradient(policy: Policy, optimizer: torch.optim.Optimizer, lr: float, clip: float) -> tuple[float, bool]:
-    """Clip and step; (norm before clipping, whether the step was left out because the norm is not finite)."""
+    """Clip the gradient and step; return the norm before clipping, and whether the step was skipped (norm not
+    finite)."""
     norm = float(whole(torch.nn.utils.clip_grad_norm_(policy.trainable(), clip)))
     finite = math.isfinite(norm)
     if finite:
@@ -168,7 +169,7 @@ def apply_gradient(policy: Policy, optimizer: torch.optim.Optimizer, lr: float, 
 
 @torch.no_grad()
 def mean_loss(policy: Policy, examples: Sequence[Example], config: SftConfig) -> dict[str, float]:
-    """Mean loss of the assistant tokens of ``examples``; empty when there are none."""
+    """Return the mean loss of the assistant tokens of ``examples``; empty when there are none."""
     if not examples:
         return {}
     total, loss = 0.0, 0.0
@@ -191,7 +192,8 @@ def run_sft(
     start: int = 0,
     on_step: Callable[[int, int, dict[str, Any]], None] = lambda step, steps, metrics: None,
 ) -> int:
-    """Train from step ``start`` to the end, ``on_step(done, steps, metrics)`` after each; the number of steps."""
+    """Train from step ``start`` to the end, calling ``on_step(done, steps, metrics)`` after each; return the number of
+    steps."""
     train, held = split_rows(len(examples), config.validation, seed)
     plan = plan_batches([len(examples[row].ids) for row in train], config, seed)
     for step in range(start, len(plan)):
@@ -204,7 +206,7 @@ def run_sft(
 
 
 def encode_rows(tokenizer: ChatTokenizer, rows: Iterable[Messages], context: int) -> list[Example]:
-    """Every conversation that fits the context, cut after its last whole turn that does."""
+    """Encode every conversation that fits the context, truncated after its last complete turn that fits."""
     examples = []
     for messages in rows:
         for end in range(len(messages), 0, -2):

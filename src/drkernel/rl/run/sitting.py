@@ -1,4 +1,4 @@
-"""One sitting of a run, from start or resume to its end: what all stages share."""
+"""One sitting of a run, from start or resume to its end: the state that all stages share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Progress = Callable[[str, dict[str, Any]], None]
 
 
 class Stopped(Exception):
-    """The run was asked to stop; its checkpoint is written."""
+    """The run was asked to stop; its checkpoint has been written."""
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Clock:
 
 @dataclass
 class Sitting:
-    """What stages work with: the policy, the judges, where things are written, and when to stop."""
+    """The objects that stages work with: policy, judges, run files, and the stop request."""
 
     recipe: Recipe
     pool: Pool
@@ -57,7 +57,7 @@ class Sitting:
     clock: Clock
     progress: Progress
     stop_requested: Callable[[], bool]
-    """Asked after every step: whether to end with a checkpoint."""
+    """Called after every step: whether to end with a checkpoint."""
     saved_at: float = field(default_factory=time.perf_counter)
     """When the last checkpoint was written."""
 
@@ -68,17 +68,17 @@ class Sitting:
 
     @property
     def keep_ratio(self) -> float:
-        """The pruned vocabulary of sampler and trainer; 0 where there is none."""
+        """The vocabulary-pruning ratio of sampler and trainer; 0 for none."""
         return self.recipe.rl.learner.keep_ratio if self.recipe.rl is not None else 0.0
 
     def log(self, stage: str, row: dict[str, Any]) -> None:
-        """Write a row of metrics to the run's file and sinks, and tell it."""
+        """Write a row of metrics to the run's file and sinks, and report it."""
         self.files.append("metrics.jsonl", row)
         self.sinks.log(stage, row["step"], row)
         self.progress(stage, {**row, "elapsed": self.clock.seconds()})
 
     def checkpoint(self, optimizer: torch.optim.Optimizer | None) -> None:
-        """Write a checkpoint of the present state."""
+        """Write a checkpoint of the current state."""
         self.state.seconds = self.clock.seconds()
         self.state.sizes = self.files.sizes()
         name = f"{self.state.stage}-{self.state.step}"
@@ -86,7 +86,7 @@ class Sitting:
         self.saved_at = time.perf_counter()
 
     def checkpoint_if_due(self, optimizer: torch.optim.Optimizer) -> None:
-        """Write a checkpoint when it is time, or when the run is to stop (then raise :class:`Stopped`)."""
+        """Write a checkpoint when it is due, or when the run is to stop (then raise :class:`Stopped`)."""
         # between refreshes the sampler holds older weights, which a checkpoint does not keep
         settled = self.state.stage != "rl" or self.state.step % self.recipe.rollout.refresh_every == 0
         late = time.perf_counter() - self.saved_at >= self.recipe.checkpoint.seconds

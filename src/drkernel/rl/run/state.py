@@ -1,4 +1,4 @@
-"""What a run knows of itself between two sittings: the record that every checkpoint holds."""
+"""The state that a run keeps between two sittings: the record that every checkpoint holds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class BestStep(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     step: int
-    """RL step after which it was made."""
+    """RL step after which the evaluation was made."""
     reward: float
     """Mean reward of the held-out tasks."""
     fast_12: float | None = Field(alias="fast_1.2")
@@ -30,14 +30,14 @@ def _no_steps() -> dict[Stage, int]:
 
 
 class RunState(BaseModel):
-    """Everything about a run that its weights do not say. Assigning a value of another type is an error."""
+    """Everything about a run except its weights. Assigning a value of another type is an error."""
 
     model_config = ConfigDict(extra="forbid", validate_assignment=True)
 
     stage: Stage = "copying"
-    """The stage under way."""
+    """The current stage."""
     step: int = Field(0, ge=0)
-    """Steps of that stage that are done."""
+    """Finished steps of that stage."""
     seconds: float = Field(0.0, ge=0)
     """Wall seconds of all sittings up to the checkpoint."""
     tokens: int = Field(0, ge=0)
@@ -45,7 +45,7 @@ class RunState(BaseModel):
     evaluations: int = Field(0, ge=0)
     """Answers graded."""
     steps: dict[Stage, int] = Field(default_factory=_no_steps)
-    """Steps done of each stage."""
+    """Finished steps of each stage."""
     before: dict[str, Any] | None = None
     """The held-out evaluation before RL, as logged."""
     after: dict[str, Any] | None = None
@@ -53,28 +53,28 @@ class RunState(BaseModel):
     best: BestStep | None = None
     """The best evaluation, whose weights are exported as ``best``."""
     schedule: dict[str, Any] | None = None
-    """Memory of the learning rate's schedule, where it has one."""
+    """State of the learning-rate schedule, if it has any."""
     sizes: dict[str, int] = Field(default_factory=dict)
     """Bytes of the run's append-only files at the checkpoint."""
     stopped_because: str | None = None
     """Why RL ended before its last step."""
 
     def begin(self, stage: Stage) -> None:
-        """Go on to ``stage``, at its first step."""
+        """Start ``stage`` at its first step."""
         self.stage, self.step = stage, 0
 
     def advance(self, done: int) -> None:
-        """``done`` steps of the present stage are finished."""
+        """Record that ``done`` steps of the current stage are finished."""
         self.step = done
         self.steps[self.stage] = done
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON-able dict that :meth:`read` takes back."""
+        """Return a JSON-able dict that :meth:`read` accepts."""
         return self.model_dump(by_alias=True)
 
     @staticmethod
     def read(data: dict[str, Any], where: object) -> RunState:
-        """The record of a checkpoint. Raises :class:`ConfigError` naming ``where`` when it is of another version."""
+        """Read the record of a checkpoint. Raises :class:`ConfigError` naming ``where`` for another version."""
         try:
             return RunState.model_validate(data)
         except ValidationError as error:

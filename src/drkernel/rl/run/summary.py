@@ -1,4 +1,4 @@
-"""What a run says about itself: the metrics of a step, the rows of samples, and the summary at the end."""
+"""The records that a run writes about itself: metrics of a step, rows of samples, and the final summary."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEADLINE = ("fast_0", "fast_1", "fast_1.2", "fast_1.5", "fast_2", "coverage", "s
 
 
 def rl_metrics(trajectories: Sequence[Trajectory], turns: int) -> dict[str, Any]:
-    """Metrics of a step's sampled trajectories: rewards and fast_p of training tasks, statuses, lengths."""
+    """Compute metrics of a step's sampled trajectories: rewards and fast_p of training tasks, statuses, lengths."""
     every = [turn for t in trajectories for turn in t.turns]
     graded = [turn for turn in every if turn.valid]
     finals = [t.graded[-1] for t in trajectories if t.graded]
@@ -33,7 +33,7 @@ def rl_metrics(trajectories: Sequence[Trajectory], turns: int) -> dict[str, Any]
 
 
 def sample_row(stage: str, step: int, split: str, trajectory: Trajectory) -> dict[str, Any]:
-    """A trajectory as people read it: texts and grades, no ids."""
+    """Return a trajectory for people to read: texts and grades, no ids."""
     turns = [
         {
             "id": turn.id,
@@ -66,12 +66,12 @@ def sample_row(stage: str, step: int, split: str, trajectory: Trajectory) -> dic
 
 
 def spread_out(items: Sequence[T], count: int) -> list[T]:
-    """At most ``count`` items at equal distances."""
+    """Return at most ``count`` items at equal distances."""
     if count >= len(items):
         return list(items)
     return [items[index * len(items) // count] for index in range(count)]
 
 
 def headline(evaluation: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The figures of an evaluation that a summary shows."""
+    """Return the figures of an evaluation that a summary shows."""
     return None if evaluation is None else {name: evaluation.get(name) for name in HEADLINE}

@@ -1,4 +1,4 @@
-"""The supervised stages of a run: practice in copying, and fine-tuning on cold-start data."""
+"""The supervised stages of a run: copying practice, and fine-tuning on cold-start data."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from drkernel.rl.run.state import Stage
 
 
 class CopyingStage:
-    """Before fine-tuning: practice in copying, for a model made from scratch."""
+    """The stage before fine-tuning: copying practice, for a model trained from scratch."""
 
     def __init__(self, sitting: Sitting):
         self.sitting = sitting
 
     def run(self, resume: Path | None) -> None:
-        """Train, going on after the checkpoint ``resume``, and hand over to fine-tuning."""
+        """Train, continuing from the checkpoint ``resume`` if given, then start the fine-tuning stage."""
         sitting, config = self.sitting, self.sitting.recipe.copying
         if config is not None:
             tasks = generate_tasks("train", config.tasks, config.task_seed, checked=False)
@@ -40,7 +40,7 @@ class SftStage:
         self.sitting, self.conversations = sitting, conversations
 
     def run(self, resume: Path | None) -> None:
-        """Train, going on after the checkpoint ``resume``, and hand over to reinforcement learning."""
+        """Train, continuing from the checkpoint ``resume`` if given, then start the reinforcement-learning stage."""
         sitting = self.sitting
         if sitting.recipe.sft is not None:
             rows = load_conversations(self.conversations)
@@ -56,7 +56,7 @@ class SftStage:
 def supervise(
     sitting: Sitting, stage: Stage, config: SftConfig, examples: Sequence[Example], resume: Path | None
 ) -> None:
-    """One supervised stage, going on after the checkpoint ``resume``."""
+    """Run one supervised stage, continuing from the checkpoint ``resume`` if given."""
     sitting.progress("stage", {"stage": stage, "parameters": sitting.policy.size})
     optimizer = make_optimizer(sitting.policy, config.lr, config.weight_decay)
     if resume is not None:

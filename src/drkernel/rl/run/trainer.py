@@ -1,10 +1,10 @@
-"""A run from cold start to the last evaluation, stage by stage, in a directory that can be resumed at any moment.
+"""A run from cold start to the last evaluation, stage by stage, in a directory that can be resumed at any time.
 
 ::
 
     runs/NAME/
-      config.yaml  coldstart.jsonl  tokenizer/          what the run is made of
-      metrics.jsonl  eval.jsonl  samples.jsonl          one JSON row a step, an evaluation, a trajectory
+      config.yaml  coldstart.jsonl  tokenizer/          the run's inputs
+      metrics.jsonl  eval.jsonl  samples.jsonl          one JSON row per step, evaluation, trajectory
       checkpoints/                                      see drkernel.rl.run.checkpoint
       summary.json  report.html                         at the end
 
@@ -46,7 +46,7 @@ FREE = {"runs", "name", "sinks", "report", "threads", "checkpoint", "budget_minu
 
 
 class Run:
-    """One run directory and what happens in it."""
+    """One run, in its directory."""
 
     def __init__(
         self,
@@ -56,7 +56,8 @@ class Run:
         write_report: Callable[[Path], Path] | None = None,
         world: World | None = None,
     ):
-        """``write_report`` makes the page of a finished run; it lies above this package, so it is handed in."""
+        """Prepare a run. ``write_report`` writes the page of a finished run; it is passed in because it lies above this
+        package."""
         check_recipe(recipe)
         self.recipe, self.pool, self.write_report = recipe, pool, write_report
         self.world = world or World()
@@ -68,7 +69,8 @@ class Run:
         """Set it (from a signal handler) to end after the present step, with a checkpoint."""
 
     async def run(self) -> dict[str, Any]:
-        """Do what is left to do; the summary. Raises :class:`Stopped` when :attr:`stop_requested` was set."""
+        """Run the remaining stages and return the summary. Raises :class:`Stopped` when :attr:`stop_requested` was
+        set."""
         clock = Clock()
         if self.recipe.threads:
             torch.set_num_threads(self.recipe.threads)
@@ -92,7 +94,7 @@ class Run:
             sitting.sinks.close()
 
     def _sit_down(self, clock: Clock) -> tuple[Sitting, Path | None]:
-        """Policy, files and state as the last checkpoint left them, and that checkpoint; a new run's where none is."""
+        """Load policy, files and state of the last checkpoint, and return its path; start anew without one."""
         policy = self._make_policy()
         policy.shard(self.world)
         checkpoints = Checkpoints(self.directory / "checkpoints", self.recipe.checkpoint.keep)
@@ -118,7 +120,7 @@ class Run:
         return sitting, resume
 
     def _open_directory(self) -> None:
-        """Make the directory, or check that what is there is this run."""
+        """Create the directory, or check that the existing one belongs to this run."""
         path = self.directory / "config.yaml"
         if not path.exists():
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -131,7 +133,7 @@ class Run:
             )
 
     async def _make_data(self) -> bool:
-        """Stage 1: the cold-start trajectories, as far as they are missing. Whether all are there now."""
+        """Stage 1: make the missing cold-start trajectories; return whether all of them exist now."""
         if self.recipe.coldstart is None or (self.directory / "tokenizer").exists():
             return True
         self.progress("stage", {"stage": "coldstart"})
@@ -150,7 +152,7 @@ class Run:
         return True
 
     def _make_tokenizer(self) -> None:
-        """Train the tokenizer of a from-scratch model, unless it is there."""
+        """Train the tokenizer of a from-scratch model, unless it exists."""
         directory, terms = self.directory / "tokenizer", self.recipe.policy.tokenizer
         if directory.exists() or not self.recipe.policy.from_scratch:
             return
@@ -161,14 +163,14 @@ class Run:
         publish_directory(temporary, directory)
 
     def _make_policy(self) -> Policy:
-        """The model before any training, with its tokenizer."""
+        """Load or create the untrained model with its tokenizer."""
         terms = self.recipe.policy
         if not terms.from_scratch:
             return Policy.load(terms)
         return Policy.from_scratch(terms, ChatTokenizer.load(self.directory / "tokenizer"), self.recipe.seed)
 
     def _finish(self, sitting: Sitting) -> dict[str, Any]:
-        """Write the summary and the report; the summary."""
+        """Write the summary and the report; return the summary."""
         recipe, settings, state = self.recipe, self.recipe.episode.settings, sitting.state
         summary: dict[str, Any] = {
             "schema_version": 1,

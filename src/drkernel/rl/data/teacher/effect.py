@@ -1,6 +1,7 @@
-"""Whether every step of a generated problem changes its result, found by running it.
+"""Checks, by running it, that every step of a generated problem changes its result.
 
-A task with a step that does nothing on its inputs cannot tell a kernel that leaves the step out from one that does it.
+If a step has no effect on the task's inputs, the task cannot distinguish a kernel that omits the step from one that
+performs it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ MIN_SHARE = 0.05
 
 
 def every_step_matters(problem: Problem) -> bool:
-    """True when leaving out any one elementwise step changes the result, and the result is not nearly constant."""
+    """Return True when omitting any one elementwise step changes the result, and the result is not nearly constant."""
     import torch
 
     generator = torch.Generator().manual_seed(0)
@@ -40,7 +41,7 @@ def every_step_matters(problem: Problem) -> bool:
 
 
 def _lines(problem: Problem) -> list[tuple[str, bool]]:
-    """Statements in order, and whether each is a step that could be left out."""
+    """Return the statements in order, and whether each is a step that could be omitted."""
     lines = [(f"x = {step.text('torch', 'x')}", True) for step in problem.before]
     if problem.core:
         lines += [(line, False) for line in CORES[problem.core].torch]

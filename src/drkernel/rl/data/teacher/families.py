@@ -1,10 +1,10 @@
 """Families of generated problems: how each is drawn, and which are held out.
 
 A family is a *structure* (what kind of core, which operands, where). Held-out families use only parts that occur in
-training families, put together in a way that no training family does, so that solving them needs recombination.
+training families, but combine them as no training family does, so solving them needs recombination.
 
-Drawing avoids what would make a task ill-posed (dead steps, saturated results) as far as the operations alone tell;
-the admission gate, run on every generated task, decides.
+Drawing avoids what would make a task ill-posed (steps without effect, saturated results) as far as the operations alone
+show it; the admission gate, which runs every generated task, decides.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REDUCTIONS = ("sum", "mean", "max")
 
 @dataclass(frozen=True)
 class Family:
-    """How to draw problems of one structure.
+    """The recipe for drawing problems of one structure.
 
     ``before`` and ``after`` are lists of slots: a slot is ``"unary"`` or the name of a step; ``"unary*"`` is zero or
     one unary step.
@@ -90,12 +90,12 @@ FAMILIES: dict[str, Family] = {
 
 
 def family_names(split: Split) -> list[str]:
-    """Names of the families of one split."""
+    """Return the names of the families of one split."""
     return [name for name, family in FAMILIES.items() if family.split == split]
 
 
 def draw_problem(family: Family, rng: random.Random, checked: bool = True) -> Problem:
-    """One problem of the family; a well-posed one unless ``checked`` is off."""
+    """Draw one problem of the family; it is well-posed unless ``checked`` is off."""
     while True:
         problem = _draw(family, rng)
         if not checked or _well_posed(problem):
@@ -103,12 +103,12 @@ def draw_problem(family: Family, rng: random.Random, checked: bool = True) -> Pr
 
 
 def generate_problems(split: Split, count: int, seed: int, checked: bool = True) -> Iterator[Problem]:
-    """``count`` distinct problems, families in turn; the same seed gives the same problems.
+    """Generate ``count`` distinct problems, cycling through the families; the same seed gives the same problems.
 
-    ``checked`` runs every candidate to see that each of its steps matters (some milliseconds); off, for texts that are
-    never graded, it takes what comes.
+    ``checked`` runs every candidate problem to verify that each of its steps matters (a few milliseconds). Turn it off
+    for texts that are never graded.
 
-    Raises ``ValueError`` when a family cannot give that many distinct ones.
+    Raises ``ValueError`` when a family cannot give that many distinct problems.
     """
     rng = random.Random(f"drkernel-{split}-{seed}")
     names = family_names(split)
@@ -129,7 +129,7 @@ def generate_problems(split: Split, count: int, seed: int, checked: bool = True)
 
 
 def generate_tasks(split: Split, count: int, seed: int, checked: bool = True) -> list[Task]:
-    """:func:`generate_problems` as tasks."""
+    """Return :func:`generate_problems` as tasks."""
     return [make_task(problem) for problem in generate_problems(split, count, seed, checked)]
 
 
@@ -167,7 +167,8 @@ def _draw_steps(slots: tuple[str, ...], rng: random.Random, names: Iterator[str]
 
 
 def _well_posed(problem: Problem) -> bool:
-    """No step without effect, and no output that a constant would match: by rule, then by running it."""
+    """Return whether every step has an effect and no constant would match the output: by rule, then by running the
+    problem."""
     by_rule = _steps_have_effect(problem.before, problem.core) and _steps_have_effect(problem.after, None, problem.core)
     return by_rule and every_step_matters(problem)
 

@@ -1,8 +1,8 @@
-"""What the program teacher does over the turns of a trajectory: good answers, and the failures models make.
+"""The program teacher's behaviour over a trajectory: good answers, and the failures that models make.
 
-A teacher that is always right would leave reinforcement learning nothing to do and would not show how feedback is
-used. So the first turn fails in the ways that models fail, with known probabilities, and later turns mend what the
-feedback names, not always.
+A teacher that is always right would leave nothing for reinforcement learning to do, and would not show how feedback is
+used. So the first turn fails in the ways that models fail, with known probabilities, and later turns usually, but not
+always, fix what the feedback names.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Mix(Config):
         return self.fused + self.lazy + sum(float(getattr(self, flaw)) for flaw in FLAWS if flaw != "lazy")
 
     def draw(self, rng: random.Random) -> Plan:
-        """A plan, by weight."""
+        """Draw a plan with probability proportional to its weight."""
         plans: list[Plan] = ["fused", *FLAWS]
         return rng.choices(plans, [getattr(self, plan) for plan in plans])[0]
 
@@ -62,7 +62,7 @@ class TeacherConfig(Config):
 
 
 class ProgramTeacher:
-    """Writes the answers of one trajectory. Draws come from ``rng`` alone, so a seed repeats it."""
+    """Writes the answers of one trajectory. All draws come from ``rng``, so a seed repeats the trajectory."""
 
     def __init__(self, problem: Problem, config: TeacherConfig, rng: random.Random):
         self.problem = problem
@@ -72,7 +72,7 @@ class ProgramTeacher:
         self.plan: Plan | None = None
 
     def next_answer(self) -> tuple[Plan, str]:
-        """The plan and the source of the next turn."""
+        """Return the plan and the source of the next turn."""
         plan = self._next_plan()
         flaw: Flaw | None = None if plan == "fused" else plan
         if flaw is not None and not can_have(self.problem, flaw):

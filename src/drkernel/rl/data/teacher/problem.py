@@ -1,4 +1,4 @@
-"""What a generated problem is: a core operation with steps before and after it, as data.
+"""A generated problem as data: a core operation with steps before and after it.
 
 A problem is rendered twice: as a PyTorch reference (``reference.py``) and as a Triton answer (``writer.py``). Both read
 the same steps, so the answer is right by construction; the judge verifies it all the same.
@@ -23,9 +23,9 @@ class StepRule:
     torch: str
     triton: str
     sign: Literal["any", "nonneg", "keep", "flip"] = "any"
-    """sign of the result: unknown, never negative, as before, or the opposite of before"""
+    """sign of the result: unknown, never negative, unchanged, or flipped"""
     bounded: bool = False
-    """the result lies in a fixed range, so that steps after it stay tame"""
+    """the result lies in a fixed range, so that later steps cannot overflow"""
     zero_at_zero: bool = True
     """f(0) = 0: padding lanes that hold 0 still hold 0 afterwards"""
     constants: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ class Step:
         return STEPS[self.op]
 
     def text(self, language: Literal["torch", "triton"], value: str, operand: str | None = None) -> str:
-        """The expression with ``value`` and ``operand`` filled in."""
+        """Return the expression with ``value`` and ``operand`` filled in."""
         template = self.rule.torch if language == "torch" else self.rule.triton
         return template.format(v=value, c=self.constant, y=operand if operand is not None else self.operand)
 
@@ -95,11 +95,11 @@ class CoreRule:
     triton: tuple[str, ...]
     """statements on the running value ``{v}``; ``{m}`` the mask, ``{n}`` the row length"""
     padding: str | None = None
-    """value that lanes outside the row must hold before it; None: any"""
+    """value that lanes outside the row must hold before the operation; None: any"""
     reduces: bool = False
     """the result has one element a row"""
     shift_invariant: bool = False
-    """adding a constant before changes nothing (such a step would be dead work)"""
+    """adding a constant beforehand changes nothing, so such a step would have no effect"""
 
 
 CORES: dict[str, CoreRule] = {
@@ -167,12 +167,12 @@ class Problem:
 
     @property
     def signature(self) -> str:
-        """The operations in order, without constants and sizes: what two alike problems share."""
+        """The operations in order, without constants and sizes; equal for problems of the same form."""
         names = [s.op for s in self.before] + ([self.core] if self.core else []) + [s.op for s in self.after]
         return "-".join(names)
 
     def with_steps(self, before: tuple[Step, ...] | None = None, after: tuple[Step, ...] | None = None) -> Problem:
-        """The same problem with other steps."""
+        """Return the same problem with other steps."""
         return replace(
             self, before=self.before if before is None else before, after=self.after if after is None else after
         )

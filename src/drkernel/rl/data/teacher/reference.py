@@ -26,13 +26,14 @@ def get_init_inputs():
 
 
 def arguments(problem: Problem) -> list[str]:
-    """Names of ``forward``'s arguments, in order."""
+    """Return the names of ``forward``'s arguments, in order."""
     names = ["x"] + (["w"] if problem.kind == "matmul" else [])
     return names + [name for name, _ in problem.operands]
 
 
 def statements(problem: Problem) -> list[str]:
-    """The reference's statements: ``v1 = ...``, ``v2 = ...``, one per step, each a function of the one before."""
+    """Return the reference's statements, ``v1 = ...``, ``v2 = ...``, one per step, each a function of the previous
+    value."""
     lines: list[str] = []
 
     def value() -> str:
@@ -50,7 +51,7 @@ def statements(problem: Problem) -> list[str]:
 
 
 def reference_source(problem: Problem) -> str:
-    """The task's module as source."""
+    """Return the source of the task's module."""
     matmul = problem.kind == "matmul"
     shapes = ["ROWS, DEPTH", "DEPTH, COLS"] if matmul else ["ROWS, COLS"]
     # a bias has one value a column, also where the core has reduced the columns away (never drawn there)
@@ -68,7 +69,7 @@ def reference_source(problem: Problem) -> str:
 
 
 def make_task(problem: Problem) -> Task:
-    """The problem as a :class:`Task`; equal problems give equal ids."""
+    """Return the problem as a :class:`Task`; equal problems give equal ids."""
     source = reference_source(problem)
     digest = hashlib.sha256(source.encode()).hexdigest()[:12]
     return Task(

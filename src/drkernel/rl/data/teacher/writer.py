@@ -1,7 +1,7 @@
 """The Triton side of a generated problem: answers that are real, varied in style, and short.
 
-One function per kind of kernel writes the fused answer. A :class:`Flaw` bends it the way models do: the kernel covers
-one operator only, the mask is off by one, a name does not exist, a step is forgotten.
+One function per kind of kernel writes the fused answer. A :class:`Flaw` changes it in a way that models get it wrong:
+the kernel covers one operator only, the mask is off by one, a name does not exist, a step is forgotten.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Style:
 
     @staticmethod
     def draw(rng: random.Random, names: bool = True) -> Style:
-        """A style of one's own, from the generator; without ``names`` only the sizes of blocks are drawn."""
+        """Draw a random style; with ``names`` False only the block sizes are drawn."""
         block, tile = rng.choice((128, 256, 512, 1024)), rng.choice((16, 32))
         if not names:
             return Style(block=block, tile=tile)
@@ -60,7 +60,8 @@ class Style:
 
 
 def write_answer(problem: Problem, style: Style, flaw: Flaw | None = None, rng: random.Random | None = None) -> str:
-    """Source of a ``ModelNew`` for the problem, bent by ``flaw`` where given (``rng`` picks among variants)."""
+    """Write the source of a ``ModelNew`` for the problem, changed by ``flaw`` if given (``rng`` picks among
+    variants)."""
     rng = rng or random.Random(0)
     if flaw == "lazy":
         return _write_lazy(problem, style, rng)
@@ -74,7 +75,7 @@ def write_answer(problem: Problem, style: Style, flaw: Flaw | None = None, rng: 
 
 
 def can_have(problem: Problem, flaw: Flaw) -> bool:
-    """Whether the flaw makes a difference to this problem."""
+    """Return whether the flaw makes a difference to this problem."""
     if flaw == "forgotten_step":
         return any(not step.operand for step in problem.steps)
     if flaw == "lazy":
@@ -186,7 +187,7 @@ def _write_matmul(problem: Problem, style: Style, bad_mask: bool) -> str:
 
 
 def _write_lazy(problem: Problem, style: Style, rng: random.Random) -> str:
-    """Triton for one point-wise step, PyTorch for all the rest: correct, and no faster."""
+    """Write Triton for one point-wise step and PyTorch for the rest: correct, and no faster."""
     at_end = bool(problem.after) or problem.core is None
     steps = problem.after if problem.after else problem.before
     step = steps[-1] if at_end else steps[0]
@@ -248,7 +249,7 @@ def _flat_launch(style: Style, pointers: list[str], out: str, like: str, has_bia
 def _operand_loads(
     steps: tuple[Step, ...], indices: dict[str, str], mask: str, bias_mask: str | None = None
 ) -> list[str]:
-    """One line for every second operand: ``y0 = tl.load(y + ...)``."""
+    """Return one line for every second operand: ``y0 = tl.load(y + ...)``."""
     lines = []
     for step in steps:
         if step.operand and step.rule.operand:
@@ -258,7 +259,7 @@ def _operand_loads(
 
 
 def _step_lines(steps: tuple[Step, ...], style: Style, value: str, number: int) -> tuple[list[str], str]:
-    """One line a step, ``v<number + 1> = ...`` and on; the lines and the name of the last value."""
+    """Return one line per step, starting with ``v<number + 1> = ...``, and the name of the last value."""
     lines = []
     for step in steps:
         number += 1
@@ -269,7 +270,8 @@ def _step_lines(steps: tuple[Step, ...], style: Style, value: str, number: int) 
 
 
 def _forget_step(problem: Problem, rng: random.Random) -> Problem:
-    """The problem without one of its unary steps (second operands stay, so that ``forward`` keeps its arguments)."""
+    """Return the problem without one of its unary steps (second operands stay, so that ``forward`` keeps its
+    arguments)."""
     forgotten = rng.choice([step for step in problem.steps if not step.operand])
     if forgotten in problem.after:
         return problem.with_steps(after=tuple(step for step in problem.after if step is not forgotten))
@@ -277,7 +279,8 @@ def _forget_step(problem: Problem, rng: random.Random) -> Problem:
 
 
 def _break_compile(source: str, style: Style, rng: random.Random) -> str:
-    """One of the compile errors that models make: a name that does not exist, a size that is no constexpr."""
+    """Introduce one of the compile errors that models make: a name that does not exist, or a size that is no
+    constexpr."""
     variants = []
     if "tl.maximum(" in source:
         variants.append(source.replace("tl.maximum(", "tl.max_(", 1))
