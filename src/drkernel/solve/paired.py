@@ -37,10 +37,11 @@ MUST_AGREE = ("device", "baseline", "profile")
 def compare(first: Path, second: Path, *, seed: int = 0, force: bool = False) -> dict[str, Any]:
     """Compare run ``second`` minus run ``first``, over the tasks for which both have complete trajectories.
 
+    ``force`` allows runs with other baselines, profiles and devices of one kind, but never modelled against measured.
+
     Raises:
-        ConfigError: a directory is not a run, the runs share no task, a shared task's text differs, or they were graded on
-            different terms (``force`` allows other baselines, profiles and devices of one kind, but never modelled against
-            measured).
+        ConfigError: a directory is not a run, the runs share no task, a shared task's text differs, or the runs were graded
+            on different terms.
     """
     old, new = read_bench(first), read_bench(second)
     before, after = old.config.episode.settings, new.config.episode.settings

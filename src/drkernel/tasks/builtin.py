@@ -36,7 +36,8 @@ def builtin_tasks() -> tuple[Task, ...]:
 
 
 def builtin_task(name: str) -> Task:
-    """One task by name: 'level1/softmax', with or without 'builtin/' before it. Raises ``TaskError`` if unknown."""
+    """Return one task by name: 'level1/softmax', with or without 'builtin/' in front. Raises ``TaskError`` if
+    unknown."""
     wanted = name if name.startswith("builtin/") else f"builtin/{name}"
     for task in builtin_tasks():
         if task.id == wanted:

@@ -1,8 +1,8 @@
-"""Inputs that a task always draws the same: masks, ``arange``, tables, ones.
+"""Inputs that are the same in every draw of a task: masks, ``arange``, tables, ones.
 
-A candidate that leaves such an input out, or has its contents in its own source, is right on every draw and wrong as
-soon as a caller gives something else. So where the reference accepts it, checked calls of any variant but ``declared``
-change them within their kind; where it does not, the input is named in the task's notes and in the verdict.
+A candidate that ignores such an input, or hard-codes its contents, is right on every draw and wrong as soon as a caller
+passes something else. Checked calls of any variant but ``declared`` therefore change these inputs within their kind, if
+the reference accepts it; if not, the input is named in the task's notes and in the verdict.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class Constants:
     """A task's constant inputs, by place and name."""
 
     changed: dict[int, str]
-    """Those that checked calls change."""
+    """Inputs that checked calls change."""
     kept: dict[int, str]
-    """Those that stay, because nothing else of their kind is known or the reference refuses it."""
+    """Inputs that stay, because no other value of their kind is known or the reference refuses it."""
 
 
 @lru_cache(maxsize=256)
 def constant_places(reference: Reference) -> dict[int, str]:
-    """Places and names of tensors that every draw makes the same and that the source does not declare fixed."""
+    """Return places and names of tensors that are the same in every draw and that the source does not declare fixed."""
     first, *others = (reference.draw_inputs(seed) for seed in SEEDS)
     names = reference.argument_names()
     found: dict[int, str] = {}
@@ -58,16 +58,15 @@ def _same(left: Any, right: Any) -> bool:
 
 
 def perturbed(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor | None:
-    """Another tensor of the same kind, shape, strides and dtype; None where nothing else of its kind is known.
+    """Return another tensor of the same kind, shape, strides and dtype; None if no other value of its kind is known.
 
-    ==================  ======================================================================================
-    booleans            a quarter of the elements drawn anew; in every row something stays True that was
-    two values          (a mask in floats or integers) a quarter of the elements drawn anew, no row left with one
-    ``arange``          the same numbers in another order
-    sorted integers     other sorted integers between the same ends (offsets, lengths)
-    other integers      the same numbers in another order
-    floats              each times a log-normal factor near one; zeros become small normal numbers
-    ==================  ======================================================================================
+    ==================  ====================================================================================== booleans
+    a quarter of the elements redrawn; every row keeps at least one of its True elements two values          (a mask in
+    floats or integers) a quarter of the elements redrawn, both values stay in each row ``arange``          the same
+    numbers in another order sorted integers     other sorted integers between the same ends (offsets, lengths) other
+    integers      the same numbers in another order floats              each times a log-normal factor near one; zeros
+    become small normal numbers ==================
+    ======================================================================================
     """
     flat = tensor.detach().reshape(-1).clone()
     kinds = torch.unique(flat[: 1 << 16])
@@ -101,7 +100,7 @@ def _redrawn(flat: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _keep_rows_alive(rows: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
-    """Rows (along the last axis) that lost every True, or one of two values, are as they were."""
+    """Restore rows (along the last axis) that lost every True, or one of two values."""
     if rows.dtype == torch.bool:
         dead = before.any(-1, keepdim=True) & ~rows.any(-1, keepdim=True)
     else:

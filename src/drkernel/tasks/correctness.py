@@ -1,4 +1,4 @@
-"""Comparing what a candidate returned with the oracle. Runs in the judge; the admission gate uses the same function."""
+"""Compares a candidate's outputs with the oracle. Runs in the judge; the admission gate uses the same function."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from drkernel.verdict import Correctness, Mismatch
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How accurate one floating output is as a whole."""
+    """Accuracy of one floating-point output as a whole."""
 
     output: int
     error: float
     """Root mean square of ``(a - o) / (|o| + spread)``."""
     honest: float
-    """The same for the reference itself, the larger of its declared and its jittered run."""
+    """The same statistic for the reference itself: the larger of its declared and its jittered run."""
     limit: float
     """Largest ``error`` that passes."""
     looks_like: str
-    """The coarsest format whose rounding of operands or of the output would explain the error; 'fp32', 'tf32', ..."""
+    """The coarsest format whose rounding of operands or output would explain the error: 'fp32', 'tf32', ..."""
 
     @property
     def passed(self) -> bool:
-        """Within the limit."""
+        """Whether the error is within the limit."""
         return self.error <= self.limit
 
 
@@ -41,7 +41,7 @@ class PrecisionReport:
 
     @property
     def downgraded(self) -> bool:
-        """Some output is less accurate than the declared precision allows."""
+        """Whether some output is less accurate than the declared precision allows."""
         return any(not accuracy.passed for accuracy in self.accuracies)
 
     @property
@@ -51,11 +51,12 @@ class PrecisionReport:
 
 
 def compare(actual: Sequence[RawOutput], oracle: Oracle, rule: ToleranceRule) -> Correctness:
-    """Judge the outputs of one call: ``checked_calls`` is 1 and ``passed_calls`` 1 when everything holds.
+    """Compare the outputs of one call; ``checked_calls`` is 1, and ``passed_calls`` is 1 when every check holds.
 
     Checked in order: number of outputs; type, shape and dtype of each; NaN and infinity only where the oracle has them
-    (infinities of the same sign); every element within tolerance, no share of wrong elements is excused; the accuracy
-    of each output as a whole. The message names the first disagreement, ``max_error`` the worst element of all.
+    (infinities with the same sign); every element within tolerance, with no allowance for a share of wrong elements;
+    the accuracy of each output as a whole. The message names the first disagreement, ``max_error`` the worst element of
+    all.
     """
     if len(actual) != len(oracle.outputs):
         return _failed(f"the reference returns {len(oracle.outputs)} outputs, the candidate {len(actual)}")
@@ -84,10 +85,10 @@ def compare(actual: Sequence[RawOutput], oracle: Oracle, rule: ToleranceRule) ->
 
 
 def precision_class(actual: Sequence[RawOutput], oracle: Oracle, rule: ToleranceRule) -> PrecisionReport:
-    """Accuracy of each floating output against the limit of the declared precision.
+    """Return the accuracy of each floating output against the limit of the declared precision.
 
-    The outputs must agree with the oracle in number, shape and dtype (:func:`compare` says). An output that is simply
-    wrong is reported as downgraded too; ask this only of outputs whose elements are within tolerance.
+    The outputs must agree with the oracle in number, shape and dtype (see :func:`compare`). An output that is simply
+    wrong is also reported as downgraded, so call this only for outputs whose elements are within tolerance.
     """
     accuracies = []
     for index, (got, want) in enumerate(zip(actual, oracle.outputs, strict=True)):
@@ -103,7 +104,7 @@ def precision_class(actual: Sequence[RawOutput], oracle: Oracle, rule: Tolerance
 
 
 def merge(results: Sequence[Correctness]) -> Correctness:
-    """The results of several calls as one: counts added, the worst error, the first failure's message."""
+    """Merge the results of several calls: counts added, the worst error, the first failure's message."""
     failed = [result for result in results if result.passed_calls < result.checked_calls]
     errors = [result.max_error for result in results if result.max_error is not None]
     first = failed[0] if failed else None
@@ -121,7 +122,7 @@ def _failed(message: str) -> Correctness:
 
 
 def _form(got: RawOutput, want: ExpectedOutput) -> str | None:
-    """Disagreement in type, shape or dtype, in words."""
+    """Describe a disagreement in type, shape or dtype; None if there is none."""
     kind = "Tensor" if isinstance(got, (torch.Tensor, Described)) else type(got).__name__
     if kind != want.python_type:
         return f"the reference returns a {want.python_type}, the candidate a {kind}"
@@ -135,7 +136,8 @@ def _form(got: RawOutput, want: ExpectedOutput) -> str | None:
 
 
 def _out_of_range(number: RawOutput, want: ExpectedOutput) -> str | None:
-    """Python's whole numbers have no bounds, those of a tensor have."""
+    """Describe an integer outside the range of the expected dtype; Python's integers are unbounded, a tensor's are
+    not."""
     if isinstance(number, bool) or not isinstance(number, int) or want.declared.dtype.is_floating_point:
         return None
     bounds = torch.iinfo(want.declared.dtype)
@@ -151,7 +153,7 @@ def _tensor_of(got: RawOutput, want: ExpectedOutput) -> torch.Tensor:
 def _elements(
     index: int, got: torch.Tensor, want: ExpectedOutput, rule: ToleranceRule
 ) -> tuple[float, Mismatch | None]:
-    """Worst difference over tolerance, and the mismatch if any element fails."""
+    """Return the worst difference over tolerance, and the mismatch if any element fails."""
     if got.numel() == 0:
         return 0.0, None
     if not want.floating:
@@ -180,7 +182,7 @@ def _elements(
 
 
 def _allowed(want: ExpectedOutput, rule: ToleranceRule) -> torch.Tensor:
-    """Largest difference that passes, per element (double)."""
+    """Return the largest passing difference per element (double)."""
     assert want.noise is not None
     allowed = rule.rtol * want.value.abs() + rule.atol_scale * want.spread
     if not rule.explicit:
@@ -190,7 +192,9 @@ def _allowed(want: ExpectedOutput, rule: ToleranceRule) -> torch.Tensor:
 
 
 def _same_special(value: torch.Tensor, want: ExpectedOutput) -> torch.Tensor:
-    """Where NaN or infinity is right: the oracle has the same, or it (or the declared run) left the dtype's range."""
+    """Return where NaN or infinity is right: where the oracle has it, or where it or the declared run left the dtype's
+    range. # the reference itself is not the reference itself is not finite here although the exact answer is, so
+    nothing can be required of a candidate"""
     same = (torch.isnan(value) & torch.isnan(want.value)) | (torch.isinf(value) & (value == want.value))
     if value.is_complex():
         return same

@@ -1,11 +1,12 @@
 """The admission gate: a task must be able to fail a wrong answer.
 
 Controls are answers that are wrong by construction: zeros, a constant, another seed's outputs, an input passed through,
-the first row repeated, the reference in the next lower precision, the reference without its parameters. Each is put in
-place of one output at a time, the other outputs right, and judged on several calls exactly as a candidate is. A control
-that passes them all marks the task *ill-conditioned* and is named with its numbers; so does a reference that fails
-itself, or fails when it is honestly computed in another order (reorder.py). Parameters and inputs without any
-influence are only noted: leaving them out is a correct simplification.
+the first row repeated, the reference in the next lower precision, the reference without its parameters. Each replaces
+one output at a time, with the other outputs right, and is judged on several calls exactly as a candidate is. If a
+control passes all of them, the task is *ill-conditioned*, and the report names the control with its numbers. A task is
+also ill-conditioned when its reference fails against itself, or fails when computed honestly in another order
+(reorder.py). Parameters and inputs without any influence are only noted, because leaving them out is a correct
+simplification.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _LOWER_DTYPE = {"fp64": torch.float32, "fp32": torch.float16, "tf32": torch.bflo
 
 
 class ControlResult(Config):
-    """How one control fared."""
+    """The result of one control."""
 
     control: str = Field(
         description="'zeros', 'constant', 'stale', 'pass_through', 'first_row', 'lower_precision', ..."
@@ -54,7 +55,7 @@ class ControlResult(Config):
 
 
 class GateReport(Config):
-    """What the gate found about one task at one size profile."""
+    """The gate's findings about one task at one size profile."""
 
     task_id: str
     profile: str | None
@@ -67,7 +68,7 @@ class GateReport(Config):
 
 
 def admit(task: Task, profile: str | None, seed: int = 0) -> GateReport:
-    """Run every control against a task. Never raises for what is wrong with the task: the report says it."""
+    """Run every control against a task. Faults of the task never raise; they are in the report."""
     start = time.perf_counter()
     try:
         instance = load_problem(task, profile).instance(seed)
@@ -97,7 +98,7 @@ def _unusable(task: Task, profile: str | None, error: str, start: float) -> Gate
 
 
 def _reference_faults(instance: Instance, calls: list[Call]) -> list[str]:
-    """What is wrong with the reference itself, in words."""
+    """Describe the faults of the reference itself."""
     if not calls[0].oracle.outputs:
         return ["the reference returns no output"]
     if _is_random(instance, calls[0]):
@@ -120,7 +121,7 @@ def _reference_faults(instance: Instance, calls: list[Call]) -> list[str]:
 
 
 def _is_random(instance: Instance, call: Call) -> bool:
-    """Two runs differ by more than any order of summation explains."""
+    """Return whether two runs differ by more than any order of summation explains."""
     runs = zip(instance.run(call.inputs), instance.run(call.inputs), call.oracle.outputs, strict=True)
     for first, second, want in runs:
         if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor) and want.floating:
@@ -132,7 +133,8 @@ def _is_random(instance: Instance, call: Call) -> bool:
 
 
 def _run_controls(instance: Instance, calls: list[Call], seed: int) -> Iterator[ControlResult]:
-    """Every control on every output it applies to."""
+    """Run every control on every output it applies to. # all outputs at once all outputs at once: a single output may
+    not depend on any parameter"""
     stale = instance.run(instance.problem.reference.draw_inputs(seed + 1000))
     lower = [reference_in_lower_precision(instance, call) for call in calls]
     for index, first in enumerate(calls[0].oracle.outputs):
@@ -158,7 +160,7 @@ def _run_controls(instance: Instance, calls: list[Call], seed: int) -> Iterator[
 def _judge(
     instance: Instance, calls: list[Call], name: str, wrong: list[dict[int, RawOutput]], detail: str = ""
 ) -> ControlResult:
-    """Judge wrong outputs (by index, one set a call) among right ones, until one call fails."""
+    """Judge wrong outputs (by index, one set per call) among right ones, until one call fails."""
     worst, passed = 0.0, True
     for call, replaced in zip(calls, wrong, strict=True):
         expected = call.oracle.outputs
@@ -172,7 +174,7 @@ def _judge(
 
 
 def _in_form_of(value: RawOutput, expected: ExpectedOutput) -> RawOutput:
-    """A value in the dtype and Python type of an output, so that only its content can be wrong."""
+    """Cast a value to the dtype and Python type of an output, so that only its content can be wrong."""
     if expected.python_type == "NoneType":
         return None
     if expected.python_type != "Tensor":
@@ -182,7 +184,7 @@ def _in_form_of(value: RawOutput, expected: ExpectedOutput) -> RawOutput:
 
 
 def _constant(expected: ExpectedOutput) -> RawOutput:
-    """The oracle's own mean everywhere (the most frequent value for integers); no control for a single number."""
+    """Return the oracle's mean everywhere (the most frequent value for integers); no control for a single number."""
     if expected.value.numel() < 2:
         return None
     if not expected.floating:
@@ -192,7 +194,7 @@ def _constant(expected: ExpectedOutput) -> RawOutput:
 
 
 def _first_row(expected: ExpectedOutput) -> RawOutput:
-    """The first slice along the first dimension longer than one, repeated; none for a single number."""
+    """Return the first slice along the first dimension longer than one, repeated; None for a single number."""
     for dim, length in enumerate(expected.value.shape):
         if length > 1:
             return expected.value.narrow(dim, 0, 1).expand_as(expected.value)
@@ -200,7 +202,7 @@ def _first_row(expected: ExpectedOutput) -> RawOutput:
 
 
 def _alike(stale: list[RawOutput], want: ExpectedOutput, index: int) -> bool:
-    """Outputs whose shape depends on the data cannot be replaced by another seed's."""
+    """Return whether another seed's outputs fit in shape; outputs of data-dependent shape cannot be exchanged."""
     if len(stale) <= index or stale[index] is None:
         return False
     return torch.as_tensor(stale[index]).shape == want.value.shape
@@ -216,10 +218,10 @@ def _same_shape_inputs(call: Call, index: int) -> list[int]:
 
 
 def reference_in_lower_precision(instance: Instance, call: Call) -> list[RawOutput]:
-    """The reference computed in the next lower precision.
+    """Compute the reference in the next lower precision.
 
-    Real arithmetic in the lower dtype; where that does not run, or overflows its range, and below bf16 (no fp8
-    arithmetic on a CPU), the double run with operands rounded to the lower precision's mantissa.
+    This is real arithmetic in the lower dtype. Where that does not run or overflows, and below bf16 (CPUs have no fp8
+    arithmetic), it is the double run with operands rounded to the lower precision's mantissa.
     """
     precision = instance.problem.task.precision
     dtype = _LOWER_DTYPE.get(precision)
@@ -245,7 +247,7 @@ def _finite(value: RawOutput) -> bool:
 
 
 def _parameter_controls(instance: Instance) -> dict[str, nn.Module]:
-    """The reference without its parameters: as the constructor made them, and all zero."""
+    """Return the reference without its parameters: as the constructor made them, and all zero."""
     controls: dict[str, nn.Module] = {}
     if instance.randomized:
         controls["default_parameters"] = instance.problem.instance(instance.seed, randomize=False).model
@@ -258,7 +260,7 @@ def _parameter_controls(instance: Instance) -> dict[str, nn.Module]:
 
 
 def _notes(instance: Instance, calls: list[Call], seed: int) -> Iterator[str]:
-    """What a person should know about the task although it does not mark it."""
+    """Yield notes about the task that do not make it ill-conditioned."""
     call = calls[0]
     if call.oracle.fallback:
         yield call.oracle.fallback
@@ -295,6 +297,6 @@ def _no_influence(instance: Instance, model: nn.Module, call: Call, inputs: list
 
 
 def _run(model: nn.Module, inputs: list[Any]) -> list[RawOutput]:
-    """Outputs of a copy of the module on copies of the inputs, so that nothing is kept or changed."""
+    """Run a copy of the module on copies of the inputs, so that no state is kept or changed."""
     with torch.no_grad():
         return flatten_outputs(copied(model)(*cloned(inputs)))

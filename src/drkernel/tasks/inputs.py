@@ -1,4 +1,4 @@
-"""Drawing a task's inputs: as the task draws them, and in variants that shortcuts do not survive.
+"""Draws a task's inputs: as the task itself does, and in variants that expose shortcuts.
 
 A kernel that is only right on ``torch.randn`` (layer norm as a copy, a mean taken to be zero, softmax without its
 maximum) passes a check that only ever uses ``torch.randn``. So besides the task's own distribution (``declared``) there
@@ -8,13 +8,13 @@ are variants, with strengths drawn from the seed so that no candidate can recogn
 declared    what ``get_inputs()`` returns
 affine      each free float input scaled by 0.4 to 4 and shifted by up to two standard deviations
 heavy       each element multiplied by a log-normal factor: heavy tails, a few elements dominate
-large       of deviation 40 to 120 at least, shifted, and rising or falling along every axis: overflows whatever drops
-            a stabilising term or takes it from the first block alone
-mixed       slice by slice something else: zeros, ties, denormals, heavy tails, a shift of 4 to 8 deviations, a factor
+large       deviation of at least 40 to 120, shifted, rising or falling along every axis: overflows kernels that drop
+            a stabilising term or take it from the first block alone
+mixed       slices differ: zeros, ties, denormals, heavy tails, a shift of 4 to 8 deviations, a factor
 ==========  ========================================================================================
 
-Only what may vary varies. Integers, booleans and constants stay (constants.py has those that never change); so do
-inputs named in the source's ``FIXED_INPUTS``; probabilities stay probabilities, exact zeros (triangles, masks,
+Variants change only free inputs. Integers, booleans and constants stay (constants.py handles constant inputs); so do
+inputs named in the source's ``FIXED_INPUTS``. Probabilities stay probabilities, exact zeros (triangles, masks,
 sparsity) stay zero, and symmetric matrices stay symmetric. Values in [0, 1] stay there and positive values stay
 positive, unless the reference is finite on any value (``widen``): much of KernelBench draws ``torch.rand`` where
 nothing needs it, and there ReLU would be the identity. Widened inputs get a deviation of one first.
@@ -41,7 +41,7 @@ TREATED = 0.7
 
 
 def pick_variant(seed: int, call: int) -> Variant:
-    """Which variant a checked call uses: the first is ``declared``, later ones follow from the secret seed."""
+    """Return the variant of a checked call: the first is ``declared``, later ones follow from the secret seed."""
     if call == 0:
         return "declared"
     return VARIANTS[1 + (_mix(seed, "variant") + call) % (len(VARIANTS) - 1)]
@@ -54,11 +54,11 @@ def draw_inputs(
     strength: float = 1.0,
     widen: Collection[int] = (),
 ) -> list[Any]:
-    """Arguments of ``forward``, drawn from ``seed``.
+    """Draw the arguments of ``forward`` from ``seed``.
 
-    ``strength`` in [0, 1] weakens a variant towards ``declared`` (for references that overflow on it). ``widen`` are
-    places of inputs that are merely drawn positive, or from [0, 1], and may take any value; name only those that the
-    reference is finite on.
+    ``strength`` in [0, 1] weakens a variant towards ``declared`` (for references that overflow on it). ``widen`` holds
+    the places of inputs that are merely drawn positive, or from [0, 1], and may take any value; name only those on
+    which the reference is finite.
     """
     inputs = reference.draw_inputs(seed)
     if variant == "declared" or strength <= 0:
@@ -77,7 +77,8 @@ def draw_inputs(
 def vary(
     tensor: torch.Tensor, variant: Variant, strength: float, generator: torch.Generator, widen: bool = False
 ) -> torch.Tensor:
-    """``tensor`` under a variant, of the same shape, strides, dtype and :func:`role_of` (see ``widen`` above)."""
+    """Apply a variant to ``tensor``, keeping shape, strides, dtype and :func:`role_of` (except for ``widen``, see
+    above)."""
     role = role_of(tensor)
     if role == "fixed":
         return tensor
@@ -118,7 +119,7 @@ RISE = 1.5
 
 
 def _ramps(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
-    """A ramp from -1 to 1 along every axis of 8 or more, rising or falling by slice, added up."""
+    """Return the sum of ramps from -1 to 1 along every axis of 8 or more, rising or falling by slice."""
     ramps = torch.zeros(shape, dtype=torch.float64)
     for axis, length in enumerate(shape):
         if length >= 8:
@@ -132,7 +133,7 @@ def _ramps(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
 def _mixed(
     values: torch.Tensor, role: Role, strength: float, dtype: torch.dtype, generator: torch.Generator
 ) -> torch.Tensor:
-    """Every slice along the first axis (every eighth of a vector) given a treatment of its own, or none."""
+    """Give every slice along the first axis (every eighth of a vector) its own treatment, or none."""
     slices = values.clone()
     if slices.dim() > 1:
         parts = list(slices.unbind(0))
@@ -150,7 +151,7 @@ def _mixed(
 def _treated(
     part: torch.Tensor, treatment: str, how: float, deviation: float, dtype: torch.dtype, generator: torch.Generator
 ) -> torch.Tensor:
-    """One slice (double) treated; ``how`` in [0, 1) says how strongly."""
+    """Treat one slice (double); ``how`` in [0, 1) sets the strength."""
     if treatment == "zeros":
         return torch.zeros_like(part)
     if treatment == "ties":
@@ -166,7 +167,8 @@ def _treated(
 
 
 def role_of(tensor: torch.Tensor) -> Role:
-    """What may be done to an input without leaving its domain, inferred from its values (module's docstring)."""
+    """Return how an input may vary without leaving its domain, inferred from its values (see the module's
+    docstring)."""
     if not tensor.is_floating_point() or tensor.numel() < 2:
         return "fixed"
     values = tensor.detach().to(torch.float64)
@@ -197,11 +199,11 @@ def _is_symmetric(values: torch.Tensor) -> bool:
 
 
 def _like(values: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """``values`` in the dtype and with the strides of ``tensor``."""
+    """Return ``values`` with the dtype and strides of ``tensor``."""
     return torch.empty_like(tensor).copy_(values)
 
 
 def _mix(seed: int, purpose: str) -> int:
-    """A 63-bit seed for another purpose, unrelated to the first by any simple rule."""
+    """Derive a 63-bit seed for another purpose, unrelated to the first by any simple rule."""
     digest = hashlib.sha256(f"{seed}:{purpose}".encode()).digest()
     return int.from_bytes(digest[:8], "little") >> 1

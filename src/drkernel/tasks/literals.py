@@ -1,4 +1,4 @@
-"""The integers of a reference's text that are sizes, and the text with others in their place."""
+"""Finds the integers of a reference's source that are sizes, and replaces them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SizeLiteral:
 
 
 def size_literals(source: str) -> list[SizeLiteral]:
-    """Integer literals above 1 in module-level assignments and in the two functions that draw inputs."""
+    """Return integer literals above 1 in module-level assignments and in the two functions that draw inputs."""
     found: list[SizeLiteral] = []
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef) and node.name in ("get_inputs", "get_init_inputs"):
@@ -41,7 +41,7 @@ def size_literals(source: str) -> list[SizeLiteral]:
 
 
 def _integers(name: str, holder: ast.AST) -> list[SizeLiteral]:
-    """The integers above 1 below a node, in the order of the text; arithmetic on integers alone counts as one."""
+    """Return the integers above 1 below a node, in source order."""
     leaves = [(leaf, value) for leaf, value in _numbers(holder) if value > 1]
     found = []
     for index, (leaf, value) in enumerate(sorted(leaves, key=lambda pair: (pair[0].lineno, pair[0].col_offset))):
@@ -110,7 +110,7 @@ def names_of_module_code(source: str, but: Iterable[str]) -> set[str]:
 
 
 def rewrite(source: str, literals: Iterable[SizeLiteral], values: Mapping[str, int]) -> str:
-    """``source`` with the literals' values replaced, every line kept in its place."""
+    """Return ``source`` with the literals' values replaced; line numbers do not change."""
     lines = source.encode().splitlines(keepends=True)  # ast counts columns in bytes
     for literal in sorted(literals, key=lambda literal: (literal.line, literal.start), reverse=True):
         line = lines[literal.line]

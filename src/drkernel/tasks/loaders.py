@@ -1,4 +1,4 @@
-"""Loading tasks from where they are: the built-in suite, KernelBench as published, parquet, JSONL, single files.
+"""Loads tasks: the built-in suite, KernelBench as published, parquet, JSONL, single files.
 
 A *task spec* is one string: ``builtin``, ``builtin/level2``, ``builtin/level1/softmax``, ``kernelbench:DIR[/levelN]``,
 ``parquet:FILE``, ``jsonl:FILE`` or ``file:PATH``. Every error names the file, the row and the field.
@@ -25,10 +25,10 @@ _NAME_KEYS = ("uuid", "name", "problem_id", "index")
 
 
 def load_tasks(spec: str, precision: Precision | None = None) -> list[Task]:
-    """Every task that a spec names, in a fixed order.
+    """Return every task that a spec names, in a fixed order.
 
-    ``precision`` declares that of foreign tasks whose source does not say (default fp32); it is an error for specs that
-    carry their own. Raises :class:`TaskError` naming the file, row and field.
+    ``precision`` declares the precision of foreign tasks whose source does not state it (default fp32); it is an error
+    for specs that carry their own. Raises :class:`TaskError` naming the file, row and field.
     """
     kind, separator, rest = spec.partition(":")
     if kind.split("/")[0] == "builtin" and not separator:
@@ -49,7 +49,7 @@ def load_tasks(spec: str, precision: Precision | None = None) -> list[Task]:
 
 
 def save_tasks(tasks: Iterable[Task], path: str | Path) -> None:
-    """Write tasks as JSONL, one :class:`Task` a line; ``jsonl:FILE`` reads it back to equal tasks."""
+    """Write tasks as JSONL, one :class:`Task` per line; ``jsonl:FILE`` reads back equal tasks."""
     Path(path).write_text("".join(task.model_dump_json() + "\n" for task in tasks), encoding="utf-8")
 
 
@@ -108,7 +108,7 @@ def _foreign(name: str, level: int, path: Path, precision: Precision, source: st
 
 
 def _jsonl(path: Path) -> Iterator[Task]:
-    """One Task's JSON a line; blank lines are skipped."""
+    """Read one task per line as JSON; blank lines are skipped."""
     seen: set[str] = set()
     for number, line in enumerate(_lines(path), 1):
         if not line.strip():
@@ -218,7 +218,7 @@ def _text(where: str, field: str, value: Any) -> str:
 
 
 def _make(where: str, **fields: Any) -> Task:
-    """A Task, its source at least parsed; errors carry ``where`` and the field."""
+    """Build a task and parse its source; errors carry ``where`` and the field."""
     try:
         task = Task.model_validate(fields)
     except ValidationError as error:

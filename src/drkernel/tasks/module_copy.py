@@ -1,4 +1,4 @@
-"""Copies of modules that stand on their own."""
+"""Independent copies of modules."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch import nn
 
 
 def copied(model: nn.Module) -> nn.Module:
-    """A deep copy of ``model`` whose functions use the copy too.
+    """Return a deep copy of ``model`` whose functions also use the copy.
 
-    ``copy.deepcopy`` takes functions as they are, so a module that keeps ``lambda x: inner(x)`` in an attribute would
-    go on using the original's ``inner``. Here functions in attributes are made again over the copies of what they hold.
+    ``copy.deepcopy`` shares functions, so a module that keeps ``lambda x: inner(x)`` in an attribute would go on using
+    the original's ``inner``. Here, functions in attributes are rebuilt over the copies of what they hold.
     """
     memo: dict[int, Any] = {}
     fresh = copy.deepcopy(model, memo)
@@ -25,7 +25,7 @@ def copied(model: nn.Module) -> nn.Module:
 
 
 def _rebound(function: types.FunctionType, memo: dict[int, Any]) -> types.FunctionType:
-    """The function with each thing of its closure that was copied replaced by the copy."""
+    """Return the function with each copied object of its closure replaced by the copy."""
     cells = function.__closure__ or ()
     if not any(id(cell.cell_contents) in memo for cell in cells if _filled(cell)):
         return function
@@ -39,7 +39,7 @@ def _rebound(function: types.FunctionType, memo: dict[int, Any]) -> types.Functi
 
 
 def _filled(cell: types.CellType) -> bool:
-    """Whether a cell holds anything yet."""
+    """Return whether a closure cell holds a value yet."""
     try:
         cell.cell_contents  # noqa: B018 (asking is the point)
     except ValueError:

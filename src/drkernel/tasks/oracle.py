@@ -1,8 +1,8 @@
-"""The fp64 oracle of a reference: what an output should be, and how sharply that is known.
+"""The fp64 oracle of a reference: what an output should be, and how precisely that is known.
 
-For one set of inputs the reference is run three times: at its declared precision, in double (the oracle) and in double
-with every operand jittered by about a unit roundoff. The first and the last say how far an honest implementation may
-be from the second, element by element; ``compare`` (in compare.py) judges against that.
+For one set of inputs the reference is run three times: at its declared precision, in double (the oracle), and in double
+with every operand jittered by about a unit roundoff. The first and the last show, element by element, how far an honest
+implementation may be from the second; ``compare`` (correctness.py) judges against that.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from drkernel.tasks.tolerance import unit_roundoff
 
 @dataclass(frozen=True)
 class Described:
-    """A returned tensor of which only the form is known: its elements were not worth taking over."""
+    """A returned tensor of which only the form is known, because its elements were not worth transferring."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype | None
@@ -48,7 +48,7 @@ _SAMPLE = 1 << 16
 
 @dataclass(frozen=True)
 class ExpectedOutput:
-    """One output of the reference, with what is known about its accuracy."""
+    """One output of the reference, with an estimate of its accuracy."""
 
     value: torch.Tensor
     """The oracle: double for floating outputs, else the reference's own dtype. Numbers are 0-dimensional."""
@@ -60,9 +60,9 @@ class ExpectedOutput:
     noise: torch.Tensor | None
     """Largest of the two honest differences at each element (double); None for outputs that are not floating."""
     jittered: torch.Tensor
-    """The jittered run, for outputs that are not floating: other values that an honest run may give."""
+    """The jittered run, for outputs that are not floating: other values that an honest run may return."""
     spread: float
-    """:func:`spread_of` the oracle, or what it may count for at least."""
+    """:func:`spread_of` the oracle, or the minimum it is set to."""
     z_operand: float
     """Root mean square of the scaled differences of the jittered run, per unit roundoff of jitter."""
     z_reference: float
@@ -73,12 +73,12 @@ class ExpectedOutput:
 
     @property
     def floating(self) -> bool:
-        """Compared by tolerance (True) or exactly (False)."""
+        """Whether the output is compared by tolerance (True) or exactly (False)."""
         return self.noise is not None
 
     @property
     def scale(self) -> torch.Tensor:
-        """``|o| + spread``: what differences are divided by."""
+        """``|o| + spread``: the divisor of scaled differences."""
         return self.value.abs() + self.spread
 
     def scaled_rms(self, difference: torch.Tensor) -> float:
@@ -89,26 +89,26 @@ class ExpectedOutput:
 
 @dataclass(frozen=True)
 class Oracle:
-    """Everything :func:`compare` needs to know about one call of the reference."""
+    """Everything that :func:`compare` needs to know about one call of the reference."""
 
     outputs: tuple[ExpectedOutput, ...]
     precision: Precision
     kind: Literal["fp64", "declared"] = "fp64"
-    """'declared' when the reference does not run in double: then ``fallback`` says why."""
+    """'declared' when the reference does not run in double; ``fallback`` gives the reason."""
     fallback: str | None = None
     mutated: Mapping[int, ExpectedOutput] = field(default_factory=dict)
-    """Tensors among the arguments that the reference changes, by place: what they hold after the call."""
+    """Contents after the call of the argument tensors that the reference changes, by place."""
     shared: frozenset[Share] = frozenset()
-    """What the reference's outputs share memory with."""
+    """Memory that the reference's outputs share."""
 
     @property
     def finite(self) -> bool:
-        """No output of the declared run holds NaN or infinity."""
+        """Whether no output of the declared run holds NaN or infinity."""
         return all(bool(torch.isfinite(out.declared).all()) for out in self.outputs if out.python_type != "NoneType")
 
     @property
     def unstable_fraction(self) -> float:
-        """Largest share of unstable elements of any output: choices that rounding alone can flip."""
+        """Largest share of unstable elements in any output: elements that rounding alone can flip."""
         shares = [0.0]
         for out in self.outputs:
             if not out.value.numel():
@@ -122,13 +122,14 @@ class Oracle:
 
 
 def unstable_beyond(precision: str) -> float:
-    """Scaled noise beyond which an element is a discontinuity (a flipped choice), not rounding: 64 unit roundoffs,
-    at least 0.02. Such elements are left out of the accuracy statistic."""
+    """Return the scaled noise above which an element counts as a discontinuity (a flipped choice) rather than rounding:
+    64 unit roundoffs, at least 0.02. Such elements are left out of the accuracy statistic."""
     return max(0.02, 64 * unit_roundoff(precision))
 
 
 def flatten_outputs(value: Any) -> list[RawOutput]:
-    """Leaves of nested tuples, lists and dicts, in order. Raises ``TypeError`` for anything that is not a RawOutput."""
+    """Return the leaves of nested tuples, lists and dicts, in order. Raises ``TypeError`` for a leaf that is not a
+    RawOutput."""
     leaves = tree_leaves(value)
     for leaf in leaves:
         if leaf is not None and not isinstance(leaf, (torch.Tensor, bool, int, float)):
@@ -137,7 +138,7 @@ def flatten_outputs(value: Any) -> list[RawOutput]:
 
 
 class OracleMaker:
-    """Makes oracles for one module with fixed weights; the double copies of the module are kept between calls."""
+    """Makes oracles for one module with fixed weights; double copies of the module are reused between calls."""
 
     def __init__(self, model: nn.Module, precision: Precision, seed: int = 0) -> None:
         self.precision = precision
@@ -148,12 +149,13 @@ class OracleMaker:
         self._declared, self._double, self._jittered = _Stateless(model), _Stateless(double), _Stateless(shaken)
 
     def run(self, inputs: Sequence[Any]) -> list[RawOutput]:
-        """The reference's outputs at the declared precision. ``inputs`` are not modified, and no state is kept."""
+        """Return the reference's outputs at the declared precision. ``inputs`` are not modified, and no state is
+        kept."""
         with torch.no_grad():
             return flatten_outputs(self._declared.fresh()(*cloned(list(inputs))))
 
     def __call__(self, inputs: Sequence[Any], least_spreads: Sequence[float] = ()) -> Oracle:
-        """The oracle of one call. ``least_spreads``: of each output, the least that its spread may count for."""
+        """Return the oracle of one call. ``least_spreads`` holds the minimum spread of each output."""
         given = cloned(list(inputs))
         with torch.no_grad():
             declared = flatten_outputs(self._declared.fresh()(*given))
@@ -181,7 +183,7 @@ class OracleMaker:
 
 
 def _outputs_and(model: nn.Module, doubled: list[Any], places: list[int]) -> list[RawOutput]:
-    """Outputs of a run in double, then what the arguments at ``places`` hold after it."""
+    """Return the outputs of a run in double, followed by the contents of the arguments at ``places`` after it."""
     outputs = flatten_outputs(run_double(model, doubled))
     return outputs + [doubled[place] for place in places]
 
@@ -194,14 +196,14 @@ def _oracle(
     fallback: str | None,
     shares: frozenset[Share],
 ) -> Oracle:
-    """The last of ``outputs`` are arguments that were changed."""
+    """Assemble an oracle; the last of ``outputs`` are arguments that the call changed."""
     count = len(outputs) - len(places)
     mutated = dict(zip(places, outputs[count:], strict=True))
     return Oracle(outputs[:count], precision, kind, fallback, mutated, shares)
 
 
 class _Stateless:
-    """A module that is copied afresh once a forward has changed its buffers (running statistics, caches)."""
+    """A module that is copied anew once a forward has changed its buffers (running statistics, caches)."""
 
     def __init__(self, model: nn.Module) -> None:
         self._pristine = copied(model) if any(True for _ in model.buffers()) else None
@@ -209,7 +211,7 @@ class _Stateless:
         self._signature = self._state()
 
     def fresh(self) -> nn.Module:
-        """The module in the state that it was given in."""
+        """Return the module in its original state."""
         if self._pristine is not None and self._state() != self._signature:
             self._model = copied(self._pristine)
             self._signature = self._state()
@@ -220,11 +222,12 @@ class _Stateless:
 
 
 def spread_of(values: torch.Tensor) -> float:
-    """The typical distance of an output's elements from their middle: robust, 0 for a constant or a single element.
+    """Return the typical distance of an output's elements from their middle: robust, 0 for a constant or a single
+    element.
 
-    The smaller of the standard deviation and the width of the central 90% over 3.29 (equal for a normal distribution),
-    so that a few huge elements do not excuse the rest. Where more than 90% of the elements are equal (masks, triangles)
-    only the standard deviation is used. Infinities and NaN are left out.
+    This is the smaller of the standard deviation and the width of the central 90% over 3.29 (equal for a normal
+    distribution), so that a few huge elements do not excuse the rest. Where more than 90% of the elements are equal
+    (masks, triangles) only the standard deviation is used. Infinities and NaN are ignored.
     """
     flat = values.detach().reshape(-1)
     if flat.is_complex():
@@ -256,7 +259,7 @@ def _padded(spreads: Sequence[float], count: int) -> list[float]:
 def expected_output(
     declared: RawOutput, exact: RawOutput, shaken: RawOutput, precision: Precision, least_spread: float = 0.0
 ) -> ExpectedOutput:
-    """Put the three runs of one output together."""
+    """Combine the three runs of one output."""
     kind = "Tensor" if isinstance(declared, torch.Tensor) else type(declared).__name__
     first, second, third = (_as_tensor(leaf) for leaf in (declared, exact, shaken))
     stride = tuple(first.stride()) if kind == "Tensor" else ()

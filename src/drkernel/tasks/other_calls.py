@@ -1,7 +1,7 @@
-"""Calls that a task's own draws never make and callers may: other sizes, NaN and infinity, the other mode.
+"""Calls that a task's own draws never make but callers may: other sizes, NaN and infinity, the other mode.
 
-A candidate is told about them (or refused, where the task asks for it) only after everything else is right. Each is
-made only where the reference itself defines the answer.
+A candidate is told about them (or refused, if the task asks for that) only after everything else is right. Each is made
+only where the reference itself defines the answer.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DEFINED_SHARE = 0.1
 
 @dataclass(frozen=True)
 class OtherSize:
-    """A size of the inputs that may be another without any other change."""
+    """An input size that can be changed without any other change."""
 
     label: str
     original: int
@@ -50,7 +50,8 @@ class OtherSize:
 
 @lru_cache(maxsize=256)
 def other_sizes(reference: Reference, precision: Precision) -> tuple[OtherSize, ...]:
-    """Size literals that change inputs and nothing else, each with a size that the reference takes, odd if possible."""
+    """Return size literals that change inputs and nothing else, each with another size that the reference accepts, odd
+    if possible."""
     found = []
     literals = {literal.label: literal for literal in size_literals(reference.source)}
     model = reference.build(0)
@@ -69,7 +70,7 @@ def other_sizes(reference: Reference, precision: Precision) -> tuple[OtherSize, 
 
 
 def _takes(source: str, reference: Reference, maker: OracleMaker, shapes: list[Any]) -> bool:
-    """Whether the module as it is runs on the inputs of the changed source, which differ in shape."""
+    """Return whether the unchanged module runs on the inputs of the changed source, which differ in shape."""
     try:
         inputs = load_reference(source).draw_inputs(1)
         if _shapes(inputs) == shapes or len(inputs) != len(shapes):
@@ -84,7 +85,7 @@ def _shapes(inputs: Sequence[Any]) -> list[Any]:
 
 
 def call_at_other_size(instance: Instance, seed: int) -> tuple[Call, OtherSize] | None:
-    """A call at one of the other sizes; None where there are none."""
+    """Return a call at one of the other sizes; None if there are none."""
     problem = instance.problem
     sizes = other_sizes(problem.reference, problem.task.precision)
     if not sizes:
@@ -102,7 +103,7 @@ def call_at_other_size(instance: Instance, seed: int) -> tuple[Call, OtherSize] 
 
 
 def call_with_special_values(instance: Instance, seed: int) -> Call | None:
-    """A declared call with NaN and infinities in one input; None where the reference does not say what comes out."""
+    """Return a declared call with NaN and infinities in one input; None if the reference does not define the result."""
     reference = instance.problem.reference
     inputs = reference.draw_inputs(seed)
     names = reference.argument_names()
@@ -133,7 +134,7 @@ def call_with_special_values(instance: Instance, seed: int) -> Call | None:
 
 
 def _defines(oracle: Oracle) -> bool:
-    """Every honest run has NaN and infinities in the same places, and enough of the output is finite."""
+    """Return whether every honest run has NaN and infinities in the same places, and enough of the output is finite."""
     if oracle.kind != "fp64":
         return False
     for out in oracle.outputs:
@@ -156,7 +157,7 @@ def _defines(oracle: Oracle) -> bool:
 
 
 def call_in_other_mode(instance: Instance, inputs: list[Any]) -> Call | None:
-    """A call in eval mode (train mode, where the module is built in eval mode); None where it makes no difference."""
+    """Return a call in eval mode (train mode if the module is built in eval mode); None if it makes no difference."""
     model = copied(instance.model)
     model.train(not model.training)
     try:
@@ -170,7 +171,7 @@ def call_in_other_mode(instance: Instance, inputs: list[Any]) -> Call | None:
 
 @lru_cache(maxsize=256)
 def has_modes(reference: Reference, precision: Precision) -> bool:
-    """Whether the module answers otherwise in the other mode."""
+    """Return whether the module's answer differs in the other mode."""
     model, inputs = reference.build(0), reference.draw_inputs(0)
     flipped = copied(model).train(not model.training)
     try:
@@ -183,7 +184,8 @@ def has_modes(reference: Reference, precision: Precision) -> bool:
 
 
 def buffers_after(instance: Instance, inputs: list[Any]) -> dict[str, ExpectedOutput]:
-    """Floating buffers of the state dict that one call changes (running statistics), and what they hold after it."""
+    """Return the floating buffers of the state dict that one call changes (running statistics), with their contents
+    after it."""
     model = copied(instance.model)
     before = {name: buffer.clone() for name, buffer in _statistics(model).items()}
     if not before:

@@ -1,10 +1,10 @@
-"""A task made ready to judge: a loaded reference with seeded weights that draws inputs and knows their answers.
+"""A task ready to be judged: a loaded reference with seeded weights that draws inputs and computes their answers.
 
 >>> instance = load_problem(task, "tiny").instance(seed)          # weights
 >>> call = instance.draw_call(other_seed, pick_variant(secret, 1))  # inputs and their oracle
 >>> compare(outputs_of_the_candidate, call.oracle, instance.rule)
 
-Nothing here ever sees a candidate.
+No candidate ever runs here.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ Large inputs drive many functions to zero; errors are then not measured in units
 
 @dataclass(frozen=True)
 class Call:
-    """One call of the reference: what goes in, and what should come out."""
+    """One call of the reference: its inputs and the expected outputs."""
 
     inputs: list[Any]
     oracle: Oracle
     variant: Variant
     strength: float
-    """Of the variant: below 1 where the reference overflows or flips choices at full strength."""
+    """Strength of the variant: below 1 where the reference overflows or flips choices at full strength."""
     changed: tuple[str, ...] = ()
-    """Names of inputs that every draw of the task makes the same and that this call changes (constants.py)."""
+    """Names of the inputs that are the same in every draw of the task and that this call changes (constants.py)."""
 
 
 class Instance:
-    """A reference with one set of weights. Not for use by several threads at once."""
+    """A reference with one set of weights. Not thread-safe."""
 
     def __init__(self, problem: Problem, seed: int, randomize: bool = True) -> None:
         self.problem = problem
@@ -62,19 +62,20 @@ class Instance:
         self._least_spreads: list[float] | None = None
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Copies of the module's parameters and persistent buffers, by name."""
+        """Return copies of the module's parameters and persistent buffers, by name."""
         return {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
 
     def run(self, inputs: list[Any]) -> list[RawOutput]:
-        """The reference's outputs at the declared precision."""
+        """Return the reference's outputs at the declared precision."""
         return self._oracles().run(inputs)
 
     def oracle(self, inputs: list[Any]) -> Oracle:
-        """The oracle of given inputs."""
+        """Return the oracle of given inputs."""
         return self._oracles()(inputs, self._least_spreads or ())
 
     def draw_call(self, seed: int, variant: Variant = "declared") -> Call:
-        """Fresh inputs and their oracle. Weakens the variant where the reference is not finite or not stable on it."""
+        """Draw fresh inputs and their oracle. Weakens the variant where the reference is not finite or not stable on
+        it."""
         if variant == "declared" or self.problem.task.distribution == "fixed":
             inputs = draw_inputs(self.problem.reference, seed)
             oracle = self.oracle(inputs)
@@ -109,17 +110,21 @@ class Problem:
 
     @property
     def widens(self) -> frozenset[int]:
-        """Places of inputs that are positive or in [0, 1] only by their draw: the reference is finite on any value."""
+        """Places of inputs that are positive or in [0, 1] only by the way they are drawn: the reference is finite on
+        any value."""
         return _widens(self.reference, self.task.precision)
 
     @property
     def constants(self) -> Constants:
-        """Inputs that every draw makes the same, and which of them checked calls change."""
+        """The inputs that are the same in every draw, and which of them checked calls change."""
         return _constants(self.reference, self.task.precision)
 
     def instance(self, seed: int, randomize: bool = True) -> Instance:
-        """Weights from ``seed``. ``randomize=False`` leaves them as the constructor makes them, which is what both
-        sides can build from one seed when a candidate's parameters have other names or shapes."""
+        """Return an instance with weights from ``seed``.
+
+        ``randomize=False`` leaves them as the constructor makes them, which both sides can build from one seed when a
+        candidate's parameters have other names or shapes.
+        """
         return Instance(self, seed, randomize)
 
 
@@ -129,12 +134,12 @@ def load_problem(task: Task, profile: str | None) -> Problem:
 
 
 def usable(oracle: Oracle) -> bool:
-    """A candidate can be asked for this answer: it is finite, and rounding flips next to nothing of it."""
+    """Return whether a candidate can be held to this answer: it is finite, and rounding flips almost none of it."""
     return oracle.finite and oracle.unstable_fraction <= 0.01
 
 
 def with_perturbed(inputs: list[Any], places: Iterable[int], seed: int) -> list[Any]:
-    """``inputs`` with the constants at these places changed within their kind."""
+    """Return ``inputs`` with the constants at these places changed within their kind."""
     generator = torch.Generator().manual_seed(seed ^ _CONSTANTS)
     varied = list(inputs)
     for place in places:
@@ -148,7 +153,7 @@ _CONSTANTS = 0x5C0A57A7
 
 @lru_cache(maxsize=256)
 def _widens(reference: Reference, precision: Precision) -> frozenset[int]:
-    """Tried once for each source, on seeds of its own."""
+    """Determine this once for each source, on seeds of its own."""
     inputs = enumerate(reference.draw_inputs(0))
     places = [n for n, v in inputs if isinstance(v, torch.Tensor) and role_of(v) in ("unit", "positive")]
     maker = OracleMaker(reference.build(0), precision) if places else None
@@ -169,7 +174,7 @@ def _widens(reference: Reference, precision: Precision) -> frozenset[int]:
 
 @lru_cache(maxsize=256)
 def _constants(reference: Reference, precision: Precision) -> Constants:
-    """Tried once for each source, on seeds of its own."""
+    """Determine this once for each source, on seeds of its own."""
     named = constant_places(reference)
     inputs = reference.draw_inputs(0)
     generator = torch.Generator().manual_seed(0)
@@ -196,7 +201,8 @@ def _constants(reference: Reference, precision: Precision) -> Constants:
 
 
 def _largest(places: list[int], fine: Callable[[frozenset[int]], bool]) -> frozenset[int]:
-    """All places where that is fine, else those that are by themselves, where those together are."""
+    """Return all places if ``fine`` accepts them together, else those accepted one by one, if they are accepted
+    together."""
     everything = frozenset(places)
     if not everything or fine(everything):
         return everything
@@ -208,7 +214,7 @@ _override_constants = lru_cache(maxsize=512)(lambda source, items: override_cons
 
 
 def _sized(task: Task, profile: str | None) -> str:
-    """:func:`drkernel.task.sized_reference`, remembered: parsing costs more than a tiny task's forward."""
+    """:func:`drkernel.task.sized_reference`, cached: parsing costs more than a tiny task's forward."""
     if profile is None or profile not in task.profiles:
         return sized_reference(task, profile)
     return _override_constants(task.reference, tuple(sorted(task.profiles[profile].items())))

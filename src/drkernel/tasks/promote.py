@@ -1,8 +1,8 @@
-"""Running a module in double precision, or with its operands rounded to a lower one.
+"""Runs a module in double precision, or with its operands rounded to a lower precision.
 
 The fp64 oracle of a reference is the same module with parameters, buffers and inputs in double. Sources also name
-dtypes themselves (``x.float()``, ``torch.zeros(n, dtype=torch.bfloat16)``, a plain tensor kept as an attribute), so
-the promoted run happens under :class:`PromoteToDouble`, which carries every such request up to double.
+dtypes themselves (``x.float()``, ``torch.zeros(n, dtype=torch.bfloat16)``, a plain tensor kept as an attribute), so the
+promoted run happens under :class:`PromoteToDouble`, which turns every such request into double.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PromoteToDouble(TorchFunctionMode):
 
 
 def _carried(value: Any) -> Any:
-    """:func:`_promoted` on every leaf; tree_map alone would take most of a tiny task's time."""
+    """Apply :func:`_promoted` to every leaf; tree_map alone would take most of a tiny task's time."""
     if isinstance(value, (torch.Tensor, torch.dtype)):
         return _promoted(value)
     if value is None or isinstance(value, (int, float, str)):
@@ -48,7 +48,7 @@ def _carried(value: Any) -> Any:
 
 
 def _promoted(value: Any) -> Any:
-    """Double for a lower floating tensor or dtype, anything else as it is."""
+    """Return double for a lower floating tensor or dtype, and anything else unchanged."""
     if isinstance(value, torch.dtype):
         return DOUBLE.get(value, value)
     if isinstance(value, torch.Tensor) and value.dtype in DOUBLE:
@@ -58,43 +58,44 @@ def _promoted(value: Any) -> Any:
 
 
 def promoted_copy(model: nn.Module) -> nn.Module:
-    """A deep copy of ``model`` with floating parameters and buffers in double."""
+    """Return a deep copy of ``model`` with floating parameters and buffers in double."""
     return copied(model).double()
 
 
 def run_promoted(model: nn.Module, inputs: list[Any]) -> Any:
-    """``model(*inputs)`` in double; ``model`` is a :func:`promoted_copy`. Inputs are not modified."""
+    """Return ``model(*inputs)`` in double; ``model`` is a :func:`promoted_copy`. Inputs are not modified."""
     return run_double(model, promoted_inputs(inputs))
 
 
 def promoted_inputs(inputs: list[Any]) -> list[Any]:
-    """Copies of the inputs in double."""
+    """Return copies of the inputs in double."""
     return [cloned(_promoted(value)) for value in inputs]
 
 
 def run_double(model: nn.Module, doubled: list[Any]) -> Any:
-    """``model(*doubled)`` under :class:`PromoteToDouble`; the module may change its arguments."""
+    """Return ``model(*doubled)`` under :class:`PromoteToDouble`; the module may change its arguments."""
     with torch.no_grad(), PromoteToDouble():
         return model(*doubled)
 
 
 def cloned(value: Any) -> Any:
-    """Nested lists, tuples and dicts of tensors with every tensor cloned."""
+    """Return nested lists, tuples and dicts with every tensor cloned."""
     return tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, value)
 
 
 def round_mantissa(tensor: torch.Tensor, bits: int) -> torch.Tensor:
-    """``tensor`` in double with its mantissa rounded to ``bits`` stored bits, to nearest even; exponents unbounded."""
+    """Return ``tensor`` in double with its mantissa rounded to ``bits`` stored bits, to nearest even; exponents are
+    unbounded."""
     mantissa, exponent = torch.frexp(tensor.to(torch.float64))
     scale = 2.0 ** (bits + 1)
     return torch.ldexp(torch.round(mantissa * scale) / scale, exponent)
 
 
 def run_rounded(model: nn.Module, inputs: list[Any], bits: int) -> Any:
-    """The double run with parameters and floating inputs first rounded to ``bits`` mantissa bits.
+    """Return the double run with parameters and floating inputs first rounded to ``bits`` mantissa bits.
 
-    This is the error of a kernel that reads its operands at the lower precision and is exact from there on, as a
-    tensor core with a wide accumulator nearly is: the least error that such a downgrade can have.
+    This is the error of a kernel that reads its operands at the lower precision and is exact from there on, as a tensor
+    core with a wide accumulator nearly is: the smallest error that such a downgrade can have.
     """
     lowered = copied(model)
     with torch.no_grad():
@@ -105,10 +106,11 @@ def run_rounded(model: nn.Module, inputs: list[Any], bits: int) -> Any:
 
 
 def jittered_copy(double_model: nn.Module, amount: float, generator: torch.Generator) -> nn.Module:
-    """A copy of a :func:`promoted_copy` with every parameter and floating buffer changed by up to ``amount``, relative.
+    """Return a copy of a :func:`promoted_copy` with every parameter and floating buffer changed by up to ``amount``,
+    relative.
 
-    The distance of its outputs from the unchanged run is what a backward-stable implementation may be off by (Higham,
-    Accuracy and Stability of Numerical Algorithms, ch. 1): the conditioning of the task at these inputs.
+    The distance of its outputs from the unchanged run is the error that a backward-stable implementation may have
+    (Higham, Accuracy and Stability of Numerical Algorithms, ch. 1): the conditioning of the task at these inputs.
     """
     shaken = copied(double_model)
     with torch.no_grad():
@@ -119,7 +121,7 @@ def jittered_copy(double_model: nn.Module, amount: float, generator: torch.Gener
 
 
 def jittered_inputs(inputs: list[Any], amount: float, generator: torch.Generator) -> list[Any]:
-    """Inputs in double with every floating tensor changed by up to ``amount``, relative; the rest as it is."""
+    """Return the inputs in double with every floating tensor changed by up to ``amount``, relative."""
     return tree_map(lambda leaf: _jitter(leaf, amount, generator) if _is_floating(leaf) else leaf, inputs)
 
 

@@ -1,10 +1,10 @@
-"""Loading a reference: from KernelBench-format source to a module with seeded weights and seeded inputs.
+"""Loads a reference: from KernelBench-format source to a module with seeded weights and seeded inputs.
 
-A reference is trusted text: it is executed in this process. Candidates never come here.
+A reference is trusted text and is executed in this process. Candidates never are.
 
 Everything a reference draws (``get_inputs``, ``get_init_inputs``, the constructor's weights) comes from torch's global
-generator, which is one per process and not one per thread; :func:`seeded` takes a lock, so that threads that grade
-different tasks do not disturb each other's draws.
+generator, which exists once per process, not per thread. :func:`seeded` therefore takes a lock, so that threads that
+grade different tasks do not disturb each other's draws.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ KEPT = 256
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed torch, numpy and random for the block, alone among threads, and restore them after it."""
+    """Seed torch, numpy and random for the block, under a lock, and restore their state afterwards."""
     with _RNG_LOCK, torch.random.fork_rng(devices=[]):
         python_state, numpy_state = random.getstate(), np.random.get_state()
         torch.default_generator.manual_seed(seed)  # torch.manual_seed formats a traceback for every absent accelerator
@@ -58,7 +58,7 @@ class Reference:
     namespace: types.ModuleType
 
     def draw_init(self, seed: int) -> tuple[list[Any], dict[str, Any]]:
-        """Constructor arguments: ``get_init_inputs()`` as a list, or KernelBook's ``[[args], {kwargs}]``."""
+        """Draw the constructor arguments: ``get_init_inputs()`` as a list, or KernelBook's ``[[args], {kwargs}]``."""
         function = getattr(self.namespace, "get_init_inputs", None)
         if function is None:
             return [], {}
@@ -71,7 +71,7 @@ class Reference:
         return list(drawn), {}
 
     def draw_inputs(self, seed: int) -> list[Any]:
-        """Arguments of ``forward`` as the task itself draws them. See ``inputs.draw_inputs`` for variants."""
+        """Draw the arguments of ``forward`` as the task itself does. See ``inputs.draw_inputs`` for variants."""
         with seeded(seed):
             drawn = _called(self.namespace.get_inputs, "get_inputs()")
         if not isinstance(drawn, (list, tuple)):
@@ -79,7 +79,7 @@ class Reference:
         return list(drawn)
 
     def build(self, seed: int) -> nn.Module:
-        """``Model(*get_init_inputs())`` with weights drawn from ``seed``, as the constructor makes them."""
+        """Build ``Model(*get_init_inputs())`` with weights drawn from ``seed``, as the constructor makes them."""
         args, kwargs = self.draw_init(seed)
         with seeded(seed):
             model = _called(lambda: self.namespace.Model(*args, **kwargs), "Model(*get_init_inputs())")
@@ -93,7 +93,7 @@ class Reference:
 
     @property
     def fixed_inputs(self) -> frozenset[str]:
-        """Arguments that input variants must leave as drawn: the source's optional ``FIXED_INPUTS`` tuple."""
+        """Arguments that input variants must not change: the source's optional ``FIXED_INPUTS`` tuple."""
         return frozenset(getattr(self.namespace, "FIXED_INPUTS", ()))
 
 
@@ -101,9 +101,9 @@ _LOADED: dict[str, Reference] = {}
 
 
 def load_reference(source: str) -> Reference:
-    """Execute a reference's source, or return it as loaded before (the last ``KEPT`` are kept).
+    """Execute a reference's source, or return the module loaded earlier (the last ``KEPT`` are cached).
 
-    Raises :class:`TaskError` for what does not load or lacks a required name.
+    Raises :class:`TaskError` when the source does not load or lacks a required name.
     """
     with _RNG_LOCK:  # executing draws numbers: one lock for both, so that no order of two can be wrong
         reference = _LOADED.pop(source, None) or Reference(source, _execute(source))
@@ -114,7 +114,7 @@ def load_reference(source: str) -> Reference:
 
 
 def _execute(source: str) -> types.ModuleType:
-    """The source as a module that tracebacks, dataclasses and torch.compile can find by name."""
+    """Execute the source as a module that tracebacks, dataclasses and torch.compile can find by name."""
     name = f"drkernel_reference_{hashlib.sha256(source.encode()).hexdigest()[:16]}"
     filename = f"<{name}>"
     module = types.ModuleType(name)
@@ -140,10 +140,10 @@ def _forget(name: str) -> None:
 
 
 def randomize_parameters(model: nn.Module, seed: int) -> list[str]:
-    """Replace constant parameters and running statistics in place, so that none can be dropped unnoticed.
+    """Replace constant parameters and running statistics in place, so that omitting any of them changes the answer.
 
-    A parameter that its constructor made constant (layer-norm weights of 1, biases of 0) tells nothing when it is left
-    out. Ones become ``exp(0.3 z)``, zeros ``0.3 z``, other constants ``c * exp(0.3 z)`` with z standard normal;
+    A parameter that its constructor made constant (layer-norm weights of 1, biases of 0) has no visible effect when it
+    is left out. Ones become ``exp(0.3 z)``, zeros ``0.3 z``, other constants ``c * exp(0.3 z)`` with z standard normal;
     ``running_mean`` and ``running_var`` likewise. Other buffers (masks, tables) stay. Returns the names changed.
     """
     generator = torch.Generator().manual_seed(seed)
@@ -165,7 +165,8 @@ def randomize_parameters(model: nn.Module, seed: int) -> list[str]:
 
 
 def _called(function: Any, what: str) -> Any:
-    """The function's result, or a :class:`TaskError` that says which part of the reference failed and why."""
+    """Return the function's result, or raise a :class:`TaskError` that says which part of the reference failed and
+    why."""
     try:
         with torch.no_grad():
             return function()

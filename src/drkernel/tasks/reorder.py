@@ -1,9 +1,10 @@
 """An honest implementation that computes everything in another order: the positive control of the comparison.
 
-Within :class:`Reordered` PyTorch's operators are replaced by the arithmetic that hand-written kernels use: products
+Within :class:`Reordered`, PyTorch's operators are replaced by the arithmetic that hand-written kernels use: products
 and sums accumulated over blocks, softmax with a running maximum, exponentials through base two, scans in blocks with a
-carry, and on request variances in one pass as ``E[x^2] - E[x]^2``. Precision is the operands' own; sums over half
-precision accumulate in single precision as tensor cores do. What a tolerance refuses here it would refuse a kernel.
+carry, and on request variances in one pass as ``E[x^2] - E[x]^2``. The precision is that of the operands; sums over
+half precision accumulate in single precision as tensor cores do. A tolerance that refuses this run would also refuse an
+honest kernel.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ aten = torch.ops.aten
 class Reordered(TorchDispatchMode):
     """Within the block, operators that round run in another order of operations. Thread-local.
 
-    ``one_pass`` also takes variances as ``E[x^2] - E[x]^2``, which many kernels do and which loses accuracy where the
-    mean is large: most tasks bear it, but one that does not is not at fault.
+    ``one_pass`` also computes variances as ``E[x^2] - E[x]^2``, as many kernels do; this loses accuracy where the mean
+    is large. Most tasks tolerate it, and one that does not is not at fault.
     """
 
     def __init__(self, one_pass: bool = False) -> None:
@@ -46,7 +47,7 @@ class Reordered(TorchDispatchMode):
 
 
 def _wide(x: Tensor) -> Tensor:
-    """Half precision widened to single for accumulation."""
+    """Widen half precision to single for accumulation."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
@@ -55,7 +56,8 @@ def _blocks(length: int) -> Iterator[slice]:
 
 
 def _matmul(a: Tensor, b: Tensor) -> Tensor:
-    """``a @ b`` (``b`` may be a vector) accumulated over blocks of the summed dimension, the last block first."""
+    """Compute ``a @ b`` (``b`` may be a vector), accumulated over blocks of the summed dimension, the last block
+    first."""
     row = b.dim() - (2 if b.dim() > 1 else 1)
     parts = [
         _wide(a[..., part]) @ _wide(b.narrow(row, part.start, min(BLOCK, b.shape[row] - part.start)))
@@ -76,7 +78,7 @@ def _addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float 
 
 
 def _summed(x: Tensor, dims: Sequence[int] | None, keepdim: bool) -> Tensor:
-    """Sum over ``dims`` by BLOCK running totals, then over those."""
+    """Sum over ``dims`` by BLOCK running totals, then over the totals."""
     chosen = [d % x.dim() for d in dims] if dims else list(range(x.dim()))
     kept = [d for d in range(x.dim()) if d not in chosen]
     flat = _wide(x).permute(*kept, *chosen).reshape(*[x.shape[d] for d in kept], -1)
@@ -104,13 +106,13 @@ def _count(x: Tensor, dims: Sequence[int]) -> int:
 
 
 def _two_pass(x: Tensor, dims: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Mean and biased variance, dimensions kept."""
+    """Return mean and biased variance, dimensions kept."""
     mean = _summed(x, dims, True) / _count(x, dims)
     return mean, _summed((_wide(x) - mean).square(), dims, True) / _count(x, dims)
 
 
 def _one_pass(x: Tensor, dims: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Mean and biased variance from sums of ``x`` and ``x^2``, dimensions kept."""
+    """Return mean and biased variance from sums of ``x`` and ``x^2``, dimensions kept."""
     mean = _summed(x, dims, True) / _count(x, dims)
     return mean, (_summed(_wide(x).square(), dims, True) / _count(x, dims) - mean.square()).clamp_min(0)
 
@@ -151,7 +153,7 @@ def _exp(x: Tensor) -> Tensor:
 
 
 def _online(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Maximum and sum of exponentials along ``dim`` by blocks with a running maximum, dimensions kept."""
+    """Return maximum and sum of exponentials along ``dim``, by blocks with a running maximum, dimensions kept."""
     wide = _wide(x)
     first = wide.narrow(dim, 0, 1)
     largest, total = torch.full_like(first, -torch.inf), torch.zeros_like(first)
@@ -197,7 +199,7 @@ def _silu(x: Tensor) -> Tensor:
 
 
 def _scan(step: Callable[[Tensor, int], Tensor], join: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
-    """A scan in blocks with a carry."""
+    """Return a scan that works in blocks with a carry."""
 
     def run(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
         pieces, carry = [], None
@@ -252,7 +254,7 @@ def _convolution(
     output_padding: Any,
     groups: int,
 ) -> Tensor:
-    """A convolution as the sum over single input channels, last first (one group only)."""
+    """Compute a convolution as the sum over single input channels, the last first (one group only)."""
     settings = (stride, padding, dilation, transposed, output_padding, groups)
     if groups != 1:
         return aten.convolution.default(x, weight, bias, *settings)

@@ -1,10 +1,10 @@
-"""Shrinking foreign tasks that are too big for the machine.
+"""Shrinks foreign tasks that are too big for the machine.
 
 Sizes in KernelBench's format are integer literals at module level or where inputs are drawn. They are halved,
 batch-like ones first, then the other large ones, until the reference's memory and arithmetic, estimated on meta tensors
-(nothing is allocated), fit the limits. A halving after which the reference no longer runs is tried on every literal of
-that value and then on all sizes at once, else taken back. What was changed is in the task's ``provenance.scaled``, and
-the shrunk task goes through the admission gate again.
+(nothing is allocated), fit the limits. If the reference no longer runs after a halving, the halving is tried on every
+literal of that value, then on all sizes at once, and otherwise undone. The changes are recorded in the task's
+``provenance.scaled``, and the shrunk task goes through the admission gate again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from drkernel.tasks.reference import Reference, load_reference
 
 
 class ScaleLimits(Config):
-    """What one forward of the reference may cost."""
+    """Limits for one forward of the reference."""
 
     bytes: int = Field(gt=0, description="inputs, parameters and the outputs of all operators together")
     flops: float = Field(gt=0, description="multiplications and additions of products and convolutions")
@@ -52,19 +52,20 @@ class Cost:
     bytes: int
     flops: float
     exact: bool
-    """False when the forward does not run on meta tensors (data-dependent shapes): then only inputs and parameters."""
+    """False when the forward does not run on meta tensors (data-dependent shapes); only inputs and parameters count
+    then."""
     operators: int = 0
     """that write something"""
     weight_bytes: int = 0
     """parameters and buffers, counted in ``bytes``"""
 
     def over(self, limits: ScaleLimits) -> float:
-        """The larger of both ratios of cost to limit; at most 1 fits."""
+        """Return the larger of the two ratios of cost to limit; at most 1 means that the task fits."""
         return max(self.bytes / limits.bytes, self.flops / limits.flops)
 
 
 class ScaleResult(Config):
-    """A task that was made to fit, or why it could not be."""
+    """A task that was made to fit, or the reason why it could not be."""
 
     task: Task = Field(description="the shrunk task; the original when nothing had to be changed")
     fits: bool = Field(description="within the limits")
@@ -73,7 +74,8 @@ class ScaleResult(Config):
 
     @property
     def usable(self) -> bool:
-        """Fits and was admitted."""
+        """Whether the task fits and was admitted. # never halved never halved: these are choices of the algorithm, not
+        sizes of data"""
         return self.fits and self.report is not None and self.report.admitted
 
 
@@ -101,7 +103,8 @@ def scale_task(task: Task, limits: ScaleLimits, seed: int = 0) -> ScaleResult:
 
 
 def _shrink(source: str, limits: ScaleLimits) -> tuple[str, dict[str, tuple[int, int]], Cost]:
-    """The shrunk source, what changed (label -> original, used), and its cost. Raises TaskError if it does not run."""
+    """Return the shrunk source, its changes (label -> original, used), and its cost. Raises TaskError if it does not
+    run."""
     literals = {literal.label: literal for literal in size_literals(source)}
     values = {label: literal.value for label, literal in literals.items()}
     cost = estimate(load_reference(source))
@@ -130,7 +133,7 @@ def _shrink(source: str, limits: ScaleLimits) -> tuple[str, dict[str, tuple[int,
 
 
 def _fewer_groups(source: str, literals: dict[str, SizeLiteral], values: dict[str, int]) -> dict[str, int]:
-    """Groups of channels cut to 8 at most, so that fewer channels still leave several to a group."""
+    """Reduce groups of channels to 8 at most, so that fewer channels still leave several to a group."""
     groups = {label: 8 for label in values if "group" in label.lower() and values[label] > 8 and values[label] % 8 == 0}
     attempt = {**values, **groups}
     try:
@@ -149,7 +152,8 @@ def _smaller(
     halvings: int,
     floor: int,
 ) -> tuple[dict[str, int], Cost] | None:
-    """One literal halved so often; where that does not run all of its value; else all ``others``. None if none runs."""
+    """Halve one literal ``halvings`` times; if that does not run, all literals of its value; else all ``others``; None
+    if none runs."""
     equal = [name for name in values if values[name] == values[label]]
     for names in ([label], equal, others):
         attempt = {**values, **{name: max(floor, values[name] >> halvings) for name in names}}
@@ -161,7 +165,8 @@ def _smaller(
 
 
 def _stages(values: dict[str, int]) -> list[tuple[list[str], int]]:
-    """Which literals to halve in turn, and how far: batches to 2, large sizes to 16, then all but algorithm to 4."""
+    """Return which literals to halve in turn, and how far: batches to 2, large sizes to 16, then all but the
+    algorithm's to 4."""
     name = {label: label.partition("[")[0].lower() for label in values}
     batch = [label for label in values if _BATCH.search(name[label])]
     sizes = [label for label in values if label not in batch and not KEPT.search(name[label])]
@@ -169,7 +174,8 @@ def _stages(values: dict[str, int]) -> list[tuple[list[str], int]]:
 
 
 def estimate(reference: Reference) -> Cost:
-    """Cost of one forward, by running it on meta tensors. Raises TaskError when the reference does not run."""
+    """Estimate the cost of one forward by running it on meta tensors. Raises TaskError when the reference does not
+    run."""
     return cost_of(*on_meta(reference))[0]
 
 
@@ -195,10 +201,10 @@ def cost_of(model: nn.Module, inputs: list[Any]) -> tuple[Cost, Any]:
 
 
 def judged_bytes(reference: Reference) -> int:
-    """What judging holds at least: weights, inputs and the widest operator's output, as they are and in fp64.
+    """Return the minimum bytes that judging holds: weights, inputs and the widest operator's output, each also in fp64.
 
-    From meta tensors; of a forward that does not run on them weights and inputs alone. Raises TaskError when the
-    reference does not build.
+    Computed from meta tensors; for a forward that does not run on them, weights and inputs alone. Raises TaskError when
+    the reference cannot be built.
     """
     model, inputs = on_meta(reference)
     held = sum(map(_judged_size, [*model.parameters(), *model.buffers(), *tree_leaves(inputs)]))
@@ -210,7 +216,8 @@ def judged_bytes(reference: Reference) -> int:
 
 
 def on_meta(reference: Reference) -> tuple[nn.Module, list[Any]]:
-    """The reference and inputs as meta tensors; built for real first where its constructor reads values."""
+    """Return the reference and its inputs as meta tensors; the module is built for real first if its constructor reads
+    values."""
     with torch.device("meta"):
         inputs = reference.draw_inputs(0)
         try:
@@ -222,7 +229,7 @@ def on_meta(reference: Reference) -> tuple[nn.Module, list[Any]]:
 
 
 def describe(source: str) -> dict[str, Any]:
-    """Inputs, outputs, parameters and cost of one forward in words, from meta tensors. Raises TaskError."""
+    """Describe inputs, outputs, parameters and cost of one forward, from meta tensors. Raises TaskError."""
     reference = load_reference(source)
     model, inputs = on_meta(reference)
     cost = estimate(reference)
@@ -242,7 +249,7 @@ def _form(value: Any) -> str:
 
 
 class _Written(TorchDispatchMode):
-    """Adds up the bytes of every operator's outputs, and the operations of products; views cost nothing."""
+    """Adds up the bytes of every operator's outputs; views cost nothing."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -268,7 +275,7 @@ class _Written(TorchDispatchMode):
 
 
 def _judged_size(value: Any) -> int:
-    """Bytes of a value and, where it is floating, of its copy in fp64."""
+    """Return the bytes of a value and, if it is floating, of its copy in fp64."""
     floating = isinstance(value, torch.Tensor) and value.is_floating_point()
     return _size(value) + (8 * value.numel() if floating else 0)
 

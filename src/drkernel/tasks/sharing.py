@@ -1,4 +1,4 @@
-"""Which tensors share memory: outputs with themselves (expanded views), with each other, and with inputs."""
+"""Finds tensors that share memory: outputs with themselves (expanded views), with each other, and with inputs."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Region:
     """The memory of one tensor."""
 
     storage: int
-    """address of its storage"""
+    """address of the tensor's storage"""
     address: int
-    """address of its first element"""
+    """address of the tensor's first element"""
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     """in elements"""
@@ -30,7 +30,7 @@ class Region:
 
     @property
     def count(self) -> int:
-        """Elements, those that an expanded view repeats included."""
+        """Number of elements, counting those that an expanded view repeats."""
         count = 1
         for size in self.shape:
             count *= size
@@ -38,12 +38,12 @@ class Region:
 
     @property
     def end(self) -> int:
-        """Address after its last byte."""
+        """Address after the last byte."""
         last = sum((size - 1) * step for size, step in zip(self.shape, self.stride, strict=True))
         return self.address + (last + 1) * self.itemsize if self.count else self.address
 
     def offsets(self) -> torch.Tensor:
-        """Address of every element (int64), one dimension."""
+        """Return the address of every element (int64), flattened."""
         places = torch.tensor([self.address])
         for size, step in zip(self.shape, self.stride, strict=True):
             places = (places[:, None] + torch.arange(size) * (step * self.itemsize)).reshape(-1)
@@ -51,7 +51,7 @@ class Region:
 
 
 def region_of(tensor: torch.Tensor) -> Region:
-    """Where a tensor of this process lies."""
+    """Return the memory region of a tensor of this process."""
     return Region(
         tensor.untyped_storage().data_ptr(),
         tensor.data_ptr(),
@@ -62,7 +62,7 @@ def region_of(tensor: torch.Tensor) -> Region:
 
 
 def overlaps_itself(region: Region) -> bool:
-    """Whether two places of a tensor are the same memory."""
+    """Return whether two elements of a tensor share memory."""
     if region.count < 2:
         return False
     reach = 0
@@ -76,7 +76,7 @@ def overlaps_itself(region: Region) -> bool:
 
 
 def overlap(left: Region, right: Region) -> bool:
-    """Whether some element is in both."""
+    """Return whether some element is in both regions."""
     if left.storage != right.storage or not left.count or not right.count:
         return False
     if left.end <= right.address or right.end <= left.address:
@@ -87,7 +87,7 @@ def overlap(left: Region, right: Region) -> bool:
 
 
 def shared(outputs: Sequence[Region | None], inputs: Mapping[int, Region]) -> frozenset[Share]:
-    """Everything that outputs share; None stands for an output that is no tensor."""
+    """Return everything that outputs share; None stands for an output that is not a tensor."""
     found: set[Share] = set()
     known = {place: region for place, region in enumerate(outputs) if region is not None}
     for place, region in known.items():
@@ -99,6 +99,6 @@ def shared(outputs: Sequence[Region | None], inputs: Mapping[int, Region]) -> fr
 
 
 def shared_by(outputs: Sequence[Any], inputs: Sequence[Any]) -> frozenset[Share]:
-    """The same for tensors of this process; anything else among them is passed over."""
+    """Do the same for tensors of this process; anything else is ignored."""
     given = {place: region_of(value) for place, value in enumerate(inputs) if isinstance(value, torch.Tensor)}
     return shared([region_of(out) if isinstance(out, torch.Tensor) else None for out in outputs], given)

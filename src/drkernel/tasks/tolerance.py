@@ -1,6 +1,6 @@
-"""How far from the fp64 oracle an output may be: the numbers, by declared precision.
+"""Tolerances: how far an output may be from the fp64 oracle, by declared precision.
 
-Two tests, both must hold (docs/correctness.md has the derivation):
+Two tests must both hold (docs/correctness.md has the derivation):
 
 1. every element: ``|a - o| <= rtol |o| + atol_scale * spread(o) + noise_factor * noise``;
 2. the whole output: the root mean square of ``(a - o) / (|o| + spread(o))`` stays under the *accuracy limit*
@@ -27,7 +27,7 @@ NEXT_LOWER: dict[str, str] = {"fp64": "fp32", "fp32": "tf32", "tf32": "bf16", "f
 
 
 def unit_roundoff(precision: str) -> float:
-    """Largest relative error of rounding to nearest in a format: ``2 ** -(stored mantissa bits + 1)``."""
+    """Return the largest relative error of rounding to nearest in a format: ``2 ** -(stored mantissa bits + 1)``."""
     return 2.0 ** -(MANTISSA_BITS[precision] + 1)
 
 
@@ -41,16 +41,16 @@ class ToleranceRule:
     atol_scale: float
     """Absolute part of the element test, in units of the reference output's spread."""
     noise_factor: float
-    """How many times the measured noise at an element is added to its tolerance."""
+    """Multiple of the measured noise at an element that is added to its tolerance."""
     operand_factor: float
     reference_factor: float
     floor_units: float
-    """The accuracy limit's three terms; see the module's docstring."""
+    """Factors of the accuracy limit's three terms; see the module's docstring."""
     explicit: bool = False
-    """The task gave its own tolerance: only the element test is applied, with the task's numbers."""
+    """True if the task gives its own tolerance: then only the element test is applied, with the task's numbers."""
 
     def accuracy_limit(self, z_operand: float, z_reference: float) -> float:
-        """Largest root-mean-square scaled error that passes the second test."""
+        """Return the largest root-mean-square scaled error that passes the second test."""
         return max(
             self.operand_factor * z_operand,
             self.reference_factor * z_reference,
@@ -68,7 +68,7 @@ _RULES: dict[str, ToleranceRule] = {
 
 
 def tolerance_for(precision: Precision, tolerance: Tolerance | None = None) -> ToleranceRule:
-    """The rule of a declared precision, with the task's own ``rtol`` and ``atol_scale`` where it gives them."""
+    """Return the rule of a declared precision, with the task's own ``rtol`` and ``atol_scale`` where given."""
     rule = _RULES[precision]
     if tolerance is None or (tolerance.rtol is None and tolerance.atol_scale is None):
         return rule
