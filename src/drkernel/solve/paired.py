@@ -40,8 +40,8 @@ def compare(first: Path, second: Path, *, seed: int = 0, force: bool = False) ->
     ``force`` allows runs with other baselines, profiles and devices of one kind, but never modelled against measured.
 
     Raises:
-        ConfigError: a directory is not a run, the runs share no task, a shared task's text differs, or the runs were graded
-            on different terms.
+        ConfigError: a directory is not a run, the runs share no task, a shared task's text differs, or the terms of
+            grading differ.
     """
     old, new = read_bench(first), read_bench(second)
     before, after = old.config.episode.settings, new.config.episode.settings
