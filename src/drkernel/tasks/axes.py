@@ -9,7 +9,7 @@ no batch statistics).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -50,6 +50,8 @@ class Knob:
     """weights, constructor arguments and the module's code do not see it"""
     axes: tuple[Axis, ...] = ()
     """axes of the inputs that grow with it"""
+    outputs: tuple[Axis, ...] = ()
+    """axes of the outputs that do, where ``inputs_only``"""
     parallel: bool = False
     """their positions are independent"""
 
@@ -77,6 +79,7 @@ class SizedSource:
         self.operators = self.cost.operators
         self.weight_bytes = _bytes([*self.model.parameters(), *self.model.buffers()])
         self.knobs: dict[str, Knob] = {}
+        self._costs: dict[tuple[tuple[str, int], ...], Cost | str] = {}
         for knob in self._find():
             self.knobs[knob.label] = knob
 
@@ -96,6 +99,18 @@ class SizedSource:
     def cost_at(self, values: Mapping[str, int]) -> Cost:
         """What one call costs at these sizes. Raises TaskError where the reference does not run."""
         changed = {label: value for label, value in values.items() if value != self.knobs[label].value}
+        key = tuple(sorted(changed.items()))
+        if key not in self._costs:
+            try:
+                self._costs[key] = self._cost_of(changed)
+            except TaskError as error:
+                self._costs[key] = str(error)
+        known = self._costs[key]
+        if isinstance(known, str):
+            raise TaskError(known)
+        return known
+
+    def _cost_of(self, changed: dict[str, int]) -> Cost:
         reference = load_reference(self.text(changed))
         if all(self.knobs[label].inputs_only for label in changed):
             return cost_of(self.model, _meta_inputs(reference))[0]  # building a large module takes longer than a call
@@ -182,9 +197,10 @@ class SizedSource:
         if not knob.inputs_only or not knob.axes:
             return knob
         outputs = self._changed_outputs(knob)
-        if not outputs or not self._follows(knob, outputs):
+        if not outputs:
             return knob
-        return Knob(knob.label, knob.literals, knob.value, True, knob.axes, self._is_parallel(knob, outputs))
+        parallel = self._follows(knob, outputs) and self._is_parallel(knob, outputs)
+        return replace(knob, outputs=outputs, parallel=parallel)
 
     def _follows(self, knob: Knob, outputs: tuple[Axis, ...]) -> bool:
         """Every output has one axis that grows with the knob, and each input at most one."""

@@ -18,11 +18,13 @@ from typing import Any
 import torch
 from pydantic import Field
 from torch import nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from drkernel.config import Config
+from drkernel.sim.gpu.datafree.recurrent import RECURRENT, recurrent_results
 from drkernel.task import Task
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.gate import GateReport, admit
@@ -188,7 +190,7 @@ def cost_of(model: nn.Module, inputs: list[Any]) -> tuple[Cost, Any]:
     written = _Written()
     inputs = [value.to("meta") if isinstance(value, torch.Tensor) else value for value in inputs]
     try:
-        with torch.no_grad(), torch.device("meta"), written:
+        with torch.no_grad(), torch.device("meta"), _Layers(written), written:
             result = model(*inputs)
     except (NotImplementedError, torch._subclasses.fake_tensor.DataDependentOutputException):
         return Cost(held, 0.0, False), None
@@ -210,7 +212,7 @@ def judged_bytes(reference: Reference) -> int:
     held = sum(map(_judged_size, [*model.parameters(), *model.buffers(), *tree_leaves(inputs)]))
     written = _Written()
     inputs = [value.to("meta") if isinstance(value, torch.Tensor) else value for value in inputs]
-    with contextlib.suppress(Exception), torch.no_grad(), torch.device("meta"), written:
+    with contextlib.suppress(Exception), torch.no_grad(), torch.device("meta"), _Layers(written), written:
         model(*inputs)  # whatever it raises comes out again when it is run for real
     return held + written.widest
 
@@ -268,9 +270,31 @@ class _Written(TorchDispatchMode):
         if (count := flop_registry.get(func.overloadpacket)) is not None:
             self.flops += float(count(*args, **(kwargs or {}), out_val=result))
         if not func.is_view:
-            self.operators += 1
-            self.bytes += sum(map(_size, tree_leaves(result)))
-            self.widest = max(self.widest, sum(map(_judged_size, tree_leaves(result))))
+            self.add(result)
+        return result
+
+    def add(self, result: Any) -> None:
+        """Count what one operator wrote."""
+        self.operators += 1
+        self.bytes += sum(map(_size, tree_leaves(result)))
+        self.widest = max(self.widest, sum(map(_judged_size, tree_leaves(result))))
+
+
+class _Layers(TorchFunctionMode):
+    """Recurrent layers as one operator each: taken apart on meta tensors, one takes a minute."""
+
+    def __init__(self, written: _Written) -> None:
+        super().__init__()
+        self.written = written
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kind = getattr(func, "__name__", "")
+        if kind not in RECURRENT or len(args) != 9 or kwargs or args[0].device.type != "meta":
+            return func(*args, **(kwargs or {}))
+        steps = args[0].shape[:-1].numel()
+        self.written.flops += 2.0 * steps * sum(weight.numel() for weight in args[2] if weight.dim() == 2)
+        result = recurrent_results(kind, *args)
+        self.written.add(result)
         return result
 
 

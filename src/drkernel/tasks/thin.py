@@ -23,6 +23,8 @@ LEAST = 2
 LEAST_TILE = 16
 """of each side of a product, and of other axes as long as anything else can be shortened"""
 LEAST_SIZE = 4
+WORTHWHILE = 0.5
+"""other weights are taken where they leave no more than this part of it"""
 WORTH = 0.97
 """a step leaves no more than this part of what a call is over its limits by"""
 OTHERS = 2
@@ -123,15 +125,25 @@ class _Search:
         self._in_balance([knob for knob in parallel if knob not in shared], LEAST_TILE)
         self._in_turn(first, LEAST_TILE if self._reduces_to_nothing() else LEAST)
         self._in_balance([knob for knob in inputs if knob not in first], LEAST_TILE)
+        before = self.values, self.cost
         self.weights_stay = False
-        if not self._fits() and any(not knob.inputs_only for knob in last):
-            self._fewer_groups()
-        self._in_balance([knob for knob in last if not knob.inputs_only and not knob.axes], 4 * LEAST_TILE)
-        self._in_balance(last, LEAST_TILE)
-        self._in_balance(last + parallel, LEAST_SIZE)
+        self._with_other_weights(last, parallel)
+        if not self._fits() and self.cost.over(self.limits) > WORTHWHILE * before[1].over(self.limits):
+            self.values, self.cost = before  # a module that cannot be made small is checked as it is, or not at all
         for knob in reversed(shared):
             self._longer(knob)
         return self._sizing()
+
+    def _with_other_weights(self, last: list[Knob], parallel: list[Knob]) -> None:
+        """Shorten what constructors are given; then anything."""
+        weights = [knob for knob in last if not knob.inputs_only]
+        if not self._fits() and weights:
+            self._fewer_groups()
+        self._in_balance([knob for knob in weights if not knob.axes], 4 * LEAST_TILE)
+        self._in_balance(weights, LEAST_TILE)
+        if self.cost.weight_bytes <= self.limits.bytes:
+            self._in_balance(last, LEAST_TILE)
+            self._in_balance(last + parallel, LEAST_SIZE)
 
     def _sizing(self) -> Sizing:
         knobs = self.sized.knobs
@@ -196,6 +208,8 @@ class _Search:
             label = max(open_labels, key=lambda one: self.values[one])
             equal = [one for one in open_labels if self.values[one] == self.values[label]]
             groups = dict.fromkeys(tuple(group) for group in ([label], equal, open_labels))
+            if self.sized.operators > MOST_OPERATORS:
+                groups.pop((label,), None)  # every try takes long: equal axes go together
             if not any(self._take({one: self._next(one, least) for one in group}) for group in groups):
                 stuck.add(label)
 
@@ -231,8 +245,8 @@ class _Search:
         return {n for n, count in enumerate(elements) if 16 * count >= max(elements)} <= {n for n, _ in knob.axes}
 
     def _reduces_to_nothing(self) -> bool:
-        """No axis is parallel: what comes out is one number (a loss), and rows are a sum's terms."""
-        return not any(knob.parallel for knob in self.sized.knobs.values())
+        """What comes out is of one size (a loss), and rows are the terms of a sum."""
+        return not any(knob.outputs for knob in self.sized.knobs.values())
 
 
 def _sizes_below(value: int, least: int) -> list[int]:
