@@ -53,8 +53,9 @@ class Usage(Config):
         )
 
 
-Stop = Literal["end", "fence", "length", "context"]
-"""Why sampling stopped: end token, closing fence, token budget, or no room left in the context."""
+Stop = Literal["end", "fence", "length", "context", "repetition"]
+"""Why sampling stopped: end token, closing fence, token budget, no room left in the context, or given up because it
+repeated itself."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,9 @@ class Sampled:
     """Why sampling stopped."""
     pruned_mass: float = 0.0
     """Mean probability mass (0..1) removed by truncating the distribution."""
+    pieces: tuple[tuple[int, int], ...] = ()
+    """Where the answer was drawn in pieces: of each its id and where in ``token_ids`` it ends. Answers to one turn of a
+    tree that hold a piece of the same id share it: it was drawn once."""
 
 
 class Reply(Config):

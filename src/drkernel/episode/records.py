@@ -17,9 +17,9 @@ from drkernel.episode.chat import Message, Reply, Sampled, without_reasoning
 from drkernel.episode.metrics import Outcome
 from drkernel.verdict import Verdict
 
-End = Literal["turns", "target", "context", "budget", "model_error", "infra_error", "interrupted"]
-"""Why a trajectory ended. The first three are the model's own doing: such a trajectory is complete."""
-COMPLETE: tuple[End, ...] = ("turns", "target", "context")
+End = Literal["turns", "target", "context", "repetition", "budget", "model_error", "infra_error", "interrupted"]
+"""Why a trajectory ended. The first four are the model's own doing: such a trajectory is complete."""
+COMPLETE: tuple[End, ...] = ("turns", "target", "context", "repetition")
 
 
 def child_id(parent: str | None, branch: int) -> str:
@@ -137,6 +137,7 @@ class Trajectory(Config):
     family: str | None = Field(None, description="the task's family, where generated")
     group: int = Field(0, ge=0, description="index of the task in its batch: equal for what is compared")
     sample: int = Field(0, ge=0, description="index among the trajectories of the task")
+    tree: bool = Field(False, description="a path of its group's tree: turns of equal id are one turn of them all")
     seed: int | None = Field(None, description="of the sampler's draws, where it has one")
     version: int = Field(0, ge=0, description="optimiser updates that the policy had seen")
     opening: tuple[Message, ...] = Field((), description="system message, where there is one, and the task")
@@ -163,6 +164,19 @@ def conversation(opening: Sequence[Message], shown: Iterable[Turn]) -> list[Mess
         messages.append(Message(role="assistant", content=without_reasoning(turn.reply.text)))
         messages.append(Message(role="user", content=turn.feedback))
     return messages
+
+
+def distinct_turns(trajectories: Iterable[Trajectory]) -> list[Turn]:
+    """The turns of some trajectories in order, those that the paths of a tree share once."""
+    found: list[Turn] = []
+    seen: set[tuple[int, str]] = set()
+    for trajectory in trajectories:
+        for turn in trajectory.turns:
+            if trajectory.tree and (trajectory.group, turn.id) in seen:
+                continue
+            seen.add((trajectory.group, turn.id))
+            found.append(turn)
+    return found
 
 
 def best_path(turns: Iterable[Turn]) -> list[Turn]:

@@ -60,7 +60,23 @@ class SamplerAnswerer:
         contexts = [self.context_ids(call) for call in calls]
         appends = [_append(*pair) for pair in zip(contexts, conversations, strict=True)]
         async for index, turn in self.sampler.stream(conversations, appends, keep_cache=keep_cache):
-            yield index, self._reply(contexts[index], turn)
+            yield index, self.reply(contexts[index], turn)
+
+    async def stream_pieces(
+        self, calls: Sequence[Call], conversations: Sequence[Conversation]
+    ) -> AsyncIterator[tuple[int, list[int], SampledTurn]]:
+        """Sample the next piece of an answer to every call and yield (i, context, piece) as soon as it ends.
+
+        A conversation whose ``answer`` is empty begins one; its ``budget`` says how long a piece may be. Pieces are put
+        together to a reply with :meth:`reply`.
+        """
+        contexts = [self.context_ids(call) for call in calls]
+        appends = [
+            [] if conversation.answer else _append(context, conversation)
+            for context, conversation in zip(contexts, conversations, strict=True)
+        ]
+        async for index, piece in self.sampler.stream(conversations, appends):
+            yield index, contexts[index], piece
 
     def _ids(self, opening: tuple[Message, ...], shown: Sequence[Turn]) -> list[int]:
         if not shown:
@@ -82,8 +98,9 @@ class SamplerAnswerer:
             self._openings[messages] = self.tokenizer.opening_ids([message.model_dump() for message in messages])
         return self._openings[messages]
 
-    def _reply(self, context: list[int], turn: SampledTurn) -> Reply:
-        sampled = Sampled(tuple(context), turn.token_ids, turn.logprobs, turn.stop, turn.pruned_mass)
+    def reply(self, context: list[int], turn: SampledTurn, pieces: tuple[tuple[int, int], ...] = ()) -> Reply:
+        """The reply of what was drawn after ``context``."""
+        sampled = Sampled(tuple(context), turn.token_ids, turn.logprobs, turn.stop, turn.pruned_mass, pieces)
         return Reply(
             text=self.tokenizer.decode(turn.token_ids),
             finish="stop" if turn.stop in ("end", "fence") else "length",

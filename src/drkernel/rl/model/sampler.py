@@ -66,11 +66,20 @@ class Conversation:
     turn: int = 0
     """Turns sampled so far."""
     saved: Any = None
-    """The cache of ``ids`` but the last one, when kept; dropped by :meth:`forget`."""
+    """The cache of ``ids`` but the last one, when kept; dropped by :meth:`forget`. Forks share it: it is never written
+    to."""
+    answer: tuple[int, ...] = ()
+    """What was sampled of an answer that is to go on: the end of ``ids``."""
+    budget: int | None = None
+    """Tokens at most that the next piece of an answer may have; None takes the sampler's."""
 
     def forget(self) -> None:
         """Release the cache's memory."""
         self.saved = None
+
+    def fork(self, seed: int) -> Conversation:
+        """Another one with the same ids and the same cache, whose draws are its own."""
+        return Conversation(seed, list(self.ids), self.turn, self.saved, self.answer, self.budget)
 
 
 @dataclass(frozen=True)
@@ -127,8 +136,10 @@ def turn_uniforms(seed: int, turn: int, count: int) -> np.ndarray:
 class _Live:
     """A conversation while its turn is being sampled."""
 
-    def __init__(self, index: int, conversation: Conversation, budget: int):
-        self.index, self.conversation, self.budget = index, conversation, budget
+    def __init__(self, index: int, conversation: Conversation, most: int, room: int):
+        self.index, self.conversation = index, conversation
+        self.whole = conversation.budget or most
+        self.budget = budget = min(self.whole, room)
         self.uniforms = turn_uniforms(conversation.seed, conversation.turn, budget)
         self.tokens: list[int] = []
         self.logprobs: list[float] = []
@@ -214,21 +225,22 @@ class Sampler:
 
     def _read(self, live: list[_Live], batch: list[tuple[int, Conversation, list[int]]]) -> Tensor:
         """Feed the new ids of a few conversations, computing shared prefixes once; return logits [len(batch), V]."""
-        first: dict[tuple[int, ...], int] = {}
-        rows, ids, copies = [], [], []
+        first: dict[tuple[int, tuple[int, ...]], int] = {}
+        rows, ids, copies, caches = [], [], [], []
         for index, conversation, fresh in batch:
             row = len(live)
             room = self.decoder.capacity - len(conversation.ids)
-            live.append(_Live(index, conversation, min(self.config.max_tokens, room)))
+            live.append(_Live(index, conversation, self.config.max_tokens, room))
             self.decoder.clear(row)
-            if conversation.saved is not None:
-                self.decoder.load(row, conversation.saved)
-                conversation.forget()
-            elif (twin := first.get(tuple(fresh))) is not None:
+            cache = conversation.saved
+            twin = first.setdefault((id(cache), tuple(fresh)), row)
+            conversation.forget()
+            if twin != row:  # the same ids after the same cache, or after none: forks, or samples of one prompt
                 copies.append((twin, row))
                 continue
-            else:
-                first[tuple(fresh)] = row
+            if cache is not None:
+                caches.append(cache)  # held until all of them are known, so that ids of objects are not used again
+                self.decoder.load(row, cache)
             rows.append(row)
             ids.append(fresh)
         logits = self.decoder.extend(rows, ids)
@@ -260,7 +272,7 @@ class Sampler:
         examined."""
         if not self.config.stop_at_fence or token not in self.tokenizer.fence_ids:
             return False
-        return _CLOSED.search(self.tokenizer.decode(entry.tokens)) is not None
+        return _CLOSED.search(self.tokenizer.decode([*entry.conversation.answer, *entry.tokens])) is not None
 
     def _finish(self, entry: _Live, row: int, keep_cache: bool) -> SampledTurn:
         """Close a turn: append its ids to the conversation, keep the cache if wanted, and record why it ended."""
@@ -275,7 +287,7 @@ class Sampler:
         elif self._at_fence(entry, last):
             stop = "fence"
         else:
-            stop = "length" if entry.budget == self.config.max_tokens else "context"
+            stop = "length" if entry.budget == entry.whole else "context"
         return SampledTurn(tuple(entry.tokens), tuple(entry.logprobs), stop, entry.cut / len(entry.tokens))
 
 

@@ -38,7 +38,7 @@ class TreeConfig(Config):
     )
     fallback: bool = Field(
         False,
-        description="where all paths ended before there are `width`, go back to a step of one and fork there: biased, "
+        description="where all paths ended before there are `width`, go back to a turn of one and fork there: biased, "
         "because paths that fare badly are drawn again",
     )
 
@@ -56,6 +56,17 @@ class TreeConfig(Config):
         least = self.branching if self.start is None else self.start
         most = least if self.start_most is None else self.start_most
         return least + int(draw * (most - least + 1))
+
+    def turns(self, longest: int) -> int:
+        """Answers to grade a prompt when no path ends before ``longest`` turns; an upper bound where paths fork within
+        answers."""
+        if self.at == "segment":
+            return self.width * longest
+        active = graded = self.first(0.0)
+        for step in range(1, longest):
+            active = sum(copies(active, 0, 0, step, self))
+            graded += active
+        return graded
 
 
 def copies(active: int, finished: int, ended: int, step: int, config: TreeConfig) -> list[int]:

@@ -18,8 +18,9 @@ from pydantic import Field
 from torch import Tensor
 
 from drkernel.config import Config
-from drkernel.episode.records import Trajectory
+from drkernel.episode.records import Trajectory, distinct_turns
 from drkernel.registry import Method
+from drkernel.rl.maths import trees
 from drkernel.rl.maths.advantages import broadcast_to_tokens
 from drkernel.rl.maths.losses import denominator, policy_loss
 from drkernel.rl.maths.mismatch import Mismatch, mismatch
@@ -39,7 +40,7 @@ class LearnerConfig(Config):
     weight_decay: float = Field(0.0, ge=0)
     clip: float = Field(1.0, gt=0, description="bound of the gradient's norm")
     advantage: Method = Field(
-        Method(name="trloo"), description="trloo, grpo, rloo, reinforce, kevin, otb, otb_tir, ..."
+        Method(name="trloo"), description="trloo, grpo, rloo, reinforce, kevin, otb, otb_tir, treepo, ..."
     )
     loss: Method = Field(Method(name="clipped"), description="clipped, reinforce, cispo, gspo")
     mismatch: Method = Field(Method(name="mrs"), description="mrs, off, tis_token, mis_sequence, ...")
@@ -53,6 +54,11 @@ class LearnerConfig(Config):
         "train",
         description="turns without a positive reward after one that had it: 'mask' leaves them out of the loss, as the "
         "released code does",
+    )
+    node_weights: Literal["paths", "leaves", "equal"] = Field(
+        "paths",
+        description="weight in the loss of a turn that paths of a tree share: its chance on a walk that takes every "
+        "branch alike (unbiased), the paths through it (TreePO), or 1",
     )
     schedule: Method = Field(
         Method(name="constant"), description="constant, cosine, length_triggered, length_triggered_at_surge"
@@ -112,11 +118,12 @@ class Learner:
 
         ``skipped`` counts updates left out because nothing was left to train on or the gradient was not finite.
         """
-        lengths = [turn.tokens for t in trajectories for turn in t.turns]
+        turns = distinct_turns(trajectories)
+        lengths = [turn.tokens for turn in turns]
         if lengths and isinstance(self.schedule, LengthTriggered):
             self.schedule = self.schedule.observe(step, sum(lengths) / len(lengths))
         lr = self.config.lr * self.schedule.factor(step)
-        if not any(gradable(turn) for t in trajectories for turn in t.turns):
+        if not any(gradable(turn) for turn in turns):
             return {"lr": lr, "skipped": float(self.config.updates), "trained_tokens": 0.0}
         prepared, metrics = self._prepare(trajectories, seed)
         metrics["lr"] = lr
@@ -166,6 +173,8 @@ class Learner:
         method = self.config.advantage
         advantages = registry.advantage.get(method.name)(batch, **method.options)
         advantages_BT = broadcast_to_tokens(advantages, mask_BT) if advantages.dim() == 1 else advantages
+        if batch.parent_B is not None:
+            advantages_BT = advantages_BT * self._node_weights(batch)[:, None].to(advantages_BT.dtype)
         trained_BT = gap.keep_BT & kept_B[:, None]
         count = max(1, int(mask_BT.sum()))
         metrics = {f"mismatch/{name}": value for name, value in gap.metrics.items()} | {
@@ -183,6 +192,15 @@ class Learner:
         if self.config.void_turns == "mask":
             kept_B = kept_B & ~void_turns(batch.rewards_B, batch.trajectory_B, batch.turn_B, batch.valid_B)
         return kept_B
+
+    def _node_weights(self, batch: TurnBatch) -> Tensor:
+        """How much each row of a batch of trees counts, float64 [B], 1 on the average. Losses are linear in the
+        advantage (clipping asks for its sign alone), so that the weight can go there."""
+        forest, kind = batch.forest(), self.config.node_weights
+        if kind == "equal":
+            return batch.valid_B.double()
+        weights_B = trees.path_weights(forest) if kind == "paths" else trees.leaf_weights(forest)
+        return trees.mean_one(weights_B, batch.valid_B)
 
     def _score(self, policy: Policy, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         """Return log-probabilities, Σπ² and entropy of all graded tokens, [B, T] on the CPU."""

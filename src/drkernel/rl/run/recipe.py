@@ -15,10 +15,14 @@ from drkernel.rl.model.policy import PolicyConfig
 from drkernel.rl.model.sampler import SamplingConfig
 from drkernel.rl.run.copy_practice import CopyingConfig
 from drkernel.rl.run.evaluate import EvaluationConfig
+from drkernel.rl.run.forks import TreeConfig
 from drkernel.rl.run.learner import LearnerConfig, check_methods
 from drkernel.rl.run.metric_sinks import Extra
 from drkernel.rl.run.sft import SftConfig
 from drkernel.task import Task
+
+WHOLE_TRAJECTORIES = ("rloo", "kevin", "otb", "otb_tir")
+"""Advantages whose baselines go by trajectory, so that trees have none."""
 
 
 class TaskSource(Config):
@@ -46,7 +50,10 @@ class RolloutConfig(Config):
     """How much is sampled in each step of RL, and how."""
 
     tasks: int = Field(16, ge=1, description="prompts a step")
-    samples: int = Field(16, ge=1, description="trajectories a prompt")
+    samples: int = Field(16, ge=1, description="trajectories a prompt; with `tree` its width counts instead")
+    tree: TreeConfig | None = Field(
+        None, description="trees instead of separate trajectories: what paths share is sampled and trained once"
+    )
     sampling: SamplingConfig = SamplingConfig()
     context: int = Field(1024, ge=32, description="longest conversation in tokens")
     waves: int = Field(2, ge=1, description="parts played in turn: one is graded while the next is sampled")
@@ -142,9 +149,22 @@ def check_recipe(recipe: Recipe) -> None:
         raise ConfigError("qwen3-pocket learns its tokenizer from cold-start data: add a coldstart section")
     if recipe.rl is not None:
         check_methods(recipe.rl.learner)
+    if recipe.rl is not None and recipe.rollout.tree is not None:
+        _check_tree(recipe.rl.learner)
     context, longest = recipe.rollout.context, recipe.policy.pocket.context
     if recipe.policy.from_scratch and context > longest:
         raise ConfigError(f"rollout.context {context} is more than policy.pocket.context {longest}")
+
+
+def _check_tree(learner: LearnerConfig) -> None:
+    """Raise :class:`ConfigError` for methods that need trajectories of their own."""
+    if (name := learner.advantage.name) in WHOLE_TRAJECTORIES:
+        raise ConfigError(
+            f"rollout.tree: the advantage {name!r} compares whole trajectories, and the paths of a tree share turns; "
+            "choose treepo_loo, treepo, trloo, grpo, grpo_no_std or reinforce"
+        )
+    if learner.void_turns == "mask":
+        raise ConfigError("rollout.tree: void_turns: mask needs trajectories that share nothing")
 
 
 def make_pool(recipe: Recipe) -> Pool:

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from drkernel.registry import Registry
 from drkernel.rl.maths import advantages as adv
-from drkernel.rl.maths import losses, otb, schedules
+from drkernel.rl.maths import losses, otb, schedules, trees
 from drkernel.rl.maths import rejection as reject
 from drkernel.rl.maths.mismatch import OFF, MismatchSettings
 
@@ -68,13 +68,30 @@ class TurnBatch:
     """1 on sampled tokens; OTB needs it."""
     ratios_BT: Tensor | None = None
     """Rollout importance weights of the loss, where it has any; OTB squares them into its energies."""
+    parent_B: Tensor | None = None
+    """Row of the turn before, -1 where there is none; only where trajectories are the paths of trees."""
+
+    def forest(self) -> trees.Forest:
+        """The trees of the batch; trajectories that share nothing are chains."""
+        if self.parent_B is not None:
+            return trees.Forest(self.parent_B, self.task_B, self.turn_B, self.valid_B.bool())
+        order = torch.argsort(self.turn_B, stable=True)
+        order = order[torch.argsort(self.trajectory_B[order], stable=True)]
+        same = self.trajectory_B[order[1:]] == self.trajectory_B[order[:-1]]
+        parent_B = torch.full_like(self.trajectory_B, -1)
+        parent_B[order[1:][same]] = order[:-1][same]
+        return trees.Forest(parent_B, self.task_B, self.turn_B, self.valid_B.bool())
 
     def returns(self, gamma: float = 1.0) -> Tensor:
-        """Reward-to-go of every turn, [B]."""
+        """Reward-to-go of every turn, [B]; in a tree over the mean of what follows."""
+        if self.parent_B is not None:
+            return self.forest().returns(self.rewards_B, gamma)
         return adv.flat_turn_returns(self.rewards_B, self.trajectory_B, self.turn_B, self.valid_B, gamma)
 
     def totals(self, gamma: float = 1.0) -> Tensor:
         """Total (discounted) reward of each row's trajectory, [B]: Σ_t γ^t R_t over valid turns."""
+        if self.parent_B is not None:
+            raise ValueError("the turns of a tree belong to several trajectories: none of them has the total")
         owner_B = torch.unique(self.trajectory_B, return_inverse=True)[1]
         kept_B = torch.where(self.valid_B.bool(), self.rewards_B, torch.zeros_like(self.rewards_B))
         kept_B = kept_B * gamma ** self.turn_B.to(kept_B.dtype)
@@ -82,7 +99,9 @@ class TurnBatch:
         return kept_B.new_zeros(size).index_add_(0, owner_B, kept_B)[owner_B]
 
     def groups(self) -> Tensor:
-        """Group of each row for turn-level baselines: same task, same turn index."""
+        """Group of each row for turn-level baselines: same task, same turn index (in a tree, same depth)."""
+        if self.parent_B is not None:
+            return adv.group_ids(self.task_B, self.forest().depth_B)
         return adv.group_ids(self.task_B, self.turn_B)
 
     def need(self, *names: str) -> list[Tensor]:
@@ -132,6 +151,19 @@ def _reinforce(batch: TurnBatch, *, gamma: float = 1.0, baseline: str = "mean") 
 @advantage.register("kevin")
 def _kevin(batch: TurnBatch, *, gamma: float = 0.4, std: bool = True) -> Tensor:
     return adv.kevin(batch.returns(gamma), batch.task_B, batch.valid_B, std=std)
+
+
+@advantage.register("treepo")
+def _treepo(batch: TurnBatch, *, gamma: float = 1.0, std: bool = False) -> Tensor:
+    return trees.treepo(batch.rewards_B, batch.forest(), gamma=gamma, std=std)
+
+
+@advantage.register("treepo_loo")
+def _treepo_loo(
+    batch: TurnBatch, *, gamma: float = 1.0, subgroups: trees.Subgroups = "all", alone: adv.Alone = "return"
+) -> Tensor:
+    forest = batch.forest()
+    return trees.treepo_loo(forest.returns(batch.rewards_B, gamma), forest, subgroups=subgroups, alone=alone)
 
 
 @advantage.register("otb")

@@ -18,12 +18,14 @@ from drkernel.rl.model.policy import Policy
 from drkernel.rl.model.sampler import Decoder, Sampler
 from drkernel.rl.run.checkpoint import Checkpoints
 from drkernel.rl.run.evaluate import evaluation_metrics
+from drkernel.rl.run.forks import TreeConfig
 from drkernel.rl.run.learner import Learner, LearnerConfig
 from drkernel.rl.run.rollout import Job, Rollout, plan_jobs
 from drkernel.rl.run.sft import make_optimizer
 from drkernel.rl.run.sitting import Sitting
 from drkernel.rl.run.state import BestStep
 from drkernel.rl.run.summary import rl_metrics, sample_row, spread_out
+from drkernel.rl.run.tree_rollout import TreeRollout
 from drkernel.task import Task
 
 
@@ -63,14 +65,18 @@ class RlStage:
         assert recipe.rl is not None
         started = time.perf_counter()
         chosen = step_tasks(tasks, number, recipe.rollout.tasks, recipe.seed)
-        jobs = plan_jobs(chosen, recipe.rollout.samples, recipe.seed * 100_003 + number)
-        rollout = self._rollout(self._training_sampler())
+        samples = recipe.rollout.samples if recipe.rollout.tree is None else 1
+        jobs = plan_jobs(chosen, samples, recipe.seed * 100_003 + number)
+        rollout = self._rollout(self._training_sampler(), recipe.rollout.tree)
+        planned = len(jobs) * (
+            recipe.rollout.tree.turns(recipe.episode.turns) if recipe.rollout.tree else recipe.episode.turns
+        )
         graded = 0
 
         def on_graded(turn: Turn) -> None:
             nonlocal graded
             graded += 1
-            sitting.progress("turn", {"step": number + 1, "graded": graded, "of": len(jobs) * recipe.episode.turns})
+            sitting.progress("turn", {"step": number + 1, "graded": graded, "of": planned})
 
         trajectories = await self._play(rollout, jobs, on_graded)
         sampled = time.perf_counter()
@@ -78,7 +84,7 @@ class RlStage:
         sitting.state.schedule = learner.schedule_state()
         row = {"stage": "rl", "step": number + 1, **rl_metrics(trajectories, recipe.episode.turns), **learned}
         row |= {
-            "left_out": len(jobs) - len(trajectories),
+            "left_out": len(jobs) - len({(t.group, 0 if t.tree else t.sample) for t in trajectories}),
             "tokens": rollout.stats.tokens,
             "evaluations": rollout.stats.graded,
             "pruned_mass": rollout.stats.pruned_mass,
@@ -172,15 +178,21 @@ class RlStage:
             self.decoder.refresh(sitting.policy.model)
         return Sampler(self.decoder, sitting.tokenizer, terms.sampling, sitting.keep_ratio)
 
-    def _rollout(self, sampler: Sampler) -> Rollout:
+    def _rollout(self, sampler: Sampler, tree: TreeConfig | None = None) -> Rollout:
         sitting = self.sitting
-        return Rollout(
-            SamplerAnswerer(sampler, sitting.tokenizer),
-            lambda: Episode(sitting.pool, sitting.recipe.episode),
-            waves=sitting.recipe.rollout.waves,
-            judge_seed=sitting.recipe.judge_seed,
-            version=sitting.state.step,
-        )
+        answerer = SamplerAnswerer(sampler, sitting.tokenizer)
+        terms: dict[str, Any] = {
+            "waves": sitting.recipe.rollout.waves,
+            "judge_seed": sitting.recipe.judge_seed,
+            "version": sitting.state.step,
+        }
+
+        def make_episode() -> Episode:
+            return Episode(sitting.pool, sitting.recipe.episode)
+
+        if tree is not None:
+            return TreeRollout(answerer, make_episode, tree, **terms)
+        return Rollout(answerer, make_episode, **terms)
 
     def _out_of_time(self) -> bool:
         """Return whether the time budget is spent, apart from the final evaluation."""

@@ -8,6 +8,7 @@ never on how long a grade took, so a run with the same seeds gives the same traj
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from drkernel.episode.answerer import Call
 from drkernel.episode.chat import Reply
 from drkernel.episode.episode import Episode
-from drkernel.episode.records import Trajectory, Turn
+from drkernel.episode.records import End, Trajectory, Turn
 from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.model.sampler import Conversation
 from drkernel.task import Task
@@ -52,7 +53,7 @@ class RolloutStats:
 
 
 @dataclass
-class _Play:
+class Play:
     """The state of a trajectory while it is played."""
 
     job: Job
@@ -61,11 +62,18 @@ class _Play:
     grading: asyncio.Task[None] | None = None
     full: bool = False
     """No room was left in the context for another answer."""
+    repeated: bool = False
+    """Its last answer went round in circles, and it was given up."""
 
     @property
     def live(self) -> bool:
         """Whether another turn will be sampled once the last one is graded."""
-        return self.episode.end is None and not self.full
+        return self.episode.end is None and not self.full and not self.repeated
+
+    @property
+    def end(self) -> End | None:
+        """Why it is over, where the episode does not say it."""
+        return "context" if self.full else "repetition" if self.repeated and self.episode.end is None else None
 
 
 def plan_jobs(tasks: Sequence[Task], samples: int, seed: int) -> list[Job]:
@@ -101,30 +109,37 @@ class Rollout:
         started = time.perf_counter()
         stats = self.stats = RolloutStats()
         before = self.answerer.sampler.tokens
-        plays = [_Play(job, self.make_episode(), Conversation(job.seed)) for job in jobs]
-        for play in plays:
-            await play.episode.reset(play.job.task, self.judge_seed)
-        waves = list(_split(plays, self.waves))
+        waves = list(_split([play for job in jobs for play in await self._begin(job)], self.waves))
         try:
             active = True
             while active:
                 active = False
                 for wave in waves:
                     await self._settle(wave)
-                    if any(play.live for play in wave):
-                        await self._sample([play for play in wave if play.live], on_graded)
+                    if live := self._next(wave):
+                        await self._sample(live, on_graded)
                         active = True
         finally:
-            for play in plays:
+            for play in itertools.chain(*waves):
                 play.conversation.forget()
                 if play.grading is not None:
                     play.grading.cancel()
         stats.seconds = time.perf_counter() - started
         stats.tokens = self.answerer.sampler.tokens - before
         stats.pruned_mass /= max(1, stats.graded)
-        return [self._trajectory(play) for play in plays if play.episode.path]
+        return self._trajectories(list(itertools.chain(*waves)))
 
-    async def _settle(self, wave: Sequence[_Play]) -> None:
+    async def _begin(self, job: Job) -> list[Play]:
+        """The conversations that a job starts with."""
+        play = Play(job, self.make_episode(), Conversation(job.seed))
+        await play.episode.reset(job.task, self.judge_seed)
+        return [play]
+
+    def _next(self, wave: list[Play]) -> list[Play]:
+        """The conversations of a wave that are to be gone on with; every answer so far is graded."""
+        return [play for play in wave if play.live]
+
+    async def _settle(self, wave: Sequence[Play]) -> None:
         """Wait until every answer of the wave is graded."""
         pending = [play.grading for play in wave if play.grading is not None]
         if not pending:
@@ -135,7 +150,7 @@ class Rollout:
         for play in wave:
             play.grading = None
 
-    async def _sample(self, live: Sequence[_Play], on_graded: Callable[[Turn], None] | None) -> None:
+    async def _sample(self, live: Sequence[Play], on_graded: Callable[[Turn], None] | None) -> None:
         """Sample the next turn of some trajectories and submit the answers as they end."""
         calls = [self._call(play) for play in live]
         async for index, reply in self.answerer.stream(calls, [play.conversation for play in live]):
@@ -145,7 +160,7 @@ class Rollout:
                 continue
             play.grading = asyncio.create_task(self._grade(play, reply, on_graded))
 
-    def _call(self, play: _Play) -> Call:
+    def _call(self, play: Play) -> Call:
         """Build the request for the next turn; a context policy that may leave turns out makes room for a whole
         answer."""
         room = self.answerer.capacity - self.answerer.sampler.config.max_tokens
@@ -154,7 +169,7 @@ class Rollout:
             if len(self.answerer.context_ids(call)) <= room or not play.episode.show_less():
                 return call
 
-    async def _grade(self, play: _Play, reply: Reply, on_graded: Callable[[Turn], None] | None) -> None:
+    async def _grade(self, play: Play, reply: Reply, on_graded: Callable[[Turn], None] | None) -> None:
         """Submit one answer to the environment and record the result."""
         assert reply.sampled is not None
         started = time.perf_counter()
@@ -167,15 +182,21 @@ class Rollout:
         if on_graded is not None:
             on_graded(result.turn)
 
-    def _trajectory(self, play: _Play) -> Trajectory:
+    def _trajectories(self, plays: Sequence[Play]) -> list[Trajectory]:
+        """What was played; a conversation without a turn is left out."""
+        return [self._trajectory(play) for play in plays if play.episode.path]
+
+    def _trajectory(self, play: Play, **facts: object) -> Trajectory:
         job = play.job
-        end = {"end": "context"} if play.full else {}
-        return play.episode.trajectory(group=job.group, sample=job.sample, seed=job.seed, version=self.version, **end)
+        known: dict[str, object] = {"group": job.group, "sample": job.sample, "seed": job.seed, "version": self.version}
+        if play.end is not None:
+            known["end"] = play.end
+        return play.episode.trajectory(**{**known, **facts})
 
 
-def _split(plays: Sequence[_Play], parts: int) -> Iterator[Sequence[_Play]]:
+def _split(plays: Sequence[Play], parts: int) -> Iterator[list[Play]]:
     """Split into at most ``parts`` runs of similar size, never dividing a group, so that each prompt is read once."""
-    groups: dict[int, list[_Play]] = {}
+    groups: dict[int, list[Play]] = {}
     for play in plays:
         groups.setdefault(play.job.group, []).append(play)
     members = list(groups.values())

@@ -1,12 +1,15 @@
 """Converts trajectories to tensors: one row per turn, and the id sequences that the model is run on.
 
-Turns that only append to each other share a sequence: with the whole history in the context, a trajectory is one
-sequence in which every turn's answer is trained. When a context policy leaves turns out, a new sequence starts with
-that turn's own context and answer. Every answer is trained exactly once, after exactly the ids that the sampler read.
+Turns that only append to each other share a sequence: with the whole history in the context a trajectory is one
+sequence, in which every turn's answer is trained. A context policy that leaves turns out breaks it: from there on a
+turn's own context and answer begin another. Every answer is trained exactly once, after exactly the ids that the
+sampler read. The paths of a tree share turns, and where it forks within answers, stretches of them: what they share is
+one row, and trained once.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -28,9 +31,32 @@ class TokenSequence:
     owner: int
     """Index of the trajectory."""
     rows: tuple[int, ...]
-    """The turns whose answers the sequence holds, as rows of the batch, in order."""
+    """The rows of the batch whose tokens it trains, in order."""
     spans: tuple[tuple[int, int], ...]
-    """For each of these turns, the half-open range of its answer within :attr:`ids`."""
+    """For each of them the half-open range of its tokens within :attr:`ids`."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What one row of a batch trains: a turn's answer, or of an answer that was drawn in pieces a part of it that no
+    fork divides."""
+
+    turn: Turn
+    """The turn; of several that share the stretch the first."""
+    owner: int
+    """Index of the first trajectory that holds it."""
+    start: int
+    end: int
+    """Half-open range of its tokens within the answer."""
+    parent: int
+    """Row of the stretch before it, -1 at the beginning of a conversation."""
+    trains: bool
+    """Whether it has a grade, or leads to a turn that has one."""
+
+    @property
+    def last(self) -> bool:
+        """Whether it ends its answer: the reward is here."""
+        return self.end == len(sampled_of(self.turn).token_ids)
 
 
 def sampled_of(turn: Turn) -> Sampled:
@@ -45,31 +71,88 @@ def gradable(turn: Turn) -> bool:
     return turn.reward is not None and math.isfinite(turn.reward)
 
 
-def token_sequences(trajectories: Sequence[Trajectory]) -> list[TokenSequence]:
-    """Return the sequences of all turns, ordered by trajectory and turn; rows number the turns in that order."""
+Shared = tuple[int, str, int]
+"""What paths of one tree share: group, turn, number of the stretch in it. A stretch goes by its first turn."""
+
+
+class _Pieces:
+    """Which answers of a tree share pieces, and so where their stretches end."""
+
+    def __init__(self, trajectories: Sequence[Trajectory]):
+        self.after: dict[tuple[int, int], set[int]] = {}
+        self.first: dict[tuple[int, int], str] = {}
+        self.graded: set[tuple[int, int]] = set()
+        for trajectory in (t for t in trajectories if t.tree):
+            for turn in trajectory.turns:
+                names = [(trajectory.group, name) for name, _ in sampled_of(turn).pieces]
+                for name, following in itertools.pairwise(names):
+                    self.after.setdefault(name, set()).add(following[1])
+                for name in names:
+                    self.first.setdefault(name, turn.id)
+                    if gradable(turn):
+                        self.graded.add(name)
+
+    def stretches(self, group: int, turn: Turn) -> list[tuple[int, str, bool]]:
+        """Of a turn's stretches, in order: where each ends, the first turn that holds it, and whether it trains."""
+        drawn = sampled_of(turn)
+        found = []
+        for name, end in drawn.pieces[:-1]:
+            if len(self.after[group, name]) > 1:
+                found.append((end, self.first[group, name], (group, name) in self.graded))
+        return [*found, (len(drawn.token_ids), turn.id, gradable(turn))]
+
+
+def lay_out(trajectories: Sequence[Trajectory]) -> tuple[list[Stretch], list[TokenSequence]]:
+    """The rows of a batch and the sequences to run the model on, in order of trajectory and turn.
+
+    What paths of a tree share is one row, trained in the sequence of the first of them.
+    """
+    pieces = _Pieces(trajectories)
+    rows: list[Stretch] = []
+    known: dict[Shared, int] = {}
     sequences: list[TokenSequence] = []
-    row = 0
     for owner, trajectory in enumerate(trajectories):
         present: TokenSequence | None = None
+        before = -1
         for turn in trajectory.turns:
             drawn = sampled_of(turn)
+            begin = len(drawn.context_ids)
             ids = drawn.context_ids + drawn.token_ids
-            rows, spans = (row,), ((len(drawn.context_ids), len(ids)),)
+            own: list[int] = []
+            start = 0
+            for number, (end, first, trains) in enumerate(pieces.stretches(trajectory.group, turn)):
+                key = (trajectory.group, first, number)
+                row = known.get(key) if trajectory.tree else None
+                if row is None:
+                    row = len(rows)
+                    rows.append(Stretch(turn, owner, start, end, before, trains))
+                    own.append(row)
+                    if trajectory.tree:
+                        known[key] = row
+                before, start = row, end
+            if not own:
+                continue
+            spans = tuple((begin + rows[row].start, begin + rows[row].end) for row in own)
             if present is not None and drawn.context_ids[: len(present.ids)] == present.ids:
                 sequences.pop()
-                rows, spans = present.rows + rows, present.spans + spans  # type: ignore[assignment]
-            present = TokenSequence(ids, owner, rows, spans)
+                present = TokenSequence(ids, owner, present.rows + tuple(own), present.spans + spans)
+            else:
+                present = TokenSequence(ids, owner, tuple(own), spans)
             sequences.append(present)
-            row += 1
-    return sequences
+    return rows, sequences
+
+
+def token_sequences(trajectories: Sequence[Trajectory]) -> list[TokenSequence]:
+    """The sequences of all turns, in order of trajectory and turn; rows number the turns in that order."""
+    return lay_out(trajectories)[1]
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The turns of a batch of trajectories as padded tensors, one row a turn."""
+    """The turns of a batch of trajectories as padded tensors, one row a turn (or a stretch of one)."""
 
     trajectories: tuple[Trajectory, ...]
-    turns: tuple[Turn, ...]
+    stretches: tuple[Stretch, ...]
     """The turn of each row, ordered by trajectory and turn."""
     sequences: tuple[TokenSequence, ...]
     owner_B: Tensor
@@ -79,20 +162,24 @@ class Rows:
     rollout_BT: Tensor
     """the sampler's log-probabilities"""
 
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """The turn of each row."""
+        return tuple(stretch.turn for stretch in self.stretches)
+
     @staticmethod
     def of(trajectories: Sequence[Trajectory]) -> Rows:
         """Build the rows, ordered by trajectory and turn."""
-        owned = [(index, turn) for index, t in enumerate(trajectories) for turn in t.turns]
-        width = max((len(sampled_of(turn).token_ids) for _, turn in owned), default=0)
-        mask_BT = torch.zeros(len(owned), width, dtype=torch.bool)
-        rollout_BT = torch.zeros(len(owned), width)
-        for row, (_, turn) in enumerate(owned):
-            drawn = sampled_of(turn)
-            mask_BT[row, : len(drawn.token_ids)] = gradable(turn)
-            rollout_BT[row, : len(drawn.token_ids)] = torch.tensor(drawn.logprobs)
-        owner_B = torch.tensor([index for index, _ in owned], dtype=torch.int64)
-        turns = tuple(turn for _, turn in owned)
-        return Rows(tuple(trajectories), turns, tuple(token_sequences(trajectories)), owner_B, mask_BT, rollout_BT)
+        stretches, sequences = lay_out(trajectories)
+        width = max((stretch.end for stretch in stretches), default=0)
+        mask_BT = torch.zeros(len(stretches), width, dtype=torch.bool)
+        rollout_BT = torch.zeros(len(stretches), width)
+        for row, part in enumerate(stretches):
+            where = slice(part.start, part.end)
+            mask_BT[row, where] = part.trains
+            rollout_BT[row, where] = torch.tensor(sampled_of(part.turn).logprobs[where])
+        owner_B = torch.tensor([part.owner for part in stretches], dtype=torch.int64)
+        return Rows(tuple(trajectories), tuple(stretches), tuple(sequences), owner_B, mask_BT, rollout_BT)
 
     def batch(self) -> TurnBatch:
         """Return the inputs of advantages and rejections. # what a verdict does a missing value counts as 0: unknown
@@ -102,17 +189,21 @@ class Rows:
             # what a verdict does not say counts as nothing: unknown coverage is no coverage
             return torch.tensor([0.0 if value is None or math.isnan(value) else value for value in values])
 
-        turns = self.turns
+        # what comes before the last stretch of an answer has no grade of its own: it earns by what follows
+        turns = [part.turn if part.last else None for part in self.stretches]
+        rewards = [float(turn.reward or 0.0) if turn is not None and gradable(turn) else 0.0 for turn in turns]
+        tree = any(trajectory.tree for trajectory in self.trajectories)
         return TurnBatch(
-            rewards_B=torch.tensor([float(turn.reward or 0.0) if gradable(turn) else 0.0 for turn in turns]),
+            rewards_B=torch.tensor(rewards),
             task_B=torch.tensor([self.trajectories[i].group for i in self.owner_B.tolist()], dtype=torch.int64),
             trajectory_B=self.owner_B,
-            turn_B=torch.tensor([turn.number - 1 for turn in turns], dtype=torch.int64),
-            valid_B=torch.tensor([gradable(turn) for turn in turns], dtype=torch.bool),
-            correct_B=torch.tensor([turn.correct for turn in turns], dtype=torch.bool),
-            coverage_B=known(turn.coverage for turn in turns),
-            launch_coverage_B=known(turn.launch_coverage for turn in turns),
-            speedup_B=known(turn.speedup for turn in turns),
+            turn_B=torch.tensor([part.turn.number - 1 for part in self.stretches], dtype=torch.int64),
+            valid_B=torch.tensor([part.trains for part in self.stretches], dtype=torch.bool),
+            correct_B=torch.tensor([turn is not None and turn.correct for turn in turns], dtype=torch.bool),
+            coverage_B=known(None if turn is None else turn.coverage for turn in turns),
+            launch_coverage_B=known(None if turn is None else turn.launch_coverage for turn in turns),
+            speedup_B=known(None if turn is None else turn.speedup for turn in turns),
+            parent_B=torch.tensor([part.parent for part in self.stretches], dtype=torch.int64) if tree else None,
         )
 
     def graded(self) -> list[int]:
@@ -122,7 +213,8 @@ class Rows:
         ]
 
     def _trains(self, row: int) -> bool:
-        return gradable(self.turns[row]) and bool(sampled_of(self.turns[row]).token_ids)
+        part = self.stretches[row]
+        return part.trains and part.end > part.start
 
     def of_trajectories(self, members: Sequence[int]) -> list[int]:
         """Return the sequences of the trajectories with these indices."""
@@ -136,7 +228,7 @@ class Rows:
     def _example(self, sequence: TokenSequence) -> Example:
         mask = [False] * len(sequence.ids)
         for row, (start, end) in zip(sequence.rows, sequence.spans, strict=True):
-            mask[start:end] = [gradable(self.turns[row])] * (end - start)
+            mask[start:end] = [self.stretches[row].trains] * (end - start)
         return Example(sequence.ids, mask)
 
     def pick(self, members: Sequence[int]) -> Tensor:

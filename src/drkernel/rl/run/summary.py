@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from drkernel.episode.metrics import mean, turn_figures
-from drkernel.episode.records import Trajectory
+from drkernel.episode.records import Trajectory, distinct_turns
 
 T = TypeVar("T")
 HEADLINE = ("fast_0", "fast_1", "fast_1.2", "fast_1.5", "fast_2", "coverage", "speedup", "hack_rate", "reward")
@@ -15,7 +15,7 @@ HEADLINE = ("fast_0", "fast_1", "fast_1.2", "fast_1.5", "fast_2", "coverage", "s
 
 def rl_metrics(trajectories: Sequence[Trajectory], turns: int) -> dict[str, Any]:
     """Compute metrics of a step's sampled trajectories: rewards and fast_p of training tasks, statuses, lengths."""
-    every = [turn for t in trajectories for turn in t.turns]
+    every = distinct_turns(trajectories)
     graded = [turn for turn in every if turn.valid]
     finals = [t.graded[-1] for t in trajectories if t.graded]
     by_turn = [[turn for turn in graded if turn.number == k + 1] for k in range(turns)]

@@ -1,0 +1,188 @@
+"""Rollouts of trees: conversations that fork after a turn, or within an answer, and share what came before.
+
+What is shared is sampled once, its cache is reused by all forks, and every answer is graded once. A tree grows in steps
+of one turn (or one segment) of all its paths together, so which paths fork depends on grades but never on how long they
+took: the same seeds give the same trees on any machine, loaded or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hashlib
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from drkernel.episode.chat import Reply, Stop
+from drkernel.episode.episode import Episode
+from drkernel.episode.records import Trajectory, Turn
+from drkernel.rl.model.answerer import SamplerAnswerer
+from drkernel.rl.model.sampler import Conversation, SampledTurn
+from drkernel.rl.run.forks import TreeConfig, copies, repeats
+from drkernel.rl.run.rollout import Job, Play, Rollout
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Part of an answer that was sampled in one go."""
+
+    name: int
+    """Its number in the tree."""
+    drawn: SampledTurn
+
+
+@dataclass
+class Path(Play):
+    """A path of a tree under way."""
+
+    pieces: tuple[Piece, ...] = ()
+    """Of the answer that is not complete yet."""
+
+
+@dataclass
+class _Tree:
+    """What a tree remembers between two steps."""
+
+    step: int = 0
+    """Steps taken."""
+    finished: int = 0
+    """Paths that were complete before the last one."""
+    pieces: int = 0
+    """Pieces of answers drawn."""
+    draws: random.Random = field(default_factory=random.Random)
+    """For the fallback's choices."""
+
+
+class TreeRollout(Rollout):
+    """Plays one tree a job; the trajectories are its paths from the task to the last turns."""
+
+    def __init__(
+        self,
+        answerer: SamplerAnswerer,
+        make_episode: Callable[[], Episode],
+        tree: TreeConfig,
+        *,
+        waves: int = 2,
+        judge_seed: int | None = None,
+        version: int = 0,
+    ):
+        super().__init__(answerer, make_episode, waves=waves, judge_seed=judge_seed, version=version)
+        self.tree = tree
+        self._trees: dict[int, _Tree] = {}
+
+    async def _begin(self, job: Job) -> list[Play]:
+        episode = self.make_episode()
+        await episode.reset(job.task, self.judge_seed)
+        self._trees[job.group] = _Tree(draws=random.Random(f"tree-{job.seed}"))
+        first = self.tree.first(self._trees[job.group].draws.random())
+        return [self._path(job, fork) for fork in (episode, *(episode.fork() for _ in range(first - 1)))]
+
+    def _next(self, wave: list[Play]) -> list[Play]:
+        groups: dict[int, list[Path]] = {}
+        for play in wave:
+            assert isinstance(play, Path)
+            groups.setdefault(play.job.group, []).append(play)
+        for group, paths in groups.items():
+            wave += self._grow(self._trees[group], paths)
+        return [play for play in wave if play.live]
+
+    def _grow(self, tree: _Tree, paths: Sequence[Path]) -> list[Path]:
+        """The paths that fork off those of a tree before its next step."""
+        tree.step += 1
+        active = [path for path in paths if path.live]
+        finished = len(paths) - len(active)
+        ended, tree.finished = finished - tree.finished, finished
+        if tree.step == 1:
+            return []
+        if active:
+            times = copies(len(active), finished, ended, tree.step - 1, self.tree)
+            return [self._fork(path) for path, count in zip(active, times, strict=True) for _ in range(count - 1)]
+        if self.tree.fallback and finished < self.tree.width:
+            return self._fall_back(tree, [path for path in paths if path.episode.path])
+        return []
+
+    def _fall_back(self, tree: _Tree, paths: Sequence[Path]) -> list[Path]:
+        """A fork before a turn of a path that is complete, both chosen by chance."""
+        if not paths:
+            return []
+        path = tree.draws.choice(paths)
+        episode = path.episode.fork(after=tree.draws.randrange(len(path.episode.path)))
+        return [self._path(path.job, episode)]
+
+    def _path(self, job: Job, episode: Episode) -> Path:
+        return Path(job, episode, Conversation(_seed(job, episode.next_id, 0)))
+
+    def _fork(self, path: Path) -> Path:
+        """Another path that goes on from where this one is, in the middle of an answer too."""
+        episode = path.episode.fork()
+        seed = _seed(path.job, episode.next_id, len(path.pieces))
+        return Path(path.job, episode, path.conversation.fork(seed), pieces=path.pieces)
+
+    async def _sample(self, live: Sequence[Play], on_graded: Callable[[Turn], None] | None) -> None:
+        paths = [play for play in live if isinstance(play, Path)]
+        most = self.answerer.sampler.config.max_tokens
+        for path in paths:
+            done = path.conversation.answer = tuple(i for piece in path.pieces for i in piece.drawn.token_ids)
+            path.conversation.budget = most - len(done)
+            if self.tree.at == "segment":
+                path.conversation.budget = min(self.tree.segment, most - len(done))
+            path.conversation.seed = _seed(path.job, path.episode.next_id, len(path.pieces))
+        calls = [self._call(path) for path in paths]
+        async for index, context, drawn in self.answerer.stream_pieces(calls, [path.conversation for path in paths]):
+            path = paths[index]
+            if drawn.token_ids:
+                tree = self._trees[path.job.group]
+                path.pieces = (*path.pieces, Piece(tree.pieces, drawn))
+                tree.pieces += 1
+            if not path.pieces:
+                path.full = True  # no room for a token: the path ends without this turn
+            elif (reply := self._complete(path, context, drawn.stop)) is not None:
+                path.pieces = ()
+                path.grading = asyncio.create_task(self._grade(path, reply, on_graded))
+
+    def _complete(self, path: Path, context: list[int], stop: Stop) -> Reply | None:
+        """The answer that the path's pieces make; None when it goes on."""
+        whole = SampledTurn(
+            token_ids=tuple(i for piece in path.pieces for i in piece.drawn.token_ids),
+            logprobs=tuple(x for piece in path.pieces for x in piece.drawn.logprobs),
+            stop=stop,
+            pruned_mass=sum(piece.drawn.pruned_mass for piece in path.pieces) / len(path.pieces),
+        )
+        ends, end = [], 0
+        for piece in path.pieces:
+            end += len(piece.drawn.token_ids)
+            ends.append((piece.name, end))
+        reply = self.answerer.reply(context, whole, tuple(ends))
+        rule = self.tree.repetition
+        if rule is not None and repeats(reply.text, rule):
+            path.repeated = True
+            return self.answerer.reply(context, dataclasses.replace(whole, stop="repetition"), tuple(ends))
+        goes_on = stop == "length" and len(whole.token_ids) < self.answerer.sampler.config.max_tokens
+        return None if goes_on else reply
+
+    def _trajectories(self, plays: Sequence[Play]) -> list[Trajectory]:
+        """The paths, numbered within their trees; of forks that found no room for another turn one is left."""
+        found: list[Trajectory] = []
+        seen: set[tuple[int, str]] = set()
+        inner = {(play.job.group, turn.id) for play in plays for turn in play.episode.path[:-1]}
+        samples: dict[int, int] = {}
+        for play in sorted((play for play in plays if play.episode.path), key=_place):
+            group, last = play.job.group, (play.job.group, play.episode.path[-1].id)
+            if last in seen or last in inner:
+                continue
+            seen.add(last)
+            samples[group] = samples.get(group, -1) + 1
+            found.append(self._trajectory(play, sample=samples[group], tree=True))
+        return found
+
+
+def _place(play: Play) -> tuple[int, ...]:
+    """Sorts the paths of a batch by task, then by the branches they took."""
+    return (play.job.group, *map(int, play.episode.path[-1].id.split(".")))
+
+
+def _seed(job: Job, turn: str, piece: int) -> int:
+    """Of the draws of one piece of one turn: a function of the tree's seed and the place in it."""
+    text = f"{job.seed}\0{turn}\0{piece}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
