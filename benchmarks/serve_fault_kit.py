@@ -42,17 +42,16 @@ class Pool:
     async def close(self): pass
 
 if ray:
-    import time
-    from drkernel.gym.pools.ray import RayPool
-    def judge(request, _):
-        done = verdict(request)
-        time.sleep(0.25)
-        return done
-    pool = RayPool(ray, judge=judge)
-    pool.wait_ready()
-else:
-    pool = Pool() if slots else None
-service = Service(Store(path), pool, slots=slots, lease_s=2.0)
+    from drkernel.serve.ray_workers import Lending, RayWorkers
+    def make_pool(slots):
+        class Slow(Pool):
+            async def evaluate(self, request):
+                done = verdict(request)
+                await asyncio.sleep(0.25)
+                return done
+        return Slow()
+    RayWorkers.beside(ray, "127.0.0.1", port, Lending("", make_pool=make_pool))
+service = Service(Store(path), Pool() if slots else None, slots=slots, lease_s=2.0)
 uvicorn.run(make_app(service, grace_s=1.0), host="127.0.0.1", port=port, log_level="critical")
 """
 """a service with an evaluator that takes some milliseconds: STORE PORT LOG SLOTS RAY-ADDRESS"""

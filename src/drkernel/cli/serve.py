@@ -6,11 +6,14 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from drkernel.cli.pools import MEMORY_HELP, to_bytes
+
+if TYPE_CHECKING:
+    from drkernel.serve.ray_workers import Lending
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich")
 
@@ -42,7 +45,7 @@ def serve(
     slots: Annotated[int | None, typer.Option(min=0, help="evaluations at once here; 0: remote workers only")] = None,
     ray: Annotated[
         str | None,
-        typer.Option(help="evaluate on a Ray cluster: local, auto or its address; --slots are then CPU slots a node"),
+        typer.Option(help="have a Ray cluster work too: local, auto or its address; --slots are then CPU slots a node"),
     ] = None,
     token_file: Annotated[Path | None, typer.Option(help="file that holds the bearer token")] = None,
     max_queue: Annotated[int, typer.Option(min=1, help="waiting jobs from which on submissions are refused")] = 100_000,
@@ -55,26 +58,26 @@ def serve(
     grace: Annotated[float, typer.Option(min=0, help="seconds that running jobs get at shutdown")] = 60.0,
 ) -> None:
     """Parse, build, serve."""
-    from drkernel.gym.pools.ray import RayMissing
     from drkernel.serve.guard import GuardError, check_binding
+    from drkernel.serve.ray_workers import Lending, RayMissing
     from drkernel.serve.store import StoreError
 
     token = _token(token_file)
     try:
         check_binding(host, token)
         limits = (max_queue, max_body_mb << 20, rate, grace)
-        application = _application(store, device, slots, ray, lease, token, limits, to_bytes(memory_gib))
+        here = 0 if ray is not None else (os.cpu_count() or 1) if slots is None else slots
+        application = _application(store, device, here, lease, token, limits, to_bytes(memory_gib))
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+        _run(application, host, port, ray, Lending("", token, slots=slots, memory_bytes=to_bytes(memory_gib)))
     except (GuardError, StoreError, RayMissing) as error:
         _usage(str(error))
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-    _run(application, host, port)
 
 
 def _application(
     store: Path,
     device: str,
-    slots: int | None,
-    ray: str | None,
+    slots: int,
     lease: float,
     token: str | None,
     limits: tuple[int, int, float, float],
@@ -82,21 +85,17 @@ def _application(
 ) -> Any:
     from drkernel.gym.device import kinds_here
     from drkernel.gym.pools.local import LocalPool
-    from drkernel.gym.pools.ray import RayPool
     from drkernel.report.verdict_html import page
     from drkernel.serve.app import make_app
     from drkernel.serve.service import Service
     from drkernel.serve.store import Store
 
     opened = Store(store)
-    count = (os.cpu_count() or 1) if slots is None else slots
     service = Service(opened, None, lease_s=lease)
     service.claim()  # before anything is started that would have to be stopped
-    if ray is not None:
-        service.use(RayPool(ray, sim_slots=slots))
-    elif count:
-        pool = LocalPool(slots=count, attempts=1, memory_bytes=memory)  # the service counts the attempts
-        service.use(pool, count, kinds_here())
+    if slots:
+        pool = LocalPool(slots=slots, attempts=1, memory_bytes=memory)  # the service counts the attempts
+        service.use(pool, slots, kinds_here())
     return make_app(
         service,
         token=token,
@@ -116,17 +115,24 @@ def _application(
     )
 
 
-def _run(application: Any, host: str, port: int) -> None:
+def _run(application: Any, host: str, port: int, ray: str | None, lending: Lending) -> None:
     from drkernel.serve.listen import bind, many_connections, server
+    from drkernel.serve.ray_workers import RayWorkers
 
     try:
         listener = bind(host, port)
     except OSError as error:
         _usage(f"cannot listen on {host}:{port}: {error.strerror}; choose another --port")
     many_connections()
+    port = listener.getsockname()[1]
+    workers = RayWorkers.beside(ray, host, port, lending) if ray is not None else None
     shown = f"[{host}]" if ":" in host else host
-    print(f"drkernel serve: http://{shown}:{listener.getsockname()[1]}", flush=True)
-    server(application).run(sockets=[listener])
+    print(f"drkernel serve: http://{shown}:{port}", flush=True)
+    try:
+        server(application).run(sockets=[listener])
+    finally:
+        if workers is not None:
+            workers.close()
 
 
 def _token(token_file: Path | None) -> str | None:

@@ -1,4 +1,4 @@
-"""``drkernel worker URL``: lend this machine to a service."""
+"""``drkernel worker URL``: lend this machine, or a Ray cluster, to a service."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from typing import Annotated
 
 import typer
@@ -17,6 +18,9 @@ app = typer.Typer(add_completion=False, rich_markup_mode="rich")
 
 HELP = """Join a service: lease jobs, evaluate them on this machine, report the verdicts.
 
+With --ray it starts such a worker for every GPU and for the CPU slots of every node of a Ray cluster, follows nodes
+that join and leave, and stays until it is stopped.
+
 The service's token is read from the environment variable DRKERNEL_TOKEN. SIGTERM or Ctrl-C finishes what runs and
 leaves. Exit codes: 0 left, 1 the service refused or could not be reached, 2 wrong usage.
 
@@ -25,14 +29,25 @@ Examples:
   DRKERNEL_TOKEN=... drkernel worker http://10.0.0.5:8765 --slots 8 --takes sim
 
   CUDA_VISIBLE_DEVICES=3 drkernel worker http://10.0.0.5:8765 --slots 1 --takes cuda --name node7-gpu3
+
+  DRKERNEL_TOKEN=... drkernel worker http://10.0.0.5:8765 --ray auto
 """
+
+LEAVING_S = 600.0
+"""seconds that evaluations on a Ray cluster get when the command is stopped"""
 
 
 @app.command(help=HELP)
 def worker(
     url: Annotated[str, typer.Argument(help="address of the service")],
     slots: Annotated[int | None, typer.Option(min=1, help="jobs at once; default: one a core")] = None,
-    name: Annotated[str | None, typer.Option(help="name under which the service shows this worker")] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(help="lend a Ray cluster: local, auto or its address; --slots are then CPU slots a node"),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="name under which the service shows this worker; with --ray, how names begin")
+    ] = None,
     takes: Annotated[
         str | None, typer.Option(help="only jobs for this kind of device: sim or cuda (default: what is here)")
     ] = None,
@@ -45,12 +60,34 @@ def worker(
         print(f"drkernel worker: --takes {takes}: there are sim and cuda", file=sys.stderr)
         raise SystemExit(2)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    if ray is not None:
+        _lend_cluster(ray, url, slots, name, takes, to_bytes(memory_gib))
+        return
     try:
         done = asyncio.run(_work(url, slots or os.cpu_count() or 1, name, takes, to_bytes(memory_gib)))
     except ServiceError as error:
         print(f"drkernel worker: {error}", file=sys.stderr)
         raise SystemExit(1) from None
     print(f"{done} evaluations done")
+
+
+def _lend_cluster(
+    ray: str, url: str, slots: int | None, name: str | None, takes: str | None, memory: int | None
+) -> None:
+    from drkernel.serve.ray_workers import Lending, RayMissing, RayWorkers
+
+    lending = Lending(url, os.environ.get("DRKERNEL_TOKEN"), prefix=name or "ray", slots=slots, memory_bytes=memory)
+    stop = threading.Event()
+    try:
+        workers = RayWorkers(ray, lending, kinds=(takes,) if takes else ("sim", "cuda"))
+    except RayMissing as error:
+        print(f"drkernel worker: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    print(f"drkernel worker: the Ray cluster at {ray!r} works for {url}", flush=True)
+    stop.wait()
+    workers.close(LEAVING_S)
 
 
 async def _work(url: str, slots: int, name: str | None, takes: str | None, memory: int | None) -> int:

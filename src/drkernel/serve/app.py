@@ -33,6 +33,7 @@ from drkernel.serve.protocol import (
     JobView,
     LeaseAnswer,
     LeaseBody,
+    LeaveBody,
     ReleaseBody,
     SubmitAnswer,
     SubmitBody,
@@ -309,6 +310,11 @@ def _worker_routes(app: FastAPI, service: Service) -> None:
             raise HTTPException(404, "no such job")
         return CompleteAnswer(recorded=await service.finish(job, body.worker, body.verdict))
 
+    @app.post("/v1/worker/leave", tags=["workers"])
+    async def leave(body: Annotated[LeaveBody, examples.LEAVE]) -> dict[str, int]:
+        """A worker that is gone: what it held is queued again at once, not when its lease ends."""
+        return {"queued_again": await service.leave(body.worker, body.trouble)}
+
     @app.post("/v1/worker/release", tags=["workers"], responses={404: {"description": "no such worker"}})
     async def release(body: Annotated[ReleaseBody, examples.RELEASE]) -> dict[str, bool]:
         """Let a quarantined worker work again, once its machine has been seen to."""
@@ -321,7 +327,7 @@ def _watch_routes(app: FastAPI, service: Service) -> None:
     @app.get("/health", tags=["watch"])
     async def health() -> dict[str, Any]:
         """The process answers; how many workers there are, and how many of them are quarantined or lost."""
-        workers = service.everybody()
+        workers = list(service.workers.values())
         return {
             "status": "ok",
             "version": __version__,
@@ -350,7 +356,7 @@ def _watch_routes(app: FastAPI, service: Service) -> None:
             "counts": service.store.counts(),
             "throughput": service.throughput(),
             "latency": service.latency(),
-            "workers": [asdict(worker) for worker in service.everybody()],
+            "workers": [asdict(worker) for worker in service.workers.values()],
             "draining": service.draining,
             "trouble": await asyncio.to_thread(service.trouble),
             "queue": await service.queue(),

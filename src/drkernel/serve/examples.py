@@ -71,5 +71,6 @@ LEASE = _body(any=("work of any kind, for one of 8 slots", {"worker": "node-7", 
 BEAT = _body(two=("still at work on two jobs", {"worker": "node-7", "jobs": [_JOB, _JOB[::-1]]}))
 COMPLETE = _body(done=("a verdict", {"worker": "node-7", "job_id": _JOB, "verdict": _VERDICT.model_dump(mode="json")}))
 RELEASE = _body(one=("the machine has been seen to", {"worker": "node-7"}))
+LEAVE = _body(lost=("its machine is gone", {"worker": "node-7", "trouble": "the node left the cluster"}))
 EVALUATE = _body(one=("an evaluation as KernelGYM's clients send it", _EVALUATE))
 BATCH = _body(one=("a batch of one", {"batch_id": "b-1", "tasks": [_EVALUATE]}))

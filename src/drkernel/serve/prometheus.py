@@ -25,7 +25,7 @@ class _Figures:
 
     def collect(self) -> Iterable[Metric]:
         """Every metric with its present samples."""
-        counts, workers = self.service.store.counts(), self.service.everybody()
+        counts, workers = self.service.store.counts(), list(self.service.workers.values())
         jobs = GaugeMetricFamily("drkernel_jobs", "Jobs by state.", labels=["state"])
         for state, number in {"queued": 0, "leased": 0, "done": 0, "cancelled": 0, **counts["state"]}.items():
             jobs.add_metric([state], number)

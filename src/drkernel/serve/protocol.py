@@ -86,6 +86,13 @@ class ReleaseBody(Body):
     worker: str = Field(max_length=200)
 
 
+class LeaveBody(Body):
+    """``POST /v1/worker/leave``: a worker that ends, or whose end was seen by who started it."""
+
+    worker: str = Field(max_length=200)
+    trouble: str = Field("", max_length=1000, description="what ended it; empty for one that left in order")
+
+
 class LeaseAnswer(Config):
     """A job to do, or nothing for now."""
 

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Protocol, runtime_checkable
+from typing import IO, Any
 
 from drkernel.gym.request import EvalRequest, Pool
 from drkernel.serve.ending import give_up
@@ -39,7 +39,7 @@ class WorkerInfo:
 
     name: str
     kind: str
-    """``local``, ``remote`` or, of Ray, ``ray-cpu`` and ``ray-gpu``"""
+    """``local`` or ``remote``"""
     slots: int
     seen: float = field(default_factory=time.time)
     done: int = 0
@@ -49,9 +49,7 @@ class WorkerInfo:
     """infrastructure errors since the last good evaluation"""
     quarantined: bool = False
     lost: bool = False
-    """its node is gone"""
-    node: str = ""
-    """where it runs, when that is known"""
+    """its process or machine is gone, as whoever started it says"""
     note: str = ""
     """the last trouble, in a sentence"""
     kinds: Sequence[str] | None = None
@@ -74,23 +72,6 @@ def _claim(store: Path) -> IO[bytes]:
     return file
 
 
-@runtime_checkable
-class GrowingPool(Protocol):
-    """A pool whose slots come and go, by kind of device: machines join and are lost."""
-
-    def slots_by_kind(self) -> dict[str, int]:
-        """Evaluations at once, e.g. {"sim": 8, "cuda": 2}."""
-        ...
-
-    def places(self) -> list[dict[str, Any]]:
-        """Where they run, with their health: fields of :class:`WorkerInfo`."""
-        ...
-
-    def release(self, name: str) -> bool:
-        """Let a quarantined place work again; False when there is none of that name."""
-        ...
-
-
 class Service:
     """Queue, workers and waiters. All methods run in one event loop; a thread of its own writes to the store."""
 
@@ -105,7 +86,7 @@ class Service:
         quarantine_after: int = 5,
         max_queue: int | None = None,
     ):
-        """``slots`` evaluations at once in ``pool``, unless the pool itself tells its slots by kind of device."""
+        """``slots`` evaluations at once in ``pool``; 0 without one: remote workers alone."""
         self.store = store
         self.pool = pool
         self.slots = slots if pool is not None else 0
@@ -126,12 +107,11 @@ class Service:
         self._finished = asyncio.Condition()
         self._waiters: dict[str, asyncio.Event] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._slots_of: dict[str, int] = {}
         self._running: set[str] = set()
 
     # ---- life
 
-    def use(self, pool: Pool, slots: int = 0, kinds: Sequence[str] | None = None) -> None:
+    def use(self, pool: Pool, slots: int, kinds: Sequence[str] | None = None) -> None:
         """Evaluate here, jobs for devices of these ``kinds`` (None: all); before :meth:`start`."""
         self.pool, self.slots, self.kinds = pool, slots, kinds
 
@@ -155,22 +135,13 @@ class Service:
         if back:
             log.info("took up %d jobs that were running when the service stopped", back)
         await self._give_up()
-        if self.slots and not isinstance(self.pool, GrowingPool):
+        if self.slots:
             self.workers[self.name] = WorkerInfo(self.name, "local", self.slots, kinds=self.kinds)
         for finished, latency, status in await asyncio.to_thread(self.store.finished_since, time.time() - 3600):
             self.history.add(finished, latency, status)
-        self._staff()
+        for _ in range(self.slots):
+            self._task(self._local_worker())
         self._task(self._keep_leases())
-
-    def _staff(self) -> None:
-        """A task for every slot that has none yet."""
-        wanted = self.pool.slots_by_kind() if isinstance(self.pool, GrowingPool) else {"": self.slots}
-        for kind, count in wanted.items():
-            for index in range(self._slots_of.get(kind, 0), count):
-                self._task(self._local_worker(kind, index))
-            self._slots_of[kind] = count
-        if self.name in self.workers:
-            self.workers[self.name].slots = sum(wanted.values())
 
     def _task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -189,7 +160,7 @@ class Service:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         try:
-            await self.writer.do(lambda: self.store.hand_back(self.name))
+            await self.writer.do(lambda: self.store.take_back(self.name, tried=False))
         except StoreError as error:
             log.error("%s; what ran is taken up again at the next start", error)
         await self.writer.close()
@@ -304,9 +275,9 @@ class Service:
             info.seen = time.time()
             info.failed += infra
             info.done += not infra
-            if infra or verdict.is_of_candidate:  # a request that cannot be granted says nothing of its worker
-                info.in_a_row = info.in_a_row + 1 if infra else 0
-            info.quarantined = info.quarantined or info.in_a_row >= self.quarantine_after
+            if verdict.is_of_candidate:  # a request that cannot be granted says nothing of its worker
+                info.in_a_row = 0
+            self._strike(info, infra)
             if verdict.error is not None and infra:
                 info.note = f"{verdict.error.type}: {verdict.error.message}"[:200]
         if not again:
@@ -316,15 +287,20 @@ class Service:
             await self._tell(job.id)
         return True
 
-    async def _local_worker(self, kind: str, index: int) -> None:
-        while not self.draining and index < self._slots_of.get(kind, index + 1):
+    def _strike(self, info: WorkerInfo, failures: int) -> None:
+        """Count infrastructure errors in a row, and shut out who has too many."""
+        info.in_a_row += failures
+        info.quarantined = info.quarantined or info.in_a_row >= self.quarantine_after
+
+    async def _local_worker(self) -> None:
+        while not self.draining:
             try:
-                taken = await self.lease(self.name, 30.0, [kind] if kind else self.kinds)
+                taken = await self.lease(self.name, 30.0, self.kinds)
             except StoreError:
                 await asyncio.sleep(1.0)
                 continue
             if taken is None:
-                if self.name in self.workers and self.workers[self.name].quarantined:
+                if self.workers[self.name].quarantined:
                     await asyncio.sleep(1.0)  # until somebody releases it
                 continue
             job, request = taken
@@ -359,10 +335,9 @@ class Service:
                 await asyncio.sleep(1.0)
 
     async def _keep_leases(self) -> None:
-        """Heartbeats for local jobs; jobs of workers that fell silent are queued again; slots follow the pool."""
+        """Heartbeats for local jobs; jobs of workers that fell silent are queued again."""
         while True:
             await asyncio.sleep(min(self.lease_s / 4, 5.0))
-            self._staff()
             self._forget_silent()
             with contextlib.suppress(StoreError):  # the writer has logged it
                 if self._running:
@@ -385,18 +360,13 @@ class Service:
 
     # ---- figures
 
-    def everybody(self) -> list[WorkerInfo]:
-        """All workers and places."""
-        places: list[dict[str, Any]] = self.pool.places() if isinstance(self.pool, GrowingPool) else []
-        return [*self.workers.values(), *(WorkerInfo(**place) for place in places)]
-
     def release(self, name: str) -> bool:
         """Let a quarantined worker work again; False when there is none of that name."""
         info = self.workers.get(name)
-        if info is not None:
-            info.quarantined, info.in_a_row = False, 0
-            return True
-        return isinstance(self.pool, GrowingPool) and self.pool.release(name)
+        if info is None:
+            return False
+        info.quarantined, info.in_a_row = False, 0
+        return True
 
     def not_ready(self) -> str | None:
         """Why jobs cannot be accepted or done now; None when they can."""
@@ -404,15 +374,14 @@ class Service:
             return "draining"
         if self.writer.trouble is not None:
             return self.writer.trouble
-        able = [worker for worker in self.everybody() if worker.able]
-        return None if able else "every worker is quarantined or lost" if self.everybody() else "no worker has joined"
+        if any(worker.able for worker in self.workers.values()):
+            return None
+        return "every worker is quarantined or lost" if self.workers else "no worker has joined"
 
     def trouble(self) -> str | None:
         """What keeps jobs from being accepted or done, in a sentence; None when nothing does."""
         if self.writer.trouble is not None:
             return self.writer.trouble
-        if isinstance(self.pool, GrowingPool):
-            return None  # it waits for places by itself, and says so
         able = [worker for worker in self.workers.values() if worker.able]
         unserved = [
             kind
@@ -424,8 +393,27 @@ class Service:
     def register(self, name: str, slots: int, kinds: Sequence[str] | None = None) -> WorkerInfo:
         """A remote worker that joins (again)."""
         info = self.workers.setdefault(name, WorkerInfo(name, "remote", slots))
-        info.seen, info.slots, info.kinds = time.time(), slots, kinds
+        info.seen, info.slots, info.kinds, info.lost = time.time(), slots, kinds, False
         return info
+
+    async def leave(self, name: str, trouble: str = "") -> int:
+        """A remote worker that has left, or with ``trouble`` was lost: what it held is queued again; how many jobs.
+
+        A worker that is lost while it holds jobs has failed at them: lost again and again it is quarantined.
+        """
+        if name == self.name:
+            return 0
+        held = await self.writer.do(lambda: self.store.take_back(name, tried=bool(trouble)))
+        info = self.workers.get(name)
+        if info is None:
+            return held
+        if trouble:
+            info.lost, info.note = True, trouble[:200]
+            info.failed += held
+            self._strike(info, held)
+        elif not info.quarantined:
+            del self.workers[name]
+        return held
 
     def throughput(self, seconds: float = 60.0) -> float:
         """Verdicts a second over the last ``seconds``."""

@@ -381,13 +381,13 @@ class Store:
             )
             return changed.rowcount
 
-    def hand_back(self, owner: str) -> int:
-        """Queue again what ``owner`` held when it was told to stop: nothing went wrong, so it was no attempt."""
+    def take_back(self, owner: str, *, tried: bool) -> int:
+        """Queue again what ``owner`` held when it ended; how many jobs. ``tried``: it was lost, and each cost a try."""
         with self.transaction() as db:
             changed = db.execute(
-                "UPDATE jobs SET state = 'queued', owner = NULL, lease_until = NULL, attempts = MAX(0, attempts - 1) "
+                "UPDATE jobs SET state = 'queued', owner = NULL, lease_until = NULL, attempts = MAX(0, attempts - ?) "
                 "WHERE state = 'leased' AND owner = ?",
-                (owner,),
+                (0 if tried else 1, owner),
             )
             return changed.rowcount
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -50,6 +51,8 @@ class Worker:
             raise errors.exceptions[0] from None
         finally:
             beat.cancel()
+        with contextlib.suppress(ServiceError, TimeoutError):  # a courtesy: it would be forgotten in an hour
+            await asyncio.wait_for(self.client.call("POST", "/v1/worker/leave", json={"worker": self.name}), 5.0)
 
     def stop(self) -> None:
         """Finish what runs, take nothing new. To be called in the event loop of :meth:`run`."""
