@@ -163,9 +163,13 @@ def _elements(
     else:
         value = got.to(want.value.dtype)
         allowed = _allowed(want, rule)
-        difference = torch.nan_to_num((value - want.value).abs(), nan=torch.inf, posinf=torch.inf)
-        ratio = difference / allowed.clamp_min(torch.finfo(torch.float64).tiny)
-        ratio[_same_special(value, want)] = 0.0
+        difference = (value - want.value).abs()
+        room = allowed.clamp_min(torch.finfo(torch.float64).tiny)
+        if bool(torch.isfinite(difference).all()):  # then there is nothing special on either side
+            ratio = difference / room
+        else:
+            ratio = torch.nan_to_num(difference, nan=torch.inf, posinf=torch.inf) / room
+            ratio[_same_special(value, want)] = 0.0
         wrong = ratio > 1
     worst = float(ratio.max())
     if not bool(wrong.any()):
@@ -187,8 +191,9 @@ def _allowed(want: ExpectedOutput, rule: ToleranceRule) -> torch.Tensor:
     allowed = rule.rtol * want.value.abs() + rule.atol_scale * want.spread
     if not rule.explicit:
         honest = max(want.z_operand, want.z_reference, unit_roundoff(rule.precision))
-        allowed = allowed + rule.noise_factor * (torch.nan_to_num(want.noise, 0.0, 0.0, 0.0) + honest * want.scale)
-    return torch.nan_to_num(allowed, 0.0, 0.0, 0.0)
+        noise = want.noise if want.regular else torch.nan_to_num(want.noise, 0.0, 0.0, 0.0)
+        allowed = allowed + rule.noise_factor * (noise + honest * want.scale)
+    return allowed if want.regular else torch.nan_to_num(allowed, 0.0, 0.0, 0.0)
 
 
 def _same_special(value: torch.Tensor, want: ExpectedOutput) -> torch.Tensor:

@@ -172,7 +172,7 @@ def role_of(tensor: torch.Tensor) -> Role:
     if not tensor.is_floating_point() or tensor.numel() < 2:
         return "fixed"
     values = tensor.detach().to(torch.float64)
-    if not bool(torch.isfinite(values).all()) or torch.unique(values.flatten()[:4096]).numel() <= 4:
+    if not bool(torch.isfinite(values).all()) or _few_values(values):
         return "fixed"
     low, high = float(values.min()), float(values.max())
     tolerance = 4 * torch.finfo(tensor.dtype).eps
@@ -187,6 +187,12 @@ def role_of(tensor: torch.Tensor) -> Role:
     if float((values == 0).double().mean()) > 0.005:
         return "factor_only"  # a factor per element keeps zeros and signs
     return "positive" if low >= 0 else "free"
+
+
+def _few_values(values: torch.Tensor) -> bool:
+    """At most four among the first 4096 elements; the first few nearly always settle it."""
+    flat = values.flatten()
+    return len(set(flat[:32].tolist())) <= 4 and torch.unique(flat[:4096]).numel() <= 4
 
 
 def _is_symmetric(values: torch.Tensor) -> bool:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
@@ -44,6 +46,8 @@ JITTER_UNITS: dict[str, float] = {"fp64": 4.0, "fp32": 4.0, "tf32": 1.0, "fp16":
 """Unit roundoffs by which operands are jittered; more than one where that is still small, to find near ties."""
 
 _SAMPLE = 1 << 16
+_HUGE = 1e300
+"""products with a tolerance's factors stay finite below this"""
 
 
 @dataclass(frozen=True)
@@ -70,13 +74,16 @@ class ExpectedOutput:
 
     stable: torch.Tensor | None
     """Elements that enter the accuracy statistic; None for outputs that are not floating."""
+    regular: bool = False
+    """Oracle and noise are finite at every element (and not near the end of double's range), every element is stable,
+    and ``scale`` is nowhere 0."""
 
     @property
     def floating(self) -> bool:
         """Whether the output is compared by tolerance (True) or exactly (False)."""
         return self.noise is not None
 
-    @property
+    @cached_property
     def scale(self) -> torch.Tensor:
         """``|o| + spread``: the divisor of scaled differences."""
         return self.value.abs() + self.spread
@@ -84,7 +91,7 @@ class ExpectedOutput:
     def scaled_rms(self, difference: torch.Tensor) -> float:
         """Root mean square of ``difference / (|o| + spread)`` over stable elements; 0 when there are none."""
         assert self.stable is not None
-        return _rms(difference, self.scale, self.stable)
+        return _rms(difference, self.scale, None if self.regular else _kept(self.scale, self.stable))
 
 
 @dataclass(frozen=True)
@@ -112,6 +119,8 @@ class Oracle:
         shares = [0.0]
         for out in self.outputs:
             if not out.value.numel():
+                continue
+            if out.regular:
                 continue
             if out.stable is not None:
                 shares.append(1 - float(out.stable.double().mean()))
@@ -234,22 +243,34 @@ def spread_of(values: torch.Tensor) -> float:
         flat = torch.view_as_real(flat).reshape(-1)
     if flat.numel() > _SAMPLE:
         flat = flat[:: -(-flat.numel() // _SAMPLE) | 1]
-    flat = flat[torch.isfinite(flat)].to(torch.float64)
+    flat = flat.to(torch.float64)
+    finite = torch.isfinite(flat)
+    if not bool(finite.all()):
+        flat = flat[finite]
     if flat.numel() < 2:
         return 0.0
     deviation = float(flat.std(correction=0))
-    ordered = flat.sort().values
     last = flat.numel() - 1
-    central = float(ordered[round(0.95 * last)] - ordered[round(0.05 * last)]) / 3.29
+    low, high = round(0.05 * last), round(0.95 * last)
+    ordered = np.partition(flat.numpy(), (low, high))
+    central = float(ordered[high] - ordered[low]) / 3.29
     return min(deviation, central) if central > 0 else deviation
 
 
-def _rms(difference: torch.Tensor, scale: torch.Tensor, stable: torch.Tensor) -> float:
+def _kept(scale: torch.Tensor, stable: torch.Tensor) -> torch.Tensor | None:
+    """Elements that count for :func:`_rms`; None for all."""
     kept = stable & (scale > 0)
-    if not bool(kept.any()):
+    return None if bool(kept.all()) else kept
+
+
+def _rms(difference: torch.Tensor, scale: torch.Tensor, kept: torch.Tensor | None) -> float:
+    """Root mean square of ``difference / scale`` over the elements ``kept`` (None: all); 0 when there are none."""
+    if kept is not None:
+        difference, scale = difference[kept], scale[kept]
+    if not difference.numel():
         return 0.0
-    ratio = difference.abs()[kept].double() / scale[kept].double()
-    return float(ratio.square().mean().sqrt())
+    ratio = difference.abs().double() / scale.double()
+    return float(ratio.reshape(-1).square().mean().sqrt())
 
 
 def _padded(spreads: Sequence[float], count: int) -> list[float]:
@@ -270,14 +291,20 @@ def expected_output(
             second.to(first.dtype), first, kind, stride, None, third.to(first.dtype), 0.0, 0.0, 0.0, None
         )
     spread = max(spread_of(second), least_spread)
-    own, moved = (first.to(second.dtype) - second).abs(), (third - second).abs()
-    same = (first.to(second.dtype) == second) & (third == second)  # equal infinities differ by NaN
-    noise = torch.where(same, torch.zeros_like(own), torch.maximum(own, moved))
+    given = first.to(second.dtype)
+    own, moved = (given - second).abs(), (third - second).abs()
+    noise = torch.maximum(own, moved)
     scale = second.abs() + spread
-    stable = torch.isfinite(second) & torch.isfinite(noise) & (noise <= unstable_beyond(precision) * scale)
-    z_operand = _rms(moved, scale, stable) / JITTER_UNITS[precision]
-    z_reference = _rms(own, scale, stable)
-    return ExpectedOutput(second, first, kind, stride, noise, third, spread, z_operand, z_reference, stable)
+    stable = noise <= unstable_beyond(precision) * scale
+    regular = bool((stable & (scale > 0) & (scale < _HUGE)).all())  # then noise is finite, too
+    if not regular:
+        same = (given == second) & (third == second)  # equal infinities differ by NaN
+        noise = torch.where(same, torch.zeros_like(own), noise)
+        stable = torch.isfinite(second) & torch.isfinite(noise) & (noise <= unstable_beyond(precision) * scale)
+    kept = None if regular else _kept(scale, stable)
+    z_operand = _rms(moved, scale, kept) / JITTER_UNITS[precision]
+    z_reference = _rms(own, scale, kept)
+    return ExpectedOutput(second, first, kind, stride, noise, third, spread, z_operand, z_reference, stable, regular)
 
 
 def _as_tensor(leaf: RawOutput) -> torch.Tensor:

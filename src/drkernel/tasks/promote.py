@@ -80,6 +80,10 @@ def run_double(model: nn.Module, doubled: list[Any]) -> Any:
 
 def cloned(value: Any) -> Any:
     """Return nested lists, tuples and dicts with every tensor cloned."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    if type(value) is list:
+        return [cloned(item) for item in value]
     return tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, value)
 
 
@@ -122,7 +126,11 @@ def jittered_copy(double_model: nn.Module, amount: float, generator: torch.Gener
 
 def jittered_inputs(inputs: list[Any], amount: float, generator: torch.Generator) -> list[Any]:
     """Return the inputs in double with every floating tensor changed by up to ``amount``, relative."""
-    return tree_map(lambda leaf: _jitter(leaf, amount, generator) if _is_floating(leaf) else leaf, inputs)
+
+    def jittered(value: Any) -> Any:
+        return _jitter(value, amount, generator) if _is_floating(value) else value
+
+    return [jittered(v) if isinstance(v, torch.Tensor) else tree_map(jittered, v) for v in inputs]
 
 
 def _jitter(tensor: torch.Tensor, amount: float, generator: torch.Generator) -> torch.Tensor:

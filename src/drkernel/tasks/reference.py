@@ -19,6 +19,7 @@ import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -89,7 +90,11 @@ class Reference:
 
     def argument_names(self) -> list[str]:
         """Names of ``forward``'s positional arguments, without self."""
-        return list(inspect.signature(self.namespace.Model.forward).parameters)[1:]
+        return list(self._arguments)
+
+    @cached_property
+    def _arguments(self) -> tuple[str, ...]:
+        return tuple(inspect.signature(self.namespace.Model.forward).parameters)[1:]
 
     @property
     def fixed_inputs(self) -> frozenset[str]:

@@ -20,9 +20,12 @@ them the knock-out happens, follow from secret seeds, so that a candidate cannot
 
 from __future__ import annotations
 
+import contextlib
 import random
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch.utils._pytree import tree_map
@@ -40,7 +43,10 @@ from drkernel.tasks.problem import Call
 from drkernel.tasks.sharing import Region, shared
 from drkernel.verdict import CandidateError, Correctness, Finding
 
+T = TypeVar("T")
 Mode = Literal["fresh", "anew", "overwritten", "patched", "stressed", "mixed", "repeated", "reweighted"]
+DRAWN_AHEAD: tuple[Mode, ...] = ("fresh", "anew", "overwritten", "patched", "stressed", "mixed")
+"""calls whose inputs and oracle may be worked out while the call before is being answered"""
 TIMED: tuple[Mode, ...] = ("anew", "overwritten", "patched")
 """calls whose contents are new and drawn as the task draws them: any of them may be the one that is timed"""
 DEVICES: tuple[str, ...] = ("cuda",)
@@ -117,6 +123,27 @@ def plan_calls(checks: int, has_weights: bool, seed: int) -> list[Mode]:
     return [*modes, "reweighted"] if has_weights else modes
 
 
+class Ahead:
+    """Work done before it is asked for, by key: while the candidate is busy the judge would only wait.
+
+    What is made ready depends on seeds and places alone, never on what the candidate answers. An error is kept for
+    whoever asks, by trying again.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[Hashable, Any] = {}
+
+    def make(self, key: Hashable, work: Callable[[], Any]) -> None:
+        """Do it now, and keep the result in place of any other."""
+        self._made.clear()
+        with contextlib.suppress(Exception):
+            self._made[key] = work()
+
+    def take(self, key: Hashable, work: Callable[[], T]) -> T:
+        """The result, made now if it is not there."""
+        return self._made.pop(key) if key in self._made else work()
+
+
 @dataclass
 class Checker:
     """Runs checked calls until one fails."""
@@ -127,6 +154,7 @@ class Checker:
     began: int = 0
     """the first call of this session"""
     findings: list[Finding] = field(default_factory=list)
+    ahead: Ahead = field(default_factory=Ahead)
 
     @property
     def passed(self) -> bool:
@@ -146,12 +174,15 @@ class Checker:
         """Wall seconds of the longest call so far."""
         return max((call.result.seconds for call in self.calls), default=0.0)
 
-    def run(self, mode: Mode) -> bool:
-        """Make one checked call; False when it was wrong."""
+    def run(self, mode: Mode, then: Mode | None = None) -> bool:
+        """Make one checked call; False when it was wrong. The one after it, ``then``, is made ready meanwhile."""
         index = len(self.calls)
         if mode == "reweighted":
             self.session.load_state(self.side.reweight())
-        case = self._case(index, mode)
+        case = self.ahead.take((index, mode), lambda: self._case(index, mode, self._first))
+        if then is not None and then in DRAWN_AHEAD:
+            following, first = partial(self._case, index + 1, then), self._first or case
+            self.session.meanwhile(lambda: self.ahead.make((index + 1, then), lambda: following(first)))
         poison: Literal["nan", "random"] = "random" if mode == "repeated" else "nan"
         arguments = self._arguments(mode, case)
         # calls whose oracle is not known yet (the knock-out) are bounded by this; sizes may depend on data
@@ -173,12 +204,18 @@ class Checker:
             self._check_determinism(checked)
         return checked.passed
 
-    def _case(self, index: int, mode: Mode) -> Call:
+    @property
+    def _first(self) -> Call | None:
+        return self.calls[0].case if self.calls else None
+
+    def _case(self, index: int, mode: Mode, first: Call | None) -> Call:
+        """What call ``index`` is; ``first`` is what the first one was, where there was one."""
         if mode in ("repeated", "reweighted"):
-            first = self.calls[0].case
+            assert first is not None, "the first call is a fresh one"
             return first if mode == "repeated" else replace(first, oracle=self.side.instance.oracle(first.inputs))
         if mode == "patched":
-            return self.side.patched(index, self.calls[0].case)
+            assert first is not None, "the first call is a fresh one"
+            return self.side.patched(index, first)
         if mode in ("anew", "overwritten"):  # these are timed: as the task draws it, and new in every place
             return self.side.call(index, "declared")
         if mode == "stressed":

@@ -125,17 +125,17 @@ class ExpectedSide:
         The stretch is as short as changes the answer, and away from both ends: a fingerprint of some places, or of a
         rounded sum, cannot tell the two calls apart. Where no stretch changes it, the freshly drawn call is returned.
         """
-        fresh = self.call(index, "declared")
+        fresh = self.reference.draw_inputs(self.seeds("inputs", index))
         generator = torch.Generator().manual_seed(self.seeds("patch", index))
         for share in PATCHES:
-            pairs = zip(base.inputs, fresh.inputs, strict=True)
+            pairs = zip(base.inputs, fresh, strict=True)
             inputs = [_patched(value, donor, share, generator) for value, donor in pairs]
             if all(value is old for value, old in zip(inputs, base.inputs, strict=True)):
                 break
             oracle = self.instance.oracle(inputs)
             if oracle.finite and not compare(declared_values(base.oracle), oracle, self.rule).passed_calls:
                 return Call(inputs, oracle, "declared", 1.0)
-        return fresh
+        return self.call(index, "declared")
 
     def name_of(self, place: int) -> str:
         """An argument of ``forward`` in words."""

@@ -41,7 +41,7 @@ from drkernel.gym.judge.modelled_timing import (
     reference_profile,
 )
 from drkernel.gym.judge.naive import SEED, naive_check
-from drkernel.gym.judge.other_calls import make_other_calls
+from drkernel.gym.judge.other_calls import draw_ahead, make_other_calls
 from drkernel.gym.languages import recognise
 from drkernel.gym.request import EvalRequest
 from drkernel.gym.session.answers import Observed, SessionError
@@ -211,13 +211,16 @@ class Trial:
         modes = plan_calls(self.settings.checks, side.has_weights, side.seeds("plan"))
         place = random.Random(side.seeds("place")).randrange(len(modes) + 1)
         with self.phase("checks"):
-            checker.run("fresh")
+            checker.run("fresh", then=modes[0])
         for turn in range(len(modes) + 1):
             if turn == place and checker.passed and self.settings.knock_out and "skip" in self.session.observes:
                 self._knock_out(side, checker, "skip")
             if turn < len(modes) and checker.passed:
+                following = modes[turn + 1] if turn + 1 < len(modes) else None
+                if following is None and self.settings.other_calls:
+                    draw_ahead(checker)
                 with self.phase("checks"):
-                    checker.run(modes[turn])
+                    checker.run(modes[turn], then=following)
         if checker.passed:
             with self.phase("checks"):
                 checker.check_held_outputs()

@@ -23,6 +23,7 @@ from drkernel.gym.session.answers import SessionError
 from drkernel.tasks.correctness import compare
 from drkernel.tasks.oracle import Oracle
 from drkernel.tasks.other_calls import (
+    OtherSize,
     buffers_after,
     call_at_other_size,
     call_in_other_mode,
@@ -39,7 +40,7 @@ def make_other_calls(checker: Checker) -> None:
     """Make those calls that the task does not rule out; findings go to the checker."""
     task = checker.side.task
     experiments: list[tuple[str, bool, Callable[[Checker], tuple[str, str | None] | None]]] = []
-    if task.special_values != "ignored" and task.distribution == "open":
+    if _asks_special(checker):
         experiments.append(("special_values", task.special_values == "checked", _special_values))
     if task.modes != "ignored":
         experiments.append(("stale_buffers", task.modes == "checked", _buffers))
@@ -57,6 +58,17 @@ def make_other_calls(checker: Checker) -> None:
             wrong = (HOW[kind], _in_words(error))
         if wrong is not None:
             _tell(checker, last, kind, asked, *wrong)
+
+
+def draw_ahead(checker: Checker) -> None:
+    """Draw the first of them while the candidate answers the next request."""
+    if _asks_special(checker):
+        checker.session.meanwhile(lambda: checker.ahead.make("special", lambda: _draw_special(checker)))
+
+
+def _asks_special(checker: Checker) -> bool:
+    task = checker.side.task
+    return task.special_values != "ignored" and task.distribution == "open"
 
 
 HOW = {
@@ -90,14 +102,24 @@ def _bytes(oracle: Oracle) -> int:
     return sum(out.declared.numel() * out.declared.element_size() for out in oracle.outputs)
 
 
+def _draw_special(checker: Checker) -> Call | None:
+    return call_with_special_values(checker.side.instance, checker.side.seeds("special"))
+
+
+def _draw_size(checker: Checker) -> tuple[Call, OtherSize] | None:
+    return call_at_other_size(checker.side.instance, checker.side.seeds("size"))
+
+
 def _special_values(checker: Checker) -> tuple[str, str | None] | None:
-    call = call_with_special_values(checker.side.instance, checker.side.seeds("special"))
+    call = checker.ahead.take("special", lambda: _draw_special(checker))
+    if checker.side.task.shapes != "fixed":
+        checker.session.meanwhile(lambda: checker.ahead.make("size", lambda: _draw_size(checker)))
     message = None if call is None else _wrong(checker, call)
     return None if message is None else (HOW["special_values"], message)
 
 
 def _other_size(checker: Checker) -> tuple[str, str | None] | None:
-    found = call_at_other_size(checker.side.instance, checker.side.seeds("size"))
+    found = checker.ahead.take("size", lambda: _draw_size(checker))
     if found is None:
         return None
     call, size = found

@@ -48,6 +48,7 @@ class JobSession:
         """bytes of a call's outputs that are taken over at most; without elements an output is only described"""
         self._left = settings.deadline_s
         self._over: SessionError | None = None
+        self._meanwhile: Callable[[], None] | None = None
         self._closed = threading.Event()
         self._job = job
         job.output_limit = settings.max_output_bytes
@@ -76,7 +77,7 @@ class JobSession:
         ``conv_tf32``: fp32 convolutions of the library multiply in TF32, which the task's precision must allow.
         """
         data, payload = pack([list(init_args), dict(init_kwargs)])
-        with self._serving(seed):
+        with self._serving(seed, conv_tf32):
             start = time.monotonic()
             terms = {"source": source, "args": data, "seed": seed, "conv_tf32": conv_tf32}
             answer = self._ask({"do": "load", **terms}, payload)
@@ -104,8 +105,15 @@ class JobSession:
         """From now on the candidate has so many seconds at most."""
         self._left = min(self._left, seconds)
 
-    def _serving(self, seed: int | None = None) -> AbstractContextManager[None]:
-        """The device serves the candidate during the block, though it is no call; ``seed`` is for its generator."""
+    def meanwhile(self, work: Callable[[], None]) -> None:
+        """Do ``work``, which must not raise, once the next request is on its way; it costs the candidate no time."""
+        self._meanwhile = work
+
+    def _serving(self, seed: int | None = None, conv_tf32: bool | None = None) -> AbstractContextManager[None]:
+        """The device serves the candidate during the block, though it is no call.
+
+        A simulated device is told of ``seed``, for its generator, and of ``conv_tf32`` by the judge, not by the runner.
+        """
         return contextlib.nullcontext()
 
     # ---- what is known about the job
@@ -153,6 +161,7 @@ class JobSession:
             nonce = secrets.token_hex(16)
             deadline = self._deadline()
             send(self._job.result, {**header, "nonce": nonce}, payload, deadline=deadline)
+            deadline += self._work_meanwhile()
             answer, data = receive(self._job.result, deadline=deadline, max_header=MAX_ANSWER, max_payload=most_bytes)
             if not isinstance(answer, dict) or answer.get("nonce") != nonce:
                 raise ProtocolError("an answer without the request's nonce")
@@ -162,6 +171,17 @@ class JobSession:
         if "error" in answer:
             raise self._failed(answer["error"])
         return answer.get("ok"), data
+
+    def _work_meanwhile(self) -> float:
+        """Do what there is to do while the candidate works; returns its seconds, which are given back."""
+        work, self._meanwhile = self._meanwhile, None
+        if work is None:
+            return 0.0
+        start = time.monotonic()
+        work()
+        spent = time.monotonic() - start
+        self._left += spent
+        return spent
 
     @contextlib.contextmanager
     def within(self, seconds: float) -> Iterator[None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, runtime_checkable
@@ -79,6 +79,9 @@ class Session(Protocol):
 
     def limit(self, seconds: float) -> None:
         """From now on the candidate has so many seconds at most."""
+
+    def meanwhile(self, work: Callable[[], None]) -> None:
+        """Do ``work``, which must not raise, while the candidate answers the next request."""
 
     def changed(self) -> list[int]:
         """Handles of outputs whose bytes are no longer what the call that returned them ended with."""

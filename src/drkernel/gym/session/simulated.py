@@ -17,14 +17,7 @@ from drkernel.gym.device import parse_device
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.runner.launcher import JobHandle, Launcher
 from drkernel.gym.runner.values import Granted, pack, replace_leaves
-from drkernel.gym.session.answers import (
-    CallResult,
-    LoadResult,
-    Observed,
-    Output,
-    Plain,
-    SessionError,
-)
+from drkernel.gym.session.answers import CallResult, Observed, Output, Plain, SessionError
 from drkernel.gym.session.base import JobSession, claims_of, plain_of, sizes_of
 from drkernel.sim.gpu.engine import Schedule
 from drkernel.sim.gpu.interfere import Interference
@@ -51,18 +44,9 @@ class SimulatedSession(JobSession):
     def __enter__(self) -> SimulatedSession:
         return self
 
-    def load(
-        self, source: str, init_args: list[Any], init_kwargs: dict[str, Any], *, seed: int, conv_tf32: bool = False
-    ) -> LoadResult:
-        """As :meth:`JobSession.load` says; the device is told of the precision by the judge, not by the runner."""
-        self._on_device(lambda: self._control.allow_tf32(conv_tf32))
-        return super().load(source, init_args, init_kwargs, seed=seed, conv_tf32=conv_tf32)
-
     @contextmanager
-    def _serving(self, seed: int | None = None) -> Iterator[None]:
-        if seed is not None:
-            self._on_device(lambda: self._control.seed(seed))
-        self._on_device(lambda: self._control.set_frozen(False))
+    def _serving(self, seed: int | None = None, conv_tf32: bool | None = None) -> Iterator[None]:
+        self._on_device(lambda: self._control.set_frozen(False, seed=seed, conv_tf32=conv_tf32))
         try:
             yield
         finally:

@@ -74,6 +74,13 @@ class LaunchRecord:
     """programs resident on one SM"""
 
 
+def facts_of(cost: CostEstimate) -> dict[str, Any]:
+    """What a record says of a launch's modelled time, beside the seconds."""
+    return {
+        "bound": cost.bound, "roofline": cost.roofline, "dram_bytes": cost.dram_bytes, "flops": cost.total_flops
+    }  # fmt: skip
+
+
 @dataclass
 class Counters:
     """What happened since the last reset."""
@@ -93,6 +100,8 @@ class Accounts:
     def __init__(self, spec: GPUSpec, *, keep_journal: bool = False):
         self.spec = spec
         self.keep_journal = keep_journal
+        self.prices_launches = True
+        """the cost of a launch is worked out when it is made; else, like an operator's, when somebody asks the time"""
         self.conv_tf32 = False
         self.reset()
 
@@ -146,8 +155,11 @@ class Accounts:
         """A storage is gone: what L2 held of it is worth nothing."""
         self._note(Freed(base))
 
-    def launched(self, launch: Launch) -> CostEstimate:
-        """A kernel ran; its cost is worked out at once, as host code may ask for it, and returned."""
+    def launched(self, launch: Launch) -> CostEstimate | None:
+        """A kernel ran. Its cost, unless launches are priced elsewhere (``prices_launches``)."""
+        if not self.prices_launches:
+            self._note(launch)
+            return None
         self._write(launch)
         self._settle()
         cost = self._clock.add(launch)

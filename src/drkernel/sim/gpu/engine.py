@@ -29,7 +29,7 @@ from drkernel.sim.executor.compiled import (
     prepare,
 )
 from drkernel.sim.executor.order import IN_ORDER, Order, draw_order
-from drkernel.sim.gpu.accounts import Accounts, Counters, LaunchRecord
+from drkernel.sim.gpu.accounts import Accounts, Counters, LaunchRecord, facts_of
 from drkernel.sim.gpu.argument_checks import check_arguments
 from drkernel.sim.gpu.budget import foresee
 from drkernel.sim.gpu.dataflow import DataFlow
@@ -403,17 +403,14 @@ class DeviceEngine:
         cost = self.accounts.launched(launch)
         self._record(
             command,
-            cost.seconds,
+            cost.seconds if cost else 0.0,
             written=result.written,
-            bound=cost.bound,
-            roofline=cost.roofline,
             unique_bytes=float(sum(read + written for _, read, written in result.stats.footprint)),
-            dram_bytes=cost.dram_bytes,
-            flops=cost.total_flops,
             registers=resources.registers if resources else None,
             spills=resources.spills if resources else None,
             shared_bytes=resources.shared_bytes if resources else None,
             occupancy=resources.occupancy_blocks_per_sm if resources else None,
+            **(facts_of(cost) if cost else {}),
         )
         illegal = [f for f in result.findings if f.kind in ("out_of_bounds", "misaligned") and f.severity == "error"]
         if illegal:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from drkernel.sim.gpu.pricing import price_launch
 from drkernel.sim.spec import GPUSpec, get_spec
 from drkernel.sim.target.compile import KernelResources
 from drkernel.sim.wire.commands import GeneratorRef, ProtocolError, Ref, decode, encode
+from drkernel.sim.wire.frames import fields_of
 from drkernel.verdict import Profile
 
 MAX_ENTRIES = 50_000
@@ -185,9 +186,9 @@ def _row(entry: Entry, names: _Names, kernels: dict[str, int]) -> list[Any] | No
         ins, outs = ([_meta_row(meta, names) for meta in some] for some in (entry.inputs, entry.outputs))
         return ["op", entry.name, entry.label, ins, outs, encode(_without_handles(entry.args)), entry.conv_tf32]
     if isinstance(entry, Launch):
-        stats = asdict(entry.stats)
+        stats = fields_of(entry.stats)
         stats["footprint"] = [[names(base), *rest] for base, *rest in entry.stats.footprint]
-        resources = None if entry.resources is None else asdict(entry.resources)
+        resources = None if entry.resources is None else fields_of(entry.resources)
         number = kernels.setdefault(entry.ttir, len(kernels))
         return ["launch", entry.name, number, entry.num_warps, entry.num_stages, stats, resources]
     if isinstance(entry, Copy):

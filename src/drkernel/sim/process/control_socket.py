@@ -12,21 +12,31 @@ import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from drkernel.sim.executor.compiled import SimFinding
+from drkernel.sim.gpu.accounts import LaunchRecord, facts_of
 from drkernel.sim.gpu.budget import OverBudget
 from drkernel.sim.gpu.dataflow import Passed
 from drkernel.sim.gpu.datafree.records import DataFreeRecord, DependsOnData, record_from
-from drkernel.sim.gpu.engine import POISONS, DeviceEngine, DeviceFault, LaunchRecord, Schedule
+from drkernel.sim.gpu.engine import POISONS, DeviceEngine, DeviceFault, Schedule
 from drkernel.sim.gpu.interfere import INTERFERENCES, Interference
 from drkernel.sim.gpu.journal import Modelled, modelled
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.wire.commands import LaunchRefused, ProtocolError, TensorSpec, UnsupportedOp, decode, encode
-from drkernel.sim.wire.frames import MAX_PAYLOAD, ConnectionLost, bytes_of, describe, receive, send, tensor_of
+from drkernel.sim.wire.frames import (
+    MAX_PAYLOAD,
+    ConnectionLost,
+    bytes_of,
+    describe,
+    fields_of,
+    receive,
+    send,
+    tensor_of,
+)
 from drkernel.verdict import Profile
 
 
@@ -110,6 +120,7 @@ class ControlDesk:
     def __init__(self, engine: DeviceEngine):
         self.engine = engine
         engine.accounts.keep_journal = True
+        engine.accounts.prices_launches = False  # the judge does, from the journal
         self.visible: set[int] = set()
         """handles that the host may name"""
         self.pinned: set[int] = set()
@@ -124,7 +135,7 @@ class ControlDesk:
         self._commands = {
             "put": self._put, "get": self._get, "overwrite": self._overwrite, "free": self._free, "begin": self._begin,
             "end": self._end, "changed": self._changed, "frozen": self._freeze,
-            "seed": self._seed, "tf32": self._tf32, "shutdown": self._shutdown,
+            "shutdown": self._shutdown,
         }  # fmt: skip
 
     def command(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
@@ -245,15 +256,11 @@ class ControlDesk:
         return list(dict.fromkeys(changed)), b""
 
     def _freeze(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
+        if header.get("seed") is not None:
+            self.engine.random.seed(int(header["seed"]))
+        if header.get("conv_tf32") is not None:
+            self.engine.conv_tf32 = bool(header["conv_tf32"])
         self.frozen = bool(header["on"])
-        return None, b""
-
-    def _seed(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
-        self.engine.random.seed(int(header["seed"]))
-        return None, b""
-
-    def _tf32(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
-        self.engine.conv_tf32 = bool(header["on"])
         return None, b""
 
     def _shutdown(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
@@ -295,7 +302,7 @@ def _record_of(engine: DeviceEngine, outputs: list[torch.Tensor]) -> dict[str, A
     facts = zip(flow.reaches, flow.copied, flow.copied_library, strict=True)
     return {
         "launches": [
-            {**asdict(launch), "reaches": reaches, "copied": copied, "copied_library": of_library}
+            {**fields_of(launch), "reaches": reaches, "copied": copied, "copied_library": of_library}
             for launch, (reaches, copied, of_library) in zip(counters.launches, facts, strict=True)
         ],
         "reaching": flow.operators,
@@ -303,7 +310,7 @@ def _record_of(engine: DeviceEngine, outputs: list[torch.Tensor]) -> dict[str, A
         "passed_on": flow.passed_on,
         "operators": dict(counters.operators),
         "copies": dict(counters.copies),
-        "findings": [asdict(finding) for finding in counters.findings[:MAX_RECORDS]],
+        "findings": [fields_of(finding) for finding in counters.findings[:MAX_RECORDS]],
         "prints": list(_first(counters.prints, MAX_PRINTED)),
         "journal": engine.accounts.journal(),
         "fault": engine.fault,
@@ -406,7 +413,7 @@ class DeviceControl:
         message = {
             "do": "begin", "puts": headers, "poison": poison, "interference": interference,
             "only": None if only is None else list(only),
-            "schedule": None if schedule is None else asdict(schedule),
+            "schedule": None if schedule is None else fields_of(schedule),
         }  # fmt: skip
         return [decode(spec) for spec in self._ask(message, payload)[0]]
 
@@ -436,17 +443,13 @@ class DeviceControl:
         """Handles of returned outputs whose bytes are no longer those of the call's end."""
         return [int(handle) for handle in self._ask({"do": "changed"})[0]]
 
-    def set_frozen(self, on: bool) -> None:
-        """Refuse (or take) the host's commands, without touching counters."""
-        self._ask({"do": "frozen", "on": on})
+    def set_frozen(self, on: bool, *, seed: int | None = None, conv_tf32: bool | None = None) -> None:
+        """Refuse (or take) the host's commands, without touching counters.
 
-    def seed(self, seed: int) -> None:
-        """Seed the device's generator."""
-        self._ask({"do": "seed", "seed": seed})
-
-    def allow_tf32(self, on: bool) -> None:
-        """Whether fp32 convolutions multiply, and are priced, in TF32."""
-        self._ask({"do": "tf32", "on": on})
+        ``seed`` is for the device's generator; ``conv_tf32`` says whether fp32 convolutions multiply, and are priced,
+        in TF32. Both stay as they are where nothing is said.
+        """
+        self._ask({"do": "frozen", "on": on, "seed": seed, "conv_tf32": conv_tf32})
 
     def shutdown(self) -> None:
         """End the device process."""
@@ -484,7 +487,7 @@ def _checked_record(spec: GPUSpec, data: dict[str, Any], payload: bytearray) -> 
     ]
     lists: dict[str, list[Any]] = {
         "launches": _launches(data["launches"], time),
-        "findings": [SimFinding(**{**f, "program": _as_tuple(f.get("program"))}) for f in data["findings"]],
+        "findings": [SimFinding(**{**f, "program": f["program"] and tuple(f["program"])}) for f in data["findings"]],
         "outputs": outputs,
     }
     more = {"data_free": record_from(data.get("data_free")), "profile": time.profile}
@@ -499,15 +502,8 @@ def _launches(records: list[dict[str, Any]], time: Modelled) -> list[LaunchRecor
         launch = LaunchRecord(**{**record, "grid": tuple(record["grid"]), "written": tuple(record["written"])})
         if not launch.suppressed and time.complete:
             cost = next(costs)
-            launch = replace(
-                launch, seconds=cost.seconds, bound=cost.bound, roofline=cost.roofline, dram_bytes=cost.dram_bytes,
-                flops=cost.total_flops,
-            )  # fmt: skip
+            launch = replace(launch, seconds=cost.seconds, **facts_of(cost))
         launches.append(launch)
     if next(costs, None) is not None:
         raise ValueError("more launches were priced than recorded")
     return launches
-
-
-def _as_tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value

@@ -102,6 +102,11 @@ def _exactly(sock: socket.socket, size: int, deadline: float | None) -> bytearra
     return data
 
 
+def fields_of(record: Any) -> dict[str, Any]:
+    """A dataclass as an object of a header: its fields as they are, where ``asdict`` would copy all that they hold."""
+    return {name: getattr(record, name) for name in record.__dataclass_fields__}
+
+
 # ---- tensors
 
 
