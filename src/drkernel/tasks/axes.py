@@ -2,8 +2,8 @@
 
 An axis is *parallel* when the reference treats its positions independently: leaving positions of the inputs out leaves
 the same positions of the outputs out and changes nothing else. That is tried, on small inputs with numbers in them,
-where the module is small enough to be built; else it is judged by shapes (the first axis of inputs and outputs alike,
-no batch statistics).
+where the module is small enough to be built; else it is judged by shapes and its name (a batch, the first axis of
+inputs and outputs alike, without statistics over it).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from drkernel.sim.gpu.shapes import prepare_shapes
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.literals import SizeLiteral, names_in, names_of_module_code, rewrite, size_literals
 from drkernel.tasks.reference import Reference, load_reference
-from drkernel.tasks.scale import Cost, cost_of, on_meta
+from drkernel.tasks.scale import BATCH, Cost, cost_of, on_meta
 
 DRAWS = ("get_inputs", "get_init_inputs")
 SMALL = 4
@@ -212,7 +212,8 @@ class SizedSource:
         small = self._small(knob)
         if small is None:
             first = all(dimension == 0 for _, dimension in (*knob.axes, *outputs))
-            return first and not any(_shares_positions(module) for module in self.model.modules())
+            named = BATCH.search(knob.label.partition("[")[0].lower()) is not None
+            return first and named and not any(_shares_positions(module) for module in self.model.modules())
         reference = load_reference(self.text(small))
         try:
             model, inputs = reference.build(0), reference.draw_inputs(0)

@@ -86,7 +86,7 @@ KEPT = re.compile(
     r"kernel|stride|pad|dilation|group|pool|scale|factor|axis|heads?$|layers?$|depths$|step|block|window|"
     r"seed|version|expan|reduction|ratio|top_?k|chunk|patch|rank|order|num_dim"
 )
-_BATCH = re.compile(r"batch|^bs$|^b$|^n_?samples$|^bsz$")
+BATCH = re.compile(r"batch|^bs$|^b$|^n_?samples$|^bsz$")
 
 
 def scale_task(task: Task, limits: ScaleLimits, seed: int = 0) -> ScaleResult:
@@ -170,7 +170,7 @@ def _stages(values: dict[str, int]) -> list[tuple[list[str], int]]:
     """Return which literals to halve in turn, and how far: batches to 2, large sizes to 16, then all but the
     algorithm's to 4."""
     name = {label: label.partition("[")[0].lower() for label in values}
-    batch = [label for label in values if _BATCH.search(name[label])]
+    batch = [label for label in values if BATCH.search(name[label])]
     sizes = [label for label in values if label not in batch and not KEPT.search(name[label])]
     return [(batch, 2), (sizes, 16), (sizes, 4)]
 

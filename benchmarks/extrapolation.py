@@ -1,0 +1,152 @@
+"""Modelled times of data-free runs against those of runs that execute everything.
+
+    python benchmarks/extrapolation.py                        # prints the table
+    python benchmarks/extrapolation.py --only causal_attention split_k
+    python benchmarks/extrapolation.py --out docs/results/extrapolation.md
+
+Every kernel (``benchmarks/extrapolation_kernels/``) runs at a size that can still be executed: on a simulated GPU with
+data, on one without (as the judge times published sizes), and on one without that may run only a small sample of the
+programs of any launch, which is what happens at sizes hundreds of times as large. The error is that of the modelled
+device time against the executed one. The speed ratio is wall time of the executed run over that of the data-free run,
+both with compiled kernels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import statistics
+import sys
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from extrapolation_kernels import Case, cases
+
+from drkernel.sim.context import device
+from drkernel.sim.executor.skeleton.measure import SampleSettings
+from drkernel.sim.gpu.datafree.records import DataFree
+
+SAMPLED = SampleSettings(full_sectors=1e5, sample_sectors=1e5)
+"""a launch of more than a 600th of what usually runs in full is sampled"""
+WITHIN, USUALLY = 0.05, 0.01
+
+
+@dataclass(frozen=True)
+class Row:
+    """One kernel's three runs."""
+
+    case: Case
+    programs: int
+    looked_at: int
+    """programs whose reads the sampled run looked at"""
+    executed: float
+    """modelled device seconds"""
+    free: float
+    sampled: float
+    stated: float
+    """error that the sampled run states of itself"""
+    seconds: tuple[float, float, float]
+    """wall time of each run"""
+
+    @property
+    def errors(self) -> tuple[float, float]:
+        """Relative errors of the data-free and of the sampled time."""
+        return abs(self.free / self.executed - 1), abs(self.sampled / self.executed - 1)
+
+
+def modelled(case: Case, gpu: str, settings: DataFree | None) -> tuple[float, float, int, int, float]:
+    """(device seconds, wall seconds, programs, looked at, stated error) of one run."""
+    with device(gpu, checks="off", data_free=settings) as dev:
+        case.run(*case.warm)
+        dev.profile()
+        dev.reset_counters()
+        started = time.perf_counter()
+        case.run(*case.size)
+        rows = [row for row in dev.profile().rows if row.owner == "custom"]
+        wall = time.perf_counter() - started
+        programs = looked = 0
+        error = 0.0
+        if settings is not None:
+            record = dev.engine.record  # type: ignore[attr-defined]
+            assert not record.dependences, record.dependences
+            programs, looked = (sum(getattr(one, name) for one in record.samples) for name in ("programs", "looked_at"))
+            error = max(one.error for one in record.samples)
+    return sum(row.seconds for row in rows), wall, programs, looked, error
+
+
+def measure(case: Case, gpu: str) -> Row:
+    """All three runs of one kernel."""
+    executed, first, *_ = modelled(case, gpu, None)
+    free, second, *_ = modelled(case, gpu, DataFree())
+    sampled, third, programs, looked, stated = modelled(case, gpu, DataFree(sample=SAMPLED))
+    return Row(case, programs, looked, executed, free, sampled, stated, (first, second, third))
+
+
+def table(rows: list[Row]) -> list[str]:
+    """Markdown."""
+    lines = [
+        "| kernel | what is hard | size | programs (looked at) | executed | data-free | sampled (stated) | speed |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        plain, sampled = row.errors
+        size = " × ".join(map(str, row.case.size))
+        lines.append(
+            f"| {row.case.name} | {row.case.kind} | {size} | {row.programs:,} ({row.looked_at:,}) "
+            f"| {row.executed * 1e6:.1f} µs | {plain:.2%} | {sampled:.2%} ({row.stated:.2%}) "
+            f"| {row.seconds[0] / row.seconds[1]:.1f}×, {row.seconds[0] / row.seconds[2]:.1f}× |"
+        )
+    return lines
+
+
+def summary(rows: list[Row]) -> list[str]:
+    """What holds of all kernels."""
+    lines = []
+    for number, name in enumerate(("data-free", "sampled")):
+        errors = [row.errors[number] for row in rows]
+        ratios = [row.seconds[0] / row.seconds[number + 1] for row in rows]
+        lines.append(
+            f"- {name}: within {WITHIN:.0%} in {sum(e <= WITHIN for e in errors)} of {len(rows)}, within {USUALLY:.0%} "
+            f"in {sum(e <= USUALLY for e in errors)}; largest error {max(errors):.2%}; median speed ratio "
+            f"{statistics.median(ratios):.1f}×"
+        )
+    return lines
+
+
+def report(rows: list[Row], command: str, gpu: str) -> str:
+    """The page."""
+    today = datetime.now(UTC).date().isoformat()
+    heading = [
+        "# Modelled time without data against modelled time with all of it",
+        "",
+        f"`{command}`, {today}, {platform.machine()}, simulated {gpu}.",
+        "",
+        *(line for line in (__doc__ or "").split("\n\n")[2].strip().splitlines()),
+        "",
+    ]
+    return "\n".join([*heading, *summary(rows), "", *table(rows), ""])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", help="names of kernels")
+    parser.add_argument("--gpu", default="h100")
+    parser.add_argument("--out", type=Path, help="write the table here too")
+    options = parser.parse_args()
+    rows = []
+    for case in cases():
+        if not options.only or case.name in options.only:
+            rows.append(measure(case, options.gpu))
+            print(table(rows)[-1], flush=True)
+    print("\n".join(summary(rows)))
+    if options.out:
+        options.out.write_text(
+            report(rows, "python benchmarks/" + " ".join(["extrapolation.py", *sys.argv[1:]]), options.gpu)
+        )
+    return 0 if all(max(row.errors) <= WITHIN for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
