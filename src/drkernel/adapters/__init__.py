@@ -1,1 +1,1 @@
-"""The multi-turn environment for other RL engines, each in a file and an extra of its own. See docs/adapters.md."""
+"""The multi-turn environment for other RL engines, one file and one extra each. See docs/adapters.md."""

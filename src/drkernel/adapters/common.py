@@ -1,4 +1,4 @@
-"""What every adapter needs: tasks by name, one pool a process, and an event loop for engines that have none."""
+"""Helpers of all adapters: tasks by name, one pool per process, and an event loop for synchronous engines."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class InfraError(RuntimeError):
 
 
 class _Loop:
-    """An event loop in a thread of its own, started when first used."""
+    """An event loop in its own thread, started on first use."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """The coroutine's result; callable from any thread but the loop's."""
+        """Return the coroutine's result; callable from any thread but the loop's."""
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
@@ -44,12 +44,12 @@ _LOCK = threading.Lock()
 
 
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine for a caller without an event loop; all of them share one."""
+    """Run a coroutine for a caller without an event loop, on one shared loop."""
     return _LOOP.run(coroutine)
 
 
 def shared_pool(url: str | None = None) -> Pool:
-    """The process's pool: of this machine, or (``url``, or the variable DRKERNEL_URL) of a drkernel service."""
+    """Return the process's pool: local, or a drkernel service (``url`` or the variable DRKERNEL_URL)."""
     address = url or os.environ.get("DRKERNEL_URL") or ""
     with _LOCK:
         if address not in _POOLS:
@@ -73,17 +73,17 @@ def _close() -> None:
 
 
 def tasks_of(spec: str | list[Task]) -> list[Task]:
-    """The tasks of a spec such as 'builtin/level2' or 'kernelbench:DIR/level1', or the given ones."""
+    """Return the tasks of a spec such as 'builtin/level2' or 'kernelbench:DIR/level1', or the given list."""
     return load_tasks(spec) if isinstance(spec, str) else list(spec)
 
 
 def opening(task: Task, config: EpisodeConfig) -> str:
-    """The user's message that opens an episode about ``task``."""
+    """Return the user message that opens an episode about ``task``."""
     return config.texts().opening(task, config.settings)[-1].content
 
 
 def figures_of(turn: Turn) -> dict[str, float]:
-    """What engines log of a graded turn."""
+    """Return the metrics of a graded turn that engines log."""
     return {
         "correct": float(turn.correct),
         "hack": float(turn.verdict.is_hack),
@@ -93,10 +93,10 @@ def figures_of(turn: Turn) -> dict[str, float]:
 
 
 def episode_config(settings: EpisodeConfig | dict[str, Any] | None) -> EpisodeConfig:
-    """A config from what an engine's own configuration holds; unknown keys are errors.
+    """Build a config from an engine's own configuration; unknown keys are errors.
 
-    Raises ``ValueError`` for a context policy that leaves turns out: engines lead the conversation themselves, and keep
-    all of it.
+    Raises ``ValueError`` for a context policy that leaves turns out: engines manage the conversation themselves, and
+    keep all of it.
     """
     config = settings if isinstance(settings, EpisodeConfig) else EpisodeConfig.model_validate(dict(settings or {}))
     if config.context.name != "full":

@@ -33,7 +33,7 @@ class KernelAction(Action):
 
 
 class KernelObservation(Observation):
-    """What the model reads next, and what the judge found. A reward of None must be masked: the grader failed."""
+    """The model's next input, and the judge's findings. A reward of None must be masked: the grader failed."""
 
     text: str = Field("", description="the next user message; empty when the episode is over")
     turn: int = Field(1, description="turn that the model is asked for")
@@ -45,7 +45,7 @@ class KernelObservation(Observation):
 
 
 class KernelEnvironment(Environment[KernelAction, KernelObservation, State]):
-    """One episode at a time of one session."""
+    """One session's environment, with one episode at a time."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
@@ -59,7 +59,7 @@ class KernelEnvironment(Environment[KernelAction, KernelObservation, State]):
         self._state = State(episode_id=None, step_count=0)
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, **options: Any) -> KernelObservation:
-        """A new episode: of ``task_id`` where given, else of a task that ``seed`` decides."""
+        """Start an episode with ``task_id`` if given, else with a task chosen by ``seed``."""
         return run_sync(self.reset_async(seed, episode_id, **options))
 
     async def reset_async(
@@ -128,7 +128,7 @@ def make_app(
     pool: Pool | None = None,
     sessions: int = 64,
 ) -> Any:
-    """The FastAPI application; ``sessions`` episodes at once at most."""
+    """Build the FastAPI application, with at most ``sessions`` concurrent episodes."""
     chosen, terms = tasks_of(tasks), episode_config(config)
     return create_fastapi_app(
         lambda: KernelEnvironment(chosen, terms, pool), KernelAction, KernelObservation, max_concurrent_envs=sessions

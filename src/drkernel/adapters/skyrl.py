@@ -19,10 +19,11 @@ ENV_ID = "drkernel"
 
 
 class KernelEnv(BaseTextEnv):
-    """One trajectory. ``extras`` is a dataset row as :func:`rows` makes it; ``env_config`` holds EpisodeConfig's keys
-    and optionally ``url`` of a drkernel service.
+    """One trajectory.
 
-    Raises :class:`InfraError` when the grader fails: SkyRL knows no masked turn, and 0 would be a lie.
+    ``extras`` is a dataset row made by :func:`rows`; ``env_config`` holds EpisodeConfig's keys and optionally the
+    ``url`` of a drkernel service. Raises :class:`InfraError` when the grader fails, because SkyRL has no masked turns
+    and a reward of 0 would be false.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class KernelEnv(BaseTextEnv):
         self._metrics: dict[str, Any] = {}
 
     def init(self, prompt: list[dict[str, str]]) -> tuple[list[dict[str, str]], dict[str, Any]]:
-        """The opening conversation: the task's own prompt, after a system message of ``prompt`` where there is one."""
+        """Return the opening conversation: the system message of ``prompt``, if any, and the task's own prompt."""
         observation = run_sync(self._episode.reset(self.task))
         system = [message for message in prompt or [] if message["role"] == "system"]
         return [*system, {"role": "user", "content": observation.text}], {"task_id": self.task.id}
@@ -66,12 +67,12 @@ class KernelEnv(BaseTextEnv):
         )
 
     def get_metrics(self) -> dict[str, Any]:
-        """Figures of the last turn, which SkyRL averages over episodes."""
+        """Return the metrics of the last turn, which SkyRL averages over episodes."""
         return dict(self._metrics)
 
 
 def register() -> None:
-    """Make ``skyrl_gym.make("drkernel", ...)`` work; once a process."""
+    """Register the environment for ``skyrl_gym.make("drkernel", ...)``; call once per process."""
     import skyrl_gym
 
     if ENV_ID not in skyrl_gym.registry:
@@ -79,7 +80,7 @@ def register() -> None:
 
 
 def rows(tasks: str | list[Task], config: EpisodeConfig = EpisodeConfig()) -> list[dict[str, Any]]:
-    """Dataset rows for SkyRL's trainer: prompt, environment and the task itself."""
+    """Return dataset rows for SkyRL's trainer: prompt, environment and the task itself."""
     return [
         {
             "data_source": "drkernel",

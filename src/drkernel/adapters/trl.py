@@ -1,7 +1,7 @@
 """TRL: multi-turn episodes as the ``rollout_func`` of ``GRPOTrainer``. Extra: ``drkernel[trl]``.
 
-The sampled ids are kept from sampling to loss: a turn is continued with the ids that were drawn, the grader's text is
-appended as new ids, and ``env_mask`` tells the two apart.
+The sampled ids are kept from sampling to loss: a turn continues from the ids that were drawn, the grader's text is
+appended as new ids, and ``env_mask`` distinguishes the two.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FIELD = "kernel_reward"
 
 @dataclass
 class _Play:
-    """One trajectory under way."""
+    """The state of one trajectory while it is played."""
 
     episode: Episode
     prompt_ids: list[int]
@@ -36,12 +36,12 @@ class _Play:
 
 
 def dataset_rows(tasks: str | list[Task], config: EpisodeConfig = EpisodeConfig()) -> list[dict[str, Any]]:
-    """Rows for ``datasets.Dataset.from_list``: a conversational prompt each."""
+    """Return rows for ``datasets.Dataset.from_list``, each with a conversational prompt."""
     return [{"prompt": [{"role": "user", "content": opening(task, config)}]} for task in tasks_of(tasks)]
 
 
 def kernel_reward(completions: Sequence[Any], **fields: Any) -> list[float]:
-    """The reward function to hand to the trainer: what the rollout earned."""
+    """The reward function to pass to the trainer: returns what the rollout earned."""
     return [float(value) for value in fields[FIELD]]
 
 
@@ -53,11 +53,11 @@ def make_rollout_func(
     pool: Pool | None = None,
     generate: Generate | None = None,
 ) -> Callable[[list[Any], Any], dict[str, Any]]:
-    """A ``rollout_func`` over the tasks whose prompts :func:`dataset_rows` made.
+    """Return a ``rollout_func`` over the tasks whose prompts :func:`dataset_rows` made.
 
-    ``score`` makes one number of a trajectory's turns. A trajectory that the grader failed trains nothing: its mask is
-    0 throughout and its reward the mean of its group. ``generate`` samples one turn for many conversations; by default
-    the trainer's own generation (vLLM or transformers).
+    ``score`` reduces a trajectory's turns to one number. A trajectory that the grader failed trains nothing: its mask
+    is 0 throughout and its reward is the mean of its group. ``generate`` samples one turn for many conversations; by
+    default the trainer's own generation (vLLM or transformers).
     """
     by_prompt = {opening(task, config): task for task in tasks_of(tasks)}
     sample = generate or _trainer_generate
@@ -98,12 +98,12 @@ async def _open(tasks: Sequence[Task], config: EpisodeConfig, pool: Pool, tokeni
 
 
 async def _step(plays: Sequence[_Play], texts: Sequence[str]) -> list[StepResult]:
-    """All answers of a turn graded at the same time."""
+    """Grade all answers of a turn concurrently."""
     return list(await asyncio.gather(*(play.episode.step(text) for play, text in zip(plays, texts, strict=True))))
 
 
 def _take(play: _Play, drawn: list[int], logprobs: list[float] | None, limit: int) -> list[int]:
-    """Append a turn's sampled ids, as many as fit."""
+    """Append as many of a turn's sampled ids as fit."""
     kept = list(drawn[: limit - len(play.completion)])
     play.completion += kept
     play.mask += [1] * len(kept)
@@ -113,7 +113,7 @@ def _take(play: _Play, drawn: list[int], logprobs: list[float] | None, limit: in
 
 
 def _tell(play: _Play, drawn: list[int], result: StepResult, tokenizer: ChatTokenizer, limit: int) -> None:
-    """Record a grade and append the grader's text; the trajectory ends when there is no room for another turn."""
+    """Record a grade and append the grader's text; end the trajectory when there is no room for another turn."""
     play.rewards.append(result.reward)
     if result.observation is None:
         play.done = True
@@ -131,7 +131,7 @@ def _tell(play: _Play, drawn: list[int], result: StepResult, tokenizer: ChatToke
 
 
 def _scores(prompts: Sequence[str], plays: Sequence[_Play], score: str) -> list[float]:
-    """One number a trajectory; those without a grade get their group's mean and leave the loss."""
+    """Return one score per trajectory; those without a grade get their group's mean and leave the loss."""
     combine: dict[str, Callable[[list[float]], float]] = {"last": lambda r: r[-1], "best": max, "sum": sum}
     values: list[float | None] = []
     for play in plays:
@@ -148,13 +148,13 @@ def _scores(prompts: Sequence[str], plays: Sequence[_Play], score: str) -> list[
 
 
 def _trainer_generate(trainer: Any, ids: list[list[int]]) -> tuple[list[list[int]], list[list[float]] | None]:
-    """The trainer's own generation, one answer for each conversation."""
+    """Generate one answer for each conversation with the trainer's own generation."""
     completion_ids, logprobs = trainer._generate_single_turn(ids, None, {}, 1)
     return [list(drawn) for drawn in completion_ids], logprobs
 
 
 def _text(prompt: Any) -> str:
-    """The user's message of a conversational prompt, or the prompt itself."""
+    """Return the user message of a conversational prompt, or the prompt itself."""
     if isinstance(prompt, str):
         return prompt
     content = prompt[-1]["content"]

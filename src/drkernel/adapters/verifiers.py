@@ -1,7 +1,7 @@
 """verifiers v1: a taskset and the multi-turn environment that plays it. Extra: ``drkernel[verifiers]``.
 
-verifiers finds an environment as a module by name; a file ``drkernel_env.py`` with the one line
-``from drkernel.adapters.verifiers import *`` makes ``drkernel-env`` such a name.
+verifiers finds an environment by module name; a file ``drkernel_env.py`` with the single line ``from
+drkernel.adapters.verifiers import *`` provides ``drkernel-env``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class KernelTaskset(vf.Taskset[KernelTask, KernelTasksetConfig]):
     """Every task of the spec, in its order."""
 
     def load(self) -> Iterable[KernelTask]:
-        """One task after the other, its prompt the episode's first message."""
+        """Yield the tasks; a task's prompt is the episode's first message."""
         config = episode_config(self.config.episode)
         for task in tasks_of(self.config.tasks):
             data = KernelData(
@@ -58,7 +58,7 @@ class KernelTaskset(vf.Taskset[KernelTask, KernelTasksetConfig]):
 
 
 class KernelEnvConfig(vf.EnvConfig):
-    """The one seat: the policy that writes kernels."""
+    """The environment's only agent: the policy that writes kernels."""
 
     writer: vf.AgentConfig = vf.AgentConfig.model_validate(
         {"harness": {"id": "null"}, "runtime": {"type": "subprocess"}}
@@ -67,10 +67,10 @@ class KernelEnvConfig(vf.EnvConfig):
 
 
 class KernelEnv(vf.Env[KernelEnvConfig]):
-    """The judge plays the user: after every answer it says what it saw."""
+    """The judge plays the user: after every answer it reports its findings."""
 
     async def run(self, task: KernelTask, agents: Any) -> None:
-        """One episode. Its reward is the sum over turns, each turn's also a metric.
+        """Play one episode. Its reward is the sum over turns; each turn's reward is also a metric.
 
         Raises :class:`InfraError` when the grader fails, so that the episode is retried rather than scored.
         """
@@ -82,7 +82,7 @@ class KernelEnv(vf.Env[KernelEnvConfig]):
 
 
 async def play(data: KernelData, interaction: Any, pool: Any = None) -> dict[str, float]:
-    """Grade the agent's turns until the episode or the exchange is over; the figures of the episode."""
+    """Grade the agent's turns until the episode or the exchange is over; return the metrics of the episode."""
     episode = Episode(pool or shared_pool(), episode_config(data.episode))
     await episode.reset(Task.model_validate_json(data.source))
     figures: dict[str, float] = {"reward": 0.0, "turns": 0.0}

@@ -1,8 +1,8 @@
 """The command line: thin, and quick to start.
 
-Each command lives in a module of its own here (parse, call, print) and is imported only when it is used, so that
-``drkernel --help`` does not load torch. A command module defines ``app``, a typer application; one with a single
-command is mounted as that command, one with several as a group.
+Each command is a module in this package (parse, call, print) that is imported only when it is used, so ``drkernel
+--help`` does not load torch. A command module defines ``app``, a typer application: one with a single command is
+mounted as that command, one with several as a group.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _help() -> str:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Entry point of ``drkernel``: exits with 0 on success, 2 on wrong usage, else as the command documents."""
+    """Entry point of ``drkernel``: exits with 0 on success, 2 on wrong usage, otherwise as the command documents."""
     args = list(sys.argv[1:] if argv is None else argv)
     if not args or args[0] in ("-h", "--help", "help"):
         print(_help())

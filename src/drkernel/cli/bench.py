@@ -1,4 +1,4 @@
-"""``drkernel bench``: how good is a model at kernels."""
+"""``drkernel bench``: measure how good a model is at writing kernels."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _slug(model: str) -> str:
 
 
 def _kept_tasks(directory: Path, config: BenchConfig) -> Prepared | None:
-    """The tasks that an earlier start of the same run prepared."""
+    """Return the tasks that an earlier start of the same run prepared."""
     from drkernel.episode.journal import read_rows
     from drkernel.solve.bench import read_terms
     from drkernel.solve.prepare import Prepared
@@ -137,7 +137,7 @@ def _prepare(config: BenchConfig, quiet: bool) -> Prepared:
 
 
 def _run(run: BenchRun, meter: Meter, slots: int | None, pool_url: str | None, quiet: bool) -> dict[str, Any]:
-    """The run with a progress line; Ctrl-C leaves a summary of what is there."""
+    """Run with a progress line; Ctrl-C leaves a summary of the results so far."""
     from drkernel.cli.bench_view import LiveBench
     from drkernel.gym.pools.local import LocalPool
 

@@ -1,4 +1,4 @@
-"""What ``drkernel bench`` shows: a line while it runs, tables when it is done."""
+"""The output of ``drkernel bench``: a line while it runs, tables when it is done."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class LiveBench:
-    """A progress bar on a terminal; elsewhere a line for every ended trajectory."""
+    """A progress bar on a terminal; otherwise a line for every ended trajectory."""
 
     def __init__(self, run: BenchRun, meter: Meter, quiet: bool):
         self.run, self.meter, self.quiet = run, meter, quiet
@@ -87,7 +87,7 @@ def show(summary: dict[str, Any], bench: Bench, directory: Path) -> None:
 
 
 def fast_table(summary: dict[str, Any]) -> Table:
-    """fast_p of every turn, of the last one and of the best, with 95% intervals over tasks."""
+    """Return fast_p of every turn, of the last one and of the best, with 95% intervals over tasks."""
     names = list(summary["last"])
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("", no_wrap=True)
@@ -102,7 +102,7 @@ def fast_table(summary: dict[str, Any]) -> Table:
 
 
 def terms_of(summary: dict[str, Any]) -> str:
-    """What the table's figures rest on."""
+    """Return the terms that the table's figures depend on."""
     kind = f"times {summary['timing_kind']} on {summary['device']}, against {baseline_name(summary['baseline'])}"
     return f"{kind}; 95% intervals over tasks"
 
@@ -143,7 +143,7 @@ def details_table(summary: dict[str, Any]) -> Table:
 
 
 def percent(share: float) -> str:
-    """A share with one decimal."""
+    """Format a share as a percentage with one decimal."""
     return f"{100 * share:.1f}%"
 
 

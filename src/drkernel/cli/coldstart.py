@@ -97,7 +97,7 @@ def coldstart(
 def _open(
     source: str, base_url: str | None, key_env: str | None, sampling: Sampling, concurrency: int, out: Path
 ) -> Meter:
-    """The model, its replies kept beside the data, so that none is paid for twice."""
+    """Open the model, caching its replies beside the data so that none is paid for twice."""
     from drkernel.episode.journal import ReplyCache
     from drkernel.episode.meter import Limits, Meter
     from drkernel.solve.open_model import open_model

@@ -1,4 +1,4 @@
-"""``drkernel doctor``: what this machine can do, and what is missing."""
+"""``drkernel doctor``: report what this machine can do, and what is missing."""
 
 from __future__ import annotations
 

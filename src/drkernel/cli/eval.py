@@ -85,7 +85,7 @@ def evaluate(
 
 
 def _task(reference: str, precision: str | None) -> Any:
-    """The task of a file or of a built-in id, the declared precision overridden when asked."""
+    """Return the task of a file or of a built-in id, with the declared precision overridden on request."""
     from drkernel.task import Provenance, Task
     from drkernel.tasks.builtin import builtin_task
     from drkernel.tasks.reference import TaskError
@@ -132,7 +132,7 @@ def _settings(**values: Any) -> Any:
 
 
 def _grade(task: Any, source: str, settings: Any, pool: str | None, memory: int | None) -> Any:
-    """One evaluation, by a service or on this machine; nothing is left running behind it."""
+    """Run one evaluation, by a service or on this machine, and leave no process behind."""
     from drkernel.gym.pools.local import LocalPool
     from drkernel.gym.request import EvalRequest
 
@@ -144,6 +144,6 @@ def _grade(task: Any, source: str, settings: Any, pool: str | None, memory: int 
 
 
 def _usage(message: str) -> NoReturn:
-    """Say what is wrong and end with the code of wrong usage."""
+    """Print the problem and exit with the code of wrong usage."""
     print(f"drkernel eval: {message}", file=sys.stderr)
     raise SystemExit(USAGE)

@@ -12,12 +12,12 @@ MEMORY_HELP = "GiB that the judge may take for one evaluation; default: a quarte
 
 
 def to_bytes(gib: float | None) -> int | None:
-    """An option in GiB as bytes."""
+    """Convert an option in GiB to bytes."""
     return None if gib is None else int(gib * 2**30)
 
 
 def check_pool(url: str | None) -> None:
-    """Refuse what is no address of a service.
+    """Check that ``url`` is the address of a service.
 
     Raises:
         ConfigError: it does not begin with http:// or https://.
@@ -27,14 +27,14 @@ def check_pool(url: str | None) -> None:
 
 
 def http_pool(url: str) -> Pool:
-    """A pool that is a service; call :func:`check_pool` first."""
+    """Return a pool backed by a service; call :func:`check_pool` first."""
     from drkernel.serve.client import HttpPool
 
     return HttpPool(url)
 
 
 async def evaluate_at(url: str, request: EvalRequest) -> Verdict:
-    """One evaluation by a service."""
+    """Run one evaluation on a service."""
     pool = http_pool(url)
     try:
         return await pool.evaluate(request)

@@ -1,4 +1,4 @@
-"""``drkernel prompts``: what models are told, to read and to change."""
+"""``drkernel prompts``: show the prompts that models receive, or write them out for editing."""
 
 from __future__ import annotations
 

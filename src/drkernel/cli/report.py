@@ -44,7 +44,7 @@ def report(
 
 
 def _write(run: Path) -> Path:
-    """The page of whatever the directory holds."""
+    """Write the page for the kind of run that the directory holds."""
     from drkernel.report.bench import write_bench_report
     from drkernel.report.run import write_report
     from drkernel.report.solve import write_solve_report

@@ -1,4 +1,4 @@
-"""``drkernel serve``: the grading service of one machine, or of many workers that join it."""
+"""``drkernel serve``: the grading service, on one machine or with many workers that join it."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def sim(
 
 @contextlib.contextmanager
 def _output_on_stderr() -> Iterator[None]:
-    """What the script, its children and its native code write to standard output goes to standard error."""
+    """Redirect to standard error what the script, its children and its native code write to standard output."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
@@ -119,6 +119,6 @@ def _output_on_stderr() -> Iterator[None]:
 
 
 def _usage(message: str) -> NoReturn:
-    """Say what is wrong and end with the code of wrong usage."""
+    """Print the problem and exit with the code of wrong usage."""
     print(f"drkernel sim: {message}", file=sys.stderr)
     raise SystemExit(USAGE)

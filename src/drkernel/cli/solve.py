@@ -1,4 +1,4 @@
-"""``drkernel solve REFERENCE``: more turns, a better kernel."""
+"""``drkernel solve REFERENCE``: spend more turns to find a better kernel."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def solve(
 
 
 def _task(config: BenchConfig) -> Task:
-    """The task, shrunk where a simulated GPU could not hold it. What the gate has against it is only said."""
+    """Return the task, shrunk if a simulated GPU could not hold it. Objections of the gate are only printed."""
     from drkernel.config import ConfigError
     from drkernel.solve.prepare import choose, prepare
 
@@ -137,7 +137,7 @@ def _search_and_settle(
 
 @asynccontextmanager
 async def _graders(local: Pool | None, url: str | None) -> AsyncIterator[Pool]:
-    """The pool of this machine, or a connection to the service for as long as the present event loop lives."""
+    """Yield the pool of this machine, or a connection to the service that lives as long as the current event loop."""
     if local is not None:
         yield local
         return
@@ -166,7 +166,7 @@ async def _verify(run: BenchRun, task: Task, graders: AbstractAsyncContextManage
 
 
 def _write_unverified(run: BenchRun, task: Task) -> str | None:
-    """The fastest correct attempt as ``unverified.py``, for a search whose verification was not waited for."""
+    """Write the fastest correct attempt as ``unverified.py``, when verification was interrupted."""
     from drkernel.solve.verify import Verified, by_speed, write_candidate
 
     bench = run.bench
@@ -182,7 +182,7 @@ def _write_unverified(run: BenchRun, task: Task) -> str | None:
 
 
 def _write(run: BenchRun, task: Task, tried: list[Verified], save: Path | None) -> dict[str, Any]:
-    """``best.py``, ``result.json`` and the page."""
+    """Write ``best.py``, ``result.json`` and the page."""
     from drkernel.episode.chat import Usage
     from drkernel.report.solve import write_solve_report
     from drkernel.solve.verify import winner, write_candidate

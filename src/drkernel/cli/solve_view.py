@@ -1,4 +1,4 @@
-"""What ``drkernel solve`` shows: the attempts as they come, then the kernel that was found."""
+"""The output of ``drkernel solve``: the attempts as they arrive, then the kernel that was found."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COLOURS = {
 
 
 class LiveSolve:
-    """A table of attempts that grows on a terminal; elsewhere a line for each."""
+    """A growing table of attempts on a terminal; otherwise one line each."""
 
     def __init__(self, run: BenchRun, meter: Meter, quiet: bool):
         self.run, self.meter, self.quiet = run, meter, quiet
@@ -75,7 +75,8 @@ class LiveSolve:
             self.console.print(self.table())
 
     def table(self) -> Table:
-        """The attempts (while live, the last that fit the screen), the best so far marked, and what was spent."""
+        """Return the table of attempts (while live, the last that fit the screen), with the best so far marked and the
+        spending."""
         usage = self.meter.spending.usage
         cost = "" if self.meter.dollars is None else ", " + money(self.meter.dollars)
         if self.end is not None:
@@ -92,7 +93,7 @@ class LiveSolve:
         return table
 
     def _turn(self) -> int:
-        """The turn that is being played."""
+        """Return the number of the turn being played."""
         last = max((turn.number for turn in self.turns), default=0)
         made = sum(turn.number == last for turn in self.turns)
         return last if 0 < made < self.run.bench.config.breadth else last + 1
@@ -112,14 +113,15 @@ class LiveSolve:
 
 
 def what_happened(turn: Turn) -> str:
-    """The decisive fact in a few words, safe for the terminal; empty for a correct answer, whose row says it all."""
+    """Return the decisive fact in a few words, safe for the terminal; empty for a correct answer, whose row says it
+    all."""
     from rich.markup import escape
 
     return "" if turn.correct else escape(printable(in_short(turn.verdict))[:90])
 
 
 def show(result: dict[str, Any], tried: Sequence[Verified]) -> None:
-    """The result in a few lines."""
+    """Print the result in a few lines."""
     console = Console(highlight=False)
     for one in tried:
         if not one.verdict.is_correct:

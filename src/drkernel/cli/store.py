@@ -1,4 +1,4 @@
-"""``drkernel store``: what a service's store holds, exported or pruned."""
+"""``drkernel store``: show, export or prune the contents of a service's store."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def prune(
 
 
 def _rows(opened: Any, status: str | None, task: str | None) -> Iterator[dict[str, Any]]:
-    """Finished jobs in the order of finishing, read in portions: a store may be larger than memory."""
+    """Yield finished jobs in the order of finishing, in batches, because a store may be larger than memory."""
     last = 0
     while jobs := opened.finished_after(last):
         last = jobs[-1].sequence
@@ -83,7 +83,7 @@ def _rows(opened: Any, status: str | None, task: str | None) -> Iterator[dict[st
 
 
 def _write(path: Path, rows: Iterator[dict[str, Any]], parquet: bool) -> int:
-    """The rows as a file; how many."""
+    """Write the rows as a file; return how many."""
     count = 0
     if not parquet:
         with path.open("w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""``drkernel tasks list|show|check``: what tasks there are, what one looks like, whether they can fail an answer."""
+"""``drkernel tasks list|show|check``: list tasks, show one, and check that tasks can fail a wrong answer."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def _print_results(results: list[ScaleResult]) -> None:
 
 
 def _outcome(result: ScaleResult) -> tuple[str, str, str]:
-    """Word, colour and reasons; no reasons for what is plainly admitted."""
+    """Return word, colour and reasons; the reasons are empty for a task that is plainly admitted."""
     report = result.report
     if report is None:
         return "too big", "yellow", result.reason or "over the limits"
@@ -211,7 +211,7 @@ def _outcome(result: ScaleResult) -> tuple[str, str, str]:
 
 
 def _why(report: GateReport) -> str:
-    """Faults of the reference, then for each output the wrong answers that it accepts, with the numbers."""
+    """Return faults of the reference, then for each output the wrong answers that it accepts, with the numbers."""
     accepted: dict[int, list[str]] = {}
     for result in report.controls:
         if result.passed:
@@ -224,7 +224,7 @@ def _why(report: GateReport) -> str:
 
 
 def _describe(task: Task, text: str) -> dict[str, Any]:
-    """What one forward takes and costs, on meta tensors: nothing is allocated."""
+    """Describe inputs and cost of one forward, on meta tensors: nothing is allocated."""
     from drkernel.tasks.errors import TaskError
     from drkernel.tasks.scale import describe
 
@@ -235,7 +235,7 @@ def _describe(task: Task, text: str) -> dict[str, Any]:
 
 
 def _load(spec: str, precision: Declared | None, level: int | None, tag: str | None, match: str | None) -> list[Task]:
-    """The tasks of a spec that pass the filters; wrong specs and empty results end the command."""
+    """Return the tasks of a spec that pass the filters; wrong specs and empty results end the command."""
     from drkernel.tasks.errors import TaskError
     from drkernel.tasks.loaders import load_tasks
 
@@ -259,7 +259,7 @@ def _some(tasks: list[Task]) -> str:
 
 
 def _progress(tasks: list[Task], quiet: bool) -> Any:
-    """A progress bar on stderr, where a person looks on."""
+    """Return a progress bar on stderr if it is a terminal."""
     from rich.console import Console
     from rich.progress import track
 

@@ -1,4 +1,5 @@
-"""The terms of a command on its command line: a YAML file, ``key=value``, ``--key value``: all of one typed config."""
+"""Reads a command's terms from its command line: a YAML file, ``key=value`` and ``--key value``, all of one typed
+config."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ FREE_FORM = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 @dataclass(frozen=True)
 class Given:
-    """What stands on a command line besides the command's own options."""
+    """The arguments of a command line besides the command's own options."""
 
     config: Path | None
     """A YAML file."""
@@ -35,8 +36,8 @@ class Given:
 
 
 def parse(arguments: Sequence[str]) -> Given:
-    """Tell files, keys and other arguments apart. ``--key value``, ``--key=value`` and ``key=value`` are the same; a
-    ``--key`` that nothing follows is true. Raises :class:`ConfigError` for a second file."""
+    """Sort arguments into files, keys and others. ``--key value``, ``--key=value`` and ``key=value`` are the same; a
+    ``--key`` without a value is true. Raises :class:`ConfigError` for a second file."""
     from drkernel.config import ConfigError
 
     config: Path | None = None
@@ -62,7 +63,7 @@ def parse(arguments: Sequence[str]) -> Given:
 
 
 def load(kind: str, given: Given, **keys: str) -> BenchConfig:
-    """The config of ``bench`` or ``solve``; ``keys`` are further values. Raises :class:`ConfigError`."""
+    """Load the config of ``bench`` or ``solve``; ``keys`` are further values. Raises :class:`ConfigError`."""
     from drkernel.config import ConfigError
     from drkernel.solve.config import load_terms
 
@@ -79,7 +80,7 @@ def load(kind: str, given: Given, **keys: str) -> BenchConfig:
 
 
 def open_answerer(config: BenchConfig) -> Answerer:
-    """The model that the config names. Raises :class:`ConfigError`."""
+    """Open the model that the config names. Raises :class:`ConfigError`."""
     from drkernel.solve.open_model import open_model
 
     terms = config.endpoint
@@ -91,7 +92,7 @@ def open_answerer(config: BenchConfig) -> Answerer:
 
 
 def open_meter(config: BenchConfig, client: Answerer, directory: Path) -> Meter:
-    """The model with cache, limits and budget around it."""
+    """Wrap the model in cache, limits and budget."""
     from drkernel.episode.journal import ReplyCache
     from drkernel.episode.meter import Meter
 
@@ -108,7 +109,7 @@ def announce(config: BenchConfig, quiet: bool) -> None:
 
 
 def keys_help(kind: str) -> str:
-    """A line for every key of the config: name, default, meaning."""
+    """Return a line for every key of the config: name, default, meaning."""
     from drkernel.config import field_keys, merged
     from drkernel.solve.config import DEFAULTS, BenchConfig
 
@@ -126,18 +127,18 @@ def keys_help(kind: str) -> str:
 
 
 def fail(command: str, message: str) -> NoReturn:
-    """Say what is wrong and end with the code of wrong usage."""
+    """Print the problem and exit with the code of wrong usage."""
     print(f"drkernel {command}: {message}", file=sys.stderr)
     raise SystemExit(USAGE)
 
 
 def printable(text: str) -> str:
-    """Text of a model, an endpoint or a candidate without what would steer the terminal."""
+    """Strip terminal control sequences from text of a model, an endpoint or a candidate."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 
 def plain(error: Exception) -> str:
-    """A validation error as one line an option; others as they are."""
+    """Format a validation error as one line per option; other errors as they are."""
     from pydantic import ValidationError
 
     if not isinstance(error, ValidationError):
@@ -146,7 +147,7 @@ def plain(error: Exception) -> str:
 
 
 def one_thread() -> None:
-    """Judges compare small tensors; threads cost more than they give."""
+    """Use one thread: judges compare small tensors, and threads cost more than they gain."""
     import torch
 
     os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -1,4 +1,4 @@
-"""``drkernel train``: a whole run from a recipe, or the rest of one that was interrupted."""
+"""``drkernel train``: run a recipe, or resume an interrupted run."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def train(
 
 
 def _recipe_path(recipe: Path | None, overrides: list[str], resume: Path | None) -> tuple[Path, list[str]]:
-    """The YAML to read and the overrides; with --resume the first argument is an override too."""
+    """Return the YAML to read and the overrides; with --resume the first argument is an override too."""
     from drkernel.config import ConfigError
 
     if resume is None:
@@ -84,7 +84,7 @@ def _recipe_path(recipe: Path | None, overrides: list[str], resume: Path | None)
 
 
 async def _train(recipe: Any, directory: Path, pool_url: str | None) -> int:
-    """Run it; the exit code."""
+    """Run the recipe; return the exit code."""
     from drkernel.cli.train_view import make_view
     from drkernel.rl.model import distributed
     from drkernel.rl.run.recipe import make_pool
@@ -124,7 +124,7 @@ def _report_writer() -> Any:
 
 
 def _summary(directory: Path) -> dict[str, Any] | None:
-    """The summary of a finished run, or None."""
+    """Return the summary of a finished run, or None."""
     path = directory / "summary.json"
     if not path.exists():
         return None
@@ -133,7 +133,7 @@ def _summary(directory: Path) -> dict[str, Any] | None:
 
 
 def _print_summary(summary: dict[str, Any], directory: Path) -> None:
-    """The table at the end, and what to try next."""
+    """Print the final table, and what to try next."""
     names = ("fast_0", "fast_1", "fast_1.2", "fast_2", "coverage", "hack_rate")
     before, after = summary["before"] or {}, summary["after"] or {}
     print(f"{'held-out tasks':<16}{'before RL':>12}{'after RL':>12}{'change':>12}")

@@ -1,4 +1,4 @@
-"""What ``drkernel train`` shows while it runs: a live panel on a terminal, quiet lines in a pipe."""
+"""The output of ``drkernel train`` while it runs: a live panel on a terminal, quiet lines in a pipe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from drkernel.rl.run.recipe import Recipe
 
 
 def make_view(recipe: Recipe, first: bool = True) -> View:
-    """A live view on a terminal, else one that prints a line now and then; only the first rank has a live one."""
+    """Return a live view on a terminal, otherwise one that prints occasional lines; only the first rank has a live
+    one."""
     return LiveView(recipe) if first and sys.stdout.isatty() else View(recipe)
 
 
@@ -33,17 +34,17 @@ class View:
         pass
 
     def note(self, text: str) -> None:
-        """One line, now."""
+        """Print one line immediately."""
         print(f"[{time.perf_counter() - self.started:7.1f} s] {text}", flush=True)
 
     def update(self, kind: str, row: dict[str, Any]) -> None:
-        """Take in an event of the run; see :data:`drkernel.rl.run.sitting.Progress`."""
+        """Handle an event of the run; see :data:`drkernel.rl.run.sitting.Progress`."""
         line = self.line(kind, row)
         if line is not None:
             self.note(line)
 
     def line(self, kind: str, row: dict[str, Any]) -> str | None:
-        """The line for an event, or None for the many that are not worth one."""
+        """Return the line for an event, or None for the many that do not deserve one."""
         if kind == "stage":
             return "stage " + " ".join(f"{key}={value}" for key, value in row.items())
         if kind == "coldstart" and (row["done"] % max(1, row["total"] // 10) == 0 or row["done"] == row["total"]):
@@ -88,7 +89,7 @@ class LiveView(View):
         self.live.__exit__(kind, error, traceback)
 
     def note(self, text: str) -> None:
-        """One line above the panel."""
+        """Print one line above the panel."""
         self.console.print(f"[dim]{time.perf_counter() - self.started:7.1f} s[/dim] {text}", highlight=False)
 
     def update(self, kind: str, row: dict[str, Any]) -> None:

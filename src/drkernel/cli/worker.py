@@ -1,4 +1,4 @@
-"""``drkernel worker URL``: lend this machine, or a Ray cluster, to a service."""
+"""``drkernel worker URL``: run evaluations for a service on this machine, or on a Ray cluster."""
 
 from __future__ import annotations
 

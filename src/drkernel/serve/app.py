@@ -1,4 +1,4 @@
-"""The HTTP face of the service: FastAPI routes under ``/v1``, health, metrics and the page to watch."""
+"""The HTTP interface of the service: FastAPI routes under ``/v1``, health, metrics and the live page."""
 
 from __future__ import annotations
 
@@ -79,11 +79,10 @@ def make_app(
     verdict_page: pages.VerdictPage | None = None,
     device: str = "sim:h200",
 ) -> FastAPI:
-    """The application over a service; ``rate`` is requests a second and client (0: unlimited).
+    """Build the application over a service; ``rate`` is in requests per second and client (0: unlimited).
 
-    ``grace_s``: seconds that running jobs get at shutdown. ``body_s``: seconds in which a request's body must arrive.
-
-    ``device`` is where requests run that do not name one (those of KernelGYM's clients).
+    ``grace_s``: seconds that running jobs get at shutdown. ``body_s``: seconds within which a request's body must
+    arrive. ``device``: where requests run that do not name a device (those of KernelGYM's clients).
     """
 
     @asynccontextmanager
@@ -115,7 +114,7 @@ def make_app(
 
 
 def _refusals(app: FastAPI, service: Service) -> None:
-    """Answers to what cannot be accepted; all say when to ask again."""
+    """Register the error responses; each says when to retry."""
 
     def refusal(error: Exception, status: int, seconds: float) -> JSONResponse:
         return JSONResponse(
@@ -124,7 +123,7 @@ def _refusals(app: FastAPI, service: Service) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: Exception) -> Response:
-        # what was sent is told back, and may hold what neither UTF-8 nor JSON can write
+        # the error echoes the request, which may hold values that neither UTF-8 nor JSON can represent
         assert isinstance(error, RequestValidationError)
         return Response(
             json.dumps({"detail": _writable(jsonable_encoder(error.errors()))}), 422, media_type="application/json"
@@ -145,7 +144,7 @@ def _refusals(app: FastAPI, service: Service) -> None:
 
 
 def _writable(value: Any) -> Any:
-    """``value`` with numbers that are none, and text that is no Unicode, as plain text."""
+    """Return ``value`` with non-finite numbers and invalid Unicode replaced by plain text."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):
@@ -156,14 +155,14 @@ def _writable(value: Any) -> Any:
 
 
 def view(service: Service, job: Job, *, with_verdict: bool = True) -> bytes:
-    """A job as the wire has it (:class:`JobView`), as JSON; the stored verdict is passed on as it is."""
+    """Return a job as JSON (:class:`JobView`); the stored verdict is passed through unchanged."""
     fields = {name: value for name, value in vars(job).items() if name not in ("key", "owner")}
     verdict = service.store.verdict_json(job.id) if with_verdict and job.state == "done" else None
     return json.dumps(fields).encode()[:-1] + b', "verdict": ' + (verdict or b"null") + b"}"
 
 
 def answer(jobs: list[bytes]) -> Response:
-    """Jobs as a :class:`SubmitAnswer`."""
+    """Return jobs as a :class:`SubmitAnswer`."""
     return Response(b'{"jobs": [' + b", ".join(jobs) + b"]}", media_type="application/json")
 
 
@@ -172,7 +171,8 @@ def _job_routes(app: FastAPI, service: Service) -> None:
 
     @router.post("/v1/jobs", response_model=SubmitAnswer, status_code=200, tags=["jobs"], responses=REFUSALS)
     async def submit(body: Annotated[SubmitBody, examples.SUBMIT], request: Request) -> Response:
-        """Accept evaluations durably. With ``wait_s`` the answer comes when they are done, or after so long."""
+        """Accept evaluations durably. With ``wait_s`` the answer comes when they are done, or after that many
+        seconds."""
         _admit(body.requests)
         client = request.headers.get("x-client", request.client.host if request.client else "?")[:80]
         ids = await service.submit(body.requests, client=client, priority=body.priority, fresh=body.fresh)
@@ -187,7 +187,7 @@ def _job_routes(app: FastAPI, service: Service) -> None:
 
     @app.get("/v1/jobs/{job_id}", response_model=JobView, tags=["jobs"], responses=MISSING)
     async def get(job_id: JobId, wait_s: Annotated[float, Query(ge=0, le=300)] = 0.0) -> Response:
-        """A job, and its verdict once it is done; ``wait_s`` waits for that."""
+        """Return a job, with its verdict once it is done; ``wait_s`` waits for that."""
         job = await service.wait(job_id, wait_s)
         if job is None:
             raise HTTPException(404, "no such job")
@@ -195,7 +195,7 @@ def _job_routes(app: FastAPI, service: Service) -> None:
 
     @app.delete("/v1/jobs/{job_id}", tags=["jobs"], responses=MISSING)
     async def cancel(job_id: JobId) -> dict[str, bool]:
-        """Cancel a job that waits; one that runs or is done stays as it is."""
+        """Cancel a queued job; a running or finished job is not affected."""
         if service.store.get(job_id) is None:
             raise HTTPException(404, "no such job")
         return {"cancelled": await service.cancel(job_id)}
@@ -209,7 +209,7 @@ def _job_routes(app: FastAPI, service: Service) -> None:
         before: float | None = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     ) -> Response:
-        """Jobs that match, newest first, without their verdicts."""
+        """Return matching jobs, newest first, without their verdicts."""
         found = await asyncio.to_thread(
             lambda: service.store.find(state=state, status=status, task=task, client=client, limit=limit, before=before)
         )
@@ -219,7 +219,8 @@ def _job_routes(app: FastAPI, service: Service) -> None:
     async def events(
         request: Request, after: Annotated[int | None, Query(ge=0, lt=1 << 63)] = None
     ) -> StreamingResponse:
-        """Server-sent events: one per finished job, in order; ``after`` or Last-Event-ID resumes behind a number."""
+        """Stream server-sent events, one per finished job, in order; ``after`` or Last-Event-ID resumes behind a
+        number."""
         header = request.headers.get("last-event-id", "")
         told = int(header) if header.isdecimal() and len(header) < 19 else None
         last = after if after is not None else told
@@ -227,7 +228,7 @@ def _job_routes(app: FastAPI, service: Service) -> None:
 
 
 def _admit(requests: Sequence[EvalRequest]) -> None:
-    """Refuse what could never be evaluated, however often it was tried. Raises ``HTTPException``."""
+    """Refuse requests that can never be evaluated, however often they are retried. Raises ``HTTPException``."""
     for index, request in enumerate(requests):
         reason = objection(request)
         if reason is not None:
@@ -235,9 +236,9 @@ def _admit(requests: Sequence[EvalRequest]) -> None:
 
 
 def _remembering(service: Service) -> type[APIRoute]:
-    """A route that answers a body which it has seen byte for byte, and whose jobs are done, without reading it again.
+    """Return a route that answers a repeated body, whose jobs are done, without parsing it again.
 
-    The body's hash stands for the jobs' ids only; the answer itself is read from the store.
+    The body's hash stands only for the jobs' ids; the answer itself is read from the store.
     """
     seen: OrderedDict[bytes, tuple[str, ...]] = OrderedDict()
 
@@ -283,28 +284,28 @@ async def _stream(service: Service, request: Request, after: int | None) -> Asyn
 def _worker_routes(app: FastAPI, service: Service) -> None:
     @app.post("/v1/worker/lease", response_model=LeaseAnswer, tags=["workers"])
     async def lease(body: Annotated[LeaseBody, examples.LEASE], request: Request) -> LeaseAnswer:
-        """Work for a remote worker; waits a while when there is none."""
+        """Lease a job to a remote worker; waits a while when there is none."""
         info = service.register(body.worker, body.slots, body.kinds)
         if info.quarantined:
             raise HTTPException(403, f"worker {body.worker} is quarantined: {info.in_a_row} failures in a row")
         taken = await service.lease(body.worker, body.wait_s, body.kinds)
         if taken is None:
             return LeaseAnswer(lease_s=service.lease_s)
-        if await request.is_disconnected():  # nobody would do it until the lease ends
+        if await request.is_disconnected():  # else the job would wait until the lease ends
             await service.give_back(taken[0].id, body.worker)
             return LeaseAnswer(lease_s=service.lease_s)
         return LeaseAnswer(job_id=taken[0].id, request=taken[1], lease_s=service.lease_s)
 
     @app.post("/v1/worker/heartbeat", response_model=BeatAnswer, tags=["workers"])
     async def heartbeat(body: Annotated[BeatBody, examples.BEAT]) -> BeatAnswer:
-        """Lengthen leases."""
+        """Extend leases."""
         if body.worker in service.workers:
             service.workers[body.worker].seen = time.time()
         return BeatAnswer(held=await service.heartbeat(body.worker, body.jobs))
 
     @app.post("/v1/worker/complete", response_model=CompleteAnswer, tags=["workers"], responses=MISSING)
     async def complete(body: Annotated[CompleteBody, examples.COMPLETE]) -> CompleteAnswer:
-        """A verdict; recorded once, by the present holder of the lease."""
+        """Record a verdict, once, from the current holder of the lease."""
         job = service.store.get(body.job_id)
         if job is None:
             raise HTTPException(404, "no such job")
@@ -312,12 +313,12 @@ def _worker_routes(app: FastAPI, service: Service) -> None:
 
     @app.post("/v1/worker/leave", tags=["workers"])
     async def leave(body: Annotated[LeaveBody, examples.LEAVE]) -> dict[str, int]:
-        """A worker that is gone: what it held is queued again at once, not when its lease ends."""
+        """Remove a worker that is gone: its jobs are requeued at once, not when the lease ends."""
         return {"queued_again": await service.leave(body.worker, body.trouble)}
 
     @app.post("/v1/worker/release", tags=["workers"], responses={404: {"description": "no such worker"}})
     async def release(body: Annotated[ReleaseBody, examples.RELEASE]) -> dict[str, bool]:
-        """Let a quarantined worker work again, once its machine has been seen to."""
+        """Release a quarantined worker, once its machine has been repaired."""
         if not service.release(body.worker):
             raise HTTPException(404, "no such worker")
         return {"released": True}
@@ -326,7 +327,7 @@ def _worker_routes(app: FastAPI, service: Service) -> None:
 def _watch_routes(app: FastAPI, service: Service) -> None:
     @app.get("/health", tags=["watch"])
     async def health() -> dict[str, Any]:
-        """The process answers; how many workers there are, and how many of them are quarantined or lost."""
+        """Report that the process is alive, and how many workers there are, quarantined or lost."""
         workers = list(service.workers.values())
         return {
             "status": "ok",
@@ -338,7 +339,7 @@ def _watch_routes(app: FastAPI, service: Service) -> None:
 
     @app.get("/ready", tags=["watch"])
     async def ready() -> JSONResponse:
-        """Jobs can be accepted and there is somebody to do them."""
+        """Report whether jobs can be accepted and a worker is available."""
         reason = service.not_ready()
         return JSONResponse(
             {"ready": reason is None, "reason": reason or "ready"}, status_code=503 if reason is not None else 200
@@ -346,12 +347,12 @@ def _watch_routes(app: FastAPI, service: Service) -> None:
 
     @app.get("/metrics", response_class=PlainTextResponse, tags=["watch"])
     async def metrics() -> str:
-        """Prometheus text format."""
+        """Return the metrics in Prometheus text format."""
         return exposition(service)
 
     @app.get("/v1/state", tags=["watch"])
     async def state() -> dict[str, Any]:
-        """What the page to watch shows."""
+        """Return the data of the live page."""
         return {
             "counts": service.store.counts(),
             "throughput": service.throughput(),

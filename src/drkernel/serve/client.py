@@ -26,7 +26,7 @@ _PASSING = (408, 429, 502, 503, 504, 507)
 
 
 class ServiceError(RuntimeError):
-    """The service refused or could not be reached; says why and what to do."""
+    """The service refused or could not be reached; the message says why and what to do."""
 
 
 def _token(given: str | None) -> str | None:
@@ -34,7 +34,7 @@ def _token(given: str | None) -> str | None:
 
 
 class AsyncClient:
-    """Talks to one service. Safe to repeat whatever fails: equal requests are evaluated once."""
+    """Talks to one service. Every call may be repeated after a failure: equal requests are evaluated once."""
 
     def __init__(
         self,
@@ -46,7 +46,8 @@ class AsyncClient:
         name: str | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ):
-        """``token`` defaults to the environment's DRKERNEL_TOKEN; ``retries`` are for lost connections and 429/503."""
+        """Create a client. ``token`` defaults to the environment's DRKERNEL_TOKEN; ``retries`` apply to lost
+        connections and 429/503."""
         headers = {"x-client": name or f"client-{os.getpid()}"}
         secret = _token(token)
         if secret:
@@ -72,11 +73,11 @@ class AsyncClient:
         await self._http.aclose()
 
     def on_response(self, hook: Callable[[httpx.Response], Awaitable[None]]) -> None:
-        """Call ``hook`` with every answer, refusals too: for logs and figures."""
+        """Call ``hook`` with every response, including refusals, for logging and statistics."""
         self._http.event_hooks["response"].append(hook)
 
     async def call(self, method: str, path: str, **arguments: Any) -> Any:
-        """One request, its answer as JSON; retried with backoff where that may help.
+        """Send one request and return its JSON; retried with backoff where that may help.
 
         Raises:
             ServiceError: refused, or not reachable after all retries.
@@ -106,7 +107,7 @@ class AsyncClient:
     async def submit(
         self, requests: Sequence[EvalRequest], *, priority: int = 0, fresh: bool = False, wait_s: float = 0.0
     ) -> list[JobView]:
-        """Submit any number of requests; jobs in order."""
+        """Submit any number of requests; return their jobs in order."""
         jobs: list[JobView] = []
         for start in range(0, len(requests), MAX_BATCH):
             body = SubmitBody(
@@ -117,22 +118,22 @@ class AsyncClient:
         return jobs
 
     async def get(self, job_id: str, wait_s: float = 0.0) -> JobView:
-        """A job; waits up to ``wait_s`` seconds for its end."""
+        """Return a job, waiting up to ``wait_s`` seconds for it to finish."""
         answer = await self._send("GET", f"/v1/jobs/{job_id}", params={"wait_s": wait_s})
         return JobView.model_validate_json(answer.content)
 
     async def cancel(self, job_id: str) -> bool:
-        """Cancel a waiting job."""
+        """Cancel a queued job; return whether it was cancelled."""
         return bool((await self.call("DELETE", f"/v1/jobs/{job_id}"))["cancelled"])
 
     async def evaluate(
         self, request: EvalRequest, *, priority: int = 0, fresh: bool = False, timeout_s: float | None = None
     ) -> Verdict:
-        """Submit and wait for the verdict, however long it takes or ``timeout_s`` seconds.
+        """Submit a request and wait for the verdict, indefinitely or up to ``timeout_s`` seconds.
 
         Raises:
             ServiceError: refused, not reachable, or cancelled.
-            TimeoutError: not done in time; the job goes on, and the same call later finds it.
+            TimeoutError: not done in time; the job continues, and the same call later finds it.
         """
         async with asyncio.timeout(timeout_s):
             (job,) = await self.submit([request], priority=priority, fresh=fresh, wait_s=20.0)
@@ -141,7 +142,7 @@ class AsyncClient:
     async def stream(
         self, requests: Sequence[EvalRequest], *, priority: int = 0, fresh: bool = False
     ) -> AsyncIterator[tuple[int, Verdict]]:
-        """(index, verdict) of many requests, each as it is done."""
+        """Yield (index, verdict) of many requests, each as soon as it is done."""
         jobs = await self.submit(requests, priority=priority, fresh=fresh)
         gate = asyncio.Semaphore(64)
 
@@ -166,9 +167,10 @@ class AsyncClient:
         progress: Progress = None,
         timeout_s: float | None = None,
     ) -> list[Verdict]:
-        """Verdicts of many requests, in order; ``progress`` is told (done, all), or True for a bar on stderr.
+        """Return the verdicts of many requests, in order; ``progress`` is called with (done, total), or True shows a
+        bar on stderr.
 
-        Raises as :meth:`evaluate` does.
+        Raises the same errors as :meth:`evaluate`.
         """
         verdicts: dict[int, Verdict] = {}
         async with asyncio.timeout(timeout_s):
@@ -186,12 +188,13 @@ class AsyncClient:
         return job.verdict
 
     async def find(self, **filters: Any) -> list[JobView]:
-        """Jobs, newest first: by ``state``, ``status``, ``task`` (part of an id), ``client``, ``before``, ``limit``."""
+        """Return jobs, newest first, filtered by ``state``, ``status``, ``task`` (part of an id), ``client``,
+        ``before``, ``limit``."""
         answer = await self._send("GET", "/v1/jobs", params=filters)
         return SubmitAnswer.model_validate_json(answer.content).jobs
 
     async def events(self, after: int | None = None) -> AsyncIterator[JobView]:
-        """Finished jobs as they finish, resuming by itself after a lost connection."""
+        """Yield jobs as they finish, resuming automatically after a lost connection."""
         last = after
         while True:
             params = {"after": last} if last is not None else {}
@@ -213,7 +216,7 @@ class AsyncClient:
 
 
 class Client:
-    """The same for code that is not asynchronous: an event loop in a thread, and connections that are kept.
+    """The synchronous client: an event loop in a thread, with persistent connections.
 
     Thread-safe; a context manager. Options are those of :class:`AsyncClient`.
     """
@@ -231,7 +234,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close connections and end the thread."""
+        """Close connections and stop the thread."""
         if not self._loop.is_closed():
             self._run(self._client.close())
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -253,19 +256,19 @@ class Client:
     def submit(
         self, requests: Sequence[EvalRequest], *, priority: int = 0, fresh: bool = False, wait_s: float = 0.0
     ) -> list[JobView]:
-        """Submit any number of requests; jobs in order."""
+        """Submit any number of requests; return their jobs in order."""
         return self._run(self._client.submit(requests, priority=priority, fresh=fresh, wait_s=wait_s))
 
     def get(self, job_id: str, wait_s: float = 0.0) -> JobView:
-        """A job by id; waits up to ``wait_s`` seconds for its end."""
+        """Return a job by id, waiting up to ``wait_s`` seconds for it to finish."""
         return self._run(self._client.get(job_id, wait_s))
 
     def find(self, **filters: Any) -> list[JobView]:
-        """Jobs, newest first; see :meth:`AsyncClient.find`."""
+        """Return jobs, newest first; see :meth:`AsyncClient.find`."""
         return self._run(self._client.find(**filters))
 
     def cancel(self, job_id: str) -> bool:
-        """Cancel a waiting job."""
+        """Cancel a queued job; return whether it was cancelled."""
         return self._run(self._client.cancel(job_id))
 
     def evaluate(
@@ -282,17 +285,17 @@ class Client:
         priority: int = 0,
         timeout_s: float | None = None,
     ) -> list[Verdict]:
-        """Verdicts of many requests, in order; ``progress`` True shows a bar."""
+        """Return the verdicts of many requests, in order; ``progress`` True shows a bar."""
         return self._run(
             self._client.evaluate_many(requests, progress=progress, priority=priority, timeout_s=timeout_s)
         )
 
     def stream(self, requests: Sequence[EvalRequest], *, priority: int = 0) -> Iterator[tuple[int, Verdict]]:
-        """(index, verdict) of many requests, each as it is done."""
+        """Yield (index, verdict) of many requests, each as soon as it is done."""
         yield from self._pull(self._client.stream(requests, priority=priority))
 
     def events(self, after: int | None = None) -> Iterator[JobView]:
-        """Finished jobs as they finish, for ever."""
+        """Yield jobs as they finish, indefinitely."""
         yield from self._pull(self._client.events(after))
 
     def _pull(self, source: AsyncIterator[T]) -> Iterator[T]:
@@ -314,7 +317,7 @@ async def _made(url: str, options: dict[str, Any]) -> AsyncClient:
 
 @contextlib.contextmanager
 def _progress(wish: Progress, total: int) -> Iterator[Callable[[int, int], None]]:
-    """What to tell of progress: a bar, the caller's function, or nobody."""
+    """Return the progress callback: a bar, the caller's function, or a no-op."""
     if wish is True:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -329,7 +332,7 @@ def _progress(wish: Progress, total: int) -> Iterator[Callable[[int, int], None]
 
 
 class HttpPool:
-    """A :class:`~drkernel.gym.request.Pool` that is a service somewhere else."""
+    """A :class:`~drkernel.gym.request.Pool` backed by a remote service."""
 
     def __init__(self, url: str, *, token: str | None = None, client: AsyncClient | None = None, priority: int = 0):
         self._client = client or AsyncClient(url, token=token)
@@ -337,7 +340,7 @@ class HttpPool:
         self._counts: dict[str, int] = {}
 
     async def evaluate(self, request: EvalRequest) -> Verdict:
-        """A verdict; trouble of the network or the service is an ``infra_error``, never an exception."""
+        """Return a verdict; failures of the network or the service become an ``infra_error``, never an exception."""
         try:
             request.candidate.encode()
             verdict = await self._client.evaluate(request, priority=self._priority)
@@ -349,16 +352,16 @@ class HttpPool:
         return verdict
 
     def health(self) -> dict[str, Any]:
-        """What this client has seen."""
+        """Return this client's counters."""
         return {"url": self._client.url, "statuses": dict(self._counts)}
 
     async def close(self) -> None:
-        """Close connections; the service goes on."""
+        """Close connections; the service keeps running."""
         await self._client.close()
 
 
 def _unsent(request: EvalRequest, status: Status, error: Exception) -> Verdict:
-    """The verdict of a request that no service has answered."""
+    """Return the verdict of a request that no service has answered."""
     return Verdict(
         status=status,
         task_id=request.task.id,

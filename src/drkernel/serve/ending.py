@@ -1,4 +1,4 @@
-"""Jobs that end without a trial: given up, or not to be read. They get a verdict as every other job does."""
+"""Ends jobs that were never evaluated: out of attempts, or unreadable. They get a verdict like every other job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def end_without_trial(db: sqlite3.Connection, job: Job, status: Status, kind: str, message: str) -> None:
-    """Record, inside a transaction, a verdict that says why nobody evaluates ``job``."""
+    """Record, inside a transaction, a verdict that says why ``job`` was not evaluated."""
     verdict = Verdict(
         status=status,
         task_id=job.task_id,
@@ -32,7 +32,8 @@ def end_without_trial(db: sqlite3.Connection, job: Job, status: Status, kind: st
 
 
 def give_up(store: Store, max_attempts: int) -> list[Job]:
-    """End waiting jobs whose attempts are used up: whoever leased them was lost each time. They are done then."""
+    """End queued jobs whose attempts are used up because every worker that leased them was lost; return the jobs, now
+    done."""
     with store.transaction() as db:
         spent = store.spent(db, max_attempts)
         for job in spent:

@@ -1,4 +1,4 @@
-"""Bodies as examples for the OpenAPI document, made from the records themselves so that they stay true."""
+"""Example bodies for the OpenAPI document, built from the records themselves so that they stay valid."""
 
 from __future__ import annotations
 

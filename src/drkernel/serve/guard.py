@@ -1,4 +1,4 @@
-"""Who may ask, how much and how often: bearer token, body size, rate; and the headers that keep pages safe."""
+"""Access control: bearer token, body size, request rate; and the headers that keep pages safe."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ SECURITY_HEADERS = {
 
 
 class GuardError(ValueError):
-    """The service must not start like this; says what to change."""
+    """The service must not start with this configuration; the message says what to change."""
 
 
 def check_binding(host: str, token: str | None) -> None:
-    """Refuse to listen beyond this machine without a token."""
+    """Refuse to listen beyond this machine without a token. Raises :class:`GuardError`."""
     try:
         loopback = ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -46,7 +46,7 @@ def check_binding(host: str, token: str | None) -> None:
 
 @dataclass
 class Bucket:
-    """A token bucket: ``rate`` a second, at most ``burst`` at once."""
+    """A token bucket: ``rate`` per second, at most ``burst`` at once."""
 
     rate: float
     burst: float
@@ -57,7 +57,7 @@ class Bucket:
         self.level, self.at = self.burst, time.monotonic()
 
     def take(self) -> float:
-        """0 when allowed, else seconds until it will be."""
+        """Return 0 when allowed, else the seconds until it will be."""
         now = time.monotonic()
         self.level = min(self.burst, self.level + (now - self.at) * self.rate)
         self.at = now
@@ -78,7 +78,7 @@ class Guard:
         self.buckets: dict[str, Bucket] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse early, else pass on with the body read and headers added."""
+        """Refuse early, or pass the request on with its body read and headers added."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -123,10 +123,10 @@ class Guard:
         return None
 
     def _foreign(self, request: Request) -> str | None:
-        """Why a browser's request is not this service's own page asking; None when it may be.
+        """Return why a browser's request does not come from this service's own page; None when it may.
 
-        Without a token the service is bound to this machine, and a web page could still reach it: by a name of its own
-        that it lets point here (so names other than localhost are refused), or by posting across sites.
+        Without a token the service is bound to this machine, but a web page could still reach it: through a host name
+        that resolves here (so names other than localhost are refused), or by posting across sites.
         """
         host = request.headers.get("host", "")
         if self.token is None and not _names_this_machine(host):
@@ -141,7 +141,7 @@ class Guard:
         given = request.headers.get("authorization", "")
         if given.lower().startswith("bearer "):
             return hmac.compare_digest(given[7:].strip().encode(), self.token.encode())
-        # the page to watch cannot set headers: it carries the token in a cookie that /login set
+        # the live page cannot set headers: it carries the token in a cookie that /login set
         return hmac.compare_digest(request.cookies.get("drkernel_token", "").encode(), self.token.encode())
 
     def _bucket(self, request: Request) -> Bucket:
@@ -179,7 +179,7 @@ class _TooLarge(Exception):
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """The body in one message, then what else comes."""
+    """Return a ``receive`` that yields the body in one message, then forwards further messages."""
     given = False
 
     async def replay() -> Message:

@@ -1,4 +1,4 @@
-"""Throughput and latency over the last hour, in bins of ten seconds: what the page to watch draws."""
+"""Throughput and latency over the last hour, in bins of ten seconds, for the live page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KEPT = 512
 
 @dataclass
 class Bin:
-    """Verdicts of ten seconds."""
+    """The verdicts of ten seconds."""
 
     start: int
     count: int = 0
@@ -25,13 +25,13 @@ class Bin:
 
 
 class History:
-    """Bins in order of time; empty ones are left out."""
+    """Bins in order of time, without empty ones."""
 
     def __init__(self) -> None:
         self._bins: deque[Bin] = deque(maxlen=BINS)
 
     def add(self, finished: float, latency: float, status: str) -> None:
-        """A verdict; times must come in order, to the bin."""
+        """Add a verdict; times must be in order, up to the bin's width."""
         start = int(finished) // BIN_S * BIN_S
         if not self._bins or self._bins[-1].start < start:
             self._bins.append(Bin(start))
@@ -42,7 +42,7 @@ class History:
             latest.latencies.append(latency)
 
     def rows(self, seconds: float = BIN_S * BINS) -> list[tuple[int, int, int, float, float]]:
-        """(start, verdicts, infrastructure errors, median seconds, 95th percentile) of every bin that has any."""
+        """Return (start, verdicts, infrastructure errors, median seconds, 95th percentile) of every non-empty bin."""
         since = time.time() - seconds
         return [
             (one.start, one.count, one.failed, round(quantile(one.latencies, 0.5), 4),
@@ -51,13 +51,13 @@ class History:
         ]  # fmt: skip
 
     def latency(self, seconds: float = 300.0) -> dict[str, float]:
-        """Median and 95th percentile over the last ``seconds``; empty when there was no verdict."""
+        """Return median and 95th percentile (seconds) over the last ``seconds``; empty when there was no verdict."""
         since = time.time() - seconds
         values = [value for one in self._bins if one.start >= since - BIN_S for value in one.latencies]
         return {"p50": quantile(values, 0.5), "p95": quantile(values, 0.95)} if values else {}
 
 
 def quantile(values: list[float], share: float) -> float:
-    """The smallest value that at least ``share`` of all do not exceed."""
+    """Return the smallest value that at least ``share`` of all values do not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -1,7 +1,7 @@
-"""The routes that clients of the KernelGYM server call, over this service; see docs/kernelgym.md for what differs.
+"""The routes of the KernelGYM server, implemented over this service; docs/kernelgym.md lists the differences.
 
-Only what its released clients send and read is answered: ``/evaluate``, ``/evaluate/batch``, ``/status/ID``,
-``/results/ID`` and cancelling a task. A client's own ``task_id`` names the job, durably.
+Only the routes that its released clients use exist: ``/evaluate``, ``/evaluate/batch``, ``/status/ID``, ``/results/ID``
+and cancelling a task. A client's own ``task_id`` names the job, durably.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Body(BaseModel):
 
 
 class EvaluateBody(_Body):
-    """An evaluation as KernelGYM's clients send it; fields that have no meaning here are accepted and ignored."""
+    """An evaluation as KernelGYM's clients send it; fields without a meaning here are accepted and ignored."""
 
     task_id: str = Field(min_length=1, max_length=100)
     reference_code: str = Field(min_length=10, max_length=100_000)
@@ -60,11 +60,11 @@ class BatchBody(_Body):
 
 
 def add_kernelgym(app: FastAPI, service: Service, device: str) -> None:
-    """Mount the routes; ``device`` is what evaluations run on."""
+    """Add the routes; evaluations run on ``device``."""
 
     @app.post("/evaluate", tags=["kernelgym"])
     async def evaluate(body: Annotated[EvaluateBody, examples.EVALUATE], request: Request) -> dict[str, Any]:
-        """Submit, and wait for the result as long as the task may take."""
+        """Submit an evaluation and wait for the result, as long as the task's timeout allows."""
         job_id = await _submit(service, body, device, _client(request))
         job = await service.wait(job_id, float(body.timeout))
         assert job is not None
@@ -72,7 +72,7 @@ def add_kernelgym(app: FastAPI, service: Service, device: str) -> None:
 
     @app.post("/evaluate/batch", tags=["kernelgym"])
     async def batch(body: Annotated[BatchBody, examples.BATCH], request: Request) -> dict[str, Any]:
-        """Submit many and wait for all."""
+        """Submit many evaluations and wait for all."""
         ids = [await _submit(service, task, device, _client(request)) for task in body.tasks]
         jobs = await asyncio.gather(*(service.wait(i, float(t.timeout)) for i, t in zip(ids, body.tasks, strict=True)))
         results = [
@@ -90,7 +90,7 @@ def add_kernelgym(app: FastAPI, service: Service, device: str) -> None:
 
     @app.get("/status/{task_id}", tags=["kernelgym"], responses=MISSING)
     async def status(task_id: str) -> dict[str, Any]:
-        """Where a task stands."""
+        """Return the state of a task."""
         job = _named(service, task_id)
         answer = response(service, job, task_id)
         return {
@@ -103,7 +103,7 @@ def add_kernelgym(app: FastAPI, service: Service, device: str) -> None:
 
     @app.get("/results/{task_id}", tags=["kernelgym"], responses=MISSING)
     async def results(task_id: str) -> dict[str, Any]:
-        """The result of a task that is done."""
+        """Return the result of a finished task."""
         job = _named(service, task_id)
         if job.state != "done":
             raise HTTPException(404, f"Task {task_id} has no result yet")
@@ -111,7 +111,7 @@ def add_kernelgym(app: FastAPI, service: Service, device: str) -> None:
 
     @app.delete("/tasks/{task_id}", tags=["kernelgym"], responses=MISSING)
     async def cancel(task_id: str) -> dict[str, str]:
-        """Cancel a task that waits."""
+        """Cancel a queued task."""
         job = _named(service, task_id)
         if not await service.cancel(job.id):
             raise HTTPException(404, f"Task {task_id} cannot be cancelled")
@@ -146,7 +146,8 @@ async def _submit(service: Service, body: EvaluateBody, device: str, client: str
 
 
 def to_request(body: EvaluateBody, device: str) -> EvalRequest:
-    """The same evaluation in our terms. Other entry points are given their usual names at the end of the source."""
+    """Translate the evaluation to our request. Other entry points are given their usual names at the end of the
+    source."""
     reference, candidate = body.reference_code, body.kernel_code
     if body.entry_point != "Model":
         reference += f"\n\nModel = {body.entry_point}\n"
@@ -168,7 +169,7 @@ def to_request(body: EvaluateBody, device: str) -> EvalRequest:
 
 
 def response(service: Service, job: Job, task_id: str) -> dict[str, Any]:
-    """A job as KernelGYM's clients read it. Runtimes are in milliseconds."""
+    """Return a job in the form that KernelGYM's clients read. Runtimes are in milliseconds."""
     verdict = service.store.verdict(job.id) if job.state == "done" else None
     answer: dict[str, Any] = {
         "task_id": task_id,

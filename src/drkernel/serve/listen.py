@@ -1,7 +1,7 @@
-"""The HTTP server under the application: uvicorn, with patience for slow clients bounded from the first byte on.
+"""The HTTP server under the application: uvicorn, with limits for slow clients from the first byte on.
 
-uvicorn itself waits for ever for a request's headers, and lets them grow for ever; here a connection that has not sent
-complete headers after some seconds, or has sent too many, is closed. Bodies are bounded in ``guard.py``.
+uvicorn itself waits indefinitely for a request's headers and does not bound their size. Here, a connection is closed
+when its headers are not complete after some seconds, or too large. Bodies are limited in ``guard.py``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HEADER_BYTES = 64 << 10
 
 
 def protocol(header_s: float = HEADER_S) -> type[asyncio.Protocol]:
-    """uvicorn's HTTP protocol (httptools where it is installed, else h11) with bounds on headers."""
+    """Return uvicorn's HTTP protocol (httptools if installed, else h11) with limits on headers."""
     base: Any
     try:
         from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as base
@@ -35,12 +35,12 @@ def protocol(header_s: float = HEADER_S) -> type[asyncio.Protocol]:
         _header_bytes = 0
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            """A connection: its first headers are due."""
+            """Start the timer for the first headers."""
             super().connection_made(transport)
             self._arm()
 
         def data_received(self, data: bytes) -> None:
-            """More bytes; outside a request they are headers, and the clock runs."""
+            """Count bytes; outside a request they are headers, and the timer runs."""
             waiting = not self._in_request()
             super().data_received(data)
             if self._in_request():
@@ -53,7 +53,7 @@ def protocol(header_s: float = HEADER_S) -> type[asyncio.Protocol]:
                     self._arm()
 
         def connection_lost(self, exc: Exception | None) -> None:
-            """The end."""
+            """Stop the timer."""
             self._disarm()
             super().connection_lost(exc)
 
@@ -73,18 +73,19 @@ def protocol(header_s: float = HEADER_S) -> type[asyncio.Protocol]:
 
 
 class Server(uvicorn.Server):
-    """Ends normally after a signal, once it has drained; uvicorn's own would then die of the same signal."""
+    """Exits normally after a signal, once drained; uvicorn's own server would re-raise the signal and die of it."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Take SIGINT and SIGTERM as wishes to stop."""
+        """Treat SIGINT and SIGTERM as requests to stop."""
         with super().capture_signals():
             yield
             self._captured_signals.clear()
 
 
 def server(application: Any, *, header_s: float = HEADER_S, drain_s: float = 5.0) -> uvicorn.Server:
-    """A server that is not running yet; ``drain_s`` is what open connections get once the application has stopped."""
+    """Return a server that is not running yet; open connections get ``drain_s`` seconds after the application has
+    stopped."""
     config = uvicorn.Config(
         application,
         http=protocol(header_s),
@@ -99,12 +100,12 @@ def server(application: Any, *, header_s: float = HEADER_S, drain_s: float = 5.0
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that listens there. Raises ``OSError``."""
+    """Return a socket listening at this address. Raises ``OSError``."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-        listener.listen(2048)  # who connects before the server runs waits instead of being refused
+        listener.listen(2048)  # clients that connect before the server runs wait instead of being refused
     except OSError:
         listener.close()
         raise
@@ -112,6 +113,6 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def many_connections() -> None:
-    """Let this process have as many open connections as the system allows it."""
+    """Raise this process's limit on open connections to the system's maximum."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,6 +1,6 @@
-"""The page to watch, a page per job, and the login that puts the token into a cookie.
+"""The live page, a page per job, and the login that puts the token into a cookie.
 
-Candidate text is hostile: the live page sets text content only, job pages are escaped where they are made, and the
+Candidate text is hostile: the live page sets text content only, job pages are escaped when they are made, and the
 content security policy allows no inline script anywhere.
 """
 
@@ -29,7 +29,7 @@ VerdictPage = Callable[[EvalRequest, Verdict, str, str], str]
 handed in"""
 
 _TYPES = {"watch.css": "text/css", "watch.js": "text/javascript"}
-# job pages carry their style inside; scripts stay forbidden
+# job pages contain their style; scripts stay forbidden
 _JOB_POLICY = SECURITY_HEADERS["content-security-policy"].replace("style-src 'self'", "style-src 'unsafe-inline'")
 
 _LOGIN = """<!doctype html><html lang="en"><head><meta charset="utf-8">
@@ -41,7 +41,7 @@ _LOGIN = """<!doctype html><html lang="en"><head><meta charset="utf-8">
 
 
 def add_pages(app: FastAPI, service: Service) -> None:
-    """Routes for people."""
+    """Add the routes for people."""
 
     @app.get("/", include_in_schema=False)
     async def watch() -> HTMLResponse:
@@ -104,7 +104,7 @@ def _job_page(app: FastAPI, service: Service, job_id: str) -> str | None:
 
 
 def _bar(job: Job) -> str:
-    """A line above a job: the way back, who asked when, how long it took."""
+    """Return the line above a job: the way back, the client and time, and the duration."""
     parts = [f"client {job.client}", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(job.submitted))]
     if job.priority:
         parts.append(f"priority {job.priority}")

@@ -1,4 +1,4 @@
-"""The service's figures for Prometheus, read off the service whenever they are asked for."""
+"""The service's Prometheus metrics, read from the service on every scrape."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from drkernel.serve.service import Service
 
 
 def exposition(service: Service) -> str:
-    """All metrics, in Prometheus' text format."""
+    """Return all metrics in Prometheus text format."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Figures(service))
     return generate_latest(registry).decode()
@@ -24,7 +24,7 @@ class _Figures:
         self.service = service
 
     def collect(self) -> Iterable[Metric]:
-        """Every metric with its present samples."""
+        """Yield every metric with its current samples."""
         counts, workers = self.service.store.counts(), list(self.service.workers.values())
         jobs = GaugeMetricFamily("drkernel_jobs", "Jobs by state.", labels=["state"])
         for state, number in {"queued": 0, "leased": 0, "done": 0, "cancelled": 0, **counts["state"]}.items():

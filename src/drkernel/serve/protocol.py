@@ -1,4 +1,4 @@
-"""What goes over the wire of the service: records of requests and answers, version 1."""
+"""The service's wire format: records of requests and answers, version 1."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ MAX_BATCH = 1000
 
 
 def unicode_only(value: Any) -> Any:
-    """``value`` as it came, or ``ValueError`` when any text in it holds a lone surrogate, which nothing can store."""
+    """Return ``value`` unchanged; raise ``ValueError`` if any text in it holds a lone surrogate, which cannot be
+    stored."""
     stack = [value]
     while stack:
         item = stack.pop()
@@ -31,7 +32,7 @@ def unicode_only(value: Any) -> Any:
 
 
 class Body(Config):
-    """What clients send."""
+    """Base of the bodies that clients send."""
 
     _unicode = model_validator(mode="before")(unicode_only)
 
@@ -46,7 +47,7 @@ class SubmitBody(Body):
 
 
 class JobView(Config):
-    """A job as clients see it."""
+    """A job in the form that clients see."""
 
     id: str
     state: Literal["queued", "leased", "done", "cancelled"]
@@ -81,7 +82,7 @@ class LeaseBody(Body):
 
 
 class ReleaseBody(Body):
-    """``POST /v1/worker/release``: an operator lets a quarantined worker work again."""
+    """``POST /v1/worker/release``: an operator releases a quarantined worker."""
 
     worker: str = Field(max_length=200)
 
@@ -102,14 +103,14 @@ class LeaseAnswer(Config):
 
 
 class BeatBody(Body):
-    """``POST /v1/worker/heartbeat``: leases that a worker still works on."""
+    """``POST /v1/worker/heartbeat``: the leases that a worker is still working on."""
 
     worker: str
     jobs: list[str] = Field(max_length=4096)
 
 
 class BeatAnswer(Config):
-    """The leases that it still holds; what is missing was given to somebody else."""
+    """The leases that the worker still holds; a missing one was given to another worker."""
 
     held: list[str]
 
@@ -123,6 +124,6 @@ class CompleteBody(Body):
 
 
 class CompleteAnswer(Config):
-    """Whether the verdict was recorded; False when the lease had passed to somebody else."""
+    """Whether the verdict was recorded; False when the lease had passed to another worker."""
 
     recorded: bool

@@ -1,4 +1,4 @@
-"""The store's tables, and how an older file is brought up to date."""
+"""The store's tables, and the migration of older files."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ UPDATE meta SET version = 2;
 
 
 def prepare(db: sqlite3.Connection) -> int:
-    """Make the tables, or bring those of version 1 up to date; the version found (ours in a new file).
+    """Create the tables, or migrate those of version 1; return the version found (ours for a new file).
 
-    A file of an unknown version is left as it is.
+    A file of an unknown version is not changed.
     """
     known = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone()
     row = db.execute("SELECT version FROM meta").fetchone() if known else None

@@ -1,7 +1,7 @@
-"""The grading service without HTTP: takes jobs from the store, has them evaluated, tells who waits.
+"""The grading service without HTTP: takes jobs from the store, has them evaluated, and notifies waiting clients.
 
 Local workers are tasks over a :class:`~drkernel.gym.request.Pool`; remote ones lease over HTTP (``app.py``). Both hold
-leases with heartbeats, so whatever dies, the job is taken up again.
+leases with heartbeats, so a job is requeued whichever process dies.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ log = logging.getLogger("drkernel.serve")
 
 
 class Draining(RuntimeError):
-    """The service shuts down and takes nothing new."""
+    """The service is shutting down and accepts nothing new."""
 
 
 @dataclass
 class WorkerInfo:
-    """A worker as people see it."""
+    """A worker's state, for display."""
 
     name: str
     kind: str
@@ -51,18 +51,18 @@ class WorkerInfo:
     lost: bool = False
     """its process or machine is gone, as whoever started it says"""
     note: str = ""
-    """the last trouble, in a sentence"""
+    """the last problem, in a sentence"""
     kinds: Sequence[str] | None = None
-    """of devices that it has; None: it takes any job"""
+    """kinds of devices that the worker has; None: it takes any job"""
 
     @property
     def able(self) -> bool:
-        """Whether it can be given work."""
+        """Whether the worker can be given work."""
         return not self.quarantined and not self.lost
 
 
 def _claim(store: Path) -> IO[bytes]:
-    """The right to serve a store, held until the file is closed or the process ends, however it ends."""
+    """Take the exclusive right to serve a store, held until the file is closed or the process ends, in whatever way."""
     file = store.with_name(store.name + ".lock").open("wb")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -73,7 +73,7 @@ def _claim(store: Path) -> IO[bytes]:
 
 
 class Service:
-    """Queue, workers and waiters. All methods run in one event loop; a thread of its own writes to the store."""
+    """Queue, workers and waiting clients. All methods run in one event loop; a separate thread writes to the store."""
 
     def __init__(
         self,
@@ -86,7 +86,8 @@ class Service:
         quarantine_after: int = 5,
         max_queue: int | None = None,
     ):
-        """``slots`` evaluations at once in ``pool``; 0 without one: remote workers alone."""
+        """Create a service with ``slots`` concurrent evaluations in ``pool``, unless the pool itself reports its slots
+        by kind."""
         self.store = store
         self.pool = pool
         self.slots = slots if pool is not None else 0
@@ -112,19 +113,19 @@ class Service:
     # ---- life
 
     def use(self, pool: Pool, slots: int, kinds: Sequence[str] | None = None) -> None:
-        """Evaluate here, jobs for devices of these ``kinds`` (None: all); before :meth:`start`."""
+        """Evaluate jobs in ``pool``, for devices of these ``kinds`` (None: all). Call before :meth:`start`."""
         self.pool, self.slots, self.kinds = pool, slots, kinds
 
     def claim(self) -> None:
-        """Take the right to serve the store; :meth:`start` does so too.
+        """Take the exclusive right to serve the store; :meth:`start` does so too.
 
-        Raises :class:`StoreError` when another service has it.
+        Raises :class:`StoreError` when another service holds it.
         """
         if self._claim is None:
             self._claim = _claim(self.store.path)
 
     async def start(self) -> None:
-        """Take up what an earlier process left behind, and begin.
+        """Requeue the jobs that an earlier process left, and start.
 
         Raises :class:`StoreError` when another service runs on the same store.
         """
@@ -149,7 +150,7 @@ class Service:
         task.add_done_callback(self._tasks.discard)
 
     async def stop(self, grace_s: float = 60.0) -> None:
-        """Drain: nothing new is started, what runs may finish for ``grace_s`` seconds; the rest stays queued."""
+        """Drain: start nothing new and let running jobs finish for ``grace_s`` seconds; the rest stays queued."""
         self.draining = True
         self.writer.let_go()
         end = time.monotonic() + grace_s
@@ -181,9 +182,9 @@ class Service:
         fresh: bool = False,
         names: Sequence[str] | None = None,
     ) -> list[str]:
-        """Accept durably.
+        """Accept requests durably; return the jobs' ids.
 
-        Raises :class:`Draining`, :class:`~drkernel.serve.store.QueueFull`, or :class:`StoreError` when it cannot be
+        Raises :class:`Draining`, :class:`~drkernel.serve.store.QueueFull`, or :class:`StoreError` when they cannot be
         made durable.
         """
         if self.draining:
@@ -201,7 +202,7 @@ class Service:
         )
 
     async def wait(self, job_id: str, seconds: float) -> Job | None:
-        """The job once it is done or cancelled, or as it is after ``seconds``."""
+        """Return the job once it is done or cancelled, or in its current state after ``seconds``."""
         event = self._waiters.setdefault(job_id, asyncio.Event())
         job = self.store.get(job_id)  # a look-up by primary key: cheaper than a hop to a thread
         if job is None or job.state in ("done", "cancelled"):
@@ -215,14 +216,14 @@ class Service:
         return self.store.get(job_id)
 
     async def cancel(self, job_id: str) -> bool:
-        """Cancel a waiting job."""
+        """Cancel a queued job; return whether it was cancelled."""
         done = await self.writer.do(lambda: self.store.cancel(job_id))
         if done:
             await self._tell(job_id)
         return done
 
     async def next_event(self, seconds: float) -> None:
-        """Return when something finished, or after ``seconds``."""
+        """Return when a job finished, or after ``seconds``."""
         async with self._finished:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._finished.wait(), seconds)
@@ -239,7 +240,7 @@ class Service:
     async def lease(
         self, worker: str, wait_s: float = 0.0, kinds: Sequence[str] | None = None
     ) -> tuple[Job, EvalRequest] | None:
-        """The next job for a worker that is in good standing; waits for one."""
+        """Lease the next job to a worker in good standing, waiting for one."""
         info = self.workers.get(worker)
         if self.draining or (info is not None and info.quarantined):
             return None
@@ -248,17 +249,17 @@ class Service:
         )
 
     async def give_back(self, job_id: str, worker: str) -> bool:
-        """Queue a job again that a worker could not take; nobody has tried it."""
+        """Requeue a job that a worker could not take; this does not count as an attempt."""
         return await self.writer.do(lambda: self.store.give_back(job_id, worker, -1), durable=False)
 
     async def heartbeat(self, worker: str, job_ids: Sequence[str]) -> list[str]:
-        """Lengthen leases; those that the worker still holds."""
+        """Extend leases; return those that the worker still holds."""
         return await self.writer.do(lambda: self.store.heartbeat(worker, job_ids, self.lease_s), durable=False)
 
     async def finish(self, job: Job, worker: str, verdict: Verdict) -> bool:
-        """Record a worker's verdict; infrastructure errors go back to the queue until attempts are used up.
+        """Record a worker's verdict; infrastructure errors return to the queue until attempts are used up.
 
-        Tries that the worker's own pool has made count too, so that there are ``max_attempts`` in all.
+        Attempts made by the worker's own pool count too, so that there are ``max_attempts`` in total.
         """
         infra = verdict.status == "infra_error"
         more = verdict.attempts - 1
@@ -326,7 +327,7 @@ class Service:
             )
 
     async def _finish_surely(self, job: Job, verdict: Verdict) -> None:
-        """Record, trying again while the disk refuses; the lease is kept meanwhile."""
+        """Record a verdict, retrying while the disk refuses; the lease is kept meanwhile."""
         while True:
             try:
                 await self.finish(job, self.name, verdict)
@@ -335,7 +336,7 @@ class Service:
                 await asyncio.sleep(1.0)
 
     async def _keep_leases(self) -> None:
-        """Heartbeats for local jobs; jobs of workers that fell silent are queued again."""
+        """Send heartbeats for local jobs, requeue jobs of silent workers, and follow changes of the pool's slots."""
         while True:
             await asyncio.sleep(min(self.lease_s / 4, 5.0))
             self._forget_silent()
@@ -346,13 +347,13 @@ class Service:
                 await self._give_up()
 
     async def _give_up(self) -> None:
-        """End jobs whose attempts are used up without a verdict, whoever was lost with them."""
+        """End jobs whose attempts are used up without a verdict."""
         for job in await self.writer.do(lambda: give_up(self.store, self.max_attempts)):
             log.warning("gave up job %s of %s after %d attempts", job.id, job.task_id, job.attempts)
             await self._tell(job.id)
 
     def _forget_silent(self) -> None:
-        """Remote workers that have not been heard of for an hour; a quarantined one stays shut out under its name."""
+        """Forget remote workers silent for an hour; a quarantined one stays excluded under its name."""
         since = time.time() - 3600.0
         gone = [w.name for w in self.workers.values() if w.kind == "remote" and w.seen < since and not w.quarantined]
         for name in gone:
@@ -361,7 +362,7 @@ class Service:
     # ---- figures
 
     def release(self, name: str) -> bool:
-        """Let a quarantined worker work again; False when there is none of that name."""
+        """Release a quarantined worker; return False when there is none of that name."""
         info = self.workers.get(name)
         if info is None:
             return False
@@ -369,7 +370,7 @@ class Service:
         return True
 
     def not_ready(self) -> str | None:
-        """Why jobs cannot be accepted or done now; None when they can."""
+        """Return why jobs cannot be accepted or evaluated now; None when they can."""
         if self.draining:
             return "draining"
         if self.writer.trouble is not None:
@@ -379,7 +380,7 @@ class Service:
         return "every worker is quarantined or lost" if self.workers else "no worker has joined"
 
     def trouble(self) -> str | None:
-        """What keeps jobs from being accepted or done, in a sentence; None when nothing does."""
+        """Return what prevents jobs from being accepted or evaluated, in a sentence; None when nothing does."""
         if self.writer.trouble is not None:
             return self.writer.trouble
         able = [worker for worker in self.workers.values() if worker.able]
@@ -391,16 +392,13 @@ class Service:
         return f"jobs wait for devices of kind {', '.join(unserved)}: no worker offers them" if unserved else None
 
     def register(self, name: str, slots: int, kinds: Sequence[str] | None = None) -> WorkerInfo:
-        """A remote worker that joins (again)."""
+        """Register a remote worker that joins, for the first time or again."""
         info = self.workers.setdefault(name, WorkerInfo(name, "remote", slots))
         info.seen, info.slots, info.kinds, info.lost = time.time(), slots, kinds, False
         return info
 
     async def leave(self, name: str, trouble: str = "") -> int:
-        """A remote worker that has left, or with ``trouble`` was lost: what it held is queued again; how many jobs.
-
-        A worker that is lost while it holds jobs has failed at them: lost again and again it is quarantined.
-        """
+        """Register a remote worker that joins, for the first time or again."""
         if name == self.name:
             return 0
         held = await self.writer.do(lambda: self.store.take_back(name, tried=bool(trouble)))
@@ -416,18 +414,18 @@ class Service:
         return held
 
     def throughput(self, seconds: float = 60.0) -> float:
-        """Verdicts a second over the last ``seconds``."""
+        """Return the verdicts per second over the last ``seconds``."""
         since = time.time() - seconds
         while self._done_at and self._done_at[0] < since - 60.0:
             self._done_at.popleft()
         return sum(at >= since for at in self._done_at) / seconds
 
     def latency(self) -> dict[str, float]:
-        """Median and 95th percentile of seconds from submission to verdict, over the last five minutes."""
+        """Return median and 95th percentile of the seconds from submission to verdict, over the last five minutes."""
         return self.history.latency()
 
     async def queue(self) -> list[dict[str, Any]]:
-        """Clients with jobs that wait or run, the longest queue first; read at most once in two seconds."""
+        """Return clients with queued or running jobs, the longest queue first; read at most every two seconds."""
         if time.monotonic() - self._queue_at > 2.0:
             self._queue_at = time.monotonic()
             self._queue = await asyncio.to_thread(self.store.queue)

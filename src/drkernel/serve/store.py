@@ -1,11 +1,11 @@
-"""The durable queue: every accepted job in SQLite before it is acknowledged, leases, results that are kept.
+"""The durable queue: every accepted job is in SQLite before it is acknowledged; leases; stored results.
 
 States: ``queued`` -> ``leased`` -> ``done``, or ``cancelled``. A lease has an owner and an end; when the end passes
-without a heartbeat the job is queued again. Only the owner of the present lease can complete a job, so a result is
-recorded once, whoever was killed when. All times are Unix seconds.
+without a heartbeat, the job is queued again. Only the owner of the current lease can complete a job, so a result is
+recorded once, whichever process was killed when. All times are Unix seconds.
 
-One connection writes (``synchronous=FULL``: a commit is on the disk, not only with the kernel); two others read, so
-that a look-up never waits for a disk.
+One connection writes (``synchronous=FULL``: a commit is on the disk, not only in the kernel's cache); two others read,
+so that a look-up never waits for a disk.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _EQUAL = (
     "ORDER BY submitted LIMIT 1"
 )
 
-# The waiting clients of one kind and priority (each found by one step in the index), with their running jobs and the
-# time of their oldest waiting one: the fewest running first, then the oldest.
+# The clients with queued jobs of one kind and priority (each found by one step in the index), with their running jobs
+# and the time of their oldest queued one: the fewest running first, then the oldest.
 _NEXT_CLIENT = """
 WITH RECURSIVE waiting (client) AS (
     SELECT (SELECT MIN(client) FROM jobs WHERE state = 'queued' AND kind = :kind AND priority = :priority)
@@ -53,16 +53,16 @@ FROM waiting WHERE client IS NOT NULL ORDER BY running, oldest LIMIT 1
 
 
 class StoreError(RuntimeError):
-    """The store cannot take or give what was asked: disk full, file locked or damaged. Nothing was accepted."""
+    """The store cannot write or read what was asked: disk full, file locked or damaged. Nothing was accepted."""
 
     full = False
-    """whether room on the disk is what is missing"""
+    """whether the disk is full"""
     locked = False
     """whether another program holds the file"""
 
 
 class QueueFull(RuntimeError):
-    """So many jobs wait already that no more are accepted."""
+    """The queue is full; no more jobs are accepted."""
 
     def __init__(self, waiting: int):
         super().__init__(f"{waiting} jobs are waiting")
@@ -91,13 +91,13 @@ class Job:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A request as it is stored; made outside the transaction, because hashing and packing take time."""
+    """A request in stored form; built outside the transaction, because hashing and packing take time."""
 
     key: str
     task_id: str
     device: str
     kind: str
-    """of the device: 'sim' or 'cuda'"""
+    """kind of the device: 'sim' or 'cuda'"""
     blob: bytes
 
 
@@ -107,7 +107,7 @@ _COLUMNS = (
 
 
 def pack(request: EvalRequest) -> Prepared:
-    """A request ready to be stored."""
+    """Pack a request for storage."""
     blob = zlib.compress(request.model_dump_json().encode("utf-8", "surrogatepass"), 1)
     return Prepared(request.key, request.task.id, request.settings.device, request.settings.place.kind, blob)
 
@@ -116,10 +116,10 @@ class Store:
     """One SQLite file in WAL mode. Thread-safe; a context manager."""
 
     def __init__(self, path: Path | str):
-        """Open or make the store.
+        """Open or create the store.
 
         Raises:
-            StoreError: the file cannot be opened, or belongs to another version.
+            StoreError: the file cannot be opened, or has another version.
         """
         self.path = Path(path)
         self._lock, self._read_lock, self._scan_lock = threading.RLock(), threading.Lock(), threading.Lock()
@@ -149,16 +149,16 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Close the file; what was acknowledged is on the disk already."""
+        """Close the file; acknowledged jobs are on the disk already."""
         with self._lock, self._read_lock, self._scan_lock:
             for connection in (self._reader, self._scanner, self._db):
                 connection.close()
 
     @contextmanager
     def transaction(self, durable: bool = True) -> Iterator[sqlite3.Connection]:
-        """All or nothing; inside another transaction of the same thread, a part of it that can fail by itself.
+        """Run a transaction; nested in another one of the same thread, it is a savepoint that can fail alone.
 
-        ``durable`` False leaves it to the next durable commit to bring this one onto the disk. A killed process loses
+        ``durable`` False leaves it to the next durable commit to bring this one to the disk. A killed process loses
         nothing by that; a power failure may lose a lease or a heartbeat, after which the job is queued again.
 
         Raises :class:`StoreError`.
@@ -195,7 +195,7 @@ class Store:
         return refusal
 
     def _look(self, query: str, values: Sequence[Any] = (), *, scan: bool = False) -> list[Any]:
-        """Rows of a query that only reads: by the connection for look-ups, or the one for lists."""
+        """Return the rows of a read-only query, through the connection for look-ups or the one for scans."""
         lock, connection = (self._scan_lock, self._scanner) if scan else (self._read_lock, self._reader)
         with lock:
             try:
@@ -208,10 +208,10 @@ class Store:
     def submit(
         self, requests: Sequence[EvalRequest], *, client: str = "local", priority: int = 0, fresh: bool = False
     ) -> list[str]:
-        """Accept requests, all or none; ids in order.
+        """Accept requests, all or none; return their ids in order.
 
-        A request equal to one that waits, runs or has a verdict (other than ``infra_error``) gets that job's id, unless
-        ``fresh``. Raises :class:`StoreError` when they cannot be made durable.
+        A request equal to one that is queued, running or has a verdict (other than ``infra_error``) gets that job's id,
+        unless ``fresh``. Raises :class:`StoreError` when they cannot be made durable.
         """
         prepared = [pack(request) for request in requests]
         if not fresh and (known := self.known([one.key for one in prepared])) is not None:
@@ -228,9 +228,9 @@ class Store:
         names: Sequence[str] | None = None,
         max_queue: int | None = None,
     ) -> list[str]:
-        """:meth:`submit` of requests that are packed; ``names`` then stand for the jobs (one each).
+        """Do :meth:`submit` for packed requests; ``names`` are aliases of the jobs (one each).
 
-        Raises :class:`QueueFull` when more than ``max_queue`` jobs would wait.
+        Raises :class:`QueueFull` when more than ``max_queue`` jobs would be queued.
         """
         now = time.time()
         ids, new = [], 0
@@ -259,7 +259,7 @@ class Store:
         return ids
 
     def known(self, keys: Iterable[str]) -> list[str] | None:
-        """Ids of jobs that all these keys have already, found without writing; None when one is new."""
+        """Return the ids of the jobs of all these keys, without writing; None when any key is new."""
         ids = []
         for key in keys:
             rows = self._look(_EQUAL, (key,))
@@ -269,7 +269,7 @@ class Store:
         return ids
 
     def cancel(self, job_id: str) -> bool:
-        """Cancel a job that waits; False when it runs, is done or does not exist."""
+        """Cancel a queued job; return False when it runs, is done or does not exist."""
         with self.transaction() as db:
             changed = db.execute(
                 "UPDATE jobs SET state = 'cancelled', finished = ? WHERE id = ? AND state = 'queued'",
@@ -278,7 +278,7 @@ class Store:
             return changed.rowcount == 1
 
     def alias(self, name: str) -> str | None:
-        """The job that a client's name stands for; a name given again stands for the later one."""
+        """Return the job that a client's name stands for; a name given again stands for the later job."""
         rows = self._look("SELECT job_id FROM names WHERE name = ?", (name,))
         return str(rows[0][0]) if rows else None
 
@@ -287,9 +287,9 @@ class Store:
     def lease(
         self, owner: str, seconds: float, *, kinds: Sequence[str] | None = None
     ) -> tuple[Job, EvalRequest] | None:
-        """Take the next job: highest priority, then the client with the fewest running, then the oldest.
+        """Lease the next job: highest priority, then the client with the fewest running, then the oldest.
 
-        ``kinds`` are kinds of devices ("sim", "cuda") that the owner has; None takes any.
+        ``kinds`` are the kinds of devices ("sim", "cuda") that the owner has; None takes any.
         """
         now = time.time()
         with self.transaction() as db:
@@ -312,7 +312,7 @@ class Store:
 
     @staticmethod
     def _next(db: sqlite3.Connection, kinds: Sequence[str] | None) -> tuple[str, bytes] | None:
-        """Id and request of the job whose turn it is."""
+        """Return id and request of the next job."""
         heads = []
         for kind in kinds if kinds is not None else waiting_kinds(db):
             where = "state = 'queued' AND kind = ?"
@@ -331,7 +331,7 @@ class Store:
         return row[0], row[1]
 
     def heartbeat(self, owner: str, job_ids: Iterable[str], seconds: float) -> list[str]:
-        """Lengthen leases; the ids that ``owner`` still holds."""
+        """Extend leases; return the ids that ``owner`` still holds."""
         held = []
         with self.transaction() as db:
             for job_id in job_ids:
@@ -344,7 +344,7 @@ class Store:
         return held
 
     def complete(self, job_id: str, owner: str, verdict: Verdict) -> bool:
-        """Record a verdict; False (and nothing changes) when ``owner`` no longer holds the job."""
+        """Record a verdict; return False, and change nothing, when ``owner`` no longer holds the job."""
         blob = zlib.compress(verdict.model_dump_json().encode("utf-8", "surrogatepass"), 1)
         with self.transaction() as db:
             changed = db.execute(
@@ -359,9 +359,9 @@ class Store:
             return True
 
     def give_back(self, job_id: str, owner: str, more_attempts: int = 0) -> bool:
-        """Queue a leased job again (the worker could not do it).
+        """Requeue a leased job that the worker could not do.
 
-        ``more_attempts``: tries that were made beside the one that the lease counted; -1 when there was none.
+        ``more_attempts``: attempts made besides the one that the lease counted; -1 when there was none.
         """
         with self.transaction() as db:
             changed = db.execute(
@@ -372,7 +372,7 @@ class Store:
             return changed.rowcount == 1
 
     def expire(self, owners_gone: str | None = None) -> int:
-        """Queue again what was leased too long, or by owners whose names begin with ``owners_gone``; how many."""
+        """Requeue jobs whose lease expired, or whose owner's name begins with ``owners_gone``; return how many."""
         with self.transaction() as db:
             changed = db.execute(
                 "UPDATE jobs SET state = 'queued', owner = NULL, lease_until = NULL "
@@ -382,7 +382,7 @@ class Store:
             return changed.rowcount
 
     def take_back(self, owner: str, *, tried: bool) -> int:
-        """Queue again what ``owner`` held when it ended; how many jobs. ``tried``: it was lost, and each cost a try."""
+        """Requeue what ``owner`` held when it was told to stop; this does not count as an attempt."""
         with self.transaction() as db:
             changed = db.execute(
                 "UPDATE jobs SET state = 'queued', owner = NULL, lease_until = NULL, attempts = MAX(0, attempts - ?) "
@@ -394,21 +394,21 @@ class Store:
     # ---- asking
 
     def get(self, job_id: str) -> Job | None:
-        """A job by id."""
+        """Return a job by id; None if there is none."""
         rows = self._look(f"SELECT {_COLUMNS} FROM jobs WHERE id = ?", (job_id,))
         return Job(*rows[0]) if rows else None
 
     def verdict(self, job_id: str) -> Verdict | None:
-        """The verdict of a job that is done."""
+        """Return the verdict of a finished job; None otherwise."""
         blob = self._blob("verdict", job_id)
         return Verdict.model_validate_json(blob) if blob is not None else None
 
     def verdict_json(self, job_id: str) -> bytes | None:
-        """The same as the JSON that was stored."""
+        """Return the verdict as the stored JSON."""
         return self._blob("verdict", job_id)
 
     def request(self, job_id: str) -> EvalRequest | None:
-        """The request of a job."""
+        """Return the request of a job; None if there is none."""
         blob = self._blob("request", job_id)
         return EvalRequest.model_validate_json(blob) if blob is not None else None
 
@@ -426,7 +426,7 @@ class Store:
         limit: int = 100,
         before: float | None = None,
     ) -> list[Job]:
-        """Jobs that match, newest first; ``task`` matches part of the id."""
+        """Return matching jobs, newest first; ``task`` matches part of the id."""
         wanted: list[tuple[str, Any]] = [
             ("state = ?", state), ("status = ?", status), ("client = ?", client), ("submitted < ?", before),
             ("instr(task_id, ?) > 0", task),
@@ -437,37 +437,39 @@ class Store:
         return [Job(*row) for row in self._look(query, (*(value for _, value in clauses), limit), scan=True)]
 
     def finished_after(self, sequence: int, limit: int = 200) -> list[Job]:
-        """Jobs done after a sequence number, in the order in which they finished."""
+        """Return jobs done after a sequence number, in the order in which they finished."""
         query = f"SELECT {_COLUMNS} FROM jobs WHERE sequence > ? ORDER BY sequence LIMIT ?"
         return [Job(*row) for row in self._look(query, (sequence, limit), scan=True)]
 
     def last_sequence(self) -> int:
-        """The number of the job that finished last; 0 when none did. Never given again, even after pruning."""
+        """Return the sequence number of the job that finished last; 0 when none did. Never reused, even after
+        pruning."""
         return int(self._look("SELECT n FROM tally WHERE what = 'sequence'")[0][0])
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Jobs by state, and verdicts by status."""
+        """Count jobs by state, and verdicts by status."""
         found: dict[str, dict[str, int]] = {"state": {}, "status": {}}
         for what, name, n in self._look("SELECT what, name, n FROM tally WHERE what != 'sequence' AND n > 0"):
             found[what][name] = n
         return found
 
     def waiting(self) -> int:
-        """Queued jobs."""
+        """Return the number of queued jobs."""
         rows = self._look("SELECT n FROM tally WHERE what = 'state' AND name = 'queued'")
         return int(rows[0][0]) if rows else 0
 
     def spent(self, db: sqlite3.Connection, attempts: int) -> list[Job]:
-        """Waiting jobs that have had so many attempts, inside a transaction."""
+        """Return queued jobs with this many attempts, inside a transaction."""
         rows = db.execute(f"SELECT {_COLUMNS} FROM jobs WHERE state = 'queued' AND attempts >= ?", (attempts,))
         return [Job(*row) for row in rows.fetchall()]
 
     def kinds_waiting(self) -> list[str]:
-        """Kinds of device that queued jobs need."""
+        """Return the kinds of device that queued jobs need."""
         return [str(row[0]) for row in self._look("SELECT DISTINCT kind FROM jobs WHERE state = 'queued'", scan=True)]
 
     def finished_since(self, when: float, limit: int = 100_000) -> list[tuple[float, float, str]]:
-        """(finished, seconds from submission, status) of jobs done since ``when``, in order; the last ``limit``."""
+        """Return (finished, seconds from submission, status) of jobs done since ``when``, in order; at most the last
+        ``limit``."""
         rows = self._look(
             "SELECT finished, finished - submitted, status FROM jobs WHERE state = 'done' AND sequence > "
             "(SELECT n FROM tally WHERE what = 'sequence') - ? AND finished >= ? ORDER BY finished",
@@ -477,7 +479,8 @@ class Store:
         return [(float(at), float(latency), str(status)) for at, latency, status in rows]
 
     def queue(self) -> list[dict[str, Any]]:
-        """Clients with jobs that wait or run: how many of each, the highest priority, and since when one waits."""
+        """Return clients with queued or running jobs: how many of each, the highest priority, and the time of the
+        oldest queued one."""
         found: dict[str, dict[str, Any]] = {}
         waiting = (
             "SELECT client, COUNT(*), MAX(priority), MIN(submitted) FROM jobs WHERE state = 'queued' GROUP BY client"
@@ -491,7 +494,7 @@ class Store:
         return sorted(found.values(), key=lambda row: (-row["waiting"], -row["running"], row["client"]))[:100]
 
     def prune(self, older_than_s: float) -> int:
-        """Delete finished and cancelled jobs of that age; how many."""
+        """Delete finished and cancelled jobs of that age; return how many."""
         with self.transaction() as db:
             changed = db.execute(
                 "DELETE FROM jobs WHERE state IN ('done', 'cancelled') AND finished < ?", (time.time() - older_than_s,)
@@ -504,7 +507,7 @@ _WHOLE = ("BEGIN IMMEDIATE", "COMMIT", "ROLLBACK")
 
 
 def waiting_kinds(db: sqlite3.Connection) -> list[str]:
-    """Kinds of device that somebody waits for, each found by one step in the index."""
+    """Return the kinds of device with queued jobs, each found by one step in the index."""
     kinds: list[str] = []
     query = "SELECT MIN(kind) FROM jobs WHERE state = 'queued' AND kind > ?"
     (found,) = db.execute("SELECT MIN(kind) FROM jobs WHERE state = 'queued'").fetchone()

@@ -1,4 +1,4 @@
-"""A remote worker: joins a service by URL and token, leases jobs, evaluates them here, reports verdicts."""
+"""A remote worker: joins a service by URL and token, leases jobs, evaluates them here, and reports verdicts."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ QUARANTINE_S = 30.0
 
 
 class Worker:
-    """Takes up to ``slots`` jobs at once. A job that it loses is done by somebody else; nothing is reported twice."""
+    """Takes up to ``slots`` jobs at once. Another worker redoes a job that this one loses; no verdict is reported
+    twice."""
 
     def __init__(
         self, client: AsyncClient, pool: Pool, *, slots: int, name: str | None = None, kinds: list[str] | None = None
     ):
-        """``kinds``: of devices that are here ("sim", "cuda"); None takes any job."""
+        """Create a worker. ``kinds`` are the kinds of devices available here ("sim", "cuda"); None takes any job."""
         self.kinds = kinds
         self.client, self.pool, self.slots = client, pool, slots
         self.name = name or f"{platform.node() or 'worker'}-{os.getpid()}-{secrets.token_hex(2)}"
@@ -55,7 +56,7 @@ class Worker:
             await asyncio.wait_for(self.client.call("POST", "/v1/worker/leave", json={"worker": self.name}), 5.0)
 
     def stop(self) -> None:
-        """Finish what runs, take nothing new. To be called in the event loop of :meth:`run`."""
+        """Finish running jobs and take no new ones. Call it in the event loop of :meth:`run`."""
         self._stopping = True
         for call in self._asking:  # a lease that this loses is given back by the service
             call.cancel()
@@ -90,7 +91,7 @@ class Worker:
             await self._do(answer.job_id, answer.request)
 
     async def _refuse(self, told: dict[str, Any], error: ValidationError) -> None:
-        """A request that this version does not understand: somebody else may."""
+        """Return a request that this version does not understand to the queue; another worker may."""
         task, settings = told["request"].get("task", {}), told["request"].get("settings", {})
         why = f"worker {self.name} cannot read the request: {error.errors()[0]['msg']}"
         verdict = Verdict(

@@ -1,9 +1,9 @@
-"""One thread that writes: what arrives while a commit is under way shares the next one (group commit).
+"""One writing thread: operations that arrive during a commit share the next one (group commit).
 
 Every operation is a function over the store's own transactions. Those of a group run as parts of one transaction and
-are answered after its commit; when the group fails (a full disk), each is tried by itself, so that one that is too
-large takes no other down. An operation that *waits* (a worker that wants a job) is tried again after each group until
-it has something: nobody polls.
+are answered after its commit. When the group fails (a full disk), each is retried alone, so that one that is too large
+does not take the others down. An operation that *waits* (a worker that wants a job) is retried after each group until
+it succeeds, so nothing polls.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class _Operation(Generic[T]):
     work: Callable[[], T]
     answer: asyncio.Future[T]
     waits_for: str | None = None
-    """what it waits for, trying again as long as the result is None; of several that wait for the same, those behind
-    one that found nothing are not tried"""
+    """what the operation waits for, retrying while the result is None; when one of several with the same key finds
+    nothing, the others are skipped"""
     durable: bool = True
 
 
 @dataclass
 class _GiveUp:
     operation: _Operation[Any] | None
-    """None: all that wait"""
+    """None: all waiting operations"""
 
 
 _Outcome = tuple[_Operation[Any], Any, BaseException | None]
@@ -57,27 +57,28 @@ class Writer:
         self._thread = threading.Thread(target=self._work, name="drkernel-store", daemon=True)
 
     def start(self) -> None:
-        """Begin; call it in the event loop that will ask."""
+        """Start; call it in the event loop that will use the writer."""
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
     async def close(self) -> None:
-        """Finish what was asked so far, and end."""
+        """Finish the operations submitted so far, and stop."""
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
 
     async def do(self, work: Callable[[], T], *, durable: bool = True) -> T:
-        """Run an operation; returns after the commit (``durable``: and after it is on the disk).
+        """Run an operation; return after its commit (with ``durable``, after it is on the disk).
 
         Raises :class:`StoreError` when it was refused.
         """
         return await asyncio.shield(self._put(work, durable=durable).answer)
 
     async def wait_for(self, what: str, work: Callable[[], T | None], seconds: float) -> T | None:
-        """The first result that is not None, tried now and after every change of the store; None after ``seconds``.
+        """Return the first result that is not None, tried now and after every change of the store; None after
+        ``seconds``.
 
-        ``what`` names what is waited for: when one finds nothing, others that wait for the same are spared the try.
-        A caller that is cancelled must expect that the operation succeeds all the same.
+        ``what`` is a key: when one operation finds nothing, others with the same key are skipped. A caller that is
+        cancelled must expect that the operation may still succeed.
         """
         operation = self._put(work, what, durable=False)
         try:
@@ -88,7 +89,7 @@ class Writer:
         return await asyncio.shield(operation.answer)
 
     def let_go(self) -> None:
-        """Answer everybody who waits with None, now."""
+        """Answer all waiting operations with None, now."""
         self._queue.put(_GiveUp(None))
 
     def _put(self, work: Callable[[], T], what: str | None = None, *, durable: bool) -> _Operation[T]:
@@ -110,7 +111,7 @@ class Writer:
                 return
 
     def _take(self) -> tuple[list[_Operation[Any]], list[_Operation[Any] | None], bool]:
-        """What has been asked: operations, those given up (None: all), and whether this is the end."""
+        """Return the submitted operations, those given up (None: all), and whether the writer should stop."""
         group: list[_Operation[Any]] = []
         given_up: list[_Operation[Any] | None] = []
         item = self._queue.get()
@@ -130,7 +131,7 @@ class Writer:
         return group, given_up, False
 
     def _commit(self, operations: list[_Operation[Any]]) -> list[_Outcome]:
-        """Outcomes of all but those that go on waiting."""
+        """Commit the operations; return the outcomes of all but those that keep waiting."""
         try:
             with self.store.transaction(any(operation.durable for operation in operations)):
                 outcomes = self._attempt(operations)

@@ -50,10 +50,9 @@ def by_speed(turns: Sequence[Turn]) -> list[Turn]:
 async def verify(task: Task, turns: Sequence[Turn], settings: EvalSettings, pool: Pool) -> list[Verified]:
     """Grade the fastest candidates again until one is verified and no remaining one claims to be faster.
 
-    Returned in the order they were tried; the best of them is :func:`winner`. # a seed of this a fresh seed, so that a
-    service that graded the same source before cannot answer from its store
+    Returned in the order they were tried; the best of them is :func:`winner`.
     """
-    # a seed of this verification alone: a service that graded the same source before must not answer from its store
+    # a fresh seed, so that a service that graded the same source before cannot answer from its store
     terms = {"seed": secrets.randbits(62), "checks": max(CHECKS, settings.checks)}
     strict = settings.for_task(task).model_copy(update=terms)
     tried: list[Verified] = []

@@ -198,14 +198,13 @@ def _allowed(want: ExpectedOutput, rule: ToleranceRule) -> torch.Tensor:
 
 def _same_special(value: torch.Tensor, want: ExpectedOutput) -> torch.Tensor:
     """Return where NaN or infinity is right: where the oracle has it, or where it or the declared run left the dtype's
-    range. # the reference itself is not the reference itself is not finite here although the exact answer is, so
-    nothing can be required of a candidate"""
+    range."""
     same = (torch.isnan(value) & torch.isnan(want.value)) | (torch.isinf(value) & (value == want.value))
     if value.is_complex():
         return same
     beyond = want.value.abs() > torch.finfo(want.declared.dtype).max
     overflow = beyond & (value == want.value.sign() * torch.inf)
-    # the reference itself is not finite there although the exact answer is: nothing can be asked of a candidate
+    # the reference itself is not finite here although the exact answer is, so nothing can be required of a candidate
     undefined = ~beyond & ~torch.isfinite(want.declared) & torch.isfinite(want.value) & ~torch.isfinite(value)
     return same | overflow | undefined
 

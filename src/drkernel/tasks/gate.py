@@ -133,8 +133,7 @@ def _is_random(instance: Instance, call: Call) -> bool:
 
 
 def _run_controls(instance: Instance, calls: list[Call], seed: int) -> Iterator[ControlResult]:
-    """Run every control on every output it applies to. # all outputs at once all outputs at once: a single output may
-    not depend on any parameter"""
+    """Run every control on every output it applies to."""
     stale = instance.run(instance.problem.reference.draw_inputs(seed + 1000))
     lower = [reference_in_lower_precision(instance, call) for call in calls]
     for index, first in enumerate(calls[0].oracle.outputs):
@@ -153,7 +152,7 @@ def _run_controls(instance: Instance, calls: list[Call], seed: int) -> Iterator[
         for place in _same_shape_inputs(calls[0], index):
             yield _judge(instance, calls, "pass_through", [{index: c.inputs[place]} for c in calls], f"input {place}")
     for name, model in _parameter_controls(instance).items():
-        # all outputs at once: one of them may well not depend on any parameter
+        # all outputs at once: a single output may not depend on any parameter
         yield _judge(instance, calls, name, [dict(enumerate(_run(model, call.inputs))) for call in calls])
 
 

@@ -76,12 +76,11 @@ class ScaleResult(Config):
 
     @property
     def usable(self) -> bool:
-        """Whether the task fits and was admitted. # never halved never halved: these are choices of the algorithm, not
-        sizes of data"""
+        """Whether the task fits and was admitted."""
         return self.fits and self.report is not None and self.report.admitted
 
 
-# never halved: they are choices of the algorithm, not sizes of data
+# never halved: these are choices of the algorithm, not sizes of data
 KEPT = re.compile(
     r"kernel|stride|pad|dilation|group|pool|scale|factor|axis|heads?$|layers?$|depths$|step|block|window|"
     r"seed|version|expan|reduction|ratio|top_?k|chunk|patch|rank|order|num_dim"

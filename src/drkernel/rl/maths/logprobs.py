@@ -157,7 +157,7 @@ class _LinearStatistics(torch.autograd.Function):
             logits_CV.sub_(top_C[:, None])
             chosen_C = logits_CV.gather(-1, tokens_C[:, None])[:, 0]
             sums = [torch.zeros_like(top_C) for _ in range(3)]
-            # Sixteen pieces bound the temporaries of exp and the products to a sixteenth of the chunk each.
+            # Sixteen pieces keep the temporaries of exp and of the products at a sixteenth of the chunk each.
             for piece_CV in logits_CV.split(max(1, -(-logits_CV.shape[-1] // 16)), dim=-1):
                 _accumulate(piece_CV, floor, sums)
             parts.append(_outputs(chosen_C, floor, sums))
@@ -254,7 +254,6 @@ def _outputs(chosen_R: Tensor, floor: float, sums: list[Tensor]) -> tuple[Tensor
 
 
 def _empty(like: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the statistics of zero tokens. # Sixteen pieces Sixteen pieces keep the temporaries of exp and of the
-    products at a sixteenth of the chunk each."""
+    """Return the statistics of zero tokens."""
     zero = like.new_zeros(0, dtype=torch.float32)
     return zero, zero.clone(), zero.clone(), torch.zeros(0, dtype=torch.bool, device=like.device)

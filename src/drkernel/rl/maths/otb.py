@@ -239,8 +239,7 @@ def _block(
     token).
 
     Float64, because a row's own weight is subtracted from a sum: in float32 a heavy row would drown out its light
-    companions. # Sums without the row Sums without the row itself may be slightly below 0 by rounding. With epsilon 0
-    all weights may be 0, and 0/0 must not escape.
+    companions.
     """
     present_BC = mask_BC.double()
     # where, not a product: what lies under the mask may be NaN.
@@ -255,8 +254,8 @@ def _block(
         total_BC = total_GC.index_select(0, index_B)
         sums.append(total_BC.sub_(part_BC) if others else total_BC)
     product_BC, weights_BC, others_BC = sums
-    # Sums without the row itself may come out a rounding below 0; with epsilon 0 all weights may be 0, and 0/0 must
-    # not get out.
+    # Sums without the row itself may be slightly below 0 by rounding. With epsilon 0 all weights may be 0, and 0/0 must
+    # not escape.
     weights_BC = weights_BC.clamp_min_(0.0).add_(epsilon)
     return product_BC.div_(weights_BC).nan_to_num_(0.0, 0.0, 0.0), others_BC > 0.5
 

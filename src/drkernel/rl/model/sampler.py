@@ -98,8 +98,7 @@ def draw(logits_BV: Tensor, uniform_B: Tensor, config: SamplingConfig, keep_rati
     """Draw one token per row; return ids, log-probabilities under the truncated, renormalised distribution, and the
     mass removed.
 
-    ``uniform_B`` holds numbers in [0, 1). ``keep_ratio`` prunes as :mod:`drkernel.rl.maths.vocabulary` does. # float64:
-    thousands float64: summing thousands of probabilities in float32 would round away the ends of the interval
+    ``uniform_B`` holds numbers in [0, 1). ``keep_ratio`` prunes as :mod:`drkernel.rl.maths.vocabulary` does.
     """
     greedy = config.temperature == 0
     scores_BV = logits_BV if greedy or config.temperature == 1 else logits_BV / config.temperature
@@ -113,7 +112,7 @@ def draw(logits_BV: Tensor, uniform_B: Tensor, config: SamplingConfig, keep_rati
         ordered_BV, order_BV = probs_BV.sort(dim=-1, descending=True, stable=True)
         outside_BV = ordered_BV.cumsum(-1) - ordered_BV >= config.top_p * ordered_BV.sum(-1, keepdim=True)
         probs_BV = probs_BV.masked_fill(outside_BV.scatter(1, order_BV, outside_BV), 0.0)
-    # float64: thousands of float32 probabilities would round away the ends of the line
+    # float64: summing thousands of probabilities in float32 would round away the ends of the interval
     line_BV = probs_BV.double().cumsum(-1)
     mass_B = line_BV[:, -1]
     if greedy:
@@ -209,11 +208,9 @@ class Sampler:
     def _refill(
         self, live: list[_Live], waiting: list[tuple[int, Conversation, list[int]]], logits_BV: Tensor | None
     ) -> Tensor | None:
-        """Move waiting conversations into free rows and read their new ids; return the logits of all live rows. #
-        reading a few prompts each read of a few prompts costs a step of its own: wait until a quarter of the rows is
-        free"""
+        """Move waiting conversations into free rows and read their new ids; return the logits of all live rows."""
         free = min(self.decoder.rows - len(live), len(waiting))
-        # reading a few prompts at a time costs a step of its own each: wait until a quarter of the rows is free
+        # each read of a few prompts costs a step of its own: wait until a quarter of the rows is free
         if free <= 0 or (live and len(waiting) > free and free < max(1, self.decoder.rows // 4)):
             return logits_BV
         incoming = [waiting.pop() for _ in range(free)]

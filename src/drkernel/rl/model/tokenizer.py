@@ -2,11 +2,7 @@
 
 A conversation is never tokenised twice: the first prompt is encoded once, the policy's own ids are kept as sampled, and
 each later user message becomes a *suffix* that is appended. The loss therefore sees exactly what the sampler saw.
-:func:`train_tokenizer` builds a byte-level BPE tokenizer from local texts, with no download. # Pieces that merges
-Pieces that merges may not cross. "code": a line break with its indent, a (dotted) name with the space before and the
-bracket after it, a run of signs, spaces. "line": whole lines, so that a frequent line becomes one token and a kernel
-about fifty; meant for a small model and a corpus with few distinct lines. "clause": lines split after the assigned name
-and after every comma, so that a small model finds "v2 = " where it occurred before and copies arguments.
+:func:`train_tokenizer` builds a byte-level BPE tokenizer from local texts, with no download.
 """
 
 from __future__ import annotations
@@ -25,9 +21,9 @@ PLAIN_TEMPLATE = (
     "{% if add_generation_prompt %}### assistant\n{% endif %}"
 )
 # Pieces that merges may not cross. "code": a line break with its indent, a (dotted) name with the space before and the
-# bracket after it, a run of signs, spaces. "line": whole lines, so that a line that occurs often becomes one token and
-# a kernel some fifty; for a small model and a corpus of few distinct lines. "clause": lines cut after the
-# name that is assigned to and after every comma, so that a small model finds "v2 = " where it was and copies arguments.
+# bracket after it, a run of signs, spaces. "line": whole lines, so that a frequent line becomes one token and a kernel
+# about fifty; meant for a small model and a corpus with few distinct lines. "clause": lines split after the assigned
+# name and after every comma, so that a small model finds "v2 = " where it occurred before and copies arguments.
 PIECES = {
     "code": [(r"\n+ *| ?[A-Za-z_.0-9]+\(?| ?[^\sA-Za-z0-9_.]+| +|\s", "isolated")],
     "line": [(r"\n", "merged_with_next")],

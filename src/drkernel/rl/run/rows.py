@@ -182,11 +182,10 @@ class Rows:
         return Rows(tuple(trajectories), tuple(stretches), tuple(sequences), owner_B, mask_BT, rollout_BT)
 
     def batch(self) -> TurnBatch:
-        """Return the inputs of advantages and rejections. # what a verdict does a missing value counts as 0: unknown
-        coverage is no coverage"""
+        """Return the inputs of advantages and rejections."""
 
         def known(values: Iterable[float | None]) -> Tensor:
-            # what a verdict does not say counts as nothing: unknown coverage is no coverage
+            # a missing value counts as 0: unknown coverage is no coverage
             return torch.tensor([0.0 if value is None or math.isnan(value) else value for value in values])
 
         # what comes before the last stretch of an answer has no grade of its own: it earns by what follows
