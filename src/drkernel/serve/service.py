@@ -86,8 +86,7 @@ class Service:
         quarantine_after: int = 5,
         max_queue: int | None = None,
     ):
-        """Create a service with ``slots`` concurrent evaluations in ``pool``, unless the pool itself reports its slots
-        by kind."""
+        """Create a service with ``slots`` concurrent evaluations in ``pool``; 0 without a pool: remote workers only."""
         self.store = store
         self.pool = pool
         self.slots = slots if pool is not None else 0
@@ -336,7 +335,7 @@ class Service:
                 await asyncio.sleep(1.0)
 
     async def _keep_leases(self) -> None:
-        """Send heartbeats for local jobs, requeue jobs of silent workers, and follow changes of the pool's slots."""
+        """Send heartbeats for local jobs, and requeue jobs of silent workers."""
         while True:
             await asyncio.sleep(min(self.lease_s / 4, 5.0))
             self._forget_silent()
@@ -398,7 +397,10 @@ class Service:
         return info
 
     async def leave(self, name: str, trouble: str = "") -> int:
-        """Register a remote worker that joins, for the first time or again."""
+        """Record that a remote worker has left, or with ``trouble`` was lost; requeue its jobs and return how many.
+
+        Losing a worker while it holds jobs counts as its failure: one that is lost repeatedly is quarantined.
+        """
         if name == self.name:
             return 0
         held = await self.writer.do(lambda: self.store.take_back(name, tried=bool(trouble)))

@@ -382,7 +382,8 @@ class Store:
             return changed.rowcount
 
     def take_back(self, owner: str, *, tried: bool) -> int:
-        """Requeue what ``owner`` held when it was told to stop; this does not count as an attempt."""
+        """Requeue what ``owner`` held when it ended; return how many jobs. ``tried``: the owner was lost, and each job
+        lost an attempt."""
         with self.transaction() as db:
             changed = db.execute(
                 "UPDATE jobs SET state = 'queued', owner = NULL, lease_until = NULL, attempts = MAX(0, attempts - ?) "
