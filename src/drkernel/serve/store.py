@@ -382,8 +382,8 @@ class Store:
             return changed.rowcount
 
     def take_back(self, owner: str, *, tried: bool) -> int:
-        """Requeue what ``owner`` held when it ended; return how many jobs. ``tried``: the owner was lost, and each job
-        lost an attempt."""
+        """Requeue what ``owner`` held when it ended; return how many. ``tried``: it was lost, costing each an
+        attempt."""
         with self.transaction() as db:
             changed = db.execute(
                 "UPDATE jobs SET state = 'queued', owner = NULL, lease_until = NULL, attempts = MAX(0, attempts - ?) "
@@ -443,8 +443,7 @@ class Store:
         return [Job(*row) for row in self._look(query, (sequence, limit), scan=True)]
 
     def last_sequence(self) -> int:
-        """Return the sequence number of the job that finished last; 0 when none did. Never reused, even after
-        pruning."""
+        """Return the sequence number of the job that finished last, 0 if none did. Never reused, even after pruning."""
         return int(self._look("SELECT n FROM tally WHERE what = 'sequence'")[0][0])
 
     def counts(self) -> dict[str, dict[str, int]]:
@@ -469,8 +468,8 @@ class Store:
         return [str(row[0]) for row in self._look("SELECT DISTINCT kind FROM jobs WHERE state = 'queued'", scan=True)]
 
     def finished_since(self, when: float, limit: int = 100_000) -> list[tuple[float, float, str]]:
-        """Return (finished, seconds from submission, status) of jobs done since ``when``, in order; at most the last
-        ``limit``."""
+        """Return (finished, seconds from submission, status) of the last ``limit`` jobs done since ``when``, in
+        order."""
         rows = self._look(
             "SELECT finished, finished - submitted, status FROM jobs WHERE state = 'done' AND sequence > "
             "(SELECT n FROM tally WHERE what = 'sequence') - ? AND finished >= ? ORDER BY finished",
@@ -480,8 +479,7 @@ class Store:
         return [(float(at), float(latency), str(status)) for at, latency, status in rows]
 
     def queue(self) -> list[dict[str, Any]]:
-        """Return clients with queued or running jobs: how many of each, the highest priority, and the time of the
-        oldest queued one."""
+        """Return clients with queued or running jobs: counts, highest priority, time of the oldest queued job."""
         found: dict[str, dict[str, Any]] = {}
         waiting = (
             "SELECT client, COUNT(*), MAX(priority), MIN(submitted) FROM jobs WHERE state = 'queued' GROUP BY client"
