@@ -382,8 +382,7 @@ class Store:
             return changed.rowcount
 
     def take_back(self, owner: str, *, tried: bool) -> int:
-        """Requeue what ``owner`` held when it ended; return how many. ``tried``: it was lost, costing each an
-        attempt."""
+        """Requeue the jobs of an ``owner`` that ended; return how many. ``tried``: each loses an attempt."""
         with self.transaction() as db:
             changed = db.execute(
                 "UPDATE jobs SET state = 'queued', owner = NULL, lease_until = NULL, attempts = MAX(0, attempts - ?) "
@@ -443,7 +442,7 @@ class Store:
         return [Job(*row) for row in self._look(query, (sequence, limit), scan=True)]
 
     def last_sequence(self) -> int:
-        """Return the sequence number of the job that finished last, 0 if none did. Never reused, even after pruning."""
+        """Return the sequence number of the job that finished last, 0 if none did. Never reused after pruning."""
         return int(self._look("SELECT n FROM tally WHERE what = 'sequence'")[0][0])
 
     def counts(self) -> dict[str, dict[str, int]]:
@@ -468,8 +467,7 @@ class Store:
         return [str(row[0]) for row in self._look("SELECT DISTINCT kind FROM jobs WHERE state = 'queued'", scan=True)]
 
     def finished_since(self, when: float, limit: int = 100_000) -> list[tuple[float, float, str]]:
-        """Return (finished, seconds from submission, status) of the last ``limit`` jobs done since ``when``, in
-        order."""
+        """Return (finished, seconds from submission, status) of the last ``limit`` jobs done since ``when``."""
         rows = self._look(
             "SELECT finished, finished - submitted, status FROM jobs WHERE state = 'done' AND sequence > "
             "(SELECT n FROM tally WHERE what = 'sequence') - ? AND finished >= ? ORDER BY finished",
