@@ -55,7 +55,18 @@ FLOORS = {
     ),
     "rl": ("maths", "model", "data", "run"),
 }
-RL_MATHS = ("advantages", "trees", "otb", "mismatch", "rejection", "losses", "schedules", "vocabulary", "logprobs")
+RL_MATHS = (
+    "advantages",
+    "explore",
+    "trees",
+    "otb",
+    "mismatch",
+    "rejection",
+    "losses",
+    "schedules",
+    "vocabulary",
+    "logprobs",
+)
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

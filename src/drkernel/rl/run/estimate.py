@@ -203,10 +203,10 @@ def _times(recipe: Recipe, shape: Shape, flops: float, judge_rate: float) -> dic
     terms = recipe.evaluation
     final = 2 * rollout(terms.final_tasks * terms.final_samples)
     if recipe.rl is not None:
-        tree = recipe.rollout.tree
-        paths = recipe.rollout.samples if tree is None else tree.width
+        grown = recipe.rollout.tree or recipe.rollout.anchors
+        played = recipe.rollout.samples if grown is None else grown.turns(turns) / turns
+        paths = played if recipe.rollout.tree is None else recipe.rollout.tree.width
         learn = recipe.rollout.tasks * paths * sequence * 8 * shape.parameters / flops
-        played = recipe.rollout.samples if tree is None else tree.turns(turns) / turns
         times["rl"] = recipe.rl.steps * (rollout(recipe.rollout.tasks * played) + learn)
         times["evaluation"] = final + recipe.rl.steps // terms.every * rollout(terms.tasks * terms.samples)
     else:

@@ -13,6 +13,7 @@ from drkernel.registry import load_plugins
 from drkernel.rl.data.coldstart import ColdstartConfig
 from drkernel.rl.model.policy import PolicyConfig
 from drkernel.rl.model.sampler import SamplingConfig
+from drkernel.rl.run.anchor_rollout import AnchorConfig
 from drkernel.rl.run.copy_practice import CopyingConfig
 from drkernel.rl.run.evaluate import EvaluationConfig
 from drkernel.rl.run.forks import TreeConfig
@@ -50,9 +51,12 @@ class RolloutConfig(Config):
     """How much is sampled in each step of RL, and how."""
 
     tasks: int = Field(16, ge=1, description="prompts a step")
-    samples: int = Field(16, ge=1, description="trajectories a prompt; with `tree` its width counts instead")
+    samples: int = Field(16, ge=1, description="trajectories a prompt; not used with `tree` and `anchors`")
     tree: TreeConfig | None = Field(
         None, description="trees instead of separate trajectories: what paths share is sampled and trained once"
+    )
+    anchors: AnchorConfig | None = Field(
+        None, description="FR3E: partial rollouts from the least certain places of a few answers; needs advantage: fr3e"
     )
     sampling: SamplingConfig = SamplingConfig()
     context: int = Field(1024, ge=32, description="longest conversation in tokens")
@@ -149,15 +153,21 @@ def check_recipe(recipe: Recipe) -> None:
         raise ConfigError("qwen3-pocket learns its tokenizer from cold-start data: add a coldstart section")
     if recipe.rl is not None:
         check_methods(recipe.rl.learner)
-    if recipe.rl is not None and recipe.rollout.tree is not None:
-        _check_tree(recipe.rl.learner)
+    if recipe.rl is not None:
+        _check_shape(recipe.rollout, recipe.rl.learner)
     context, longest = recipe.rollout.context, recipe.policy.pocket.context
     if recipe.policy.from_scratch and context > longest:
         raise ConfigError(f"rollout.context {context} is more than policy.pocket.context {longest}")
 
 
-def _check_tree(learner: LearnerConfig) -> None:
-    """Raise :class:`ConfigError` for methods that need trajectories of their own."""
+def _check_shape(rollout: RolloutConfig, learner: LearnerConfig) -> None:
+    """Raise :class:`ConfigError` for methods that cannot take the trajectories of this rollout."""
+    if rollout.tree is not None and rollout.anchors is not None:
+        raise ConfigError("rollout: choose tree or anchors, not both")
+    if (rollout.anchors is None) == (learner.advantage.name == "fr3e"):
+        raise ConfigError("rollout.anchors and rl.learner.advantage fr3e need each other")
+    if rollout.tree is None:
+        return
     if (name := learner.advantage.name) in WHOLE_TRAJECTORIES:
         raise ConfigError(
             f"rollout.tree: the advantage {name!r} compares whole trajectories, and the paths of a tree share turns; "

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from drkernel.registry import Registry
 from drkernel.rl.maths import advantages as adv
-from drkernel.rl.maths import losses, otb, schedules, trees
+from drkernel.rl.maths import explore, losses, otb, schedules, trees
 from drkernel.rl.maths import rejection as reject
 from drkernel.rl.maths.mismatch import OFF, MismatchSettings
 
@@ -70,6 +70,11 @@ class TurnBatch:
     """Rollout importance weights of the loss, where it has any; OTB squares them into its energies."""
     parent_B: Tensor | None = None
     """Row of the turn before, -1 where there is none; only where trajectories are the paths of trees."""
+
+    state_B: Tensor | None = None
+    """Place that the row's partial rollout went on from, unique over the batch; FR3E needs it."""
+    before_B: Tensor | None = None
+    """Place before that one on the same base rollout, -1 for the task itself; FR3E needs it."""
 
     def forest(self) -> trees.Forest:
         """The trees of the batch; trajectories that share nothing are chains."""
@@ -164,6 +169,22 @@ def _treepo_loo(
 ) -> Tensor:
     forest = batch.forest()
     return trees.treepo_loo(forest.returns(batch.rewards_B, gamma), forest, subgroups=subgroups, alone=alone)
+
+
+@advantage.register("fr3e")
+def _fr3e(
+    batch: TurnBatch,
+    *,
+    gamma: float = 1.0,
+    modulation: explore.Modulation = "code",
+    leave_one_out: bool = False,
+    low: float | None = None,
+    high: float | None = None,
+) -> Tensor:
+    state_B, before_B = batch.need("state_B", "before_B")
+    options: dict[str, Any] = {"modulation": modulation, "leave_one_out": leave_one_out, "low": low, "high": high}
+    rows = (state_B, before_B, batch.task_B, batch.trajectory_B, batch.turn_B, batch.valid_B)
+    return explore.fr3e(batch.returns(gamma), *rows, **options)
 
 
 @advantage.register("otb")

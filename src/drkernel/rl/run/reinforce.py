@@ -16,6 +16,7 @@ from drkernel.episode.records import Trajectory, Turn
 from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.model.policy import Policy
 from drkernel.rl.model.sampler import Decoder, Sampler
+from drkernel.rl.run.anchor_rollout import AnchorConfig, AnchorRollout
 from drkernel.rl.run.checkpoint import Checkpoints
 from drkernel.rl.run.evaluate import evaluation_metrics
 from drkernel.rl.run.forks import TreeConfig
@@ -65,12 +66,11 @@ class RlStage:
         assert recipe.rl is not None
         started = time.perf_counter()
         chosen = step_tasks(tasks, number, recipe.rollout.tasks, recipe.seed)
-        samples = recipe.rollout.samples if recipe.rollout.tree is None else 1
-        jobs = plan_jobs(chosen, samples, recipe.seed * 100_003 + number)
-        rollout = self._rollout(self._training_sampler(), recipe.rollout.tree)
-        planned = len(jobs) * (
-            recipe.rollout.tree.turns(recipe.episode.turns) if recipe.rollout.tree else recipe.episode.turns
-        )
+        terms, turns = recipe.rollout, recipe.episode.turns
+        shape = terms.tree or terms.anchors  # one job a prompt then, and several trajectories of it
+        jobs = plan_jobs(chosen, 1 if shape else terms.samples, recipe.seed * 100_003 + number)
+        rollout = self._rollout(self._training_sampler(), shape)
+        planned = len(jobs) * (shape.turns(turns) if shape else turns)
         graded = 0
 
         def on_graded(turn: Turn) -> None:
@@ -84,7 +84,7 @@ class RlStage:
         sitting.state.schedule = learner.schedule_state()
         row = {"stage": "rl", "step": number + 1, **rl_metrics(trajectories, recipe.episode.turns), **learned}
         row |= {
-            "left_out": len(jobs) - len({(t.group, 0 if t.tree else t.sample) for t in trajectories}),
+            "left_out": len(jobs) - len({(t.group, 0 if shape else t.sample) for t in trajectories}),
             "tokens": rollout.stats.tokens,
             "evaluations": rollout.stats.graded,
             "pruned_mass": rollout.stats.pruned_mass,
@@ -178,7 +178,7 @@ class RlStage:
             self.decoder.refresh(sitting.policy.model)
         return Sampler(self.decoder, sitting.tokenizer, terms.sampling, sitting.keep_ratio)
 
-    def _rollout(self, sampler: Sampler, tree: TreeConfig | None = None) -> Rollout:
+    def _rollout(self, sampler: Sampler, shape: TreeConfig | AnchorConfig | None = None) -> Rollout:
         sitting = self.sitting
         answerer = SamplerAnswerer(sampler, sitting.tokenizer)
         terms: dict[str, Any] = {
@@ -190,8 +190,10 @@ class RlStage:
         def make_episode() -> Episode:
             return Episode(sitting.pool, sitting.recipe.episode)
 
-        if tree is not None:
-            return TreeRollout(answerer, make_episode, tree, **terms)
+        if isinstance(shape, TreeConfig):
+            return TreeRollout(answerer, make_episode, shape, **terms)
+        if shape is not None:
+            return AnchorRollout(answerer, make_episode, shape, **terms)
         return Rollout(answerer, make_episode, **terms)
 
     def _out_of_time(self) -> bool:

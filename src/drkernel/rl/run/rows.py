@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from drkernel.episode.chat import Sampled
-from drkernel.episode.records import Trajectory, Turn
+from drkernel.episode.records import Origin, Trajectory, Turn
 from drkernel.rl.model.policy import Example
 from drkernel.rl.run.registry import TurnBatch
 
@@ -92,10 +92,12 @@ class _Pieces:
                     if gradable(turn):
                         self.graded.add(name)
 
-    def stretches(self, group: int, turn: Turn) -> list[tuple[int, str, bool]]:
+    def stretches(self, trajectory: Trajectory, turn: Turn) -> list[tuple[int, str, bool]]:
         """Of a turn's stretches, in order: where each ends, the first turn that holds it, and whether it trains."""
-        drawn = sampled_of(turn)
-        found = []
+        drawn, group = sampled_of(turn), trajectory.group
+        found: list[tuple[int, str, bool]] = []
+        if not trajectory.tree:
+            return [(len(drawn.token_ids), turn.id, gradable(turn))]
         for name, end in drawn.pieces[:-1]:
             if len(self.after[group, name]) > 1:
                 found.append((end, self.first[group, name], (group, name) in self.graded))
@@ -114,13 +116,14 @@ def lay_out(trajectories: Sequence[Trajectory]) -> tuple[list[Stretch], list[Tok
     for owner, trajectory in enumerate(trajectories):
         present: TokenSequence | None = None
         before = -1
-        for turn in trajectory.turns:
+        origin = trajectory.origin or Origin()
+        for turn in trajectory.turns[origin.turn - 1 :]:
             drawn = sampled_of(turn)
             begin = len(drawn.context_ids)
             ids = drawn.context_ids + drawn.token_ids
             own: list[int] = []
-            start = 0
-            for number, (end, first, trains) in enumerate(pieces.stretches(trajectory.group, turn)):
+            start = origin.token if turn.number == origin.turn else 0
+            for number, (end, first, trains) in enumerate(pieces.stretches(trajectory, turn)):
                 key = (trajectory.group, first, number)
                 row = known.get(key) if trajectory.tree else None
                 if row is None:
@@ -203,7 +206,29 @@ class Rows:
             launch_coverage_B=known(None if turn is None else turn.launch_coverage for turn in turns),
             speedup_B=known(None if turn is None else turn.speedup for turn in turns),
             parent_B=torch.tensor([part.parent for part in self.stretches], dtype=torch.int64) if tree else None,
+            **self._states(),
         )
+
+    def _states(self) -> dict[str, Tensor]:
+        """Of partial rollouts: the place that each row's trajectory went on from, and the place before that one."""
+        if any(trajectory.origin is None for trajectory in self.trajectories) or not self.trajectories:
+            return {}
+        places = [
+            (t.group, t.origin.base if t.origin and t.origin.order else -1, t.origin.order if t.origin else 0)
+            for t in self.trajectories
+        ]  # the task itself belongs to no base rollout
+        number = {place: index for index, place in enumerate(sorted(set(places)))}
+
+        def before(place: tuple[int, int, int]) -> int:
+            group, base, order = place
+            earlier = [k for g, b, k in number if (g, b) == (group, base) and k < order]
+            return number.get((group, base, max(earlier)) if earlier else (group, -1, 0), -1) if order else -1
+
+        owners = self.owner_B.tolist()
+        return {
+            "state_B": torch.tensor([number[places[i]] for i in owners], dtype=torch.int64),
+            "before_B": torch.tensor([before(places[i]) for i in owners], dtype=torch.int64),
+        }
 
     def graded(self) -> list[int]:
         """Indices of sequences with at least one graded turn; the others need no computation."""

@@ -38,10 +38,12 @@ class Path(Play):
 
     pieces: tuple[Piece, ...] = ()
     """Of the answer that is not complete yet."""
+    drawn: SampledTurn | None = None
+    """The last complete answer."""
 
 
 @dataclass
-class _Tree:
+class Growth:
     """What a tree remembers between two steps."""
 
     step: int = 0
@@ -69,12 +71,12 @@ class TreeRollout(Rollout):
     ):
         super().__init__(answerer, make_episode, waves=waves, judge_seed=judge_seed, version=version)
         self.tree = tree
-        self._trees: dict[int, _Tree] = {}
+        self._trees: dict[int, Growth] = {}
 
     async def _begin(self, job: Job) -> list[Play]:
         episode = self.make_episode()
         await episode.reset(job.task, self.judge_seed)
-        self._trees[job.group] = _Tree(draws=random.Random(f"tree-{job.seed}"))
+        self._trees[job.group] = Growth(draws=random.Random(f"tree-{job.seed}"))
         first = self.tree.first(self._trees[job.group].draws.random())
         return [self._path(job, fork) for fork in (episode, *(episode.fork() for _ in range(first - 1)))]
 
@@ -87,7 +89,7 @@ class TreeRollout(Rollout):
             wave += self._grow(self._trees[group], paths)
         return [play for play in wave if play.live]
 
-    def _grow(self, tree: _Tree, paths: Sequence[Path]) -> list[Path]:
+    def _grow(self, tree: Growth, paths: Sequence[Path]) -> list[Path]:
         """The paths that fork off those of a tree before its next step."""
         tree.step += 1
         active = [path for path in paths if path.live]
@@ -102,7 +104,7 @@ class TreeRollout(Rollout):
             return self._fall_back(tree, [path for path in paths if path.episode.path])
         return []
 
-    def _fall_back(self, tree: _Tree, paths: Sequence[Path]) -> list[Path]:
+    def _fall_back(self, tree: Growth, paths: Sequence[Path]) -> list[Path]:
         """A fork before a turn of a path that is complete, both chosen by chance."""
         if not paths:
             return []
@@ -111,12 +113,12 @@ class TreeRollout(Rollout):
         return [self._path(path.job, episode)]
 
     def _path(self, job: Job, episode: Episode) -> Path:
-        return Path(job, episode, Conversation(_seed(job, episode.next_id, 0)))
+        return Path(job, episode, Conversation(derived_seed(job, episode.next_id, 0)))
 
     def _fork(self, path: Path) -> Path:
         """Another path that goes on from where this one is, in the middle of an answer too."""
         episode = path.episode.fork()
-        seed = _seed(path.job, episode.next_id, len(path.pieces))
+        seed = derived_seed(path.job, episode.next_id, len(path.pieces))
         return Path(path.job, episode, path.conversation.fork(seed), pieces=path.pieces)
 
     async def _sample(self, live: Sequence[Play], on_graded: Callable[[Turn], None] | None) -> None:
@@ -127,7 +129,7 @@ class TreeRollout(Rollout):
             path.conversation.budget = most - len(done)
             if self.tree.at == "segment":
                 path.conversation.budget = min(self.tree.segment, most - len(done))
-            path.conversation.seed = _seed(path.job, path.episode.next_id, len(path.pieces))
+            path.conversation.seed = derived_seed(path.job, path.episode.next_id, len(path.pieces))
         calls = [self._call(path) for path in paths]
         async for index, context, drawn in self.answerer.stream_pieces(calls, [path.conversation for path in paths]):
             path = paths[index]
@@ -148,7 +150,9 @@ class TreeRollout(Rollout):
             logprobs=tuple(x for piece in path.pieces for x in piece.drawn.logprobs),
             stop=stop,
             pruned_mass=sum(piece.drawn.pruned_mass for piece in path.pieces) / len(path.pieces),
+            entropies=tuple(x for piece in path.pieces for x in piece.drawn.entropies),
         )
+        path.drawn = whole
         ends, end = [], 0
         for piece in path.pieces:
             end += len(piece.drawn.token_ids)
@@ -182,7 +186,7 @@ def _place(play: Play) -> tuple[int, ...]:
     return (play.job.group, *map(int, play.episode.path[-1].id.split(".")))
 
 
-def _seed(job: Job, turn: str, piece: int) -> int:
+def derived_seed(job: Job, turn: str, piece: int) -> int:
     """Of the draws of one piece of one turn: a function of the tree's seed and the place in it."""
     text = f"{job.seed}\0{turn}\0{piece}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
