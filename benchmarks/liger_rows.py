@@ -194,6 +194,13 @@ def replay(events: list[Any], spec: Any) -> Any:
     return clock.timeline
 
 
+def dependences(engine: Any) -> list[str]:
+    """Places at which the recorded call went by data that a device without data lacks; none on one with data."""
+    from drkernel.sim.gpu.datafree.engine import DataFreeEngine
+
+    return [one.message for one in engine.record.dependences] if isinstance(engine, DataFreeEngine) else []
+
+
 def _argument(value: Any) -> Any:
     import torch
 
@@ -231,11 +238,14 @@ def run_row(module: Any, row: Row, recorder: Recorder, trace: Path) -> dict[str,
         with trace.open("wb") as file:
             pickle.dump(recorder.events, file)
         done["seconds"] = replay(recorder.events, recorder.engine.spec).elapsed_seconds
+        done["depends"] = dependences(recorder.engine)
         return [done["seconds"] * 1e3] * 3
 
     triton.testing.do_bench = do_bench
     torch.compile = _compiled_later
     functions = [f for name, f in vars(module).items() if name.startswith("bench_speed_")]
+    if not functions:
+        raise NotImplementedError("the script times nothing in this process (it starts one for each of several GPUs)")
     given = {"x": x, "kernel_provider": row.provider, "kernel_operation_mode": row.mode}
     functions[0](utils.SingleBenchmarkRunInput(**given, extra_benchmark_config=config))
     return done
@@ -288,10 +298,12 @@ def main() -> None:
     sys.path[:0] = [str(sources / "src"), str(sources), str(sources / "benchmark" / "scripts")]
     rows = [Row(**json.loads(line)) for line in sys.stdin]
     from drkernel import sim
+    from drkernel.sim.gpu.datafree.records import DataFree
 
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    with sim.device(rows[0].card, checks="off", memory_bytes=settings["memory_bytes"]) as device:
+    how: dict[str, Any] = {"memory_bytes": settings["memory_bytes"]} if settings["data"] else {"data_free": DataFree()}
+    with sim.device(rows[0].card, checks="off", **how) as device:
         try:
             _as_it_was()
             module, broken = importlib.import_module(rows[0].script), ""
@@ -302,6 +314,7 @@ def main() -> None:
             answer = {"error": broken, "took": 0.0}
             if not broken:
                 answer = _answer(module, row, device.engine, trace, settings["memory_bytes"], settings["limit"])
+            answer["data"] = settings["data"]
             print(json.dumps({"row": asdict(row), **answer}), file=out, flush=True)
 
 

@@ -73,56 +73,80 @@ class Ratio:
 # ---- running
 
 
-def trace_name(row: Row) -> str:
-    """File name of a row's recorded work."""
-    return hashlib.sha256(row.key.encode()).hexdigest()[:20] + ".pkl"
+def trace_name(row: Row, data: bool) -> str:
+    """File name of a row's recorded work, on a device with or without data."""
+    return hashlib.sha256(row.key.encode()).hexdigest()[:20] + (".data.pkl" if data else ".pkl")
 
 
 def load_answers(run: Path) -> dict[str, dict]:
-    """What earlier runs answered, by row."""
+    """The best answer of earlier runs to each row: without an error, and then with data rather than by guesses."""
     path = run / "rows.jsonl"
-    answers = {}
-    if path.exists():
-        for line in path.read_text().splitlines():
-            answer = json.loads(line)
-            answers[Row(**answer["row"]).key] = answer
+    answers: dict[str, dict] = {}
+    for line in path.read_text().splitlines() if path.exists() else ():
+        answer = json.loads(line)
+        key = Row(**answer["row"]).key
+        if key not in answers or "error" not in answer:
+            answers[key] = answer
     return answers
 
 
 def run_rows(folder: Path, run: Path, rows: list[Row], memory_bytes: int, limit: float) -> None:
-    """Run rows, one worker for each revision, kernel and card; answers are appended as they come."""
-    groups: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
-    for row in rows:
-        groups[row.revision, row.kernel, row.card].append(row)
+    """Run rows on devices without data; then what went by data again on devices with it, where it fits."""
     (run / "traces").mkdir(parents=True, exist_ok=True)
-    for (revision, kernel, card), members in groups.items():
+    answers = load_answers(run)
+    for members in groups([row for row in rows if not wants_data(answers.get(row.key, {}))]):
+        run_group(folder, run, members, memory_bytes, limit, data=False)
+    answers = load_answers(run)
+    for members in groups([row for row in rows if wants_data(answers.get(row.key, {}))]):
+        run_group(folder, run, members, memory_bytes, limit, data=True)
+
+
+def wants_data(answer: dict) -> bool:
+    """Whether a row went by data that was not there, or failed for want of it."""
+    return not answer.get("data") and ("DependsOnData" in answer.get("error", "") or bool(answer.get("depends")))
+
+
+def groups(rows: list[Row]) -> list[list[Row]]:
+    """Rows by card (that of :data:`FIT_ON` first), revision and kernel, quick ones first."""
+    found: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        found[row.card, row.revision, row.kernel].append(row)
+    for members in found.values():
         members.sort(key=lambda row: (row.provider, row.mode, row.config, float(row.x)))
-        settings = {
-            "sources": str(export(folder, revision, run)),
-            "memory_bytes": memory_bytes,
-            "limit": limit,
-            "traces": str(run / "traces"),
-            "names": {row.key: trace_name(row) for row in members},
-        }
-        started = time.monotonic()
-        worker = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("liger_rows.py"))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=(run / "stderr.txt").open("a"),
-            text=True,
-        )
-        assert worker.stdin is not None and worker.stdout is not None
-        worker.stdin.write("\n".join([json.dumps(settings), *(json.dumps(asdict(row)) for row in members), ""]))
-        worker.stdin.close()
-        good = 0
-        with (run / "rows.jsonl").open("a") as file:
-            for line in worker.stdout:
-                file.write(line)
-                file.flush()
-                good += "error" not in json.loads(line)
-        worker.wait()
-        print(f"{card} {kernel}: {good} of {len(members)} rows, {time.monotonic() - started:.0f} s", flush=True)
+    return sorted(found.values(), key=lambda group: (group[0].card != FIT_ON, median(row.seconds for row in group)))
+
+
+def run_group(folder: Path, run: Path, rows: list[Row], memory_bytes: int, limit: float, *, data: bool) -> None:
+    """Run rows of one revision, kernel and card in one worker; answers are appended as they come."""
+    settings = {
+        "sources": str(export(folder, rows[0].revision, run)),
+        "memory_bytes": memory_bytes,
+        "limit": limit,
+        "traces": str(run / "traces"),
+        "names": {row.key: trace_name(row, data) for row in rows},
+        "data": data,
+    }
+    started = time.monotonic()
+    worker = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("liger_rows.py"))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=(run / "stderr.txt").open("a"),
+        text=True,
+    )
+    assert worker.stdin is not None and worker.stdout is not None
+    worker.stdin.write("\n".join([json.dumps(settings), *(json.dumps(asdict(row)) for row in rows), ""]))
+    worker.stdin.close()
+    good = 0
+    with (run / "rows.jsonl").open("a") as file:
+        for line in worker.stdout:
+            file.write(line)
+            file.flush()
+            good += "error" not in json.loads(line)
+    worker.wait()
+    kind = "with" if data else "without"
+    spent = time.monotonic() - started
+    print(f"{rows[0].card} {rows[0].kernel}, {kind} data: {good} of {len(rows)} rows, {spent:.0f} s", flush=True)
 
 
 # ---- statistics
@@ -238,7 +262,7 @@ def price(run: Path, answers: dict[str, dict], rows: list[Row]) -> list[Timed]:
         answer = answers.get(row.key)
         if answer is None or "error" in answer:
             continue
-        events = pickle.loads((run / "traces" / trace_name(row)).read_bytes())
+        events = pickle.loads((run / "traces" / trace_name(row, bool(answer["data"]))).read_bytes())
         items.append(Timed(row, replay(events, get_spec(row.card)).elapsed_seconds))
     return items
 
@@ -280,7 +304,10 @@ def main() -> None:
     options.run.mkdir(parents=True, exist_ok=True)
     answers = load_answers(options.run)
     if not options.report:
-        missing = [r for r in rows if r.key not in answers or (options.retry and "error" in answers[r.key])]
+        missing = [
+            r for r in rows
+            if r.key not in answers or wants_data(answers[r.key]) or (options.retry and "error" in answers[r.key])
+        ]  # fmt: skip
         run_rows(options.folder, options.run, missing, int(options.memory * 1e9), options.limit)
         answers = load_answers(options.run)
     items = price(options.run, answers, rows)

@@ -13,9 +13,9 @@ from drkernel.sim.cost.launch import launch_cost
 from drkernel.sim.cost.pressure import BlockPressure
 from drkernel.sim.cost.records import CostEstimate
 from drkernel.sim.executor.results import LaunchStats
-from drkernel.sim.spec import GPUSpec, get_spec
+from drkernel.sim.spec import GPUSpec, get_spec, known_gpus
 
-CARDS = ("h100", "h200", "a100", "b200", "mi300x", "h100_pcie")
+CARDS = tuple(known_gpus())
 UNITS = ("fp32", "int", "sfu", "fp64", "bf16")
 
 
@@ -118,8 +118,10 @@ def more_of_everything(launch: Launch, rng: random.Random) -> dict[str, Launch]:
             launch, load_sectors=stats.load_sectors * factor, own_passes=stats.own_passes * factor
         ),
         "stored sectors": with_stats(launch, store_sectors=stats.store_sectors * factor),
-        "distinct bytes": with_stats(
-            launch, footprint=tuple((base, read * factor, written * factor) for base, read, written in stats.footprint)
+        "distinct bytes, each as often as before": with_stats(
+            launch,
+            load_sectors=stats.load_sectors * factor,
+            footprint=tuple((base, read * factor, written * factor) for base, read, written in stats.footprint),
         ),
         "another storage": with_stats(launch, footprint=(*stats.footprint, (99, 1e7, 1e7))),
         "updates": with_stats(launch, atomics=int(stats.atomics * factor) + 10),

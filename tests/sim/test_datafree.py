@@ -83,6 +83,14 @@ def test_operators_on_shapes_cost_what_they_cost_with_data() -> None:
     assert times[0] == times[1]
 
 
+def test_an_operator_that_only_the_cuda_build_has(dev: Any) -> None:
+    x = torch.randn(64, 256, device="cuda", requires_grad=True)
+    weight = torch.ones(256, device="cuda", requires_grad=True)
+    torch.nn.functional.rms_norm(x, (256,), weight).sum().backward()
+    assert x.grad is not None and x.grad.shape == x.shape and weight.grad is not None
+    assert dev.operators["aten._fused_rms_norm_backward"] == 1
+
+
 def test_tensors_larger_than_any_machine(dev: Any) -> None:
     x = torch.empty(1 << 33, device="cuda", dtype=torch.float32)
     assert x.relu_().add(1).shape == (1 << 33,)

@@ -21,9 +21,9 @@ from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.operators import operator_cost
 from drkernel.sim.cost.records import TensorMeta
 from drkernel.sim.cost.traced import TracedCall
-from drkernel.sim.spec import GPUSpec, get_spec
+from drkernel.sim.spec import GPUSpec, get_spec, known_gpus
 
-GPUS = ("h100", "a100", "b200", "mi300x")
+GPUS = tuple(known_gpus())
 NOT_READ = {
     "embedding": (0,), "index_select": (0,), "gather": (0,), "index": (0,), "take": (0,), "masked_select": (0,),
     "_embedding_bag": (0,), "trace": (0,), "nll_loss_forward": (0,), "nll_loss2d_forward": (0,), "_ctc_loss": (0,),
@@ -33,7 +33,8 @@ NOT_READ = {
     "avg_pool3d_backward": (1,),
     "_adaptive_avg_pool2d_backward": (1,), "adaptive_avg_pool3d_backward": (1,), "reflection_pad2d_backward": (1,),
     "_adaptive_avg_pool3d_backward": (1,), "zeros_like": (0,), "ones_like": (0,), "full_like": (0,), "rand_like": (0,),
-    "randn_like": (0,), "new_ones": (0,), "new_zeros": (0,), "fill": (0,), "zero": (0,), "normal": (0,), "copy": (0,),
+    "randn_like": (0,), "new_ones": (0,), "new_full": (0,), "uniform": (0,), "new_zeros": (0,),
+    "fill": (0,), "zero": (0,), "normal": (0,), "copy": (0,),
     "as_strided_scatter": (0,), "grid_sampler_2d": (0,), "max_pool1d": (0,), "max_pool2d_with_indices": (0,),
     "max_pool3d_with_indices": (0,), "max_pool2d": (0,), "avg_pool2d": (0,), "avg_pool3d": (0,), "avg_pool1d": (0,),
     "convolution": (0,), "upsample_nearest2d": (0,), "slice_scatter": (0,), "native_layer_norm_backward": (6,),

@@ -8,6 +8,7 @@ mounted as that command, one with several as a group.
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 
 # command -> (module in this package, one-line help); the order is the order of --help
@@ -28,6 +29,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "store": ("store", "show, export or prune what a service has stored"),
     "doctor": ("doctor", "what this machine can do, and what is missing"),
 }
+
+
+_OWN_CARD = re.compile(r"([\w.-]+=)?sim:(.+\.ya?ml)")
+"""``sim:FILE.yaml``, alone or behind ``key=``"""
 
 
 def _help() -> str:
@@ -59,4 +64,28 @@ def main(argv: list[str] | None = None) -> None:
         print(f"drkernel: no command {args[0]!r}; there are: {', '.join(COMMANDS)}", file=sys.stderr)
         raise SystemExit(2)
     module = importlib.import_module(f"drkernel.cli.{COMMANDS[args[0]][0]}")
-    module.app(args=args[1:], prog_name=f"drkernel {args[0]}")
+    module.app(args=_with_own_cards(args), prog_name=f"drkernel {args[0]}")
+
+
+def _with_own_cards(args: list[str]) -> list[str]:
+    """The arguments behind the command, ``sim:FILE.yaml`` replaced by the card that the file describes.
+
+    Only here: a device that comes in a request, a recipe or a stored job is a name, never a file.
+    """
+    end = args.index("--") if "--" in args else len(args)
+    found = [_OWN_CARD.fullmatch(word) for word in args[1:end]]
+    if not any(found):
+        return args[1:]
+    from pathlib import Path
+
+    from drkernel.sim.spec import own_card
+
+    try:
+        words = [
+            word if match is None else f"{match[1] or ''}sim:{own_card(Path(match[2]))}"
+            for word, match in zip(args[1:end], found, strict=True)
+        ]
+    except ValueError as error:
+        print(f"drkernel {args[0]}: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    return [*words, *args[end:]]

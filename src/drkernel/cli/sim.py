@@ -61,7 +61,7 @@ Examples:
 def sim(
     file: Annotated[Path, typer.Argument(metavar="FILE.py", help="the script to run")],
     args: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS]", help="arguments of the script")] = None,
-    gpu: Annotated[str, typer.Option(help="h100, h100_pcie, h200, a100, b200 or mi300x")] = "h200",
+    gpu: Annotated[str, typer.Option(help="h100, a100, l40s, rtx4090, ...; or FILE.yaml, a card of your own")] = "h200",
     checks: Annotated[Checks, typer.Option(help="sanitizer: auto checks small launches")] = Checks.auto,
     depth: Annotated[Depth, typer.Option(help="full also compiles for the GPU: registers, shared memory")] = Depth.ttir,
     no_data: Annotated[
@@ -76,10 +76,10 @@ def sim(
     """Parse, run, print."""
     if not file.is_file():
         _usage(f"no such script: {file}")
-    from drkernel.sim.spec import get_spec
+    from drkernel.sim.spec import get_spec, own_card
 
     try:
-        get_spec(gpu)
+        gpu = own_card(Path(gpu)) if gpu.endswith((".yaml", ".yml")) else get_spec(gpu).name
     except ValueError as error:
         _usage(str(error))
     if no_data and checks is not Checks.auto:

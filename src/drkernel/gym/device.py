@@ -69,12 +69,16 @@ SIMULATED: Mapping[Observable, ObservedBy] = {observable: "device" for observabl
 REAL: Mapping[Observable, ObservedBy] = {"launches": "runner", "operators": "runner", "skip": "runner"}
 
 
-@lru_cache
 def parse_device(name: str) -> Device:
     """The device that a string names. Raises :class:`ConfigError`, which says what there is, for others."""
     kind, _, rest = name.partition(":")
-    if kind == "sim" and rest in known_gpus():
-        spec = get_spec(rest)
+    return _device(name, get_spec(rest) if kind == "sim" and rest in known_gpus() else None)
+
+
+@lru_cache
+def _device(name: str, spec: GPUSpec | None) -> Device:
+    kind, _, rest = name.partition(":")
+    if spec is not None:
         return Device(name, "sim", spec.full_name, spec, SIMULATED)
     if kind == "cuda" and rest.isascii() and rest.isdigit() and str(int(rest)) == rest and len(rest) < 4:
         return Device(name, "cuda", f"CUDA device {rest}", None, REAL)

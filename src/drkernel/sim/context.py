@@ -71,7 +71,7 @@ def device(
     """``with device("h200") as dev:`` runs host code on a simulated GPU.
 
     Args:
-        name: ``h100``, ``h200``, ``a100``, ``b200``, ``mi300x``, ...
+        name: ``h100``, ``h200``, ``a100``, ``l40s``, ``rtx4090``, ... (``spec.known_gpus()``)
         isolated: put the device into a process of its own, out of the reach of host code; slower per command.
         checks: "auto" (sanitize small launches), "full" or "off". Bounds and alignment are always checked.
         memory_bytes: device memory; by default the GPU's.

@@ -5,12 +5,20 @@ One file per GPU under ``specs/``; every value stands beside the citation it com
 
 from __future__ import annotations
 
+import difflib
+import hashlib
+import json
+import math
+import os
+import re
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib import resources
+from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from drkernel.config import Config
 
@@ -75,17 +83,26 @@ class GPUSpec(Config):
         return self.hbm_bandwidth * self.hbm_efficiency
 
 
-def _read(name: str) -> dict[str, Any]:
-    """The raw entry of one GPU with its base merged in: {citations, fields, peak}."""
-    text = resources.files("drkernel.sim").joinpath(f"specs/{name}.yaml").read_text(encoding="utf-8")
-    raw = yaml.safe_load(text)
-    base = _read(raw["base"]) if "base" in raw else {"citations": {}, "fields": {}, "peak": {}}
-    return {part: {**base[part], **raw.get(part, {})} for part in ("citations", "fields", "peak")}
+# ---- the cards that come along, and those of the user's own
+
+
+_PARTS = ("citations", "fields", "peak")
+_Raw = dict[str, dict[str, Any]]
 
 
 @lru_cache
-def _load(name: str) -> GPUSpec:
-    raw = _read(name)
+def _text(name: str) -> _Raw:
+    """The raw entry of one file under ``specs/`` with its base merged in: {citations, fields, peak}."""
+    text = resources.files("drkernel.sim").joinpath(f"specs/{name}.yaml").read_text(encoding="utf-8")
+    raw = yaml.safe_load(text)
+    return _over(_text(raw["base"]) if "base" in raw else {}, raw)
+
+
+def _over(base: Mapping[str, Any], raw: Mapping[str, Any]) -> _Raw:
+    return {part: {**base.get(part, {}), **(raw.get(part) or {})} for part in _PARTS}
+
+
+def _spec(name: str, raw: _Raw) -> GPUSpec:
     cited = {**raw["fields"], **{f"peak.{unit}": entry for unit, entry in raw["peak"].items()}}
     return GPUSpec(
         name=name,
@@ -96,15 +113,146 @@ def _load(name: str) -> GPUSpec:
 
 
 @lru_cache
-def known_gpus() -> list[str]:
-    """Names that :func:`get_spec` accepts."""
+def _load(name: str) -> GPUSpec:
+    return _spec(name, _text(name))
+
+
+@lru_cache
+def _shipped() -> tuple[str, ...]:
     folder = resources.files("drkernel.sim").joinpath("specs")
-    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+    names = (entry.name for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+    return tuple(sorted(name.removesuffix(".yaml") for name in names if not name.startswith("_")))
+
+
+def known_gpus() -> list[str]:
+    """Names that :func:`get_spec` accepts: the cards that come along, then those that :func:`own_card` has read."""
+    return [*_shipped(), *_own_cards()]
 
 
 def get_spec(name: str) -> GPUSpec:
     """The spec of a GPU by its short name. Raises ``ValueError`` that names the known ones."""
     key = name.lower()
-    if key not in known_gpus():
+    if key in _shipped():
+        return _load(key)
+    own = _own_cards().get(key)
+    if own is None:
         raise ValueError(f"no GPU named {name!r}; there are: {', '.join(known_gpus())}")
-    return _load(key)
+    return own
+
+
+OWN_CARDS = "DRKERNEL_CARDS"
+"""environment variable by which processes that are started from here learn of :func:`own_card`'s"""
+
+
+_own: dict[str, GPUSpec] = {}
+
+
+def _own_cards() -> dict[str, GPUSpec]:
+    """All that was read here, and what stands in the environment (a runner's is cleared later; it stays known)."""
+    for name, data in json.loads(os.environ.get(OWN_CARDS, "{}")).items():
+        if name not in _own:
+            _own[name] = GPUSpec.model_validate(data)
+    return _own
+
+
+def own_card(path: Path) -> str:
+    """Read a card of the user's own; returns the name under which this process and its children know it from now on.
+
+    The file has ``fields`` and ``peak`` as those under ``specs/`` have (a value, or ``{value: ..., source: ...}``),
+    over a ``base``: a card that comes along. The name ends in a digest of the values, so that no stored verdict of
+    another version of the file is taken for this one's.
+
+    Raises ``ValueError``, which names the file and the field.
+    """
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ValueError(f"cannot read the card {path}: {error}") from None
+    try:
+        spec = _spec(_stem(path), _checked(raw, path))
+        _check(spec)
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'card'}: {one['msg']}" for one in error.errors())
+        raise ValueError(f"{path}: {wrong}") from None
+    except _Wrong as error:
+        raise ValueError(f"{path}: {error}") from None
+    values = spec.model_dump_json(exclude={"name", "sources"})
+    name = f"{spec.name}-{hashlib.sha256(values.encode()).hexdigest()[:8]}"
+    cards = {**_own_cards(), name: spec.model_copy(update={"name": name})}
+    os.environ[OWN_CARDS] = json.dumps({key: card.model_dump(mode="json") for key, card in cards.items()})
+    return name
+
+
+class _Wrong(Exception):
+    """What is wrong with a card of the user's own."""
+
+
+def _stem(path: Path) -> str:
+    name = path.stem.lower()
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_]{0,31}", name):
+        raise _Wrong("the file's name is the card's: letters, digits and underscores, at most 32")
+    return name
+
+
+def _checked(raw: Any, path: Path) -> _Raw:
+    """The file's entries over its base's, each with a value and a source."""
+    if not isinstance(raw, dict):
+        raise _Wrong("a card is a mapping with 'base', 'fields' and 'peak'")
+    unknown = sorted(set(map(str, raw)) - {"base", *_PARTS})
+    if unknown:
+        raise _Wrong(f"unknown key {unknown[0]!r}; a card has 'base', 'citations', 'fields' and 'peak'")
+    base = raw.get("base")
+    if base is not None and base not in _shipped():
+        raise _Wrong(f"no base named {base!r}; there are: {', '.join(_shipped())}")
+    citations = dict(raw.get("citations") or {})
+    parts: _Raw = {"citations": citations, "fields": {}, "peak": {}}
+    for part in ("fields", "peak"):
+        given = raw.get(part) or {}
+        if not isinstance(given, dict):
+            raise _Wrong(f"{part}: a mapping of names to values is needed")
+        for name, entry in given.items():
+            parts[part][name] = _entry(f"{part}.{name}", entry, citations, path)
+    fields = set(GPUSpec.model_fields) - {"name", "peak", "sources"}
+    stray = sorted(set(map(str, parts["fields"])) - fields)
+    if stray:
+        near = difflib.get_close_matches(stray[0], fields, 1)
+        raise _Wrong(f"fields.{stray[0]}: no such field" + (f"; did you mean {near[0]!r}?" if near else ""))
+    return _over(_text(base) if base else _text("_host"), parts)
+
+
+def _entry(name: str, entry: Any, citations: dict[str, str], path: Path) -> dict[str, Any]:
+    """A value with its source; without one it is the file's own."""
+    own = {"value": entry} if not isinstance(entry, dict) else dict(entry)
+    if "value" not in own or set(own) - {"value", "source"}:
+        raise _Wrong(f"{name}: give a value, or {{value: ..., source: ...}}")
+    if "source" not in own:
+        own["source"] = citations.setdefault(path.name, f"the user's own file {path.name}") and path.name
+    elif own["source"] not in citations:
+        citations[str(own["source"])] = str(own["source"])
+    # YAML reads 1e12 as text: a number needs a point there
+    if isinstance(own["value"], str) and re.fullmatch(r"[0-9.]+[eE][+-]?[0-9]+", own["value"]):
+        own["value"] = float(own["value"])
+    return own
+
+
+def _check(spec: GPUSpec) -> None:
+    """What no card is."""
+    missing = sorted(set(_load("h100").peak) - set(spec.peak))
+    if missing:
+        raise _Wrong(f"peak.{missing[0]}: missing")
+    wrong = next((unit for unit, rate in spec.peak.items() if not (rate > 0 and math.isfinite(rate))), None)
+    if wrong is not None:
+        raise _Wrong(f"peak.{wrong}: must be a positive number")
+    if spec.max_smem_per_block > spec.smem_per_sm:
+        raise _Wrong("max_smem_per_block: more than smem_per_sm")
+    if spec.clock_hz > spec.boost_clock_hz:
+        raise _Wrong("clock_hz: more than boost_clock_hz")
+    if spec.l2_bandwidth < spec.hbm_bandwidth:
+        raise _Wrong("l2_bandwidth: less than hbm_bandwidth (both are bytes a second)")
+    if not 1e9 < spec.hbm_bandwidth < 1e15:
+        raise _Wrong("hbm_bandwidth: not in bytes a second")
+    if not 1e7 < spec.clock_hz < 1e11:
+        raise _Wrong("clock_hz: not in Hz")
+
+
+_own_cards()  # while the environment is that of the process that read them

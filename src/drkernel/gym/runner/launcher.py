@@ -20,6 +20,7 @@ from typing import Any
 
 from drkernel.gym.device import parse_device
 from drkernel.gym.sandbox.layers import RunnerLimits
+from drkernel.sim.spec import OWN_CARDS
 
 START_SECONDS = 120.0
 _BOOT = """
@@ -295,9 +296,11 @@ class Launcher:
 
 
 def _environment() -> dict[str, str]:
-    """Nothing of the judge's environment but where programs are; one thread everywhere, so that forking is safe."""
+    """Nothing of the judge's environment but where programs are, and the user's own cards; one thread everywhere, so
+    that forking is safe."""
     threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
-    return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", "HOME": "/", **threads}
+    cards = {OWN_CARDS: os.environ[OWN_CARDS]} if OWN_CARDS in os.environ else {}
+    return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", "HOME": "/", **threads, **cards}
 
 
 def _import_paths() -> list[str]:

@@ -70,7 +70,7 @@ def foresee(rule: OperatorRule, args: list[Any], kwargs: dict[str, Any], headroo
     known: dict[int, torch.Tensor] = {}
     metas, named = _forms(args, known), {key: _forms(value, known) for key, value in kwargs.items()}
     named.pop("generator", None)
-    if any(argument.name == "device" for argument in rule.call._schema.arguments):
+    if rule.takes_device:
         named["device"] = torch.device("meta")
     try:
         result = rule.call(*metas, **named)

@@ -53,6 +53,8 @@ class OperatorRule:
     draws: bool
     """it uses random numbers"""
     takes_generator: bool
+    takes_device: bool
+    """it may be told a device for its result"""
     sized_by_data: bool
     """its result's shape may depend on values"""
     written: frozenset[int | str]
@@ -126,6 +128,7 @@ def rule_of(name: str) -> OperatorRule:
         only_metadata=base in METADATA_OPERATORS,
         draws=torch.Tag.nondeterministic_seeded in call.tags,
         takes_generator=any(argument.name == "generator" for argument in schema.arguments),
+        takes_device=any(argument.name == "device" for argument in schema.arguments),
         sized_by_data=base in SIZED_BY_DATA,
         written=written,
         out_variant=any(argument.is_out for argument in schema.arguments),

@@ -74,7 +74,7 @@ class ShapeOperators:
         named.pop("generator", None)
         if rule.base in RECURRENT and rule.call._overloadname == "input":
             return recurrent_results(rule.base, *metas)
-        if any(argument.name == "device" for argument in rule.call._schema.arguments):
+        if rule.takes_device:
             named["device"] = torch.device("meta")
         return rule.call(*metas, **named)
 
