@@ -127,6 +127,7 @@ def test_storages_that_an_operator_moves_are_followed(engine: DeviceEngine) -> N
                                                       [0, 0], [1, 1], False, torch.full((1, 1, 1, 1), 10**6)]),
         ("max_unpool2d.default", [torch.rand(1, 1, 2, 2), torch.full((1, 1, 2, 2), 16), [4, 4]]),
         ("multi_margin_loss.default", [torch.rand(2, 3), torch.tensor([0, 3])]),
+        ("embedding_dense_backward.default", [torch.rand(2, 3), torch.tensor([0, -1]), 10, -1, True]),
     ],
 )  # fmt: skip
 def test_an_index_out_of_bounds_breaks_the_device_as_on_a_gpu(engine: DeviceEngine, name: str, args: list[Any]) -> None:
@@ -156,6 +157,12 @@ def test_an_index_out_of_bounds_breaks_the_device_as_on_a_gpu(engine: DeviceEngi
         ("segment_reduce.default", [torch.rand(4), "sum"]),
         ("avg_pool2d.default", [torch.rand(1, 1, 4, 4), [2, 2], [0, 0]]),
         ("empty_strided.default", [[2**40, 2**40], [1, 1]]),
+        ("gelu_backward.default", [torch.rand(10), torch.rand(10, 10)]),
+        ("gelu_backward.default", [torch.rand(10, 10, dtype=torch.float64), torch.rand(10, 10)]),
+        ("_pdist_forward.default", [torch.rand(5, 5, 0)]),
+        ("multi_margin_loss_backward.default", [torch.rand(1), torch.rand(0), torch.tensor(0), 1, 1.0, None, 1]),
+        ("multilabel_margin_loss_backward.default", [torch.rand(()), torch.rand(0), torch.tensor(0), 1,
+                                                     torch.rand(())]),
     ],
 )  # fmt: skip
 def test_what_a_kernel_takes_on_trust_is_checked(engine: DeviceEngine, name: str, args: list[Any]) -> None:

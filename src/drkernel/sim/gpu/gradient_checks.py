@@ -147,6 +147,36 @@ def _rows(args: Sequence[Any], options: dict[str, Any]) -> None:
 def _labels(args: Sequence[Any], options: dict[str, Any]) -> None:
     """``(grad, self, target, reduction, is_target)``"""
     same_shape(args[1], args[2], args[4])
+    _of_samples(args[0], args[1])
+
+
+def _margins(args: Sequence[Any], options: dict[str, Any]) -> None:
+    """``(grad, self, target, p, margin, weight, reduction)``"""
+    grad, x, target, weight = args[0], args[1], args[2], args[5]
+    samples, classes = _of_samples(grad, x)
+    need(target.numel() == samples and target.dim() <= 1, "there must be a target for each sample")
+    need(weight is None or (weight.dim() == 1 and weight.numel() == classes), "there must be a weight for each class")
+
+
+def _of_samples(grad: Any, x: Any) -> tuple[int, int]:
+    """Samples and classes of ``x``; the gradient is of the mean or sum, or has an entry for each sample."""
+    need(x.dim() <= 2 and x.numel() > 0, "the input must have a class, and two dimensions at most")
+    samples, classes = (1, x.numel()) if x.dim() < 2 else x.shape
+    need(grad.numel() == 1 or (grad.dim() == 1 and grad.numel() == samples), "the gradient does not fit the input")
+    need(grad.dtype == x.dtype, "operands must have one dtype")
+    return samples, classes
+
+
+def _elementwise(args: Sequence[Any], options: dict[str, Any]) -> None:
+    """Autograd neither broadcasts nor casts here, and oneDNN's kernels, which some of these call, do not look."""
+    given = [value for value in args if isinstance(value, torch.Tensor)]
+    same_shape(*given)
+    need(all(value.dtype == given[0].dtype for value in given), "operands must have one dtype")
+
+
+def _points(args: Sequence[Any], options: dict[str, Any]) -> None:
+    """``(self, p)``: distances between the rows of a matrix."""
+    need(args[0].dim() == 2, "distances are between the rows of a matrix")
 
 
 _aten = torch.ops.aten
@@ -184,5 +214,16 @@ GRADIENTS: dict[str, Check] = {
     "_log_softmax_backward_data": _first_two,
     "embedding_dense_backward": _rows,
     "multilabel_margin_loss_backward": _labels,
+    "multi_margin_loss_backward": _margins,
+    "_pdist_forward": _points,
+    **{
+        f"{name}_backward": _elementwise
+        for name in names(
+            """
+            elu gelu hardshrink hardsigmoid hardswish hardtanh leaky_relu logit mish sigmoid silu softplus softshrink
+            tanh threshold
+            """
+        )
+    },
 }
 """Backward operator -> what its kernel takes on trust."""

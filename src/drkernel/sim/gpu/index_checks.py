@@ -70,6 +70,12 @@ def _rows(table: int, index: int, also: int | None = None) -> Callable[[Argument
     return bounds
 
 
+def _table(args: Arguments, options: dict[str, Any]) -> Iterator[Bound]:
+    """``(grad, indices, num_weights, padding_idx, scale_grad_by_freq)``: scaling counts the padding, too."""
+    indices, count, padding, scaled = args[1:5]
+    yield indices, 0, count - 1, None if scaled else padding
+
+
 def _along(args: Arguments, options: dict[str, Any]) -> Iterator[Bound]:
     """``(self, dim, index, ...)``"""
     yield args[2], 0, _size(args[0], args[1]) - 1, None
@@ -215,7 +221,7 @@ def _counts(args: Arguments, options: dict[str, Any]) -> Iterator[Bound]:
 _BOUNDS: dict[str, Callable[[Arguments, dict[str, Any]], Iterator[Bound]]] = {
     "embedding": _rows(0, 1),
     "embedding_renorm": _rows(0, 1),
-    "embedding_dense_backward": lambda args, options: iter([(args[1], 0, args[2] - 1, args[3])]),
+    "embedding_dense_backward": _table,
     "_embedding_bag": _bags,
     "_embedding_bag_forward_only": _bags,
     **dict.fromkeys(
