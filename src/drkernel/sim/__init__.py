@@ -1,6 +1,6 @@
 """Triton without a GPU: launch capture, an executor of Triton's IR, a sanitizer and a cost model.
 
-``with sim.device("h200") as dev:`` is the way in; see ``context.py``.
+Start with ``with sim.device("h200") as dev:``; see ``context.py``.
 """
 
 from __future__ import annotations

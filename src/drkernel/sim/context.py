@@ -16,7 +16,7 @@ from drkernel.verdict import Profile
 
 
 class SimDevice:
-    """A simulated GPU as the person debugging a kernel sees it."""
+    """A simulated GPU, as seen by a person who debugs a kernel."""
 
     def __init__(self, spec: GPUSpec, engine: DeviceEngine, link: DeviceLink):
         self.spec = spec
@@ -40,7 +40,7 @@ class SimDevice:
 
     @property
     def findings(self) -> list:
-        """What the sanitizer found since the last reset."""
+        """The sanitizer's findings since the last reset."""
         return self.engine.counters.findings
 
     @property
@@ -53,7 +53,7 @@ class SimDevice:
         return self.engine.profile()
 
     def reset_counters(self) -> None:
-        """Start counting anew."""
+        """Reset all counters."""
         self.engine.reset_counters()
 
 
@@ -75,10 +75,10 @@ def device(
         isolated: put the device into a process of its own, out of the reach of host code; slower per command.
         checks: "auto" (sanitize small launches), "full" or "off". Bounds and alignment are always checked.
         memory_bytes: device memory; by default the GPU's.
-        conv_tf32: fp32 convolutions multiply in TF32, and are priced so, as PyTorch's default has it on a GPU.
-        depth: "ttir" runs Triton's front end alone, "full" compiles every kernel for the GPU too.
-        data_free: a device without data, which counts and models at sizes that nobody could execute.
-        budget_bytes: what the device may take of this machine's memory; by default a quarter of it.
+        conv_tf32: compute and price fp32 convolutions in TF32, as PyTorch does by default on a GPU.
+        depth: "ttir" runs Triton's front end alone, "full" also compiles every kernel for the GPU.
+        data_free: use a device without data, which counts and models at sizes that could not be executed.
+        budget_bytes: memory of this machine that the device may use; by default a quarter of it.
 
     Raises:
         ValueError: an unknown GPU, or a value that is not one of those above.

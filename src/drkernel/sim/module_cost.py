@@ -1,7 +1,7 @@
-"""A module's operators from shapes alone: run it on meta tensors, model every ATen operator it calls.
+"""Models a module from shapes alone: runs it on meta tensors and prices every ATen operator it calls.
 
-What CUDA builds of PyTorch run as one library call but meta tensors would decompose (recurrent networks by cuDNN, fused
-attention) is caught before it does.
+Operations that CUDA builds of PyTorch run as one library call, but meta tensors would decompose (recurrent networks by
+cuDNN, fused attention), are intercepted before they are decomposed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MODULE_CALL_SHARE = 0.6
 
 
 class OperatorTracer(TorchDispatchMode):
-    """A context manager that hands every ATen operator under it to ``sink``; for meta and CPU tensors."""
+    """A context manager that passes every ATen operator under it to ``sink``; for meta and CPU tensors."""
 
     def __init__(self, sink: Callable[[TracedCall], None]) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class OperatorTracer(TorchDispatchMode):
         self.sink(TracedCall(name, metas_in, metas_out, given, free))
 
     def _library_call(self, overload: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """One library call on meta tensors: its results' shapes, and one report."""
+        """Run one library call on meta tensors: return its results' shapes and report it once."""
         self._suspended = True
         try:
             kind = overload._schema.name.removeprefix("aten::")
@@ -86,7 +86,7 @@ class OperatorTracer(TorchDispatchMode):
         return result
 
     def meta(self, tensor: torch.Tensor) -> TensorMeta:
-        """The model's view of a tensor."""
+        """Return the metadata of a tensor that the cost model uses."""
         storage = StorageWeakRef(tensor.untyped_storage())
         self._refs.setdefault(storage.cdata, storage)
         return TensorMeta(
@@ -112,10 +112,10 @@ def model_module(
 ) -> tuple[Timeline, Profile]:
     """Model one forward call of ``model`` on ``inputs`` (meta tensors: shapes alone).
 
-    By default as a benchmark times it that flushes L2 first (a cold cache, and the host runs ahead while the flush
-    lasts); ``warm`` is a benchmark that calls again and again on an idle device. ``baseline="compile"`` models what
-    Inductor's default mode would make of the same operators (``fusion.py``). Raises what the module raises, for
-    instance where it asks a meta tensor for its values.
+    The default models a benchmark that flushes L2 before each call (a cold cache, and the host runs ahead during the
+    flush); ``warm`` models repeated calls on an idle device. ``baseline="compile"`` models the kernels that Inductor's
+    default mode would generate for the same operators (``fusion.py``). Raises whatever the module raises, for instance
+    when it asks a meta tensor for its values.
     """
     run = _run_eager if baseline == "eager" else _run_compiled
     l2 = L2State(spec)

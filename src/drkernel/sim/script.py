@@ -1,4 +1,4 @@
-"""Runs a script on the simulated device and keeps what the device saw: the record behind ``drkernel sim``."""
+"""Runs a script on the simulated device and records what the device observed; the basis of ``drkernel sim``."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class LaunchRow(Config):
 
 
 class ScriptFinding(Config):
-    """What the sanitizer found in a kernel."""
+    """A finding of the sanitizer in a kernel."""
 
     kind: str
     severity: Literal["error", "warning"]
@@ -74,7 +74,7 @@ class ScriptError(Config):
 
 
 class WithoutData(Config):
-    """How a run without data came to its numbers. Its outputs hold nothing."""
+    """How a data-free run arrived at its numbers. Its outputs hold no values."""
 
     error: float = Field(ge=0, description="estimated relative error of the modelled device time by sampling programs")
     programs: int = Field(ge=0, description="programs of all launches")
@@ -85,7 +85,7 @@ class WithoutData(Config):
 
 
 class ScriptReport(Config):
-    """Everything the device saw of one script."""
+    """Everything that the device observed of one script."""
 
     schema_version: Literal[1] = 1
     script: str
@@ -104,7 +104,7 @@ class ScriptReport(Config):
 
     @property
     def exit_code(self) -> int:
-        """130 when the user stopped it, 3 when the sanitizer found an error, else 1 when the script failed, else 0."""
+        """130 if the user stopped it, 3 if the sanitizer found an error, 1 if the script failed, otherwise 0."""
         if self.error is not None and self.error.type == "KeyboardInterrupt":
             return 130
         if any(finding.severity == "error" for finding in self.findings):
@@ -124,9 +124,9 @@ def run_script(
 ) -> ScriptReport:
     """Run ``path`` as ``__main__`` with ``sys.argv[1:] = args`` on a simulated ``gpu``.
 
-    The script's exceptions end up in the report, and so does an interrupt by the user. With ``data_free`` the device
-    has no data: it counts and models at sizes that nobody could execute. ``budget_bytes`` is what the device may take
-    of this machine's memory (default: a quarter).
+    Exceptions of the script, and an interrupt by the user, are recorded in the report. With ``data_free`` the device
+    has no data: it counts and models at sizes that could not be executed. ``budget_bytes`` limits the memory of this
+    machine that the device may use (default: a quarter).
 
     Raises:
         ValueError: an unknown GPU.
@@ -168,7 +168,7 @@ def _run(path: Path, args: Sequence[str]) -> ScriptError | None:
 
 @contextmanager
 def _as_program(path: Path, args: Sequence[str]) -> Iterator[None]:
-    """``sys.argv`` and ``sys.path`` as ``python FILE args`` would set them."""
+    """Set ``sys.argv`` and ``sys.path`` as ``python FILE args`` would."""
     saved = sys.argv, list(sys.path)
     sys.argv = [str(path), *args]
     sys.path.insert(0, str(path.resolve().parent))
@@ -179,7 +179,7 @@ def _as_program(path: Path, args: Sequence[str]) -> Iterator[None]:
 
 
 def _error_of(path: Path, failure: BaseException, message: str | None = None) -> ScriptError:
-    """The exception with the frames of the user's own code, without those of installed packages and of this one."""
+    """Describe the exception with the frames of the user's own code, leaving out installed packages and this one."""
     frames = [frame for frame in traceback.extract_tb(failure.__traceback__) if not _is_library(frame.filename)]
     own = [frame for frame in frames if frame.filename == str(path)]
     text = "".join(traceback.format_list(frames))
@@ -217,7 +217,7 @@ def _report(path: Path, dev: SimDevice, error: ScriptError | None, peak: int, se
 
 
 def _rows(launches: Sequence[LaunchRecord]) -> Iterator[LaunchRow]:
-    """Equal launches as one row."""
+    """Merge equal launches into one row."""
     groups: dict[tuple, list[LaunchRecord]] = {}
     for launch in launches:
         constexprs = tuple(sorted(launch.constexprs.items()))
@@ -248,7 +248,7 @@ def _rows(launches: Sequence[LaunchRecord]) -> Iterator[LaunchRow]:
 
 
 def _merged(findings: Sequence[SimFinding]) -> Iterator[ScriptFinding]:
-    """The same finding of several launches once, with the sum of its counts."""
+    """Merge equal findings of several launches, adding up their counts."""
     merged: dict[tuple, ScriptFinding] = {}
     for finding in findings:
         key = (finding.kind, finding.kernel, finding.file, finding.line, finding.arg, finding.severity)

@@ -1,6 +1,7 @@
-"""GPU specifications as data: what the cost model and the compiler need to know of a device.
+"""GPU specifications as data: what the cost model and the compiler need to know about a device.
 
-One file per GPU under ``specs/``; every value stands beside the citation it comes from. Nothing is fitted to a task.
+There is one file per GPU under ``specs/``; every value is next to the citation it comes from. Nothing is fitted to a
+task.
 """
 
 from __future__ import annotations
@@ -74,12 +75,12 @@ class GPUSpec(Config):
 
     @property
     def capability(self) -> tuple[int, int]:
-        """What ``torch.cuda.get_device_capability`` returns there."""
+        """The device's ``torch.cuda.get_device_capability``."""
         return (self.arch // 10, self.arch % 10) if isinstance(self.arch, int) else (9, 4)
 
     @property
     def dram_bandwidth(self) -> float:
-        """Bytes/s of device memory that a large copy reaches."""
+        """Bandwidth (bytes/s) of device memory that a large copy reaches."""
         return self.hbm_bandwidth * self.hbm_efficiency
 
 
@@ -130,7 +131,7 @@ def known_gpus() -> list[str]:
 
 
 def get_spec(name: str) -> GPUSpec:
-    """The spec of a GPU by its short name. Raises ``ValueError`` that names the known ones."""
+    """Return the spec of a GPU by its short name. Raises ``ValueError`` listing the known ones."""
     key = name.lower()
     if key in _shipped():
         return _load(key)

@@ -1,10 +1,10 @@
-"""What a simulated device counts, and the time it models.
+"""The counters of a simulated device, and its modelled time.
 
-Modelling an operator takes longer than running a small one, and most of what host code does (loading, warming up) is
-never asked about. So commands are only noted, in order; their times are worked out when somebody looks.
+Modelling an operator takes longer than running a small one, and the time of most host code (loading, warming up) is
+never asked for. Commands are therefore only recorded, in order; their times are computed on request.
 
-Each entry is worked out by itself. Where the model fails on one, that entry has no price (its row of the profile says
-why, and no speedup is given), and all the others keep theirs: no failure makes a call cheaper.
+Each entry is priced independently. If the model fails on one, that entry has no price (its row of the profile says why,
+and no speedup is given), and all others keep theirs: no failure makes a call cheaper.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MAX_PENDING = 8192
 
 @dataclass(frozen=True)
 class LaunchRecord:
-    """One launch that happened."""
+    """One executed launch."""
 
     name: str
     identity: str
@@ -53,11 +53,12 @@ class LaunchRecord:
     written: tuple[int, ...] = ()
     """addresses of the storages that the kernel wrote"""
     reaches: bool = True
-    """what it wrote reaches the call's outputs, as far as storages tell; this and the next two are known at the end"""
+    """whether what it wrote reaches the call's outputs, as far as storages show; this and the next two are known at the
+    end"""
     copied: bool = False
-    """all that it wrote and that is used is, element for element, another of its arguments"""
+    """whether everything it wrote that is used equals, element for element, another of its arguments"""
     copied_library: bool = False
-    """it is a copy of what PyTorch or the host had made"""
+    """whether it copies something that PyTorch or the host had made"""
     bound: str = "latency"
     """what limits its modelled time: memory, compute or latency"""
     roofline: float = 0.0
@@ -67,7 +68,7 @@ class LaunchRecord:
     dram_bytes: float = 0.0
     flops: float = 0.0
     registers: int | None = None
-    """per thread; this and what follows are known when the device compiles to depth "full" """
+    """per thread; this and the following fields are known when the device compiles to depth "full" """
     spills: int | None = None
     shared_bytes: int | None = None
     occupancy: int | None = None
@@ -95,7 +96,7 @@ class Counters:
 
 
 class Accounts:
-    """Counters and modelled time since the last reset. The journal is kept only where somebody will ask for it."""
+    """Counters and modelled time since the last reset. The journal is kept only where it may be requested."""
 
     def __init__(self, spec: GPUSpec, *, keep_journal: bool = False):
         self.spec = spec
@@ -131,28 +132,28 @@ class Accounts:
                 self._journal = None
 
     def host_work(self) -> None:
-        """An operator that only makes a view, or memory."""
+        """Record an operator that only makes a view, or memory."""
         self._note(HOST_WORK)
 
     def operator(self, name: str, label: str, inputs: list[Held], outputs: list[Held], args: Any) -> None:
-        """An ATen operator ran; ``args`` are its arguments in the order of its schema (tensors as handles)."""
+        """Record an ATen operator; ``args`` are its arguments in the order of its schema (tensors as handles)."""
         self.counters.operators[label] += 1
         ins, outs = (tuple(held.meta() for held in some) for some in (inputs, outputs))
         self._note(Operator(name, label, ins, outs, args, self.conv_tf32))
 
     def copy(self, direction: str, nbytes: int) -> None:
-        """A copy between host and device, for which the host waits."""
+        """Record a copy between host and device, for which the host waits."""
         self.counters.copies[direction] += 1
         if direction == "device to host":
             self.counters.host_bytes += nbytes
         self._note(Copy(direction, nbytes))
 
     def told_host(self, nbytes: int) -> None:
-        """The host learns something about values other than by a copy."""
+        """Record that the host learns something about values other than by a copy."""
         self.counters.host_bytes += nbytes
 
     def freed(self, base: int) -> None:
-        """A storage is gone: what L2 held of it is worth nothing."""
+        """Record that a storage is freed: its contents in L2 no longer count."""
         self._note(Freed(base))
 
     def launched(self, launch: Launch) -> CostEstimate | None:
@@ -183,23 +184,23 @@ class Accounts:
 
     @property
     def timeline(self) -> Timeline:
-        """The clock, with everything noted so far on it."""
+        """Return the clock after everything recorded so far."""
         self._settle()
         return self._clock.timeline
 
     @property
     def l2(self) -> L2State:
-        """The cache, as everything noted so far has left it."""
+        """Return the cache state after everything recorded so far."""
         self._settle()
         return self._clock.l2
 
     @property
     def entries(self) -> list[Entry] | None:
-        """Everything since the last reset; None when there is too much of it."""
+        """Return everything since the last reset; None when there is too much of it."""
         return self._journal
 
     def journal(self) -> str:
-        """Everything since the last reset, for somebody else to price."""
+        """Return everything since the last reset as text, to be priced elsewhere."""
         return written(self._journal)
 
     def profile(self) -> Profile:

@@ -1,9 +1,9 @@
-"""Shapes, sizes and options of a call, checked before a CPU kernel of PyTorch gets it.
+"""Checks the shapes, sizes and options of a call before a CPU kernel of PyTorch runs it.
 
-PyTorch's public functions check their arguments in Python or in the composite part of an operator; the kernels below,
-which the device is asked for directly, take some things on trust: that a gradient has the shape of its input, that
-statistics have an entry for each channel, that a stride is not 0. What is refused here has a message that speaks of
-shapes and options alone, never of contents. Values of index tensors are checked in ``index_checks.py``.
+PyTorch's public functions check their arguments in Python or in the composite part of an operator. The kernels below,
+which the device calls directly, trust some properties: that a gradient has the shape of its input, that statistics have
+an entry for each channel, that a stride is not 0. Error messages here mention shapes and options only, never contents.
+Values of index tensors are checked in ``index_checks.py``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MEMORY_STRIDES = names("as_strided as_strided_ as_strided_scatter _reshape_alias
 
 
 def check_arguments(base: str, parameters: Sequence[tuple[str, Any]], args: list[Any], options: dict[str, Any]) -> None:
-    """Raise ``RuntimeError``, ``TypeError`` or ``IndexError`` where a call is not one that its kernel can be given."""
+    """Raise ``RuntimeError``, ``TypeError`` or ``IndexError`` for a call that its kernel cannot safely run."""
     for name, value in (*((name, value) for (name, _), value in zip(parameters, args, strict=True)), *options.items()):
         kind = _TYPES.get(name.rpartition("_")[2]) or _TYPES.get(name)
         if kind is not None and value is not None and not isinstance(value, kind):

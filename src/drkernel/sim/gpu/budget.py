@@ -1,4 +1,4 @@
-"""How much of this machine's memory a simulated device may take, and what an operator is about to take of it."""
+"""The limit on this machine's memory for a simulated device, and estimates of what an operator will take."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _LARGEST_ELEMENT = 16
 
 
 class OverBudget(torch.OutOfMemoryError):
-    """Simulating this takes more of this machine's memory than the device may take: not the GPU's limit, but ours."""
+    """Simulating this exceeds the device's share of this machine's memory: our limit, not the GPU's."""
 
 
 @cache
 def machine_bytes() -> int:
-    """Memory that this machine, or the container that this process is in, has in all."""
+    """Return the total memory, in bytes, of this machine or of the container that this process is in."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for path in _LIMITS:
         try:
@@ -37,12 +37,12 @@ def machine_bytes() -> int:
 
 
 def default_budget() -> int:
-    """A quarter of the machine's memory."""
+    """Return a quarter of the machine's memory."""
     return int(machine_bytes() * SHARE)
 
 
 def over_budget(wanted: int, used: int, budget: int) -> OverBudget:
-    """The error for so many bytes more; it says what to do."""
+    """Return the error for ``wanted`` more bytes; it says what to do."""
     return OverBudget(
         f"CUDA out of memory. Simulating this takes {_size(wanted)} more of this machine's memory, and {_size(used)} "
         f"of the budget of {_size(budget)} are in use. Run it without data (drkernel sim --no-data, "
@@ -59,10 +59,10 @@ def _size(nbytes: int) -> str:
 
 
 def foresee(rule: OperatorRule, args: list[Any], kwargs: dict[str, Any], headroom: int) -> int:
-    """Bytes of the storages that an operator would make, where they may be more than ``headroom``; else 0.
+    """Estimate the bytes of the storages that an operator would create, if they may exceed ``headroom``; else 0.
 
-    Shapes are worked out on meta tensors, and only where sizes of operands and numbers among the arguments do not rule
-    it out. What an operator takes in between is not seen.
+    Shapes are computed on meta tensors, and only when the sizes of operands and the numbers among the arguments do not
+    rule an excess out. Temporary memory of the operator is not counted.
     """
     if _at_most(rule, [*args, *kwargs.values()]) * _LARGEST_ELEMENT <= headroom:
         return 0
@@ -82,7 +82,7 @@ def foresee(rule: OperatorRule, args: list[Any], kwargs: dict[str, Any], headroo
 
 
 def _at_most(rule: OperatorRule, values: list[Any]) -> int:
-    """More elements than this no result has (by the sizes of what it is made from)."""
+    """Return an upper bound on the number of elements of any result, from the sizes of the operands."""
     tensors = _tensors(values)
     shapes = {tensor.shape for tensor in tensors if tensor.dim()}
     # an operator that the device fuses itself is a plain function, which says nothing of its kind

@@ -1,8 +1,8 @@
-"""What a call's outputs are made of: which launches and operators their contents came from, by storages.
+"""Traces what a call's outputs are made of: which launches and operators contributed to them, by storage.
 
-Every command notes which storages it read and wrote. When the call has ended, a walk from its outputs backwards says
-which of them *reach* the outputs. A launch is a *copy* when all that it wrote and that is used holds, element for
-element, what it read: in order or with dimensions permuted, up to a cast. What else it wrote does not matter.
+Every command records which storages it read and wrote. When the call has ended, a backward walk from its outputs shows
+which commands *reach* the outputs. A launch is a *copy* when everything that it wrote and that is used equals, element
+for element, what it read: in order or with dimensions permuted, up to a cast. Other things it wrote do not matter.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ class _Step:
     reads: frozenset[int]
     writes: frozenset[int]
     replaces: frozenset[int] = frozenset()
-    """of those written, the ones of which nothing earlier is left"""
+    """written storages of which no earlier contents remain"""
     copies: dict[int, Origin] = field(default_factory=dict)
-    """storages written with copies -> who made what they are copies of"""
+    """storages written with copies -> the origin of what they copy"""
     counts: bool = True
-    """for an operator: it computes something"""
+    """for an operator: whether it computes something"""
 
 
 @dataclass
 class Slice:
-    """What reaches the outputs of a call."""
+    """The commands that reach the outputs of a call."""
 
     reaches: list[bool] = field(default_factory=list)
     """for each launch"""
@@ -69,29 +69,29 @@ class Slice:
     operators: dict[str, int] = field(default_factory=dict)
     """operators that compute something and reach the outputs"""
     uploads: bool = False
-    """something that the host sent reaches the outputs"""
+    """whether something that the host sent reaches the outputs"""
     passed_on: Passed | None = None
-    """every output is what an own kernel had read from PyTorch: bit for bit, or nearly"""
+    """set when every output equals what an own kernel had read from PyTorch: bit for bit, or nearly"""
 
 
 class DataFlow:
     """The commands of one call."""
 
     def __init__(self, heap: DeviceHeap, *, values: bool = True):
-        """Without ``values`` nothing is compared: what is a copy remains open."""
+        """Create a trace. Without ``values`` nothing is compared, so copies are not detected."""
         self._heap, self._values = heap, values
         self._origin: dict[int, Origin] = {}
         self.reset()
 
     def reset(self) -> None:
-        """A new call begins; what storages hold is given."""
+        """Start a new call; the current contents of storages count as given."""
         self._steps: list[_Step] = []
         self._origin.clear()
         self._kept: list[torch.Tensor] = []
         self._kept_bytes = 0
 
     def operator(self, rule: OperatorRule, inputs: list[Held], outputs: list[Held], written: list[Held]) -> None:
-        """An operator did work; ``written`` are those of its inputs that it writes to."""
+        """Record an operator; ``written`` are those of its inputs that it writes to."""
         into = {id(held) for held in written}
         plain = [held for held in inputs if id(held) not in into]
         only_written = rule.base in REPLACING or rule.out_variant
@@ -107,17 +107,17 @@ class DataFlow:
         self._steps.append(_Step("operator", rule.label, reads, writes, self._numbers(whole), counts=counts))
 
     def upload(self, held: Held) -> None:
-        """The host sent a tensor."""
+        """Record that the host sent a tensor."""
         numbers = self._numbers([held])
         self._origin.update(dict.fromkeys(numbers, "upload"))
         self._steps.append(_Step("upload", "", frozenset(), numbers))
 
     def read(self, held: Held) -> None:
-        """The host looked at a tensor: whatever it does next may depend on it."""
+        """Record that the host read a tensor: whatever it does next may depend on it."""
         self._steps.append(_Step("read", "", self._numbers([held]), frozenset()))
 
     def launch(self, held: Sequence[Held], footprint: Sequence[tuple[int, float, float]]) -> None:
-        """A kernel ran. ``held`` are its tensors, ``footprint`` is (base, bytes read, bytes written) by storage."""
+        """Record a kernel. ``held`` are its tensors, ``footprint`` is (base, bytes read, bytes written) by storage."""
         reads = frozenset(self._heap.storage(base) for base, read, _ in footprint if read)
         writes = frozenset(self._heap.storage(base) for base, _, written in footprint if written)
         sources = [
@@ -137,11 +137,11 @@ class DataFlow:
         self._steps.append(_Step("launch", "", reads, writes, copies=copies))
 
     def skipped(self) -> None:
-        """A launch was not executed."""
+        """Record a launch that was not executed."""
         self._steps.append(_Step("launch", "", frozenset(), frozenset()))
 
     def slice(self, outputs: Sequence[torch.Tensor]) -> Slice:
-        """What reaches ``outputs``."""
+        """Return what reaches ``outputs``."""
         live = {self._heap.storage(self._heap.base_of(output)) for output in outputs}
         found, operators = Slice(), Counter[str]()
         for step in reversed(self._steps):
@@ -175,7 +175,7 @@ class DataFlow:
         return next((origin for origin in order if origin in origins), "fill")
 
     def _keep(self, source: Held) -> None:
-        """Remember what PyTorch or the host had made when an own kernel read it."""
+        """Remember the library or host data that an own kernel read."""
         size = source.tensor.numel() * source.tensor.element_size()
         if self._worst(self._numbers([source])) not in ("operator", "upload") or self._kept_bytes + size > MAX_KEPT:
             return
@@ -196,7 +196,7 @@ def _covers(held: Held) -> bool:
 
 
 def _expanded(held: Held) -> bool:
-    """It has more elements than its storage: comparing them might take memory without end."""
+    """Return whether a tensor has more elements than its storage: comparing it might take unbounded memory."""
     return held.tensor.numel() * held.tensor.element_size() > held.nbytes
 
 

@@ -1,4 +1,4 @@
-"""What PyTorch's CUDA build does and its CPU build does not: operators of its own, products of rounded operands."""
+"""Emulates what PyTorch's CUDA build does and its CPU build does not: own operators, products of rounded operands."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The device side: owns memory, runs operators and kernels, counts, and models time.
 
-A :class:`DeviceEngine` receives commands (``protocol.py``) and nothing else; host code holds handles. It is used
-directly in-process and, behind a socket, in a process of its own. Whatever arrives is checked here: operators against
-a list, launches by the executor's memory map.
+A :class:`DeviceEngine` receives commands (``wire/commands.py``) and nothing else; host code holds handles. It is used
+directly in-process and, behind a socket, in a process of its own. Everything that arrives is checked here: operators
+against a list, launches by the executor's memory map.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ Depth = Literal["ttir", "full"]
 
 
 def check_words(checks: str, depth: str) -> None:
-    """Raise ``ValueError`` for settings of a device that are no word that they may be."""
+    """Raise ``ValueError`` for an invalid value of ``checks`` or ``depth``."""
     if checks not in ("auto", "full", "off"):
         raise ValueError(f"checks must be 'auto', 'full' or 'off', not {checks!r}")
     if depth not in get_args(Depth):
@@ -78,17 +78,17 @@ def check_words(checks: str, depth: str) -> None:
 
 
 class DeviceFault(RuntimeError):
-    """An illegal memory access by a kernel; as on a GPU, the device is unusable afterwards."""
+    """A kernel made an illegal memory access; as on a GPU, the device is unusable afterwards."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How the programs of launches are scheduled, and which of a large grid are looked at."""
+    """How the programs of launches are scheduled, and which programs of a large grid are examined."""
 
     seed: int = 0
     """secret, where it matters"""
     permuted: bool = False
-    """in an order drawn for each launch, not that of their numbers"""
+    """whether programs run in an order drawn for each launch instead of by number"""
 
 
 class DeviceEngine:
@@ -103,7 +103,8 @@ class DeviceEngine:
         depth: Depth = "ttir",
         budget_bytes: int | None = None,
     ):
-        """``memory_bytes`` is the GPU's memory, ``budget_bytes`` what may be taken of this machine's for it."""
+        """Create a device. ``memory_bytes`` is the GPU's memory, ``budget_bytes`` the limit on this machine's memory
+        for it."""
         check_words(checks, depth)
         prepare()
         self.spec = spec
@@ -137,9 +138,9 @@ class DeviceEngine:
 
     @property
     def conv_tf32(self) -> bool:
-        """Whether fp32 convolutions multiply in TF32: their values and their price. No by default.
+        """Whether fp32 convolutions multiply, and are priced, in TF32; False by default.
 
-        PyTorch's default lets cuDNN do so, and matrix products not; here both stay in fp32 unless somebody says so.
+        PyTorch's default allows this for cuDNN but not for matrix products; here both stay in fp32 unless it is set.
         """
         return self.accounts.conv_tf32
 
@@ -149,7 +150,7 @@ class DeviceEngine:
 
     @property
     def poison_policy(self) -> str:
-        """What fresh memory holds; one of :data:`POISONS`."""
+        """The contents of fresh memory; one of :data:`POISONS`."""
         return self.heap.poison_policy
 
     @poison_policy.setter
@@ -161,7 +162,7 @@ class DeviceEngine:
         return self.heap.tensor(ref)
 
     def register(self, tensor: torch.Tensor) -> TensorSpec:
-        """Take a tensor with its contents into device memory."""
+        """Register a tensor with its contents in device memory."""
         return self.heap.register(tensor).spec
 
     def free(self, handle: int) -> None:
@@ -197,7 +198,7 @@ class DeviceEngine:
         return handed_out
 
     def _resolve(self, value: Any, inputs: list[Held]) -> Any:
-        """Handles as what they stand for; tensors are also collected."""
+        """Replace handles by the objects they stand for, and collect the tensors."""
         if isinstance(value, Ref):
             held = self.heap.held(value.handle)
             inputs.append(held)
@@ -209,7 +210,7 @@ class DeviceEngine:
         return value
 
     def _call(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Run the kernel. An error tells the host something about values, and is counted as such."""
+        """Run the kernel. An error reveals something about values to the host, and is counted as such."""
         try:
             check_indices(rule.base, rule.label, args, kwargs)
             if self.conv_tf32:
@@ -228,7 +229,7 @@ class DeviceEngine:
             raise
 
     def _hand_out(self, value: Any, rule: OperatorRule, outputs: list[Held]) -> Any:
-        """Results as the host sees them; fresh memory is poisoned."""
+        """Convert results for the host; fresh memory is poisoned."""
         if isinstance(value, torch.Tensor):
             if rule.allocates:
                 poison(value, self.heap.poison_policy)
@@ -239,7 +240,7 @@ class DeviceEngine:
         return self._to_host(value)
 
     def _to_host(self, value: Any) -> Any:
-        """Every value that leaves the device passes here."""
+        """Record a value that leaves the device; every such value passes here."""
         return None if value is None else self.host_reads.pass_on(value, self.interference == "disturb")
 
     def _written(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> list[Held]:
@@ -250,7 +251,7 @@ class DeviceEngine:
         return written
 
     def _follow_writes(self, rule: OperatorRule, written: list[Held], inputs: list[Held]) -> None:
-        """Note what the operator has written, and report what it has read that nothing wrote."""
+        """Record what the operator has written, and report reads of memory that nothing wrote."""
         if self.checks != "off" and rule.base not in FREE_OPERATORS:
             for held in inputs:
                 if not any(held is other for other in written):
@@ -272,7 +273,7 @@ class DeviceEngine:
         )
 
     def _account(self, name: str, rule: OperatorRule, outputs: list[Held], args: Any, kwargs: dict[str, Any]) -> None:
-        """Note the operator's work: none where it made memory, or only views of what it was given."""
+        """Record the operator's work: none if it only made memory, or views of its inputs."""
         given = in_order(name, args, kwargs)
         inputs: list[Held] = []
         self._resolve(read_only(name, given), inputs)
@@ -329,7 +330,8 @@ class DeviceEngine:
         self._finish_launch(command, held, result, resources)
 
     def _shadows_fit(self, held: list[Held]) -> bool:
-        """Whether the race shadows of a launch fit the budget. Raises :class:`OverBudget` where checks must be made."""
+        """Return whether the race shadows of a launch fit the budget. Raises :class:`OverBudget` where checks are
+        mandatory."""
         sizes = {one.base: one.nbytes for one in held}
         element = min((one.spec.dtype.itemsize for one in held), default=1)
         needed = SHADOW_BYTES * sum(sizes.values()) // element
@@ -348,7 +350,8 @@ class DeviceEngine:
             raise
 
     def _programs(self, grid: tuple[int, int, int]) -> int:
-        """Programs of a grid; none when a size is 0, as Triton's launchers have it. Raises beyond the GPU's limits."""
+        """Return the programs of a grid: 0 when a size is 0, as in Triton's launchers. Raises beyond the GPU's
+        limits."""
         x, y, z = grid
         if x * y * z <= 0:
             return 0
@@ -379,7 +382,8 @@ class DeviceEngine:
             raise LaunchRefused(f"{error.kind}: {error}") from error
 
     def _resources_of(self, kernel: CompiledKernel, command: LaunchCommand) -> KernelResources | None:
-        """What a launch takes, as far as this depth knows; refuses what the GPU would."""
+        """Return the resources of a launch, as far as known at this depth; refuse launches that the GPU would
+        refuse."""
         if self.depth == "full":
             return self._compile(command.ttir, command.num_warps, command.num_stages)
         warps, stages = command.num_warps, command.num_stages
@@ -496,7 +500,7 @@ class DeviceEngine:
         return self.accounts.counters
 
     def reset_counters(self) -> None:
-        """Start counting and timing anew; the L2 state is that of a flushed cache."""
+        """Reset counters and clock; the L2 state is that of a flushed cache."""
         self.accounts.reset()
         self.flow.reset()
         self.host_reads.begin(replay=self.interference == "disturb")
@@ -507,7 +511,7 @@ class DeviceEngine:
 
 
 def _bytes_told(rule: OperatorRule, inputs: list[Held], outputs: list[Held]) -> int:
-    """Bytes that the host learns of values from an operator's result: a flag, or a size that depends on them."""
+    """Return the bytes that an operator's result reveals to the host: a flag, or a size that depends on values."""
     if rule.base in TELLS_A_FLAG:
         return 1
     if not rule.sized_by_data:

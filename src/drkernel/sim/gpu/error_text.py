@@ -1,8 +1,8 @@
-"""Messages of operators' errors without what they say about contents.
+"""Removes contents from operators' error messages.
 
-PyTorch puts values into some messages ("index 5 is out of bounds", "found 3 probabilities below 0"). Through them a
-host could read the device without a copy. A number stays in a message when the caller knew it: sizes, strides, numbers
-among the arguments.
+PyTorch puts values into some messages ("index 5 is out of bounds", "found 3 probabilities below 0"), through which a
+host could read the device without a copy. A number stays in a message only if the caller knew it: sizes, strides,
+numbers among the arguments.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Gradients (and resampling), whose kernels take on trust that shapes fit.
+"""Shape checks for gradients (and resampling), whose kernels trust that shapes fit.
 
-What a backward operator is given must be what its forward operator would have given.
-
-PyTorch's autograd only ever calls them with shapes of its own making; the device is asked for them directly.
+The inputs of a backward operator must be what its forward operator would have given. PyTorch's autograd only ever calls
+these operators with consistent shapes, but host code can call the device's directly.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ def need(condition: bool, message: str) -> None:
 
 
 def same_shape(*tensors: Any) -> None:
-    """Tensors that are given have one shape."""
+    """Require that all given tensors have one shape."""
     given = [tensor.shape for tensor in tensors if tensor is not None]
     need(all(shape == given[0] for shape in given), "operands must have one shape")
 
@@ -36,7 +35,7 @@ def _batched(x: Any, dims: int) -> None:
 
 
 def _alike_but(grad: Any, x: Any, dims: int) -> None:
-    """Gradient and input agree in all but the last ``dims`` dimensions."""
+    """Require that gradient and input agree in all but the last ``dims`` dimensions."""
     _batched(x, dims)
     need(grad.dim() == x.dim() and grad.shape[:-dims] == x.shape[:-dims], "the gradient does not fit the input")
     need(all(size > 0 for size in grad.shape[-dims:]), "the gradient must not be empty")
@@ -109,7 +108,7 @@ def _upsampling(dims: int) -> Check:
 
 
 def scales_fit(given: Sequence[int], size: Sequence[int], options: Sequence[Any]) -> None:
-    """Scales, where there are any, take the given sizes to the output's: the kernels compute addresses from them."""
+    """Require that scales, if given, map the given sizes to the output's: the kernels compute addresses from them."""
     scales = [value for value in options if not isinstance(value, bool)]
     need(len(size) == len(given) == len(scales), "there must be a size and a scale, or none, for each dimension")
     for length, wanted, scale in zip(given, size, scales, strict=True):

@@ -32,12 +32,12 @@ class Held:
     """size of its storage"""
 
     def meta(self) -> TensorMeta:
-        """What the cost model needs to know of it."""
+        """Return the tensor's metadata for the cost model."""
         return meta_of(self.spec, self.base)
 
 
 def meta_of(spec: TensorSpec, base: int) -> TensorMeta:
-    """A tensor for the cost model."""
+    """Return a tensor's metadata for the cost model."""
     return TensorMeta(spec.shape, spec.stride, str(spec.dtype)[6:], base)
 
 
@@ -45,7 +45,8 @@ class DeviceHeap:
     """Owns every tensor of the device and knows what has been written."""
 
     def __init__(self, capacity: int, budget: int | None = None):
-        """``capacity`` is the GPU's memory, ``budget`` what may be taken of this machine's (default: a quarter)."""
+        """Create a heap. ``capacity`` is the GPU's memory, ``budget`` the limit on this machine's (default: a
+        quarter)."""
         self.capacity = capacity
         self.budget = budget or default_budget()
         self.memory = MemoryMap()
@@ -61,7 +62,8 @@ class DeviceHeap:
         self._next_storage = itertools.count(1)
 
     def held(self, handle: int) -> Held:
-        """What lies behind a handle. Raises :class:`ProtocolError` for one that was never given or was freed."""
+        """Return the tensor record of a handle. Raises :class:`ProtocolError` for a handle never given out, or
+        freed."""
         try:
             return self._held[handle]
         except KeyError:
@@ -72,9 +74,9 @@ class DeviceHeap:
         return self.held(ref.handle if isinstance(ref, Ref) else ref).tensor
 
     def register(self, tensor: torch.Tensor, *, initialized: bool = True) -> Held:
-        """Give a tensor a handle (its old one, when it has one) and put its storage on the memory map.
+        """Give a tensor a handle (its old one, if it has one) and put its storage on the memory map.
 
-        ``initialized`` False says that a new storage holds nothing yet. Raises ``torch.OutOfMemoryError``.
+        ``initialized`` False states that a new storage holds nothing yet. Raises ``torch.OutOfMemoryError``.
         """
         handle = self._handles.get(id(tensor))
         if handle is not None:
@@ -95,7 +97,7 @@ class DeviceHeap:
         return held
 
     def refresh(self, held: Held) -> None:
-        """Follow an operator that has changed a tensor's shape in place, or moved its storage (``out=`` that grew).
+        """Update after an operator that changed a tensor's shape in place, or moved its storage (``out=`` that grew).
 
         Every other tensor over that storage moves along. Raises ``torch.OutOfMemoryError`` when it has outgrown the
         device.
@@ -140,7 +142,7 @@ class DeviceHeap:
         self.peak_bytes = max(self.peak_bytes, self.used_bytes)
 
     def storage(self, base: int) -> int:
-        """The number of the storage at an address: no two storages ever have the same. 0 where there was none."""
+        """Return the number of the storage at an address, unique over the device's life; 0 if there was none."""
         return self._numbers.get(base, 0)
 
     def base_of(self, tensor: torch.Tensor) -> int:
@@ -174,12 +176,12 @@ class DeviceHeap:
         return bool(self._fresh)
 
     def mark_written(self, held: Held) -> None:
-        """Everything that a tensor spans has been written."""
+        """Record that everything a tensor spans has been written."""
         address, nbytes = extent_of(held.spec)
         self.memory.mark_initialized(address, nbytes)
 
     def unwritten(self, held: Held) -> tuple[int, int] | None:
-        """(bytes, offset of the first) that a tensor spans and nothing wrote; None when it is all written."""
+        """Return (bytes, offset of the first) that a tensor spans and nothing wrote; None when all is written."""
         allocation = self.memory.find(held.base) if held.nbytes else None
         if allocation is None or allocation.initialized is None:
             return None
@@ -196,12 +198,13 @@ class DeviceHeap:
 
     @property
     def host_bytes(self) -> int:
-        """Memory of this machine that the device's holds: its own, and a byte a byte for what may be unwritten."""
+        """Memory of this machine in use, in bytes: the device's own, plus one shadow byte per byte that may be
+        unwritten."""
         shadows = (self.memory.find(base) for base in self._fresh)
         return self.used_bytes + sum(a.nbytes for a in shadows if a is not None and a.initialized is not None)
 
     def require(self, nbytes: int) -> None:
-        """Raise where so much more does not fit the device, or the budget on this machine.
+        """Raise if ``nbytes`` more exceed the device's memory, or the budget on this machine.
 
         Raises:
             torch.OutOfMemoryError: as the GPU would; :class:`~.budget.OverBudget` where only simulating it is too much.
@@ -231,7 +234,7 @@ class DeviceHeap:
 
 
 def require_inside(held: Held) -> None:
-    """No tensor reaches beyond its storage, whatever operator made it. Raises :class:`ProtocolError`."""
+    """Require that a tensor does not reach beyond its storage. Raises :class:`ProtocolError`."""
     address, nbytes = extent_of(held.spec)
     if nbytes and not held.base <= address <= address + nbytes <= held.base + held.nbytes:
         raise ProtocolError("a tensor would reach beyond its storage")
@@ -252,7 +255,8 @@ def extent_of(spec: TensorSpec) -> tuple[int, int]:
 
 
 def poison(tensor: torch.Tensor, policy: str = "nan") -> None:
-    """Fill fresh memory with what a kernel must not rely on: NaN (a pattern for integers), zeros, or random values."""
+    """Fill fresh memory with values that a kernel must not rely on: NaN (a pattern for integers), zeros, or random
+    values."""
     if tensor.numel() == 0:
         return
     floating = tensor.dtype.is_floating_point or tensor.dtype.is_complex
@@ -271,7 +275,7 @@ def poison(tensor: torch.Tensor, policy: str = "nan") -> None:
 
 
 def _fill_random(tensor: torch.Tensor, floating: bool) -> None:
-    """Plausible values from a generator of their own, so that the device's random state does not move."""
+    """Fill with plausible values from a separate generator, so that the device's random state does not change."""
     if floating:
         tensor.copy_(torch.randn(tensor.shape, generator=_POISON_RANDOM))
     else:

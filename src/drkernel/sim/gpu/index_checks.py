@@ -1,8 +1,8 @@
-"""Indices within bounds: the values of integer tensors, looked at before a CPU kernel uses them as addresses.
+"""Bounds checks of indices: the values of integer tensors, checked before a CPU kernel uses them as addresses.
 
-Most kernels of PyTorch look themselves, some do not (the gradients of pooling, of ``nll_loss``, ``embedding`` with
-frequencies, LAPACK's pivots). A GPU asserts in the kernel, after which the device is unusable, and so it is here:
-:class:`DeviceAssert` does not say which value it was.
+Most kernels of PyTorch check for themselves, some do not (the gradients of pooling, of ``nll_loss``, ``embedding`` with
+frequencies, LAPACK's pivots). A GPU asserts in the kernel, after which the device is unusable, and the same happens
+here: :class:`DeviceAssert` does not reveal which value it was.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from drkernel.sim.gpu.operator_lists import names
 
 
 class DeviceAssert(RuntimeError):
-    """An operator met a value that it cannot work on; as on a GPU, the device is unusable afterwards."""
+    """An operator received a value that it cannot process; as on a GPU, the device is unusable afterwards."""
 
 
 Bound = tuple[Any, int, int, int | None]

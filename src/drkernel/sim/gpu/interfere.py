@@ -1,9 +1,9 @@
-"""Interfering with kernel launches: the device's part of the knock-out experiments.
+"""Interference with kernel launches: the device's part of the knock-out experiments.
 
 ``skip`` records launches without executing them. ``disturb`` executes them and then changes every element that they
-wrote; meanwhile whatever the host reads (scalars, copies, the clock) is what it read, in the same order, during the
-last call without interference. A candidate can therefore not tell the two calls apart by looking at a flag that its
-kernel sets, at a value that came back, or at the time.
+wrote; meanwhile the host's reads (scalars, copies, the clock) return what they returned, in the same order, during the
+last call without interference. A candidate can therefore not tell the two calls apart by a flag that its kernel sets,
+by a value copied back, or by the time.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _RANDOM = torch.Generator().manual_seed(0xD157)
 
 
 class HostReads:
-    """What the host has read during a call, to be read again in the next."""
+    """The host's reads during a call, to be replayed in the next."""
 
     def __init__(self) -> None:
         self.count = 0
         self._recorded: list[Any] = []
 
     def begin(self, replay: bool) -> None:
-        """A call begins: record it anew, or replay the last recorded one."""
+        """Start a call: record it anew, or replay the last recorded one."""
         self.count = 0
         if not replay:
             self._recorded = []
 
     def pass_on(self, value: Any, replay: bool) -> Any:
-        """The host reads ``value``: remember it, or give what was read at this place before if it is of that form."""
+        """Record a value that the host reads, or return the value read at this place before if it has the same form."""
         place, self.count = self.count, self.count + 1
         if not replay:
             if place < MAX_RECORDED:

@@ -1,7 +1,7 @@
-"""What a device did, as a list of entries that anybody can price: metadata and counts, no times.
+"""The journal of a device: a list of entries that can be priced anywhere, with metadata and counts but no times.
 
-The device keeps the journal of a call and the judge works out the modelled time from it *in its own process*
-(:func:`modelled`). A device process that has been corrupted can therefore lie about counts, and about nothing else.
+The device keeps the journal of a call, and the judge computes the modelled time from it *in its own process*
+(:func:`modelled`). A corrupted device process can therefore lie about counts, and about nothing else.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ HOST_WORK, SYNCHRONIZE, FLUSH = Moment("host work"), Moment("synchronize"), Mome
 
 
 def priced(model: Callable[[], CostEstimate]) -> CostEstimate:
-    """What ``model`` gives; where it raises or gives no finite time, an estimate that says so and earns no speedup."""
+    """Run ``model``; if it raises or gives no finite time, return an unpriced estimate with the reason."""
     try:
         cost = model()
     except Exception as error:
@@ -107,7 +107,7 @@ class Clock:
         self.timeline = Timeline(spec)
 
     def add(self, entry: Entry) -> CostEstimate | None:
-        """Put an entry on the clock; returns the cost of a launch."""
+        """Add an entry to the clock; return the cost of a launch."""
         if isinstance(entry, Operator):
             self.timeline.add("library", entry.label, priced(partial(self._operator, entry)))
             if synchronises(entry.name, [meta.dtype for meta in entry.inputs]):
@@ -153,7 +153,7 @@ class Clock:
 
 
 class _Names:
-    """Storages by order of appearance instead of address, so that equal calls have equal journals."""
+    """Names storages by order of appearance instead of address, so that equal calls have equal journals."""
 
     def __init__(self) -> None:
         self._known: dict[int, int] = {}
@@ -172,7 +172,7 @@ class _Names:
 
 
 def written(entries: Iterable[Entry] | None) -> str:
-    """A journal as text; :data:`TOO_LONG` when it is None or too long to be priced."""
+    """Encode a journal as text; :data:`TOO_LONG` when it is None or too long to be priced."""
     if entries is None:
         return TOO_LONG
     names, kernels = _Names(), dict[str, int]()
@@ -204,7 +204,7 @@ def _meta_row(meta: TensorMeta, names: _Names) -> list[Any]:
 
 
 def _without_handles(value: Any) -> Any:
-    """Arguments with every tensor the same: which one it was says the list of inputs."""
+    """Return arguments with all tensors replaced by the same marker; the list of inputs says which they were."""
     if isinstance(value, Ref):
         return Ref(0)
     if isinstance(value, GeneratorRef):
@@ -213,7 +213,7 @@ def _without_handles(value: Any) -> Any:
 
 
 def entries_of(text: str) -> list[Entry]:
-    """The journal that :func:`written` wrote. Raises :class:`ProtocolError` on anything else."""
+    """Decode a journal encoded by :func:`written`. Raises :class:`ProtocolError` on anything else."""
     try:
         data = json.loads(text)
         kernels = [str(kernel) for kernel in data["kernels"]]
@@ -273,7 +273,7 @@ def _count(value: Any) -> int:
 
 @dataclass(frozen=True)
 class Modelled:
-    """What a call's time is by the judge's own reckoning."""
+    """A call's time as computed by the judge."""
 
     profile: Profile
     launches: tuple[CostEstimate, ...]
@@ -284,7 +284,7 @@ class Modelled:
 
 @lru_cache(maxsize=512)
 def modelled(spec_name: str, text: str) -> Modelled:
-    """The modelled time of a journal; the same journal is worked out once. Raises :class:`ProtocolError`."""
+    """Return the modelled time of a journal; equal journals are computed once. Raises :class:`ProtocolError`."""
     clock = Clock(get_spec(spec_name))
     if text == TOO_LONG:
         nothing = CostEstimate(0.0, kernels=1).without_price(f"more than {MAX_ENTRIES} commands in a call")

@@ -1,9 +1,9 @@
-"""The ATen operators that the device runs, by name. Whatever is not here is refused.
+"""The ATen operators that the device runs, by name. All others are refused.
 
-An operator is here when it has a kernel of its own that is safe on any arguments: by itself, or after the checks of
-``argument_checks.py`` and ``index_checks.py``. ``benchmarks/fuzz_device.py`` tries to show otherwise. Operators that
-PyTorch takes apart before they reach a GPU (composite ones) are not: the host takes them apart, so that each part is
-counted and priced. The exceptions are library calls, which a GPU runs whole.
+An operator is listed when it has a kernel of its own that is safe on any arguments: by itself, or after the checks of
+``argument_checks.py`` and ``index_checks.py``. ``benchmarks/fuzz_device.py`` tries to refute this. Composite operators,
+which PyTorch decomposes before they reach a GPU, are not listed: the host decomposes them, so that each part is counted
+and priced. The exceptions are library calls, which a GPU runs whole.
 """
 
 from __future__ import annotations

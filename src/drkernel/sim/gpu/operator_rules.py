@@ -1,8 +1,8 @@
-"""Which ATen operators the device runs, and each call brought to one form. Host code is hostile.
+"""The rules by which the device runs ATen operators, and the normal form of a call. Host code is hostile.
 
-:func:`rule_of` refuses by name what is not on the lists of ``operator_lists.py``. :meth:`OperatorRule.normal` gives a
-call the one form that checks and prices read: every positional argument of the schema in its place, defaults filled
-in, whether it was given by position or by name.
+:func:`rule_of` refuses, by name, operators that are not on the lists of ``operator_lists.py``.
+:meth:`OperatorRule.normal` brings a call into the form that checks and prices read: every positional argument of the
+schema in its place, with defaults filled in, whether it was given by position or by name.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class OperatorRule:
     """How the device runs one overload."""
 
     call: Any
-    """the overload, or what computes it where the CPU build lacks it"""
+    """the overload, or its replacement if the CPU build lacks it"""
     base: str
     label: str
     """its name in the census: ``"aten.add"`` """
@@ -63,9 +63,9 @@ class OperatorRule:
     """what it writes to is where its results go, and is not read"""
 
     def normal(self, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """A call with every positional parameter in its place, and only such options by name.
+        """Return the call with every positional parameter in its place, and only keyword-only options by name.
 
-        Raises :class:`UnsupportedOp` for what does not fit the schema, or names a device or a layout.
+        Raises :class:`UnsupportedOp` for arguments that do not fit the schema, or that name a device or a layout.
         """
         if len(args) > len(self.parameters):
             raise UnsupportedOp(f"{self.label} takes {len(self.parameters)} positional arguments, not {len(args)}")

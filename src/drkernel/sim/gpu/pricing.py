@@ -1,4 +1,4 @@
-"""The modelled time of a launch: from what was launched, what it was counted to do, and what it takes on the target."""
+"""The modelled time of a launch, from its command, its counts, and its resources on the target."""
 
 from __future__ import annotations
 

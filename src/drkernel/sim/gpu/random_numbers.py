@@ -1,4 +1,4 @@
-"""Random numbers of the simulated device: generators of its own, which the host seeds but does not share."""
+"""Random numbers of the simulated device: separate generators, which the host seeds but does not share."""
 
 from __future__ import annotations
 

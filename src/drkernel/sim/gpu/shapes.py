@@ -1,4 +1,4 @@
-"""Getting ready to work out shapes: PyTorch's meta functions import half of the compiler when they are first used."""
+"""Prepares shape computation: PyTorch's meta functions import half of the compiler on first use."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _SHAPES = ("torch._refs", "torch._prims", "torch._decomp", "torch._meta_registra
 
 @cache
 def prepare_shapes() -> None:
-    """Import what meta functions need (0.3 s, once in a process), without ``torch._dynamo`` (another second).
+    """Import what meta functions need (0.3 s, once per process), without ``torch._dynamo`` (another second).
 
-    Functions that are not to be compiled ask ``torch._dynamo`` for a version of themselves at their first call. On meta
-    tensors nothing compiles, so each is told that it is that version already; where this build of PyTorch does it some
-    other way, nothing is changed but the time that the first call takes.
+    Functions that must not be compiled ask ``torch._dynamo`` for a version of themselves at their first call. On meta
+    tensors nothing compiles, so each is told that it already is that version. If this build of PyTorch works
+    differently, nothing changes except the time of the first call.
     """
     for function in _uncompiled():
         if str(getattr(function, "__module__", "")).startswith(_SHAPES) and not hasattr(function, "__dynamo_disable"):

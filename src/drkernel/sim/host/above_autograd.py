@@ -1,9 +1,9 @@
-"""What must happen to operators on device tensors above autograd: autocast, and library calls that stay whole.
+"""Handles operators on device tensors above autograd: autocast, and library calls that must stay whole.
 
-PyTorch's own autocast kernels take CUDA tensors only, and cuDNN's recurrent layers, fused attention and dropout would
-arrive at the device in pieces. Device tensors carry the (otherwise unused) autocast key of a private backend. It is
-switched on in the threads that use a device; kernels registered there cast operands by CUDA's rules where autocast is
-on, hand library calls to ``libraries.py``, and go on below. Nothing else in the process notices.
+PyTorch's own autocast kernels accept CUDA tensors only, and cuDNN's recurrent layers, fused attention and dropout would
+arrive at the device in pieces. Device tensors carry the (otherwise unused) autocast key of a private backend, which is
+switched on in the threads that use a device. Kernels registered for it cast operands by CUDA's rules where autocast is
+on, pass library calls to ``library_calls.py``, and redispatch below. Nothing else in the process is affected.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _widest(tensors: list[torch.Tensor]) -> torch.dtype:
 
 
 def _choices() -> dict[str, Choice]:
-    """Operator -> how autocast chooses the dtype it runs in."""
+    """Map each operator to the way autocast chooses its dtype."""
     return {
         **dict.fromkeys(LOW, lambda tensors: torch.get_autocast_dtype("cuda")),
         **dict.fromkeys(FLOAT32, lambda tensors: torch.float32),
@@ -74,7 +74,7 @@ def _eligible(value: Any) -> bool:
 
 
 def _cast(choose: Choice, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """Operands in the dtype that autocast wants."""
+    """Cast operands to the dtype that autocast chooses."""
     tensors: list[torch.Tensor] = []
     tree_map(lambda value: tensors.append(value) if _eligible(value) else None, (args, kwargs))
     if not tensors:
@@ -105,7 +105,7 @@ def _refuse(*args: Any, **kwargs: Any) -> Any:
 
 
 def _run(overload: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """One operator straight on the device of its first tensor."""
+    """Run one operator directly on the device of its first tensor."""
     return args[0]._link.dispatch(overload, args, kwargs)
 
 
@@ -149,7 +149,7 @@ _registration = _Registration()
 
 @contextmanager
 def above_autograd() -> Iterator[None]:
-    """Let this thread's operators on device tensors pass here."""
+    """Route this thread's operators on device tensors through these kernels."""
     with _registration:
         before = torch.is_autocast_enabled(BACKEND)
         torch.set_autocast_enabled(BACKEND, True)

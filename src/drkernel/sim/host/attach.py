@@ -1,4 +1,4 @@
-"""Attaching host code to a simulated GPU: ``torch.cuda``, Triton's driver and operators reach it over any channel."""
+"""Attaches host code to a simulated GPU: ``torch.cuda``, Triton's driver and operators reach it over any channel."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _active = threading.Lock()
 
 
 class BelowModes:
-    """Any channel, reached with the host's modes switched off: the way to the device must not be caught by them.
+    """Wraps a channel and switches the host's modes off for its calls, so that the modes do not intercept them.
 
-    An engine (in-process) and a socket's end have the same methods, so both are used as they are.
+    An in-process engine and a socket's end have the same methods, so both can be wrapped as they are.
     """
 
     def __init__(self, inner: Any):
@@ -55,14 +55,14 @@ class BelowModes:
 
 @contextmanager
 def operators_on(link: DeviceLink) -> Iterator[None]:
-    """Operators on device tensors reach the device, in this thread."""
+    """Send operators on device tensors to the device, in this thread."""
     with above_autograd(), OperatorMode(link), DeviceArgumentMode(link):
         yield
 
 
 @contextmanager
 def host_side(spec: GPUSpec, channel: Channel) -> Iterator[DeviceLink]:
-    """Everything that makes host code see a GPU, over any channel. One device at a time in a process."""
+    """Set up everything that makes host code see a GPU, over any channel. One device at a time per process."""
     if not _active.acquire(blocking=False):
         raise RuntimeError("a simulated device is already active in this process; leave its 'with' block first")
     link = DeviceLink(channel)

@@ -1,8 +1,8 @@
-"""Functions that PyTorch's CUDA build runs as one library call, but other tensors would see decomposed.
+"""Functions that PyTorch's CUDA build runs as one library call, but that decompose on other tensors.
 
-Recurrent layers (cuDNN), fused attention, dropout and RMS norm, gradients that have a kernel of their own: if a
-simulated device or a tracer saw their hundreds of small operators instead, eager PyTorch would look far slower than it
-is, and every candidate better.
+These are recurrent layers (cuDNN), fused attention, dropout and RMS norm, and gradients with a kernel of their own. If
+a simulated device or a tracer saw their hundreds of small operators instead, eager PyTorch would look far slower than
+it is, and every candidate better.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ _FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 class LibraryCalls:
     """A context in which those functions arrive as one operator each.
 
-    ``applies`` says whether a tensor (the function's first) is ours; ``run`` executes one ATen overload on
-    positional and keyword arguments. Calls that record gradients, and forms that the operators do not take, go their
-    usual way; so does attention with dropout unless ``attention_dropout`` (the operator takes it on meta tensors only).
+    ``applies`` decides whether a tensor (the function's first) is ours; ``run`` executes one ATen overload on
+    positional and keyword arguments. Calls that record gradients, and forms that the operators do not support, take
+    their usual path; so does attention with dropout unless ``attention_dropout`` is set (the operator supports it on
+    meta tensors only).
     """
 
     def __init__(
@@ -56,7 +57,8 @@ class LibraryCalls:
         self._saved.clear()
 
     def stand_ins(self) -> dict[str, Callable[..., Any]]:
-        """Operator -> what to call in its place; the result is ``NotImplemented`` where it must go its usual way."""
+        """Map each operator to its replacement, which returns ``NotImplemented`` when the call must take its usual
+        path."""
         named: dict[str, Callable[..., Any]] = {
             **{f"{kind}.input": partial(self._recurrent, kind) for kind in RECURRENT},
             "dropout": self._dropout,
@@ -149,7 +151,7 @@ class _FusedRMSNorm(torch.autograd.Function):
         weight: torch.Tensor | None,
         eps: float | None,
     ) -> torch.Tensor:
-        """(..., *shape) -> the same."""
+        """Normalise ``x`` [..., *shape]; the result has the same shape."""
         out, scale = run(_RMS_NORM, (x, list(shape), weight, eps), {})
         ctx.save_for_backward(x, weight, scale)
         ctx.run, ctx.shape = run, shape
@@ -165,7 +167,7 @@ class _FusedRMSNorm(torch.autograd.Function):
 
 
 def _records(args: Sequence[Any]) -> bool:
-    """Whether autograd would record the call."""
+    """Return whether autograd would record the call."""
     if not torch.is_grad_enabled():
         return False
     flat = [item for value in args for item in (value if isinstance(value, (list, tuple)) else [value])]

@@ -1,4 +1,4 @@
-"""What host code meets around tensors on the simulated device: checkpoints, legacy tensor types, ``torch.compile``."""
+"""The surroundings of tensors on the simulated device: checkpoints, legacy tensor types, ``torch.compile``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from drkernel.sim.wire.commands import UnsupportedOp
 
 
 def load_on(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``torch.load`` that knows the GPU as a place to load to."""
+    """Return a ``torch.load`` that accepts the GPU as a place to load to."""
 
     @functools.wraps(original)
     def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -35,7 +35,8 @@ def load_on(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def refuse_compile(model: Any = None, **_: Any) -> Any:
-    """``torch.compile``: a function may be compiled, but calling it fails by name; its kernels are not simulated."""
+    """Replace ``torch.compile``: compiling succeeds, but calling the result raises an error that names it, because its
+    kernels are not simulated."""
     if model is None:
         return refuse_compile
 
@@ -55,7 +56,8 @@ def _refuse_extension(*args: Any, **kwargs: Any) -> Any:
 
 
 class CppExtension(types.ModuleType):
-    """What stands for ``torch.utils.cpp_extension``: building anything fails by name, without looking for compilers."""
+    """Replaces ``torch.utils.cpp_extension``: building anything raises an error that names it, without looking for
+    compilers."""
 
     CUDA_HOME = ROCM_HOME = None
     load = load_inline = staticmethod(_refuse_extension)

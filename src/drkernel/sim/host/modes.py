@@ -1,7 +1,7 @@
 """The two modes that make unmodified host code use the simulated GPU.
 
-:class:`DeviceArgumentMode` rewrites ``device="cuda"`` and its relatives on their way into torch;
-:class:`OperatorMode` receives every ATen operator below autograd and forwards those that touch the device.
+:class:`DeviceArgumentMode` rewrites ``device="cuda"`` and similar arguments on their way into torch;
+:class:`OperatorMode` receives every ATen operator below autograd and forwards those that involve the device.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class OperatorMode(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """No: being skipped costs a wrapper around every operator, and the import of torch._dynamo (seconds)."""
+        """Return False: skipping would wrap every operator and import torch._dynamo, which takes seconds."""
         return False
 
     def __init__(self, link: DeviceLink):
@@ -60,7 +60,8 @@ def reinterpret(tensor: torch.Tensor, size: Any, stride: Any, offset: int = 0) -
 
 
 def _custom_kernel(func: Any) -> Callable[..., Any] | None:
-    """What ``torch.library.custom_op`` was given for the GPU: host code, which launches kernels in turn."""
+    """Return the implementation that ``torch.library.custom_op`` registered for the GPU: host code that launches
+    kernels."""
     from torch._library.custom_ops import OPDEFS
 
     name = func.name().partition(".")[0]
@@ -74,7 +75,8 @@ def _custom_kernel(func: Any) -> Callable[..., Any] | None:
 
 
 class DeviceArgumentMode(TorchFunctionMode):
-    """Rewrites what names the GPU into what torch's CPU build accepts; :class:`OperatorMode` then sends it there."""
+    """Rewrites arguments that name the GPU so that torch's CPU build accepts them; :class:`OperatorMode` then forwards
+    the call."""
 
     def __init__(self, link: DeviceLink):
         super().__init__()
@@ -102,7 +104,7 @@ class DeviceArgumentMode(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _drawing(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """A call that was given a generator of the device."""
+        """Run a call that was given a generator of the device."""
         generator = kwargs.pop("generator")
         if kwargs.get("device") is not META and not any(isinstance(value, DeviceTensor) for value in args):
             raise RuntimeError("Expected a 'cpu' device type for generator but found 'cuda'")
@@ -114,7 +116,7 @@ class DeviceArgumentMode(TorchFunctionMode):
 
 
 class DeviceGenerator(torch._C.Generator):
-    """``torch.Generator(device="cuda")``: names a generator of the device, which draws there."""
+    """``torch.Generator(device="cuda")``: identifies a generator of the device, where the drawing happens."""
 
     number: int
     link: DeviceLink
@@ -151,7 +153,7 @@ class DeviceGenerator(torch._C.Generator):
 
 
 def is_cuda(value: Any) -> bool:
-    """Whether an argument names the GPU. Raises as CUDA does for a device that is not there."""
+    """Return whether an argument names the GPU. Raises as CUDA does for a device that does not exist."""
     index: int | None
     if isinstance(value, torch.device):
         kind, index = value.type, value.index
@@ -174,7 +176,7 @@ def _backward(
 
 
 def _on_plain_meta(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Meta tensors that host code asks for by that name are its own affair."""
+    """Run a call on meta tensors that host code requested by name; the device is not involved."""
     _plain_meta.depth = getattr(_plain_meta, "depth", 0) + 1
     try:
         return func(*args, **kwargs)
@@ -250,7 +252,7 @@ def _set_item(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 def _index(tensor: Any, index: Any) -> Any:
-    """Lists among the indices of a device tensor as tensors there: torch would make meta tensors of them."""
+    """Convert lists among the indices of a device tensor to tensors there; torch would make meta tensors of them."""
     if not isinstance(tensor, DeviceTensor):
         return index
     if isinstance(index, tuple):
@@ -273,14 +275,15 @@ def _set_data(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 def _inner(value: Any) -> Any:
-    """What a functorch transform (``torch.func.grad``, ``vmap``) has wrapped."""
+    """Return the value that a functorch transform (``torch.func.grad``, ``vmap``) has wrapped."""
     while type(value) is torch.Tensor and torch._C._functorch.is_functorch_wrapped_tensor(value):
         value = torch._C._functorch.get_unwrapped(value)
     return value
 
 
 def _of_inner(on_device: Any) -> Callable[[Any, Any, dict[str, Any]], Any]:
-    """A property that says ``on_device`` of device tensors inside a transform, where torch would say 'meta'."""
+    """Return a property that is ``on_device`` for device tensors inside a transform, where torch would report
+    'meta'."""
 
     def handler(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return on_device if isinstance(_inner(args[0]), DeviceTensor) else func(*args, **kwargs)

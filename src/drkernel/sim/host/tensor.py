@@ -1,8 +1,8 @@
 """Host-side tensors of the simulated GPU, and the link that sends their operators to the device.
 
-A :class:`DeviceTensor` holds no data: it is a wrapper with shape, stride and dtype whose storage lives on the device,
-behind a handle. To PyTorch's C++ it looks like a meta tensor (so no device guard is needed), to Python it reports
-``cuda:0``. ``modes.py`` makes unmodified host code reach it.
+A :class:`DeviceTensor` holds no data. It is a wrapper with shape, stride and dtype whose storage lives on the device,
+identified by a handle. To PyTorch's C++ it looks like a meta tensor (so no device guard is needed), to Python it
+reports ``cuda:0``. ``modes.py`` makes unmodified host code use it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ INDEX_OPERATORS = frozenset(("aten::index", "aten::index_put", "aten::index_put_
 
 
 class _Owner:
-    """A handle that the host holds: the device may forget the tensor when the last host object goes."""
+    """A handle held by the host; the device may free the tensor when the last host object is gone."""
 
     __slots__ = ("__weakref__", "handle", "link")
 
@@ -43,7 +43,7 @@ class _Owner:
 
 
 class _DeviceStorage:
-    """What host code asks of a device tensor's storage: where it is and how large."""
+    """The part of a storage's interface that host code uses: its address and size."""
 
     device = CUDA
     is_cuda = True
@@ -110,7 +110,7 @@ class DeviceTensor(torch.Tensor):
         self._take(value)
 
     def _take(self, other: DeviceTensor) -> None:
-        """Become ``other``, as ``x.data = other`` does: same object, other shape, dtype and memory."""
+        """Become ``other``, as ``x.data = other`` does: same object, but other shape, dtype and memory."""
         with torch._C._DisableTorchDispatch():  # whether both are of one kind is asked by an operator, since torch 2.13
             torch.Tensor.data.__set__(self, other)  # type: ignore[attr-defined]
         self._handle, self._address, self._owner = other._handle, other._address, other._owner
@@ -191,7 +191,7 @@ class DeviceTensor(torch.Tensor):
 
 
 def restore(host: torch.Tensor, requires_grad: bool, parameter: bool) -> torch.Tensor:
-    """A pickled device tensor: back on the device where one is active and loading does not say otherwise."""
+    """Restore a pickled device tensor: on the device if one is active and loading does not specify otherwise."""
     value = host if getattr(loading, "on_host", False) or not torch.cuda.is_available() else host.cuda()
     return torch.nn.Parameter(value, requires_grad) if parameter else value.requires_grad_(requires_grad)
 
@@ -220,7 +220,7 @@ class DeviceLink:
             self.channel.free(handle)
 
     def wrap(self, spec: TensorSpec) -> DeviceTensor:
-        """The host tensor of a device tensor: one object a handle."""
+        """Return the host tensor of a device tensor: one object per handle."""
         known = self._known.get(spec.handle)
         if known is not None and known._handle == spec.handle:
             if known.shape != spec.shape or known.stride() != spec.stride:
@@ -291,18 +291,18 @@ class DeviceLink:
         return None if isinstance(value, torch.device) else value
 
     def upload(self, value: torch.Tensor) -> DeviceTensor:
-        """A host tensor's copy on the device."""
+        """Copy a host tensor to the device."""
         if value.device.type != "cpu":
             raise UnsupportedOp(f"a tensor of device {value.device} met the simulated device")
         return self.wrap(self.channel.upload(value.detach()))
 
     def _template(self, value: torch.Tensor) -> DeviceTensor:
-        """A device tensor of a host tensor's form, for ``zeros_like(host, device="cuda")``."""
+        """Return a device tensor of a host tensor's form, for ``zeros_like(host, device="cuda")``."""
         form = [list(value.shape), list(value.stride())]
         return self.wrap(self.channel.op("empty_strided.default", form, {"dtype": value.dtype}))
 
     def _host_from_template(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """``zeros_like(device_tensor, device="cpu")``: made on the host."""
+        """Run ``zeros_like(device_tensor, device="cpu")`` and similar calls on the host."""
         first = args[0]
         form = torch.empty_strided(first.shape, first.stride(), dtype=first.dtype)
         return func(form, *args[1:], **kwargs)
@@ -312,7 +312,7 @@ class DeviceLink:
             raise RuntimeError(MIXED_INDICES)
 
     def _copy(self, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Casts and copies between host and device."""
+        """Cast, or copy between host and device."""
         if name == "copy_.default":
             return self._copy_into(*args[:2])
         source, device = args[0], kwargs.get("device")
@@ -347,7 +347,7 @@ _TEMPLATES = names(
 
 
 class _Facts:
-    """What dispatching needs to know of an operator."""
+    """The facts about an operator that dispatching needs."""
 
     __slots__ = ("copies", "draws", "from_template", "in_place", "mixes", "name", "qualified")
 
@@ -367,7 +367,7 @@ class _Facts:
 
 
 def _written_argument(schema: Any) -> int | None:
-    """The argument that an in-place or out= operator returns, when it returns just that."""
+    """Return the argument that an in-place or out= operator returns, if it returns just that."""
     if len(schema.returns) != 1:
         return None
     alias = schema.returns[0].alias_info
@@ -387,13 +387,13 @@ def _facts_of(func: Any) -> _Facts:
 
 @lru_cache(maxsize=4096)
 def is_composite(func: Any) -> bool:
-    """Whether an operator is one that torch takes apart into others before they reach a device."""
+    """Return whether torch decomposes an operator into others before they reach a device."""
     key = torch._C.DispatchKey.CompositeImplicitAutograd
     return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key)
 
 
 def tensors_of(args: Any, kwargs: Any) -> list[torch.Tensor]:
-    """Tensors among the arguments, lists looked into one level deep (as ATen's schemas are)."""
+    """Return the tensors among the arguments; lists are searched one level deep, as in ATen's schemas."""
     found: list[torch.Tensor] = []
     for value in (*args, *kwargs.values()):
         if isinstance(value, torch.Tensor):

@@ -1,7 +1,7 @@
 """Triton's view of the simulated GPU: a driver object and a compile step that stops at TTIR.
 
 ``kernel[grid](...)`` runs Triton's own JIT machinery unmodified (binding, specialisation, constexprs, heuristics,
-autotune, hooks). Ours are the active driver, ``triton.compile``, which runs the front end and returns a
+autotune, hooks). Replaced are the active driver, ``triton.compile``, which runs the front end and returns a
 :class:`SimKernel` whose ``run`` sends a :class:`LaunchCommand` to the device, and the clocks of ``triton.testing``.
 """
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 class SimDriver:
-    """What Triton asks a driver for. Device id is a string, so that caches of real devices are never mixed up."""
+    """The driver interface that Triton uses. The device id is a string, so that it never mixes with caches of real
+    devices."""
 
     def __init__(self, spec: GPUSpec, link: DeviceLink):
         self.spec = spec
@@ -30,7 +31,7 @@ class SimDriver:
 
     @classmethod
     def is_active(cls) -> bool:
-        """Whether Triton should pick this driver by itself: it is set, never picked."""
+        """Return False: Triton must not select this driver by itself, because it is set explicitly."""
         return False
 
     def get_current_target(self) -> Any:
@@ -44,7 +45,7 @@ class SimDriver:
         return f"sim:{self.spec.name}"
 
     def set_current_device(self, device: Any) -> None:
-        """There is one device."""
+        """Do nothing: there is one device."""
 
     def get_current_stream(self, device: Any = None) -> int:
         """The default stream."""
@@ -57,27 +58,28 @@ class SimDriver:
         return torch.device("cuda", 0)
 
     def get_device_interface(self) -> Any:
-        """Where events and streams are."""
+        """Return the module with events and streams."""
         import torch
 
         return torch.cuda
 
     def get_empty_cache_for_benchmark(self) -> Any:
-        """The buffer that benchmarks clear to empty L2; :meth:`clear_cache` needs none."""
+        """Return the buffer that benchmarks clear to empty L2; :meth:`clear_cache` does not need it."""
         return None
 
     def clear_cache(self, cache: Any) -> None:
-        """Empty L2 as benchmarks do: by a modelled fill that pushes everything out."""
+        """Empty L2 as benchmarks do: by a modelled fill that evicts everything."""
         self.link.channel.query("flush")
 
     def map_python_to_cpp_type(self, ty: str) -> str:
-        """No launcher is generated, so no type is translated."""
+        """Return the type unchanged: no launcher is generated, so no type is translated."""
         return ty
 
     def get_benchmarker(self) -> Callable[..., Any]:
-        """Autotune's clock, with the signature of ``triton.testing.do_bench``: modelled milliseconds of one call.
+        """Return autotune's clock, with the signature of ``triton.testing.do_bench``: modelled milliseconds of one
+        call.
 
-        The model has no noise, so one call after one L2 flush says all, whatever the repetitions asked for.
+        The model has no noise, so one call after one L2 flush suffices, whatever the number of repetitions requested.
         """
 
         def do_bench(
@@ -103,7 +105,7 @@ class SimDriver:
 
 
 class _Utils:
-    """Device properties as Triton's launchers and tutorials ask for them."""
+    """Device properties in the form that Triton's launchers and tutorials expect."""
 
     def __init__(self, spec: GPUSpec):
         self.spec = spec
@@ -125,7 +127,7 @@ class _Utils:
 
 @contextmanager
 def triton_on(driver: SimDriver) -> Iterator[None]:
-    """Make ``driver`` Triton's active one, let compilation stop at TTIR, and benchmarks read the modelled clock."""
+    """Make ``driver`` Triton's active driver, stop compilation at TTIR, and let benchmarks read the modelled clock."""
     import triton
     import triton.compiler.compiler as compiler_module
     import triton.testing

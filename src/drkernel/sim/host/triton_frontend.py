@@ -10,7 +10,7 @@ from typing import Any
 
 
 def ttir_text(src: Any, target: Any, options: Any) -> str:
-    """TTIR of a Triton ``ASTSource``, with source locations and tensor descriptors rewritten to pointers.
+    """Return the TTIR of a Triton ``ASTSource``, with source locations, and tensor descriptors rewritten to pointers.
 
     Args:
         src: ``triton.compiler.ASTSource``.
@@ -40,7 +40,7 @@ def warm() -> None:
 
 
 def _inlined(text: str, context: Any) -> str:
-    """The module with its ``noinline`` functions inlined after all: there is no call stack to simulate."""
+    """Return the module with its ``noinline`` functions inlined, because no call stack is simulated."""
     from triton._C.libtriton import ir
 
     with tempfile.TemporaryDirectory() as folder:

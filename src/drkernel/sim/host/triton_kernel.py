@@ -1,4 +1,4 @@
-"""A kernel after Triton's front end, standing where Triton's ``CompiledKernel`` would: binds arguments and launches."""
+"""A kernel after Triton's front end, used in place of Triton's ``CompiledKernel``: binds arguments and launches."""
 
 from __future__ import annotations
 
@@ -105,10 +105,10 @@ class SimKernel:
         return self._resources
 
     def _init_handles(self) -> None:
-        """Triton's name for loading the binary; there is none, and what it would need is found when asked for."""
+        """Do nothing: Triton loads the binary here, but there is none, and resources are computed on request."""
 
     def launch_metadata(self, grid: Any, stream: Any, *args: Any) -> Any:
-        """What launch hooks are given; None where there are no hooks."""
+        """Return the metadata passed to launch hooks; None if there are no hooks."""
         from triton import knobs
         from triton.compiler.compiler import LazyDict
 
@@ -166,7 +166,7 @@ class SimKernel:
 
 
 def _active_driver() -> SimDriver:
-    """The driver of the device that is active now: Triton keeps kernels longer than a device lives."""
+    """Return the driver of the currently active device; Triton keeps kernels longer than a device lives."""
     from triton.runtime import driver
 
     from drkernel.sim.host.triton_driver import SimDriver
@@ -178,7 +178,8 @@ def _active_driver() -> SimDriver:
 
 
 class _as_triton_errors:
-    """What the device refuses to launch, as the exception that Triton raises on a GPU (autotune skips such configs)."""
+    """Converts the device's launch refusals to the exceptions that Triton raises on a GPU (autotune skips such
+    configs)."""
 
     def __enter__(self) -> None: ...
 
@@ -195,7 +196,8 @@ class _as_triton_errors:
 
 
 def _flatten(type_name: Any, value: Any, out: list[Any]) -> None:
-    """The arguments that the TTIR function takes, in order: constants are folded, tuples and descriptors spread."""
+    """Append the arguments that the TTIR function takes, in order: constants are folded, tuples and descriptors
+    expanded."""
     if type_name == "constexpr":
         return
     if isinstance(type_name, tuple):
@@ -228,7 +230,7 @@ def _plain(value: Any, index: int) -> Any:
 
 
 def _text(value: Any) -> str:
-    """A constexpr for the record: functions by name."""
+    """Format a constexpr for the record; functions by name."""
     return getattr(value, "__name__", None) or repr(value)
 
 
@@ -237,7 +239,8 @@ def _hooked(hook: Any) -> bool:
 
 
 class _DescriptorWatch:
-    """Notices whether the front end makes tensor descriptors in device code: from sm_90 on they need scratch memory."""
+    """Detects whether the front end creates tensor descriptors in device code, which need scratch memory from sm_90
+    on."""
 
     def __enter__(self) -> _DescriptorWatch:
         from triton.language.semantic import TritonSemantic
@@ -257,7 +260,7 @@ class _DescriptorWatch:
 
 
 def _require_allocator() -> None:
-    """Fail as a launch on the GPU does when scratch memory is needed and nobody said where it comes from."""
+    """Fail as a launch on the GPU does when scratch memory is needed and no allocator is set."""
     from triton.runtime import _allocation
 
     if isinstance(_allocation._allocator.get(), _allocation.NullAllocator):
@@ -265,7 +268,7 @@ def _require_allocator() -> None:
 
 
 def _identity(fn: Any) -> str:
-    """Who a kernel is: module, qualified name and a hash of its source, never its bare name."""
+    """Return a kernel's identity: module, qualified name and a hash of its source, never its bare name."""
     python_fn = fn.fn
     digest = hashlib.sha256(fn.src.encode()).hexdigest()[:12]
     return f"{python_fn.__module__}.{python_fn.__qualname__}@{digest}"

@@ -1,4 +1,4 @@
-"""Comparisons in scripts that run on a device without data."""
+"""Handles comparisons in scripts that run on a device without data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COMPARISONS = ((torch.testing, "assert_close"), (torch, "allclose"), (torch, "e
 
 @contextmanager
 def uncompared(missed: Callable[[DataDependence], None]) -> Iterator[None]:
-    """Let comparisons of device tensors pass, which have nothing to compare, and note each function once."""
+    """Let comparisons of device tensors pass, because there is nothing to compare, and report each function once."""
 
     def passing(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)

@@ -1,1 +1,1 @@
-"""The simulated device in a process of its own, and the judge's line to it."""
+"""The simulated device in a process of its own, and the judge's connection to it."""

@@ -1,8 +1,8 @@
-"""The judge's line to a device process: both ends of the control socket.
+"""The judge's connection to a device process: both ends of the control socket.
 
-:class:`ControlDesk` sits in the device process and does what the judge says; :class:`DeviceControl` is the judge's
-handle. What a call needs goes over in one message before it (inputs, poison, interference) and one after it (record,
-outputs, and which inputs are no longer what the judge put).
+:class:`ControlDesk` runs in the device process and executes the judge's commands; :class:`DeviceControl` is the judge's
+handle. Everything that a call needs is sent in one message before it (inputs, poison, interference) and one after it
+(record, outputs, and which inputs have changed since the judge put them).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from drkernel.verdict import Profile
 
 
 class NotHeld(ValueError):
-    """The judge names a tensor that it does not hold: its own mistake, whatever the host does."""
+    """The judge named a tensor that it does not hold. This is the judge's own mistake, whatever the host does."""
 
 
 _ERRORS: dict[str, type[Exception]] = {
@@ -64,22 +64,22 @@ Form = tuple[tuple[int, ...], torch.dtype]
 
 @dataclass(frozen=True)
 class OutputSpec:
-    """What a returned handle is, as the device knows it."""
+    """A returned handle, as the device knows it."""
 
     spec: TensorSpec
     storage: int
     """address of the storage that the tensor is a view of"""
     value: torch.Tensor | None
-    """what it held when the call ended; None where it was not of the form that the judge asked for, too large, or the
-    device is without data"""
+    """contents when the call ended; None if not of the form that the judge asked for, too large, or on a data-free
+    device"""
     covered: float | None = None
-    """on a data-free device: share of its elements that were certainly written since the call began. Several launches
-    that write the same elements count them several times"""
+    """on a data-free device: share of its elements certainly written since the call began. Elements written by several
+    launches count several times"""
 
 
 @dataclass(frozen=True)
 class CallRecord:
-    """What the device saw between two marks of the judge."""
+    """What the device observed between two marks of the judge."""
 
     launches: list[LaunchRecord]
     operators: dict[str, int]
@@ -89,33 +89,33 @@ class CallRecord:
     findings: list[SimFinding]
     prints: list[str]
     profile: Profile
-    """modelled time, worked out in this process from what the device says was done"""
+    """modelled time, computed in this process from what the device reports was done"""
     fault: str | None = None
     """the illegal access that made the device unusable"""
     host_reads: int = 0
-    """values and copies that the host got from the device, and looks at its clock"""
+    """how often the host read values or copies from the device, or its clock"""
     host_bytes: int = 0
-    """bytes that it learnt so: by copies, flags, sizes that depend on data, errors, times"""
+    """bytes that the host learnt this way: by copies, flags, sizes that depend on data, errors, times"""
     late_work: list[str] = field(default_factory=list)
     """commands that arrived, and were refused, while the device was frozen before this call"""
     mutated: list[int] = field(default_factory=list)
-    """handles of granted inputs whose bytes are no longer those that the judge put or wrote last"""
+    """handles of granted inputs whose bytes changed since the judge last put or wrote them"""
     outputs: list[OutputSpec | None] = field(default_factory=list)
     reaching: dict[str, int] = field(default_factory=dict)
-    """ATen operators that compute something which reaches the outputs -> times run"""
+    """ATen operators that compute something that reaches the outputs -> times run"""
     uploads_reach: bool = False
-    """something that the host sent reaches the outputs"""
+    """whether something that the host sent reaches the outputs"""
     passed_on: Passed | None = None
-    """every output is what an own kernel had read from PyTorch: bit for bit, or nearly"""
+    """set when every output equals what an own kernel had read from PyTorch: bit for bit, or nearly"""
     data_free: DataFreeRecord | None = None
-    """what a data-free device says besides; None from others"""
+    """the additional record of a data-free device; None from others"""
 
 
 # ---- in the device process
 
 
 class ControlDesk:
-    """Does what the judge says; knows what the host may see and what the judge holds."""
+    """Executes the judge's commands; knows what the host may see and what the judge holds."""
 
     def __init__(self, engine: DeviceEngine):
         self.engine = engine
@@ -139,7 +139,7 @@ class ControlDesk:
         }  # fmt: skip
 
     def command(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
-        """One command of the judge's; returns (answer, bytes)."""
+        """Execute one command of the judge; return (answer, bytes)."""
         if header["do"] not in self._commands:
             raise ProtocolError(f"the device knows no control command {header['do']!r}")
         return self._commands[header["do"]](header, payload)
@@ -196,9 +196,11 @@ class ControlDesk:
             self.engine.skip_only = None if only is None else frozenset(only)
 
     def _end(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
-        """The record of the call, and what the handles that the host returned really are. They stay until released.
+        """Return the record of the call, and the actual tensors of the handles that the host returned. They stay until
+        released.
 
-        The form of a tensor is looked at before its elements: what is not as asked for is neither copied nor sent.
+        The form of a tensor is checked before its elements: a tensor not of the requested form is neither copied nor
+        sent.
         """
         self.frozen = bool(header.get("freeze", False))
         interfered = self.engine.interference != "none"
@@ -215,7 +217,7 @@ class ControlDesk:
         return {**record, **self._more()}, data
 
     def _outputs(self, header: dict) -> tuple[list[Any], bytearray]:
-        """What the handles are that the host returned, and the elements of those that are as asked for."""
+        """Return the tensors of the handles that the host returned, and the elements of those of the requested form."""
         handles = header.get("outputs", ())
         forms = header.get("forms") or [None] * len(handles)
         left = header.get("most_bytes", MAX_PAYLOAD)
@@ -244,11 +246,11 @@ class ControlDesk:
         return outputs, data
 
     def _mutated(self) -> list[int]:
-        """Granted inputs that no longer hold what the judge put."""
+        """Return the granted inputs whose contents changed since the judge put them."""
         return [h for h, copy in self._given.items() if not _same_bytes(self.engine.tensor(h), copy)]
 
     def _more(self) -> dict[str, Any]:
-        """What a special device adds to the record."""
+        """Return what a special device adds to the record."""
         return {}
 
     def _changed(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
@@ -268,14 +270,14 @@ class ControlDesk:
         return None, b""
 
     def _held(self, handle: int) -> torch.Tensor:
-        """A tensor that the judge has put or been given as an output, and not released."""
+        """Return a tensor that the judge has put or received as an output, and not released."""
         if handle not in self.pinned:
             raise NotHeld(f"handle {handle} is not held by the judge: never put or returned, or already released")
         return self.engine.tensor(handle)
 
 
 def _parts(headers: Iterable[dict], payload: bytearray) -> Iterator[tuple[dict, memoryview]]:
-    """Each header with its share of the bytes."""
+    """Yield each header with its share of the bytes."""
     start, view = 0, memoryview(payload)
     for header in headers:
         end = start + header["bytes"]
@@ -284,12 +286,12 @@ def _parts(headers: Iterable[dict], payload: bytearray) -> Iterator[tuple[dict, 
 
 
 def _size_of(tensor: torch.Tensor) -> int:
-    """Bytes of a tensor's elements; more than its storage has where it is expanded."""
+    """Return the bytes of a tensor's elements; more than its storage has if it is expanded."""
     return tensor.numel() * tensor.element_size()
 
 
 def _same_bytes(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Equal to the last bit, NaN included."""
+    """Return whether two tensors are equal bit for bit, NaN included."""
     if left.shape != right.shape or left.dtype != right.dtype:
         return False
     if left.stride() != right.stride() or not left.is_contiguous():
@@ -320,7 +322,7 @@ def _record_of(engine: DeviceEngine, outputs: list[torch.Tensor]) -> dict[str, A
 
 
 def _first(lines: Iterable[str], characters: int) -> Iterator[str]:
-    """Lines until so many characters are reached."""
+    """Yield lines until that many characters are reached."""
     for line in lines:
         if (characters := characters - len(line) - 1) < 0:
             return
@@ -328,7 +330,8 @@ def _first(lines: Iterable[str], characters: int) -> Iterator[str]:
 
 
 def named(error: Exception) -> list[str]:
-    """An error as name and text. A host allocator out of memory is the simulated GPU out of memory."""
+    """Encode an error as name and text. An out-of-memory error of the host's allocator counts as the simulated
+    GPU's."""
     name = type(error).__name__
     if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
         return ["OutOfMemoryError", f"CUDA out of memory. {str(error).splitlines()[0] if str(error) else ''}".strip()]
@@ -336,7 +339,7 @@ def named(error: Exception) -> list[str]:
 
 
 def unwrap(answer: Any) -> Any:
-    """The result in an answer; raises the error that it names instead."""
+    """Return the result in an answer, or raise the error that it names."""
     if isinstance(answer, dict) and "ok" in answer:
         return answer["ok"]
     if isinstance(answer, dict) and "error" in answer:
@@ -349,7 +352,7 @@ def unwrap(answer: Any) -> Any:
 
 
 class DeviceControl:
-    """The judge's handle on a device process. Every call takes at most the seconds of :meth:`set_timeout`."""
+    """The judge's handle of a device process. Every call takes at most the seconds of :meth:`set_timeout`."""
 
     def __init__(self, sock: socket.socket, spec: GPUSpec, timeout: float | None = None):
         self._sock = sock
@@ -367,11 +370,11 @@ class DeviceControl:
         return unwrap(answer), data
 
     def set_timeout(self, seconds: float | None) -> None:
-        """Seconds that each later call may take."""
+        """Set the time limit, in seconds, of each later call."""
         self._seconds = seconds
 
     def put_tensor(self, tensor: torch.Tensor, *, grant: bool = True) -> TensorSpec:
-        """Put a host tensor into device memory, where it stays until freed; the host side may use it when granted.
+        """Put a host tensor into device memory, where it stays until freed; with ``grant`` the host side may use it.
 
         A data-free device also takes meta tensors: forms without elements.
         """
@@ -389,7 +392,7 @@ class DeviceControl:
         self._ask({"do": "overwrite", "handle": handle, **header}, elements)
 
     def free(self, *handles: int) -> None:
-        """Let handles go; what the host still refers to stays until it lets go too."""
+        """Release handles; tensors that the host still refers to stay until it releases them too."""
         self._ask({"do": "free", "handles": list(handles)})
 
     def begin_call(
@@ -426,11 +429,11 @@ class DeviceControl:
         most_bytes: int = MAX_PAYLOAD,
         interference: Interference | None = None,
     ) -> CallRecord:
-        """Everything since :meth:`begin_call`. ``freeze`` refuses the host's commands from now on (they are counted).
+        """Return everything since :meth:`begin_call`. ``freeze`` refuses (and counts) the host's commands from now on.
 
-        ``outputs`` are handles the host claims to return: ``record.outputs`` says what they are (``None`` for a handle
-        that is not the host's), and they stay until :meth:`free`. Elements come only of outputs that have the form
-        asked for, ``most_bytes`` of them in all.
+        ``outputs`` are the handles that the host claims to return. ``record.outputs`` describes them (``None`` for a
+        handle that is not the host's), and they stay until :meth:`free`. Elements are sent only for outputs of the
+        requested form, ``most_bytes`` of them in total.
         """
         asked = None if forms is None else [[list(shape), str(dtype)[6:]] for shape, dtype in forms]
         message = {
@@ -440,15 +443,11 @@ class DeviceControl:
         return _record_from(self._spec, *self._ask(message, most_bytes=most_bytes))
 
     def changed(self) -> list[int]:
-        """Handles of returned outputs whose bytes are no longer those of the call's end."""
+        """Return the handles of returned outputs whose bytes changed since the call's end."""
         return [int(handle) for handle in self._ask({"do": "changed"})[0]]
 
     def set_frozen(self, on: bool, *, seed: int | None = None, conv_tf32: bool | None = None) -> None:
-        """Refuse (or take) the host's commands, without touching counters.
-
-        ``seed`` is for the device's generator; ``conv_tf32`` says whether fp32 convolutions multiply, and are priced,
-        in TF32. Both stay as they are where nothing is said.
-        """
+        """Refuse (or accept) the host's commands, without touching counters."""
         self._ask({"do": "frozen", "on": on, "seed": seed, "conv_tf32": conv_tf32})
 
     def shutdown(self) -> None:
@@ -458,16 +457,16 @@ class DeviceControl:
 
 
 def _crossing(tensor: torch.Tensor) -> tuple[dict[str, Any], memoryview]:
-    """A tensor as header and elements; a meta tensor has none."""
+    """Encode a tensor as header and elements; a meta tensor has none."""
     if tensor.device.type == "meta":
         return {**describe(tensor), "contents": False}, memoryview(b"")
     return describe(tensor), bytes_of(tensor)
 
 
 def _record_from(spec: GPUSpec, data: dict[str, Any], payload: bytearray) -> CallRecord:
-    """A record as the device process sends it, as objects; times are this process's own reckoning.
+    """Decode a record sent by the device process; times are computed in this process.
 
-    Raises :class:`ProtocolError` when it is malformed or does not agree with itself.
+    Raises :class:`ProtocolError` when it is malformed or inconsistent.
     """
     try:
         return _checked_record(spec, data, payload)
@@ -495,7 +494,7 @@ def _checked_record(spec: GPUSpec, data: dict[str, Any], payload: bytearray) -> 
 
 
 def _launches(records: list[dict[str, Any]], time: Modelled) -> list[LaunchRecord]:
-    """Launches with the times of the journal; those that were skipped have none."""
+    """Return the launches with the times of the journal; skipped ones have none."""
     costs = iter(time.launches)
     launches = []
     for record in records:

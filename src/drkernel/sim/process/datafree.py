@@ -1,4 +1,4 @@
-"""The judge's desk in the process of a data-free device: forms instead of elements."""
+"""The control desk in the process of a data-free device: forms instead of elements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from drkernel.sim.wire.frames import bytes_of, describe, tensor_of
 
 
 class DataFreeDesk(ControlDesk):
-    """Takes tensors with or without elements; gives elements where there are some, and says what was written."""
+    """Accepts tensors with or without elements, returns elements where they exist, and reports what was written."""
 
     engine: DataFreeEngine
 
@@ -57,7 +57,7 @@ class DataFreeDesk(ControlDesk):
         return outputs, bytearray()
 
     def _mutated(self) -> list[int]:
-        """Granted inputs into whose storage something was written since the call began."""
+        """Return the granted inputs into whose storage something was written since the call began."""
         return [h for h in sorted(self._granted) if self.engine.was_written(self.engine.heap.held(h))]
 
     def _changed(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
@@ -68,10 +68,10 @@ class DataFreeDesk(ControlDesk):
 
 
 def reserve(engine: DataFreeEngine, header: dict) -> TensorSpec:
-    """A tensor of the form that a header describes, without contents.
+    """Create a tensor of the form that a header describes, without contents.
 
     Raises:
-        ProtocolError: the description makes no sense.
+        ProtocolError: the description is invalid.
     """
     try:
         shape, stride = [int(n) for n in header["shape"]], [int(n) for n in header["stride"]]

@@ -1,8 +1,8 @@
 """The simulated device in a process of its own, so that host code cannot reach memory, counters or the clock.
 
-Two sockets lead into the device process: the *host* socket carries the untrusted side's commands, the *control* socket
-the judge's (``control.py``). The host sees only tensors it made or was granted. ``serve_device`` is that process,
-``connect_host`` the host's end of it.
+Two sockets lead into the device process. The *host* socket carries the untrusted side's commands, the *control* socket
+the judge's (``control_socket.py``). The host sees only tensors that it made or was granted. ``serve_device`` is that
+process, ``connect_host`` the host's end of it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _DeviceServer:
         self._kernels: dict[str, str] = {}
 
     def run(self) -> None:
-        """Until the judge says shutdown or its socket closes. A host that breaks the protocol is cut off."""
+        """Serve until the judge sends shutdown or closes its socket. A host that breaks the protocol is cut off."""
         selector = selectors.DefaultSelector()
         selector.register(self.host, selectors.EVENT_READ, self._serve_host)
         selector.register(self.control, selectors.EVENT_READ, self._serve_control)
@@ -129,7 +129,7 @@ class _DeviceServer:
         raise ProtocolError(f"the device knows no command {what!r}")
 
     def _uploaded(self, header: dict, payload: bytearray) -> torch.Tensor:
-        """The tensor of a message; without elements only where the device is without data.
+        """Return the tensor of a message; without elements only on a device without data.
 
         Raises:
             OverBudget: it is so large that its elements were not even sent.
@@ -145,7 +145,7 @@ class _DeviceServer:
         return self.engine.tensor(reserve(self.engine, header).handle)
 
     def _launch_of(self, header: dict) -> LaunchCommand:
-        """A kernel's text comes with its first launch; later ones name it."""
+        """Decode a launch; a kernel's text is sent with its first launch, and later ones name it."""
         try:
             kernel, grid = str(header["kernel"]), tuple(int(size) for size in header["grid"])
             if isinstance(header.get("ttir"), str):
@@ -177,7 +177,7 @@ class _DeviceServer:
                     self.engine.free(handle)
 
     def _show(self, result: Any) -> Any:
-        """Results become visible to the host."""
+        """Make results visible to the host."""
         for value in result if isinstance(result, (list, tuple)) else [result]:
             if isinstance(value, TensorSpec):
                 self.desk.visible.add(value.handle)
@@ -207,7 +207,7 @@ def serve_device(
     data_free: DataFree | None = None,
     budget_bytes: int | None = None,
 ) -> None:
-    """Be the device until the judge shuts it down or goes away; one without data where settings for that are given."""
+    """Run as the device until the judge shuts it down or disconnects; without data if settings for that are given."""
     spec = get_spec(spec_name)
     engine = new_engine(
         spec, checks=checks, memory_bytes=memory_bytes, depth=depth, data_free=data_free, budget_bytes=budget_bytes
@@ -216,7 +216,7 @@ def serve_device(
 
 
 def _small(value: Any) -> int:
-    """A number of warps or stages."""
+    """Validate a number of warps or stages."""
     return max(1, min(32, int(value)))
 
 
@@ -224,7 +224,7 @@ def _small(value: Any) -> int:
 
 
 class SocketChannel:
-    """The device behind a socket. Frees ride along with the next command."""
+    """A channel to the device behind a socket. Frees are sent with the next command."""
 
     def __init__(self, sock: socket.socket):
         self._sock = sock
@@ -266,7 +266,7 @@ class SocketChannel:
         return decode(self._ask({"do": "upload", **describe(tensor)}, bytes_of(tensor))[0])
 
     def _wanted(self) -> int:
-        """Bytes of the largest tensor whose elements the device wants."""
+        """Return the size, in bytes, of the largest tensor whose elements the device wants."""
         if self._most is None:
             self._most = int(self.query("contents_bytes"))
         return self._most

@@ -1,7 +1,7 @@
-"""A simulated device in a process of its own, for host code in this one: ``sim.device(..., isolated=True)``.
+"""A simulated device in a process of its own, used from host code in this one: ``sim.device(..., isolated=True)``.
 
-The other process owns all memory, executes and counts; host code here holds handles and a socket. ``python -m
-drkernel.sim.process.remote`` is that process.
+The other process owns all memory, executes and counts; host code here holds handles and a socket. That process runs
+``python -m drkernel.sim.process.remote``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SHUTDOWN_SECONDS = 10.0
 
 
 class RemoteDevice:
-    """A device in another process, with what :class:`~drkernel.sim.context.SimDevice` offers."""
+    """A device in another process, with the interface of :class:`~drkernel.sim.context.SimDevice`."""
 
     def __init__(self, spec: GPUSpec, link: DeviceLink, control: DeviceControl, process: subprocess.Popen):
         self.spec = spec
@@ -53,7 +53,7 @@ class RemoteDevice:
 
     @property
     def findings(self) -> list:
-        """What the sanitizer found since the last reset."""
+        """The sanitizer's findings since the last reset."""
         return self.record().findings
 
     @property
@@ -66,7 +66,7 @@ class RemoteDevice:
         return self.record().profile
 
     def reset_counters(self) -> None:
-        """Start counting anew."""
+        """Reset all counters."""
         self.control.begin_call()
 
 
@@ -80,7 +80,7 @@ def remote_device(
     data_free: DataFree | None = None,
     budget_bytes: int | None = None,
 ) -> Iterator[RemoteDevice]:
-    """Start a device process, run the block on it, end the process."""
+    """Start a device process, run the block on it, and end the process."""
     host, host_there = socket.socketpair()
     control, control_there = socket.socketpair()
     fds = host_there.fileno(), control_there.fileno()
@@ -106,8 +106,8 @@ def remote_device(
 
 
 def main(arguments: list[str]) -> None:
-    """Be the device: spec, file descriptors of both sockets, checks, memory in bytes (0: the GPU's), depth, budget in
-    bytes (0: the default), settings of a device without data (empty: with data)."""
+    """Run as the device. Arguments: spec, file descriptors of both sockets, checks, memory in bytes (0: the GPU's),
+    depth, budget in bytes (0: the default), settings of a data-free device (empty: with data)."""
     name, host, control, checks, memory, depth, budget, data_free = arguments
     serve_device(
         name,

@@ -1,1 +1,1 @@
-"""What a kernel needs on the GPU that is simulated: registers, spills, shared memory, by Triton's own compiler."""
+"""Resources that a kernel needs on the simulated GPU: registers, spills, shared memory, from Triton's own compiler."""

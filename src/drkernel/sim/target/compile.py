@@ -1,7 +1,7 @@
-"""What a kernel needs on the target: registers, spills, shared memory, occupancy, by Triton's own compiler.
+"""Resources of a kernel on the target (registers, spills, shared memory, occupancy), from Triton's own compiler.
 
-Depth ``"ttir"`` compiles nothing and knows warps only. Depth ``"full"`` runs Triton's stages to machine code in a
-worker process and caches the outcome (errors too) by content, in memory and on disk.
+Depth ``"ttir"`` compiles nothing and knows only the number of warps. Depth ``"full"`` runs Triton's stages to machine
+code in a worker process and caches the result (errors too) by content, in memory and on disk.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _memory: dict[str, dict[str, Any]] = {}
 
 
 class TargetCompileError(RuntimeError):
-    """The target's compiler refused the kernel; the message is the target's own."""
+    """The target's compiler refused the kernel; the message is the compiler's own."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -44,12 +44,12 @@ class TargetCompileError(RuntimeError):
 
 @dataclass(frozen=True)
 class KernelResources:
-    """What one program of a compiled kernel takes."""
+    """Resources of one program of a compiled kernel."""
 
     registers: int | None
-    """registers a thread; None at depth "ttir" """
+    """registers per thread; None at depth "ttir" """
     spills: int | None
-    """32-bit words a thread keeps in local memory; None at depth "ttir" """
+    """32-bit words per thread in local memory; None at depth "ttir" """
     shared_bytes: int
     """shared memory of one program"""
     num_warps: int
@@ -68,7 +68,7 @@ def compile_for_target(
     depth: Literal["ttir", "full"] = "full",
     options: Mapping[str, Any] | None = None,
 ) -> KernelResources:
-    """Resources of a kernel on a GPU.
+    """Return the resources of a kernel on a GPU.
 
     Args:
         ttir: the kernel after Triton's front end, as text.
@@ -101,7 +101,7 @@ def compile_for_target(
 
 
 def strip_locations(ttir: str) -> str:
-    """TTIR without source locations, so that the same kernel from another file is the same content."""
+    """Strip source locations from TTIR, so that the same kernel in another file has the same content."""
     lines = [line for line in ttir.splitlines() if not line.startswith("#loc")]
     return "\n".join(_without_locations(line) for line in lines) + "\n"
 
@@ -130,7 +130,7 @@ def _without_locations(line: str) -> str:
 
 
 def cache_folder() -> Path:
-    """Where compiled resources are kept: ``$XDG_CACHE_HOME/drkernel/compile``."""
+    """Return the directory of cached resources: ``$XDG_CACHE_HOME/drkernel/compile``."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "drkernel" / "compile"
 
@@ -173,7 +173,7 @@ CRASH = "CompilerCrash"
 
 
 class _Worker:
-    """One compiler process, started when first needed, replaced when it dies or hangs. Thread-safe."""
+    """One compiler process, started on first use and replaced when it dies or hangs. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -181,7 +181,7 @@ class _Worker:
         self._owner = 0
 
     def ask(self, request: dict[str, Any], timeout: float | None = None) -> dict[str, Any]:
-        """Compile, or say that the compiler died or took too long."""
+        """Compile, or report that the compiler died or timed out."""
         limit = TIMEOUT_SECONDS if timeout is None else timeout
         with self._lock:
             process = self._ensure()

@@ -1,7 +1,8 @@
-"""The process that compiles TTIR to machine code, so that a crash or a hang of the compiler is not ours.
+"""The process that compiles TTIR to machine code, so that a crash or hang of the compiler does not affect the device.
 
-Reads one JSON request a line on standard input (``ttir``, ``backend``, ``arch``, ``warp_size``, ``options``) and writes
-one JSON answer a line on standard output: ``registers``, ``spills`` and ``shared``, or ``error`` and ``message``.
+Reads one JSON request per line on standard input (``ttir``, ``backend``, ``arch``, ``warp_size``, ``options``) and
+writes one JSON answer per line on standard output: ``registers``, ``spills`` and ``shared``, or ``error`` and
+``message``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from typing import IO, Any
 def lower_to_ttgir(
     path: str, backend_name: str, arch: Any, warp_size: int, given: dict[str, Any]
 ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-    """The TTIR at ``path`` ('-' is standard input) after the target's first stage: (module, all stages, metadata).
+    """Run the TTIR at ``path`` ('-' is standard input) through the target's first stage: (module, all stages,
+    metadata).
 
     Raises what the compiler raises.
     """
@@ -59,7 +61,7 @@ def compile_request(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ptxas(ptx: str, arch: int, folder: str) -> tuple[int, int]:
-    """(registers a thread, spilled words a thread) by the assembler that Triton bundles."""
+    """Return (registers per thread, spilled words per thread) from the assembler that Triton bundles."""
     from triton.backends.nvidia.compiler import get_ptxas
 
     source = Path(folder) / "kernel.ptx"
@@ -77,7 +79,7 @@ def _ptxas(ptx: str, arch: int, folder: str) -> tuple[int, int]:
 
 
 def _amd_counts(assembly: str) -> tuple[int, int]:
-    """(vector registers a thread, spilled ones) from the kernel's metadata in the assembly."""
+    """Return (vector registers per thread, spilled ones) from the kernel's metadata in the assembly."""
     counts = {key: re.search(rf"\.{key}:\s+(\d+)", assembly) for key in ("vgpr_count", "vgpr_spill_count")}
     if counts["vgpr_count"] is None:
         raise RuntimeError("the AMD backend's assembly names no register count")

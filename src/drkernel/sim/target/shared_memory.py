@@ -1,9 +1,9 @@
-"""Whether a kernel's shared memory fits the target, without compiling every kernel for it.
+"""Checks whether a kernel's shared memory fits the target, without compiling every kernel for it.
 
-How much shared memory a program takes is decided by Triton's own passes (pipelining, layout conversions). They cost
-tens of milliseconds, so they run only for kernels that could be too large: :func:`shared_bound` says which, from the
-shapes alone. What those take is then exact (:func:`exact_shared`), and a kernel that the GPU would refuse is refused
-here with Triton's own words.
+The shared memory of a program is decided by Triton's own passes (pipelining, layout conversions). They cost tens of
+milliseconds, so they run only for kernels that might be too large: :func:`shared_bound` selects these from the shapes
+alone. For them the figure is exact (:func:`exact_shared`), and a kernel that the GPU would refuse is refused here with
+Triton's own message.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class PassesFailed(RuntimeError):
 
 
 def shared_bytes(function: Function, ttir: str, spec: GPUSpec, num_warps: int, num_stages: int) -> int | None:
-    """Bytes of shared memory of one program where that had to be found out; None for kernels that surely fit.
+    """Return the shared bytes of one program if they had to be determined exactly; None for kernels that certainly fit.
 
-    Raises :class:`OverShared` when the target has less, :class:`PassesFailed` when Triton cannot say.
+    Raises :class:`OverShared` when the target has less, :class:`PassesFailed` when Triton's passes fail.
     """
     key = (ttir, num_stages)
     if key not in _bounds:
@@ -64,11 +64,12 @@ def shared_bytes(function: Function, ttir: str, spec: GPUSpec, num_warps: int, n
 
 
 def shared_bound(function: Function, ttir: str, num_stages: int) -> int:
-    """Bytes of shared memory that no program exceeds: pipelined operands, and the largest block once for conversions.
+    """Return an upper bound on the shared bytes of a program: pipelined operands, plus the largest block for
+    conversions.
 
     A loop around ``tt.dot``, or with ``tl.range(num_stages=...)``, keeps one copy of what it loads for each stage; an
-    operand of ``tt.dot`` that comes from registers is put there once. Changing a block's layout takes at most its size,
-    and only one such change happens at a time.
+    operand of ``tt.dot`` that comes from registers is stored there once. Changing a block's layout takes at most its
+    size, and only one such change happens at a time.
     """
     named = [int(text) for text in _STAGES.findall(ttir)]
     stages = max(1, num_stages, *named)
@@ -88,9 +89,10 @@ def _nbytes(type_: Type) -> int:
 
 
 def exact_shared(ttir: str, spec: GPUSpec, num_warps: int, num_stages: int) -> int:
-    """Bytes of shared memory of one program on ``spec``, by Triton's passes; cached.
+    """Return the shared bytes of one program on ``spec``, from Triton's passes; cached.
 
-    They run in a child process: text that upsets them ends the child, not the device. Raises :class:`PassesFailed`.
+    They run in a child process, so input that crashes them ends the child, not the device. Raises
+    :class:`PassesFailed`.
     """
     key = (ttir, spec.name, num_warps, num_stages)
     if key not in _exact:
@@ -105,7 +107,7 @@ def _keep(cache: OrderedDict[Any, int], key: Any, value: int) -> None:
 
 
 def _allocate(spec: GPUSpec, num_warps: int, num_stages: int) -> int:
-    """In the child: TTIR from standard input through the target's passes up to the allocation of shared memory."""
+    """In the child: run TTIR from standard input through the target's passes up to the allocation of shared memory."""
     from triton._C.libtriton import ir, passes
 
     warps = {"num_warps": num_warps, "num_stages": num_stages}
@@ -126,7 +128,7 @@ def _allocate(spec: GPUSpec, num_warps: int, num_stages: int) -> int:
 
 
 def _in_child(work: Callable[[], int], text: bytes) -> int:
-    """``work`` in a forked process that finds ``text`` on its standard input; the number it returns."""
+    """Run ``work`` in a forked process with ``text`` on its standard input; return the number it produces."""
     read_text, write_text = os.pipe()
     read_answer, write_answer = os.pipe()
     pid = os.fork()
@@ -149,7 +151,7 @@ def _in_child(work: Callable[[], int], text: bytes) -> int:
 
 
 def _be_child(work: Callable[[], int], read_text: int, write_answer: int) -> None:
-    """Never returns; holds nothing of the parent's but its two pipes."""
+    """Run as the child: never returns, and keeps only the two pipes of the parent."""
     try:
         os.dup2(read_text, 0)
         os.dup2(write_answer, 3)
@@ -167,7 +169,7 @@ def _be_child(work: Callable[[], int], read_text: int, write_answer: int) -> Non
 
 
 def _answer(descriptor: int) -> str:
-    """All that the child writes until it ends, or an error after :data:`SECONDS`."""
+    """Return everything the child writes until it ends, or an error after :data:`SECONDS`."""
     end = time.monotonic() + SECONDS
     parts: list[bytes] = []
     while True:

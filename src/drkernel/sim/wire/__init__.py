@@ -1,1 +1,1 @@
-"""What goes between host and device: commands, and frames on a socket."""
+"""The protocol between host and device: commands, and frames on a socket."""

@@ -1,6 +1,6 @@
 """The command protocol between host code and the simulated device.
 
-Host code speaks to a device only through a :class:`Channel`; the device may live in the same process or in another one.
+Host code talks to a device only through a :class:`Channel`; the device may live in the same process or in another one.
 Values cross as plain data: tensors as :class:`Ref` (an integer handle), torch's enumerations by name. Nothing is ever
 unpickled, so the device side can be trusted while the host side is hostile.
 """
@@ -28,15 +28,15 @@ _MEMORY_FORMATS = {
 
 
 class ProtocolError(RuntimeError):
-    """A message that is not of the protocol's form."""
+    """A message violates the protocol."""
 
 
 class UnsupportedOp(RuntimeError):
-    """An operator, a kernel operation or a call that the simulated device does not offer; the message names it."""
+    """The simulated device does not support an operator, a kernel operation or a call; the message names it."""
 
 
 class LaunchRefused(RuntimeError):
-    """A kernel that the target cannot run; the message is ``"<name of Triton's exception>: <its message>"``."""
+    """The target cannot run a kernel; the message is ``"<name of Triton's exception>: <its message>"``."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class GeneratorRef:
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """What the host knows of a device tensor."""
+    """The host's description of a device tensor."""
 
     handle: int
     shape: tuple[int, ...]
@@ -81,7 +81,7 @@ class LaunchCommand:
 
 
 class Channel(Protocol):
-    """How host code reaches a device."""
+    """The host's connection to a device."""
 
     def op(self, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run one ATen operator (``"add.Tensor"``); tensors are :class:`Ref`, results :class:`TensorSpec`."""
@@ -90,7 +90,7 @@ class Channel(Protocol):
         """Launch a kernel."""
 
     def resources(self, ttir: str, num_warps: int, num_stages: int) -> tuple[int, int, int]:
-        """Compile for the target: registers and spilled words a thread, bytes of shared memory a program."""
+        """Compile for the target; return registers and spilled words per thread, and shared bytes per program."""
 
     def upload(self, tensor: torch.Tensor) -> TensorSpec:
         """Copy a host tensor to the device."""
@@ -105,11 +105,11 @@ class Channel(Protocol):
         """Seed a generator of the device or set its state (hexadecimal); returns its ``seed`` and ``state``."""
 
     def query(self, what: str) -> Any:
-        """Device facts for host code: memory in use, modelled time."""
+        """Answer a query about the device: memory in use, modelled time."""
 
 
 def encode(value: Any) -> Any:
-    """A value as JSON-able data; raises :class:`ProtocolError` for what cannot cross."""
+    """Encode a value as JSON-able data; raise :class:`ProtocolError` for one that cannot cross."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -137,7 +137,7 @@ def encode(value: Any) -> Any:
 
 
 def decode(data: Any, depth: int = 0) -> Any:
-    """The value that :func:`encode` wrote; raises :class:`ProtocolError` on anything else."""
+    """Decode the output of :func:`encode`; raise :class:`ProtocolError` on anything else."""
     if depth > 32:
         raise ProtocolError("message nested too deeply")
     if data is None or isinstance(data, (bool, int, float, str)):

@@ -1,7 +1,7 @@
 """Framed messages over a socket: a JSON header and raw bytes. Sizes are bounded; nothing is ever unpickled.
 
-A *deadline* is a value of ``time.monotonic()``: the whole message must have crossed by then, however slowly the other
-side drips its bytes. Tensors cross as a description (dtype, shape, stride) in the header and their elements in bytes.
+A *deadline* is a value of ``time.monotonic()`` by which the whole message must have crossed, however slowly the other
+side sends it. Tensors cross as a description (dtype, shape, stride) in the header and their elements as bytes.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ _FRAME = struct.Struct("<IQ")
 
 
 class ConnectionLost(ConnectionError):
-    """The other side is gone."""
+    """The other side has closed the connection."""
 
 
 def send(
     sock: socket.socket, header: Any, payload: bytes | bytearray | memoryview = b"", *, deadline: float | None = None
 ) -> None:
-    """Send one message. Raises :class:`ConnectionLost` when the other side is gone, ``TimeoutError`` too late."""
+    """Send one message. Raises :class:`ConnectionLost` when the other side is gone, ``TimeoutError`` after the
+    deadline."""
     text = json.dumps(header, separators=(",", ":")).encode()
     try:
         if deadline is not None:
@@ -53,9 +54,10 @@ def receive(
     max_payload: int = MAX_PAYLOAD,
     strict: bool = True,
 ) -> tuple[Any, bytearray]:
-    """Receive one message. ``strict`` refuses NaN and infinities among the header's numbers, which are no JSON.
+    """Receive one message. ``strict`` refuses NaN and infinities in the header, which are not JSON.
 
-    Raises :class:`ConnectionLost` at its end, :class:`ProtocolError` on a malformed one, ``TimeoutError`` too late.
+    Raises :class:`ConnectionLost` at the end of the stream, :class:`ProtocolError` on a malformed message,
+    ``TimeoutError`` after the deadline.
     """
     head_size, payload_size = _FRAME.unpack(_exactly(sock, _FRAME.size, deadline))
     if head_size > max_header or payload_size > max_payload:
@@ -69,7 +71,7 @@ def receive(
 
 
 def _refuse(name: str) -> None:
-    """Where a number may be one of these, it crosses as text."""
+    """Refuse a non-finite number: where one is allowed, it crosses as text."""
     raise ValueError(f"{name} is not JSON")
 
 
@@ -81,7 +83,7 @@ def _left(deadline: float) -> float:
 
 
 def _exactly(sock: socket.socket, size: int, deadline: float | None) -> bytearray:
-    """``size`` bytes. Memory grows with what has arrived, not with what was announced."""
+    """Read ``size`` bytes. Memory grows with what has arrived, not with what was announced."""
     data = bytearray(min(size, 1 << 20))
     got = 0
     while got < size:
@@ -111,7 +113,7 @@ def fields_of(record: Any) -> dict[str, Any]:
 
 
 def describe(tensor: torch.Tensor) -> dict[str, Any]:
-    """Dtype, shape and stride of a host tensor, for a header."""
+    """Describe a host tensor for a header: dtype, shape and stride."""
     return {
         "dtype": str(tensor.dtype).removeprefix("torch."),
         "shape": list(tensor.shape),
@@ -120,15 +122,15 @@ def describe(tensor: torch.Tensor) -> dict[str, Any]:
 
 
 def bytes_of(tensor: torch.Tensor) -> memoryview:
-    """The elements of a host tensor in row-major order."""
+    """Return the elements of a host tensor in row-major order."""
     flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
     return memoryview(flat.numpy().data).cast("B") if flat.numel() else memoryview(b"")
 
 
 def tensor_of(header: dict[str, Any], payload: bytearray | memoryview) -> torch.Tensor:
-    """The tensor of a message; strides of a dense permutation are kept, others become contiguous.
+    """Build the tensor of a message; strides of a dense permutation are kept, others become contiguous.
 
-    Raises :class:`ProtocolError` when description and bytes do not fit.
+    Raises :class:`ProtocolError` when description and bytes do not agree.
     """
     try:
         dtype = DTYPES[header["dtype"]]

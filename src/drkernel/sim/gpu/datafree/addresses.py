@@ -1,7 +1,7 @@
-"""The memory of a device without data: addresses, and the contents of what is small.
+"""The memory of a device without data: addresses, and the contents of small storages.
 
-Tensors are meta tensors. A storage gets a range of addresses behind which there is no memory: nothing is ever mapped
-there, and a range is never given out twice. Contents, where a storage has them, lie elsewhere.
+Tensors are meta tensors. A storage gets a range of addresses without memory behind it: nothing is ever mapped there,
+and a range is never reused. The contents of a storage, if it has any, are kept elsewhere.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class AddressHeap(DeviceHeap):
         return held
 
     def refresh(self, held: Held) -> None:
-        """Follow an operator that has changed a tensor's shape in place, or its storage's size (``out=`` that grew)."""
+        """Update after an operator that changed a tensor's shape in place, or its storage's size (``out=`` that
+        grew)."""
         nbytes = held.tensor.untyped_storage().nbytes()
         if nbytes != held.nbytes:
             self._grow(held, nbytes)
@@ -64,7 +65,7 @@ class AddressHeap(DeviceHeap):
         require_inside(held)
 
     def _grow(self, held: Held, nbytes: int) -> None:
-        """A storage of another size is at another place; all tensors over it move along."""
+        """Move a storage that changed size to another address, with all tensors over it."""
         old, identity = held.base, held.tensor.untyped_storage()._cdata
         moved = [held, *(one for one in self._held.values() if one is not held and one.base == old and held.nbytes)]
         if held.nbytes:
@@ -106,11 +107,11 @@ class AddressHeap(DeviceHeap):
 
     @property
     def host_bytes(self) -> int:
-        """Memory of this machine that the device's holds: contents alone."""
+        """Memory of this machine in use, in bytes: that of the contents."""
         return sum(storage.nbytes() for storage in self._contents.values())
 
     def require_host(self, nbytes: int) -> None:
-        """Addresses take no memory; :meth:`fill` asks for what contents take."""
+        """Do nothing: addresses take no memory, and :meth:`fill` checks the budget for contents."""
 
     def is_new(self, tensor: torch.Tensor) -> bool:
         """Whether a meta tensor lies over no storage that the device has."""
@@ -144,7 +145,7 @@ class AddressHeap(DeviceHeap):
         return empty.set_(self._contents[held.base], spec.offset, spec.shape, spec.stride)  # type: ignore[call-overload]
 
     def forget(self, base: int) -> None:
-        """A storage's contents are no longer known."""
+        """Drop a storage's contents: they are no longer known."""
         if self._contents.pop(base, None) is not None:
             allocation = self.memory.find(base)
             if allocation is not None:

@@ -1,4 +1,4 @@
-"""A simulated GPU without data: everything is counted and modelled as always, nothing is computed."""
+"""A simulated GPU without data: everything is counted and modelled as usual, nothing is computed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from drkernel.sim.wire.commands import GeneratorRef, LaunchCommand, Ref, TensorS
 
 
 class DataFreeEngine(DeviceEngine):
-    """One simulated GPU whose memory is addresses. What depends on data is noted in :attr:`record`."""
+    """One simulated GPU whose memory is addresses only. Dependences on data are recorded in :attr:`record`."""
 
     heap: AddressHeap
 
@@ -64,7 +64,7 @@ class DataFreeEngine(DeviceEngine):
 
     @property
     def record(self) -> DataFreeRecord:
-        """What is known of the commands since the last reset, besides counters and times."""
+        """The record of the commands since the last reset, besides counters and times."""
         found = self._record_of_run
         launches = [launch for launch in self.counters.launches if not launch.suppressed]
         wrong = sum(s.error * launch.seconds for s, launch in zip(found.samples, launches, strict=False))
@@ -72,22 +72,22 @@ class DataFreeEngine(DeviceEngine):
         return replace(found, error=wrong / total if total else 0.0)
 
     def missed(self, dependence: DataDependence) -> None:
-        """Note a place at which data is missed."""
+        """Record a place at which data is missing."""
         self._record_of_run.missed(dependence)
 
     def reset_counters(self) -> None:
-        """Start counting and timing anew."""
+        """Reset counters and clock."""
         super().reset_counters()
         self._record_of_run, self._counted, self._bytes_written = DataFreeRecord(), 0, {}
 
     # ---- tensors
 
     def reserve(self, shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> TensorSpec:
-        """A tensor without contents."""
+        """Create a tensor without contents."""
         return self.heap.register(torch.empty_strided(shape, stride, dtype=dtype, device="meta")).spec
 
     def register(self, tensor: torch.Tensor) -> TensorSpec:
-        """Take a tensor in: with its contents up to the limit of the settings, else its form alone."""
+        """Register a tensor: with its contents up to the limit of the settings, otherwise its form alone."""
         if tensor.device.type == "meta":
             return self.heap.register(tensor).spec
         held = self.heap.register(
@@ -108,7 +108,7 @@ class DataFreeEngine(DeviceEngine):
         return spec
 
     def download(self, ref: Ref) -> torch.Tensor:
-        """Copy a device tensor out: zeros, noted, where it has no contents."""
+        """Copy a device tensor to the host: zeros, and a recorded dependence, if it has no contents."""
         self._refuse_after_fault()
         held = self.heap.held(ref.handle)
         spec = held.spec
@@ -120,7 +120,7 @@ class DataFreeEngine(DeviceEngine):
         return self._to_host(torch.zeros((), dtype=spec.dtype).expand(spec.shape))
 
     def contents(self, handle: int) -> torch.Tensor | None:
-        """What a tensor holds; None where nobody knows."""
+        """Return a tensor's contents; None if they are unknown."""
         held = self.heap.held(handle)
         return self.heap.view(held) if self.heap.has_contents(held) else None
 
@@ -139,7 +139,7 @@ class DataFreeEngine(DeviceEngine):
         return self._bytes_written.get(held.base, 0.0) > 0.0
 
     def covered(self, held: Held) -> float:
-        """Share of a tensor's storage that was certainly written; what is written several times counts as often."""
+        """Return the share of a tensor's storage that was certainly written; repeated writes count repeatedly."""
         return min(1.0, self._bytes_written.get(held.base, 0.0) / held.nbytes) if held.nbytes else 1.0
 
     def _wrote(self, base: int, nbytes: float) -> None:
@@ -250,10 +250,10 @@ def new_engine(
     spec: GPUSpec, *, checks: str, memory_bytes: int | None, depth: Depth, data_free: DataFree | None,
     budget_bytes: int | None = None,
 ) -> DeviceEngine:  # fmt: skip
-    """A device with data, or without where settings for that are given.
+    """Create a device with data, or without if settings for that are given.
 
     Raises:
-        ValueError: ``checks`` or ``depth`` is no word that they may be.
+        ValueError: an invalid value of ``checks`` or ``depth``.
     """
     if data_free is not None:
         return DataFreeEngine(spec, data_free, memory_bytes=memory_bytes, depth=depth, budget_bytes=budget_bytes)

@@ -1,4 +1,4 @@
-"""Kernel launches without data: measured by their skeletons, remembered, and checked for what steers them."""
+"""Kernel launches without data: counted by running their skeletons, cached, and checked for missing steering data."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class LaunchCounter:
     def _dependences(
         self, skeleton: Skeleton, command: LaunchCommand, held: Sequence[Held | None]
     ) -> list[DataDependence]:
-        """Loads and atomics that decide where the kernel goes, and read what is not there."""
+        """Return loads and atomics that decide control flow or addresses and read missing contents."""
         named = {param.name: one for param, one in zip(skeleton.kernel.params, held, strict=True)}
         written = {named[name].base for name in skeleton.loose if name in named and named[name] is not None}  # type: ignore[union-attr]
         found = []
@@ -94,7 +94,7 @@ class LaunchCounter:
         return list(dict.fromkeys(found))
 
     def _kept(self, skeleton: Skeleton, held: Sequence[Held | None]) -> set[int]:
-        """Storages that the launch writes nothing into but what it is steered by: their contents are right."""
+        """Return the storages into which the launch writes only steering data, so that their contents are right."""
         named = {param.name: one for param, one in zip(skeleton.kernel.params, held, strict=True)}
         followed = {one.base for name, one in named.items() if one is not None and name in skeleton.followed}
         loose = {one.base for name, one in named.items() if one is not None and name in skeleton.loose}
@@ -102,7 +102,7 @@ class LaunchCounter:
 
 
 def sample_of(measured: Measured, sizes: dict[int, int]) -> LaunchSample:
-    """What is reported of a launch; ``sizes`` are those of storages, by address."""
+    """Build the report of a launch; ``sizes`` are those of storages, by address."""
     stats = measured.stats
     return LaunchSample(
         programs=stats.programs,
@@ -133,7 +133,7 @@ def _place(read: SteeringRead) -> str:
 
 
 def _pattern(command: LaunchCommand, held: Sequence[Held | None]) -> tuple[Any, tuple[int, ...]]:
-    """What a launch's counts depend on besides contents, and the storages that stand in it by number."""
+    """Return what a launch's counts depend on besides contents, and its storages, which appear there by number."""
     bases: list[int] = []
     args: list[Any] = []
     for one, arg in zip(held, command.args, strict=True):
@@ -148,7 +148,7 @@ def _pattern(command: LaunchCommand, held: Sequence[Held | None]) -> tuple[Any, 
 
 
 def _moved(measured: Measured, places: dict[int, int]) -> Measured:
-    """The same counts on other storages."""
+    """Return the same counts for other storages."""
     uses = tuple(replace(use, base=places[use.base]) for use in measured.uses)
     footprint = tuple((places[base], read, written) for base, read, written in measured.stats.footprint)
     return replace(measured, uses=uses, stats=replace(measured.stats, footprint=footprint))

@@ -1,4 +1,4 @@
-"""ATen operators without data: shapes always, values where all that they come from is known and small."""
+"""ATen operators without data: shapes always, values when everything they depend on is known and small."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class ShapeOperators:
         self.heap, self.random, self.settings = heap, random, settings
 
     def run(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any], inputs: Sequence[Held]) -> Any:
-        """The operator's result as meta tensors; the heap's contents follow.
+        """Run the operator on meta tensors, and update the heap's contents.
 
-        ``args`` and ``kwargs`` hold :class:`Held` where tensors go; ``inputs`` are all of those.
+        ``args`` and ``kwargs`` hold :class:`Held` in place of tensors; ``inputs`` are all of those.
 
         Raises:
-            DependsOnData: the shape of the result depends on values that are not there.
-            UnsupportedOp: nobody knows the shape of its result.
+            DependsOnData: the shape of the result depends on values that are missing.
+            UnsupportedOp: the shape of its result cannot be determined.
         """
         known = all(self.heap.has_contents(held) for held in inputs)
         small = known and sum(held.nbytes for held in inputs) <= self._limit(inputs)
@@ -62,7 +62,8 @@ class ShapeOperators:
         return result
 
     def _limit(self, tensors: Sequence[Any]) -> int:
-        """Bytes up to which values are computed: whole numbers decide where a program goes, floats hardly ever."""
+        """Return the size, in bytes, up to which values are computed: integers often steer a program, floats hardly
+        ever."""
         whole = all(not (t.spec.dtype if isinstance(t, Held) else t.dtype).is_floating_point for t in tensors)
         return self.settings.contents_bytes if whole and tensors else self.settings.operator_bytes
 
@@ -101,7 +102,7 @@ class ShapeOperators:
         return meta(result)
 
     def _follow(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any], outputs: list[torch.Tensor]) -> None:
-        """Compute the values too: of new storages, and of those that the operator writes."""
+        """Also compute the values, of new storages and of those that the operator writes."""
         fresh = [self.heap.is_new(out) for out in outputs]
         if not any(fresh) and not rule.written:
             return  # views
@@ -117,7 +118,7 @@ class ShapeOperators:
         return self.random.run(rule, views, named) if rule.draws else rule.call(*views, **named)
 
     def _lose(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> None:
-        """What the operator writes is no longer known."""
+        """Drop the contents of what the operator writes."""
         given: dict[int | str, Any] = dict(enumerate(args))
         given.update(kwargs)
         for key in rule.written:

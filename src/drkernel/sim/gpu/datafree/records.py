@@ -1,4 +1,4 @@
-"""Settings of a data-free device, and what it says of a run."""
+"""Settings of a data-free device, and the records of a run on it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_DEPENDENCES = 256
 
 
 class DataFree(Config):
-    """How a device without data works."""
+    """Settings of a device without data."""
 
     contents_bytes: int = Field(16 << 20, ge=0, description="largest storage that keeps what the host puts into it")
     operator_bytes: int = Field(
@@ -32,7 +32,7 @@ class DataFree(Config):
 
 
 class DependsOnData(RuntimeError):
-    """What the host wants depends on data, and this device has none. The message says what and where."""
+    """The host needs data that this device does not have. The message says what and where."""
 
 
 DependenceKind = Literal["host_read", "shape", "steering"]
@@ -40,7 +40,7 @@ DependenceKind = Literal["host_read", "shape", "steering"]
 
 @dataclass(frozen=True)
 class DataDependence:
-    """A place at which a run would go by data that is not there. Its times may be those of another run."""
+    """A place at which a run depends on missing data. Its times may be those of a different run."""
 
     kind: DependenceKind
     """``host_read``: the host reads or copies a value; ``shape``: of an operator's result; ``steering``: where a kernel
@@ -64,7 +64,7 @@ class OperatorCall:
 
 @dataclass(frozen=True)
 class SampledUse:
-    """What a launch does with one storage, in bytes (whole sectors of 32, no more than the storage has)."""
+    """A launch's use of one storage, in bytes (whole sectors of 32, no more than the storage has)."""
 
     storage: int
     """its address"""
@@ -77,18 +77,18 @@ class SampledUse:
 
     @property
     def covered(self) -> float:
-        """Share of the storage that is certainly written (by the low end of the estimate, where it is one)."""
+        """Share of the storage that is certainly written (for an estimate, by its lower end)."""
         return min(1.0, self.written_low / self.nbytes) if self.nbytes else 1.0
 
 
 @dataclass(frozen=True)
 class LaunchSample:
-    """What is known of one data-free launch besides its modelled time. Totals are those of the whole grid."""
+    """The record of one data-free launch besides its modelled time. Totals are for the whole grid."""
 
     programs: int
     """of the grid"""
     looked_at: int
-    """programs whose reads were looked at"""
+    """programs whose reads were examined"""
     error: float
     """estimated relative error of the modelled time by sampling; 0 where all was counted"""
     load_bytes: float
@@ -103,7 +103,7 @@ class LaunchSample:
 
 @dataclass
 class DataFreeRecord:
-    """What a data-free device says of the commands since its counters were reset, besides counters and times."""
+    """The record of the commands since the last reset, besides counters and times."""
 
     calls: list[OperatorCall] = field(default_factory=list)
     """operators with device work, in order; the first :data:`MAX_CALLS`"""

@@ -1,4 +1,4 @@
-"""Recurrent layers without data: what cuDNN's one call gives, which other devices would take apart."""
+"""Recurrent layers without data: the results of cuDNN's single call, which other devices would decompose."""
 
 from __future__ import annotations
 
