@@ -103,8 +103,7 @@ class DeviceEngine:
         depth: Depth = "ttir",
         budget_bytes: int | None = None,
     ):
-        """Create a device. ``memory_bytes`` is the GPU's memory, ``budget_bytes`` the limit on this machine's memory
-        for it."""
+        """Create a device. ``memory_bytes``: the GPU's memory; ``budget_bytes``: the limit on this machine's memory."""
         check_words(checks, depth)
         prepare()
         self.spec = spec
