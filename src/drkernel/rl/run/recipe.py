@@ -9,8 +9,9 @@ from pydantic import Field, field_validator
 from drkernel.config import Config, ConfigError
 from drkernel.episode.episode import EpisodeConfig
 from drkernel.gym.request import Pool
-from drkernel.registry import load_plugins
+from drkernel.registry import Method, load_plugins
 from drkernel.rl.data.coldstart import ColdstartConfig
+from drkernel.rl.data.select import filters
 from drkernel.rl.model.policy import PolicyConfig
 from drkernel.rl.model.sampler import SamplingConfig
 from drkernel.rl.run.anchor_rollout import AnchorConfig
@@ -109,6 +110,9 @@ class Recipe(Config):
     pool: PoolConfig = PoolConfig()
     coldstart: ColdstartConfig | None = Field(None, description="stage 1: make verified trajectories")
     coldstart_file: str | None = Field(None, description="verified trajectories made before, instead of stage 1")
+    select: tuple[Method, ...] = Field(
+        (), description="filters of the data of stage 2, one after the other: successful, rloop, concur"
+    )
     copying: CopyingConfig | None = Field(None, description="practice in copying modules, before stage 2")
     sft: SftConfig | None = Field(None, description="stage 2: supervised fine-tuning on the cold-start data")
     rl: RlConfig | None = Field(None, description="stage 3: reinforcement learning")
@@ -149,6 +153,8 @@ def check_recipe(recipe: Recipe) -> None:
         )
     if recipe.sft is not None and not data:
         raise ConfigError("the sft stage needs data: a coldstart section, or coldstart_file=PATH")
+    for method in recipe.select:
+        filters.check("select", method.name, method.options)
     if recipe.policy.from_scratch and not data:
         raise ConfigError("qwen3-pocket learns its tokenizer from cold-start data: add a coldstart section")
     if recipe.rl is not None:

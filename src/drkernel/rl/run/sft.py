@@ -14,6 +14,8 @@ import torch
 from pydantic import Field
 
 from drkernel.config import Config, ConfigError
+from drkernel.registry import Method
+from drkernel.rl.data.select import select
 from drkernel.rl.model.distributed import whole
 from drkernel.rl.model.policy import Example, Policy, microbatches
 from drkernel.rl.model.tokenizer import ChatTokenizer
@@ -52,8 +54,9 @@ def encode_conversation(tokenizer: ChatTokenizer, messages: Messages) -> Example
     return Example(ids, mask)
 
 
-def load_conversations(path: Path) -> list[list[dict[str, str]]]:
-    """Load the ``messages`` of every row of a JSONL file (cold-start data, or any chat data of that form).
+def load_conversations(path: Path, chosen: Sequence[Method] = ()) -> list[list[dict[str, str]]]:
+    """Load the ``messages`` of every row of a JSONL file (cold-start data, or any chat data of that form), or of those
+    rows that the filters ``chosen`` keep.
 
     Raises :class:`ConfigError` naming a malformed line, or when there are no rows.
     """
@@ -61,16 +64,17 @@ def load_conversations(path: Path) -> list[list[dict[str, str]]]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise ConfigError(f"cannot read cold-start data {path}: {error.strerror}") from error
-    conversations = []
+    rows = []
     for number, line in enumerate(lines, 1):
         try:
-            messages = json.loads(line)["messages"]
-            conversations.append([{"role": str(m["role"]), "content": str(m["content"])} for m in messages])
+            row = json.loads(line)
+            row["messages"] = [{"role": str(m["role"]), "content": str(m["content"])} for m in row["messages"]]
+            rows.append(row)
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"{path}, line {number}: not a row with messages ({error!r})") from error
-    if not conversations:
+    if not rows:
         raise ConfigError(f"{path} holds no trajectory")
-    return conversations
+    return [row["messages"] for row in select(rows, chosen)]
 
 
 def split_rows(count: int, validation: float, seed: int) -> tuple[list[int], list[int]]:

@@ -43,7 +43,7 @@ class SftStage:
         """Train, continuing from the checkpoint ``resume`` if given, then start the reinforcement-learning stage."""
         sitting = self.sitting
         if sitting.recipe.sft is not None:
-            rows = load_conversations(self.conversations)
+            rows = load_conversations(self.conversations, sitting.recipe.select)
             examples = encode_rows(sitting.tokenizer, rows, sitting.recipe.rollout.context)
             supervise(sitting, "sft", sitting.recipe.sft, examples, resume)
             sitting.checkpoints.export("sft", sitting.policy)
