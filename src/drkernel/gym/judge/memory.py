@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
@@ -44,8 +46,8 @@ def default_budget() -> int:
 @lru_cache(maxsize=512)
 def needed_bytes(source: str) -> int:
     """At least so many bytes does judging against a reference take; 0 where that cannot be told without running it."""
+    from drkernel.tasks.cost import judged_bytes
     from drkernel.tasks.reference import load_reference
-    from drkernel.tasks.scale import judged_bytes
 
     try:
         return judged_bytes(load_reference(source))
@@ -87,3 +89,14 @@ def bound_this_process(budget: int) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     wanted = held + budget
     resource.setrlimit(resource.RLIMIT_DATA, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
+
+
+@contextmanager
+def bounded(budget: int) -> Iterator[None]:
+    """Let this process take ``budget`` bytes beyond what it has now, for the block."""
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    bound_this_process(budget)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
