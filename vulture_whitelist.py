@@ -35,6 +35,8 @@ drkernel
 # fields of records that are read as JSON: tables of answers, run states, requests of other services, command lines
 _.tokens_estimated, _.fast_12, _.workflow, _.offset_bytes, _.launch_coverage_B
 _.compile_error, _.forgotten_step
+# shown by a template (report/templates)
+_.candidate_sha256
 # held so that they live: the socket whose name is the claim; what C calls
 _.uid_claim, _.deleter
 # rows of the table of benchmarks/soak.py
@@ -44,4 +46,4 @@ _.wait_until_gone, _.call_seconds, _.pids
 # begun: the judge is about to ask for published and thin sizes, training for advantages over trees
 _.reference_profile_at, _.reference_work, _.input_bytes, _.weight_bytes
 _.only_inputs, _.kept_rows, _.own_sizes, _.thin_sizings
-_.path_weights, _.leaf_weights, _.treepo_loo, _.treepo, _.mean_one, _.repetition
+_.path_weights, _.leaf_weights, _.treepo_loo, _.treepo, _.mean_one, _.repetition, _.token_sequences
