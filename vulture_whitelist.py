@@ -15,6 +15,8 @@ _.blocking, _.interprocess, _.including_emulation, _.peer, _.fraction, _.abbrevi
 _.hw, _.half_to_float
 # torch: names of torch.utils.cpp_extension
 _.CUDA_HOME, _.ROCM_HOME, _.load_inline
+# torch: switches that it reads
+_.allow_tf32
 # Triton: its interfaces of a driver, a compiled kernel and its options
 _.launcher_cls, _.is_active, _.get_current_device, _.set_current_device, _.get_current_stream
 _.get_active_torch_device, _.get_device_interface, _.get_empty_cache_for_benchmark, _.map_python_to_cpp_type
