@@ -1,8 +1,8 @@
-"""What an evaluation may take of the machine's memory: estimated before it starts, bounded while it runs.
+"""The memory limit of an evaluation: estimated before it starts, enforced while it runs.
 
-The judge holds a task's weights, inputs and outputs twice, as declared and in fp64. A task for which that alone is more
-than the budget is refused before anything is allocated; what the estimate does not see hits the process's own limit,
-which is an error of that one evaluation instead of the kernel's choice of a victim.
+The judge holds a task's weights, inputs and outputs twice, as declared and in fp64. A task for which that alone exceeds
+the budget is refused before anything is allocated. Anything that the estimate misses hits the process's own limit, so
+it becomes an error of that one evaluation instead of making the kernel kill some process.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ NO_ROOM = ("can't allocate memory", "not enough memory", "MemoryError", "out of 
 
 
 class TaskTooLarge(TaskError):
-    """A task needs more memory than an evaluation may take; says how much, and what to do."""
+    """A task needs more memory than an evaluation may take; the message says how much, and what to do."""
 
 
 def machine_bytes() -> int:
-    """Memory that this process can have: the machine's, or less where a control group limits it."""
+    """Return the memory, in bytes, available to this process: the machine's, or a control group's limit if smaller."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
@@ -39,7 +39,7 @@ def machine_bytes() -> int:
 
 
 def default_budget() -> int:
-    """Bytes that the judge may take for one evaluation, unless told otherwise."""
+    """Return the bytes that the judge may take for one evaluation by default."""
     return machine_bytes() // SHARE
 
 
@@ -81,7 +81,7 @@ def is_no_room(error: BaseException) -> bool:
 
 
 def bound_this_process(budget: int) -> None:
-    """Let this process take ``budget`` bytes beyond what it has now; an allocation beyond that fails in it."""
+    """Limit this process to ``budget`` bytes beyond its current use; an allocation beyond that fails inside it."""
     held = 0
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmData:"):
