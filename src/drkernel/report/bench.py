@@ -31,7 +31,7 @@ MEANINGS = {
     "infra_error": "the grader failed; counts for nothing",
     "invalid_request": "the task could not be graded; counts for nothing",
 }
-"""What a verdict says, for a reader who never saw one; in the order of the plots."""
+"""The meaning of each status, for readers who have never seen one; in the order of the plots."""
 STATUS_COLORS = {
     "correct": "#23814c", "incorrect": "#c06a1a", "hack": "#7d3aa0", "compile_error": "#b3362c",
     "runtime_error": "#8c2f5f", "timeout": "#6b6f76", "out_of_memory": "#4a5560", "unsupported": "#3b6ea5",

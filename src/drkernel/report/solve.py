@@ -1,4 +1,4 @@
-"""How a kernel was found, as one self-contained HTML page: the curve over turns, every attempt, the winner."""
+"""Shows how a kernel was found, as one self-contained HTML page: the curve over turns, every attempt, the winner."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ ENDINGS = {
 
 
 def _led(bench: Bench) -> str:
-    """How the search was led, as a sentence."""
+    """Describe how the search was conducted, in a sentence."""
     config = bench.config
     led = f"Up to {config.episode.turns} turns"
     led += f", {config.breadth} answers each, the best of which went on" if config.breadth > 1 else ""

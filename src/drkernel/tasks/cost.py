@@ -1,4 +1,5 @@
-"""What one forward of a reference costs, from meta tensors: bytes, operations, and what judging it holds in memory."""
+"""Estimates what one forward of a reference costs, from meta tensors: bytes, operations, and the memory that judging
+holds."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ class Cost:
     """False when the forward does not run on meta tensors (data-dependent shapes); only inputs and parameters count
     then."""
     operators: int = 0
-    """that write something"""
+    """number of operators that write something"""
     weight_bytes: int = 0
     """parameters and buffers, counted in ``bytes``"""
 
@@ -61,7 +62,7 @@ def estimate(reference: Reference) -> Cost:
 
 
 def cost_of(model: nn.Module, inputs: list[Any]) -> tuple[Cost, Any]:
-    """Cost of ``model(*inputs)`` on meta tensors, and what it returns; None where it does not run on them.
+    """Return the cost of ``model(*inputs)`` on meta tensors, and its results; None where it does not run on them.
 
     Raises TaskError when the model refuses inputs of these shapes.
     """

@@ -45,7 +45,8 @@ def default_budget() -> int:
 
 @lru_cache(maxsize=512)
 def needed_bytes(source: str) -> int:
-    """At least so many bytes does judging against a reference take; 0 where that cannot be told without running it."""
+    """Return a lower bound, in bytes, on judging against a reference; 0 if it cannot be determined without running
+    it."""
     from drkernel.tasks.cost import judged_bytes
     from drkernel.tasks.reference import load_reference
 

@@ -88,7 +88,7 @@ def _tell(checker: Checker, last: Checked, kind: str, asked: bool, what: str, me
 
 
 def _wrong(checker: Checker, call: Call) -> str | None:
-    """What is wrong with the answer to a call; None when it is right."""
+    """Return what is wrong with the answer to a call; None when it is right."""
     checker.session.most_output_bytes = max(checker.session.most_output_bytes, 2 * _bytes(call.oracle))
     result = checker.session.call(arguments_of(call.inputs), poison="nan", forms=forms_of(call.oracle))
     return compare(values_of(result), call.oracle, checker.side.rule).message

@@ -36,7 +36,7 @@ _PACKAGE = str(Path(__file__).resolve().parents[2])
 
 
 class RunnerLimits(Config):
-    """What one untrusted process (and all it starts) may use."""
+    """Resource limits of one untrusted process and everything it starts."""
 
     memory_bytes: int = Field(4 << 30, gt=0, description="memory beyond what the zygote already held")
     cpu_s: int = Field(120, gt=0, description="processor seconds of one process")

@@ -183,7 +183,7 @@ class CudaSession(JobSession):
         return self._checked(read)
 
     def profile(self, arguments: Sequence[Any], *, calls: int = 1) -> Profile:
-        """Where the device time of one call goes, by the profiler's trace, averaged over ``calls``.
+        """Return where the device time of one call goes, from the profiler's trace, averaged over ``calls``.
 
         A kernel is the candidate's own when its language says so and no operator of PyTorch launched it.
         """

@@ -51,7 +51,7 @@ class BlockProfile:
 
 @dataclass(frozen=True)
 class KernelProfile:
-    """All blocks of a function, in the order of ``plan.blocks_of``."""
+    """The profiles of all blocks of a function, in the order of ``plan.blocks_of``."""
 
     blocks: tuple[BlockProfile, ...]
     pressure: tuple[BlockPressure, ...] = field(repr=False)

@@ -34,7 +34,7 @@ TRITON_FP32_DOT_SHARE = 0.55
 THREAD_BYTES_AHEAD = 256.0
 """Loads that a thread can have outstanding: a quarter of the most registers it may have."""
 L1_SHARE = 0.25
-"""What of an SM's shared memory and L1 is taken to hold repeated reads."""
+"""Share of an SM's shared memory and L1 assumed to hold repeated reads."""
 L1_BYTES_PER_CLOCK = 128.0
 """Bytes that an SM's L1 moves in a clock (CUDA C++ Programming Guide, from capability 7.0 on)."""
 FRAME_SHARE = 0.4

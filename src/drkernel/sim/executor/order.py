@@ -27,7 +27,7 @@ class Order:
     factor: int = 1
     shift: int = 0
     turns: int | str | None = field(default=None, compare=False)
-    """seed of who goes on where programs synchronise; None: each runs to its end"""
+    """seed of the draws by which programs take turns where they synchronise; None: each runs to its end"""
 
 
 IN_ORDER = Order()

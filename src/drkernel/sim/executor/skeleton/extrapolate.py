@@ -33,7 +33,8 @@ class Estimate:
 
 
 def total_of(groups: Sequence[float], sizes: Sequence[int], left: int) -> Estimate:
-    """What ``left`` programs add up to, from the sums over groups of ``sizes`` of them; two standard errors wide."""
+    """Estimate the sum over ``left`` programs from the sums over groups of ``sizes`` of them; two standard errors
+    wide."""
     count = sum(sizes)
     if count == 0 or left <= 0:
         return Estimate.exact(0.0)

@@ -41,7 +41,7 @@ class SampleSettings(Config):
 
 @dataclass(frozen=True)
 class StorageUse:
-    """What a launch does with one storage, in bytes of whole sectors."""
+    """A launch's use of one storage, in bytes of whole sectors."""
 
     base: int
     read: Estimate

@@ -14,7 +14,7 @@ from drkernel.sim.executor.ttir.ir import Block, Function, Op, Value
 
 
 class Steers(IntFlag):
-    """What a value decides."""
+    """The kinds of decisions that a value enters."""
 
     ADDRESS = 1
     MASK = 2
