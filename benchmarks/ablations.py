@@ -24,7 +24,7 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,15 +85,22 @@ READING = "## Reading"
 Cell = dict[str, Any]
 
 
-def cell_recipe(base: Path, out: Path, variant: str, seed: int, args: argparse.Namespace) -> Recipe:
-    """The base run's recipe, from its supervised checkpoint, with the keys of a variant changed."""
+def cell_recipe(
+    base: Path,
+    out: Path,
+    variant: str,
+    seed: int,
+    args: argparse.Namespace,
+    changes: Mapping[str, Any] | None = None,
+) -> Recipe:
+    """The base run's recipe, from its supervised checkpoint, with the keys of a variant (or ``changes``) changed."""
     data = load_config(Recipe, base / "config.yaml").model_dump(mode="json")
     data |= {"name": f"{variant}-{seed}", "runs": str(out), "seed": seed, "budget_minutes": None, "report": False}
     data |= {"coldstart": None, "coldstart_file": None, "copying": None, "sft": None}
     data["policy"]["model"] = str(base / "checkpoints" / "sft")
     data["rl"]["steps"] = args.steps
     data["evaluation"] |= {"every": 10_000, "final_tasks": args.eval_tasks, "final_samples": 1}
-    for key, value in {**SMALL, **VARIANTS[variant]}.items():
+    for key, value in {**SMALL, **(VARIANTS[variant] if changes is None else changes)}.items():
         *sections, leaf = key.split(".")
         node = data
         for section in sections:

@@ -27,7 +27,7 @@ class Tolerance(Config):
 
 
 class Provenance(Config):
-    """The origin of a task."""
+    """Where a task came from."""
 
     source: str = Field(description="'builtin', 'kernelbench', 'parquet', 'jsonl', 'file' or 'generated'")
     path: str | None = Field(None, description="file, row or generator the text came from")

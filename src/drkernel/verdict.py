@@ -68,7 +68,7 @@ class ProfileRow(Config):
 
 
 class Profile(Config):
-    """How the device time of one call is spent."""
+    """Where the device time of one call goes."""
 
     kind: TimingKind
     device: str
@@ -137,7 +137,7 @@ class CandidateError(Config):
 
 
 class SandboxReport(Config):
-    """The isolation layers that were active during the run."""
+    """Which isolation layers were active for the run."""
 
     layers: tuple[str, ...] = Field((), description="e.g. 'seccomp', 'landlock', 'rlimits', 'network namespace'")
     missing: dict[str, str] = Field(default_factory=dict, description="layer -> why it was not available")

@@ -18,7 +18,7 @@ USAGE = 2
 
 
 class Checks(StrEnum):
-    """The launches that are sanitized."""
+    """Which launches are sanitized."""
 
     auto = "auto"
     full = "full"

@@ -16,7 +16,7 @@ class RunError(ValueError):
 
 @dataclass(frozen=True)
 class RunData:
-    """The data that a report shows."""
+    """Everything a report shows."""
 
     directory: Path
     config: str

@@ -32,7 +32,7 @@ _COUNTED_ON = "h200"
 
 @dataclass(frozen=True)
 class Work:
-    """The amount of work in one call of a reference, from shapes alone."""
+    """How much one call of a reference is, from shapes alone."""
 
     flops: float
     """floating-point operations of all operators, as the cost model counts them"""
@@ -75,8 +75,7 @@ def reference_profile_at(
 
 
 def reference_work(reference: Reference) -> Work:
-    """Return the amount of work in one call of ``reference``. Raises :class:`TaskError` as :func:`reference_profile_at`
-    does."""
+    """How much one call of ``reference`` is. Raises :class:`TaskError` as :func:`reference_profile_at` does."""
     key = hashlib.sha256(reference.source.encode()).hexdigest()
     return _run(key, get_spec(_COUNTED_ON), reference, False).work
 

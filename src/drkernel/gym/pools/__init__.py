@@ -1,1 +1,1 @@
-"""The places where evaluations run: this machine, or the machines of a Ray cluster."""
+"""Where evaluations run: on this machine or on the machines of a Ray cluster."""

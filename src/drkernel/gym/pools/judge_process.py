@@ -1,7 +1,7 @@
 """A judge in a process of its own: whatever ends it (memory, a crash, a hang) costs one attempt of one evaluation.
 
-The process serves requests one at a time and ends when the pipe to its owner closes, or with the thread that started
-it. Requests are sent pickled (both sides are trusted), verdicts come back as JSON.
+The process serves one request after another and ends with the pipe to its owner, or with the thread that started it.
+Requests go over pickled (both sides are trusted), verdicts come back as JSON.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ PR_SET_PDEATHSIG = 1
 
 
 class JudgeLost(RuntimeError):
-    """The judge's process ended or hung; the message says how."""
+    """The judge's process ended or hung; says how."""
 
 
 class JudgeProcess:
-    """The owner's side. Started at the first request, and again after a loss; for use from one thread.
+    """The owner's side. Started at the first request, and again after a loss; to be used from one thread.
 
-    Only :meth:`kill` may be called from any thread. ``threads``: torch's intra-operator threads. ``budget``: bytes that
-    one evaluation may take in the judge. ``spares``: runners kept ready.
+    Only :meth:`kill` may be called from any. ``threads``: of torch's operators. ``budget``: bytes that one evaluation
+    may take in the judge. ``spares``: runners that stand ready.
     """
 
     def __init__(self, *, threads: int, budget: int, spares: int = 1):
@@ -66,13 +66,12 @@ class JudgeProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process id, while the process runs."""
+        """The process id while it runs."""
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
 
     def start(self) -> None:
-        """Start the process unless it runs (about three seconds). Raises :class:`JudgeLost` when it does not come
-        up."""
+        """Start it unless it runs (about three seconds). Raises :class:`JudgeLost` when it does not come up."""
         if self.pid is not None:
             return
         if self._closed:
@@ -89,7 +88,7 @@ class JudgeProcess:
         self.state = json.loads(self._answer(START_S))
 
     def evaluate(self, request: EvalRequest) -> Verdict:
-        """Run one evaluation. Raises :class:`JudgeLost` when the process ends meanwhile or takes far too long."""
+        """One evaluation. Raises :class:`JudgeLost` when the process ends meanwhile or takes far too long."""
         self.start()
         assert self._pipe is not None
         try:
@@ -125,14 +124,14 @@ class JudgeProcess:
         return JudgeLost(f"the judge's process ended with code {code}")
 
     def kill(self) -> None:
-        """Kill the process and everything that it started, permanently."""
+        """End it and everything that it started, for good."""
         self._closed = True
         process = self._process
         if process is not None:
             process.kill()
 
     def close(self) -> None:
-        """Kill the process and wait until it is gone."""
+        """The same, and wait until it is gone."""
         self.kill()
         if self._process is not None:
             self._process.wait()

@@ -1,1 +1,1 @@
-"""The confinement of an untrusted process: namespaces, Landlock, seccomp, limits."""
+"""What surrounds an untrusted process: namespaces, Landlock, seccomp, limits."""

@@ -1,1 +1,1 @@
-"""Sessions: one candidate in one runner, as the judge sees it, on a simulated GPU or on a real one."""
+"""One candidate in one runner, as the judge sees it: on a simulated GPU or on a real one."""

@@ -1,1 +1,1 @@
-"""The executor: runs TTIR on the CPU as native code, checked and counted."""
+"""Runs TTIR on the CPU as native code, checked and counted."""

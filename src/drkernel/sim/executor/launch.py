@@ -48,7 +48,7 @@ _WORTH_THREADS = 1e-3
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a launch."""
+    """How far a launch may go."""
 
     steps: int
     """work of one program in loops"""
@@ -132,7 +132,7 @@ class Launch:
         return wanted and 1 < programs <= MAX_INTERLEAVED
 
     def saved(self) -> list[tuple[Allocation, bytes, np.ndarray | None]] | None:
-        """Save what the kernel may change; None when that is too much to keep."""
+        """What the kernel may change, as it is now; None when that is too much to keep."""
         self._entries()
         if sum(allocation.nbytes for allocation in self.allocations) > _MAX_SAVED:
             return None
@@ -143,7 +143,7 @@ class Launch:
 
     @staticmethod
     def restore(saved: list[tuple[Allocation, bytes, np.ndarray | None]]) -> None:
-        """Restore the state saved by :meth:`saved`."""
+        """Undo what has been done since :meth:`saved`."""
         for allocation, contents, initialized in saved:
             ctypes.memmove(allocation.base, contents, allocation.nbytes)
             allocation.initialized = initialized
@@ -151,7 +151,7 @@ class Launch:
     # ---- running
 
     def _prepare(self) -> None:
-        """Build the tables, and start the launch's clock."""
+        """Build the tables; the time that the launch may take begins."""
         self._entries()
         self.atomics = np.zeros(1 << ATOMIC_BITS, np.uint32)
         self.arg_words, self.arg_entries = self._arguments()
@@ -201,7 +201,7 @@ class Launch:
         return workers
 
     def _without_shadows(self, lowered: Lowered, code: Code) -> Launch:
-        """Return the same launch, sharing its counts, for programs that no sanitizer examines."""
+        """The same launch, its counts included, for programs that no sanitizer looks at."""
         other = copy.copy(self)
         other.lowered, other.code, other.race = lowered, code, False
         other.checks = Checks(max_findings=self.checks.max_findings)
@@ -270,8 +270,7 @@ class Launch:
         return workers
 
     def _threads(self) -> int:
-        """Return the number of threads that may share this launch; sanitizers, atomics and prints need a single
-        order."""
+        """Threads that may share this launch; sanitizers, atomics and prints need one order."""
         if self.checks.race or self.checks.uninitialized or self.lowered.has_atomics or self.lowered.has_prints:
             return 1
         if self.limits.threads is not None:

@@ -1,4 +1,4 @@
-"""The results of a launch: findings of the sanitizers, exact counts, printed lines."""
+"""What a launch reports: findings of the sanitizers, exact counts, printed lines."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ class StepLimit(RuntimeError):
 
 @dataclass(frozen=True)
 class Checks:
-    """The sanitizers that run; bounds and alignment are always checked."""
+    """Which sanitizers run; bounds and alignment always do."""
 
     uninitialized: bool = False
     race: bool = False
     max_findings: int = 20
     sample: int | None = None
-    """number of programs that they examine, None for all; launches whose programs may synchronise are always examined
-    whole"""
+    """programs of a launch that they look at, None for all; where programs may synchronise, it is always all"""
     seed: int | str = 0
     """which ones"""
 
 
 @dataclass(frozen=True)
 class SimFinding:
-    """Something a kernel did that is an error on a GPU, or works only by luck."""
+    """Something a kernel did that is an error on a GPU, or luck."""
 
     kind: str
     """``out_of_bounds``, ``misaligned``, ``uninitialized``, ``race``, ``assert``"""
@@ -66,7 +65,7 @@ class LaunchStats:
 
 @dataclass(frozen=True)
 class LaunchResult:
-    """The result of one launch."""
+    """What one launch did."""
 
     findings: tuple[SimFinding, ...]
     stats: LaunchStats

@@ -1,4 +1,4 @@
-"""The lifetimes of block values in scratch memory, and an arena that reuses freed memory."""
+"""How long a block value's scratch memory is needed, and an arena that gives freed memory out again."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Lifetimes:
 
 
 class Arena:
-    """Allocates offsets in scratch memory, and reuses them after the last use."""
+    """Offsets in scratch memory; what is past its last use is given out again."""
 
     def __init__(self) -> None:
         self.size = 0

@@ -1,2 +1,1 @@
-"""Skeletons: kernels without their data, which show where a kernel goes in memory and how often, but not what it
-computes."""
+"""A kernel without its data: where it goes in memory and how often, but not what it computes."""

@@ -1,4 +1,4 @@
-"""Compiles skeletons of kernels to native code, cached by the kernel's text."""
+"""Skeletons of kernels as native code, by the kernel's text."""
 
 from __future__ import annotations
 

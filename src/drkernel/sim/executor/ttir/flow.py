@@ -1,6 +1,6 @@
-"""Orders a function's basic blocks: every block comes after all blocks that branch to it.
+"""The order of a function's basic blocks: every block behind all blocks that branch to it.
 
-Triton prints them in whatever order its passes leave, so the order in the text does not show what runs first.
+Triton prints them in whatever order its passes leave, so that text order says nothing about what runs before what.
 """
 
 from __future__ import annotations

@@ -1,0 +1,342 @@
+"""Trees of turns against flat groups, with a real policy and the real judge: variance, tokens, and training.
+
+    drkernel train recipes/quickstart.yaml                             the policy that everything starts from
+    python benchmarks/trees.py --base runs/quickstart                  both parts, 3 seeds (hours on two cores)
+    python benchmarks/trees.py --base A --base B --base C              a cold start of its own for each seed
+    python benchmarks/trees.py --base runs/quickstart --steps 0        the variance alone
+
+*Variance*: at the supervised checkpoint, for every shape of rollout, the same prompts are played again and again. Each
+time the gradient of one prompt is computed exactly and kept as a sketch (sums of signed coordinates, which keeps
+squared norms in expectation); their covariance, and what was sampled, read, graded and trained, make the first table.
+*Training*: every shape trains for ``--steps`` steps at an equal number of graded turns a step, on the same tasks, and
+is evaluated on the same held-out tasks with the same draws. Forks at turns sample every graded turn once, so that equal
+graded turns are equal tokens; forks within answers share tokens, and have a shape of their own at equal tokens. Times
+are modelled.
+
+Everything is written as it comes under ``--out`` and read again when the script is started anew: it may be stopped at
+any moment. Writes ``trees.md`` into ``--results``; the section "Reading" of an existing page is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from ablations import READING, cell_recipe, interval, train_cells
+
+from drkernel.config import load_config
+from drkernel.episode.episode import Episode
+from drkernel.episode.records import Trajectory, distinct_turns
+from drkernel.gym.request import Pool
+from drkernel.rl.maths import trees
+from drkernel.rl.model.answerer import SamplerAnswerer
+from drkernel.rl.model.policy import Policy, PolicyConfig
+from drkernel.rl.model.sampler import Sampler
+from drkernel.rl.run import registry
+from drkernel.rl.run.forks import TreeConfig
+from drkernel.rl.run.recipe import Recipe, make_pool
+from drkernel.rl.run.rollout import Job, Rollout, plan_jobs
+from drkernel.rl.run.rows import Rows, sampled_of
+from drkernel.rl.run.tree_rollout import TreeRollout
+
+SKETCH = 4096
+"""numbers kept of a gradient"""
+
+FLAT = {"rollout.tasks": 8, "rollout.samples": 4}
+TREE = {"width": 5, "start": 3, "branching": 2}
+SEGMENTS = {"width": 4, "branching": 2, "at": "segment", "segment": 40}
+LOO, PUBLISHED = {"name": "treepo_loo"}, {"name": "treepo"}
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "flat, TRLOO": {**FLAT, "rl.learner.advantage": {"name": "trloo"}},
+    "tree 3-5, leave-one-out": {**FLAT, "rollout.tree": TREE, "rl.learner.advantage": LOO},
+    "tree 3-5, TreePO": {
+        **FLAT,
+        "rollout.tree": TREE,
+        "rl.learner.advantage": PUBLISHED,
+        "rl.learner.node_weights": "leaves",
+    },
+    "tree 2-6, leave-one-out": {
+        **FLAT,
+        "rollout.tree": {"width": 6, "start": 2, "branching": 3},
+        "rl.learner.advantage": LOO,
+    },
+    "segments, leave-one-out": {**FLAT, "rollout.tree": SEGMENTS, "rl.learner.advantage": LOO},
+    "segments, leave-one-out, equal tokens": {
+        "rollout.tasks": 9,
+        "rollout.tree": SEGMENTS,
+        "rl.learner.advantage": LOO,
+    },
+    "anchors, FR3E": {
+        "rollout.tasks": 4,
+        "rollout.anchors": {"bases": 2, "count": 1, "samples": 2},
+        "rl.learner.advantage": {"name": "fr3e"},
+    },
+}
+UNBIASED = ("flat, TRLOO", "tree 3-5, leave-one-out", "tree 2-6, leave-one-out", "segments, leave-one-out")
+
+
+class Variance:
+    """Plays prompts again and again at one checkpoint and keeps what every play gave."""
+
+    def __init__(self, base: Path, out: Path, pool: Pool):
+        self.recipe = load_config(Recipe, base / "config.yaml")
+        self.pool, self.out = pool, out
+        terms = self.recipe.policy.model_copy(update={"model": str(base / "checkpoints" / "sft")})
+        self.policy = Policy.load(PolicyConfig.model_validate(terms.model_dump()))
+        size = sum(parameter.numel() for parameter in self.policy.trainable())
+        g = torch.Generator().manual_seed(0)
+        self.bucket = torch.randint(SKETCH, (size,), generator=g)
+        self.sign = torch.randint(2, (size,), generator=g) * 2.0 - 1.0
+
+    def rollout(self, recipe: Recipe) -> tuple[Rollout, Sampler]:
+        """The rollout of a shape, and its sampler."""
+        terms = recipe.rollout
+        decoder = self.policy.make_decoder(terms.sampling.rows, terms.context)
+        sampler = Sampler(decoder, self.policy.tokenizer, terms.sampling)
+        answerer = SamplerAnswerer(sampler, self.policy.tokenizer)
+        options: dict[str, Any] = {"waves": 1, "judge_seed": recipe.judge_seed}
+
+        def make_episode() -> Episode:
+            return Episode(self.pool, recipe.episode)
+
+        if terms.tree is not None:
+            return TreeRollout(answerer, make_episode, TreeConfig(**terms.tree.model_dump()), **options), sampler
+        return Rollout(answerer, make_episode, **options), sampler
+
+    def gradient(self, trajectories: list[Trajectory], recipe: Recipe) -> tuple[Tensor, int, int]:
+        """The sketch of one prompt's gradient estimate, tokens in the loss, and tokens that the forward pass reads."""
+        rows = Rows.of(trajectories)
+        batch = rows.batch()
+        learner = recipe.rl.learner if recipe.rl is not None else None
+        assert learner is not None
+        advantage = registry.advantage.get(learner.advantage.name)(batch, **learner.advantage.options)
+        forest = batch.forest()
+        weigh = trees.leaf_weights if learner.node_weights == "leaves" else trees.path_weights
+        scale = (advantage.double() * weigh(forest)).float()
+        self.policy.model.zero_grad()
+        for index in rows.graded():
+            picked = rows.pick([index])
+            found = self.policy.statistics(rows.examples([index]), recipe.rollout.sampling.temperature)
+            logprobs_RT = rows.spread(found.logprobs, picked)
+            (-(logprobs_RT.sum(1) * scale[picked]).sum()).backward()  # type: ignore[no-untyped-call]
+        flat = torch.cat([
+            (torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in self.policy.trainable()
+        ])  # fmt: skip
+        sketch = torch.zeros(SKETCH).index_add_(0, self.bucket, self.sign * flat)
+        read = sum(len(rows.sequences[index].ids) for index in rows.graded())
+        return sketch, int(rows.mask_BT.sum()), read
+
+    async def play(self, name: str, recipe: Recipe, tasks: int, repeats: int) -> None:
+        """Play every prompt ``repeats`` times, as far as that was not done before."""
+        chosen = recipe.train_tasks.tasks("train")[:tasks]
+        folder = self.out / "variance" / name.replace(" ", "_").replace(",", "")
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, task in enumerate(chosen):
+            for repeat in range(repeats):
+                place = folder / f"{number}-{repeat}.npz"
+                if place.exists():
+                    continue
+                rollout, sampler = self.rollout(recipe)
+                seed = 7_919 * repeat + number + 1
+                if recipe.rollout.tree is not None:
+                    jobs = [Job(task, 0, 0, seed)]
+                else:
+                    jobs = plan_jobs([task], recipe.rollout.samples, seed)
+                trajectories = await rollout.play(jobs)
+                sketch, trained, read = self.gradient(trajectories, recipe)
+                turns = distinct_turns(trajectories)
+                figures = {
+                    "graded": rollout.stats.graded,
+                    "paths": len(trajectories),
+                    "sampled": sampler.tokens,
+                    "read": sum(len(sampled_of(turn).context_ids) for turn in turns),
+                    "trained": trained,
+                    "forward": read,
+                }
+                temporary = place.with_suffix(".tmp.npz")
+                np.savez(temporary, sketch=sketch.numpy(), **figures)
+                temporary.rename(place)
+            print(f"{name}: prompt {number + 1}/{len(chosen)}", flush=True)
+
+
+def variance_table(out: Path, tasks: int, repeats: int) -> str:
+    """Markdown: a row a shape, from what is there."""
+    header = [
+        "shape",
+        "graded turns a prompt",
+        "paths",
+        "tokens sampled",
+        "tokens in the loss",
+        "tokens of the forward",
+    ]
+    header += ["variance", "variance × graded turns, flat = 1", "variance × tokens sampled, flat = 1"]
+    lines = [header, ["---"] * len(header)]
+    first: tuple[float, float] | None = None
+    for name in SHAPES:
+        folder = out / "variance" / name.replace(" ", "_").replace(",", "")
+        spread, rows = 0.0, []
+        complete = [k for k in range(tasks) if all((folder / f"{k}-{r}.npz").exists() for r in range(repeats))]
+        for number in complete:
+            loaded = [np.load(folder / f"{number}-{repeat}.npz") for repeat in range(repeats)]
+            rows += loaded
+            spread += float(np.stack([each["sketch"] for each in loaded]).var(axis=0, ddof=1).sum()) / len(complete)
+        if not rows:
+            continue
+        mean = {key: statistics.mean(float(row[key]) for row in rows) for key in ("graded", "paths", "sampled")}
+        mean |= {key: statistics.mean(float(row[key]) for row in rows) for key in ("trained", "forward")}
+        by_turn, by_token = spread * mean["graded"], spread * mean["sampled"]
+        first = first or (by_turn, by_token)
+        lines.append([
+            name, f"{mean['graded']:.2f}", f"{mean['paths']:.2f}", f"{mean['sampled']:.0f}", f"{mean['trained']:.0f}",
+            f"{mean['forward']:.0f}", f"{spread:.3g}",
+            f"{by_turn / first[0]:.2f}" if name in UNBIASED else f"({by_turn / first[0]:.2f})",
+            f"{by_token / first[1]:.2f}" if name in UNBIASED else f"({by_token / first[1]:.2f})",
+        ])  # fmt: skip
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def cells(args: argparse.Namespace) -> list[tuple[str, int, Recipe]]:
+    """Every training run."""
+    return [
+        (
+            name,
+            seed,
+            cell_recipe(args.base[seed % len(args.base)], args.out / "train", f"{index}", seed, args, SHAPES[name]),
+        )
+        for seed in range(args.seeds)
+        for index, name in enumerate(SHAPES)
+        if args.only is None or name.startswith(tuple(args.only))
+    ]
+
+
+def training_table(done: list[tuple[str, int, Recipe]]) -> str:
+    """Markdown: held-out fast_p, graded turns and tokens, and the difference from flat groups, paired by seed."""
+    found: dict[str, dict[int, dict[str, Any]]] = {}
+    for name, seed, recipe in done:
+        path = Path(recipe.runs) / recipe.name
+        if not (path / "summary.json").exists():
+            continue
+        rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+        rows = [row for row in rows if row["stage"] == "rl"]
+        summary = json.loads((path / "summary.json").read_text())
+        found.setdefault(name, {})[seed] = {
+            "before": 100 * summary["before"]["fast_1.2"],
+            "after": 100 * summary["after"]["fast_1.2"],
+            "graded": statistics.mean(row["evaluations"] for row in rows),
+            "tokens": statistics.mean(row["tokens"] for row in rows),
+            "trained": statistics.mean(row["trained_tokens"] for row in rows),
+            "norm": statistics.mean(row["grad_norm"] for row in rows),
+        }
+    header = [
+        "shape",
+        "seeds",
+        "held-out fast_1.2, before",
+        "after",
+        "gain against flat, paired",
+        "graded turns a step",
+    ]
+    header += ["tokens sampled a step", "tokens in the loss a step", "gradient norm"]
+    lines = [header, ["---"] * len(header)]
+    flat = found.get(next(iter(SHAPES)), {})
+    for name, seeds in found.items():
+        gains = [seeds[s]["after"] - flat[s]["after"] for s in sorted(seeds) if s in flat]
+
+        def mean(key: str, seeds: dict[int, dict[str, Any]] = seeds) -> float:
+            return statistics.mean(row[key] for row in seeds.values())
+
+        lines.append([
+            name, f"{len(seeds)}", f"{mean('before'):.1f}", f"{mean('after'):.1f}",
+            interval(gains) if seeds is not flat and gains else "", f"{mean('graded'):.1f}", f"{mean('tokens'):.0f}",
+            f"{mean('trained'):.0f}", f"{mean('norm'):.3g}",
+        ])  # fmt: skip
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+PAGE = """# Trees of turns against flat groups
+
+`{command}`
+
+The policy is the supervised checkpoint of the quickstart's recipe (or a smaller form of it), two turns; the judge is
+the real one, times are modelled. A shape "3-5" has 3 first answers a prompt and 5 second ones, 8 graded turns as 4 flat
+trajectories have. "segments" forks within answers, every 40 tokens.
+
+## Variance of one prompt's gradient, at equal parameters
+
+{tasks} prompts, each played {repeats} times for every shape. *Variance* is the trace of the covariance of the
+gradient, from sketches of {sketch} numbers, mean over prompts. What is in brackets is biased: its variance is of
+something else than the policy gradient. A shared turn counts once in what is sampled and in the loss; the forward pass
+of training reads it again for every path ("tokens of the forward").
+
+{variance}
+
+## Training
+
+{steps} steps from the same checkpoint, 64 graded turns a step, {seeds} seed(s), {eval_tasks} held-out tasks.
+
+{training}
+
+"""
+
+
+def main() -> None:
+    """Measure what is missing and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--base", type=Path, action="append", required=True, help="run with checkpoints/sft")
+    parser.add_argument("--out", type=Path, default=Path("runs/trees"))
+    parser.add_argument("--results", type=Path, default=Path("docs/results"))
+    parser.add_argument("--tasks", type=int, default=16, help="prompts of the variance")
+    parser.add_argument("--repeats", type=int, default=16, help="plays of each prompt")
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--eval-tasks", type=int, default=50)
+    parser.add_argument("--only", action="append", help="train only shapes whose name begins so (several)")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    todo = cells(args) if args.steps else []
+
+    async def measure() -> None:
+        pool = make_pool(cell_recipe(args.base[0], args.out, "variance", 0, args, {}))
+        try:
+            variance = Variance(args.base[0], args.out, pool)
+            for name, changes in SHAPES.items():
+                # partial rollouts estimate another sum; a prompt's gradient does not know how many prompts a step has
+                if "rollout.anchors" not in changes and "equal tokens" not in name:
+                    recipe = cell_recipe(args.base[0], args.out, "variance", 0, args, changes)
+                    await variance.play(name, recipe, args.tasks, args.repeats)
+        finally:
+            await pool.close()
+
+    asyncio.run(measure())
+    asyncio.run(train_cells(todo))
+    page = args.results / "trees.md"
+    old = page.read_text() if page.exists() else ""
+    reading = old.partition(READING)[2]
+    text = PAGE.format(
+        command="python benchmarks/trees.py " + " ".join(sys.argv[1:]),
+        tasks=args.tasks,
+        repeats=args.repeats,
+        sketch=SKETCH,
+        variance=variance_table(args.out, args.tasks, args.repeats),
+        steps=args.steps,
+        seeds=args.seeds,
+        eval_tasks=args.eval_tasks,
+        training=training_table(todo) if todo else "Not measured.",
+    )
+    page.write_text(text + READING + (reading or "\n\nNot written yet.\n"))
+    print(f"wrote {page}")
+
+
+if __name__ == "__main__":
+    main()
