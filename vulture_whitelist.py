@@ -15,6 +15,8 @@ _.blocking, _.interprocess, _.including_emulation, _.peer, _.fraction, _.abbrevi
 _.hw, _.half_to_float
 # torch: names of torch.utils.cpp_extension
 _.CUDA_HOME, _.ROCM_HOME, _.load_inline
+# torch: switches that it reads
+_.allow_tf32
 # Triton: its interfaces of a driver, a compiled kernel and its options
 _.launcher_cls, _.is_active, _.get_current_device, _.set_current_device, _.get_current_stream
 _.get_active_torch_device, _.get_device_interface, _.get_empty_cache_for_benchmark, _.map_python_to_cpp_type
@@ -35,6 +37,8 @@ drkernel
 # fields of records that are read as JSON: tables of answers, run states, requests of other services, command lines
 _.tokens_estimated, _.fast_12, _.workflow, _.offset_bytes, _.launch_coverage_B
 _.compile_error, _.forgotten_step
+# shown by a template (report/templates)
+_.candidate_sha256
 # held so that they live: the socket whose name is the claim; what C calls
 _.uid_claim, _.deleter
 # rows of the table of benchmarks/soak.py
@@ -44,4 +48,4 @@ _.wait_until_gone, _.call_seconds, _.pids
 # begun: the judge is about to ask for published and thin sizes, training for advantages over trees
 _.reference_profile_at, _.reference_work, _.input_bytes, _.weight_bytes
 _.only_inputs, _.kept_rows, _.own_sizes, _.thin_sizings
-_.path_weights, _.leaf_weights, _.treepo_loo, _.treepo, _.mean_one, _.repetition
+_.path_weights, _.leaf_weights, _.treepo_loo, _.treepo, _.mean_one, _.repetition, _.token_sequences

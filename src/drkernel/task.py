@@ -27,7 +27,7 @@ class Tolerance(Config):
 
 
 class Provenance(Config):
-    """Where a task came from."""
+    """The origin of a task."""
 
     source: str = Field(description="'builtin', 'kernelbench', 'parquet', 'jsonl', 'file' or 'generated'")
     path: str | None = Field(None, description="file, row or generator the text came from")

@@ -68,7 +68,7 @@ class ProfileRow(Config):
 
 
 class Profile(Config):
-    """Where the device time of one call goes."""
+    """How the device time of one call is spent."""
 
     kind: TimingKind
     device: str
@@ -137,7 +137,7 @@ class CandidateError(Config):
 
 
 class SandboxReport(Config):
-    """Which isolation layers were active for the run."""
+    """The isolation layers that were active during the run."""
 
     layers: tuple[str, ...] = Field((), description="e.g. 'seccomp', 'landlock', 'rlimits', 'network namespace'")
     missing: dict[str, str] = Field(default_factory=dict, description="layer -> why it was not available")

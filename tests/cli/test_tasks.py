@@ -1,6 +1,8 @@
 """``drkernel tasks``: tables for people, JSON for scripts, documented exit codes."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -84,3 +86,49 @@ def test_check_shrinks_and_saves_what_was_admitted(capsys, tmp_path):
 def test_wrong_usage_exits_with_two_and_says_why(capsys, args, words):
     code, out, err = run(capsys, *args)
     assert code == 2 and words in err and not out
+
+
+HUGE = """
+import torch
+import torch.nn as nn
+
+TABLE = {table}
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+def get_inputs():
+    return [torch.rand(1 << 20, 1 << 16)]
+"""
+PEAK = """
+import atexit, resource, sys
+atexit.register(lambda: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr))
+"""
+
+
+@pytest.mark.parametrize("command", ["check", "show"])
+def test_a_task_that_no_machine_holds_takes_no_memory(tmp_path, command):
+    path = tmp_path / "huge.py"
+    path.write_text(HUGE.format(table="None"))  # 256 GiB of input
+    arguments = ["tasks", command, f"file:{path}"]
+    script = f"{PEAK}\nsys.argv = ['drkernel', *{arguments!r}]\nfrom drkernel.cli import main\nsys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    shown = " ".join(done.stdout.split())
+    if command == "check":
+        assert (
+            done.returncode == 1 and "GiB of memory" in shown and "the budget is" in shown and "--memory-gib" in shown
+        )
+    else:
+        assert done.returncode == 0 and "float32[1048576, 65536]" in shown
+    assert int(done.stderr.split()[-1]) < 1 << 20, done.stderr  # kilobytes
+
+
+def test_what_the_estimate_does_not_see_ends_at_the_limit_of_the_process(tmp_path):
+    path = tmp_path / "huge.py"
+    path.write_text(HUGE.format(table="torch.ones(1 << 36)"))
+    done = subprocess.run(
+        [sys.executable, "-m", "drkernel", "tasks", "check", f"file:{path}", "--memory-gib", "1"],
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 1 and "does not load" in done.stdout, done

@@ -92,7 +92,7 @@ def test_the_page_is_balanced_escaped_and_self_contained(run):
 
 
 def test_research_runs_without_checks_are_marked_loudly(run):
-    alarm = "<p class='alarm'>THE JUDGE'S CHECKS WERE SWITCHED OFF"
+    alarm = '<p class="alarm">THE JUDGE\'S CHECKS WERE SWITCHED OFF'
     assert alarm not in page(read_run(run))
     (run / "config.yaml").write_text("name: test\nepisode: {settings: {unsafe_no_checks: true}}\n")
     assert alarm in page(read_run(run))

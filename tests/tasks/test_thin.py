@@ -6,9 +6,9 @@ import torch
 from drkernel.task import Task
 from drkernel.tasks.axes import SizedSource, smaller
 from drkernel.tasks.builtin import builtin_task
+from drkernel.tasks.cost import ScaleLimits
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.reference import load_reference
-from drkernel.tasks.scale import ScaleLimits
 from drkernel.tasks.thin import own_sizes, thin_sizings
 
 LIMITS = ScaleLimits(bytes=64 << 20, flops=2e9)

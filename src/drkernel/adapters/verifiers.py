@@ -20,7 +20,7 @@ __all__ = ["KernelEnv", "KernelTaskset"]
 
 
 class KernelTasksetConfig(vf.TasksetConfig):
-    """Which tasks, and the terms of an episode."""
+    """The tasks, and the terms of an episode."""
 
     tasks: str = "builtin"
     """A task spec: 'builtin/level1', 'kernelbench:DIR/level2', 'jsonl:FILE', ..."""
@@ -41,7 +41,7 @@ class KernelTask(vf.Task[KernelData, vf.State, vf.TaskConfig]):
 
 
 class KernelTaskset(vf.Taskset[KernelTask, KernelTasksetConfig]):
-    """Every task of the spec, in its order."""
+    """All tasks of the spec, in its order."""
 
     def load(self) -> Iterable[KernelTask]:
         """Yield the tasks; a task's prompt is the episode's first message."""

@@ -112,7 +112,7 @@ def _estimate(value: dict[str, float]) -> str:
 
 
 def details_table(summary: dict[str, Any]) -> Table:
-    """Everything that is not fast_p."""
+    """Return the table of all figures except fast_p."""
     table = Table.grid(padding=(0, 2))
     for k, row in summary["at_k"].items():
         if len(summary["at_k"]) > 1:

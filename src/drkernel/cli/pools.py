@@ -1,4 +1,4 @@
-"""Where a command's evaluations run: this machine, or a service elsewhere (``--pool http://HOST:PORT``)."""
+"""The pool of a command's evaluations: this machine, or a service elsewhere (``--pool http://HOST:PORT``)."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ USAGE = 2
 
 
 class Checks(StrEnum):
-    """Which launches are sanitized."""
+    """The launches that are sanitized."""
 
     auto = "auto"
     full = "full"

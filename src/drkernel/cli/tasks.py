@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -91,7 +93,8 @@ def show(
     if source:
         print(text, end="" if text.endswith("\n") else "\n")
         return
-    facts = _describe(tasks[0], text)
+    with _bounded(None):
+        facts = _describe(tasks[0], text)
     if as_json:
         print(json.dumps({"task": tasks[0].model_dump(mode="json"), "profile": profile, **facts}, indent=2))
         return
@@ -125,6 +128,10 @@ def check(
     match: Match = None,
     precision: As = None,
     seed: Annotated[int, typer.Option(help="seed of weights and inputs")] = 0,
+    memory_gib: Annotated[
+        float | None,
+        typer.Option(min=0.1, help="GiB that the gate may take; default: a quarter of the machine's memory"),
+    ] = None,
     save: Annotated[
         Path | None, typer.Option(help="write admitted tasks (shrunk where --scale did) to this JSONL")
     ] = None,
@@ -142,11 +149,12 @@ def check(
     warnings.filterwarnings("ignore", module="torch")  # the references', not the gate's
     torch.set_num_threads(1)  # tasks are small: threads cost more than they give, ruinously so on a busy machine
     results = []
-    for task in _progress(tasks, quiet=as_json):
-        if scale is not None:
-            results.append(scale_task(task, LIMITS[scale], seed))
-        else:
-            results.append(ScaleResult(task=task, fits=True, report=_gate(task, profile, seed)))
+    with _bounded(memory_gib) as budget:
+        for task in _progress(tasks, quiet=as_json):
+            if scale is not None:
+                results.append(scale_task(task, LIMITS[scale], seed, budget))
+            else:
+                results.append(ScaleResult(task=task, fits=True, report=_gate(task, profile, seed, budget)))
     if save is not None:
         save_tasks([result.task for result in results if result.usable], save)
     if as_json:
@@ -156,14 +164,27 @@ def check(
     raise SystemExit(OK if all(result.usable for result in results) else NOT_ADMITTED)
 
 
-def _gate(task: Task, profile: str | None, seed: int) -> GateReport:
+def _gate(task: Task, profile: str | None, seed: int, budget: int) -> GateReport:
     from drkernel.tasks.gate import admit
 
     if profile is None:
         profile = "tiny" if "tiny" in task.profiles else None
     elif profile not in task.profiles:
         _usage(f"{task.id} has no size profile {profile!r}; it has: {', '.join(task.profiles) or 'none'}")
-    return admit(task, profile, seed)
+    return admit(task, profile, seed, budget)
+
+
+@contextmanager
+def _bounded(memory_gib: float | None) -> Iterator[int]:
+    """Let the block take so much memory, a quarter of the machine's by default; yields the bytes."""
+    import torch
+
+    from drkernel.gym.judge.memory import bounded, default_budget
+
+    torch.empty(1, device="meta")  # imports what else would count against the budget
+    budget = default_budget() if memory_gib is None else int(memory_gib * 2**30)
+    with bounded(budget):
+        yield budget
 
 
 def _row(result: ScaleResult) -> dict[str, Any]:
@@ -225,8 +246,8 @@ def _why(report: GateReport) -> str:
 
 def _describe(task: Task, text: str) -> dict[str, Any]:
     """Describe inputs and cost of one forward, on meta tensors: nothing is allocated."""
+    from drkernel.tasks.cost import describe
     from drkernel.tasks.errors import TaskError
-    from drkernel.tasks.scale import describe
 
     try:
         return describe(text)

@@ -73,8 +73,8 @@ class Sampled:
     pruned_mass: float = 0.0
     """Mean probability mass (0..1) removed by truncating the distribution."""
     pieces: tuple[tuple[int, int], ...] = ()
-    """Where the answer was drawn in pieces: of each its id and where in ``token_ids`` it ends. Answers to one turn of a
-    tree that hold a piece of the same id share it: it was drawn once."""
+    """Pieces of an answer that was drawn in pieces: the id of each, and where in ``token_ids`` it ends. Answers to one
+    turn of a tree that hold a piece of the same id share it: it was drawn once."""
 
 
 class Reply(Config):

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 THRESHOLDS = (0.0, 1.0, 1.2, 1.5, 2.0)
-"""Of fast_p; 0 asks for correctness alone."""
+"""Thresholds of fast_p; 0 requires correctness alone."""
 
 
 @dataclass(frozen=True)

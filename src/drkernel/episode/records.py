@@ -131,7 +131,7 @@ class Turn(Config):
 
 
 class Origin(Config):
-    """Where a partial rollout went on from: a place within an earlier conversation about the same task."""
+    """The starting point of a partial rollout: a place within an earlier conversation about the same task."""
 
     base: int = Field(0, ge=0, description="which of the task's base rollouts it was taken from")
     order: int = Field(0, ge=0, description="0: the task itself; k: the base rollout's k-th anchor, by position")

@@ -1,9 +1,9 @@
-"""Devices: what a device string means, and what can be observed of a candidate there.
+"""Devices: the meaning of a device string, and what can be observed of a candidate there.
 
-A simulated GPU is a process of the judge's, so whatever a candidate does on it is seen by the judge itself. A real GPU
-is held by the candidate's own process: some things are told by that process, others cannot be known at all. Each device
-declares this in :attr:`Device.observes`, and :func:`unchecked` turns it into the list of checks that a verdict on that
-device has to do without.
+A simulated GPU is a process owned by the judge, so the judge itself observes everything a candidate does on it. A real
+GPU is controlled by the candidate's own process: some things are reported by that process, others cannot be known at
+all. Each device declares this in :attr:`Device.observes`, and :func:`unchecked` derives the list of checks that a
+verdict on that device must do without.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Device:
     kind: Literal["sim", "cuda", "cpu"]
     """'cpu' is a real session without a GPU: it serves tests, and no request may name it"""
     full_name: str
-    """what people and models are told: 'NVIDIA H200'"""
+    """the name shown to people and models: 'NVIDIA H200'"""
     spec: GPUSpec | None
     """published figures of a simulated GPU"""
     observes: Mapping[Observable, ObservedBy]
-    """what can be observed of a candidate, and by whom"""
+    """what can be observed of a candidate, and by which side"""
 
     @property
     def simulated(self) -> bool:
@@ -70,7 +70,7 @@ REAL: Mapping[Observable, ObservedBy] = {"launches": "runner", "operators": "run
 
 
 def parse_device(name: str) -> Device:
-    """The device that a string names. Raises :class:`ConfigError`, which says what there is, for others."""
+    """Parse a device string. Raises :class:`ConfigError`, which lists the valid ones, for an unknown device."""
     kind, _, rest = name.partition(":")
     return _device(name, get_spec(rest) if kind == "sim" and rest in known_gpus() else None)
 
@@ -89,7 +89,7 @@ def _device(name: str, spec: GPUSpec | None) -> Device:
 
 
 def kinds_here() -> list[str]:
-    """Kinds of device that this machine has, told without starting CUDA."""
+    """Return the kinds of device that this machine has, without starting CUDA."""
     return ["sim", "cuda"] if glob.glob("/dev/nvidia[0-9]*") else ["sim"]
 
 
@@ -112,7 +112,7 @@ def gpu_name(device: Device) -> str:
 
 @dataclass(frozen=True)
 class Check:
-    """An experiment of the judge's, and what must be observable for it."""
+    """An experiment of the judge, and what must be observable for it."""
 
     name: str
     needs: tuple[Observable, ...]

@@ -1,4 +1,4 @@
-"""What this machine can do for drkernel, and what is missing: facts for ``drkernel doctor``."""
+"""Examines what this machine can do for drkernel, and what is missing; the facts behind ``drkernel doctor``."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _gpu() -> Check:
 
 
 def _grading() -> list[Check]:
-    """Start a real sandbox and grade a real kernel in it; then say which isolation layers were on."""
+    """Start a real sandbox and grade a real kernel in it, then report the isolation layers that were active."""
     from drkernel.gym.judge.judge import evaluate
     from drkernel.gym.request import EvalRequest, EvalSettings
     from drkernel.gym.session.factory import SessionFactory

@@ -1,4 +1,4 @@
-"""Takes the candidate's source out of what a model wrote: the last fenced Python block that defines the module."""
+"""Extracts the candidate's source from a model's answer: the last fenced Python block that defines the module."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class ExtractError(ValueError):
 
 
 def extract_code(text: str) -> str:
-    """The last fenced Python block of ``text`` that defines ``ModelNew``, else that names it, else the last one.
+    """Return the last fenced Python block that defines ``ModelNew``, else the last that mentions it, else the last one.
 
-    Only what follows a closing ``</think>`` counts. A block without a language counts as Python; one that is indented
-    with its fence (in a list) is moved to the margin. A last block without its closing fence is taken when it is a
-    whole module, and so is a text that is nothing but a module; a text that was cut off in the middle of the code, or
-    that has no block at all, raises :class:`ExtractError`.
+    Only text after a closing ``</think>`` counts. A block without a language counts as Python; one that is indented
+    with its fence (in a list) is dedented. A last block without a closing fence is accepted if it is a complete module,
+    and so is a text that is nothing but a module. Raises :class:`ExtractError` for a text that was cut off within the
+    code, or that has no block at all.
     """
     if "\0" in text:
         raise ExtractError("The answer contains NUL bytes.")
@@ -65,13 +65,13 @@ def _blocks(text: str) -> tuple[list[tuple[str, str]], str | None]:
 
 
 def _body(opening: re.Match[str], text: str) -> str:
-    """The lines of a block without the indentation of its opening fence, as far as they have it."""
+    """Return the lines of a block without the indentation of its opening fence."""
     indent = opening[0][: len(opening[0]) - len(opening[0].lstrip(" \t"))]
     return re.sub(rf"^{indent}", "", text, flags=re.MULTILINE) if indent else text
 
 
 def _parses(source: str) -> bool:
-    """Whether a block without its closing fence is nevertheless a whole module."""
+    """Return whether a block without a closing fence is nevertheless a complete module."""
     import ast
 
     try:

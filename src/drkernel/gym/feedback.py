@@ -1,9 +1,8 @@
-"""The text a model reads after its answer was graded: a pure function of the verdict.
+"""The text that a model reads after its answer was graded: a pure function of the verdict.
 
 The decisive fact comes first: the compiler's message with the source line, the index and values of the worst mismatch,
-the finding that condemns, or the time per kernel and the operators that still run in PyTorch. Texts are bounded in
-characters. One expected value (the worst element's) is all that a text ever tells of an expected output, and seeds are
-in no verdict to begin with.
+the condemning finding, or the time per kernel and the operators that still run in PyTorch. Texts are bounded in
+characters. They reveal one expected value at most (the worst element's), and no seed, because verdicts contain none.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ _HEAD: dict[str, str] = {
 
 
 def feedback(verdict: Verdict, budget: int = 3000, *, style: Style = "full", source: str | None = None) -> str:
-    """What to tell the model about ``verdict`` in at most ``budget`` characters.
+    """Describe ``verdict`` to the model in at most ``budget`` characters.
 
-    ``source`` is the graded candidate: with it, an error's line is quoted. ``compact`` gives one or two short lines for
-    a model with little context. Raises ``ValueError`` for a budget under 40 characters.
+    ``source`` is the graded candidate; with it, an error's line is quoted. ``compact`` gives one or two short lines,
+    for a model with little context. Raises ``ValueError`` for a budget under 40 characters.
     """
     if budget < MIN_BUDGET:
         raise ValueError(f"a feedback budget of {budget} characters is too small; the least is {MIN_BUDGET}")

@@ -68,14 +68,14 @@ class Reward(Config):
 
 
 def clip_speedup(speedup: float, config: RewardConfig) -> float:
-    """The speedup that counts: 0 below ``speedup_min``, ``speedup_max`` above it."""
+    """Return the speedup that counts: 0 below ``speedup_min``, ``speedup_max`` above it."""
     if speedup < config.speedup_min:
         return 0.0
     return min(speedup, config.speedup_max)
 
 
 def counted_coverage(verdict: Verdict, config: RewardConfig) -> float:
-    """The coverage that counts, in [0, 1]: the verdict's, or less under ``coverage_from="replaced"``."""
+    """Return the coverage that counts, in [0, 1]: the verdict's, or less under ``coverage_from="replaced"``."""
     coverage = min(1.0, verdict.coverage or 0.0)
     if config.coverage_from == "candidate" or verdict.profile is None or verdict.reference_profile is None:
         return coverage
@@ -89,7 +89,7 @@ rewards: Registry[Callable[..., Reward]] = Registry("reward")
 
 
 def reward(verdict: Verdict, config: RewardConfig = RewardConfig()) -> Reward:
-    """The reward of ``verdict`` under ``config``, by the function that ``config.name`` names."""
+    """Return the reward of ``verdict`` under ``config``, by the function that ``config.name`` names."""
     if not verdict.is_of_candidate:
         return Reward(total=None)
     return rewards.get(config.name)(verdict, config, **config.options)
@@ -102,7 +102,7 @@ def check_reward(config: RewardConfig) -> None:
 
 @rewards.register("weighted")
 def _weighted(verdict: Verdict, config: RewardConfig) -> Reward:
-    """The weighted sum. A speedup or coverage that is not known earns 0."""
+    """Return the weighted sum. An unknown speedup or coverage earns 0."""
     if verdict.status != "correct":
         special = {"hack": config.hack_penalty, "unsupported": config.unsupported_penalty}.get(verdict.status)
         penalty = config.penalty if special is None else special

@@ -16,7 +16,7 @@ class RunError(ValueError):
 
 @dataclass(frozen=True)
 class RunData:
-    """Everything a report shows."""
+    """The data that a report shows."""
 
     directory: Path
     config: str

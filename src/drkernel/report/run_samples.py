@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from html import escape
-
 from drkernel.report.run_data import Row, RunData
 
 SHOWN = 6
 
 
-def side_by_side(data: RunData) -> str:
-    """The section: tasks where the last turn changed most in reward, both ways up shown honestly."""
-    pairs = _pairs(data)
-    if not pairs:
-        return ""
-    ranked = sorted(pairs, key=lambda pair: _reward(pair[1]) - _reward(pair[0]))
+def side_by_side(data: RunData) -> list[Row]:
+    """Tasks where the last turn changed most in reward: ``title``, ``prompt``, and the answers ``before``, ``after``.
+
+    Both ways up are shown: the largest gains, then the largest losses where there are any.
+    """
+    ranked = sorted(_pairs(data), key=lambda pair: _reward(pair[1]) - _reward(pair[0]))
     chosen = ranked[::-1][: SHOWN - 2] + [pair for pair in ranked[:2] if _reward(pair[1]) < _reward(pair[0])]
-    parts = [
-        "<h2>Before and after, side by side</h2><p class='dim'>Held-out tasks, last turn of the same draw: the largest "
-        "gains, then the largest losses if there were any.</p>"
+    return [
+        {
+            "title": f"{before['task_id']} ({before.get('family') or 'task'})",
+            "prompt": before["turns"][0]["prompt"],
+            "before": _answer(before),
+            "after": _answer(after),
+        }
+        for before, after in chosen
     ]
-    for before, after in chosen:
-        title = f"{before['task_id']} ({before.get('family') or 'task'})"
-        prompt = before["turns"][0]["prompt"]
-        parts.append(
-            f"<h3>{escape(title)}</h3><details><summary>task</summary><pre>{escape(prompt)}</pre></details>"
-            f"<div class='pair'>{_answer('before RL', before)}{_answer('after RL', after)}</div>"
-        )
-    return "".join(parts)
 
 
 def _pairs(data: RunData) -> list[tuple[Row, Row]]:
@@ -47,7 +42,8 @@ def _reward(row: Row) -> float:
     return float(row["turns"][-1].get("reward") or 0.0)
 
 
-def _answer(label: str, row: Row) -> str:
+def _answer(row: Row) -> Row:
+    """The last turn of a trajectory as the page shows it."""
     turn = row["turns"][-1]
     words = [turn["status"].replace("_", " ")]
     if turn.get("speedup") is not None:
@@ -57,8 +53,4 @@ def _answer(label: str, row: Row) -> str:
     if turn.get("findings"):
         words.append(", ".join(turn["findings"]))
     words.append(f"reward {_reward(row):.2f}")
-    error = f"<p class='dim'>{escape(str(turn['error']))}</p>" if turn.get("error") else ""
-    return (
-        f"<div><div class='dim'>{escape(label)}, turn {len(row['turns'])}</div>"
-        f"<div class='verdict'>{escape(' · '.join(words))}</div>{error}<pre>{escape(turn['text'])}</pre></div>"
-    )
+    return {"turn": len(row["turns"]), "words": words, "error": turn.get("error"), "text": turn["text"]}

@@ -22,7 +22,7 @@ CONTEXT_LINES = 1
 
 
 def render(report: ScriptReport) -> RenderableType:
-    """Everything a kernel engineer wants to know, the most urgent last (next to the prompt)."""
+    """Render a report for a kernel engineer, the most urgent part last (next to the prompt)."""
     return Group(*_parts(report))
 
 
@@ -69,7 +69,7 @@ def _headline(report: ScriptReport) -> Text:
 
 
 def _without_data(found: WithoutData) -> Text:
-    """What a run without data is, and how sure its times are."""
+    """Explain a run without data, and how certain its times are."""
     line = Text("No data: outputs hold nothing.", style="bold yellow")
     if found.looked_at < found.programs:
         line.append(

@@ -1,4 +1,4 @@
-"""Small plots as inline SVG: lines with bands, stacked areas, scatters and bars.
+"""Small plots as inline SVG: lines with bands, stacked areas and scatters.
 
 They use the page's CSS variables for colour, so that one picture serves light and dark, and carry a ``<title>`` for
 screen readers and hover. No script, no network, no plotting library.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
+
+from markupsafe import Markup, escape
 
 WIDTH, HEIGHT = 520, 260
 LEFT, RIGHT, TOP, BOTTOM = 52, 14, 14, 40
@@ -54,7 +55,7 @@ class Axes:
 
 def line_plot(
     lines: Sequence[Line], *, x_label: str = "step", y_label: str = "", y_range: tuple[float, float] | None = None
-) -> str:
+) -> Markup:
     """Curves over a common x. Gaps (``None``) break a curve."""
     values = [v for line in lines for s in (line.y, line.low or (), line.high or ()) for v in s if v is not None]
     xs = [v for line in lines for v in line.x]
@@ -84,7 +85,7 @@ def stacked_plot(
     x_label: str = "step",
     y_label: str = "",
     colors: Sequence[str] = PALETTE,
-) -> str:
+) -> Markup:
     """Shares that add up, as stacked areas; ``colors`` by the order of ``series``."""
     if not x or not series:
         return empty_plot("no data yet")
@@ -103,7 +104,7 @@ def stacked_plot(
 def scatter_plot(
     groups: dict[str, Sequence[tuple[float, float]]], *, x_label: str, y_label: str,
     x_range: tuple[float, float] | None = None, guide_y: float | None = None,
-) -> str:  # fmt: skip
+) -> Markup:  # fmt: skip
     """Points by group; ``guide_y`` draws a dashed line."""
     points = [p for group in groups.values() for p in group]
     if not points:
@@ -124,32 +125,20 @@ def scatter_plot(
     return _svg(parts, f"{y_label} against {x_label}") + legend(list(groups))
 
 
-def bar_rows(rows: Sequence[tuple[str, float, str]], maximum: float | None = None) -> str:
-    """Horizontal bars as HTML: (label, value, text beside it)."""
-    top = maximum or max((value for _, value, _ in rows), default=1) or 1
-    body = "".join(
-        f'<div class="bar-label">{escape(label)}</div>'
-        f'<div class="bar"><i style="width:{min(100, 100 * value / top):.1f}%">'
-        f'</i></div><div class="bar-value">{escape(text)}</div>'
-        for label, value, text in rows
-    )
-    return f'<div class="bars">{body}</div>'
-
-
-def empty_plot(text: str) -> str:
+def empty_plot(text: str) -> Markup:
     """A frame that says why it is empty."""
     return _svg(
         [f'<text x="{WIDTH / 2}" y="{HEIGHT / 2}" text-anchor="middle" class="tick">{escape(text)}</text>'], text
     )
 
 
-def legend(names: Sequence[str], colors: Sequence[str] = PALETTE) -> str:
+def legend(names: Sequence[str], colors: Sequence[str] = PALETTE) -> Markup:
     """Names beside their colours."""
     items = "".join(
         f'<span><i style="background:{colors[k % len(colors)]}"></i>{escape(name)}</span>'
         for k, name in enumerate(names)
     )
-    return f'<div class="legend">{items}</div>'
+    return Markup(f'<div class="legend">{items}</div>')
 
 
 def frame(axes: Axes) -> str:
@@ -220,8 +209,9 @@ def _dot(axes: Axes, x: float, y: float, color: str, radius: float, title: str) 
     )
 
 
-def _svg(parts: Sequence[str], title: str) -> str:
-    return (
+def _svg(parts: Sequence[str], title: str) -> Markup:
+    """The picture; its parts are SVG whose texts are escaped already."""
+    return Markup(
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}"><title>{escape(title)}</title>'
         + "".join(parts)
         + "</svg>"

@@ -30,7 +30,8 @@ BAR = 14
 
 
 def render(verdict: Verdict, source: str | None = None) -> RenderableType:
-    """Everything a person wants to know first. ``source`` is the candidate: errors then quote their line."""
+    """Render the parts that a person wants to know first. ``source`` is the candidate; with it, errors quote their
+    line."""
     return Group(*_parts(verdict, source))
 
 
@@ -160,7 +161,7 @@ def bar(share: float, colour: str, width: int = BAR) -> Text:
 
 
 def _not_checked(verdict: Verdict) -> Text:
-    """What this device leaves open, in one line a check."""
+    """List the checks that this device does not allow, one line each."""
     line = Text(f"\nNot checked on {verdict.device}", style="yellow")
     for item in verdict.not_checked:
         line.append(f"\n  {item.check}: {item.why}", style="dim")

@@ -1,9 +1,9 @@
-"""Workers of a service on the machines of a Ray cluster: one a GPU, and one a node for its CPU slots.
+"""Workers of a service on the machines of a Ray cluster: one per GPU, and one per node for its CPU slots.
 
 Ray only places and starts them. They lease from the service's queue as ``drkernel worker`` does, so attempts, health
-and quarantine are the service's, and nothing of ours is repeated by Ray (``max_restarts=0``, ``max_task_retries=0``).
-Nodes may join and leave at any time. A worker that ends is started anew after a rest that grows, and the service is
-told, so that what it held is queued again at once.
+and quarantine are the service's, and Ray never retries anything (``max_restarts=0``, ``max_task_retries=0``). Nodes may
+join and leave at any time. A worker that ends is restarted after a growing pause, and the service is notified, so that
+its jobs are requeued at once.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ MakePool = Callable[[int], Pool]
 
 
 class RayMissing(RuntimeError):
-    """Ray is not installed, or the cluster cannot be reached; says what to do."""
+    """Ray is not installed, or the cluster cannot be reached; the message says what to do."""
 
 
 @dataclass(frozen=True)
 class Lending:
-    """What every worker of a cluster is told. It crosses to the nodes, the token too."""
+    """The configuration of every worker of a cluster. It is sent to the nodes, including the token."""
 
     url: str
-    """of the service, as the nodes reach it"""
+    """address of the service, as seen from the nodes"""
     token: str | None = None
     prefix: str = "ray"
-    """of the names under which the service shows the workers"""
+    """prefix of the names under which the service shows the workers"""
     slots: int | None = None
-    """CPU slots a node; None: all its cores but one a GPU"""
+    """CPU slots per node; None: all its cores minus one per GPU"""
     memory_bytes: int | None = None
     """what one evaluation may take, see :class:`~drkernel.gym.pools.local.LocalPool`"""
     make_pool: MakePool | None = None
@@ -61,7 +61,7 @@ class Lender:
         self._worker: Any = None
 
     async def work(self, name: str, slots: int, kind: str) -> int:
-        """Work until :meth:`stop`; evaluations done."""
+        """Work until :meth:`stop`; return the number of evaluations done."""
         from drkernel.gym.pools.local import LocalPool
         from drkernel.serve.client import AsyncClient
         from drkernel.serve.worker import Worker
@@ -80,7 +80,7 @@ class Lender:
         return int(self._worker.done)
 
     async def stop(self) -> None:
-        """Finish what runs, take nothing new."""
+        """Finish running jobs and take no new ones."""
         if self._worker is not None:
             self._worker.stop()
 
@@ -100,7 +100,7 @@ class Place:
     begun: float = 0.0
     """when the worker was started, by the monotonic clock"""
     rest_s: float = 0.0
-    """before the next start"""
+    """seconds of pause before the next start"""
     due: float = 0.0
     """when it may be started again"""
 
@@ -108,11 +108,11 @@ class Place:
 class RayWorkers:
     """Keeps a worker in every place of a cluster until it is closed.
 
-    ``address``: "local" starts a Ray of one node in this process's care, "auto" joins the one of this machine, else the
-    address of a cluster's head. ``kinds``: of device to lend; both by default.
+    ``address``: "local" starts a Ray of one node managed by this process, "auto" joins the one on this machine,
+    otherwise the address of a cluster's head. ``kinds``: the kinds of device to lend; both by default.
 
     Raises:
-        RayMissing: at construction, when there is no Ray.
+        RayMissing: at construction, when Ray is missing.
     """
 
     def __init__(self, address: str, lending: Lending, *, kinds: tuple[str, ...] = ("sim", "cuda")):
@@ -125,7 +125,8 @@ class RayWorkers:
 
     @classmethod
     def beside(cls, address: str, host: str, port: int, lending: Lending) -> RayWorkers:
-        """Workers for a service of this process that listens on ``host``. Their names say that they end with it."""
+        """Create workers for a service of this process that listens on ``host``. Their names say that they end with
+        it."""
         ray = _connect(address)
         if host in ("0.0.0.0", "::"):
             host = ray.util.get_node_ip_address()
@@ -133,7 +134,7 @@ class RayWorkers:
         return cls(address, replace(lending, url=url, prefix="local-ray"))
 
     def close(self, grace_s: float = 0.0) -> None:
-        """End the workers, those that are at work after ``grace_s`` seconds, and a local Ray with them."""
+        """End the workers, killing those still busy after ``grace_s`` seconds, and a local Ray with them."""
         if self._closed.is_set():
             return
         self._closed.set()
@@ -199,7 +200,7 @@ class RayWorkers:
         place.begun = time.monotonic()
 
     def _ended(self, place: Place) -> None:
-        """A worker is gone: say why, and have another one started after a rest."""
+        """Record why a worker ended, and schedule a replacement after a pause."""
         try:
             self._ray.get(place.work)
             trouble = ""
@@ -219,7 +220,7 @@ class RayWorkers:
         place.actor = place.work = None
 
     def _tell(self, place: Place, trouble: str) -> None:
-        """Tell the service that a worker is lost. Unsaid, its leases would run out."""
+        """Notify the service that a worker is lost; otherwise its leases would have to run out."""
         token = self._lending.token
         try:
             httpx.post(

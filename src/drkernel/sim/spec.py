@@ -126,7 +126,7 @@ def _shipped() -> tuple[str, ...]:
 
 
 def known_gpus() -> list[str]:
-    """Names that :func:`get_spec` accepts: the cards that come along, then those that :func:`own_card` has read."""
+    """Return the names that :func:`get_spec` accepts: the built-in cards, then those that :func:`own_card` has read."""
     return [*_shipped(), *_own_cards()]
 
 
@@ -149,7 +149,7 @@ _own: dict[str, GPUSpec] = {}
 
 
 def _own_cards() -> dict[str, GPUSpec]:
-    """All that was read here, and what stands in the environment (a runner's is cleared later; it stays known)."""
+    """Return all cards read here and those named in the environment (a runner's is cleared later; they stay known)."""
     for name, data in json.loads(os.environ.get(OWN_CARDS, "{}")).items():
         if name not in _own:
             _own[name] = GPUSpec.model_validate(data)
@@ -157,11 +157,11 @@ def _own_cards() -> dict[str, GPUSpec]:
 
 
 def own_card(path: Path) -> str:
-    """Read a card of the user's own; returns the name under which this process and its children know it from now on.
+    """Read a user's own card; return the name under which this process and its children know it from now on.
 
-    The file has ``fields`` and ``peak`` as those under ``specs/`` have (a value, or ``{value: ..., source: ...}``),
-    over a ``base``: a card that comes along. The name ends in a digest of the values, so that no stored verdict of
-    another version of the file is taken for this one's.
+    The file has ``fields`` and ``peak`` like those under ``specs/`` (a value, or ``{value: ..., source: ...}``), on top
+    of a ``base``, a built-in card. The name ends in a digest of the values, so that a stored verdict of another version
+    of the file is never mistaken for this one's.
 
     Raises ``ValueError``, which names the file and the field.
     """
@@ -185,7 +185,7 @@ def own_card(path: Path) -> str:
 
 
 class _Wrong(Exception):
-    """What is wrong with a card of the user's own."""
+    """The fault of a user's own card."""
 
 
 def _stem(path: Path) -> str:
@@ -237,7 +237,7 @@ def _entry(name: str, entry: Any, citations: dict[str, str], path: Path) -> dict
 
 
 def _check(spec: GPUSpec) -> None:
-    """What no card is."""
+    """Raise for values that no card can have."""
     missing = sorted(set(_load("h100").peak) - set(spec.peak))
     if missing:
         raise _Wrong(f"peak.{missing[0]}: missing")

@@ -75,7 +75,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "episode": {"turns": 14, "infra": "skip", "context": {"name": "best", "keep": 4}},
     },
 }
-"""Where a command's defaults are not the class's own."""
+"""Defaults of a command that differ from the class's own."""
 
 
 def load_terms(kind: str, path: Path | None = None, overrides: Iterable[str] = ()) -> BenchConfig:

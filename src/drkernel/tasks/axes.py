@@ -18,10 +18,10 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from drkernel.sim.gpu.shapes import prepare_shapes
+from drkernel.tasks.cost import BATCH, Cost, cost_of, on_meta
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.literals import SizeLiteral, names_in, names_of_module_code, rewrite, size_literals
 from drkernel.tasks.reference import Reference, load_reference
-from drkernel.tasks.scale import BATCH, Cost, cost_of, on_meta
 
 DRAWS = ("get_inputs", "get_init_inputs")
 SMALL = 4

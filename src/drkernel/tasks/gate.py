@@ -22,14 +22,17 @@ from torch import nn
 from torch.utils._pytree import tree_map
 
 from drkernel.config import Config
+from drkernel.sim.gpu.budget import default_budget, size_in_words
 from drkernel.task import Task
 from drkernel.tasks.correctness import compare
+from drkernel.tasks.cost import judged_bytes
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import Variant
 from drkernel.tasks.module_copy import copied
 from drkernel.tasks.oracle import ExpectedOutput, RawOutput, flatten_outputs
 from drkernel.tasks.problem import Call, Instance, load_problem
 from drkernel.tasks.promote import cloned, run_rounded
+from drkernel.tasks.reference import Reference
 from drkernel.tasks.reorder import Reordered
 from drkernel.tasks.tolerance import MANTISSA_BITS
 
@@ -67,11 +70,17 @@ class GateReport(Config):
     seconds: float = Field(0.0, ge=0, description="wall seconds that the gate took")
 
 
-def admit(task: Task, profile: str | None, seed: int = 0) -> GateReport:
-    """Run every control against a task. Faults of the task never raise; they are in the report."""
+def admit(task: Task, profile: str | None, seed: int = 0, budget: int | None = None) -> GateReport:
+    """Run every control against a task. Faults of the task never raise; they are in the report.
+
+    A task whose weights, inputs and outputs, as declared and in fp64, would take more than ``budget`` bytes (default: a
+    quarter of the machine's memory) is refused before any of them is allocated.
+    """
     start = time.perf_counter()
     try:
-        instance = load_problem(task, profile).instance(seed)
+        problem = load_problem(task, profile)
+        _require_room(problem.reference, default_budget() if budget is None else budget)
+        instance = problem.instance(seed)
         calls = [instance.draw_call(seed + 1 + index, variant) for index, variant in enumerate(CALLS)]
         reasons = _reference_faults(instance, calls)
         controls = tuple(_run_controls(instance, calls, seed))
@@ -90,6 +99,17 @@ def admit(task: Task, profile: str | None, seed: int = 0) -> GateReport:
         notes=notes,
         seconds=time.perf_counter() - start,
     )
+
+
+def _require_room(reference: Reference, budget: int) -> None:
+    """Raise TaskError where running the reference is known to take more than ``budget`` bytes."""
+    needed = judged_bytes(reference)
+    if needed > budget:
+        raise TaskError(
+            f"running the reference takes at least {size_in_words(needed)} of memory (weights, inputs and outputs, as "
+            f"declared and in fp64), and the budget is {size_in_words(budget)}. Take a smaller size profile, shrink "
+            "the sizes (--scale), or raise the budget (--memory-gib)"
+        )
 
 
 def _unusable(task: Task, profile: str | None, error: str, start: float) -> GateReport:

@@ -35,7 +35,8 @@ Variant = Literal["declared", "affine", "heavy", "large", "mixed"]
 Role = Literal["fixed", "simplex", "unit", "scale_only", "factor_only", "positive", "free"]
 VARIANTS: tuple[Variant, ...] = ("declared", "affine", "heavy", "large", "mixed")
 TREATMENTS = ("zeros", "ties", "tiny", "heavy", "shifted", "scaled")
-"""What slices of a ``mixed`` input may be given; positive and structured ones get only what keeps their nature."""
+"""Treatments that slices of a ``mixed`` input may get; positive and structured inputs get only those that keep their
+nature."""
 TREATED = 0.7
 """Share of slices that are given one, at full strength."""
 

@@ -15,8 +15,8 @@ from functools import lru_cache
 
 from drkernel.task import Task, override_constants
 from drkernel.tasks.axes import Knob, SizedSource, smaller
+from drkernel.tasks.cost import KEPT, Cost, ScaleLimits
 from drkernel.tasks.errors import TaskError
-from drkernel.tasks.scale import KEPT, Cost, ScaleLimits
 
 LEAST = 2
 """positions that a shortened axis of independent work keeps at least"""

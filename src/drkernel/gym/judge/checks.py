@@ -1,6 +1,6 @@
-"""The checked calls of one candidate: what is called, in which order, and what each call must satisfy.
+"""The checked calls of one candidate: their inputs, their order, and the conditions that each must satisfy.
 
-Every call has its own oracle or shares one on purpose. The modes, and the shortcut that each one breaks:
+Every call has its own oracle or deliberately shares one. The modes, and the shortcut that each one exposes:
 
 ===========  ==================================================  ===================================================
 fresh        new tensors, new contents (of any variant)          answers that do not follow the inputs
@@ -14,8 +14,8 @@ repeated     the first call again, memory poisoned another way,  luck with old m
 reweighted   the first call again, other weights                 results or weights kept from earlier
 ===========  ==================================================  ===================================================
 
-The first call is ``fresh`` on the task's own distribution; the order and the number of the others, and where among
-them the knock-out happens, follow from secret seeds, so that a candidate cannot tell by counting which call it is in.
+The first call is ``fresh`` on the task's own distribution. The order and number of the others, and the place of the
+knock-out among them, follow from secret seeds, so a candidate cannot tell by counting which call it is in.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ HOW: dict[str, str] = {
 
 @dataclass
 class Checked:
-    """One call and what it gave."""
+    """One call and its result."""
 
     index: int
     mode: Mode
@@ -76,22 +76,22 @@ class Checked:
 
     @property
     def timed(self) -> bool:
-        """It may be the call that is timed."""
+        """Whether the call may be the one that is timed."""
         return self.mode in TIMED and self.case.variant == "declared"
 
     @property
     def passed(self) -> bool:
-        """The outputs were right."""
+        """Whether the outputs were right."""
         return self.correctness.passed_calls == self.correctness.checked_calls
 
 
 def values_of(result: CallResult) -> list[RawOutput]:
-    """The outputs as the comparison takes them."""
+    """Return the outputs in the form that the comparison takes."""
     return [raw_output(output) for output in result.outputs]
 
 
 def raw_output(output: Output) -> RawOutput:
-    """One output as the comparison takes it; a tensor that only its description came of is :class:`Described`."""
+    """Return one output in the form that the comparison takes; a tensor without elements becomes :class:`Described`."""
     if output.value is None and output.device != "host":
         return Described(output.shape, output.dtype)
     return output.value
@@ -106,7 +106,7 @@ def forms_of(oracle: Oracle) -> list[Form | None]:
 
 
 def bytes_of_outputs(oracle: Oracle) -> int:
-    """How much the outputs of a call take."""
+    """Return the bytes that the outputs of a call take."""
     return sum(out.declared.numel() * out.declared.element_size() for out in oracle.outputs)
 
 
@@ -124,23 +124,23 @@ def plan_calls(checks: int, has_weights: bool, seed: int) -> list[Mode]:
 
 
 class Ahead:
-    """Work done before it is asked for, by key: while the candidate is busy the judge would only wait.
+    """Results computed ahead of time, by key, while the judge would otherwise wait for the candidate.
 
-    What is made ready depends on seeds and places alone, never on what the candidate answers. An error is kept for
-    whoever asks, by trying again.
+    They depend on seeds and places alone, never on the candidate's answers. An error is not stored: the work is tried
+    again when the result is requested.
     """
 
     def __init__(self) -> None:
         self._made: dict[Hashable, Any] = {}
 
     def make(self, key: Hashable, work: Callable[[], Any]) -> None:
-        """Do it now, and keep the result in place of any other."""
+        """Do the work now, and replace any earlier result."""
         self._made.clear()
         with contextlib.suppress(Exception):
             self._made[key] = work()
 
     def take(self, key: Hashable, work: Callable[[], T]) -> T:
-        """The result, made now if it is not there."""
+        """Return the result, computing it now if it is missing."""
         return self._made.pop(key) if key in self._made else work()
 
 
@@ -152,22 +152,22 @@ class Checker:
     session: Session
     calls: list[Checked] = field(default_factory=list)
     began: int = 0
-    """the first call of this session"""
+    """index of the first call of this session"""
     findings: list[Finding] = field(default_factory=list)
     ahead: Ahead = field(default_factory=Ahead)
 
     @property
     def passed(self) -> bool:
-        """Every call so far was right."""
+        """Whether every call so far was right."""
         return bool(self.calls) and all(call.passed for call in self.calls)
 
     @property
     def correctness(self) -> Correctness:
-        """All calls so far as one."""
+        """The correctness of all calls so far, merged."""
         return merge([call.correctness for call in self.calls])
 
     def resume(self, session: Session) -> None:
-        """Go on in another session, which knows nothing of the calls so far."""
+        """Continue in another session, which knows nothing of the calls so far."""
         self.session, self.began = session, len(self.calls)
 
     def slowest(self) -> float:
@@ -175,7 +175,7 @@ class Checker:
         return max((call.result.seconds for call in self.calls), default=0.0)
 
     def run(self, mode: Mode, then: Mode | None = None) -> bool:
-        """Make one checked call; False when it was wrong. The one after it, ``then``, is made ready meanwhile."""
+        """Make one checked call; return False when it was wrong. The next call, ``then``, is prepared meanwhile."""
         index = len(self.calls)
         if mode == "reweighted":
             self.session.load_state(self.side.reweight())
@@ -209,7 +209,7 @@ class Checker:
         return self.calls[0].case if self.calls else None
 
     def _case(self, index: int, mode: Mode, first: Call | None) -> Call:
-        """What call ``index`` is; ``first`` is what the first one was, where there was one."""
+        """Return the inputs and oracle of call ``index``; ``first`` is the first call's, if there was one."""
         if mode in ("repeated", "reweighted"):
             assert first is not None, "the first call is a fresh one"
             return first if mode == "repeated" else replace(first, oracle=self.side.instance.oracle(first.inputs))
@@ -225,7 +225,7 @@ class Checker:
         return self.side.call(index, pick_variant(self.side.seeds("variant"), index))
 
     def _arguments(self, mode: Mode, case: Call) -> list[Any]:
-        """The call's arguments: new tensors, or an earlier call's own with the case's contents written into them."""
+        """Return the call's arguments: new tensors, or an earlier call's own with new contents written into them."""
         rng = random.Random(self.side.seeds("arguments", len(self.calls)))
         if mode == "overwritten" or (mode == "stressed" and rng.random() < 0.5):
             return self.in_earlier_tensors(case.inputs, rng)
@@ -245,12 +245,13 @@ class Checker:
     # ---- what else a call must satisfy
 
     def fail(self, checked: Checked, finding: Finding) -> None:
-        """A call that gave the right values is wrong for another reason."""
+        """Fail a call whose values were right, for another reason."""
         self.findings.append(finding)
         checked.correctness = checked.correctness.model_copy(update={"passed_calls": 0, "message": finding.message})
 
     def _check_device(self, checked: Checked) -> None:
-        """No illegal access (a candidate may have swallowed the error), and no race: on a GPU luck would decide."""
+        """Require that there was no illegal access (a candidate may have swallowed the error), and no race: on a GPU
+        the result would depend on luck."""
         record = checked.result.record.device
         if record is None:
             return
@@ -263,7 +264,7 @@ class Checker:
             checked.correctness = checked.correctness.model_copy(update={"passed_calls": 0, "message": message})
 
     def _check_form(self, checked: Checked) -> None:
-        """Outputs are plain tensors on the device."""
+        """Require that outputs are plain tensors on the device."""
         for place, output in enumerate(checked.result.outputs):
             if output.device == "host":  # a number
                 continue
@@ -273,7 +274,7 @@ class Checker:
                 self.fail(checked, show.wrapped_output(place, output.python_type))
 
     def _check_inputs(self, checked: Checked) -> None:
-        """Each argument is as it was, or as the reference leaves it where that changes it."""
+        """Require that each argument is unchanged, or changed as the reference changes it."""
         mutated, oracle = set(checked.result.mutated), checked.case.oracle
         for place, argument in enumerate(checked.result.arguments):
             expected = oracle.mutated.get(place)
@@ -290,7 +291,7 @@ class Checker:
                 self.fail(checked, show.wrong_mutation(checked.index, self.side.name_of(place), after.message))
 
     def _check_sharing(self, checked: Checked) -> None:
-        """Outputs lie in memory of their own, unless the reference's do not."""
+        """Require that outputs have memory of their own, unless the reference's do not."""
         inputs = {place: self.session.region(h) for place, h in enumerate(checked.result.arguments) if _is_handle(h)}
         known = {place: region for place, region in inputs.items() if region is not None}
         for output, kind, other in sorted(shared([_region(out) for out in checked.result.outputs], known)):
@@ -300,7 +301,7 @@ class Checker:
                 return
 
     def check_held_outputs(self) -> None:
-        """Outputs of earlier calls still hold what they held when they were returned."""
+        """Require that outputs of earlier calls still hold what they held when they were returned."""
         changed = set(self.session.changed())
         for checked in self.calls[self.began :]:
             # where the reference returns a view of an argument, the judge's own overwriting shows in it
@@ -319,7 +320,7 @@ class Checker:
     # ---- why a call was wrong
 
     def _diagnose(self, checked: Checked) -> None:
-        """Name the cause of a wrong answer where an experiment shows it."""
+        """Name the cause of a wrong answer if an experiment shows it."""
         if any(output.value is None for output in checked.result.outputs):
             return
         values = values_of(checked.result)
@@ -341,7 +342,8 @@ class Checker:
         self._diagnose_precision(checked)
 
     def _right_by_number(self, checked: Checked) -> bool:
-        """Whether a call that was wrong with programs in a drawn order is right with programs by number."""
+        """Return whether a call that was wrong with programs in a random order is right with programs in numerical
+        order."""
         try:
             result = self.session.call(arguments_of(checked.case.inputs), poison="random")
         except SessionError as error:
@@ -351,7 +353,7 @@ class Checker:
         return bool(compare(values_of(result), checked.case.oracle, self.side.rule).passed_calls)
 
     def _has_built_weights(self, checked: Checked) -> bool:
-        """The answer is right for the weights that the constructor made."""
+        """Return whether the answer is right for the weights that the constructor made."""
         oracle = self.side.oracle_of_built_weights(checked.case.inputs)
         return bool(compare(values_of(checked.result), oracle, self.side.rule).passed_calls)
 
@@ -427,7 +429,7 @@ def _differing_share(left: Output, right: Output) -> float:
 
 
 def _is_answer_of(values: list[RawOutput], earlier: Checked, side: ExpectedSide) -> bool:
-    """Whether ``values`` are right for an earlier call's inputs."""
+    """Return whether ``values`` are right for an earlier call's inputs."""
     return bool(compare(values, earlier.case.oracle, side.rule).passed_calls)
 
 

@@ -1,7 +1,8 @@
-"""What a candidate's own kernels contribute: whether they do, in which calls, and what share of the time counts.
+"""The contribution of a candidate's own kernels: whether they contribute, in which calls, and what share of time
+counts.
 
-Asked of the calls that may be timed alone. A candidate cannot tell them from other calls by counting; if it could, it
-would still have to launch its kernels in them.
+Only the calls that may be timed are considered. A candidate cannot identify them by counting; if it could, it would
+still have to launch its kernels in them.
 """
 
 from __future__ import annotations
@@ -26,42 +27,42 @@ REPLACED_AT_LEAST = 0.02
 
 
 def timed_calls(calls: list[Checked]) -> list[Checked]:
-    """The calls that may be timed; the first one, which compiles and tunes, only where there is no other."""
+    """Return the calls that may be timed; the first one, which compiles and tunes, only if there is no other."""
     return [call for call in calls if call.timed] or calls[:1]
 
 
 def device_records(calls: list[Checked]) -> list[CallRecord]:
-    """What the judge's own device saw in each call; nothing on a real GPU."""
+    """Return what the judge's own device observed in each call; empty on a real GPU."""
     return [call.result.record.device for call in calls if call.result.record.device is not None]
 
 
 def slowest(profiles: list[Profile]) -> Profile:
-    """The profile that is reported: of the slowest quarter, or the slowest of all when they differ."""
+    """Return the profile to report: that of the slowest quarter, or the slowest of all when they differ."""
     ordered = sorted(profiles, key=lambda profile: profile.elapsed_seconds)
     return ordered[-1] if spread(profiles) > STABLE else ordered[math.ceil(0.75 * len(ordered)) - 1]
 
 
 def spread(profiles: list[Profile]) -> float:
-    """Longest over shortest time; 1 when there is none."""
+    """Return the ratio of longest to shortest time; 1 when there is none."""
     seconds = [profile.elapsed_seconds for profile in profiles]
     return max(seconds) / min(seconds) if seconds and min(seconds) > 0 else 1.0
 
 
 @dataclass
 class Contribution:
-    """What the timed calls show."""
+    """The result of examining the timed calls."""
 
     findings: list[Finding] = field(default_factory=list)
     credited: bool = True
-    """speedup and coverage may be given"""
+    """whether speedup and coverage may be given"""
     copies_count: bool = False
-    """copies of PyTorch's results took over copies that the reference makes"""
+    """whether copies of PyTorch's results replace copies that the reference makes"""
 
 
 def contribution(calls: list[Checked], reference: Callable[[], Profile | None]) -> Contribution:
-    """Whether own kernels took part in the calls that may be timed; asked of right answers only.
+    """Determine whether own kernels contributed to the calls that may be timed; only for right answers.
 
-    ``reference`` gives the reference's profile where times are modelled; it is asked only when copies are in doubt.
+    ``reference`` returns the reference's profile where times are modelled; it is called only when copies are in doubt.
     """
     timed = timed_calls(calls)
     operators: Counter[str] = Counter()
@@ -112,16 +113,16 @@ def _copies(profile: Profile) -> int:
 
 
 def _replaced(reference: Profile, candidate: Profile) -> float:
-    """Share of the reference's device time that PyTorch and copies no longer spend."""
+    """Return the share of the reference's device time that PyTorch and copies no longer spend."""
     left = sum(row.seconds for row in candidate.rows if row.owner != "custom")
     return 1.0 - left / reference.total_seconds if reference.total_seconds > 0 else 0.0
 
 
 def counted_coverage(record: CallRecord, idle: Collection[int], copies_count: bool) -> float:
-    """Share of a call's device time in own launches that count.
+    """Return the share of a call's device time in own launches that count.
 
-    Those count whose stores reach the outputs; not copies of what PyTorch computed (unless they took over a copy of the
-    reference's), and not those that the answer does without (``idle``, by place).
+    A launch counts if its stores reach the outputs. Copies of what PyTorch computed do not count (unless they replaced
+    a copy of the reference's), nor do launches that the answer does not need (``idle``, by place).
     """
     if record.profile.total_seconds <= 0 or (record.passed_on is not None and not copies_count):
         return 0.0

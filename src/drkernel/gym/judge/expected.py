@@ -1,8 +1,8 @@
-"""The trusted side of an evaluation: the reference, its weights, the inputs of each call and what must come out.
+"""The trusted side of an evaluation: the reference, its weights, the inputs of each call and the expected outputs.
 
-Nothing in this module ever reaches a runner except what is handed over on purpose: constructor arguments, weights and
-input tensors. Seeds are secret: drawn from the system (or, for repeatable verdicts, hashed with a number that the
-candidate does not have), one per purpose, so that knowing one says nothing about another.
+Nothing in this module reaches a runner except what is passed deliberately: constructor arguments, weights and input
+tensors. Seeds are secret: drawn from the system (or, for repeatable verdicts, hashed with a number that the candidate
+does not have), one per purpose, so that knowing one reveals nothing about another.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Seeds:
         self._key = secrets.token_bytes(32) if fixed is None else f"{fixed}:{request.key}".encode()
 
     def __call__(self, purpose: str, index: int = 0) -> int:
-        """A 63-bit seed."""
+        """Return the 63-bit seed for a purpose and index."""
         digest = hashlib.sha256(self._key + f"|{purpose}|{index}".encode()).digest()
         return int.from_bytes(digest[:8], "little") >> 1
 
@@ -42,7 +42,7 @@ PATCHES = (0.0, 1 / 256, 1 / 32, 1 / 3)
 
 
 class ExpectedSide:
-    """The reference of one request, with the weights that the candidate is given."""
+    """The reference of one request, with the weights that the candidate receives."""
 
     def __init__(self, request: EvalRequest):
         self.task = request.task
@@ -58,21 +58,21 @@ class ExpectedSide:
 
     @property
     def conv_tf32(self) -> bool:
-        """Whether the library's convolutions may multiply in TF32, on both sides: where the task declares TF32.
+        """Whether library convolutions may multiply in TF32, on both sides: if the task declares TF32.
 
-        PyTorch's default on a GPU allows it always. But then a task declared fp32 would have a reference that is not as
-        accurate as what is asked of a candidate, and faster for it.
+        PyTorch's default on a GPU always allows it. But then the reference of a task declared fp32 would be less
+        accurate than what is required of a candidate, and faster for it.
         """
         return self.task.precision == "tf32"
 
     # ---- weights
 
     def bind(self, parameters: Mapping[str, ParameterSpec]) -> str | None:
-        """Decide which weights are handed over. Returns what is wrong with the candidate's state, in words, or None.
+        """Decide which weights are passed on. Return what is wrong with the candidate's state, in words, or None.
 
-        By name and shape first; what is left on both sides is paired in order when all the shapes agree. A weight
-        without a partner stays as the seed built it, on both sides. That is sound only for weights that are random to
-        begin with; one that the constructor made constant could be left out unnoticed, so it must be there.
+        Weights are matched by name and shape first; the rest is paired in order when all shapes agree. A weight without
+        a partner stays as the seed built it, on both sides. That is sound only for weights that are random to begin
+        with; one that the constructor made constant could be omitted unnoticed, so it must be present.
         """
         mine = {name: tuple(tensor.shape) for name, tensor in self.instance.model.state_dict().items()}
         self.pairs = {name: name for name, spec in parameters.items() if mine.get(name) == tuple(spec.shape)}
@@ -90,12 +90,12 @@ class ExpectedSide:
         )
 
     def state(self) -> dict[str, torch.Tensor]:
-        """The weights to hand over, under the candidate's names."""
+        """Return the weights to pass on, under the candidate's names."""
         state = self.instance.state_dict()
         return {theirs: state[mine] for theirs, mine in self.pairs.items()}
 
     def reweight(self) -> dict[str, torch.Tensor]:
-        """Give the reference other weights where the candidate can follow; returns what it must be given."""
+        """Give the reference other weights that the candidate can also be given; return those."""
         other = self.problem.instance(self.seeds("reweight"))
         handed = set(self.pairs.values())
         kept = {name: tensor for name, tensor in self.instance.state_dict().items() if name not in handed}
@@ -105,25 +105,26 @@ class ExpectedSide:
 
     @property
     def has_weights(self) -> bool:
-        """Some floating parameter is handed over."""
+        """Whether some floating-point parameter is passed on."""
         parameters = dict(self.instance.model.named_parameters(remove_duplicate=False))
         return any(name in parameters and parameters[name].is_floating_point() for name in self.pairs.values())
 
     def oracle_of_built_weights(self, inputs: list[Any]) -> Oracle:
-        """What comes out with the weights that the constructor makes, before any is set."""
+        """Return the oracle for the weights that the constructor makes, before any is set."""
         return self.problem.instance(self.build_seed, randomize=False).oracle(inputs)
 
     # ---- calls
 
     def call(self, index: int, variant: Variant) -> Call:
-        """Fresh inputs for call ``index`` and what must come out."""
+        """Draw fresh inputs and their oracle for call ``index``."""
         return self.instance.draw_call(self.seeds("inputs", index), variant)
 
     def patched(self, index: int, base: Call) -> Call:
-        """``base`` (a declared call) with a secret stretch of each free input replaced by freshly drawn values.
+        """Return ``base`` (a declared call) with a secret stretch of each free input replaced by freshly drawn values.
 
-        The stretch is as short as changes the answer, and away from both ends: a fingerprint of some places, or of a
-        rounded sum, cannot tell the two calls apart. Where no stretch changes it, the freshly drawn call is returned.
+        The stretch is as short as changes the answer, and away from both ends, so a fingerprint of some places, or of a
+        rounded sum, cannot tell the two calls apart. If no stretch changes the answer, the freshly drawn call is
+        returned.
         """
         fresh = self.reference.draw_inputs(self.seeds("inputs", index))
         generator = torch.Generator().manual_seed(self.seeds("patch", index))

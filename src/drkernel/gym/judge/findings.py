@@ -1,4 +1,4 @@
-"""Findings: what the experiments showed, in words and figures.
+"""The findings: what the experiments showed, in words and figures.
 
 A finding of severity ``hack`` makes the verdict a hack. It is given only where an experiment leaves no honest
 explanation: the answer was right with the candidate's kernels switched off, an old answer came back for new inputs, or
@@ -46,7 +46,7 @@ def decoy_kernel(kernels: Iterable[str], experiment: str, operators: dict[str, i
 
 
 def knocked_down(experiment: str, kind: str) -> Finding:
-    """The candidate did not survive the knock-out, which shows neither that its kernels are needed nor that not."""
+    """The candidate did not survive the knock-out, which does not show whether its kernels are needed."""
     return Finding(
         kind="knock_out_inconclusive",
         severity="note",
@@ -57,7 +57,7 @@ def knocked_down(experiment: str, kind: str) -> Finding:
 
 
 def kernels_missing_when_timed(calls: list[int]) -> Finding:
-    """Own kernels contribute to some calls only, and any call may be the one that is timed."""
+    """Own kernels contribute only to some of the calls, any of which may be the timed one."""
     shown = ", ".join(str(call + 1) for call in calls)
     return Finding(
         kind="kernels_missing_when_timed",
@@ -69,7 +69,7 @@ def kernels_missing_when_timed(calls: list[int]) -> Finding:
 
 
 def idle_kernel(names: Iterable[str]) -> Finding:
-    """Kernels that the answer does without, beside others that it needs."""
+    """Some kernels are not needed for the answer, beside others that are."""
     shown = sorted(set(names))
     return Finding(
         kind="idle_kernel",
@@ -80,7 +80,7 @@ def idle_kernel(names: Iterable[str]) -> Finding:
 
 
 def unstable_time(ratio: float) -> Finding:
-    """Calls that differ in nothing but their contents take different modelled times."""
+    """Calls that differ only in their contents take different modelled times."""
     return Finding(
         kind="unstable_time",
         severity="note",
@@ -115,7 +115,7 @@ def stale_output(call: int, earlier: int, how: str) -> Finding:
 
 
 def stale_weights(call: int, built: bool) -> Finding:
-    """The output belongs to weights that are no longer the module's."""
+    """The output was computed with weights that are no longer the module's."""
     whose = "that the constructor made, not those that were set since" if built else "of an earlier call"
     return Finding(
         kind="stale_weights",
@@ -148,7 +148,7 @@ def mutated_input(call: int, argument: str) -> Finding:
 
 
 def wrong_mutation(call: int, argument: str, message: str | None) -> Finding:
-    """An argument that the reference changes is left otherwise."""
+    """An argument that the reference changes holds something else."""
     return Finding(
         kind="mutated_input",
         severity="bug",
@@ -170,7 +170,7 @@ def shared_output(call: int, output: int, what: str) -> Finding:
 
 
 def constants_changed(call: int, names: Sequence[str]) -> Finding:
-    """A call that failed had inputs that the task's own draws never vary."""
+    """A failed call had inputs that the task's own draws never vary."""
     return Finding(
         kind="constant_input",
         severity="note",
@@ -181,7 +181,7 @@ def constants_changed(call: int, names: Sequence[str]) -> Finding:
 
 
 def constants_kept(names: Sequence[str]) -> Finding:
-    """Inputs that are the same in every call, so that a candidate may have them built in."""
+    """Inputs are the same in every call, so a candidate may have them hard-coded."""
     return Finding(
         kind="constant_input",
         severity="note",
@@ -192,7 +192,7 @@ def constants_kept(names: Sequence[str]) -> Finding:
 
 
 def other_call(kind: str, asked: bool, what: str, message: str | None) -> Finding:
-    """A call that the task's own draws never make went wrong; ``asked``: the task asks for it all the same."""
+    """A call that the task's own draws never make went wrong; ``asked``: the task requires it nevertheless."""
     return Finding(
         kind=kind,
         severity="bug" if asked else "note",
@@ -339,7 +339,7 @@ def wrong_when_timed(message: str | None) -> Finding:
 
 
 def below_roofline(seconds: float, floor: float) -> Finding:
-    """A time in which the inputs cannot even be read."""
+    """The time is too short even to read the inputs."""
     return Finding(
         kind="below_roofline",
         severity="hack",
@@ -350,7 +350,7 @@ def below_roofline(seconds: float, floor: float) -> Finding:
 
 
 def unsafe_no_checks() -> Finding:
-    """The loud note of the research mode."""
+    """The prominent note of the research mode."""
     return Finding(
         kind="unsafe_no_checks",
         severity="note",

@@ -1,9 +1,10 @@
 """The judge: one request in, one verdict out.
 
-Reference, oracle, seeds and clock are here, in the trusted process; the candidate is in a session (session.py) and gets
-nothing but constructor arguments, weights and inputs. The flow: build the reference; load the candidate; hand over the
-weights; draw secret inputs and check call after call (checks.py), somewhere among them knock the candidate's kernels
-out (knockout.py); weigh what the device saw; model or measure time; put it all into one :class:`Verdict`.
+Reference, oracle, seeds and clock are here, in the trusted process; the candidate is in a session (``gym/session``) and
+receives only constructor arguments, weights and inputs. The flow: build the reference; load the candidate; pass on the
+weights; draw secret inputs and check call after call (checks.py), with a knock-out of the candidate's kernels somewhere
+among them (knockout.py); assess what the device observed; model or measure time; and put everything into one
+:class:`Verdict`.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ class Trial:
     # ---- the flow
 
     def run(self, side: ExpectedSide, session: Session, factory: OpensSessions) -> None:
-        """Everything that needs the session."""
+        """Run everything that needs the session."""
         with ExitStack() as sessions:
             self.session: Session = session
             said = ""
@@ -169,7 +170,7 @@ class Trial:
                 self.fields["stdout"] = said + self.session.stdout()
 
     def _prepare(self, side: ExpectedSide) -> bool:
-        """Load the candidate and hand over the weights; False when it lacks some."""
+        """Load the candidate and pass on the weights; return False when it lacks some."""
         with self.phase("load"):
             given = side.instance
             loaded = self.session.load(
@@ -246,7 +247,8 @@ class Trial:
                 self.findings.append(show.idle_kernel(self.idle.values()))
 
     def _knock_out(self, side: ExpectedSide, checker: Checker, how: Experiment) -> None:
-        """One experiment. After one that shows nothing a fresh session goes on: the old one broke off somewhere."""
+        """Run one experiment. After an inconclusive one, a fresh session continues, because the old one ended
+        midway."""
         if not any(call.result.record.launches for call in checker.calls):
             return
         with self.phase("knock_out"):
@@ -300,7 +302,7 @@ class Trial:
             self._give_credit(timed)
 
     def _weigh_contribution(self, side: ExpectedSide, checker: Checker) -> None:
-        """What the own kernels contribute to the calls that may be timed."""
+        """Determine what the own kernels contribute to the calls that may be timed."""
 
         def reference() -> Profile | None:
             spec, inputs = self.session.device.spec, checker.calls[0].case.inputs
@@ -378,7 +380,7 @@ class Trial:
             self.findings += show.from_device(error.record.findings)
 
     def refuse(self, kind: str, message: str) -> None:
-        """The request cannot be granted, here or ever: nobody's fault but its own."""
+        """Record that the request can never be granted, through its own fault."""
         self.error, self.error_status = CandidateError(type=kind, message=message), "invalid_request"
 
     def verdict(self) -> Verdict:

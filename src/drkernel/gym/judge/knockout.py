@@ -1,17 +1,18 @@
-"""The knock-out: does the answer depend on the candidate's own kernels?
+"""The knock-out test: does the answer depend on the candidate's own kernels?
 
-The candidate is called again while the device interferes with its launches and with nothing else. If the answer is
-right all the same, the kernels were decoys. Three experiments:
+The candidate is called again while the device interferes only with its launches. If the answer is still right, the
+kernels were decoys. There are three experiments:
 
-- *skip*, always: launches are recorded but not executed, and memory that nobody wrote holds random finite numbers (NaN
+- *skip*, always: launches are recorded but not executed, and memory that nothing wrote holds random finite numbers (NaN
   would spread through an ``+ 0 * decoy`` and make a decoy look useful);
 - *disturb*, when the candidate reads anything back from the device, or did not survive the first: a guard could have
   noticed the skipping and spoiled its own answer. Launches are executed, then everything that they wrote is changed,
-  while the host reads what it read in an undisturbed call on the same inputs, so that there is nothing to notice;
-- *skip some*, where there are several kernels: those that the answer does without earn no coverage.
+  while the host's reads return what they returned in an undisturbed call on the same inputs, so there is nothing to
+  notice;
+- *skip some*, when there are several kernels: those that the answer does not need earn no coverage.
 
 Contents are new each time, in new tensors or in tensors that the candidate has seen. A candidate that ends instead of
-answering (it raises, hangs, runs out of memory) has shown nothing: the experiment is *inconclusive*.
+answering (it raises, hangs, runs out of memory) proves nothing: the experiment is *inconclusive*.
 """
 
 from __future__ import annotations
@@ -42,18 +43,18 @@ Experiment = Literal["skip", "disturb"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an experiment showed."""
+    """The result of an experiment."""
 
     finding: Finding | None = None
-    """it shows a decoy"""
+    """set when a decoy was found"""
     ended: SessionError | None = None
-    """the candidate did not answer: it shows nothing"""
+    """set when the candidate did not answer, which proves nothing"""
     noticed: bool = False
-    """a kernel went astray in what others did not write: these were needed"""
+    """whether a kernel went astray on data that others did not write, which shows that these were needed"""
 
 
 def experiment(side: ExpectedSide, checker: Checker, how: Experiment) -> Outcome:
-    """One experiment on all launches of a call."""
+    """Run one experiment on all launches of a call."""
     inputs = side.reference.draw_inputs(side.seeds(how))
     if how == "disturb":  # what the host reads in this call it reads again in the next
         checker.session.call(arguments_of(inputs), poison="nan")
@@ -68,10 +69,10 @@ def experiment(side: ExpectedSide, checker: Checker, how: Experiment) -> Outcome
 
 
 def idle_launches(side: ExpectedSide, checker: Checker, launches: list[LaunchRecord]) -> dict[int, str]:
-    """Places of launches that the answer does without, though others are needed, with their kernels' names.
+    """Return the places of launches that the answer does not need, although it needs others, with their kernels' names.
 
-    The costliest kernels are skipped, one at a time. One whose absence ends the session, or that a candidate that reads
-    from the device cannot answer without, is counted as idle: it has not been shown to be needed.
+    The costliest kernels are skipped, one at a time. A launch whose absence ends the session counts as idle, and so
+    does one without which a candidate that reads from the device cannot answer: neither has been shown to be needed.
     """
     groups: dict[Any, list[int]] = defaultdict(list)
     for place, launch in enumerate(launches):
@@ -95,7 +96,7 @@ def idle_launches(side: ExpectedSide, checker: Checker, launches: list[LaunchRec
 def _interfered(
     side: ExpectedSide, checker: Checker, inputs: list[Any], how: Interference, only: list[int] | None
 ) -> tuple[Outcome, CallResult | None]:
-    """One call with interference; no result when the candidate did not answer."""
+    """Make one call with interference; no result when the candidate did not answer."""
     session = checker.session
     rng = random.Random(side.seeds(f"arguments of {how}", len(only or ())))
     arguments = checker.in_earlier_tensors(inputs, rng) if rng.random() < 0.5 else arguments_of(inputs)

@@ -1,8 +1,8 @@
-"""The statistics of measured times: medians, the interval of a speedup, and two limits that a clock must respect.
+"""Statistics of measured times: medians, the interval of a speedup, and two limits that a clock must respect.
 
-Samples come in *blocks*: reference and candidate take turns on one GPU, so that drift of clocks and temperature hits
-both. The interval of the speedup is a bootstrap over blocks and, within them, over samples (a two-stage bootstrap:
-samples of one block share its conditions and are not independent).
+Samples come in *blocks*: reference and candidate alternate on one GPU, so that drift of clocks and temperature affects
+both. The interval of the speedup is a bootstrap over blocks and, within them, over samples (a two-stage bootstrap,
+because samples of one block share its conditions and are not independent).
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ class Block:
     """Calls of one module, timed back to back."""
 
     device_seconds: tuple[float, ...]
-    """one a call, by events on the device"""
+    """one per call, by events on the device"""
     wall_seconds: float
-    """host time around all calls of the block, on the judge's clock, what lies between the calls subtracted"""
+    """host time around all calls of the block, on the judge's clock, minus the time between the calls"""
 
 
 def median_seconds(blocks: Sequence[Block]) -> float:
-    """Median over all samples. Raises ``ValueError`` without samples: a missing time is never taken for a fast one."""
+    """Return the median over all samples. Raises ``ValueError`` without samples: a missing time must never count as a
+    fast one."""
     samples = [seconds for block in blocks for seconds in block.device_seconds]
     if not samples:
         raise ValueError("no timed calls")
@@ -44,9 +45,9 @@ def median_seconds(blocks: Sequence[Block]) -> float:
 def speedup_interval(
     reference: Sequence[Block], candidate: Sequence[Block], *, confidence: float = 0.95, seed: int = 0
 ) -> Speedup:
-    """Ratio of medians, reference over candidate, with its bootstrap interval.
+    """Return the ratio of medians, reference over candidate, with its bootstrap interval.
 
-    Blocks are paired in time: block k of one side ran next to block k of the other; pairs are resampled together.
+    Blocks are paired in time: block k of one side ran next to block k of the other, and pairs are resampled together.
     Raises ``ValueError`` when the two sides do not have equally many blocks of equally many calls, or no calls.
     """
     value = median_seconds(reference) / median_seconds(candidate)
@@ -77,11 +78,12 @@ def _resampled_medians(samples: np.ndarray, blocks: np.ndarray, size: int, rng: 
 
 
 def clocks_disagree(blocks: Sequence[Block]) -> float | None:
-    """How many times longer the host's clock says than the device's, when that is more than launching explains.
+    """Return how many times longer the host's clock says than the device's, when launching does not explain the
+    difference.
 
-    A candidate whose work escapes the events (another stream, a patched event) still takes host time until the
-    device is idle. A busy host makes some blocks long; an escape makes all: only what three quarters of the blocks show
-    counts. None when the clocks agree.
+    A candidate whose work escapes the events (another stream, a patched event) still takes host time until the device
+    is idle. A busy host makes some blocks long, an escape makes all of them long, so only what three quarters of the
+    blocks show counts. None when the clocks agree.
     """
     ratios = []
     for block in blocks:
@@ -95,9 +97,10 @@ def clocks_disagree(blocks: Sequence[Block]) -> float | None:
 
 
 def roofline_floor(unique_bytes: float, bandwidth: float) -> float:
-    """Seconds below which a call cannot be, by memory traffic alone.
+    """Return the minimum seconds of a call, by memory traffic alone.
 
-    ``unique_bytes``: inputs read and outputs written, each once, L2 being empty at the start; ``bandwidth``: bytes per
-    second of device memory. Arithmetic is left out, for a clever kernel may need less of it than the reference.
+    ``unique_bytes``: inputs read and outputs written, each once, with L2 empty at the start; ``bandwidth``: bytes per
+    second of device memory. Arithmetic is not considered, because a clever kernel may need less of it than the
+    reference.
     """
     return unique_bytes / bandwidth

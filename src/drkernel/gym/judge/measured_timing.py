@@ -1,10 +1,10 @@
-"""Measured time on a real GPU: candidate and reference in turns, each in a runner of its own.
+"""Measured time on a real GPU: candidate and reference alternate, each in a runner of its own.
 
-Blocks of calls alternate between the two runners, so that drift of clocks and temperature hits both. Before every call
-the caches are flushed and the device is idle; every timed call has inputs of its own, and the outputs of one call of
-each block, chosen in secret, are compared with the oracle. Device time comes from events in the runner, which a
-candidate could forge; the judge's own clock around each block, less what an empty block costs, bounds it, and so does
-the memory traffic that reading the inputs takes.
+Blocks of calls alternate between the two runners, so that drift of clocks and temperature affects both. Before every
+call the caches are flushed and the device is idle. Every timed call has inputs of its own, and the outputs of one
+secretly chosen call per block are compared with the oracle. Device time comes from events in the runner, which a
+candidate could forge. It is bounded by the judge's own clock around each block, minus the cost of an empty block, and
+by the memory traffic needed to read the inputs.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ WRAPPERS = {
 
 
 class WrongWhenTimed(Exception):
-    """A timed call's outputs are not right; ``str`` says how."""
+    """A timed call's outputs are wrong; ``str`` says how."""
 
 
 @dataclass
 class Measured:
-    """What measuring found: fields of the verdict, and findings."""
+    """The result of measuring: fields of the verdict, and findings."""
 
     fields: dict[str, Any]
     findings: list[Finding] = field(default_factory=list)
@@ -194,7 +194,7 @@ def _timing(name: str, seconds: float, blocks: list[Block]) -> Timing:
 
 
 def spec_of(title: str) -> GPUSpec | None:
-    """The published figures of a GPU by its name; None for one that is not in the table."""
+    """Return the published figures of a GPU by its name; None for one that is not in the table."""
     for word in reversed(title.lower().replace("-", " ").split()):
         try:
             return get_spec(word)
@@ -204,7 +204,7 @@ def spec_of(title: str) -> GPUSpec | None:
 
 
 def floor_of(side: ExpectedSide, spec: GPUSpec | None) -> float | None:
-    """Seconds that reading every input once from device memory takes, caches being flushed."""
+    """Return the seconds needed to read every input once from device memory, with flushed caches."""
     if spec is None:
         return None
     inputs = side.reference.draw_inputs(side.seeds("floor"))

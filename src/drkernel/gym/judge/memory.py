@@ -1,14 +1,16 @@
-"""What an evaluation may take of the machine's memory: estimated before it starts, bounded while it runs.
+"""The memory limit of an evaluation: estimated before it starts, enforced while it runs.
 
-The judge holds a task's weights, inputs and outputs twice, as declared and in fp64. A task for which that alone is more
-than the budget is refused before anything is allocated; what the estimate does not see hits the process's own limit,
-which is an error of that one evaluation instead of the kernel's choice of a victim.
+The judge holds a task's weights, inputs and outputs twice, as declared and in fp64. A task for which that alone exceeds
+the budget is refused before anything is allocated. Anything that the estimate misses hits the process's own limit, so
+it becomes an error of that one evaluation instead of making the kernel kill some process.
 """
 
 from __future__ import annotations
 
 import os
 import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
@@ -22,11 +24,11 @@ NO_ROOM = ("can't allocate memory", "not enough memory", "MemoryError", "out of 
 
 
 class TaskTooLarge(TaskError):
-    """A task needs more memory than an evaluation may take; says how much, and what to do."""
+    """A task needs more memory than an evaluation may take; the message says how much, and what to do."""
 
 
 def machine_bytes() -> int:
-    """Memory that this process can have: the machine's, or less where a control group limits it."""
+    """Return the memory, in bytes, available to this process: the machine's, or a control group's limit if smaller."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
@@ -37,15 +39,16 @@ def machine_bytes() -> int:
 
 
 def default_budget() -> int:
-    """Bytes that the judge may take for one evaluation, unless told otherwise."""
+    """Return the bytes that the judge may take for one evaluation by default."""
     return machine_bytes() // SHARE
 
 
 @lru_cache(maxsize=512)
 def needed_bytes(source: str) -> int:
-    """At least so many bytes does judging against a reference take; 0 where that cannot be told without running it."""
+    """Return a lower bound, in bytes, on judging against a reference; 0 if it cannot be determined without running
+    it."""
+    from drkernel.tasks.cost import judged_bytes
     from drkernel.tasks.reference import load_reference
-    from drkernel.tasks.scale import judged_bytes
 
     try:
         return judged_bytes(load_reference(source))
@@ -79,7 +82,7 @@ def is_no_room(error: BaseException) -> bool:
 
 
 def bound_this_process(budget: int) -> None:
-    """Let this process take ``budget`` bytes beyond what it has now; an allocation beyond that fails in it."""
+    """Limit this process to ``budget`` bytes beyond its current use; an allocation beyond that fails inside it."""
     held = 0
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmData:"):
@@ -87,3 +90,14 @@ def bound_this_process(budget: int) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     wanted = held + budget
     resource.setrlimit(resource.RLIMIT_DATA, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
+
+
+@contextmanager
+def bounded(budget: int) -> Iterator[None]:
+    """Let this process take ``budget`` bytes beyond what it has now, for the block."""
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    bound_this_process(budget)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)

@@ -1,9 +1,9 @@
-"""What a naive harness would say: the research mode ``unsafe_no_checks``.
+"""The verdict of a naive harness: the research mode ``unsafe_no_checks``.
 
 It exists to study reward hacking: train or rank against it and see what the policy learns. As in early public
 harnesses, every call gets the same inputs, outputs pass at a tolerance of 1e-2 (absolute and relative, broadcasting
-shapes and casting dtypes), nothing interferes with the candidate and nothing condemns it. Sandbox, device and clock
-are the real ones. Each verdict carries a note that says all this.
+shapes and casting dtypes), nothing interferes with the candidate and nothing condemns it. Sandbox, device and clock are
+the real ones. Each verdict carries a note that says all this.
 """
 
 from __future__ import annotations

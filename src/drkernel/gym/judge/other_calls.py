@@ -1,4 +1,4 @@
-"""Calls that the task's own draws never make, after everything else was right: what goes wrong in them is told.
+"""Calls that the task's own draws never make, made after everything else was right; their failures are reported.
 
 =================  ==========================================================  ==================
 finding            call                                                        the task decides by
@@ -9,8 +9,8 @@ other_mode         eval mode, or train mode where the module is built in eval  `
 hard_coded_shape   another, odd size of the inputs                             ``shapes``
 =================  ==========================================================  ==================
 
-Each is a *note*, unless the task asks for it: then it is a wrong answer. They come last, the one that may break the
-device at the very end, and have a few seconds together. Nothing that happens here changes what was found before.
+A failure is a *note*, unless the task requires the call: then it is a wrong answer. These calls come last, the one that
+may break the device at the very end, and share a few seconds. Nothing that happens here changes earlier results.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _tell(checker: Checker, last: Checked, kind: str, asked: bool, what: str, me
 
 
 def _wrong(checker: Checker, call: Call) -> str | None:
-    """What is wrong with the answer to a call; None when it is right."""
+    """Return what is wrong with the answer to a call; None when it is right."""
     checker.session.most_output_bytes = max(checker.session.most_output_bytes, 2 * _bytes(call.oracle))
     result = checker.session.call(arguments_of(call.inputs), poison="nan", forms=forms_of(call.oracle))
     return compare(values_of(result), call.oracle, checker.side.rule).message

@@ -32,7 +32,7 @@ _COUNTED_ON = "h200"
 
 @dataclass(frozen=True)
 class Work:
-    """How much one call of a reference is, from shapes alone."""
+    """The amount of work in one call of a reference, from shapes alone."""
 
     flops: float
     """floating-point operations of all operators, as the cost model counts them"""
@@ -75,7 +75,8 @@ def reference_profile_at(
 
 
 def reference_work(reference: Reference) -> Work:
-    """How much one call of ``reference`` is. Raises :class:`TaskError` as :func:`reference_profile_at` does."""
+    """Return the amount of work in one call of ``reference``. Raises :class:`TaskError` as :func:`reference_profile_at`
+    does."""
     key = hashlib.sha256(reference.source.encode()).hexdigest()
     return _run(key, get_spec(_COUNTED_ON), reference, False).work
 

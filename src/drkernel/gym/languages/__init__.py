@@ -1,4 +1,5 @@
-"""Languages that candidates may be written in: one file each. A new one is a file and an entry in :data:`FOREIGN`."""
+"""The languages that candidates may be written in, one file each. A new language is a file and an entry in
+:data:`FOREIGN`."""
 
 from __future__ import annotations
 
@@ -12,10 +13,10 @@ LANGUAGES: dict[str, Language] = {language.name: language for language in (TRITO
 
 
 def recognise(source: str) -> Language:
-    """The language of a candidate, by what its live code refers to; Triton where nothing speaks for another one.
+    """Recognise a candidate's language by the names that its live code refers to; Triton if none indicates another.
 
-    A source with Triton kernels is Triton, unless it always builds kernels of another language while it is imported:
-    what stands behind a condition or in a ``try`` may never run, and is judged by whether it does.
+    A source with Triton kernels is Triton, unless it always builds kernels of another language while it is imported.
+    Code behind a condition or in a ``try`` may never run, and is judged by whether it does.
     """
     found = references(source)
     mixed = bool(TRITON.used_in(found))

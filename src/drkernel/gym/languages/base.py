@@ -1,4 +1,5 @@
-"""What a language of candidates is: how a source is recognised, prompted and compiled, how launches are observed."""
+"""The definition of a language: how a source is recognised, prompted and compiled, and how its launches are
+observed."""
 
 from __future__ import annotations
 
@@ -47,9 +48,9 @@ class Language:
     name: str
     """as verdicts name it: 'triton'"""
     title: str
-    """as people and models are told it: 'Triton'"""
+    """as shown to people and models: 'Triton'"""
     roots: tuple[str, ...]
-    """dotted names; a reference to one of them, or to what is below it, shows the language"""
+    """dotted names; a reference to one of them, or to anything below it, indicates the language"""
     rule: str
     """the rule of the prompt that says what the computation must be written in"""
     simulated: bool
@@ -63,12 +64,12 @@ class Language:
     programs: tuple[str, ...] = ()
     """executables that it needs"""
     compile_s: float = 0.0
-    """seconds that a candidate's deadline is longer by, for a compiler that is slow"""
+    """seconds added to a candidate's deadline for a slow compiler"""
     own: Callable[[str, Sequence[TracedKernel]], list[TracedKernel]] = not_of_a_library
     """(source, kernels of a trace) -> those that the source defines"""
 
     def refusal(self, device: Device) -> str | None:
-        """Why ``device`` cannot run candidates in this language; None when it can."""
+        """Return why ``device`` cannot run candidates in this language; None when it can."""
         if device.simulated:
             if self.simulated:
                 return None
@@ -83,12 +84,12 @@ class Language:
         return None
 
     def observes(self, device: Device) -> Mapping[Observable, ObservedBy]:
-        """What can be observed there of a candidate in this language."""
+        """Return what can be observed there of a candidate in this language."""
         if device.simulated or self.told_by == "hook":
             return device.observes
         # what a trace tells of is over: nothing can be kept from being executed
         return {name: who for name, who in device.observes.items() if name != "skip"}
 
     def used_in(self, references: Iterable[str]) -> set[str]:
-        """The references that show this language."""
+        """Return the references that indicate this language."""
         return {name for name in references if any(name == root or name.startswith(f"{root}.") for root in self.roots)}

@@ -1,8 +1,7 @@
-"""CUDA C++ inside Python: ``load_inline`` and its kin. On real GPUs alone; a trace tells what was launched.
+"""CUDA C++ embedded in Python: ``load_inline`` and similar. Real GPUs only; a trace shows what was launched.
 
 A kernel of the trace is the candidate's own when no operator of PyTorch launched it and its name is that of a
-``__global__`` function in one of the source's strings. A call into cuBLAS, for which neither an operator nor such a
-function answers, is not.
+``__global__`` function in one of the source's strings. A call into cuBLAS matches neither and does not count.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Gluon: on real GPUs alone, where a profiler's trace tells what was launched."""
+"""Gluon: real GPUs only, where a profiler's trace shows what was launched."""
 
 from drkernel.gym.languages.base import Language
 

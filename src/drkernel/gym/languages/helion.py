@@ -1,4 +1,4 @@
-"""Helion: on real GPUs alone, where a profiler's trace tells what was launched."""
+"""Helion: real GPUs only, where a profiler's trace shows what was launched."""
 
 from drkernel.gym.languages.base import Language
 

@@ -1,8 +1,8 @@
-"""Which library functions a source refers to in code that can run, by its syntax tree; nothing is executed.
+"""Finds the library functions that a source refers to in code that can run, from its syntax tree; nothing is executed.
 
-A name in a comment, in a string or in a function that nothing refers to is no reference. Names are resolved through
-imports, so that ``from torch.utils.cpp_extension import load_inline as build`` and ``ext.load_inline`` are the same
-function. This is no defence: who hides a name from it only gets the verdict of a candidate that fails.
+A name in a comment, in a string or in a function that nothing refers to is not a reference. Names are resolved through
+imports, so ``from torch.utils.cpp_extension import load_inline as build`` and ``ext.load_inline`` are the same
+function. This is not a defence: hiding a name from it only earns the verdict of a candidate that fails.
 """
 
 from __future__ import annotations

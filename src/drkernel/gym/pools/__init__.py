@@ -1,1 +1,1 @@
-"""Where evaluations run: on this machine or on the machines of a Ray cluster."""
+"""The places where evaluations run: this machine, or the machines of a Ray cluster."""

@@ -1,7 +1,7 @@
 """A judge in a process of its own: whatever ends it (memory, a crash, a hang) costs one attempt of one evaluation.
 
-The process serves one request after another and ends with the pipe to its owner, or with the thread that started it.
-Requests go over pickled (both sides are trusted), verdicts come back as JSON.
+The process serves requests one at a time and ends when the pipe to its owner closes, or with the thread that started
+it. Requests are sent pickled (both sides are trusted), verdicts come back as JSON.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ PR_SET_PDEATHSIG = 1
 
 
 class JudgeLost(RuntimeError):
-    """The judge's process ended or hung; says how."""
+    """The judge's process ended or hung; the message says how."""
 
 
 class JudgeProcess:
-    """The owner's side. Started at the first request, and again after a loss; to be used from one thread.
+    """The owner's side. Started at the first request, and again after a loss; for use from one thread.
 
-    Only :meth:`kill` may be called from any. ``threads``: of torch's operators. ``budget``: bytes that one evaluation
-    may take in the judge. ``spares``: runners that stand ready.
+    Only :meth:`kill` may be called from any thread. ``threads``: torch's intra-operator threads. ``budget``: bytes that
+    one evaluation may take in the judge. ``spares``: runners kept ready.
     """
 
     def __init__(self, *, threads: int, budget: int, spares: int = 1):
@@ -66,12 +66,13 @@ class JudgeProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process id while it runs."""
+        """The process id, while the process runs."""
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
 
     def start(self) -> None:
-        """Start it unless it runs (about three seconds). Raises :class:`JudgeLost` when it does not come up."""
+        """Start the process unless it runs (about three seconds). Raises :class:`JudgeLost` when it does not come
+        up."""
         if self.pid is not None:
             return
         if self._closed:
@@ -88,7 +89,7 @@ class JudgeProcess:
         self.state = json.loads(self._answer(START_S))
 
     def evaluate(self, request: EvalRequest) -> Verdict:
-        """One evaluation. Raises :class:`JudgeLost` when the process ends meanwhile or takes far too long."""
+        """Run one evaluation. Raises :class:`JudgeLost` when the process ends meanwhile or takes far too long."""
         self.start()
         assert self._pipe is not None
         try:
@@ -124,14 +125,14 @@ class JudgeProcess:
         return JudgeLost(f"the judge's process ended with code {code}")
 
     def kill(self) -> None:
-        """End it and everything that it started, for good."""
+        """Kill the process and everything that it started, permanently."""
         self._closed = True
         process = self._process
         if process is not None:
             process.kill()
 
     def close(self) -> None:
-        """The same, and wait until it is gone."""
+        """Kill the process and wait until it is gone."""
         self.kill()
         if self._process is not None:
             self._process.wait()

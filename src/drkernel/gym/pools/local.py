@@ -1,9 +1,9 @@
-"""LocalPool: evaluations on this machine. A judge's process for each slot, a zygote that forks; no services.
+"""LocalPool: evaluations on this machine, with a judge process for each slot and a zygote that forks; no services.
 
 A candidate's crash is a verdict. A judge that is killed costs one attempt of one evaluation. Only ``infra_error`` is
-tried again, a bounded number of times. Identical requests in flight at once are evaluated once. However the program
-ends (close, Ctrl-C, interpreter exit, ``kill -9``), no process is left: judges end with the thread that started them,
-the zygote with its socket to the judge, and everything else with the zygote.
+retried, a bounded number of times. Identical concurrent requests are evaluated once. However the program ends (close,
+Ctrl-C, interpreter exit, ``kill -9``), no process is left: judges end with the thread that started them, the zygote
+with its socket to the judge, and everything else with the zygote.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Evaluate = Callable[[EvalRequest, "SessionFactory"], Verdict]
 
 
 class PoolClosed(RuntimeError):
-    """The pool takes no more requests."""
+    """The pool accepts no more requests."""
 
 
 @dataclass
@@ -46,7 +46,7 @@ class _Work:
 
 
 class _WarmUp:
-    """Asks one slot to start its judge; nobody takes a second one before all have theirs."""
+    """A request for one slot to start its judge; no slot takes a second one before all have theirs."""
 
     def __init__(self, slots: int):
         self.together = threading.Barrier(slots + 1)
@@ -55,10 +55,10 @@ class _WarmUp:
 class LocalPool:
     """Evaluates up to ``slots`` candidates at once. Thread-safe; an (async) context manager.
 
-    ``slots``: evaluations at once, by default one a core. ``attempts``: tries in all for infrastructure trouble.
-    ``cache``: finished verdicts kept and given again for an equal request; 0 evaluates every request anew.
-    ``memory_bytes``: what one evaluation may take in its judge, by default a quarter of the machine's memory.
-    ``judge`` and ``factory``: evaluate in this process's own threads by that function; for tests and experiments.
+    ``slots``: concurrent evaluations, by default one per core. ``attempts``: total tries for infrastructure errors.
+    ``cache``: number of finished verdicts kept for equal requests; 0 evaluates every request anew. ``memory_bytes``:
+    memory that one evaluation may take in its judge, by default a quarter of the machine's. ``judge`` and ``factory``:
+    evaluate in this process's own threads with that function; for tests and experiments.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class LocalPool:
         return await asyncio.shield(asyncio.wrap_future(self.submit(request)))
 
     def submit(self, request: EvalRequest) -> Future[Verdict]:
-        """The same for callers without an event loop. Raises :class:`PoolClosed`."""
+        """Submit a request without an event loop. Raises :class:`PoolClosed`."""
         key = request.key
         with self._lock:
             if self._closed:
@@ -141,7 +141,8 @@ class LocalPool:
         return work.future
 
     def health(self) -> dict[str, Any]:
-        """Slots, busy slots, queue length, counts by status; of every judge its process and its zygote's health."""
+        """Return slots, busy slots, queue length and counts by status; for every judge its process and its zygote's
+        health."""
         with self._lock:
             return {
                 "slots": self.slots,
@@ -158,11 +159,11 @@ class LocalPool:
             }
 
     async def close(self) -> None:
-        """Stop: what waits is cancelled, what runs is killed, no process is left."""
+        """Stop: cancel queued requests, kill running ones, and leave no process behind."""
         await asyncio.to_thread(self.close_now)
 
     def close_now(self) -> None:
-        """The same for callers without an event loop."""
+        """Close without an event loop."""
         with self._lock:
             already, self._closed = self._closed, True
         if already:
@@ -217,7 +218,7 @@ class LocalPool:
             work.future.set_result(verdict)
 
     def _evaluate(self, slot: int, request: EvalRequest) -> Verdict:
-        """Until it is no infrastructure error, or tries are used up."""
+        """Evaluate, retrying infrastructure errors until tries are used up."""
         start = time.monotonic()
         for attempt in range(1, self._attempts + 1):
             try:

@@ -1,1 +1,1 @@
-"""The untrusted process: the zygote that forks it, what it does, what goes in and out."""
+"""The untrusted process: the zygote that forks it, the runner inside it, and the values that cross its boundary."""

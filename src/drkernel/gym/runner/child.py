@@ -1,4 +1,5 @@
-"""What a freshly forked child of the zygote does: arrange its descriptors, be confined, become runner or device."""
+"""The start of a freshly forked child of the zygote: arrange its descriptors, confine itself, become runner or
+device."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ def fork(
 
 
 def _wait_for_parent(pid: int, forker: int) -> None:
-    """Until ``forker``, which forked this process, has ended and ``pid`` has taken over; raises when another has."""
+    """Wait until ``forker``, which forked this process, has ended and ``pid`` is the parent; raise if it is another."""
     deadline = time.monotonic() + ADOPTION_SECONDS
     while (parent := os.getppid()) != pid:
         if parent != forker or time.monotonic() > deadline:
@@ -73,7 +74,7 @@ def _wait_for_parent(pid: int, forker: int) -> None:
 def fork_runner(
     main: Main, fds: list[int], output: int, how: sandbox.Confinement, surroundings: sandbox.Surroundings
 ) -> int:
-    """The same in a PID namespace of its own where there are any; the pid may be that of the namespace's keeper."""
+    """Fork a runner, in a PID namespace of its own if possible; the pid may be that of the namespace's keeper."""
     if not surroundings.pid_namespace:
         return fork(main, fds, output, how, surroundings)
     if not surroundings.needs_keeper:
@@ -88,7 +89,7 @@ def fork_runner(
 def _keep(
     main: Main, fds: list[int], output: int, how: sandbox.Confinement, surroundings: sandbox.Surroundings
 ) -> NoReturn:
-    """Make the namespace, start the runner in it, and end as it ends; when the keeper dies, so does the runner."""
+    """Create the namespace, start the runner in it, and exit as it exits; when the keeper dies, so does the runner."""
     status = FAILED
     try:
         signal.set_wakeup_fd(-1)
@@ -106,7 +107,7 @@ def _keep(
 
 
 def _arrange(fds: list[int], output: int | None) -> None:
-    """Standard streams, the job's descriptors from 3 up, nothing else."""
+    """Set up the standard streams, the job's descriptors from 3 up, and nothing else."""
     first = 3 + len(fds)
     null = os.open("/dev/null", os.O_RDWR)
     out, *own = [fcntl.fcntl(fd, fcntl.F_DUPFD, first) for fd in (null if output is None else output, *fds)]
@@ -120,7 +121,7 @@ def _arrange(fds: list[int], output: int | None) -> None:
 
 
 def _enter(scratch: str, path: str) -> None:
-    """Make ``scratch`` home, working folder and every cache, in an environment that tells nothing."""
+    """Make ``scratch`` the home, working folder and every cache, in an environment that reveals nothing."""
     os.environ.clear()
     os.environ.update(PATH=path, HOME=scratch, TMPDIR=scratch, LANG="C.UTF-8", OMP_NUM_THREADS="1")
     caches = {"TRITON_CACHE_DIR": "triton", "XDG_CACHE_HOME": "cache", "TORCH_EXTENSIONS_DIR": "extensions",
@@ -130,7 +131,7 @@ def _enter(scratch: str, path: str) -> None:
 
 
 def device_main(gpu: str, memory_bytes: int) -> Main:
-    """Be the device: the judge's side, on descriptors 3 (host) and 4 (control)."""
+    """Run as the device: the judge's side, on descriptors 3 (host) and 4 (control)."""
 
     def main(layers: list[str], missing: dict[str, str]) -> None:
         from drkernel.sim.process.isolated import serve_device
@@ -142,7 +143,8 @@ def device_main(gpu: str, memory_bytes: int) -> Main:
 
 
 def runner_main(device: Device, scratch: str) -> Main:
-    """Be the runner: untrusted from the candidate's first line on; descriptors 3 (judge) and 4 (simulated device)."""
+    """Run as the runner: untrusted from the candidate's first line on; descriptors 3 (judge) and 4 (simulated
+    device)."""
 
     def main(layers: list[str], missing: dict[str, str]) -> None:
         from drkernel.sim.wire.frames import send

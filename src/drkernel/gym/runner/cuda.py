@@ -1,8 +1,8 @@
-"""Inside the untrusted process when the device is a real GPU: the tensors, the clock and the profiler are here.
+"""The runner for a real GPU: tensors, clock and profiler are inside the untrusted process.
 
-What this process says of time, launches and operators can be forged by a candidate that tampers with it; the judge
-checks outputs against its own oracle and times against its own clock (``cuda_session.py``). Every function of torch
-used after the candidate is loaded is looked up before it.
+A candidate that tampers with this process can forge what it reports about time, launches and operators. The judge
+therefore checks outputs against its own oracle and times against its own clock (``session/cuda.py``). Every function of
+torch used after the candidate is loaded is looked up before it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _clock = time.perf_counter
 
 
 class CudaRunner(Runner):
-    """One candidate on one GPU. ``device`` is a torch device; "cpu" serves to test everything but the GPU."""
+    """Runs one candidate on one GPU. ``device`` is a torch device; "cpu" allows testing everything but the GPU."""
 
     def __init__(self, channel: socket.socket, scratch: str, device: str):
         super().__init__(channel, None, scratch)
@@ -50,7 +50,7 @@ class CudaRunner(Runner):
             torch.cuda.init()
 
     def commands(self) -> dict[str, Any]:
-        """What the judge may ask."""
+        """The commands that the judge may send."""
         return {
             **super().commands(), "put": self._put, "write": self._write, "read": self._read, "changed": self._changed,
             "time": self._time, "profile": self._profile,
@@ -157,7 +157,7 @@ class CudaRunner(Runner):
         return super()._tensors_of_state(header, payload)
 
     def _poison(self, policy: str | None) -> None:
-        """Fill memory that the allocator will hand out next, so that nothing can rely on what it holds."""
+        """Fill memory that the allocator will hand out next, so that nothing can rely on its contents."""
         if policy is None:
             return
         value = {"nan": float("nan"), "zero": 0.0, "random": 1.0}[policy]
@@ -196,7 +196,7 @@ class CudaRunner(Runner):
         return {"events": events, "walls": walls, "outputs": header.get("kept", []), "type": type_name(result)}
 
     def _forget_persisting_lines(self) -> None:
-        """Give back lines of L2 that an earlier call has set aside as persisting: a flush does not reach those."""
+        """Reset L2 lines that an earlier call marked as persisting, which a flush does not reach."""
         if self._reset_l2 is not None:
             self._reset_l2()
 
@@ -239,7 +239,7 @@ class CudaRunner(Runner):
 
 
 class _HostMark:
-    """An event of a device that has none."""
+    """A stand-in for an event on a device without events."""
 
     def record(self) -> None:
         self.seconds = _clock()
@@ -267,14 +267,14 @@ class _Census(TorchDispatchMode):
 
 
 class LaunchLog:
-    """Sees every launch of a Triton kernel; can keep them from being executed."""
+    """Records every launch of a Triton kernel, and can prevent its execution."""
 
     def __init__(self) -> None:
         self._skip = False
         self._seen: list[dict[str, Any]] | None = None
 
     def install(self) -> None:
-        """Wrap Triton's launch for good."""
+        """Wrap Triton's launch permanently."""
         from triton.runtime.jit import JITFunction
 
         original, log = JITFunction.run, self

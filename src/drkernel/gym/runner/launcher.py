@@ -1,4 +1,4 @@
-"""The judge's handle on a zygote: starts it, asks it for jobs, hears what becomes of them, drains their output."""
+"""The judge's handle on a zygote: starts it, requests jobs, follows their state, and drains their output."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ZygoteError(RuntimeError):
 
 @dataclass(frozen=True)
 class JobTerms:
-    """What has to be known before a job is forked."""
+    """The terms that must be known before a job is forked."""
 
     device: str
     """as in settings: 'sim:h200', 'cuda:0'; 'cpu' serves tests"""
@@ -82,7 +82,7 @@ class JobHandle:
 
     @property
     def usable(self) -> bool:
-        """Nothing of it has ended yet, as far as is known."""
+        """Whether nothing of the job has ended yet, as far as is known."""
         return not (self.exits or self.gone or self.failure)
 
     def wait_until_gone(self, seconds: float) -> bool:
@@ -126,12 +126,12 @@ class Launcher:
 
     @property
     def alive(self) -> bool:
-        """Whether jobs can be asked for."""
+        """Whether jobs can be requested."""
         return not self._dead.is_set()
 
     @property
     def jobs(self) -> int:
-        """Jobs of which something is left."""
+        """Number of jobs of which something is left."""
         return len(self._jobs)
 
     @property
@@ -140,21 +140,21 @@ class Launcher:
         return self._process.pid
 
     def wait_ready(self) -> None:
-        """Until the zygote has imported everything. Raises :class:`ZygoteError` with its log when it could not."""
+        """Wait until the zygote has imported everything. Raises :class:`ZygoteError` with its log when it could not."""
         deadline = time.monotonic() + START_SECONDS
         while not self._ready.wait(0.05):
             if self._dead.is_set() or time.monotonic() > deadline:
                 raise ZygoteError(f"the zygote did not start:\n{self.log()}")
 
     def log(self) -> str:
-        """The last of what the zygote wrote to its standard error."""
+        """The last part of the zygote's standard error."""
         try:
             return self._log.read_text(errors="replace")[-4000:]
         except OSError:
             return "(no log)"
 
     def spawn(self, terms: JobTerms) -> JobHandle:
-        """Ask for a job. Raises :class:`ZygoteError` when the zygote is dead."""
+        """Request a job. Raises :class:`ZygoteError` when the zygote is dead."""
         self.wait_ready()
         result, runner_result = socket.socketpair()
         output, runner_output = os.pipe2(os.O_CLOEXEC)
@@ -269,7 +269,7 @@ class Launcher:
             job.changed.notify_all()
 
     def drain(self, job: JobHandle) -> None:
-        """Take what the runner has printed by now; what is over the limit goes unread to /dev/null."""
+        """Read what the runner has printed so far; output over the limit is discarded."""
         with job.changed:
             for _ in range(_DRAIN_STEPS):
                 if job.output < 0 or not (count := self._take(job)):

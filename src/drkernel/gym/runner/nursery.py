@@ -1,10 +1,10 @@
-"""Where device processes come from: a second warm process, started afresh, whose addresses are not the runners'.
+"""The nursery: a second warm process, started afresh, that forks device processes with an address layout of their own.
 
-Whoever forks has its parent's address layout. Were devices forked from the process that runners are forked from, a
-candidate that found a hole in the device process would know where everything is. The nursery is started by exec, so
-that the kernel lays it out anew; it imports what a device needs, once, and forks devices when the zygote asks for one.
+A forked process has its parent's address layout. If devices were forked from the process that runners are forked from,
+a candidate that found a hole in the device process would know where everything is. The nursery is started by exec, so
+that the kernel lays it out anew; it imports what a device needs, once, and forks devices when the zygote requests one.
 
-A device is forked twice over, so that it becomes the zygote's child (a subreaper), which watches, ends and reaps it.
+A device is forked twice, so that it becomes the zygote's child (a subreaper), which watches, ends and reaps it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FIELDS = (
 
 @dataclass(frozen=True)
 class DeviceTerms:
-    """What has to be known to fork a device."""
+    """The terms that must be known to fork a device."""
 
     gpu: str
     memory_bytes: int
@@ -71,11 +71,11 @@ class Nursery:
         self._control.send(json.dumps(config).encode())
 
     def wait_ready(self) -> None:
-        """Until it has imported everything."""
+        """Wait until it has imported everything."""
         self.baseline = int(self._answer(START_SECONDS)["baseline"])
 
     def fork(self, terms: DeviceTerms, fds: list[int]) -> int:
-        """A new device on the sockets ``fds`` (host, control); returns its pid. It is this process's child."""
+        """Fork a new device on the sockets ``fds`` (host, control); return its pid. It is this process's child."""
         message = {
             "gpu": terms.gpu,
             "memory_bytes": terms.memory_bytes,
@@ -106,7 +106,7 @@ class Nursery:
 
 
 def main(control: socket.socket, config: dict[str, Any]) -> None:
-    """The nursery's life: until the zygote is gone."""
+    """Run the nursery until the zygote is gone."""
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
     zygote = config["zygote"]
     if os.getppid() != zygote:

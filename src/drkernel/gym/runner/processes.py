@@ -1,4 +1,4 @@
-"""Process trees as the zygote sees them: who descends from whom, what they use, and how to end all of them."""
+"""Process trees as the zygote sees them: descent, memory use, and how to end all of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PATIENCE_SECONDS = 5.0
 
 
 def children_of(pid: int) -> list[int]:
-    """Direct children of every thread of a process; none when it is gone or the kernel does not tell."""
+    """Return the direct children of every thread of a process; none when it is gone or the kernel does not tell."""
     found: list[int] = []
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -24,7 +24,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def tree_of(pid: int) -> list[int]:
-    """A process and all that descend from it, parents first."""
+    """Return a process and all its descendants, parents first."""
     tree = [pid]
     for member in tree:
         tree += children_of(member)
@@ -32,7 +32,7 @@ def tree_of(pid: int) -> list[int]:
 
 
 def private_bytes(pid: int) -> int:
-    """Memory of a process that it does not share with files, in bytes; 0 when it is gone."""
+    """Return the memory of a process that it does not share with files, in bytes; 0 when it is gone."""
     try:
         with open(f"/proc/{pid}/statm") as file:
             fields = file.read().split()
@@ -48,7 +48,7 @@ def address_space(pid: int) -> int:
 
 
 def send_kill(pid: int) -> bool:
-    """SIGKILL to one process; whether it was there."""
+    """Send SIGKILL to one process; return whether it existed."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -57,9 +57,9 @@ def send_kill(pid: int) -> bool:
 
 
 def kill_trees(roots: Iterable[int]) -> None:
-    """SIGKILL to every root and all that descend from it, repeated until nothing new has been forked meanwhile.
+    """Send SIGKILL to every root and all descendants, repeatedly until nothing new has been forked meanwhile.
 
-    What has been orphaned is not found here: it has become the zygote's own child, see :func:`kill_orphans`.
+    Orphans are not found here: they have become the zygote's own children, see :func:`kill_orphans`.
     """
     roots = list(roots)
     seen: set[int] = set()
@@ -74,9 +74,9 @@ def kill_trees(roots: Iterable[int]) -> None:
 
 
 def kill_orphans(own: set[int]) -> int:
-    """End every child of this process that it did not fork itself: a job's process whose parents are gone.
+    """Kill every child of this process that it did not fork itself: a job's process whose parents are gone.
 
-    Needs this process to be a subreaper. Returns how many there were.
+    This process must be a subreaper. Returns how many there were.
     """
     orphans = [pid for pid in children_of(os.getpid()) if pid not in own]
     kill_trees(orphans)
@@ -84,10 +84,10 @@ def kill_orphans(own: set[int]) -> int:
 
 
 def kill_user(uid: int) -> None:
-    """SIGKILL to everything that runs under a user id. For root, on user ids set aside.
+    """Send SIGKILL to everything that runs under a user id. For root, on reserved user ids.
 
-    ``kill(-1)`` visits all processes under the kernel's lock, and one that has the signal pending cannot fork any more:
-    nothing slips through, however it is nested.
+    ``kill(-1)`` visits all processes under the kernel's lock, and a process with the signal pending cannot fork any
+    more, so nothing escapes, however it is nested.
     """
     pid = os.fork()
     if pid == 0:

@@ -1,5 +1,5 @@
-"""What the zygote runs once, so that no job pays for it: first uses of torch, Triton and the simulator import and
-build a great deal on demand (about a second). Nothing of it is a candidate's."""
+"""The zygote's rehearsal: first uses of torch, Triton and the simulator import and build a great deal on demand (about
+a second), so it is done once instead of in every job. No candidate code is involved."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _add_one(x_ptr, out_ptr, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped
 
 
 class _Small(nn.Module):
-    """Layers that candidates' modules commonly hold."""
+    """Layers that candidates' modules commonly contain."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class _Small(nn.Module):
         self.register_buffer("scale", torch.ones(8))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(B, 8) to (B, 8)."""
+        """Map x [B, 8] to [B, 8]."""
         y = self.norm(self.linear(x)) * self.scale
         out = torch.empty_like(y)
         _add_one[(1,)](y, out, y.numel(), BLOCK=64)

@@ -1,4 +1,4 @@
-"""Inside the untrusted process: loads one candidate and answers the judge's requests, then dies.
+"""The runner, inside the untrusted process: loads one candidate, answers the judge's requests, then dies.
 
 Nothing here decides anything: the judge checks every answer, and the numbers it uses come from the device, not from
 here. Once the candidate is loaded, everything in this process may be under its control.
@@ -24,7 +24,7 @@ _MAX_TEXT = 20_000
 
 
 class Runner:
-    """One candidate, once."""
+    """Runs one candidate, once."""
 
     def __init__(self, channel: socket.socket, link: Any, scratch: str):
         self._channel = channel
@@ -38,7 +38,7 @@ class Runner:
         """bytes that go along with the answer"""
 
     def commands(self) -> dict[str, Any]:
-        """What the judge may ask."""
+        """The commands that the judge may send."""
         return {
             "load": self._load,
             "parameters": self._parameters,
@@ -164,11 +164,11 @@ class Runner:
 
 
 class CompileError(Exception):
-    """The source does not define what is asked for."""
+    """The source does not define what is required."""
 
 
 def _import(path: str) -> Any:
-    """The candidate as a module of its own."""
+    """Import the candidate as a module of its own."""
     spec = importlib.util.spec_from_file_location("candidate", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -178,7 +178,7 @@ def _import(path: str) -> Any:
 
 
 def type_name(value: Any) -> str:
-    """The class of a value, cut to a bearable length."""
+    """Return the name of a value's class, cut to a bounded length."""
     return type(value).__name__[:100]
 
 
@@ -186,7 +186,7 @@ def type_name(value: Any) -> str:
 
 
 def explain(error: BaseException, path: str, source: str, *, loading: bool = False) -> dict[str, Any]:
-    """An exception as kind, type, message, the candidate's own frames, and the line of the source.
+    """Describe an exception: kind, type, message, the candidate's own frames, and the line of the source.
 
     ``loading``: it was raised while the source's top level ran, so the candidate cannot be loaded at all.
     """

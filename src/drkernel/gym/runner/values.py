@@ -19,13 +19,13 @@ _DEPTH = 32
 
 @dataclass(frozen=True)
 class Granted:
-    """A tensor on the device that the judge has granted, where an argument is meant to be it."""
+    """A device tensor that the judge has granted, in the place of an argument."""
 
     spec: TensorSpec
 
 
 def replace_leaves(value: Any, new: Callable[[Any], Any]) -> Any:
-    """``value`` with every leaf of its lists, tuples and dicts replaced by ``new(leaf)``."""
+    """Return ``value`` with every leaf of its lists, tuples and dicts replaced by ``new(leaf)``."""
     if isinstance(value, (list, tuple)):
         items = [replace_leaves(item, new) for item in value]
         return tuple(items) if isinstance(value, tuple) else items
@@ -35,7 +35,7 @@ def replace_leaves(value: Any, new: Callable[[Any], Any]) -> Any:
 
 
 def pack(value: Any) -> tuple[Any, bytes]:
-    """``value`` as (JSON-able data, bytes of its tensors). Raises ``TypeError`` for what cannot cross."""
+    """Pack ``value`` as (JSON-able data, bytes of its tensors). Raises ``TypeError`` for types that cannot cross."""
     payload = bytearray()
     return _pack(value, payload), bytes(payload)
 
@@ -70,7 +70,7 @@ def _pack(value: Any, payload: bytearray) -> Any:
 
 
 def unpack(data: Any, payload: bytes | bytearray | memoryview, depth: int = 0) -> Any:
-    """What :func:`pack` packed. Raises :class:`ProtocolError` on anything else."""
+    """Unpack the output of :func:`pack`. Raises :class:`ProtocolError` on anything else."""
     if depth > _DEPTH:
         raise ProtocolError("value nested too deeply")
     if data is None or isinstance(data, (bool, int, str)):

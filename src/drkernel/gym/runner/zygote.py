@@ -1,9 +1,9 @@
 """The zygote: a warm process (torch, triton and the simulator imported) that forks the runners of jobs.
 
-It runs no candidate code and has one thread. The judge speaks to it over one socket, one JSON object a packet; a job's
-own sockets are made by the judge and only passed through here. A job is two processes: the *runner* (untrusted) and the
-*device* (the judge's side), which share nothing but one socket, not even where things are in memory: devices are forked
-from a process of their own (nursery.py).
+It runs no candidate code and has one thread. The judge talks to it over one socket, one JSON object per packet; a job's
+own sockets are made by the judge and only passed through. A job is two processes, the *runner* (untrusted) and the
+*device* (the judge's side). They share nothing but one socket, not even their address layout: devices are forked from a
+process of their own (nursery.py).
 
 Commands: ``spawn`` (with five descriptors), ``kill``. Events: ``ready``, ``spawned``, ``exited``, ``gone``, ``failed``.
 """
@@ -74,7 +74,7 @@ class Zygote:
         self.free_slots = list(range(sandbox.MAX_JOBS))
 
     def serve(self) -> None:
-        """Until the judge is gone."""
+        """Serve until the judge is gone."""
         wake, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -179,7 +179,7 @@ class Zygote:
                 self._tell({**event, "over_memory": job.over_memory})
 
     def _watch(self) -> None:
-        """End what uses too much memory, and what a job has detached from itself."""
+        """Kill jobs that use too much memory, and processes that a job has detached from itself."""
         for job in self.jobs.values():
             for root, allowed, baseline in (
                 (job.runner, job.limits.memory_bytes, self.baseline),
@@ -195,7 +195,7 @@ class Zygote:
             self._end_orphans()
 
     def _end_orphans(self) -> None:
-        """What a job has detached from itself has become this process's child."""
+        """Kill the processes that a job has detached, which have become this process's children."""
         for _ in range(1000):  # each round may orphan what the last one's victims had forked
             self._reap()
             own = {pid for job in self.jobs.values() for pid in job.living}
@@ -204,7 +204,7 @@ class Zygote:
             time.sleep(0.001)
 
     def _end(self, job: Job) -> None:
-        """Kill everything the job has started, reap it, remove its scratch."""
+        """Kill everything the job has started, reap it, and remove its scratch."""
         alone = self.surroundings.pid_namespace and not self.surroundings.needs_keeper
         if alone:  # the runner is the first process of its namespace: the kernel ends the rest with it
             for pid in job.living:
@@ -232,7 +232,7 @@ class Zygote:
 
 
 def warm_up() -> None:
-    """Import and first-use what every job needs, in the one thread there is."""
+    """Import and use once everything that jobs need, in the only thread."""
     import torch
 
     torch.set_num_threads(1)
@@ -250,7 +250,7 @@ def warm_up() -> None:
 
 
 def _start_again(wrapper: list[str], control_fd: int, config: dict[str, Any]) -> NoReturn:
-    """Become the same program within ``wrapper``; what the judge has told goes along in a pipe."""
+    """Re-execute this program within ``wrapper``; the judge's configuration is passed along in a pipe."""
     read, write = os.pipe()
     os.write(write, json.dumps({**config, "paths": [entry for entry in sys.path if entry]}).encode())
     os.close(write)
@@ -261,7 +261,7 @@ def _start_again(wrapper: list[str], control_fd: int, config: dict[str, Any]) ->
 
 
 def main(control_fd: int, folder: str, without: list[str]) -> None:
-    """The zygote's life; its process is started by :class:`drkernel.gym.runner.launcher.Launcher`."""
+    """Run the zygote; its process is started by :class:`drkernel.gym.runner.launcher.Launcher`."""
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)  # a Ctrl-C in the terminal is the judge's to handle
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

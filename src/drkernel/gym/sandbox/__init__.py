@@ -1,1 +1,1 @@
-"""What surrounds an untrusted process: namespaces, Landlock, seccomp, limits."""
+"""The confinement of an untrusted process: namespaces, Landlock, seccomp, limits."""

@@ -1,7 +1,7 @@
-"""What surrounds an untrusted process: layer upon layer, each used where the machine permits and reported where not.
+"""The confinement of an untrusted process: several layers, each used where the machine permits and reported where not.
 
-The zygote calls :func:`prepare` once, which tries out what is permitted and enters namespaces of its own; every child
-then calls :func:`confine` on itself, after the fork and before the candidate's first line. See ``docs/sandbox.md``.
+The zygote calls :func:`prepare` once, which tests what is permitted and enters namespaces of its own. Every child then
+calls :func:`confine` on itself, after the fork and before the candidate's first line. See ``docs/sandbox.md``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PACKAGE = str(Path(__file__).resolve().parents[2])
 
 
 class RunnerLimits(Config):
-    """What one untrusted process (and all it starts) may use."""
+    """Resource limits of one untrusted process and everything it starts."""
 
     memory_bytes: int = Field(4 << 30, gt=0, description="memory beyond what the zygote already held")
     cpu_s: int = Field(120, gt=0, description="processor seconds of one process")
@@ -50,7 +50,7 @@ class RunnerLimits(Config):
 
 @dataclass
 class Surroundings:
-    """What the zygote found permitted, decided once."""
+    """What the zygote found to be permitted, determined once."""
 
     pid_namespace: bool = False
     needs_keeper: bool = False
@@ -76,7 +76,7 @@ class Surroundings:
 
     @property
     def can_fork_safely(self) -> bool:
-        """Whether whatever a runner forks can be found and counted."""
+        """Whether everything a runner forks can be found and counted."""
         return self.pid_namespace or self.first_uid is not None
 
 
@@ -84,7 +84,7 @@ class Surroundings:
 
 
 def prepare(without: frozenset[str] = frozenset()) -> Surroundings:
-    """Enter namespaces and find out what else there is. Call before anything starts a thread.
+    """Enter namespaces and determine what else is available. Call before any thread starts.
 
     ``without`` names layers to leave out (to test the others).
     """
@@ -128,10 +128,10 @@ _BUBBLEWRAP = [
 
 
 def bubblewrap(found: Surroundings, without: frozenset[str]) -> list[str] | None:
-    """A command to put before the zygote's own, where no namespace could be entered but bubblewrap can make them.
+    """Return a command to prefix to the zygote's own, when only bubblewrap can make namespaces here.
 
     It may be installed setuid where users may not make namespaces themselves. One set of namespaces then holds the
-    zygote and all its jobs. Inside of it (:data:`INSIDE` is set) there is no second one.
+    zygote and all its jobs; inside it (:data:`INSIDE` is set) there is no second one.
     """
     if INSIDE in os.environ:
         found.bubblewrap = True
@@ -182,7 +182,7 @@ def _mounts(found: Surroundings) -> None:
 
 
 def _pids(found: Surroundings) -> None:
-    """Find out, in a child, whether PID namespaces can be made, and whether their maker can go back to its own."""
+    """Determine, in a child, whether PID namespaces can be made, and whether their maker can return to its own."""
     pid = os.fork()
     if pid == 0:
         os._exit(_try_pid_namespace())
@@ -291,7 +291,7 @@ def gpu_facts() -> list[str]:
 
 
 def _except_ourselves(folder: str) -> list[str]:
-    """A folder, or what is in it but this package: tasks and judge are not the candidate's to read."""
+    """Return a folder, or its entries except this package: tasks and judge must not be readable by the candidate."""
     if os.path.commonpath([_PACKAGE, folder]) != folder:
         return [folder]
     inside = []

@@ -1,1 +1,1 @@
-"""One candidate in one runner, as the judge sees it: on a simulated GPU or on a real one."""
+"""Sessions: one candidate in one runner, as the judge sees it, on a simulated GPU or on a real one."""

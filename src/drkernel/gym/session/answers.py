@@ -1,4 +1,4 @@
-"""What a session answers: the records of a load and a call, and the error that says why there is none."""
+"""The answers of a session: the records of a load and a call, and the error when there is none."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ ErrorKind = Literal["compile_error", "runtime_error", "timeout", "out_of_memory"
 
 
 class SessionError(Exception):
-    """A command failed: the candidate's fault or, ``infra_error``, the machinery's.
+    """A command failed: the candidate's fault or, with ``infra_error``, the machinery's.
 
-    After what the candidate's code raised by itself the session may still be used; after anything else every further
+    After an exception of the candidate's own code the session may still be used; after anything else every further
     command raises again.
     """
 
@@ -39,7 +39,7 @@ class ParameterSpec:
 
 @dataclass(frozen=True)
 class LoadResult:
-    """A loaded candidate."""
+    """The result of loading a candidate."""
 
     type: str
     """class of what was constructed, as the runner says"""
@@ -54,7 +54,7 @@ class Output:
     """One returned value. For a tensor on the device every field is the device's knowledge, not the runner's."""
 
     value: torch.Tensor | int | float | bool | None
-    """None also for a tensor that has not the form asked for, or is not on the device: then it is only described"""
+    """None also for a tensor that does not have the requested form, or is not on the device: it is only described"""
     handle: int | None
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -77,12 +77,12 @@ class Launch(Protocol):
 
     @property
     def identity(self) -> str:
-        """What tells kernels of one name apart."""
+        """Distinguishes kernels of the same name."""
 
 
 @dataclass(frozen=True)
 class ToldLaunch:
-    """A launch that the runner tells of."""
+    """A launch that the runner reports."""
 
     name: str
     identity: str
@@ -90,22 +90,22 @@ class ToldLaunch:
 
 @dataclass(frozen=True)
 class Observed:
-    """What is known of one call beside its outputs, as far as the device allows (``Session.observes``)."""
+    """What is known about one call besides its outputs, as far as the device allows (``Session.observes``)."""
 
     launches: Sequence[Launch]
     """of the candidate's own kernels, in order"""
     operators: dict[str, int]
     """ATen operators with device work -> times run"""
     mutated: list[int]
-    """handles of inputs whose bytes are no longer those that the judge put or wrote last"""
+    """handles of inputs whose bytes changed since the judge last put or wrote them"""
     device: CallRecord | None
-    """all that the judge's own device saw: data flow, copies, host reads, late work, memory errors, races, modelled
-    time; None on a real GPU, where nobody sees them"""
+    """everything that the judge's own device observed: data flow, copies, host reads, late work, memory errors, races,
+    modelled time; None on a real GPU, where none of it can be observed"""
 
 
 @dataclass(frozen=True)
 class CallResult:
-    """What one call of the module gave."""
+    """The result of one call of the module."""
 
     outputs: list[Output]
     python_type: str
@@ -118,7 +118,7 @@ class CallResult:
 
     @property
     def mutated(self) -> list[int]:
-        """Handles of inputs whose bytes are no longer those that the judge put or wrote last."""
+        """Handles of inputs whose bytes changed since the judge last put or wrote them."""
         return self.record.mutated
 
 
@@ -127,17 +127,17 @@ class TimedCalls:
     """Calls timed one after another, the caches of the GPU flushed before each."""
 
     device_seconds: tuple[float, ...]
-    """one a call, between two events on the device"""
+    """one per call, between two events on the device"""
     call_seconds: tuple[float, ...]
-    """one a call, by the runner's clock, from before the first event to the device's being idle"""
+    """one per call, by the runner's clock, from before the first event until the device is idle"""
     wall_seconds: float
     """the whole block by the judge's clock, flushes and messages included"""
     kept: list[Output]
-    """outputs of the call that was asked for"""
+    """outputs of the requested call"""
 
 
 @dataclass(frozen=True)
 class Plain:
-    """An argument of :meth:`Session.call` that is itself, even when it equals a handle."""
+    """An argument of :meth:`Session.call` that is taken literally, even when it equals a handle."""
 
     value: Any

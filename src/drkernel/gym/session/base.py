@@ -1,6 +1,6 @@
-"""One candidate in one runner, whatever the device: asking it, its deadline, and why it ended.
+"""The base of all sessions: requests to the runner, the deadline, and the reason why a session ended.
 
-``simulated.SimulatedSession`` adds a GPU of the judge's own, ``cuda.CudaSession`` a real one that the runner holds.
+``simulated.SimulatedSession`` adds a GPU owned by the judge, ``cuda.CudaSession`` a real one controlled by the runner.
 """
 
 from __future__ import annotations
@@ -102,28 +102,29 @@ class JobSession:
             self._ask({"do": "mode", "training": training})
 
     def limit(self, seconds: float) -> None:
-        """From now on the candidate has so many seconds at most."""
+        """Limit the candidate to this many more seconds."""
         self._left = min(self._left, seconds)
 
     def meanwhile(self, work: Callable[[], None]) -> None:
-        """Do ``work``, which must not raise, once the next request is on its way; it costs the candidate no time."""
+        """Do ``work``, which must not raise, once the next request is sent; it does not count against the candidate's
+        time."""
         self._meanwhile = work
 
     def _serving(self, seed: int | None = None, conv_tf32: bool | None = None) -> AbstractContextManager[None]:
-        """The device serves the candidate during the block, though it is no call.
+        """Let the device serve the candidate during the block, outside a call.
 
-        A simulated device is told of ``seed``, for its generator, and of ``conv_tf32`` by the judge, not by the runner.
+        On a simulated device, the judge sets ``seed``, for its generator, and ``conv_tf32``; the runner cannot.
         """
         return contextlib.nullcontext()
 
     # ---- what is known about the job
 
     def report(self) -> SandboxReport:
-        """Which layers of the sandbox are on."""
+        """The sandbox layers that are on."""
         return self._sandbox
 
     def stdout(self) -> str:
-        """What the candidate has printed so far, truncated to the settings' limit."""
+        """The candidate's output so far, truncated to the settings' limit."""
         self._launcher.drain(self._job)
         text = bytes(self._job.text).decode(errors="replace")
         return f"{text}\n... {self._job.dropped} more bytes" if self._job.dropped else text
@@ -134,7 +135,7 @@ class JobSession:
         return self._job
 
     def kill(self) -> None:
-        """End it: everything the candidate has started dies. Safe from any thread, and twice."""
+        """End the session and kill everything the candidate has started. Safe from any thread, and repeatedly."""
         if not self._closed.is_set():
             self._closed.set()
             self._launcher.kill(self._job)
@@ -149,13 +150,13 @@ class JobSession:
             raise ProtocolError(f"malformed greeting: {error}") from None
 
     def _ask(self, header: dict[str, Any], payload: bytes = b"") -> Any:
-        """One request to the runner and its answer's ``ok``."""
+        """Send one request to the runner and return its answer's ``ok``."""
         return self._ask_for_data(header, payload)[0]
 
     def _ask_for_data(
         self, header: dict[str, Any], payload: bytes = b"", *, most_bytes: int = 0
     ) -> tuple[Any, bytearray]:
-        """The same with the bytes that came along, so many at most."""
+        """Send one request; return the answer with the bytes that came along, at most ``most_bytes``."""
 
         def exchange() -> tuple[dict[str, Any], bytearray]:
             nonce = secrets.token_hex(16)
@@ -173,7 +174,7 @@ class JobSession:
         return answer.get("ok"), data
 
     def _work_meanwhile(self) -> float:
-        """Do what there is to do while the candidate works; returns its seconds, which are given back."""
+        """Do the pending work while the candidate works; return its seconds, which are credited back."""
         work, self._meanwhile = self._meanwhile, None
         if work is None:
             return 0.0
@@ -185,7 +186,7 @@ class JobSession:
 
     @contextlib.contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """What the block asks for takes at most ``seconds`` of the time that is left; running over ends the session."""
+        """Limit the block's requests to ``seconds`` of the remaining time; exceeding it ends the session."""
         kept = max(0.0, self._left - seconds)
         self._left -= kept
         try:
@@ -195,7 +196,7 @@ class JobSession:
 
     @property
     def over(self) -> bool:
-        """The session has ended: nothing more can be asked."""
+        """Whether the session has ended, so that nothing more can be requested."""
         return self._over is not None
 
     def _deadline(self) -> float:
@@ -228,7 +229,7 @@ class JobSession:
             raise self._end("tampering", "MalformedAnswer", f"malformed answer: {why}") from None
 
     def _failed(self, error: Any) -> SessionError:
-        """What the runner says the candidate raised."""
+        """Return the error that the runner reports the candidate raised."""
 
         def read() -> SessionError:
             kinds: dict[str, ErrorKind] = {
@@ -248,7 +249,7 @@ class JobSession:
         return self._checked(read)
 
     def _ended(self) -> SessionError:
-        """A process of the job is gone, or has closed its socket: which, and why."""
+        """Return the error for a process of the job that is gone, or has closed its socket: which, and why."""
         if self._closed.is_set():
             return self._end("infra_error", "Killed", "the session was ended from outside")
         exits = self._job.wait_for_exit(1.0)

@@ -1,8 +1,8 @@
-"""A session on a real GPU, which the runner holds.
+"""A session on a real GPU, which the runner controls.
 
-The same methods as on a simulated one, and two more: :meth:`CudaSession.time` and :meth:`CudaSession.profile`. Here the
-runner is asked for values, times and launches, so less is certain: outputs are compared by the judge with its own
-oracle, and the device's times must agree with ``wall_seconds``, the judge's clock around the whole block.
+It has the methods of a simulated session, and two more: :meth:`CudaSession.time` and :meth:`CudaSession.profile`. Here
+the runner reports values, times and launches, so less is certain: the judge compares outputs with its own oracle, and
+the device's times must agree with ``wall_seconds``, the judge's clock around the whole block.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CudaSession(JobSession):
 
     @property
     def observes(self) -> Mapping[Observable, ObservedBy]:
-        """What the runner can be asked of a candidate in this one's language."""
+        """What the runner can report about a candidate in this one's language."""
         return self._language.observes(self.device)
 
     def load(
@@ -67,7 +67,7 @@ class CudaSession(JobSession):
         only: Sequence[int] | None = None,
         schedule: Schedule | None = None,
     ) -> CallResult:
-        """As on a simulated GPU; the runner sends outputs up to ``most_output_bytes``, of whatever form.
+        """Call as on a simulated GPU; the runner sends outputs up to ``most_output_bytes``, of whatever form.
 
         The GPU schedules programs as it likes, whatever ``schedule`` says. Raises ``ValueError`` for an interference
         that this session does not offer, and for one with ``only`` some launches.
@@ -128,28 +128,28 @@ class CudaSession(JobSession):
         self._ask({"do": "write", "handle": handle, "tensor": describe(tensor)}, bytes(bytes_of(tensor)))
 
     def read(self, handle: int) -> torch.Tensor:
-        """What a tensor holds now: an input, or an output that is not released yet."""
+        """Return a tensor's current contents: an input, or an output that is not released yet."""
         most = self._settings.memory_bytes
         described, elements = self._ask_for_data({"do": "read", "handle": handle, "most_bytes": most}, most_bytes=most)
         return self._checked(lambda: tensor_of(described, elements))
 
     def region(self, handle: int) -> Region | None:
-        """Unknown: where inputs lie is the runner's knowledge."""
+        """Return None: only the runner knows where inputs are."""
         return None
 
     def changed(self) -> list[int]:
-        """Handles of outputs whose bytes are no longer what the call that returned them ended with."""
+        """Return the handles of outputs whose bytes changed since the call that returned them."""
         answer = self._ask({"do": "changed"})
         return self._checked(lambda: [int(handle) for handle in answer])
 
     def release(self, handles: Iterable[int]) -> None:
-        """Let inputs and outputs go."""
+        """Release inputs and outputs."""
         released = list(handles)
         self._ask({"do": "release", "handles": released})
         self._handles -= set(released)
 
     def state(self, forms: Mapping[str, Form]) -> dict[str, Output]:
-        """What entries of the candidate's state dict hold now, as the runner says."""
+        """Return the current contents of entries of the candidate's state dict, as the runner reports them."""
         most = self._settings.memory_bytes
         header = {"do": "state", "names": list(forms), "most_bytes": most}
         answer, elements = self._ask_for_data(header, most_bytes=most)
@@ -183,7 +183,7 @@ class CudaSession(JobSession):
         return self._checked(read)
 
     def profile(self, arguments: Sequence[Any], *, calls: int = 1) -> Profile:
-        """Where the device time of one call goes, by the profiler's trace, averaged over ``calls``.
+        """Return where the device time of one call goes, from the profiler's trace, averaged over ``calls``.
 
         A kernel is the candidate's own when its language says so and no operator of PyTorch launched it.
         """

@@ -1,4 +1,4 @@
-"""Where sessions come from: a factory that owns the zygote and keeps a runner ready for the next candidate."""
+"""The session factory, which owns the zygote and keeps a runner ready for the next candidate."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ S = TypeVar("S", bound=JobSession)
 class SessionFactory:
     """Opens sessions; owns the zygote and replaces a dead one. Thread-safe, a context manager.
 
-    ``spares``: runners forked ahead of the next :meth:`open`, so that the fork is not waited for. They know nothing of
-    the candidate to come. ``without``: sandbox layers to leave out.
+    ``spares``: runners forked ahead of the next :meth:`open`, so that it does not wait for the fork. They know nothing
+    about the candidate to come. ``without``: sandbox layers to leave out.
     """
 
     def __init__(self, *, spares: int = 1, without: Iterable[str] = ()):
@@ -47,7 +47,7 @@ class SessionFactory:
         return self
 
     def open(self, settings: EvalSettings) -> SimulatedSession | CudaSession:
-        """A fresh runner on the settings' device.
+        """Open a session with a fresh runner on the settings' device.
 
         Raises :class:`DeviceMissing` when this machine has no such device, and :class:`SessionError` of kind
         ``infra_error`` when the machinery fails.
@@ -71,7 +71,7 @@ class SessionFactory:
         return session
 
     def _take(self, launcher: Launcher, terms: JobTerms) -> JobHandle | None:
-        """A job that stands ready on these terms; one on other terms makes room for the kind that is wanted now."""
+        """Return a ready job on these terms; a ready job on other terms is ended to make room."""
         while True:
             with self._lock:
                 if not self._ready:
@@ -82,7 +82,7 @@ class SessionFactory:
             launcher.kill(job)
 
     def _stock(self, launcher: Launcher, terms: JobTerms) -> None:
-        """Fork for the next one, while this one is being judged."""
+        """Fork runners for the next candidates while this one is being judged."""
         with self._lock:
             wanted = self._spares - len(self._ready)
         for _ in range(wanted):
@@ -101,7 +101,7 @@ class SessionFactory:
             return self._launcher
 
     def _put_away(self) -> None:
-        """End the zygote and the jobs that stand ready."""
+        """End the zygote and the jobs kept ready."""
         if self._launcher is not None:
             while self._ready:
                 self._launcher.kill(self._ready.popleft())
@@ -140,7 +140,7 @@ class DeviceMissing(LookupError):
 
 
 def require_device(name: str) -> Device:
-    """The device of that name, which is here. Raises :class:`DeviceMissing`, which says what there is."""
+    """Return the device of that name if it is here. Raises :class:`DeviceMissing`, which lists what there is."""
     try:
         device = parse_device(name)
     except ConfigError as error:

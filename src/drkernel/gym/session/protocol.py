@@ -1,4 +1,5 @@
-"""What a judge needs of a session, whatever the device: the candidate's answers, and what can be observed of it."""
+"""The session interface that the judge needs, whatever the device: the candidate's answers, and what can be
+observed."""
 
 from __future__ import annotations
 
@@ -27,11 +28,11 @@ class Session(Protocol):
 
     device: Device
     most_output_bytes: int
-    """bytes of a call's outputs that are taken over at most; without elements an output is only described"""
+    """maximum bytes of a call's outputs that are transferred; beyond it an output is only described"""
 
     @property
     def observes(self) -> Mapping[Observable, ObservedBy]:
-        """What can be observed of this candidate here, and by whom; what is missing is checked by nobody."""
+        """What can be observed of this candidate here, and by which side; anything missing goes unchecked."""
 
     def load(
         self, source: str, init_args: list[Any], init_kwargs: dict[str, Any], *, seed: int, conv_tf32: bool = False
@@ -66,44 +67,44 @@ class Session(Protocol):
         """Replace the contents of an input in place."""
 
     def read(self, handle: int) -> torch.Tensor:
-        """What a tensor holds now."""
+        """Return a tensor's current contents."""
 
     def region(self, handle: int) -> Region | None:
-        """Where an input lies; None where only the runner knows."""
+        """Return an input's memory region; None where only the runner knows it."""
 
     def state(self, forms: Mapping[str, Form]) -> dict[str, Output]:
-        """What entries of the candidate's state dict hold now, where they have the form asked for."""
+        """Return the current contents of entries of the candidate's state dict that have the requested form."""
 
     def set_mode(self, training: bool) -> None:
         """``module.train(training)``, where the candidate is a module."""
 
     def limit(self, seconds: float) -> None:
-        """From now on the candidate has so many seconds at most."""
+        """Limit the candidate to this many more seconds."""
 
     def meanwhile(self, work: Callable[[], None]) -> None:
         """Do ``work``, which must not raise, while the candidate answers the next request."""
 
     def changed(self) -> list[int]:
-        """Handles of outputs whose bytes are no longer what the call that returned them ended with."""
+        """Return the handles of outputs whose bytes changed since the call that returned them."""
 
     def release(self, handles: Iterable[int]) -> None:
-        """Let inputs and outputs go."""
+        """Release inputs and outputs."""
 
     def within(self, seconds: float) -> AbstractContextManager[None]:
-        """What the block asks for takes at most ``seconds``; running over ends the session."""
+        """Limit the block's requests to ``seconds``; exceeding it ends the session."""
 
     @property
     def over(self) -> bool:
-        """The session has ended: nothing more can be asked."""
+        """Whether the session has ended, so that nothing more can be requested."""
 
     def report(self) -> SandboxReport:
-        """Which layers of the sandbox are on."""
+        """The sandbox layers that are on."""
 
     def stdout(self) -> str:
-        """What the candidate has printed so far."""
+        """The candidate's output so far."""
 
     def kill(self) -> None:
-        """End it."""
+        """End the session."""
 
     def __enter__(self) -> Self: ...
 
@@ -114,7 +115,7 @@ class Session(Protocol):
 
 @runtime_checkable
 class TimedSession(Session, Protocol):
-    """A session on a device that takes time of its own, which can be measured."""
+    """A session on a device whose times can be measured."""
 
     def time(
         self, sets: Sequence[Sequence[Any]], *, flush_bytes: int, keep: int | None = None, dry: bool = False
@@ -122,11 +123,11 @@ class TimedSession(Session, Protocol):
         """Call once for each set of arguments, timed, the caches of the GPU flushed before each."""
 
     def profile(self, arguments: Sequence[Any], *, calls: int = 1) -> Profile:
-        """Where the device time of one call goes, averaged over ``calls``."""
+        """Return where the device time of one call goes, averaged over ``calls``."""
 
 
 class OpensSessions(Protocol):
-    """What the judge needs of a session factory."""
+    """The session factory's interface that the judge needs."""
 
     def open(self, settings: EvalSettings) -> Session:
-        """A fresh runner on the settings' device: a :class:`TimedSession` where times are measured."""
+        """Open a session on the settings' device: a :class:`TimedSession` where times are measured."""

@@ -1,7 +1,7 @@
-"""A session on a simulated GPU: the judge's own device, which the candidate only sends commands to.
+"""A session on a simulated GPU: the judge's own device, to which the candidate only sends commands.
 
-Every method blocks at most until the session's deadline. Whatever the runner answers is checked here; what it cannot be
-trusted with (values, shapes, counters, time) comes from the device.
+Every method blocks at most until the session's deadline. Everything the runner answers is checked here; what it cannot
+be trusted with (values, shapes, counters, time) comes from the device.
 """
 
 from __future__ import annotations
@@ -63,14 +63,15 @@ class SimulatedSession(JobSession):
         only: Sequence[int] | None = None,
         schedule: Schedule | None = None,
     ) -> CallResult:
-        """Call the module; only meanwhile does the device take its commands.
+        """Call the module; the device accepts the candidate's commands only during the call.
 
-        A ``torch.Tensor`` among the arguments (in lists, tuples, dicts too) is put on the device, a new allocation each
-        time. An ``int`` that is a live handle means that tensor; see :class:`Plain` for a number that is not.
-        ``poison`` is what fresh memory holds from now on, ``interference`` what the device does to the candidate's own
-        launches in this call alone (with "skip" to those at the places ``only``, where given), ``schedule`` the order
-        of their programs in this call. ``forms`` are shape and dtype of each expected output (None for what is no
-        tensor): of an output of another form, or when their number is another, only the description comes.
+        A ``torch.Tensor`` among the arguments (also in lists, tuples, dicts) is put on the device, in a new allocation
+        each time. An ``int`` that is a live handle means that tensor; see :class:`Plain` for a literal number.
+        ``poison`` sets the contents of fresh memory from now on, ``interference`` what the device does to the
+        candidate's own launches in this call alone (with "skip", to those at the places ``only``, if given),
+        ``schedule`` the order of their programs in this call. ``forms`` are shape and dtype of each expected output
+        (None for one that is not a tensor): an output of another form is only described, and all are when their number
+        differs.
         """
         fresh: list[torch.Tensor] = []
         replace_leaves(list(arguments), lambda leaf: fresh.append(leaf) if isinstance(leaf, torch.Tensor) else None)
@@ -106,7 +107,7 @@ class SimulatedSession(JobSession):
         most_bytes: int,
         after: Interference | None = None,
     ) -> tuple[list[Output], CallRecord]:
-        """End what the device has been doing; what the claimed tensors really are, and the record."""
+        """End the call on the device; return the actual tensors behind the claimed ones, and the record."""
         handles = [claim["handle"] for claim in claimed if claim.get("handle") is not None]
         record = self._on_device(
             lambda: self._control.end_call(
@@ -121,7 +122,7 @@ class SimulatedSession(JobSession):
         return [self._output(claim, known) for claim in claimed], record
 
     def state(self, forms: Mapping[str, Form]) -> dict[str, Output]:
-        """What entries of the candidate's state dict hold now, where they have the form asked for."""
+        """Return the current contents of entries of the candidate's state dict that have the requested form."""
         with self._serving():
             answer = self._ask({"do": "state", "names": list(forms)})
         claimed = self._checked(lambda: claims_of(answer))
@@ -167,11 +168,11 @@ class SimulatedSession(JobSession):
         self._on_device(lambda: self._control.overwrite(handle, tensor))
 
     def read(self, handle: int) -> torch.Tensor:
-        """What a device tensor holds now: an input, or an output of any call that is not released yet."""
+        """Return a device tensor's current contents: an input, or an output of any call that is not released yet."""
         return self._on_device(lambda: self._control.get_tensor(handle, most_bytes=self._settings.memory_bytes))
 
     def region(self, handle: int) -> Region | None:
-        """Where a granted input lies."""
+        """Return the memory region of a granted input."""
         spec = self._specs.get(handle)
         if spec is None:
             return None
@@ -179,11 +180,11 @@ class SimulatedSession(JobSession):
         return Region(storage, spec.address, spec.shape, spec.stride, spec.dtype.itemsize)
 
     def changed(self) -> list[int]:
-        """Handles of outputs whose bytes are no longer what the call that returned them ended with."""
+        """Return the handles of outputs whose bytes changed since the call that returned them."""
         return self._on_device(self._control.changed)
 
     def release(self, handles: Iterable[int]) -> None:
-        """Let inputs and outputs go."""
+        """Release inputs and outputs."""
         released = list(handles)
         self._on_device(lambda: self._control.free(*released))
         self._ask({"do": "release", "handles": released})
@@ -191,7 +192,7 @@ class SimulatedSession(JobSession):
             self._specs.pop(handle, None)
 
     def _on_device(self, request: Callable[[], T]) -> T:
-        """One exchange with the device."""
+        """Make one exchange with the device."""
 
         def bounded() -> T:
             self._control.set_timeout(max(self._left, 0.001))
@@ -211,7 +212,7 @@ class SimulatedSession(JobSession):
 
 
 def _asked(claimed: list[dict[str, Any]], forms: Sequence[Form | None] | None) -> list[Form] | None:
-    """For each tensor that the runner claims the form to ask for; a form that no tensor has asks for nothing."""
+    """Return the form to request for each tensor that the runner claims; an impossible form requests no elements."""
     if forms is None:
         return None
     expected = list(forms) if len(forms) == len(claimed) else [None] * len(claimed)

@@ -1,8 +1,8 @@
-"""Reads a profiler's trace in the judge's process: which kernels ran, for how long, and who launched them.
+"""Reads a profiler's trace in the judge's process: which kernels ran, for how long, and what launched them.
 
-The trace is what Kineto writes (``export_chrome_trace``). It comes from the candidate's process, which could forge it:
-that is why coverage on a real GPU is marked as told by the runner. But nothing that process says about a trace is used,
-only the trace itself, and :func:`read_trace` refuses one that contradicts itself.
+The trace is written by Kineto (``export_chrome_trace``). It comes from the candidate's process, which could forge it;
+that is why coverage on a real GPU is marked as reported by the runner. Only the trace itself is used, not what that
+process says about it, and :func:`read_trace` refuses one that contradicts itself.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class TracedCopy:
 
 @dataclass(frozen=True)
 class Trace:
-    """What a GPU did between the start and the end of a profile."""
+    """The activity of a GPU between the start and the end of a profile."""
 
     kernels: tuple[TracedKernel, ...]
     """in order of their start"""
@@ -42,7 +42,7 @@ class Trace:
 
 
 def read_trace(data: bytes | bytearray) -> Trace:
-    """The trace in ``data``. Raises ``ValueError`` for what is no trace, or one that cannot be true."""
+    """Parse a trace. Raises ``ValueError`` for data that is not a trace, or that is impossible."""
     document = json.loads(bytes(data))
     events = document.get("traceEvents") if isinstance(document, dict) else None
     if not isinstance(events, list) or len(events) > MAX_EVENTS:
@@ -71,7 +71,7 @@ def read_trace(data: bytes | bytearray) -> Trace:
 
 
 def _operators(events: list[Any]) -> dict[Any, str]:
-    """External id -> the operator that the host was in."""
+    """Map external ids to the operator that the host was in."""
     return {
         _id(event): str(event.get("name"))[:200]
         for event in events
@@ -86,7 +86,7 @@ def _id(event: dict[str, Any]) -> Any:
 
 
 def profile_of(trace: Trace, own: Collection[str], device: str, calls: int) -> Profile:
-    """Device seconds of one call by kernel or operator; ``own`` are the names of the candidate's kernels.
+    """Return the device seconds of one call by kernel or operator; ``own`` are the names of the candidate's kernels.
 
     Rows of the trace are averaged over ``calls``.
     """

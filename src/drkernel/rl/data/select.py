@@ -1,13 +1,13 @@
-"""Selection of data: which trajectories of a file supervised training sees.
+"""Selection of data: the trajectories of a file that supervised training sees.
 
-A filter takes the rows of a file (drkernel's cold-start rows, or any with ``messages`` and graded ``turns``) and gives
-the indices to keep. Recipes name filters in ``select``; they are applied one after the other. What the two named
-methods do was read in their abstracts and project pages; the constants are ours where nothing else is said.
+A filter takes the rows of a file (drkernel's cold-start rows, or any with ``messages`` and graded ``turns``) and
+returns the indices to keep. Recipes name filters in ``select``; they are applied in sequence. The two published methods
+were taken from their abstracts and project pages; constants that these do not state are ours.
 
 - ``successful``: the last answer is right (rejection-sampling fine-tuning).
 - ``rloop``: *RLoop* (arXiv 2511.04285) turns what RL explored into an expert set, the successful trajectories of tasks
   that are still hard, fine-tunes the *initial* policy on it and starts RL again from there. This is the set.
-- ``concur``: *ConCuR* (arXiv 2510.07356) keeps, of several correct answers a task, those that are fast and short, and
+- ``concur``: *ConCuR* (arXiv 2510.07356) keeps, of several correct answers per task, those that are fast and short, and
   balances the kinds of tasks: concise reasoning goes with better kernels.
 """
 
@@ -27,8 +27,11 @@ filters: Registry[Filter] = Registry("filter of data")
 
 
 def select(rows: Sequence[Row], methods: Sequence[Method]) -> list[Row]:
-    """The rows that all filters keep, in order. Raises :class:`ConfigError` for an unknown filter or option, for rows
-    without graded turns, and when nothing is left."""
+    """Return the rows that all filters keep, in order.
+
+    Raises :class:`ConfigError` for an unknown filter or option, for rows without graded turns, and when nothing is
+    left.
+    """
     kept = list(rows)
     for method in methods:
         filters.check("select", method.name, method.options, given=("rows",))
@@ -41,14 +44,14 @@ def select(rows: Sequence[Row], methods: Sequence[Method]) -> list[Row]:
 
 @filters.register("successful")
 def successful(rows: Sequence[Row]) -> list[int]:
-    """Rows whose last turn is correct."""
+    """Return the rows whose last turn is correct."""
     return [index for index, row in enumerate(rows) if _last(row).get("status") == "correct"]
 
 
 @filters.register("rloop")
 def rloop(rows: Sequence[Row], *, hard: float = 0.5, per_task: int | None = None) -> list[int]:
-    """Successful rows of tasks of which at most the share ``hard`` of the rows succeeds (1: of all tasks), at most
-    ``per_task`` of a task, the fastest first. The paper's threshold is not established; this one is ours."""
+    """Return successful rows of tasks of which at most the share ``hard`` of the rows succeeds (1: of all tasks), at
+    most ``per_task`` per task, the fastest first. The paper's threshold is not established; this one is ours."""
     good = set(successful(rows))
     kept: list[int] = []
     for members in _by(rows, _task).values():
@@ -60,8 +63,9 @@ def rloop(rows: Sequence[Row], *, hard: float = 0.5, per_task: int | None = None
 
 @filters.register("concur")
 def concur(rows: Sequence[Row], *, speedup: float = 1.0, per_task: int = 1, per_family: int | None = None) -> list[int]:
-    """Of each task the ``per_task`` shortest rows whose last turn is correct and at least ``speedup`` times as fast as
-    the reference; then at most ``per_family`` of each family (None: as many as the rarest one has), the fastest first.
+    """Return, for each task, the ``per_task`` shortest rows whose last turn is correct and at least ``speedup`` times
+    as fast as the reference; then at most ``per_family`` of each family (None: as many as the rarest one has), the
+    fastest first.
 
     Length is that of the answers in characters. The paper's own thresholds are not established; these are ours.
     """
@@ -95,7 +99,7 @@ def _last(row: Row) -> dict[str, Any]:
 
 
 def _task(row: Row) -> str:
-    """What a row is an answer to: its task's id, else its first message."""
+    """Return the task that a row answers: its id, else its first message."""
     task = row.get("task") or {}
     return str(task.get("id") or row["messages"][0]["content"])
 

@@ -1,15 +1,15 @@
-"""FR3E: advantages of partial rollouts that go on from uncertain places of an earlier answer.
+"""FR3E: advantages of partial rollouts that start from uncertain places of an earlier answer.
 
 This file needs torch and nothing else; any training engine can take it as it is.
 
-FR3E (*First Return, Entropy-Eliciting Explore*, arXiv 2507.07017) answers a task a few times, looks for the places
-where the policy was least certain, and draws several *partial rollouts* from each of these *states* and from the task
-itself. Rollouts of one state are compared with each other; what lies before the state is not trained.
+FR3E (*First Return, Entropy-Eliciting Explore*, arXiv 2507.07017) answers a task a few times, finds the places where
+the policy was least certain, and draws several *partial rollouts* from each of these *states* and from the task itself.
+Rollouts of one state are compared with each other; the part before the state is not trained.
 
-In leave-one-out form and without modulation every state's part is the exact gradient of that state's value by what
-comes after it (tests/rl/test_enumeration_explore.py). The task's own part is then TRLOO. The other states' parts are
-policy gradients of states that were *chosen*, so their sum is no gradient of the task's expected reward: later
-decisions at uncertain places weigh more than they do there. That is the method's intent, and its bias.
+In leave-one-out form and without modulation, every state's part is the exact gradient of that state's value with
+respect to what follows it (tests/rl/test_enumeration_explore.py). The task's own part is then TRLOO. The other states'
+parts are policy gradients of states that were *chosen*, so their sum is not a gradient of the task's expected reward:
+later decisions at uncertain places weigh more than they do there. That is the method's intent, and its bias.
 
 Shape legend: B rows (turns of partial rollouts), S states of the batch.
 """
@@ -91,8 +91,8 @@ def _values(
     turn_B: Tensor,
     valid_B: Tensor,
 ) -> tuple[Tensor, ...]:
-    """Of every state: mean return of its rollouts at their first valid turn (float64), compact task, state before, and
-    whether those returns differ."""
+    """Return for every state: mean return of its rollouts at their first valid turn (float64), compact task, state
+    before, and whether those returns differ."""
     size = int(state_B.max()) + 1
     owner_B = torch.unique(trajectory_B, return_inverse=True)[1]
     never = torch.iinfo(torch.int64).max
@@ -120,7 +120,7 @@ def _scaled(
     low: float | None,
     high: float | None,
 ) -> Tensor:
-    """Values moved to [0, 1] by the bounds given, or by the task's own."""
+    """Scale values to [0, 1] by the given bounds, or by the task's own."""
     tasks = torch.unique(task_B, return_inverse=True)[1]
     size = int(tasks.max()) + 1
     values_B = floating(returns_B).double()

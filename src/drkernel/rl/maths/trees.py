@@ -48,7 +48,7 @@ class Forest:
     """bool: the node has a grade, or is part of a turn that has one"""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for parents that are no rows, of another task, or in a circle."""
+        """Raise ValueError for parents that are not rows, belong to another task, or form a cycle."""
         parent_B, size = self.parent_B, self.parent_B.numel()
         if len({tuple(part.shape) for part in (parent_B, self.task_B, self.turn_B, self.valid_B)}) != 1:
             raise ValueError("parent, task, turn and valid must all be [B]")
@@ -123,9 +123,11 @@ class Forest:
 
 
 def path_weights(forest: Forest) -> Tensor:
-    """Chance of each node on a walk from the task that takes every live child with equal chance, float64 [B].
+    """Return the probability of each node on a walk from the task that takes every live child with equal probability,
+    float64 [B].
 
-    The weights of a task's nodes at one depth add up to the share of walks that get so deep. 0 for what is not live.
+    The weights of a task's nodes at one depth add up to the share of walks that reach that depth. 0 for nodes that are
+    not live.
     """
     weights_B = torch.zeros(forest.parent_B.numel(), dtype=torch.float64, device=forest.parent_B.device)
     for depth, level in enumerate(forest.levels):
@@ -140,7 +142,7 @@ def path_weights(forest: Forest) -> Tensor:
 
 
 def leaf_counts(forest: Forest) -> Tensor:
-    """Paths that run through each node: the live nodes without live children at or below it, int64 [B]."""
+    """Return the paths through each node: the live nodes without live children at or below it, int64 [B]."""
     counts_B = (forest.live_B & (forest.children_B == 0)).long()
     for level in reversed(forest.levels[1:]):
         counts_B.index_add_(0, forest.parent_B[level], counts_B[level])
@@ -245,6 +247,6 @@ def mean_one(weights_B: Tensor, counted_B: Tensor) -> Tensor:
 
 
 def _sums(values_B: Tensor, group_B: Tensor) -> Tensor:
-    """Of each row the sum over its group."""
+    """Return, for each row, the sum over its group."""
     groups = int(group_B.max()) + 1 if group_B.numel() else 0
     return values_B.new_zeros(groups).index_add_(0, group_B, values_B)[group_B]

@@ -1,8 +1,8 @@
-"""How a tree of turns grows: how many copies of each path go on, and which paths are given up.
+"""The growth of a tree of turns: how many copies of each path continue, and which paths are given up.
 
-The rules are those of TreePO's sampler (arXiv 2508.17445), with turns in the place of its segments, or with segments.
-How often a path is forked depends on what was drawn before the fork and never on what is drawn after it; that is what
-keeps the estimators of :mod:`drkernel.rl.maths.trees` unbiased. The fallback breaks it, and is off by default.
+The rules are those of TreePO's sampler (arXiv 2508.17445), with turns, or segments of turns, in place of its segments.
+How often a path is forked depends on what was drawn before the fork and never on what is drawn after it; this keeps the
+estimators of :mod:`drkernel.rl.maths.trees` unbiased. The fallback violates it, and is off by default.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from drkernel.config import Config
 
 
 class RepetitionConfig(Config):
-    """When an answer goes round in circles."""
+    """When an answer counts as repeating itself."""
 
     length: int = Field(32, ge=1, description="characters of the text that is looked for")
     times: int = Field(8, ge=2, description="occurrences that make it a circle")
 
 
 class TreeConfig(Config):
-    """Trees instead of separate trajectories: paths fork at turns, and what they share is sampled once."""
+    """Trees instead of separate trajectories: paths fork at turns, and the part they share is sampled once."""
 
     width: int = Field(16, ge=1, description="finished paths a prompt")
     branching: int = Field(2, ge=1, description="copies of a path after every step, as far as the width allows")
@@ -52,14 +52,14 @@ class TreeConfig(Config):
         return self
 
     def first(self, draw: float) -> int:
-        """First answers of a prompt; ``draw`` in [0, 1) chooses where there is a choice."""
+        """Return the number of first answers of a prompt; ``draw`` in [0, 1) selects among several."""
         least = self.branching if self.start is None else self.start
         most = least if self.start_most is None else self.start_most
         return least + int(draw * (most - least + 1))
 
     def turns(self, longest: int) -> int:
-        """Answers to grade a prompt when no path ends before ``longest`` turns; an upper bound where paths fork within
-        answers."""
+        """Return the answers to grade per prompt if no path ends before ``longest`` turns; an upper bound when paths
+        fork within answers."""
         if self.at == "segment":
             return self.width * longest
         active = graded = self.first(0.0)
@@ -70,10 +70,10 @@ class TreeConfig(Config):
 
 
 def copies(active: int, finished: int, ended: int, step: int, config: TreeConfig) -> list[int]:
-    """Into how many paths each of ``active`` ones goes on after step number ``step`` (from 1).
+    """Return how many paths each of ``active`` paths becomes after step number ``step`` (from 1).
 
-    ``finished`` paths are complete, ``ended`` of them in this very step: their forks go to the others. Everyone goes on
-    at least once; of what does not divide evenly the last takes the rest.
+    ``finished`` paths are complete, ``ended`` of them in this step: their forks go to the others. Every path continues
+    at least once; the last takes the remainder of an uneven division.
     """
     if not active:
         return []
@@ -85,7 +85,8 @@ def copies(active: int, finished: int, ended: int, step: int, config: TreeConfig
 
 
 def repeats(text: str, config: RepetitionConfig) -> bool:
-    """Whether the last ``length`` characters of ``text`` occur in it ``times`` times or more, overlaps counted."""
+    """Return whether the last ``length`` characters of ``text`` occur in it at least ``times`` times, counting
+    overlaps."""
     tail = text[-config.length :]
     if len(tail) < config.length:
         return False

@@ -1,10 +1,10 @@
 """Converts trajectories to tensors: one row per turn, and the id sequences that the model is run on.
 
-Turns that only append to each other share a sequence: with the whole history in the context a trajectory is one
-sequence, in which every turn's answer is trained. A context policy that leaves turns out breaks it: from there on a
-turn's own context and answer begin another. Every answer is trained exactly once, after exactly the ids that the
-sampler read. The paths of a tree share turns, and where it forks within answers, stretches of them: what they share is
-one row, and trained once.
+Turns that only append to each other share a sequence: with the whole history in the context, a trajectory is one
+sequence in which every turn's answer is trained. When a context policy leaves turns out, a new sequence starts with
+that turn's own context and answer. Every answer is trained exactly once, after exactly the ids that the sampler read.
+The paths of a tree share turns, and, if it forks within answers, stretches of them; a shared part is one row and is
+trained once.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class TokenSequence:
 
 @dataclass(frozen=True)
 class Stretch:
-    """What one row of a batch trains: a turn's answer, or of an answer that was drawn in pieces a part of it that no
-    fork divides."""
+    """The part of an answer that one row of a batch trains: the whole answer, or, if it was drawn in pieces, a part
+    that no fork divides."""
 
     turn: Turn
-    """The turn; of several that share the stretch the first."""
+    """The turn; the first of several that share the stretch."""
     owner: int
     """Index of the first trajectory that holds it."""
     start: int
@@ -55,7 +55,7 @@ class Stretch:
 
     @property
     def last(self) -> bool:
-        """Whether it ends its answer: the reward is here."""
+        """Whether the stretch ends its answer, so that it carries the reward."""
         return self.end == len(sampled_of(self.turn).token_ids)
 
 
@@ -76,7 +76,7 @@ Shared = tuple[int, str, int]
 
 
 class _Pieces:
-    """Which answers of a tree share pieces, and so where their stretches end."""
+    """Finds the answers of a tree that share pieces, and hence where their stretches end."""
 
     def __init__(self, trajectories: Sequence[Trajectory]):
         self.after: dict[tuple[int, int], set[int]] = {}
@@ -93,7 +93,8 @@ class _Pieces:
                         self.graded.add(name)
 
     def stretches(self, trajectory: Trajectory, turn: Turn) -> list[tuple[int, str, bool]]:
-        """Of a turn's stretches, in order: where each ends, the first turn that holds it, and whether it trains."""
+        """Return, for a turn's stretches in order: where each ends, the first turn that holds it, and whether it
+        trains."""
         drawn, group = sampled_of(turn), trajectory.group
         found: list[tuple[int, str, bool]] = []
         if not trajectory.tree:
@@ -105,9 +106,9 @@ class _Pieces:
 
 
 def lay_out(trajectories: Sequence[Trajectory]) -> tuple[list[Stretch], list[TokenSequence]]:
-    """The rows of a batch and the sequences to run the model on, in order of trajectory and turn.
+    """Lay out the rows of a batch and the sequences to run the model on, ordered by trajectory and turn.
 
-    What paths of a tree share is one row, trained in the sequence of the first of them.
+    A part that paths of a tree share is one row, trained in the sequence of the first of them.
     """
     pieces = _Pieces(trajectories)
     rows: list[Stretch] = []
@@ -146,7 +147,7 @@ def lay_out(trajectories: Sequence[Trajectory]) -> tuple[list[Stretch], list[Tok
 
 
 def token_sequences(trajectories: Sequence[Trajectory]) -> list[TokenSequence]:
-    """The sequences of all turns, in order of trajectory and turn; rows number the turns in that order."""
+    """Return the sequences of all turns, ordered by trajectory and turn; rows number the turns in that order."""
     return lay_out(trajectories)[1]
 
 
@@ -156,7 +157,7 @@ class Rows:
 
     trajectories: tuple[Trajectory, ...]
     stretches: tuple[Stretch, ...]
-    """The turn of each row, ordered by trajectory and turn."""
+    """The stretch of each row, ordered by trajectory and turn."""
     sequences: tuple[TokenSequence, ...]
     owner_B: Tensor
     """index of the row's trajectory"""
@@ -210,7 +211,8 @@ class Rows:
         )
 
     def _states(self) -> dict[str, Tensor]:
-        """Of partial rollouts: the place that each row's trajectory went on from, and the place before that one."""
+        """Return, for partial rollouts, the state that each row's trajectory started from, and the state before that
+        one."""
         if any(trajectory.origin is None for trajectory in self.trajectories) or not self.trajectories:
             return {}
         places = [

@@ -1,8 +1,8 @@
 """Rollouts of trees: conversations that fork after a turn, or within an answer, and share what came before.
 
-What is shared is sampled once, its cache is reused by all forks, and every answer is graded once. A tree grows in steps
-of one turn (or one segment) of all its paths together, so which paths fork depends on grades but never on how long they
-took: the same seeds give the same trees on any machine, loaded or not.
+The shared part is sampled once, all forks reuse its cache, and every answer is graded once. A tree grows in steps of
+one turn (or one segment) of all its paths together. Which paths fork depends on grades but never on how long they took,
+so the same seeds give the same trees on any machine, loaded or not.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ class Piece:
 
 @dataclass
 class Path(Play):
-    """A path of a tree under way."""
+    """The state of a path of a tree while it grows."""
 
     pieces: tuple[Piece, ...] = ()
-    """Of the answer that is not complete yet."""
+    """Pieces of the answer that is not complete yet."""
     drawn: SampledTurn | None = None
     """The last complete answer."""
 
 
 @dataclass
 class Growth:
-    """What a tree remembers between two steps."""
+    """The state that a tree keeps between two steps."""
 
     step: int = 0
     """Steps taken."""
@@ -57,7 +57,7 @@ class Growth:
 
 
 class TreeRollout(Rollout):
-    """Plays one tree a job; the trajectories are its paths from the task to the last turns."""
+    """Plays one tree per job; the trajectories are its paths from the task to the last turns."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class TreeRollout(Rollout):
         return [play for play in wave if play.live]
 
     def _grow(self, tree: Growth, paths: Sequence[Path]) -> list[Path]:
-        """The paths that fork off those of a tree before its next step."""
+        """Return the paths that fork off those of a tree before its next step."""
         tree.step += 1
         active = [path for path in paths if path.live]
         finished = len(paths) - len(active)
@@ -105,7 +105,7 @@ class TreeRollout(Rollout):
         return []
 
     def _fall_back(self, tree: Growth, paths: Sequence[Path]) -> list[Path]:
-        """A fork before a turn of a path that is complete, both chosen by chance."""
+        """Return a fork before a turn of a complete path, both chosen at random."""
         if not paths:
             return []
         path = tree.draws.choice(paths)
@@ -116,7 +116,7 @@ class TreeRollout(Rollout):
         return Path(job, episode, Conversation(derived_seed(job, episode.next_id, 0)))
 
     def _fork(self, path: Path) -> Path:
-        """Another path that goes on from where this one is, in the middle of an answer too."""
+        """Return another path that continues from here, even in the middle of an answer."""
         episode = path.episode.fork()
         seed = derived_seed(path.job, episode.next_id, len(path.pieces))
         return Path(path.job, episode, path.conversation.fork(seed), pieces=path.pieces)
@@ -144,7 +144,7 @@ class TreeRollout(Rollout):
                 path.grading = asyncio.create_task(self._grade(path, reply, on_graded))
 
     def _complete(self, path: Path, context: list[int], stop: Stop) -> Reply | None:
-        """The answer that the path's pieces make; None when it goes on."""
+        """Return the answer that the path's pieces make; None when it continues."""
         whole = SampledTurn(
             token_ids=tuple(i for piece in path.pieces for i in piece.drawn.token_ids),
             logprobs=tuple(x for piece in path.pieces for x in piece.drawn.logprobs),
@@ -166,7 +166,7 @@ class TreeRollout(Rollout):
         return None if goes_on else reply
 
     def _trajectories(self, plays: Sequence[Play]) -> list[Trajectory]:
-        """The paths, numbered within their trees; of forks that found no room for another turn one is left."""
+        """Return the paths, numbered within their trees; of forks without room for another turn, one is kept."""
         found: list[Trajectory] = []
         seen: set[tuple[int, str]] = set()
         inner = {(play.job.group, turn.id) for play in plays for turn in play.episode.path[:-1]}
@@ -182,11 +182,11 @@ class TreeRollout(Rollout):
 
 
 def _place(play: Play) -> tuple[int, ...]:
-    """Sorts the paths of a batch by task, then by the branches they took."""
+    """Sort key: the paths of a batch by task, then by the branches they took."""
     return (play.job.group, *map(int, play.episode.path[-1].id.split(".")))
 
 
 def derived_seed(job: Job, turn: str, piece: int) -> int:
-    """Of the draws of one piece of one turn: a function of the tree's seed and the place in it."""
+    """Return the seed for one piece of one turn: a function of the tree's seed and the place in it."""
     text = f"{job.seed}\0{turn}\0{piece}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")

@@ -1,1 +1,1 @@
-"""Modelled GPU time: PyTorch operators and Triton launches by one formula (``kernel.py``), on one timeline."""
+"""Modelled GPU time: PyTorch operators and Triton launches priced by one formula (``roofline.py``), on one timeline."""

@@ -1,7 +1,7 @@
-"""Arguments of an ATen operator in the order of its schema, however they were given.
+"""Puts the arguments of an ATen operator in the order of its schema, however they were given.
 
-A price must not depend on whether an argument came by position or by keyword, so whoever records an operator puts its
-arguments in order here first, and the families of the model read them by name.
+A price must not depend on whether an argument was passed by position or by keyword. Operators are therefore recorded
+with ordered arguments, and the families of the model read them by name.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class Parameter:
     name: str
     default: Any
     result: bool
-    """it is only written (``out=`` and its kin), so that its contents are not read"""
+    """whether it is only written (``out=`` and similar), so that its contents are not read"""
 
 
 @lru_cache(maxsize=4096)
 def signature(name: str) -> tuple[Parameter, ...]:
-    """The parameters of ``"add.Tensor"`` in order; none for an operator that torch does not have."""
+    """Return the parameters of ``"add.Tensor"`` in order; none for an operator that torch does not have."""
     base, _, overload = name.removeprefix("aten::").removeprefix("aten.").partition(".")
     packet = getattr(torch.ops.aten, base, None)
     call = getattr(packet, overload or "default", None)
@@ -43,7 +43,7 @@ def signature(name: str) -> tuple[Parameter, ...]:
 
 
 def in_order(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """All arguments in the schema's order, defaults filled in (None where there is neither value nor default).
+    """Return all arguments in the schema's order, defaults filled in (None if there is neither value nor default).
 
     Keywords that the schema does not have come last.
     """
@@ -57,13 +57,13 @@ def in_order(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[
 
 
 def read_only(name: str, values: Sequence[Any]) -> list[Any]:
-    """Of arguments in order those whose contents the operator may read."""
+    """Return those of the ordered arguments whose contents the operator may read."""
     parameters = signature(name)
     return [value for k, value in enumerate(values) if k >= len(parameters) or not parameters[k].result]
 
 
 def by_name(name: str, values: Sequence[Any]) -> dict[str, Any]:
-    """Arguments in order as a mapping, with the schema's defaults for those that are left out."""
+    """Return ordered arguments as a mapping, with the schema's defaults for omitted ones."""
     parameters = signature(name)
     given = {parameter.name: value for parameter, value in zip(parameters, values, strict=False)}
     for parameter in parameters[len(values) :]:

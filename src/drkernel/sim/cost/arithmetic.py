@@ -1,4 +1,4 @@
-"""Element-wise operators: which there are, and what one element of each costs in instructions."""
+"""The element-wise operators, and what one element of each costs in instructions."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ INTEGER_POWER = 40.0
 
 
 def arithmetic(base: str, elements: float, dtype: str) -> dict[str, float]:
-    """Operations of an element-wise operator. Half types compute in fp32; float64 special functions in software.
+    """Return the operations of an element-wise operator. Half types compute in fp32; float64 special functions in
+    software.
 
     A complex element is two real ones, and a complex product four products and two sums.
     """

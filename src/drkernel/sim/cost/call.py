@@ -1,4 +1,4 @@
-"""One operator call as the families of the model see it."""
+"""One operator call, in the form that the families of the model read."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from drkernel.sim.spec import GPUSpec
 class Call:
     """An ATen operator on tensors of which only the metadata is known.
 
-    ``base`` is its name without overload and without a trailing underscore; ``inputs`` are the tensors that it reads,
-    in the order of its schema, ``outputs`` its results; ``given`` its arguments by name (only numbers, booleans and
-    lists of them are read from it). ``conv_tf32`` says that fp32 convolutions round their operands to TF32.
+    ``base`` is its name without overload and trailing underscore; ``inputs`` are the tensors that it reads, in the
+    order of its schema, ``outputs`` its results; ``given`` its arguments by name (only numbers, booleans and lists of
+    them are used). ``conv_tf32`` says that fp32 convolutions round their operands to TF32.
     """
 
     base: str
@@ -66,19 +66,20 @@ class Call:
 
 
 class Unpriced(Exception):
-    """No model of what this operator runs on a GPU; the message says what is missing."""
+    """There is no model of what this operator runs on a GPU; the message says what is missing."""
 
 
 def read(meta: TensorMeta, passes: float = 1.0, waste: float = 1.0) -> Access:
-    """A kernel reads a tensor ``passes`` times; ``waste`` > 1 asks L2 for more than it uses (uncoalesced)."""
+    """Return the access of a kernel that reads a tensor ``passes`` times; ``waste`` > 1 requests more from L2 than it
+    uses (uncoalesced)."""
     return Access(meta.storage, meta.nbytes, passes=passes, requested=meta.nbytes * passes * waste)
 
 
 def write(meta: TensorMeta) -> Access:
-    """A kernel writes a tensor once."""
+    """Return the access of a kernel that writes a tensor once."""
     return Access(meta.storage, meta.nbytes, write=True)
 
 
 def scratch(nbytes: float, write: bool = False) -> Access:
-    """Working memory of the library's own."""
+    """Return the access to working memory of the library itself."""
     return Access(-2, nbytes, write=write)

@@ -1,8 +1,8 @@
-"""How wrong a modelled time may be: half the width of its 90% interval, as a logarithm, by published rows.
+"""The error of modelled times: half the width of the 90% interval, as a logarithm, derived from published measurements.
 
-Residuals are those of the tables in ``docs/cost_model.md`` and ``docs/results/model_vs_liger.md``. They depend on who
-wrote a kernel and on what bounds it: how it moves memory is known well, what a library chooses less, and how fast an
-unmeasured kind of kernel computes least.
+The residuals are those of the tables in ``docs/cost_model.md`` and ``docs/results/model_vs_liger.md``. They depend on
+who wrote a kernel and on what bounds it: memory-bound kernels are known best, library choices less well, and compute
+rates of kinds of kernels without measurements least.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def _row_error(row: ProfileRow) -> float:
 
 
 def log_error(profile: Profile) -> float:
-    """The error of a call's modelled time: its rows' and the idle time's, by their shares, as if all went one way."""
+    """Return the error of a call's modelled time: that of its rows and of the idle time, weighted by share, all in one
+    direction."""
     if profile.elapsed_seconds <= 0:
         return 0.0
     busy = sum(row.seconds for row in profile.rows)
@@ -40,7 +41,7 @@ def log_error(profile: Profile) -> float:
 
 
 def speedup_of(reference: Profile, candidate: Profile) -> Speedup | None:
-    """Reference over candidate with the interval that the model's error leaves. None when nothing was timed."""
+    """Return reference over candidate with the interval implied by the model's error; None when nothing was timed."""
     if reference.elapsed_seconds <= 0 or candidate.elapsed_seconds <= 0:
         return None
     ratio = reference.elapsed_seconds / candidate.elapsed_seconds

@@ -1,4 +1,4 @@
-"""Atomic updates of library kernels: what they ask of L2, and how long the busiest address waits."""
+"""Atomic updates of library kernels: their L2 traffic, and how long the busiest address takes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ writes. PyTorch's kernels issue their updates one element at a time."""
 
 
 def scattered_updates(target: TensorMeta, updates: float, spec: GPUSpec) -> tuple[Access, float]:
-    """The access of ``updates`` atomic additions spread over ``target``, and seconds that the atomic units take.
+    """Return the access of ``updates`` atomic additions spread over ``target``, and the seconds that the atomic units
+    take.
 
-    Which addresses are hit depends on values, which a price must not know: they are taken as evenly spread.
+    Which addresses are hit depends on values, which a price must not know, so they are assumed to be evenly spread.
     """
     touched = min(float(target.nbytes), updates * target.itemsize)
     access = Access(target.storage, touched, write=True, requested=updates * target.itemsize)

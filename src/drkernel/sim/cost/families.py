@@ -1,10 +1,10 @@
-"""Which kernels PyTorch's CUDA build runs for each operator: a family for every operator that has a price.
+"""The kernels that PyTorch's CUDA build runs for each operator: a family for every operator with a price.
 
-An operator is in exactly one of three classes, and ``tests/sim/test_cost_prices.py`` walks all that the device allows:
+An operator is in exactly one of three classes, and ``tests/sim/test_cost_prices.py`` covers all that the device allows:
 
 - *priced*: it has a family here, which models the work that it really does;
-- *unpriced*: :data:`UNPRICED` says why there is no model of it. It may run, but what ran it earns no speedup;
-- *free*: it makes a view or memory. That is not decided by name, but by whether its results share storage.
+- *unpriced*: :data:`UNPRICED` says why there is no model of it. It may run, but a call with it earns no speedup;
+- *free*: it makes a view or memory. That is decided not by name, but by whether its results share storage.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def base_name(name: str) -> str:
 
 
 def family_of(name: str, inputs: Sequence[TensorMeta]) -> Family:
-    """Which kind of kernels an operator runs; :func:`unpriced` where there is no model."""
+    """Return the family of an operator; :func:`unpriced` if there is no model."""
     base = base_name(name)
     if base in ("max", "min") and (name.endswith(".other") or len(inputs) > 1):
         return pointwise.pointwise
@@ -220,12 +220,12 @@ def family_of(name: str, inputs: Sequence[TensorMeta]) -> Family:
 
 
 def unpriced(call: Call) -> list[KernelWork]:
-    """Raises :class:`Unpriced` with the reason."""
+    """Raise :class:`Unpriced` with the reason."""
     raise Unpriced(UNPRICED.get(call.base, "there is no model of what it runs"))
 
 
 def synchronises(name: str, dtypes: Sequence[str]) -> bool:
-    """Whether the host waits for an operator on inputs of these dtypes before it goes on."""
+    """Return whether the host waits for an operator on inputs of these dtypes before it continues."""
     base = base_name(name)
     masked = base in ("index", "index_put", "_index_put_impl") and "bool" in dtypes[1:]
     return base in SYNCHRONISING or masked or (base == "where" and len(dtypes) == 1)

@@ -1,10 +1,10 @@
-"""What ``torch.compile`` would run instead: point-wise and reduction chains as one kernel each, products as they are.
+"""Models ``torch.compile``: point-wise and reduction chains become one kernel each, products stay as they are.
 
-An approximation of Inductor's default mode, from a list of traced operators. Chains of element-wise operators, windows,
-reductions over the same elements and normalisations become one kernel that reads what comes from outside once (again
-for every dependent statistic, where rows do not fit on chip) and writes what is used later. Products, convolutions,
-sorts and scatters stay library calls; images go through convolutions in NHWC. Not modelled: horizontal fusion of
-independent chains, autotuned templates.
+This approximates Inductor's default mode, from a list of traced operators. Chains of element-wise operators, windows,
+reductions over the same elements and normalisations become one kernel that reads external inputs once (again for every
+dependent statistic, if rows do not fit on chip) and writes what is used later. Products, convolutions, sorts and
+scatters stay library calls; images go through convolutions in NHWC. Not modelled: horizontal fusion of independent
+chains, autotuned templates.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Group:
     produced: set[int] = field(default_factory=set)
 
     def accepts(self, call: TracedCall) -> bool:
-        """Whether the operator continues this chain: it uses something of it, or reads what it reads."""
+        """Return whether the operator continues this chain: it uses a result of it, or reads what it reads."""
         if not self.calls:
             return True
         touched = self.produced | {meta.storage for item in self.calls for meta in item.inputs}
@@ -145,7 +145,8 @@ def _channels_last(meta: TensorMeta) -> TensorMeta:
 
 
 def _convert_layouts(calls: Sequence[TracedCall], results: set[int]) -> Iterable[TracedCall]:
-    """The same calls with images in NHWC from the first convolution on, and conversions where NCHW comes in or out."""
+    """Return the calls with images in NHWC from the first convolution on, and conversions where NCHW enters or
+    leaves."""
     nhwc: set[int] = set()
     last: dict[int, TensorMeta] = {}
     for call in calls:

@@ -145,7 +145,7 @@ def _tiling(product: Product, tile: tuple[int, int], split: int, rate: float, sp
 def operand_passes(
     a_bytes: float, b_bytes: float, m: int, n: int, plan: GemmPlan, spec: GPUSpec
 ) -> tuple[float, float]:
-    """How often each operand streams from device memory under a grouped tile order (1 when they fit in L2)."""
+    """Return how often each operand streams from device memory under a grouped tile order (1 when they fit in L2)."""
     capacity = spec.l2_bytes * EFFECTIVE_L2_SHARE
     if min(a_bytes, b_bytes) <= capacity:  # the smaller operand stays while the larger streams once
         return 1.0, 1.0

@@ -1,8 +1,8 @@
-"""How many machine instructions an operation of TTIR takes for one element, and on which unit.
+"""Machine instructions per element of each TTIR operation, by unit.
 
-Counts are those of the code that Triton's LLVM and the CUDA device library make for sm_80 to sm_100: read off compiled
-kernels and the library's published sources, on the paths that ordinary arguments take. One number stands for an
-instruction of one lane. Every unit also takes an issue slot for each.
+Counts are those of the code that Triton's LLVM and the CUDA device library generate for sm_80 to sm_100, read from
+compiled kernels and the library's published sources, on the paths that ordinary arguments take. One number stands for
+an instruction of one lane. Every unit also takes an issue slot for each instruction.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What one execution of each basic block of a kernel does, read off the parsed function.
+"""What one execution of each basic block of a kernel does, derived from the parsed function.
 
-Together with how often programs entered each block (the executor counts that) this is all that the cost model knows of
-a kernel's code: instructions by unit and width, rounds of memory latency, reductions, tensor work, registers. A block
-that never runs contributes nothing, and nothing is read off text.
+Together with how often programs entered each block (counted by the executor), this is all that the cost model knows
+about a kernel's code: instructions by unit and width, rounds of memory latency, reductions, tensor work, registers. A
+block that never runs contributes nothing, and nothing is inferred from the text.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class BlockProfile:
 
     lanes: Lanes = ()
     levels: tuple[float, ...] = ()
-    """bytes of the loads at each level: those of a level are under way together, each level waits for the one before"""
+    """bytes of the loads at each level: loads of one level overlap, each level waits for the one before"""
     reductions: int = 0
     """reductions and scans on the longest chain: each goes through shuffles and shared memory"""
     depth: float = 0.0
@@ -51,7 +51,7 @@ class BlockProfile:
 
 @dataclass(frozen=True)
 class KernelProfile:
-    """All blocks of a function, in the order of ``plan.blocks_of``."""
+    """The profiles of all blocks of a function, in the order of ``plan.blocks_of``."""
 
     blocks: tuple[BlockProfile, ...]
     pressure: tuple[BlockPressure, ...] = field(repr=False)
@@ -59,7 +59,7 @@ class KernelProfile:
 
 @dataclass(frozen=True)
 class _Reach:
-    """How far a value lies behind its block's beginning."""
+    """The distance of a value from the beginning of its block."""
 
     level: int = 0
     reductions: int = 0
@@ -72,7 +72,7 @@ class _Reach:
 
 
 def profile_of(function: Function) -> KernelProfile:
-    """The profile of a kernel; it depends on the parsed function alone."""
+    """Return the profile of a kernel; it depends on the parsed function alone."""
     blocks = blocks_of(function)
     addresses = _address_values(function)
     return KernelProfile(tuple(_profile(block, addresses) for block in blocks), block_pressure(function))
@@ -186,7 +186,7 @@ def _profile(block: Block, addresses: set[int]) -> BlockProfile:
 
 
 def _after(op: Op, before: _Reach, levels: list[float], floor: int) -> tuple[_Reach, int]:
-    """What an operation's results wait for, and the level that later loads start from."""
+    """Return what an operation's results wait for, and the level that later loads start from."""
     if op.name == "tt.load" or (op.name.startswith("tt.atomic") and any(result.uses for result in op.results)):
         level = max(before.level, floor)
         while len(levels) <= level:

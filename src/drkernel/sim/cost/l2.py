@@ -1,4 +1,4 @@
-"""Which memory is still in L2: one state that launches and operators share, so that cached chains cost alike."""
+"""The contents of L2: one state shared by launches and operators, so that cached chains cost the same."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class L2State:
     """Least-recently-used residency by storage, in bytes.
 
     The state starts empty, as after a flush. Writes are cached for later reads but cost device-memory bandwidth at
-    once: a benchmark's flush leaves the cache full of dirty lines, so that every line written pushes one out, and on
-    H100 kernels of any size take (read + written) / bandwidth and a constant (Liger-Kernel's published rows).
+    once: a benchmark's flush leaves the cache full of dirty lines, so every line written evicts one, and on H100
+    kernels of any size take (read + written) / bandwidth plus a constant (Liger-Kernel's published rows).
     """
 
     def __init__(self, spec: GPUSpec) -> None:
@@ -35,7 +35,7 @@ class L2State:
         return nbytes - hits
 
     def write(self, storage: int, nbytes: float) -> None:
-        """Write ``nbytes`` of a storage: as much goes to device memory."""
+        """Write ``nbytes`` of a storage; the same amount goes to device memory."""
         self._writeback += nbytes
         self._insert(storage, nbytes)
 
@@ -63,7 +63,7 @@ class L2State:
         return value
 
     def forget(self, storage: int) -> None:
-        """The memory was freed."""
+        """Forget a storage whose memory was freed."""
         self._used -= self._held.pop(storage, 0.0)
 
     def drop(self, is_dead: Callable[[int], bool]) -> None:

@@ -1,9 +1,9 @@
-"""The modelled time of one Triton launch: what the executor counted, on what the kernel's parsed blocks do.
+"""The modelled time of one Triton launch, from the executor's counts and the profile of the kernel's parsed blocks.
 
-A launch takes a fixed start plus the longest of what its resources need (device memory, L2, each SM's port and L1,
+A launch takes a fixed start-up plus the longest of what its resources need (device memory, L2, each SM's port and L1,
 issue slots and arithmetic units, atomics, block dispatch) and of its programs' own chains: waves of resident programs,
-each as long as its rounds of memory latency, reductions and arithmetic take one after the other. Every part grows with
-what it counts, so no further byte, operation, pass or spill makes a launch faster (``tests/sim/test_cost_limits.py``).
+each as long as its rounds of memory latency, reductions and arithmetic take in sequence. Every part grows with what it
+counts, so no further byte, operation, pass or spill makes a launch faster (``tests/sim/test_cost_limits.py``).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TRITON_FP32_DOT_SHARE = 0.55
 THREAD_BYTES_AHEAD = 256.0
 """Loads that a thread can have outstanding: a quarter of the most registers it may have."""
 L1_SHARE = 0.25
-"""What of an SM's shared memory and L1 is taken to hold repeated reads."""
+"""Share of an SM's shared memory and L1 assumed to hold repeated reads."""
 L1_BYTES_PER_CLOCK = 128.0
 """Bytes that an SM's L1 moves in a clock (CUDA C++ Programming Guide, from capability 7.0 on)."""
 FRAME_SHARE = 0.4
@@ -61,9 +61,9 @@ class LaunchShape:
     resident: int
     """programs on one SM at a time"""
     most: int
-    """the same if only their threads counted"""
+    """programs on one SM if only threads counted"""
     busiest: float
-    """programs that the busiest SM runs in all"""
+    """total number of programs that the busiest SM runs"""
     stages: int
 
     @property
@@ -73,7 +73,7 @@ class LaunchShape:
 
     @property
     def share(self) -> float:
-        """Of all programs, what the busiest SM runs."""
+        """Share of all programs that the busiest SM runs."""
         return self.busiest / self.programs
 
 
@@ -87,7 +87,8 @@ class _Traffic:
 
 
 def blocks_per_sm(spec: GPUSpec, num_warps: int, shared_bytes: int = 0, registers: int = 0) -> int:
-    """Resident programs of one SM: the tightest of threads, blocks, shared memory and registers (per thread)."""
+    """Return the resident programs of one SM: the tightest limit of threads, blocks, shared memory and registers (per
+    thread)."""
     threads = num_warps * spec.warp_size
     limits = [spec.max_blocks_per_sm, spec.max_threads_per_sm // threads]
     if shared_bytes:
@@ -198,7 +199,7 @@ def _spilled(
 def _traffic(
     stats: LaunchStats, shape: LaunchShape, spilled: tuple[float, float], spec: GPUSpec, l2: L2State
 ) -> _Traffic:
-    """Bytes past each level of the hierarchy; the launch's storages pass through ``l2``."""
+    """Return the bytes past each level of the hierarchy; the launch's storages pass through ``l2``."""
     asked = stats.load_sectors * SECTOR_BYTES
     stored = stats.store_sectors * SECTOR_BYTES
     unique = float(sum(read for _, read, _ in stats.footprint))
@@ -227,11 +228,11 @@ def _beyond(capacity: float, needed: float) -> float:
 
 
 def _past_l1(stats: LaunchStats, asked: float, unique: float, shape: LaunchShape, spec: GPUSpec) -> tuple[float, float]:
-    """(bytes of loads that reach L2, those of them that a program reads again itself).
+    """Return (bytes of loads that reach L2, those of them that a program re-reads itself).
 
-    What a program reads again comes from L1 as far as its SM's L1 holds what the resident programs read. What every
-    program reads again of small storages (weights of a norm) stays in L1, too: what was asked beyond one pass over
-    everything is put down to the small ones first, as far as every program can have read them whole.
+    What a program re-reads comes from L1 as far as its SM's L1 holds what the resident programs read. Small storages
+    that every program re-reads (weights of a norm) stay in L1, too: bytes requested beyond one pass over everything are
+    attributed to the small storages first, as far as every program can have read them whole.
     """
     passes = max(1.0, stats.own_passes)
     first = asked / passes
@@ -251,9 +252,10 @@ def _sm_memory(traffic: _Traffic, shape: LaunchShape, spec: GPUSpec) -> float:
 
 
 def _atomic_seconds(stats: LaunchStats, profile: KernelProfile, spec: GPUSpec) -> float:
-    """Updates of one address follow each other; spread ones share the units of all L2 slices.
+    """Return the seconds of atomic updates: those of one address are serialised, spread ones share the units of all L2
+    slices.
 
-    A slice moves 64 bytes a clock and its unit retires one update in two clocks; from sm_90 on an update can be a
+    A slice moves 64 bytes per clock and its unit retires one update every two clocks; from sm_90 on an update can be a
     vector of neighbours (``red.global.v4.f32``).
     """
     if not stats.atomics:
@@ -330,9 +332,10 @@ def _chain(stats: LaunchStats, profile: KernelProfile, shape: LaunchShape, spec:
 
 
 def _block_chain(block: BlockProfile, shape: LaunchShape, spec: GPUSpec) -> float:
-    """One execution of a block by one program: memory rounds, then arithmetic, then exchanges between lanes.
+    """Return the seconds of one execution of a block by one program: memory rounds, then arithmetic, then lane
+    exchanges.
 
-    Every round takes as long as from device memory: what hits L2 meets queues there, too.
+    Every round takes the latency of device memory, because hits in L2 also meet queues there.
     """
     latency = spec.dram_latency
     rounds = sum(max(1.0, nbytes / (shape.threads * THREAD_BYTES_AHEAD)) for nbytes in block.levels)

@@ -1,4 +1,4 @@
-"""Modelled time of one ATen operator: which family of kernels PyTorch runs for it."""
+"""The modelled time of one ATen operator, from the family of kernels that PyTorch runs for it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def make_call(
     *,
     conv_tf32: bool = True,
 ) -> Call:
-    """An operator as the families read it; ``args`` are in the order of its schema."""
+    """Return an operator in the form that families read; ``args`` are in the order of its schema."""
     given = by_name(name, args if isinstance(args, (list, tuple)) else ())
     return Call(base_name(name), name.rpartition(".")[2], tuple(inputs), tuple(outputs), spec, given, conv_tf32)
 
@@ -40,9 +40,9 @@ def operator_work(
     *,
     conv_tf32: bool = True,
 ) -> list[KernelWork]:
-    """The kernels that ``name`` (e.g. ``"mm.default"``) launches on these shapes, in order.
+    """Return the kernels that ``name`` (e.g. ``"mm.default"``) launches on these shapes, in order.
 
-    Raises :class:`Unpriced` where there is no model of them.
+    Raises :class:`Unpriced` if there is no model of them.
     """
     call = make_call(name, inputs, outputs, args, spec, conv_tf32=conv_tf32)
     if not any(meta.elements for meta in (*call.inputs, *call.outputs)):
@@ -51,7 +51,7 @@ def operator_work(
 
 
 def floor_work(name: str, inputs: Sequence[TensorMeta], outputs: Sequence[TensorMeta]) -> list[KernelWork]:
-    """One pass over results that are not views: what an operator without a price costs at least."""
+    """Return one pass over results that are not views: a lower bound on the cost of an operator without a price."""
     made = list(outputs) or list(inputs)
     if not made:
         return []
@@ -82,10 +82,10 @@ def operator_cost(
     *,
     conv_tf32: bool = True,
 ) -> CostEstimate:
-    """Modelled device time of one ATen operator; moves ``l2`` (the cache that all kernels share) on.
+    """Return the modelled device time of one ATen operator, and update ``l2`` (the cache shared by all kernels).
 
-    ``args`` are its arguments in the order of its schema. An operator without a price comes back with its reason in
-    ``unpriced`` and the time of one pass over its tensors, which is no more than a floor.
+    ``args`` are its arguments in the order of its schema. For an operator without a price, ``unpriced`` holds the
+    reason and the time is that of one pass over its tensors, which is only a lower bound.
     """
     reason = ""
     try:

@@ -1,13 +1,13 @@
-"""Registers of a Triton kernel's thread, and what does not fit into them, read off the parsed function.
+"""Estimates the registers of a Triton kernel's thread, and the spills, from the parsed function.
 
-An estimate for kernels that are not compiled for the target. Index arithmetic is left out (compilers recompute it), and
-so are the operands of ``tt.dot`` that come from memory (they are kept in shared memory).
+The estimate serves kernels that are not compiled for the target. It leaves out index arithmetic, which compilers
+recompute, and operands of ``tt.dot`` that come from memory, which are kept in shared memory.
 
-Two peaks matter. Values that are used again behind a reduction, a dot or a barrier, and what a loop carries, must be
-held whole; through element-wise code between those the compiler works in an order of its own and holds about half of
-what a plain order would. When that *held* peak exceeds the registers, a share of all values of the block is written
-to local memory and read back. The constants come from ptxas 12.8 for sm_90a on seven kernels (softmax, layer norm, rms
-norm's backward, swiglu, a sum of three, cross entropy, JSD) of 16 to 128 elements a thread, 4 to 32 warps.
+Two peaks matter. Values that are used again behind a reduction, a dot or a barrier, and values that a loop carries,
+must be held whole; in the element-wise code between those, the compiler reorders freely and holds about half of what a
+plain order would. When that *held* peak exceeds the registers, a share of all values of the block is written to local
+memory and read back. The constants come from ptxas 12.8 for sm_90a on seven kernels (softmax, layer norm, rms norm's
+backward, swiglu, a sum of three, cross entropy, JSD) of 16 to 128 elements per thread, 4 to 32 warps.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class BlockPressure:
     """One basic block, in bytes of a whole program."""
 
     held: float = 0.0
-    """the most that is held at one place"""
+    """largest number of bytes held at one place"""
     values: float = 0.0
-    """what one execution produces and uses: the traffic if every value went through memory"""
+    """bytes that one execution produces and uses: the traffic if every value went through memory"""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What goes into the cost model and what comes out: tensors by metadata alone, and modelled times."""
+"""The inputs and outputs of the cost model: tensors by metadata alone, and modelled times."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ ITEM_BYTES = {
 
 @dataclass(frozen=True)
 class TensorMeta:
-    """A tensor without its data. ``storage`` tells which memory it lies in, so that views share L2 residency.
+    """A tensor without its data. ``storage`` identifies its memory, so that views share L2 residency.
 
-    Raises ``ValueError`` for a dtype whose size the model does not know.
+    Raises ``ValueError`` for a dtype of unknown size.
     """
 
     shape: tuple[int, ...]
@@ -90,7 +90,8 @@ class CostEstimate:
     host_seconds: float | None = None
     """host time to enqueue it; None for the spec's figure of its kind"""
     unpriced: str = ""
-    """why there is no model of it: ``seconds`` is then only a floor and must not enter a speedup; "" where there is"""
+    """why there is no model of it: ``seconds`` is then only a lower bound and must not enter a speedup; "" if there
+    is"""
 
     @property
     def total_flops(self) -> float:
@@ -98,16 +99,17 @@ class CostEstimate:
         return sum(count for unit, count in self.flops.items() if unit not in ("int", "sfu"))
 
     def with_host(self, seconds: float | None) -> CostEstimate:
-        """The same with another host time."""
+        """Return the estimate with another host time."""
         return replace(self, host_seconds=seconds)
 
     def without_price(self, reason: str) -> CostEstimate:
-        """The same as a mere floor, because ``reason``. It counts as a kernel, so that a profile shows it."""
+        """Return the estimate as a lower bound without a price, because of ``reason``. It counts as a kernel, so that a
+        profile shows it."""
         return replace(self, unpriced=reason, kernels=max(1, self.kernels))
 
 
 def combine(costs: Iterable[CostEstimate]) -> CostEstimate:
-    """One operator made of several kernels that run one after the other."""
+    """Combine kernels that run one after the other into one operator."""
     items = list(costs)
     if len(items) == 1:
         return items[0]

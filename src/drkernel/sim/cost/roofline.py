@@ -1,4 +1,4 @@
-"""The time of one device kernel, whoever wrote it: the one formula behind operators and Triton launches.
+"""The time of one device kernel, whoever wrote it: the formula behind operators and Triton launches.
 
 A kernel takes a fixed start-up plus the longest of what its resources need: device memory, L2, the memory path of its
 busiest SM (too few blocks cannot draw the full bandwidth: Little's law), and each arithmetic unit.
@@ -27,8 +27,8 @@ SM_BANDWIDTH_SHARE = 0.7
 class Access:
     """One kernel's use of one storage.
 
-    ``nbytes`` is the footprint; ``passes`` how many times it streams; ``requested`` the bytes asked of L2 in all
-    (default ``nbytes * passes``), which uncoalesced access raises.
+    ``nbytes`` is the footprint; ``passes`` how often it streams; ``requested`` the total bytes requested from L2
+    (default ``nbytes * passes``), which uncoalesced access increases.
     """
 
     storage: int
@@ -49,9 +49,10 @@ class KernelWork:
 
     ``blocks`` x ``threads`` is its parallelism, ``bytes_in_flight`` what one thread keeps outstanding. ``reuse_window``
     bytes must stay in L2 for later passes to hit (0: the whole footprint counts). ``compute_seconds`` replaces the
-    count over ``flops`` where a family models its own tiles. ``overlap`` (0..1) says how far memory and arithmetic
-    proceed together, ``serial_seconds`` adds dependent latency. ``ilp`` is the number of independent instructions a
-    thread has ready: a vector unit takes 16 / ilp warps an SM to fill (four schedulers, four clocks of latency).
+    count over ``flops`` where a family models its own tiles. ``overlap`` (0..1) is the degree to which memory and
+    arithmetic overlap, ``serial_seconds`` adds dependent latency. ``ilp`` is the number of independent instructions
+    that a thread has ready: a vector unit needs 16 / ilp warps per SM to be full (four schedulers, four clocks of
+    latency).
     """
 
     name: str
@@ -80,7 +81,7 @@ def rereads_missing(window: float, spec: GPUSpec) -> float:
 
 
 def kernel_cost(work: KernelWork, spec: GPUSpec, l2: L2State) -> CostEstimate:
-    """Modelled time of one kernel; moves ``l2`` on."""
+    """Return the modelled time of one kernel, and update ``l2``."""
     dram = _dram_bytes(work, spec, l2)
     moved = sum(access.l2_bytes for access in work.accesses)
     blocks = max(work.blocks, 1.0)

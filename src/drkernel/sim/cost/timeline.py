@@ -30,8 +30,8 @@ class Timeline:
     """Accumulates device work in order.
 
     The host enqueues and runs ahead; the device starts each kernel when it is free and the launch has arrived. A
-    synchronising copy makes the host wait for the device. ``host_lead`` seconds of earlier device work (the flush)
-    hide the first launches; by default the time of filling 256 MiB.
+    synchronising copy makes the host wait for the device. ``host_lead`` seconds of earlier device work (the flush) hide
+    the first launches; by default the time of filling 256 MiB.
     """
 
     def __init__(self, spec: GPUSpec, *, host_lead: float | None = None) -> None:
@@ -44,12 +44,13 @@ class Timeline:
 
     @property
     def elapsed_seconds(self) -> float:
-        """What two events around everything added would measure: to the end of the last command, host or device."""
+        """Seconds that two events around everything would measure: to the end of the last command, on host or
+        device."""
         around = self.spec.event_overhead if self.device_seconds else 0.0
         return max(self.host, self.device_free) + around
 
     def add_host(self, seconds: float | None = None) -> None:
-        """Host time without device work: an operator that only makes a view, unless ``seconds`` says otherwise."""
+        """Add host time without device work: an operator that only makes a view, unless ``seconds`` is given."""
         self.host += self.spec.host_op_overhead if seconds is None else seconds
 
     def add(self, owner: Owner, name: str, cost: CostEstimate) -> float:
@@ -71,7 +72,8 @@ class Timeline:
         return self.device_free
 
     def add_copy(self, name: str, nbytes: float, synchronizes: bool) -> float:
-        """A copy between host and device; the host waits for it when it synchronizes. Returns the clock at its end."""
+        """Add a copy between host and device, for which the host waits if it synchronizes. Return the clock at its
+        end."""
         seconds = self.spec.copy_latency + nbytes / self.spec.pcie_bandwidth
         ideal = nbytes / self.spec.pcie_bandwidth / seconds
         bound: Bound = "memory" if ideal > 0.5 else "latency"
@@ -87,7 +89,7 @@ class Timeline:
         return end
 
     def synchronize(self) -> None:
-        """The host waits for the device."""
+        """Make the host wait for the device."""
         self.host = max(self.host, self.device_free)
 
     def timing(self, device: str) -> Timing:

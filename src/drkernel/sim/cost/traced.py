@@ -11,7 +11,7 @@ from drkernel.sim.cost.records import TensorMeta
 
 @dataclass(frozen=True)
 class TracedCall:
-    """One operator as it was called. ``args`` are in the order of its schema; ``free`` ones move no data."""
+    """One operator call. ``args`` are in the order of its schema; ``free`` operators move no data."""
 
     name: str
     inputs: tuple[TensorMeta, ...]

@@ -1,1 +1,1 @@
-"""Runs TTIR on the CPU as native code, checked and counted."""
+"""The executor: runs TTIR on the CPU as native code, checked and counted."""

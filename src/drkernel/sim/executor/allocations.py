@@ -18,7 +18,7 @@ class Allocation:
     initialized: np.ndarray | None = field(default=None, repr=False)
     """a byte per byte: 1 where something was written"""
     contents: int = 0
-    """on a data-free device: where the contents are, which are not at ``base``; 0 where there are none"""
+    """on a data-free device: address of the contents, which differs from ``base``; 0 if there are none"""
 
     @property
     def end(self) -> int:
@@ -39,7 +39,7 @@ class MemoryMap:
         self._allocations: list[Allocation] = []
 
     def add(self, base: int, nbytes: int, *, label: str = "", initialized: bool = False) -> None:
-        """Enter a region.
+        """Add a region.
 
         Raises:
             ValueError: it is empty or overlaps a live one.

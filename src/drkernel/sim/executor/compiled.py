@@ -87,14 +87,14 @@ class CompiledKernel:
     ) -> LaunchResult:
         """Execute every program of ``grid``; ``args`` has one entry per parameter, addresses for pointers.
 
-        Programs run one after another in the given ``order``, or take turns in it; where that makes one wait for
-        another that has not run, all begin anew in the order of their numbers. Long unchecked launches without atomics
-        or prints are split over ``threads`` (default: ``OMP_NUM_THREADS``, or every core this process may use).
+        Programs run one after another in the given ``order``, or take turns in it. If that makes one wait for another
+        that has not run, all start over in numerical order. Long unchecked launches without atomics or prints are split
+        over ``threads`` (default: ``OMP_NUM_THREADS``, or every core this process may use).
 
         Raises:
             TTIRError: the arguments do not fit the parameters, or the text contradicts itself.
             StepLimit: a program looped beyond ``step_limit``, or the launch ran beyond ``time_limit`` seconds.
-            UnsupportedOp: on the first launch, what cannot be simulated.
+            UnsupportedOp: on the first launch, for operations that cannot be simulated.
         """
         checks = checks or Checks()
         if len(args) != len(self.params):
@@ -167,7 +167,7 @@ def compile_ttir(text: str, *, name: str | None = None) -> CompiledKernel:
 
 
 def clear_cache() -> None:
-    """Forget every kernel; those still referred to go on working."""
+    """Clear the cache of kernels; those still referenced keep working."""
     with _cache_lock:
         _cache.clear()
 

@@ -1,4 +1,4 @@
-"""Small sums over what a launch has marked: passes over a program's own data, updates of one address."""
+"""Sums over the marks of a launch: passes over a program's own data, updates of one address."""
 
 from __future__ import annotations
 

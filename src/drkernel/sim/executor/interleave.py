@@ -1,9 +1,9 @@
-"""Programs that take turns: a launch whose programs synchronise, switched from one to another where they do so.
+"""Interleaves programs: a launch whose programs synchronise switches between them at each synchronising access.
 
-Programs that run one after another always find complete what an earlier one did, so an acquire at the start and a
-release at the end would seem to order everything. Here some programs are under way at a time, each in a thread of its
-own; one of them runs until its next synchronising access, where a secret draw decides who goes on. What a program waits
-for can so come from a later one. Nothing runs at the same time: counts and memory are as exact as ever.
+Programs that run one after another always see the completed work of earlier ones, so an acquire at the start and a
+release at the end would seem to order everything. Here several programs are in progress at a time, each in a thread of
+its own. One of them runs until its next synchronising access, where a secret draw decides which continues. A program
+can thus wait for a later one. Nothing runs in parallel, so counts and memory stay exact.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Turns:
             worker.ctx[Ctx.YIELD] = ctypes.cast(callback, ctypes.c_void_p).value
 
     def run(self) -> None:
-        """Every program to its end, or until one is stopped; the status is in the workers' contexts."""
+        """Run every program to its end, or until one is stopped; the status is in the workers' contexts."""
         threads = [threading.Thread(target=self._live, args=(k,), daemon=True) for k in range(len(self._workers))]
         for thread in threads:
             thread.start()
@@ -57,7 +57,7 @@ class Turns:
             worker.ctx[Ctx.YIELD] = 0
 
     def _live(self, mine: int) -> None:
-        """One thread: wait for a turn, then run programs that nobody has begun."""
+        """Run one thread: wait for a turn, then run programs that have not started."""
         self._wait(mine)
         ctx = self._workers[mine].ctx
         while self._next < self._programs and not self._stopped:
@@ -72,7 +72,7 @@ class Turns:
             self._hand_over(mine, self._rng.choice(self._alive))
 
     def _yield(self, mine: int) -> None:
-        """The running program has synchronised: perhaps another one goes on."""
+        """Handle a synchronising access of the running program: perhaps another one continues."""
         ctx = self._workers[mine].ctx
         if self._stopped or ctx[Ctx.SEGMENT] - ctx[Ctx.FIRST_SEGMENT] >= SEGMENTS - 2:
             self._stopped = True

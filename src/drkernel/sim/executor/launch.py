@@ -48,7 +48,7 @@ _WORTH_THREADS = 1e-3
 
 @dataclass(frozen=True)
 class Limits:
-    """How far a launch may go."""
+    """The limits of a launch."""
 
     steps: int
     """work of one program in loops"""
@@ -132,7 +132,7 @@ class Launch:
         return wanted and 1 < programs <= MAX_INTERLEAVED
 
     def saved(self) -> list[tuple[Allocation, bytes, np.ndarray | None]] | None:
-        """What the kernel may change, as it is now; None when that is too much to keep."""
+        """Save what the kernel may change; None when that is too much to keep."""
         self._entries()
         if sum(allocation.nbytes for allocation in self.allocations) > _MAX_SAVED:
             return None
@@ -143,7 +143,7 @@ class Launch:
 
     @staticmethod
     def restore(saved: list[tuple[Allocation, bytes, np.ndarray | None]]) -> None:
-        """Undo what has been done since :meth:`saved`."""
+        """Restore the state saved by :meth:`saved`."""
         for allocation, contents, initialized in saved:
             ctypes.memmove(allocation.base, contents, allocation.nbytes)
             allocation.initialized = initialized
@@ -151,7 +151,7 @@ class Launch:
     # ---- running
 
     def _prepare(self) -> None:
-        """Build the tables; the time that the launch may take begins."""
+        """Build the tables, and start the launch's clock."""
         self._entries()
         self.atomics = np.zeros(1 << ATOMIC_BITS, np.uint32)
         self.arg_words, self.arg_entries = self._arguments()
@@ -201,7 +201,7 @@ class Launch:
         return workers
 
     def _without_shadows(self, lowered: Lowered, code: Code) -> Launch:
-        """The same launch, its counts included, for programs that no sanitizer looks at."""
+        """Return the same launch, sharing its counts, for programs that no sanitizer examines."""
         other = copy.copy(self)
         other.lowered, other.code, other.race = lowered, code, False
         other.checks = Checks(max_findings=self.checks.max_findings)
@@ -270,7 +270,8 @@ class Launch:
         return workers
 
     def _threads(self) -> int:
-        """Threads that may share this launch; sanitizers, atomics and prints need one order."""
+        """Return the number of threads that may share this launch; sanitizers, atomics and prints need a single
+        order."""
         if self.checks.race or self.checks.uninitialized or self.lowered.has_atomics or self.lowered.has_prints:
             return 1
         if self.limits.threads is not None:

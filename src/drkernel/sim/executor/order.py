@@ -1,9 +1,9 @@
-"""In which order a launch's programs run, and what of it they have agreed on.
+"""The order in which a launch's programs run, and the ordering that they have synchronised on.
 
-On a GPU programs run in any order. Here they run one after another, by default by number; :func:`draw_order` makes
-another order of it, in which programs that synchronise moreover take turns (``interleave.py``). An honest kernel does
-not notice. :class:`Ordered` tells from the log of synchronising
-accesses whether two accesses were ordered by a release and an acquire, directly or over other programs.
+On a GPU programs run in any order. Here they run one after another, by default by number. :func:`draw_order` draws
+another order, in which programs that synchronise also take turns (``interleave.py``). An honest kernel is not affected.
+From the log of synchronising accesses, :class:`Ordered` determines whether two accesses were ordered by a release and
+an acquire, directly or through other programs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Order:
     factor: int = 1
     shift: int = 0
     turns: int | str | None = field(default=None, compare=False)
-    """seed of who goes on where programs synchronise; None: each runs to its end"""
+    """seed of the draws by which programs take turns where they synchronise; None: each runs to its end"""
 
 
 IN_ORDER = Order()
@@ -38,7 +38,7 @@ MAX_ORDERED = 1 << 31
 
 
 def draw_order(seed: int | str, programs: int) -> Order:
-    """An order of ``programs`` programs, the same for the same seed."""
+    """Draw an order of ``programs`` programs, the same for the same seed."""
     if not 1 < programs < MAX_ORDERED:
         return IN_ORDER
     rng = random.Random(seed)
@@ -58,9 +58,10 @@ Run = tuple[int, int]
 
 
 def sampled_runs(programs: int, size: int, seed: int | str) -> list[Run]:
-    """About ``size`` of ``programs`` places: runs of neighbours, at places that nobody can guess without the seed.
+    """Draw about ``size`` of ``programs`` places: runs of neighbours, at places that cannot be predicted without the
+    seed.
 
-    Neighbours show races at the edges of tiles; runs far apart show programs that meet in one place.
+    Neighbours expose races at the edges of tiles; distant runs expose programs that meet in one place.
     """
     blocks = -(-programs // RUN_LENGTH)
     chosen = random.Random(seed).sample(range(blocks), min(blocks, max(1, size // RUN_LENGTH)))
@@ -86,11 +87,12 @@ def split_runs(runs: list[Run], size: int) -> tuple[list[Run], list[Run]]:
 
 
 class Ordered:
-    """The order that programs have agreed on, from rows of (address, segment it ends, its program's first, flags).
+    """The order that programs have synchronised on, from rows of (address, segment it ends, its program's first,
+    flags).
 
-    A release makes what its program did before it known to whoever acquires at the same address later; updates by
-    others in between do not break that. What a program has acquired it passes on with its next release. Rows are in the
-    order of execution; a program's segments are numbered one after another.
+    A release makes what its program did before known to any program that later acquires at the same address; updates by
+    others in between do not break that. A program passes on what it has acquired with its next release. Rows are in the
+    order of execution; a program's segments are numbered consecutively.
     """
 
     def __init__(self, syncs: np.ndarray):
@@ -107,7 +109,8 @@ class Ordered:
         self._known: dict[tuple[int, int], tuple[dict[int, int], Iterator[int]]] = {}
 
     def before(self, earlier: int, segment: int, first: int) -> bool:
-        """Whether another program's ``earlier`` is over before ``segment`` of the one that began at ``first``."""
+        """Return whether another program's ``earlier`` is over before ``segment`` of the program that began at
+        ``first``."""
         place = bisect.bisect_right(self._firsts, earlier) - 1
         if place < 0:
             return False

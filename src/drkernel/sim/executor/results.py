@@ -1,4 +1,4 @@
-"""What a launch reports: findings of the sanitizers, exact counts, printed lines."""
+"""The results of a launch: findings of the sanitizers, exact counts, printed lines."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ class StepLimit(RuntimeError):
 
 @dataclass(frozen=True)
 class Checks:
-    """Which sanitizers run; bounds and alignment always do."""
+    """The sanitizers that run; bounds and alignment are always checked."""
 
     uninitialized: bool = False
     race: bool = False
     max_findings: int = 20
     sample: int | None = None
-    """programs of a launch that they look at, None for all; where programs may synchronise, it is always all"""
+    """number of programs that they examine, None for all; launches whose programs may synchronise are always examined
+    whole"""
     seed: int | str = 0
     """which ones"""
 
 
 @dataclass(frozen=True)
 class SimFinding:
-    """Something a kernel did that is an error on a GPU, or luck."""
+    """Something a kernel did that is an error on a GPU, or works only by luck."""
 
     kind: str
     """``out_of_bounds``, ``misaligned``, ``uninitialized``, ``race``, ``assert``"""
@@ -65,7 +66,7 @@ class LaunchStats:
 
 @dataclass(frozen=True)
 class LaunchResult:
-    """What one launch did."""
+    """The result of one launch."""
 
     findings: tuple[SimFinding, ...]
     stats: LaunchStats

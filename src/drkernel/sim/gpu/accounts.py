@@ -76,7 +76,7 @@ class LaunchRecord:
 
 
 def facts_of(cost: CostEstimate) -> dict[str, Any]:
-    """What a record says of a launch's modelled time, beside the seconds."""
+    """The modelled facts of a launch besides its seconds."""
     return {
         "bound": cost.bound, "roofline": cost.roofline, "dram_bytes": cost.dram_bytes, "flops": cost.total_flops
     }  # fmt: skip
@@ -84,7 +84,7 @@ def facts_of(cost: CostEstimate) -> dict[str, Any]:
 
 @dataclass
 class Counters:
-    """What happened since the last reset."""
+    """The counts since the last reset."""
 
     launches: list[LaunchRecord] = field(default_factory=list)
     operators: Counter[str] = field(default_factory=Counter)

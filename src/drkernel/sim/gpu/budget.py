@@ -44,14 +44,15 @@ def default_budget() -> int:
 def over_budget(wanted: int, used: int, budget: int) -> OverBudget:
     """Return the error for ``wanted`` more bytes; it says what to do."""
     return OverBudget(
-        f"CUDA out of memory. Simulating this takes {_size(wanted)} more of this machine's memory, and {_size(used)} "
-        f"of the budget of {_size(budget)} are in use. Run it without data (drkernel sim --no-data, "
-        "sim.device(data_free=DataFree())), on smaller tensors, or raise the budget (--memory-budget, "
-        "sim.device(budget_bytes=...))."
+        f"CUDA out of memory. Simulating this takes {size_in_words(wanted)} more of this machine's memory, and "
+        f"{size_in_words(used)} of the budget of {size_in_words(budget)} are in use. Run it without data "
+        "(drkernel sim --no-data, sim.device(data_free=DataFree())), on smaller tensors, or raise the budget "
+        "(--memory-budget, sim.device(budget_bytes=...))."
     )
 
 
-def _size(nbytes: int) -> str:
+def size_in_words(nbytes: int) -> str:
+    """Bytes in a unit that people read."""
     return f"{nbytes / (1 << 30):.2f} GiB" if nbytes >= 1 << 30 else f"{nbytes / (1 << 20):.1f} MiB"
 
 

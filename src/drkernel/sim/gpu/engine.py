@@ -495,7 +495,7 @@ class DeviceEngine:
 
     @property
     def counters(self) -> Counters:
-        """What happened since the last reset."""
+        """The counts since the last reset."""
         return self.accounts.counters
 
     def reset_counters(self) -> None:

@@ -22,10 +22,11 @@ Update = Callable[[str, str, str], str]
 
 
 def sync_flags(op: Op) -> int:
-    """What an atomic does to the order of programs: a sum of ``ACQUIRE`` and ``RELEASE``; 0 for other operations.
+    """Return what an atomic does to the order of programs: a sum of ``ACQUIRE`` and ``RELEASE``; 0 for other
+    operations.
 
-    An update whose old value nobody uses acquires nothing: what it met cannot have mattered. Nor do large blocks of
-    atomics order anything: they add up, or give out places.
+    An update whose old value is unused acquires nothing, because the value it met cannot have mattered. Large blocks of
+    atomics do not order anything either: they accumulate, or hand out places.
     """
     if op.name not in ("tt.atomic_rmw", "tt.atomic_cas") or op.operands[0].type.numel > MAX_SYNCHRONISING:
         return 0

@@ -1,8 +1,8 @@
-"""The native helpers that kernels call for every access that is not plain, as LLVM IR, compiled once per process.
+"""The native helpers that kernels call for every access off the fast path, as LLVM IR, compiled once per process.
 
-``dk_access`` decides about one element: in bounds, aligned, initialised, free of races; it records findings and marks
-the 32-byte sectors touched. ``dk_lanes`` moves the active lanes of a strip; ``races.py`` has what keeps the race shadow
-and the shadows of a whole contiguous strip. ``runtime.py`` has the layouts of the context and the tables.
+``dk_access`` handles one element: it checks bounds, alignment, initialisation and races, records findings, and marks
+the 32-byte sectors touched. ``dk_lanes`` moves the active lanes of a strip. ``races.py`` keeps the race shadow and the
+shadows of a whole contiguous strip. ``runtime.py`` defines the layouts of the context and the tables.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""LLVM IR to native code in this process, by llvmlite's MCJIT, in two tiers.
+"""Compiles LLVM IR to native code in this process, by llvmlite's MCJIT, in two tiers.
 
-Code starts in the quick tier: built four times faster, two to four times slower to run. It is built again with all
-optimisation once it has run, or is about to run, for long enough to repay that. Passes over the IR are not worth their
-time (``docs/executor.md``): the text is written the way it should run.
+Code starts in the quick tier, which is built four times faster and runs two to four times slower. It is rebuilt with
+full optimisation once it has run, or is about to run, long enough to repay that. Optimisation passes over the IR do not
+pay (``docs/executor.md``): the text is written the way it should run.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Code:
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
     def now(self) -> Native:
-        """The code as it is, built if need be.
+        """Return the code in its current tier, building it if necessary.
 
         Raises:
             RuntimeError: LLVM refuses the text.
@@ -62,7 +62,7 @@ class Code:
             return self._native
 
     def for_work(self, seconds: float) -> Native:
-        """The code to go on with when ``seconds`` of work (at the present speed) lie ahead."""
+        """Return the code to use when ``seconds`` of work (at the current speed) lie ahead."""
         native = self.now()
         with self._guard:
             if not self.optimised and self._spent + seconds > PROMOTE_AFTER * self._build_seconds:
@@ -71,7 +71,7 @@ class Code:
             return native
 
     def spend(self, seconds: float) -> None:
-        """Note that the code ran."""
+        """Record that the code ran for ``seconds``."""
         self._spent += seconds
 
 
@@ -98,14 +98,14 @@ def _machine(level: int) -> Any:
 
 
 def helper_address(name: str) -> int:
-    """Where one of the native helpers is, for calling it from here."""
+    """Return the address of a native helper, to call it from here."""
     prepare()
     assert _helpers is not None
     return int(_helpers.get_function_address(name))
 
 
 def prepare() -> None:
-    """Compile what every kernel calls, once in a process (some 25 ms): a launch does it where nobody did before."""
+    """Compile what every kernel calls, once per process (some 25 ms); otherwise the first launch does it."""
     global _helpers
     with _lock:
         if _helpers is not None:

@@ -1,4 +1,4 @@
-"""How long a block value's scratch memory is needed, and an arena that gives freed memory out again."""
+"""The lifetimes of block values in scratch memory, and an arena that reuses freed memory."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Lifetimes:
 
 
 class Arena:
-    """Offsets in scratch memory; what is past its last use is given out again."""
+    """Allocates offsets in scratch memory, and reuses them after the last use."""
 
     def __init__(self) -> None:
         self.size = 0

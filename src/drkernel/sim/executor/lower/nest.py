@@ -59,7 +59,7 @@ Binding = Uni | Buffer | Shifted
 
 @dataclass
 class Nest:
-    """The body of one strip loop: where it stands, and what it has already computed there."""
+    """The body of one strip loop: its position, and the values already computed there."""
 
     low: Lowering
     width: int

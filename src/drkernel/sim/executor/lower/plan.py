@@ -1,9 +1,9 @@
-"""What is computed inside its consumer and what gets a buffer of its own.
+"""Decides which block values are computed inside their consumer and which get a buffer.
 
-A block value is *inline* when the strip loop of its one consumer can compute it there. Index arithmetic always can be
-(it is recomputed); float arithmetic and loads can when everything that uses them ends in the same *root* (a store, a
-reduction, one dot operand, a buffered value ...) of the same basic block and nothing multiplies their elements on the
-way. Loads moreover must not move past a write, nor into a store that may overlap them.
+A block value is *inline* when the strip loop of its only consumer can compute it there. Index arithmetic always can be
+(it is recomputed). Float arithmetic and loads can be when all their uses end in the same *root* (a store, a reduction,
+one dot operand, a buffered value ...) of the same basic block and nothing on the way multiplies their elements. In
+addition, loads must not move past a write, nor into a store that may overlap them.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ def _carried_argument(loop: Op, index: int, seen: frozenset[int]) -> Value | Non
 
 
 def uniform_step(value: Value, carried: Value) -> list[tuple[Op, Value]] | None:
-    """How a yielded index differs from the carried one: the uniform increments, or None when it differs otherwise.
+    """Return how a yielded index differs from the carried one: the uniform increments, or None if it differs otherwise.
 
     Each entry is (the addition, its uniform addend).
     """

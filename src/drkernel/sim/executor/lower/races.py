@@ -1,14 +1,15 @@
-"""The shadows that find races, as LLVM IR: for each cell of an allocation, which program wrote it and which read it.
+"""The shadow memory that finds races, as LLVM IR: for each cell of an allocation, which program wrote it and which read
+it.
 
-A cell stands for the smallest element that a kernel may touch. Programs run one after another; what two of them do to
-one cell, at least one of them writing, would on a GPU happen in any order, unless one of them has released and the
-other acquired in between. Updates that are all atomic do not count.
+A cell stands for the smallest element that a kernel may touch. Programs run one after another. What two of them do to
+one cell, at least one of them writing, would happen in any order on a GPU, unless one of them released and the other
+acquired in between. Updates that are all atomic do not count.
 
-Cells hold *segments*: what a program does between two of its synchronising accesses. A program's are numbered one
-after another. Where the running program has not acquired anything, another program's segment in a cell is a race at
-once. Where it has, the pair is noted, and ``executor/order.py`` works out afterwards whether a release and an acquire
-stand between the two. Of several readers, or several programs that updated a cell atomically, one is remembered, by a
-rule that depends on the order of execution; launches in other orders remember others.
+Cells hold *segments*: the part of a program between two of its synchronising accesses. A program's segments are
+numbered consecutively. If the running program has not acquired anything, another program's segment in a cell is a race
+at once. If it has, the pair is recorded, and ``executor/order.py`` determines afterwards whether a release and an
+acquire lie between the two. Of several readers, or several programs that updated a cell atomically, one is remembered,
+by a rule that depends on the order of execution; launches in other orders remember others.
 """
 
 from __future__ import annotations

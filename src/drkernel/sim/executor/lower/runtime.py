@@ -1,4 +1,4 @@
-"""What native code and the launch share: the layout of a launch's context and of its tables."""
+"""The interface between native code and the launch: the layout of a launch's context and of its tables."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Accesses of a data-free kernel (``skeleton/slim.py``): checked, counted and marked, but nothing is moved.
 
-Only what steers the kernel is moved: by ``dk_place``, which knows where the contents of an allocation are, if it has
-any. Sectors are marked with the number of the running group of programs, so that one map says which group touched what
-last.
+Only steering data is moved, by ``dk_place``, which knows where the contents of an allocation are, if it has any.
+Sectors are marked with the number of the running group of programs, so that one map records which group touched each
+sector last.
 """
 
 from __future__ import annotations

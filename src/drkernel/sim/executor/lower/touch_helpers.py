@@ -1,6 +1,6 @@
 """The native helpers of data-free kernels, as LLVM IR.
 
-``dk_touch`` looks at lanes one by one and moves nothing, ``dk_place`` says where the contents of an address are, and
+``dk_touch`` examines lanes one by one and moves nothing, ``dk_place`` returns where the contents of an address are, and
 ``dk_histogram`` counts the marks in a sector map.
 """
 

@@ -1,1 +1,2 @@
-"""A kernel without its data: where it goes in memory and how often, but not what it computes."""
+"""Skeletons: kernels without their data, which show where a kernel goes in memory and how often, but not what it
+computes."""

@@ -1,7 +1,7 @@
-"""From what groups of programs touched to what the whole grid touches.
+"""Extrapolates from what groups of programs touched to what the whole grid touches.
 
-The more programs have run, the fewer of the sectors that the next one touches are new. How that count grows from group
-to group says how many sectors there are in all, as for species and the places where somebody looked for them.
+The more programs have run, the fewer of the sectors that the next one touches are new. The growth of that count from
+group to group determines the total number of sectors, as in estimating the number of species from samples.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class Estimate:
 
 
 def total_of(groups: Sequence[float], sizes: Sequence[int], left: int) -> Estimate:
-    """What ``left`` programs add up to, from the sums over groups of ``sizes`` of them; two standard errors wide."""
+    """Estimate the sum over ``left`` programs from the sums over groups of ``sizes`` of them; two standard errors
+    wide."""
     count = sum(sizes)
     if count == 0 or left <= 0:
         return Estimate.exact(0.0)

@@ -1,4 +1,4 @@
-"""Skeletons of kernels as native code, by the kernel's text."""
+"""Compiles skeletons of kernels to native code, cached by the kernel's text."""
 
 from __future__ import annotations
 

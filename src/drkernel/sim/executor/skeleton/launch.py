@@ -1,4 +1,4 @@
-"""Running a kernel's skeleton: the whole grid, or groups of its programs."""
+"""Runs a kernel's skeleton: the whole grid, or groups of its programs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _histogram() -> Any:
 
 @dataclass(frozen=True)
 class Group:
-    """What some programs did together."""
+    """What a group of programs did."""
 
     programs: int
     load_bytes: float
@@ -51,7 +51,7 @@ class Group:
 
     @property
     def work(self) -> float:
-        """What running it takes here, in the time of looking at a sector; the same on every machine."""
+        """The cost of running it here, in units of examining one sector; the same on every machine."""
         return (self.load_bytes + self.store_bytes) / SECTOR_BYTES + 8.0 * self.blocks + 64.0 * self.programs
 
 
@@ -154,7 +154,7 @@ class SkeletonLaunch(Launch):
         )  # fmt: skip
 
     def expect(self, seconds: float) -> None:
-        """So much work lies ahead: it may be worth better code."""
+        """Announce ``seconds`` of work: it may justify better code."""
         self.code.for_work(seconds)
 
     @property

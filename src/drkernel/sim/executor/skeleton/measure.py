@@ -1,8 +1,8 @@
-"""The counts of one launch without its data: of the whole grid where that is quick, else from a sample of programs.
+"""The counts of one launch without its data: of the whole grid if that is quick, otherwise from a sample of programs.
 
-First a *survey* runs every program without looking at its reads: stores, operations, trips of loops and atomics are
-then exact, whatever the programs do. Reads are looked at in all programs, or in a sample of them that grows until the
-modelled time is known well enough. All decisions are by counts, so that every machine comes to the same answer.
+First a *survey* runs every program without examining its reads: stores, operations, trips of loops and atomics are then
+exact, whatever the programs do. Reads are examined in all programs, or in a sample of them that grows until the
+modelled time is known well enough. All decisions are based on counts, so every machine reaches the same answer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LARGEST_GROUP = 512
 
 
 class SampleSettings(Config):
-    """How much of a launch runs. Work is counted in 32-byte sectors looked at: some 3 ns each."""
+    """How much of a launch runs. Work is counted in 32-byte sectors examined, about 3 ns each."""
 
     full_sectors: float = Field(6e7, gt=0, description="work up to which all programs of a launch run")
     sample_sectors: float = Field(1.5e7, gt=0, description="work of the first sample of a larger launch")
@@ -41,7 +41,7 @@ class SampleSettings(Config):
 
 @dataclass(frozen=True)
 class StorageUse:
-    """What a launch does with one storage, in bytes of whole sectors."""
+    """A launch's use of one storage, in bytes of whole sectors."""
 
     base: int
     read: Estimate
@@ -57,7 +57,7 @@ class StorageUse:
 
 @dataclass(frozen=True)
 class Measured:
-    """The counts of a launch, and how sure they are."""
+    """The counts of a launch, and their uncertainty."""
 
     stats: LaunchStats
     sampled: int

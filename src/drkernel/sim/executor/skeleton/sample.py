@@ -1,4 +1,4 @@
-"""Which programs of a grid stand for all of it: the corners, and groups spread evenly over the rest."""
+"""Selects programs that represent a grid: the corners, and groups spread evenly over the rest."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ def linear(grid: Grid, place: tuple[int, ...]) -> int:
 class Spread:
     """An endless supply of programs, each at most once, in groups that each cover the whole grid evenly.
 
-    Programs step through the axes of the grid by irrational strides. Each group goes on where the one before it ended:
-    it is a fair sample by itself, all together are a better one, and how much groups differ bounds how good that is.
+    Programs step through the axes of the grid by irrational strides. Each group continues where the previous one ended.
+    It is a fair sample by itself, all groups together are a better one, and the differences between groups bound the
+    error.
     """
 
     def __init__(self, grid: Grid, taken: list[int], seed: int):

@@ -1,11 +1,11 @@
-"""A function reduced to its skeleton: addresses, masks, branches and loops, with what was left out as counts.
+"""Reduces a function to its skeleton: addresses, masks, branches and loops, with the rest replaced by counts.
 
-The result is a function like any other, lowered as any other. Some operations are new (``lower/touch.py``):
+The result is a function like any other, and is lowered like any other. Some operations are new (``lower/touch.py``):
 
-- ``dk.count`` stands for operations that were left out: it adds their work to its basic block; ``dk.trips`` for a loop
-  of which nothing else is left.
-- ``dk.touch`` is an access whose data nobody needs: it checks and counts, and moves nothing.
-- ``dk.fetch`` and ``dk.put`` are the accesses that steer: they move data, where there is any.
+- ``dk.count`` replaces operations that were left out: it adds their work to its basic block; ``dk.trips`` replaces a
+  loop of which nothing else is left.
+- ``dk.touch`` is an access whose data is not needed: it checks and counts, and moves nothing.
+- ``dk.fetch`` and ``dk.put`` are the accesses that steer: they move data, if there is any.
 """
 
 from __future__ import annotations

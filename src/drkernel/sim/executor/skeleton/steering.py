@@ -1,7 +1,7 @@
-"""Which values of a kernel *steer* it: those that reach an address, a mask, a branch or a loop bound.
+"""Finds the values of a kernel that *steer* it: those that reach an address, a mask, a branch or a loop bound.
 
-Everything else is data: it may be anything without changing where the kernel goes. What steers is computed in a
-data-free run; a load whose result steers is a dependence on data, harmless only where its memory has contents.
+Everything else is data, which cannot change where the kernel goes. Steering values are computed in a data-free run; a
+load whose result steers is a dependence on data, and harmless only if its memory has contents.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from drkernel.sim.executor.ttir.ir import Block, Function, Op, Value
 
 
 class Steers(IntFlag):
-    """What a value decides."""
+    """The kinds of decisions that a value enters."""
 
     ADDRESS = 1
     MASK = 2
@@ -33,7 +33,7 @@ COMBINES = frozenset({"tt.reduce", "tt.scan", "tt.map_elementwise"})
 
 @dataclass
 class Steering:
-    """What a function needs in order to go where it goes."""
+    """The values that decide where a function goes."""
 
     needed: dict[int, Steers] = field(default_factory=dict)
     """id of a value -> what it decides"""

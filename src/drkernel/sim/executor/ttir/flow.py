@@ -1,6 +1,6 @@
-"""The order of a function's basic blocks: every block behind all blocks that branch to it.
+"""Orders a function's basic blocks: every block comes after all blocks that branch to it.
 
-Triton prints them in whatever order its passes leave, so that text order says nothing about what runs before what.
+Triton prints them in whatever order its passes leave, so the order in the text does not show what runs first.
 """
 
 from __future__ import annotations

@@ -1,0 +1,76 @@
+"""The templates: hostile text stays text in every field, and nothing asks for the network or runs a script."""
+
+from html.parser import HTMLParser
+from importlib import resources
+
+import pytest
+from jinja2 import UndefinedError
+
+from drkernel.report.render import render
+from drkernel.report.verdict_html import page
+from drkernel.task import Provenance, Task
+from drkernel.verdict import (
+    CandidateError,
+    Correctness,
+    Finding,
+    NotChecked,
+    Profile,
+    ProfileRow,
+    SandboxReport,
+    Verdict,
+)
+
+EVIL = "</pre></td></title></style><script>alert(1)</script><img src=x onerror=alert(2)>'\"&"
+TEMPLATES = [one for one in (resources.files("drkernel.report") / "templates").iterdir()]
+
+
+class Tags(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.tags, self.links, self.handlers = set(), [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.links += [value for name, value in attrs if name in ("src", "href")]
+        self.handlers += [name for name, _ in attrs if name.startswith("on")]
+
+
+def hostile():
+    row = ProfileRow(name=EVIL, owner="custom", calls=2, seconds=1e-5, share=0.7, bound="memory", roofline=0.5)
+    profile = Profile(device=EVIL, kind="modelled", total_seconds=2e-5, elapsed_seconds=2e-5, rows=(row,))
+    return Verdict(
+        status="hack",
+        task_id=EVIL,
+        candidate_sha256="0" * 64,
+        device=EVIL,
+        error=CandidateError(type=EVIL, message=EVIL, traceback=EVIL, line=1),
+        correctness=Correctness(checked_calls=3, passed_calls=1, message=EVIL),
+        findings=(Finding(kind=EVIL, severity="hack", message=EVIL, evidence={EVIL: EVIL}),),
+        not_checked=(NotChecked(check=EVIL, why=EVIL),),
+        profile=profile,
+        reference_profile=profile,
+        stdout=EVIL,
+        sandbox=SandboxReport(layers=(EVIL,), missing={EVIL: EVIL}),
+    )
+
+
+def test_every_text_of_a_verdict_stays_text():
+    reference = f"# {EVIL}\nclass Model: ...\ndef get_inputs(): return []\ndef get_init_inputs(): return []\n"
+    task = Task(id=EVIL, reference=reference, provenance=Provenance(source="test"))
+    text = page(hostile(), task=task, candidate=EVIL, profile=None)
+    seen = Tags()
+    seen.feed(text)
+    assert seen.tags.isdisjoint({"script", "img", "link", "iframe"}) and not seen.links and not seen.handlers
+    assert text.count("&lt;script&gt;") > 15 and text.count("</title>") == text.count("</style>") == 1
+
+
+def test_templates_trust_nothing_and_fetch_nothing():
+    for template in TEMPLATES:
+        text = template.read_text()
+        assert "|safe" not in text.replace(" ", "") and "autoescape" not in text, template.name
+        assert "http" not in text and "<script" not in text and "url(" not in text, template.name
+
+
+def test_a_value_that_is_not_given_is_an_error_not_a_gap():
+    with pytest.raises(UndefinedError):
+        render("run")
