@@ -1,0 +1,359 @@
+"""KernelBench at its published sizes on a machine without a GPU: every problem timed, or refused with a reason.
+
+    git clone https://github.com/ScalingIntelligence/KernelBench
+    pip install einops                                             # two files of level 3 need it
+    python benchmarks/kernelbench_published.py KernelBench --rows /tmp/rows.jsonl
+    python benchmarks/kernelbench_published.py KernelBench --rows /tmp/rows.jsonl --write
+
+All problems of levels 1 to 3 are graded with the reference itself as the candidate (``ModelNew`` is ``Model``), and
+those that ``benchmarks/kernelbench_answers/`` has a Triton kernel for with that too. Each is graded by a pool of one
+slot with default settings: checked at sizes that fit this machine, timed at the published ones on a simulated H200. A
+row a grade goes to ``--rows``, and what is there is not graded again. Memory is that of all processes of the pool
+together (anonymous and shared pages, several times a second), beyond what it holds after a first small grade.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from kernelbench_answers import answer_to
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "results" / "kernelbench_published.md"
+LEVELS = (1, 2, 3)
+MOST_BYTES = 2 << 30
+"""what grading may hold beyond its start"""
+MOST_SECONDS, MEDIAN_SECONDS = 60.0, 5.0
+SAMPLED_EVERY_S = 0.1
+REPLACED_ABOVE = 512 << 20
+"""a pool that holds so much more than at its start between grades (kept results) is replaced by a fresh one"""
+Row = dict[str, Any]
+
+
+# ---- memory
+
+
+def tree(root: int) -> Iterator[int]:
+    """A process and all its descendants."""
+    children: dict[int, list[int]] = {}
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            try:
+                stat = Path(entry.path, "stat").read_text()
+            except OSError:
+                continue
+            children.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry.name))
+    waiting = [root]
+    while waiting:
+        found = waiting.pop()
+        waiting += children.get(found, [])
+        yield found
+
+
+def held(pid: int) -> int:
+    """Bytes of memory that are a process's own or shared with its relatives."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
+
+
+def processor_seconds() -> float:
+    """Seconds of processor time that this process and its descendants, dead ones included, have taken."""
+    ticks = 0
+    for pid in tree(os.getpid()):
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+class Watch(threading.Thread):
+    """The largest memory of this process and its descendants since it was last asked."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.largest = 0
+
+    def run(self) -> None:
+        """Sample for as long as the process lives."""
+        while True:
+            self.largest = max(self.largest, self.now())
+            time.sleep(SAMPLED_EVERY_S)
+
+    @staticmethod
+    def now() -> int:
+        """Bytes held at this moment."""
+        return sum(held(pid) for pid in tree(os.getpid()))
+
+
+# ---- grading
+
+
+class Grader:
+    """A pool of one slot, and what it held after its first grade."""
+
+    def __init__(self, watch: Watch, budget: int) -> None:
+        from drkernel.gym.pools.local import LocalPool
+
+        self.watch, self.budget = watch, budget
+        self.pool = LocalPool(slots=1, memory_bytes=budget).warm()
+        self._small_grade()
+        time.sleep(0.5)
+        self.start = watch.now()
+
+    def _small_grade(self) -> None:
+        from drkernel.gym.request import EvalRequest
+        from drkernel.tasks.builtin import builtin_task
+
+        task = builtin_task("level1/relu")
+        self.pool.submit(EvalRequest(task=task, candidate=twin(task.reference))).result()
+
+    def grade(self, task: Any, candidate: str) -> Row:
+        """One verdict in short, with its wall time and largest memory."""
+        from drkernel.gym.request import EvalRequest, EvalSettings
+
+        settings = EvalSettings(deadline_s=300).for_task(task)
+        self.watch.largest = self.watch.now()
+        started, worked = time.monotonic(), processor_seconds()
+        verdict = self.pool.submit(EvalRequest(task=task, candidate=candidate, settings=settings)).result()
+        wall = time.monotonic() - started
+        largest = max(self.watch.largest, self.watch.now())
+        return {
+            **shortened(verdict),
+            "wall_s": round(wall, 2),
+            "cpu_s": round(processor_seconds() - worked, 2),
+            "peak_mb": round((largest - self.start) / 2**20),
+        }
+
+    def is_stale(self) -> bool:
+        """What it keeps between grades has grown."""
+        return self.watch.now() - self.start > REPLACED_ABOVE
+
+    def close(self) -> None:
+        """End all its processes."""
+        self.pool.close_now()
+
+
+def twin(reference: str) -> str:
+    """The reference as a candidate."""
+    return reference + "\n\nclass ModelNew(Model):\n    pass\n"
+
+
+def shortened(verdict: Any) -> Row:
+    """What the table needs of a verdict."""
+    own = verdict.timed_at is not None and not verdict.timed_at.changed
+    timed = own and verdict.timing is not None
+    correctness = verdict.correctness
+    right = correctness is not None and 0 < correctness.checked_calls == correctness.passed_calls
+    reason = verdict.untimed or (verdict.error.message if verdict.error is not None else "")
+    if not reason and not timed:
+        reason = "; ".join(f"{finding.kind}: {finding.message}" for finding in verdict.findings)
+        reason = reason or (correctness.message if correctness is not None and correctness.message else verdict.status)
+    return {
+        "status": verdict.status,
+        "outcome": "timed" if timed else "refused" if verdict.status != "infra_error" else "killed",
+        "right": right,
+        "reason": "" if timed else one_line(reason),
+        "findings": [finding.kind for finding in verdict.findings if finding.severity == "hack"],
+        "checked": {} if verdict.checked_at is None else {k: list(v) for k, v in verdict.checked_at.changed.items()},
+        "reference_us": None if verdict.reference_timing is None else 1e6 * verdict.reference_timing.seconds,
+        "candidate_us": None if verdict.timing is None else 1e6 * verdict.timing.seconds,
+        "speedup": None if verdict.speedup is None else verdict.speedup.value,
+        "judged_s": round(verdict.seconds, 2),
+        "phases": {name: round(seconds, 2) for name, seconds in verdict.phases.items()},
+    }
+
+
+def one_line(text: str) -> str:
+    """A reason in a line."""
+    return " ".join(text.split())[:300]
+
+
+def survey(directory: Path, kept: Path, match: str, budget: int) -> list[Row]:
+    """A row for every grade, in order; those in ``kept`` are taken as they are."""
+    from drkernel.tasks.loaders import load_tasks
+
+    tasks = [task for task in load_tasks(f"kernelbench:{directory}") if task.level in LEVELS and match in task.id]
+    known: dict[tuple[str, str], Row] = {}
+    if kept.is_file():
+        for row in map(json.loads, kept.read_text().splitlines()):
+            known[row["id"], row["candidate"]] = row
+    watch = Watch()
+    watch.start()
+    grader: Grader | None = None
+    rows = []
+    wanted = [(task, kind, source) for task in tasks for kind, source in candidates(task)]
+    for number, (task, kind, source) in enumerate(wanted):
+        row = known.get((task.id, kind))
+        if row is None:
+            if grader is not None and grader.is_stale():
+                grader.close()
+                grader = None
+            grader = grader or Grader(watch, budget)
+            row = {"id": task.id, "level": task.level, "candidate": kind, **grader.grade(task, source)}
+            with kept.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            said = f"{row['speedup']:.2f}x" if row["speedup"] is not None else row["reason"] or row["status"]
+            print(
+                f"{number + 1}/{len(wanted)} {task.id} {kind}: {row['outcome']} in {row['wall_s']} s, "
+                f"{row['peak_mb']} MB, {said}"[:180],
+                flush=True,
+            )
+        rows.append(row)
+    if grader is not None:
+        grader.close()
+    return rows
+
+
+def candidates(task: Any) -> Iterator[tuple[str, str]]:
+    """The reference, and a Triton answer where there is one."""
+    yield "reference", twin(task.reference)
+    answer = answer_to(task.id)
+    if answer is not None:
+        yield "triton", answer
+
+
+# ---- the page
+
+
+def summary(rows: list[Row]) -> list[str]:
+    """Counts, times and memory."""
+    lines = [
+        "| candidate | grades | timed | refused | killed | wall s: median, longest "
+        "| processor s: median, longest | peak MB |",
+        "|" + "---|" * 8,
+    ]
+    for kind in ("reference", "triton"):
+        chosen = [row for row in rows if row["candidate"] == kind]
+        if chosen:
+            counts = Counter(row["outcome"] for row in chosen)
+            walls, busy = ([row[name] for row in chosen] for name in ("wall_s", "cpu_s"))
+            lines.append(
+                f"| {kind} | {len(chosen)} | {counts['timed']} | {counts['refused']} | {counts['killed']} "
+                f"| {statistics.median(walls):.1f}, {max(walls):.1f} | {statistics.median(busy):.1f}, {max(busy):.1f} "
+                f"| {max(row['peak_mb'] for row in chosen)} |"
+            )
+    return lines
+
+
+def breaches(rows: list[Row]) -> list[str]:
+    """Grades beyond what is allowed."""
+    found = []
+    for row in rows:
+        beyond = []
+        if row["outcome"] == "killed":
+            beyond.append(f"killed: {row['reason']}")
+        if row["wall_s"] > MOST_SECONDS:
+            beyond.append(f"{row['wall_s']} s")
+        if row["peak_mb"] > MOST_BYTES >> 20:
+            beyond.append(f"{row['peak_mb']} MB")
+        if beyond:
+            found.append(f"- {row['id'].removeprefix('kernelbench/')} ({row['candidate']}): {', '.join(beyond)}")
+    walls = [row["wall_s"] for row in rows]
+    if walls and statistics.median(walls) > MEDIAN_SECONDS:
+        found.append(f"- the median grade takes {statistics.median(walls):.1f} s, more than {MEDIAN_SECONDS} s")
+    return found
+
+
+def listed(rows: list[Row]) -> list[str]:
+    """A row a problem."""
+    lines = [
+        "| problem | checked at | reference, modelled | Triton answer | s | peak MB |",
+        "|---|---|---|---|---|---|",
+    ]
+    answers = {row["id"]: row for row in rows if row["candidate"] == "triton"}
+    for row in rows:
+        if row["candidate"] != "reference":
+            continue
+        checked = ", ".join(f"{name} {pair[1]} of {pair[0]}" for name, pair in row["checked"].items()) or "own sizes"
+        time_of = f"{row['reference_us']:.0f} µs" if row["outcome"] == "timed" else f"{row['outcome']}: {row['reason']}"
+        lines.append(
+            f"| {row['id'].removeprefix('kernelbench/')} | {checked} | {time_of.replace('|', '/')} "
+            f"| {said_of(answers.get(row['id']))} | {row['wall_s']} | {row['peak_mb']} |"
+        )
+    return lines
+
+
+def said_of(row: Row | None) -> str:
+    """An answer's cell."""
+    if row is None:
+        return ""
+    if row["outcome"] != "timed":
+        return f"{row['outcome']}: {row['reason']}".replace("|", "/")
+    word = f"{row['speedup']:.2f}×" if row["speedup"] is not None else f"{row['candidate_us']:.0f} µs, no speedup"
+    return word if row["status"] == "correct" else f"{word} ({row['status']})"
+
+
+def page(rows: list[Row], commit: str) -> str:
+    """The results page."""
+    today = datetime.now(UTC).date().isoformat()
+    timed = [row for row in rows if row["outcome"] == "timed"]
+    heading = [
+        "# KernelBench at its published sizes",
+        "",
+        f"`python benchmarks/kernelbench_published.py KernelBench --rows ROWS --write`, {today}, KernelBench at "
+        f"{commit}, {os.cpu_count()} cores, other work on the machine.",
+        "",
+        *(__doc__ or "").strip().split("\n\n")[2].splitlines(),
+        "",
+        f"{len(timed)} of {len(rows)} grades timed at published sizes.",
+        "",
+    ]
+    beyond = breaches(rows)
+    limits = (
+        f"Limits: none killed, {MOST_BYTES >> 20} MB, {MOST_SECONDS:.0f} s each, {MEDIAN_SECONDS:.0f} s in the median: "
+    )
+    return "\n".join(
+        [
+            *heading,
+            *summary(rows),
+            "",
+            limits + ("kept." if not beyond else "not kept by"),
+            *beyond,
+            "",
+            *listed(rows),
+            "",
+        ]
+    )
+
+
+def commit_of(directory: Path) -> str:
+    """The checkout's commit, where it is one."""
+    done = subprocess.run(["git", "-C", str(directory), "rev-parse", "HEAD"], capture_output=True, text=True)
+    return done.stdout.strip()[:12] or "an unknown commit"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path, help="a checkout of KernelBench")
+    parser.add_argument("--rows", type=Path, required=True, help="JSONL of results; taken up again when it is there")
+    parser.add_argument("--match", default="", help="only problems whose id contains this")
+    parser.add_argument("--memory-gib", type=float, default=1.0, help="what the judge may take for one evaluation")
+    parser.add_argument("--commit", help="KernelBench's commit, where the directory does not tell")
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
+    arguments = parser.parse_args()
+    rows = survey(arguments.directory, arguments.rows, arguments.match, int(arguments.memory_gib * 2**30))
+    print("\n".join([*summary(rows), *breaches(rows)]))
+    if arguments.write:
+        PAGE.write_text(page(rows, arguments.commit or commit_of(arguments.directory)), encoding="utf-8")
+    return 1 if breaches(rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
