@@ -150,6 +150,17 @@ class NotChecked(Config):
     why: str = Field(description="what cannot be observed there, in words")
 
 
+class Sizes(Config):
+    """Sizes that a candidate was run at."""
+
+    profile: str | None = Field(None, description="name of the task's size profile, where it is one of them")
+    changed: dict[str, tuple[int, int]] = Field(
+        default_factory=dict,
+        description="constants of the reference that differ from the task's own -> (own, used); empty: the own sizes",
+    )
+    inputs: tuple[str, ...] = Field((), description="arguments of forward in words, e.g. 'x float32[4096, 393216]'")
+
+
 class Verdict(Config):
     """The one result record of an evaluation."""
 
@@ -163,6 +174,13 @@ class Verdict(Config):
     timing: Timing | None = Field(None, description="the candidate's time")
     reference_timing: Timing | None = Field(None, description="the reference's time, of the same kind")
     speedup: Speedup | None = None
+    checked_at: Sizes | None = Field(None, description="sizes at which answers were compared")
+    timed_at: Sizes | None = Field(
+        None, description="sizes that all times, profiles and coverage of this verdict are of"
+    )
+    untimed: str | None = Field(
+        None, description="why the task's own sizes were not timed though that was asked for, and what was instead"
+    )
     profile: Profile | None = Field(None, description="the candidate's profile")
     reference_profile: Profile | None = None
     coverage: float | None = Field(

@@ -46,7 +46,7 @@ class CpuFactory:
     def __init__(self, gym):
         self.launcher = gym.factory._alive()
 
-    def open(self, settings: EvalSettings) -> CudaSession:
+    def open(self, settings: EvalSettings, *, data_free: bool = False) -> CudaSession:
         return CudaSession(self.launcher, settings, self.launcher.spawn(JobTerms("cpu", RunnerLimits(), 0)))
 
 

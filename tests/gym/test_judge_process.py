@@ -96,10 +96,18 @@ def test_a_judge_killed_from_outside_while_it_waits_is_replaced(pool):
 
 def test_a_task_that_is_too_large_is_refused_before_anything_is_allocated(pool):
     start = time.monotonic()
-    verdict = pool.submit(request(size="1 << 32")).result(300)
+    verdict = pool.submit(request(size="1 << 32", checked_bytes=1 << 50)).result(300)
     assert (verdict.status, verdict.attempts, verdict.error.type) == ("invalid_request", 1, "TaskTooLarge")
     assert "96.0 GiB" in verdict.error.message and "1.0 GiB" in verdict.error.message
     assert "smaller size profile" in verdict.error.message and time.monotonic() - start < 120
+
+
+def test_a_task_that_nobody_could_hold_is_checked_at_thin_sizes_and_timed_at_its_own(pool):
+    verdict = pool.submit(request(size="1 << 30")).result(300)
+    assert verdict.status == "correct" and verdict.speedup is not None, (verdict.error, verdict.findings)
+    assert verdict.timed_at.inputs == ("x float32[1073741824]",) and not verdict.timed_at.changed
+    assert verdict.checked_at.changed and verdict.untimed is None
+    assert verdict.timing.seconds > 2 * (4 << 30) / 4.8e12, "what the bandwidth of the card allows at best"
 
 
 def test_memory_that_no_estimate_sees_is_an_error_of_that_evaluation_alone(pool):
@@ -116,7 +124,7 @@ def test_estimates():
     assert needed_bytes(source) == 2 * 1024 * (4 + 8)  # the input and the product, each in fp32 and fp64
     assert needed_bytes("not Python (") == 0  # said when it is loaded
     with pytest.raises(TaskError, match="at least"):
-        require_memory(Task(id="t", reference=source), None, 1000)
+        require_memory(source, 1000)
     assert default_budget() == machine_bytes() // 4 <= psutil.virtual_memory().total // 4
 
 

@@ -26,7 +26,20 @@ class EvalSettings(Config):
         description="'sim:GPU' (modelled time, no GPU needed) or 'cuda:N' (measured)",
         json_schema_extra={"pattern": DEVICE_PATTERN},
     )
-    profile: str | None = Field("tiny", description="size profile of the task; None takes the source as it is")
+    profile: str | None = Field(
+        "tiny",
+        description="size profile that answers are checked at; None takes the task's own sizes, shrunk as far as a "
+        "simulated device needs it ('checked_bytes', 'checked_flops')",
+    )
+    time_at: Literal["own", "checked"] = Field(
+        "own",
+        description="what a simulated device times: the task's own sizes (profile 'full' where it has one, else its "
+        "source as it is), or those that are checked; a real one times what it checks",
+    )
+    checked_bytes: int = Field(
+        256 << 20, gt=0, le=1 << 50, description="what one checked call may hold where the task's own sizes are shrunk"
+    )
+    checked_flops: float = Field(2e9, gt=0, description="and how many operations its products may take")
     baseline: Literal["eager", "compile"] = Field("eager", description="what speedup is measured against")
     checks: int = Field(3, ge=1, le=100, description="calls compared with the oracle, each on fresh inputs")
     trials: int = Field(30, ge=1, le=10_000, description="timed calls on a measuring device")

@@ -18,7 +18,8 @@ from drkernel.gym.request import EvalRequest
 from drkernel.tasks.correctness import compare
 from drkernel.tasks.inputs import Variant, role_of
 from drkernel.tasks.oracle import Oracle, RawOutput
-from drkernel.tasks.problem import Call, Instance, load_problem
+from drkernel.tasks.problem import Call, Instance, Problem, load_problem
+from drkernel.tasks.reference import load_reference
 
 if TYPE_CHECKING:
     from drkernel.gym.session.answers import ParameterSpec
@@ -44,10 +45,13 @@ PATCHES = (0.0, 1 / 256, 1 / 32, 1 / 3)
 class ExpectedSide:
     """The reference of one request, with the weights that the candidate receives."""
 
-    def __init__(self, request: EvalRequest):
+    def __init__(self, request: EvalRequest, source: str | None = None):
+        """``source`` is the reference with other sizes than those of the request's profile."""
         self.task = request.task
         self.seeds = Seeds(request)
-        self.problem = load_problem(request.task, request.settings.profile)
+        profile = request.settings.profile
+        problem = load_problem(request.task, profile) if source is None else None
+        self.problem = problem or Problem(request.task, profile, load_reference(source or ""))
         self.reference = self.problem.reference
         self.source_key = hashlib.sha256(self.reference.source.encode()).hexdigest()
         self.build_seed = self.seeds("build")

@@ -90,6 +90,17 @@ def unstable_time(ratio: float) -> Finding:
     )
 
 
+def size_dependent(differences: list[str], own: list[str], checked: list[str]) -> Finding:
+    """What was timed at the task's own sizes is not what was checked."""
+    return Finding(
+        kind="size_dependent",
+        severity="note",
+        message="At the task's own sizes the candidate does other work than was compared with the reference, so no "
+        f"speedup and no coverage are given: {'; '.join(differences[:3])}.",
+        evidence={"differences": differences[:20], "own sizes": own[:20], "checked": checked[:20]},
+    )
+
+
 def copy_kernel(kernels: Iterable[str], operators: dict[str, int]) -> Finding:
     """Kernels only copied what PyTorch had computed."""
     names = sorted(set(kernels))

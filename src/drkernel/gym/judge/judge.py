@@ -43,12 +43,17 @@ from drkernel.gym.judge.modelled_timing import (
 )
 from drkernel.gym.judge.naive import SEED, naive_check
 from drkernel.gym.judge.other_calls import draw_ahead, make_other_calls
+from drkernel.gym.judge.own_sizes import Untimed
+from drkernel.gym.judge.own_timing import OwnTiming, places_of_weights
+from drkernel.gym.judge.seen import Place
+from drkernel.gym.judge.sizes import Chosen, chosen_to_check, chosen_to_time
 from drkernel.gym.languages import recognise
 from drkernel.gym.request import EvalRequest
 from drkernel.gym.session.answers import Observed, SessionError
 from drkernel.gym.session.factory import DeviceMissing
 from drkernel.gym.session.protocol import OpensSessions, Session, TimedSession
 from drkernel.sim.cost.confidence import speedup_of
+from drkernel.sim.process.control_socket import CallRecord
 from drkernel.tasks.reference import TaskError
 from drkernel.verdict import CandidateError, Correctness, Finding, Profile, Status, Verdict
 
@@ -70,7 +75,8 @@ def evaluate(request: EvalRequest, factory: OpensSessions, budget: int | None = 
         if trial.is_unsupported():
             return trial.verdict()
         with trial.phase("reference"):
-            side = expected_side(request, allowed)
+            trial.checked = checked = sizes_to_check(request)
+            side = expected_side(request, checked, allowed)
         with trial.phase("start"):
             session = factory.open(request.settings)
         with session:
@@ -89,11 +95,21 @@ def evaluate(request: EvalRequest, factory: OpensSessions, budget: int | None = 
     return trial.verdict()
 
 
-def expected_side(request: EvalRequest, budget: int) -> ExpectedSide:
-    """The reference made ready; whatever is wrong with it or with the asked profile is a :class:`TaskError`."""
+def sizes_to_check(request: EvalRequest) -> Chosen:
+    """What answers are compared at. Whatever is wrong with the asked profile is a :class:`TaskError`."""
     try:
-        require_memory(request.task, request.settings.profile, budget)
-        return ExpectedSide(request)
+        return chosen_to_check(request)
+    except TaskError:
+        raise
+    except (KeyError, ValueError, SyntaxError) as error:
+        raise TaskError(str(error.args[0] if error.args else error)) from error
+
+
+def expected_side(request: EvalRequest, checked: Chosen, budget: int) -> ExpectedSide:
+    """The reference made ready; whatever is wrong with it is a :class:`TaskError`."""
+    try:
+        require_memory(checked.source, budget)
+        return ExpectedSide(request, checked.source)
     except TaskError:
         raise
     except (KeyError, ValueError, SyntaxError) as error:
@@ -109,7 +125,11 @@ class Trial:
         self.start = time.perf_counter()
         self.phases: dict[str, float] = defaultdict(float)
         self.findings: list[Finding] = []
+        self.checked: Chosen | None = None
+        """the sizes that are checked"""
         self.checker: Checker | None = None
+        self.weights: dict[str, Place] = {}
+        """where those of the session lie, if a timed run is to be held against it"""
         self.error: CandidateError | None = None
         self.error_status: Status | None = None
         self.unproven: dict[str, str] = {}
@@ -188,7 +208,15 @@ class Trial:
                 self.session.load_state(side.state())
             if wrong is not None:
                 self.fields["correctness"] = Correctness(checked_calls=0, passed_calls=0, message=wrong)
+            elif self._own_sizes() is not None:
+                self.weights = places_of_weights(self.session, loaded)
         return wrong is None
+
+    def _own_sizes(self) -> Chosen | None:
+        """The sizes that are timed without data; None where those that are checked are timed."""
+        if self.checked is None or not self.settings.timing or self.settings.unsafe_no_checks:
+            return None
+        return chosen_to_time(self.request, self.checked)
 
     def _judge(self, side: ExpectedSide, factory: OpensSessions) -> None:
         if self.settings.unsafe_no_checks:
@@ -280,7 +308,7 @@ class Trial:
                     self.fields |= measure(side, session, factory, self.settings, names_of([last.record])).fields
             elif (record := last.record.device) is not None:
                 inputs = side.reference.draw_inputs(SEED)
-                self._time(side, session, [record.profile], inputs, record.host_bytes)
+                self._time([record.profile], self._reference_profile(side, inputs), record.host_bytes)
 
     def _take_time(self, side: ExpectedSide, session: Session, factory: OpensSessions, calls: list[Checked]) -> None:
         """Measure on a real GPU, model on a simulated one; never a mixture."""
@@ -294,28 +322,52 @@ class Trial:
                 return
             self.fields |= measured.fields
             self.findings += measured.findings
-        else:
-            timed = timed_calls(calls)
+        elif not self._time_at_own_sizes(side, factory):
             told = max(record.host_bytes for record in device_records(calls[1:] or calls))  # tuning reads times, once
-            profiles = [record.profile for record in device_records(timed)]
-            self._time(side, session, profiles, calls[0].case.inputs, told)
-            self._give_credit(timed)
+            records = device_records(timed_calls(calls))
+            self._time(
+                [record.profile for record in records], self._reference_profile(side, calls[0].case.inputs), told
+            )
+            self._give_credit(records, self.idle)
+
+    def _time_at_own_sizes(self, side: ExpectedSide, factory: OpensSessions) -> bool:
+        """Time the task's own sizes without data; False where that was not asked for, or cannot be done."""
+        own, checker, checked = self._own_sizes(), self.checker, self.checked
+        condemned = any(finding.severity == "hack" for finding in self.findings)
+        if own is None or checker is None or checked is None or condemned or not self.contribution.credited:
+            return False
+        timing = OwnTiming(self.request, checked, own, side, checker, self.weights, factory)
+        try:
+            run = timing.run()
+        except Untimed as error:
+            self.fields["untimed"] = f"the task's own sizes were not timed, but those that were checked: {error}"
+            return False
+        self.findings += timing.findings
+        self.fields["timed_at"] = own.sizes
+        if run is not None:
+            told = max(record.host_bytes for record in run.records)
+            self._time([record.profile for record in run.records], run.reference, told)
+            names = set(self.idle.values())
+            chosen = run.records[0].launches
+            self._give_credit(run.records, {n: one.name for n, one in enumerate(chosen) if one.name in names})
+        if timing.findings:
+            self.fields |= {"coverage": 0.0, "speedup": None}
+        return True
 
     def _weigh_contribution(self, side: ExpectedSide, checker: Checker) -> None:
         """Determine what the own kernels contribute to the calls that may be timed."""
 
         def reference() -> Profile | None:
-            spec, inputs = self.session.device.spec, checker.calls[0].case.inputs
-            if spec is None:
+            inputs = checker.calls[0].case.inputs
+            if self.session.device.spec is None:
                 return None
-            return reference_profile(side.source_key, spec, self.settings.baseline, side.instance.model, inputs)
+            return self._reference_profile(side, inputs)
 
         self.contribution = contribution(checker.calls, reference)
         self.findings += self.contribution.findings
 
-    def _give_credit(self, timed: list[Checked]) -> None:
+    def _give_credit(self, records: list[CallRecord], idle: dict[int, str]) -> None:
         """Coverage by what counts; without a contribution to every timed call, neither it nor a speedup."""
-        records = device_records(timed)
         profiles = [record.profile for record in records]
         if spread(profiles) > STABLE:
             self.findings.append(show.unstable_time(spread(profiles)))
@@ -328,25 +380,23 @@ class Trial:
         elif self.unproven:
             self.fields["coverage"] = 0.0
         else:
-            self.fields["coverage"] = counted_coverage(chosen, self.idle, self.contribution.copies_count)
+            self.fields["coverage"] = counted_coverage(chosen, idle, self.contribution.copies_count)
 
-    def _time(self, side: ExpectedSide, session: Session, timed: list[Profile], inputs: list[Any], told: int) -> None:
+    def _reference_profile(self, side: ExpectedSide, inputs: list[Any]) -> Profile:
+        """The reference's, at the sizes that are checked."""
+        spec = self.session.device.spec
+        assert spec is not None, "only a simulated GPU models time"
+        return reference_profile(
+            side.source_key, spec, self.settings.baseline, side.instance.model, inputs, conv_tf32=side.conv_tf32
+        )
+
+    def _time(self, timed: list[Profile], reference: Profile, told: int) -> None:
         """The candidate's modelled time against the reference's, on the same model of the same GPU.
 
         What has no price earns no speedup, whichever side ran it. ``told``: bytes that the host learnt in one call;
         what it computes from them has no modelled time.
         """
-        spec = session.device.spec
-        assert spec is not None, "only a simulated GPU models time"
         profile = self.fields["profile"] = slowest(timed)
-        reference = reference_profile(
-            side.source_key,
-            spec,
-            self.settings.baseline,
-            side.instance.model,
-            inputs,
-            conv_tf32=side.conv_tf32,
-        )
         # what comes back may be little (a sum), or no copy at all (arguments of a launch)
         if told - bytes_to_host(reference) >= HOST_TRAFFIC and not self.settings.unsafe_no_checks:
             self.findings.append(show.host_compute(told))
@@ -386,6 +436,7 @@ class Trial:
     def verdict(self) -> Verdict:
         """The record of it all."""
         self._weigh_calls()
+        self._name_sizes()
         candidate = self.request.candidate.encode("utf-8", "surrogatepass")
         return storable(
             {
@@ -401,6 +452,17 @@ class Trial:
                 **self.fields,
             }
         )
+
+    def _name_sizes(self) -> None:
+        """What was checked at and what was timed at."""
+        if self.checked is None or self.checker is None:
+            return
+        try:
+            self.fields["checked_at"] = self.checked.sizes
+        except TaskError:  # inputs that cannot be drawn without data
+            return
+        if any(self.fields.get(name) is not None for name in ("timing", "profile")):
+            self.fields.setdefault("timed_at", self.fields["checked_at"])
 
     def _weigh_calls(self) -> None:
         """Findings from what the device saw, and the calls' correctness as one."""

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
-from drkernel.task import Task, sized_reference
 from drkernel.tasks.errors import TaskError
 
 SHARE = 4
@@ -56,9 +55,9 @@ def needed_bytes(source: str) -> int:
         return 0  # whatever is wrong with it comes out when it is loaded
 
 
-def require_memory(task: Task, profile: str | None, budget: int) -> None:
-    """Raise :class:`TaskTooLarge` when judging ``task`` at ``profile`` cannot fit ``budget`` bytes."""
-    needed = needed_bytes(sized_reference(task, profile))
+def require_memory(source: str, budget: int) -> None:
+    """Raise :class:`TaskTooLarge` when judging against a reference's ``source`` cannot fit ``budget`` bytes."""
+    needed = needed_bytes(source)
     if needed > budget:
         raise TaskTooLarge(too_large(f"needs at least {shown(needed)} of memory to judge", budget))
 

@@ -130,14 +130,21 @@ def _enter(scratch: str, path: str) -> None:
     os.chdir(scratch)
 
 
-def device_main(gpu: str, memory_bytes: int) -> Main:
-    """Run as the device: the judge's side, on descriptors 3 (host) and 4 (control)."""
+def device_main(gpu: str, memory_bytes: int, budget_bytes: int | None = None) -> Main:
+    """Be the device: the judge's side, on descriptors 3 (host) and 4 (control).
+
+    With ``budget_bytes`` it is without data: its memory is addresses, and so much may be taken here for what is small.
+    """
 
     def main(layers: list[str], missing: dict[str, str]) -> None:
+        from drkernel.sim.gpu.datafree.records import DataFree
         from drkernel.sim.process.isolated import serve_device
 
         host, control = socket.socket(fileno=3), socket.socket(fileno=4)
-        serve_device(gpu, host, control, memory_bytes=memory_bytes)
+        data_free = None if budget_bytes is None else DataFree()
+        serve_device(
+            gpu, host, control, memory_bytes=memory_bytes, data_free=data_free, budget_bytes=budget_bytes
+        )  # fmt: skip
 
     return main
 

@@ -48,6 +48,8 @@ class JobTerms:
     """as in settings: 'sim:h200', 'cuda:0'; 'cpu' serves tests"""
     limits: RunnerLimits
     device_memory_bytes: int
+    data_free: bool = False
+    """the simulated device has no data: its memory is addresses, and operators and kernels are only counted"""
 
 
 @dataclass(eq=False)
@@ -166,7 +168,7 @@ class Launcher:
         job = JobHandle(next(self._ids), terms, result, control, output)
         message = {
             "do": "spawn", "job": job.id, "device": terms.device, "limits": terms.limits.model_dump(),
-            "device_memory_bytes": terms.device_memory_bytes,
+            "device_memory_bytes": terms.device_memory_bytes, "data_free": terms.data_free,
         }  # fmt: skip
         fds = [runner_result.fileno(), runner_output, *(sock.fileno() for sock in theirs[1:])]
         try:

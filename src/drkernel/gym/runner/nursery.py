@@ -45,6 +45,8 @@ class DeviceTerms:
 
     gpu: str
     memory_bytes: int
+    budget_bytes: int | None
+    """of this machine's memory, for a device without data; None for one with data"""
     limits: sandbox.RunnerLimits
     uid: int | None
 
@@ -79,6 +81,7 @@ class Nursery:
         message = {
             "gpu": terms.gpu,
             "memory_bytes": terms.memory_bytes,
+            "budget_bytes": terms.budget_bytes,
             "limits": terms.limits.model_dump(),
             "uid": terms.uid,
         }
@@ -157,7 +160,7 @@ def _fork_and_end(
         limits = sandbox.RunnerLimits.model_validate(message["limits"])
         in_use = processes.address_space(os.getpid())
         how = sandbox.Confinement(limits, None, message["uid"], in_use, trusted=True)
-        main = child.device_main(message["gpu"], message["memory_bytes"])
+        main = child.device_main(message["gpu"], message["memory_bytes"], message["budget_bytes"])
         pid = child.fork(main, fds, None, how, surroundings, parent=zygote)
         os.write(tell, str(pid).encode())
     finally:

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from drkernel.gym.runner.tuning import prefer
 from drkernel.gym.runner.values import Granted, pack, replace_leaves, unpack
 from drkernel.sim.wire.frames import ConnectionLost, receive, send
 
@@ -79,12 +80,21 @@ class Runner:
         self._importing = False
         if not hasattr(module, "ModelNew"):
             raise CompileError("the source defines no class ModelNew")
-        torch.default_generator.manual_seed(header["seed"])  # the host's; the device's is seeded by the judge
-        model = module.ModelNew(*args, **kwargs)
+        if header.get("preferred"):
+            prefer(header["preferred"])
+        model = self._construct(module.ModelNew, args, kwargs, header)
         self._module = self._place(model) if isinstance(model, torch.nn.Module) else model
         if not callable(self._module):
             raise TypeError(f"ModelNew makes a {type(model).__name__}, which cannot be called")
         return {"type": type_name(self._module), "parameters": self._parameters(header, payload)}
+
+    def _construct(self, new: Any, args: list[Any], kwargs: dict[str, Any], header: dict[str, Any]) -> Any:
+        """The module; its tensors made on the device where that is asked for and the constructor bears it."""
+        if header.get("built_there"):
+            with contextlib.suppress(Exception), torch.device("cuda"):
+                return new(*args, **kwargs)
+        torch.default_generator.manual_seed(header["seed"])  # the host's; the device's is seeded by the judge
+        return new(*args, **kwargs)
 
     def _place(self, model: torch.nn.Module) -> torch.nn.Module:
         return model.cuda()

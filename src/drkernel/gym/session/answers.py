@@ -81,6 +81,16 @@ class Launch(Protocol):
 
 
 @dataclass(frozen=True)
+class Choice:
+    """One specialisation of a kernel, as Triton's tuner may choose it."""
+
+    constexprs: dict[str, str]
+    """by name, as ``repr`` writes them"""
+    num_warps: int
+    num_stages: int
+
+
+@dataclass(frozen=True)
 class ToldLaunch:
     """A launch that the runner reports."""
 

@@ -10,7 +10,7 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
@@ -20,7 +20,7 @@ from drkernel.gym.device import Observable, parse_device
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.runner.launcher import JobHandle, Launcher
 from drkernel.gym.runner.values import pack, unpack
-from drkernel.gym.session.answers import ErrorKind, LoadResult, ParameterSpec, SessionError
+from drkernel.gym.session.answers import Choice, ErrorKind, LoadResult, ParameterSpec, SessionError
 from drkernel.sim.wire.commands import DTYPES, ProtocolError
 from drkernel.sim.wire.frames import MAX_DIMENSIONS, ConnectionLost, receive, send
 from drkernel.verdict import CandidateError, ObservedBy, SandboxReport
@@ -70,19 +70,34 @@ class JobSession:
     # ---- the candidate
 
     def load(
-        self, source: str, init_args: list[Any], init_kwargs: dict[str, Any], *, seed: int, conv_tf32: bool = False
+        self,
+        source: str,
+        init_args: list[Any],
+        init_kwargs: dict[str, Any],
+        *,
+        seed: int,
+        conv_tf32: bool = False,
+        built_there: bool = False,
+        preferred: Sequence[Choice] = (),
     ) -> LoadResult:
         """Import the source, seed torch, construct ``ModelNew(*init_args, **init_kwargs)`` and put it on the device.
 
         ``conv_tf32``: fp32 convolutions of the library multiply in TF32, which the task's precision must allow.
+        ``built_there``: what the constructor makes is made on the device, where it costs the host nothing; on the host
+        after all where it does not work so. ``preferred``: what Triton's tuner is to choose where it has the choice.
         """
+        self._before_load(source, conv_tf32)
         data, payload = pack([list(init_args), dict(init_kwargs)])
         with self._serving(seed, conv_tf32):
             start = time.monotonic()
-            terms = {"source": source, "args": data, "seed": seed, "conv_tf32": conv_tf32}
-            answer = self._ask({"do": "load", **terms}, payload)
+            terms = {"source": source, "args": data, "seed": seed, "conv_tf32": conv_tf32, "built_there": built_there}
+            chosen = [[choice.constexprs, choice.num_warps, choice.num_stages] for choice in preferred]
+            answer = self._ask({"do": "load", **terms, "preferred": chosen}, payload)
             seconds = time.monotonic() - start
         return self._checked(lambda: LoadResult(str(answer["type"])[:100], _parameters(answer["parameters"]), seconds))
+
+    def _before_load(self, source: str, conv_tf32: bool) -> None:
+        """What the judge's side of a session has to know of a candidate."""
 
     def parameters(self) -> dict[str, ParameterSpec]:
         """Names, shapes and dtypes of the module's state dict, buffers included."""

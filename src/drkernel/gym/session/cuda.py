@@ -18,7 +18,7 @@ from drkernel.gym.languages import TRITON, recognise
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.runner.launcher import JobHandle, Launcher
 from drkernel.gym.runner.values import Granted, pack, replace_leaves
-from drkernel.gym.session.answers import CallResult, LoadResult, Observed, Output, Plain, TimedCalls, ToldLaunch
+from drkernel.gym.session.answers import CallResult, Observed, Output, Plain, TimedCalls, ToldLaunch
 from drkernel.gym.session.base import JobSession, claims_of, plain_of, sizes_of
 from drkernel.gym.session.trace import MAX_TRACE, profile_of, read_trace
 from drkernel.sim.gpu.engine import Schedule
@@ -47,13 +47,10 @@ class CudaSession(JobSession):
         """What the runner can report about a candidate in this one's language."""
         return self._language.observes(self.device)
 
-    def load(
-        self, source: str, init_args: list[Any], init_kwargs: dict[str, Any], *, seed: int, conv_tf32: bool = False
-    ) -> LoadResult:
-        """Import the source and construct the module; a language with a slow compiler gets more time for it."""
+    def _before_load(self, source: str, conv_tf32: bool) -> None:
+        """A language with a slow compiler gets more time."""
         self._source, self._language = source, recognise(source)
         self._left += self._language.compile_s
-        return super().load(source, init_args, init_kwargs, seed=seed, conv_tf32=conv_tf32)
 
     # ---- calls
 

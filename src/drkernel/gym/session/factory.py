@@ -27,8 +27,8 @@ S = TypeVar("S", bound=JobSession)
 class SessionFactory:
     """Opens sessions; owns the zygote and replaces a dead one. Thread-safe, a context manager.
 
-    ``spares``: runners forked ahead of the next :meth:`open`, so that it does not wait for the fork. They know nothing
-    about the candidate to come. ``without``: sandbox layers to leave out.
+    ``spares``: runners of each kind (with data and without) forked ahead of the next :meth:`open`, so that the fork is
+    not waited for. They know nothing of the candidate to come. ``without``: sandbox layers to leave out.
     """
 
     def __init__(self, *, spares: int = 1, without: Iterable[str] = ()):
@@ -46,16 +46,17 @@ class SessionFactory:
         self._alive().wait_ready()
         return self
 
-    def open(self, settings: EvalSettings) -> SimulatedSession | CudaSession:
-        """Open a session with a fresh runner on the settings' device.
+    def open(self, settings: EvalSettings, *, data_free: bool = False) -> SimulatedSession | CudaSession:
+        """A fresh runner on the settings' device. With ``data_free`` a simulated one holds no data.
 
         Raises :class:`DeviceMissing` when this machine has no such device, and :class:`SessionError` of kind
         ``infra_error`` when the machinery fails.
         """
         device = require_device(settings.device)
         if device.spec is not None:
-            memory = min(device.spec.hbm_bytes, settings.memory_bytes)
-            return self._open(settings, JobTerms(device.name, _limits(settings), memory), SimulatedSession)
+            memory = device.spec.hbm_bytes if data_free else min(device.spec.hbm_bytes, settings.memory_bytes)
+            terms = JobTerms(device.name, _limits(settings), memory, data_free)
+            return self._open(settings, terms, SimulatedSession)
         more = {"allow_exec": True, "processes": 512, "open_files": 4096}  # Triton runs a C compiler for its launcher
         return self._open(settings, JobTerms(device.name, _limits(settings).model_copy(update=more), 0), CudaSession)
 
@@ -71,12 +72,13 @@ class SessionFactory:
         return session
 
     def _take(self, launcher: Launcher, terms: JobTerms) -> JobHandle | None:
-        """Return a ready job on these terms; a ready job on other terms is ended to make room."""
+        """A job that stands ready on these terms; one of this kind on other terms makes room for what is wanted now."""
         while True:
             with self._lock:
-                if not self._ready:
+                job = next((job for job in self._ready if job.terms.data_free == terms.data_free), None)
+                if job is None:
                     return None
-                job = self._ready.popleft()
+                self._ready.remove(job)
             if job.usable and job.terms == terms:
                 return job
             launcher.kill(job)
@@ -84,7 +86,7 @@ class SessionFactory:
     def _stock(self, launcher: Launcher, terms: JobTerms) -> None:
         """Fork runners for the next candidates while this one is being judged."""
         with self._lock:
-            wanted = self._spares - len(self._ready)
+            wanted = self._spares - sum(job.terms.data_free == terms.data_free for job in self._ready)
         for _ in range(wanted):
             job = launcher.spawn(terms)
             with self._lock:

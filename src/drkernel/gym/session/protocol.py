@@ -12,7 +12,7 @@ import torch
 
 from drkernel.gym.device import Device, Observable
 from drkernel.gym.request import EvalSettings
-from drkernel.gym.session.answers import CallResult, LoadResult, Output, TimedCalls
+from drkernel.gym.session.answers import CallResult, Choice, LoadResult, Output, TimedCalls
 from drkernel.sim.gpu.engine import Schedule
 from drkernel.sim.gpu.interfere import Interference
 from drkernel.sim.process.control_socket import Form
@@ -35,9 +35,20 @@ class Session(Protocol):
         """What can be observed of this candidate here, and by which side; anything missing goes unchecked."""
 
     def load(
-        self, source: str, init_args: list[Any], init_kwargs: dict[str, Any], *, seed: int, conv_tf32: bool = False
+        self,
+        source: str,
+        init_args: list[Any],
+        init_kwargs: dict[str, Any],
+        *,
+        seed: int,
+        conv_tf32: bool = False,
+        built_there: bool = False,
+        preferred: Sequence[Choice] = (),
     ) -> LoadResult:
-        """Import the source, seed torch, construct ``ModelNew(*init_args, **init_kwargs)``, put it on the device."""
+        """Import the source, seed torch, construct ``ModelNew(*init_args, **init_kwargs)``, put it on the device.
+
+        ``built_there``: the constructor's tensors are made on the device; ``preferred``: what a tuner is to choose.
+        """
 
     def load_state(self, tensors: dict[str, torch.Tensor]) -> None:
         """Copy values into parameters and buffers in place."""
@@ -129,5 +140,8 @@ class TimedSession(Session, Protocol):
 class OpensSessions(Protocol):
     """The session factory's interface that the judge needs."""
 
-    def open(self, settings: EvalSettings) -> Session:
-        """Open a session on the settings' device: a :class:`TimedSession` where times are measured."""
+    def open(self, settings: EvalSettings, *, data_free: bool = False) -> Session:
+        """A fresh runner on the settings' device: a :class:`TimedSession` where times are measured.
+
+        ``data_free``: its simulated device holds no data, and counts and models at sizes that nobody could execute.
+        """

@@ -10,6 +10,7 @@ and no speedup is given), and all others keep theirs: no failure makes a call ch
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -200,8 +201,12 @@ class Accounts:
         return self._journal
 
     def journal(self) -> str:
-        """Return everything since the last reset as text, to be priced elsewhere."""
-        return written(self._journal)
+        """Everything since the last reset, for somebody else to price."""
+        return self.named_journal(())[0]
+
+    def named_journal(self, addresses: Iterable[int]) -> tuple[str, dict[int, int]]:
+        """The same, and its names of the storages that are at these addresses now."""
+        return written(self._journal, addresses)
 
     def profile(self) -> Profile:
         """Modelled time by kernel and operator."""

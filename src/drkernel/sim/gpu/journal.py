@@ -170,15 +170,22 @@ class _Names:
         """The name of a storage that goes; the address may come back as another's."""
         return self._known.pop(address, None)
 
+    def of(self, addresses: Iterable[int]) -> dict[int, int]:
+        """Names of the storages at these addresses, where they have one."""
+        return {address: self._known[address] for address in addresses if address in self._known}
 
-def written(entries: Iterable[Entry] | None) -> str:
-    """Encode a journal as text; :data:`TOO_LONG` when it is None or too long to be priced."""
+
+def written(entries: Iterable[Entry] | None, addresses: Iterable[int] = ()) -> tuple[str, dict[int, int]]:
+    """A journal as text, :data:`TOO_LONG` when it is None or too long to be priced.
+
+    Also the names that it has for the storages that are at these addresses in the end.
+    """
     if entries is None:
-        return TOO_LONG
+        return TOO_LONG, {}
     names, kernels = _Names(), dict[str, int]()
     rows = [row for entry in entries if (row := _row(entry, names, kernels)) is not None]
     text = json.dumps({"kernels": list(kernels), "entries": rows}, separators=(",", ":"))
-    return text if len(text) <= MAX_TEXT else TOO_LONG
+    return (text, names.of(addresses)) if len(text) <= MAX_TEXT else (TOO_LONG, {})
 
 
 def _row(entry: Entry, names: _Names, kernels: dict[str, int]) -> list[Any] | None:

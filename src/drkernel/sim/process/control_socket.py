@@ -108,7 +108,11 @@ class CallRecord:
     passed_on: Passed | None = None
     """set when every output equals what an own kernel had read from PyTorch: bit for bit, or nearly"""
     data_free: DataFreeRecord | None = None
-    """the additional record of a data-free device; None from others"""
+    """what a data-free device says besides; None from others"""
+    journal: str = ""
+    """everything that was done, with counts (sim/gpu/journal.py)"""
+    storages: dict[int, int] = field(default_factory=dict)
+    """address of each storage that the judge holds -> its name in the journal"""
 
 
 # ---- in the device process
@@ -210,7 +214,10 @@ class ControlDesk:
         if len(self.engine.counters.launches) > MAX_LAUNCHES:
             raise RuntimeError(f"more than {MAX_LAUNCHES} kernel launches in one call")
         tensors = [self.engine.tensor(handle) for handle in header.get("outputs", ()) if handle in self.visible]
+        places = {self.engine.heap.held(handle).base for handle in self.pinned}
+        journal, names = self.engine.accounts.named_journal(places)
         record = {**_record_of(self.engine, tensors), "late_work": self.late, "mutated": mutated, "outputs": outputs}
+        record |= {"journal": journal, "storages": list(names.items())}
         self.late = []
         if interfered:
             self.engine.fault = None  # kernels that work on what others did not write go astray
@@ -314,7 +321,6 @@ def _record_of(engine: DeviceEngine, outputs: list[torch.Tensor]) -> dict[str, A
         "copies": dict(counters.copies),
         "findings": [fields_of(finding) for finding in counters.findings[:MAX_RECORDS]],
         "prints": list(_first(counters.prints, MAX_PRINTED)),
-        "journal": engine.accounts.journal(),
         "fault": engine.fault,
         "host_reads": engine.host_reads.count,
         "host_bytes": counters.host_bytes,
@@ -475,7 +481,7 @@ def _record_from(spec: GPUSpec, data: dict[str, Any], payload: bytearray) -> Cal
 
 
 def _checked_record(spec: GPUSpec, data: dict[str, Any], payload: bytearray) -> CallRecord:
-    time = modelled(spec.name, data.pop("journal"))
+    time = modelled(spec.name, data["journal"])
     present = [output for output in data["outputs"] if output is not None and output["bytes"] is not None]
     values = iter([tensor_of(header, part) for header, part in _parts(present, payload)])
     outputs = [
@@ -489,7 +495,10 @@ def _checked_record(spec: GPUSpec, data: dict[str, Any], payload: bytearray) -> 
         "findings": [SimFinding(**{**f, "program": f["program"] and tuple(f["program"])}) for f in data["findings"]],
         "outputs": outputs,
     }
-    more = {"data_free": record_from(data.get("data_free")), "profile": time.profile}
+    more = {
+        "data_free": record_from(data.get("data_free")), "profile": time.profile,
+        "storages": {int(address): int(name) for address, name in data["storages"]},
+    }  # fmt: skip
     return CallRecord(**{**data, **lists, **more})
 
 
