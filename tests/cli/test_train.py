@@ -79,7 +79,7 @@ def test_resume_takes_the_directory_alone(recipe_file, tmp_path, capsys, monkeyp
         (["{recipe}", "rl.stepz=3"], "rl.stepz: unknown key"),
         (["{recipe}", "rl.learner.advantage.name=best"], "unknown advantage 'best'"),
         (["{recipe}", "rl.learner.loss.options={clip: 1}"], "clipped has no option 'clip'"),
-        (["--resume", "."], "is no run directory"),
+        (["--resume", "."], "is not a run directory"),
         (["{recipe}", "policy.device=cuda", "rl=null"], "no CUDA device"),
     ],
 )

@@ -152,7 +152,7 @@ def gathered(endpoint, count, limits):
 
 @pytest.mark.parametrize(("arguments", "message"), [
     ({"base_url": None}, "no key: set OPENAI_API_KEY"),
-    ({"base_url": "localhost:8000"}, "is no address"),
+    ({"base_url": "localhost:8000"}, "is not an address"),
     ({"base_url": "http://me:pass@host/v1"}, "no password"),
     ({"base_url": "http://host/v1", "key_env": "NOT_SET_ANYWHERE"}, "set NOT_SET_ANYWHERE"),
 ])  # fmt: skip

@@ -14,20 +14,20 @@ import sys
 # command -> (module in this package, one-line help); the order is the order of --help
 COMMANDS: dict[str, tuple[str, str]] = {
     "eval": ("eval", "grade one candidate kernel against a reference module"),
-    "solve": ("solve", "find a fast kernel for a reference: many turns, the best verified"),
+    "solve": ("solve", "search a fast kernel for a reference over many turns, and verify the best"),
     "bench": ("bench", "benchmark a model: fast_p with intervals, resumable"),
     "compare": ("compare", "compare two benchmark runs, paired task by task"),
     "export": ("export", "turn a run's trajectories into data for fine-tuning"),
-    "prompts": ("prompts", "show what models are told, or write it as files to change"),
+    "prompts": ("prompts", "show the prompts that models receive, or write them as files to edit"),
     "tasks": ("tasks", "list, show and check tasks"),
     "sim": ("sim", "run a script that launches Triton kernels on a simulated GPU"),
     "coldstart": ("coldstart", "write verified multi-turn trajectories for supervised fine-tuning"),
     "train": ("train", "train a policy from a recipe, or resume a run"),
     "report": ("report", "make a self-contained HTML page of a run"),
-    "serve": ("serve", "grade for others over HTTP: durable, idempotent, watched in a browser"),
-    "worker": ("worker", "lend this machine to a service"),
+    "serve": ("serve", "serve grading over HTTP: durable, idempotent, with a live page"),
+    "worker": ("worker", "run evaluations for a service on this machine"),
     "store": ("store", "show, export or prune what a service has stored"),
-    "doctor": ("doctor", "what this machine can do, and what is missing"),
+    "doctor": ("doctor", "report what this machine can do, and what is missing"),
 }
 
 

@@ -23,11 +23,11 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 
 HELP = f"""Benchmark a model: every task, several samples, several turns, graded by the judge.
 
-Answers are written as they come; the same command goes on where it was stopped, even by kill -9, and asks for no
-answer twice. Results are in DIR/summary.json and DIR/report.html.
+Answers are written as they arrive. Running the same command again resumes an interrupted run, even after kill -9, and
+requests no answer twice. Results are in DIR/summary.json and DIR/report.html.
 
-Terms are the keys of one config: drkernel bench [CONFIG.yaml] [KEY=VALUE ...]. '--KEY VALUE' is the same, and a key may
-be shortened to its last parts where only one ends so (--turns 3 is episode.turns=3). DIR/config.yaml is such a file.
+The terms are the keys of one config: drkernel bench [CONFIG.yaml] [KEY=VALUE ...]. '--KEY VALUE' is equivalent, and a
+key may be shortened to a unique ending (--turns 3 is episode.turns=3). DIR/config.yaml is such a file.
 
 Exit codes: 0 every trajectory is complete, 1 some are not (the same command tries them again), 2 wrong usage,
 130 interrupted.
@@ -77,7 +77,7 @@ def bench(
     except ConfigError as error:
         terms.fail("bench", str(error))
     except KeyboardInterrupt:
-        print("interrupted; the same command goes on from here", file=sys.stderr)
+        print("interrupted; run the same command again to resume", file=sys.stderr)
         raise SystemExit(130) from None
     from drkernel.report.bench import write_bench_report
 

@@ -19,8 +19,8 @@ app = typer.Typer(add_completion=False, rich_markup_mode="rich")
 
 HELP = """Write multi-turn trajectories of a teacher, every turn graded by the real judge, as JSON lines.
 
-The teacher is a program that knows how to write the generated tasks, or (--source) any chat model; of a model's
-trajectories the part up to the best correct turn is kept. An interrupted run goes on where it stopped.
+The teacher is a program that can write kernels for the generated tasks, or (--source) any chat model, whose
+trajectories are kept up to the best correct turn. Running the same command again resumes an interrupted run.
 
 Exit codes: 0 written, 1 nothing could be kept or the model failed, 2 wrong usage, 130 interrupted.
 
@@ -36,10 +36,10 @@ Examples:
 
 @app.command(help=HELP)
 def coldstart(
-    out: Annotated[Path, typer.Option(help="the file to write; taken up again when it is there")],
+    out: Annotated[Path, typer.Option(help="the file to write; resumed if it exists")],
     tasks: Annotated[int, typer.Option(min=1, help="generated tasks, one trajectory each")] = 480,
-    turns: Annotated[int, typer.Option(min=1, help="answers a trajectory")] = 2,
-    seed: Annotated[int, typer.Option(min=0, help="decides tasks and answers")] = 0,
+    turns: Annotated[int, typer.Option(min=1, help="answers per trajectory")] = 2,
+    seed: Annotated[int, typer.Option(min=0, help="seed of tasks and answers")] = 0,
     device: Annotated[str, typer.Option(help="'sim:GPU' models time without a GPU, 'cuda:N' measures")] = "sim:h200",
     source: Annotated[str, typer.Option(help="program, or a model: openai:NAME, command:PROGRAM, ...")] = "program",
     prompts: Annotated[str, typer.Option(help="compact or full (default: compact, full for a model)")] = "",
@@ -48,7 +48,7 @@ def coldstart(
     temperature: Annotated[float, typer.Option(min=0, help="of a model's answers")] = 1.0,
     max_tokens: Annotated[int, typer.Option(min=1, help="token budget of one answer")] = 8192,
     concurrency: Annotated[int, typer.Option(min=1, help="requests to a model at once")] = 8,
-    slots: Annotated[int | None, typer.Option(min=1, help="evaluations at once; default: one a core")] = None,
+    slots: Annotated[int | None, typer.Option(min=1, help="concurrent evaluations; default: one per core")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the summary as JSON and nothing else")] = False,
 ) -> None:
     """Parse, write, print."""
@@ -75,7 +75,7 @@ def coldstart(
             config = config.model_copy(update={"source": meter.name, "sampling": sampling})
         summary = asyncio.run(_write(config, out, slots, meter, quiet=as_json))
     except KeyboardInterrupt:
-        print("interrupted; the same command goes on from here", file=sys.stderr)
+        print("interrupted; run the same command again to resume", file=sys.stderr)
         raise SystemExit(130) from None
     except (ConfigError, ValidationError) as error:
         print(f"drkernel coldstart: {error}", file=sys.stderr)

@@ -14,10 +14,10 @@ app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptio
 
 HELP = """Compare two benchmark runs on the tasks they share: differences, 95% intervals, a paired test.
 
-A difference is the second run minus the first. p is the chance of one at least so large if the runs could be exchanged
-task by task (a sign-flip test). Modelled times are never compared with measured ones.
+A difference is the second run minus the first. p is the probability of a difference at least this large if the runs
+were exchangeable task by task (a sign-flip test). Modelled times are never compared with measured ones.
 
-Exit codes: 0 compared, 2 wrong usage or runs that do not compare.
+Exit codes: 0 compared, 2 wrong usage or runs that cannot be compared.
 
 Examples:
 

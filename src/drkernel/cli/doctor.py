@@ -11,10 +11,10 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 MARKS = {"ok": ("green", "ok"), "limited": ("yellow", "limited"), "missing": ("red", "MISSING")}
 
-HELP = """Say what this machine can do, and what is missing.
+HELP = """Report what this machine can do, and what is missing.
 
-Starts a sandbox and grades one small kernel in it, so that what is reported was tried. Exit codes: 0 candidates can be
-graded here, 1 something that is necessary is missing.
+Starts a sandbox and grades one small kernel in it, so that the report is based on a trial. Exit codes: 0 candidates can
+be graded here, 1 something that is necessary is missing.
 """
 
 

@@ -12,7 +12,7 @@ from drkernel.cli import terms
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 
-HELP = """Write the conversations of bench and solve runs as chat data: one row each, every solution once.
+HELP = """Write the conversations of bench and solve runs as chat data: one row per conversation, each solution once.
 
 A row ends with the best answer of a trajectory that passes the filters. Trajectories with an answer condemned
 as a hack never pass, unless --allow-hacks. The JSONL is what the sft stage of 'drkernel train' reads.

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 
-HELP = """Show the prompts of bench and solve, or write them as files to change.
+HELP = """Show the prompts of bench and solve, or write them as files to edit.
 
-NAME is 'full', 'compact' or a directory. With --out, the three texts and prompts.yaml are written to DIR; change what
-you like and give it back with --prompts DIR. With --task, the first message as a model reads it is shown.
+NAME is 'full', 'compact' or a directory. With --out, the three texts and prompts.yaml are written to DIR; edit
+them and use them with --prompts DIR. With --task, shows the first message as a model reads it.
 
 Exit codes: 0 shown or written, 2 wrong usage.
 

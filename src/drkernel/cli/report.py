@@ -13,7 +13,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode="rich")
 
 HELP = """Make a self-contained HTML page of a run: RUN/report.html.
 
-Works on a run that is still going or was stopped. Exit codes: 0 written, 2 not a run or damaged.
+Works on finished, running and interrupted runs. Exit codes: 0 written, 2 not a run or damaged.
 
 Examples:
 

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich")
 
-HELP = """Grade candidates for others over HTTP; every accepted job is durable before it is acknowledged.
+HELP = """Serve grading over HTTP; every accepted job is stored durably before it is acknowledged.
 
-Listens on this machine alone. On another address a token is required: put it into the environment variable
-DRKERNEL_TOKEN or into a file (--token-file). Watch it in a browser at the address it prints.
+Listens on this machine only. Any other address requires a token, in the environment variable DRKERNEL_TOKEN or in a
+file (--token-file). The address that it prints shows a live page in a browser.
 
-SIGTERM drains: nothing new is accepted, what runs may finish. Exit codes: 0 stopped, 2 wrong usage.
+SIGTERM drains: no new jobs are accepted, running ones may finish. Exit codes: 0 stopped, 2 wrong usage.
 
 Examples:
 

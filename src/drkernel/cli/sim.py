@@ -32,14 +32,14 @@ class Depth(StrEnum):
     full = "full"
 
 
-HELP = """Run a script on a simulated GPU: what its Triton kernels did, did wrong, and would cost.
+HELP = """Run a script on a simulated GPU and report what its Triton kernels did, their errors and their modelled time.
 
 FILE.py is any script written for CUDA (device="cuda", @triton.jit); it runs unchanged, without a GPU. Kernels are
 executed on the CPU and sanitized: out-of-bounds and misaligned accesses, reads of memory that nothing wrote, races.
-Times are modelled for the GPU, never measured. What follows '--' is the script's own command line.
+Times are modelled for the GPU, never measured. Arguments after '--' are passed to the script.
 
-With --no-data nothing is computed and no memory is needed, so that a product at 8192 cubed takes a second: tensors hold
-nothing, launches are modelled from a sample of their programs, and what depends on data is named.
+With --no-data nothing is computed and no memory is needed, so a product at 8192 cubed takes a second: tensors have no
+contents, launches are modelled from a sample of their programs, and dependences on data are reported.
 
 Exit codes: 0 fine, 1 the script failed, 2 wrong usage, 3 the sanitizer found an error, 130 interrupted.
 
@@ -65,7 +65,7 @@ def sim(
     checks: Annotated[Checks, typer.Option(help="sanitizer: auto checks small launches")] = Checks.auto,
     depth: Annotated[Depth, typer.Option(help="full also compiles for the GPU: registers, shared memory")] = Depth.ttir,
     no_data: Annotated[
-        bool, typer.Option("--no-data", help="count and model without data, at sizes nobody could execute")
+        bool, typer.Option("--no-data", help="count and model without data, at sizes too large to execute")
     ] = False,
     memory_budget: Annotated[
         float | None,

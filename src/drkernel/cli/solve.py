@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
-HELP = f"""Find a fast kernel for a reference module: ask a model, grade, tell it what the grader saw, ask again.
+HELP = f"""Find a fast kernel for a reference module: ask a model, grade the answer, give it feedback, repeat.
 
 REFERENCE is a file in KernelBench's format (Model, get_inputs, get_init_inputs) or a built-in task such as
-builtin/level1/softmax. At every one of 14 turns the conversation holds the task and the best four turns so far by
-reward: turns, context.keep and context.every say otherwise, context=full never cuts. At the end, or on Ctrl-C, the
-best kernel is graded again from scratch and written to a file that runs by itself, beside a page that shows how it
-was found. The same command goes on where it was stopped.
+builtin/level1/softmax. At each of 14 turns the conversation holds the task and the best four turns so far by
+reward; turns, context.keep and context.every change this, and context=full never cuts. At the end, or on Ctrl-C, the
+best kernel is graded again from scratch and written to a standalone file, next to a page that shows how it was found.
+Running the same command again resumes an interrupted search.
 
-Terms are the keys of one config: drkernel solve REFERENCE [CONFIG.yaml] [KEY=VALUE ...]. '--KEY VALUE' is the same, and
-a key may be shortened to its last parts where only one ends so (--turns 14 is episode.turns=14).
+The terms are the keys of one config: drkernel solve REFERENCE [CONFIG.yaml] [KEY=VALUE ...]. '--KEY VALUE' is
+equivalent, and a key may be shortened to a unique ending (--turns 14 is episode.turns=14).
 
 Exit codes: 0 a verified kernel was written, 1 none was found, 2 wrong usage.
 

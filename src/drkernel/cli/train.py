@@ -20,14 +20,14 @@ app = typer.Typer(add_completion=False)
 def train(
     recipe: Annotated[Path | None, typer.Argument(help="recipe (YAML), e.g. recipes/quickstart.yaml")] = None,
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, e.g. rl.steps=50 seed=1")] = None,
-    resume: Annotated[Path | None, typer.Option(help="run directory to go on with; its own recipe is used")] = None,
+    resume: Annotated[Path | None, typer.Option(help="run directory to resume; its own recipe is used")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="estimate memory and time, change nothing")] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="refuse to go on with a run that exists")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="refuse to resume an existing run")] = False,
     pool: Annotated[str | None, typer.Option(help=POOL_HELP)] = None,
 ) -> None:
     """Train a policy: cold start, supervised fine-tuning, reinforcement learning, evaluation, report.
 
-    The same command again goes on where the run stopped, or says that it is done.
+    Running the same command again resumes the run, or reports that it is finished.
 
     Examples:
 
@@ -79,7 +79,7 @@ def _recipe_path(recipe: Path | None, overrides: list[str], resume: Path | None)
             raise ConfigError("give a recipe, e.g. recipes/quickstart.yaml, or --resume RUN")
         return recipe, overrides
     if not (resume / "config.yaml").exists():
-        raise ConfigError(f"{resume} is no run directory: it holds no config.yaml")
+        raise ConfigError(f"{resume} is not a run directory: it holds no config.yaml")
     return resume / "config.yaml", [*([str(recipe)] if recipe is not None else []), *overrides]
 
 
@@ -100,13 +100,13 @@ async def _train(recipe: Any, directory: Path, pool_url: str | None) -> int:
             if run.stop_requested:
                 raise KeyboardInterrupt
             run.stop_requested = True
-            view.note("stopping after this step, with a checkpoint (once more to stop at once)")
+            view.note("stopping after this step, with a checkpoint (press again to stop at once)")
 
         before = signal.signal(signal.SIGINT, stop)
         try:
             summary = await run.run()
         except Stopped:
-            view.note(f"stopped; go on with: drkernel train --resume {directory}")
+            view.note(f"stopped; resume with: drkernel train --resume {directory}")
             return 130
         finally:
             signal.signal(signal.SIGINT, before)

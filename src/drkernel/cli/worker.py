@@ -21,7 +21,7 @@ HELP = """Join a service: lease jobs, evaluate them on this machine, report the 
 With --ray it starts such a worker for every GPU and for the CPU slots of every node of a Ray cluster, follows nodes
 that join and leave, and stays until it is stopped.
 
-The service's token is read from the environment variable DRKERNEL_TOKEN. SIGTERM or Ctrl-C finishes what runs and
+The service's token is read from the environment variable DRKERNEL_TOKEN. SIGTERM or Ctrl-C finishes running jobs and
 leaves. Exit codes: 0 left, 1 the service refused or could not be reached, 2 wrong usage.
 
 Examples:

@@ -39,7 +39,7 @@ class Turn(Config):
     verdict: Verdict
     reward: float | None = Field(description="None: the grader failed, which says nothing about the answer")
     parts: dict[str, float] = Field(default_factory=dict, description="the reward's terms by name")
-    feedback: str = Field("", description="what the model is, or would be, told about this answer")
+    feedback: str = Field("", description="the feedback that the model receives, or would receive, about this answer")
 
     @model_validator(mode="after")
     def _names_its_parent(self) -> Turn:
@@ -152,7 +152,9 @@ class Trajectory(Config):
     version: int = Field(0, ge=0, description="optimiser updates that the policy had seen")
     opening: tuple[Message, ...] = Field((), description="system message, where there is one, and the task")
     turns: tuple[Turn, ...] = Field(description="the path, in order")
-    aside: tuple[Turn, ...] = Field((), description="answers of the same turns that did not go on")
+    aside: tuple[Turn, ...] = Field(
+        (), description="answers at the same turns that the conversation did not continue from"
+    )
     end: End = "turns"
     detail: str = Field("", description="what the model, the budget or the grader said")
 

@@ -23,7 +23,7 @@ def unicode_only(value: Any) -> Any:
             try:
                 item.encode()
             except UnicodeEncodeError:
-                raise ValueError("text holds a lone surrogate, which is no Unicode") from None
+                raise ValueError("text holds a lone surrogate, which is not valid Unicode") from None
         elif isinstance(item, dict):
             stack += [*item.keys(), *item.values()]
         elif isinstance(item, list):
@@ -42,7 +42,7 @@ class SubmitBody(Body):
 
     requests: list[EvalRequest] = Field(min_length=1, max_length=MAX_BATCH)
     priority: int = Field(0, ge=-100, le=100, description="higher is served first")
-    fresh: bool = Field(False, description="evaluate anew although an equal request has a verdict")
+    fresh: bool = Field(False, description="evaluate again even if an equal request has a verdict")
     wait_s: float = Field(0.0, ge=0, le=300, description="hold the answer until all are done, at most so long")
 
 

@@ -100,7 +100,7 @@ class ScriptReport(Config):
     peak_bytes: int = Field(ge=0, description="largest device memory in use")
     wall_seconds: float = Field(ge=0, description="what running the script took here")
     error: ScriptError | None = None
-    without_data: WithoutData | None = Field(None, description="present when the device had no data (--no-data)")
+    without_data: WithoutData | None = Field(None, description="set when the device had no data (--no-data)")
 
     @property
     def exit_code(self) -> int:

@@ -31,7 +31,7 @@ class Choice(Config):
     level: int | None = Field(None, description="only tasks of this level")
     tag: str | None = Field(None, description="only tasks with this tag")
     match: str | None = Field(None, description="only tasks whose id contains this text")
-    limit: int | None = Field(None, ge=1, description="so many tasks, evenly from the list")
+    limit: int | None = Field(None, ge=1, description="number of tasks, taken evenly from the list")
     precision: Precision | None = Field(None, description="declared precision of foreign tasks; None: fp32")
     scale: str | None = Field(None, description="shrink foreign tasks: tiny, small or full (None on sim: as they fit)")
     ill_conditioned: bool = Field(False, description="keep tasks that the gate finds ill-conditioned")
@@ -49,9 +49,9 @@ class BenchConfig(Config):
     endpoint: Endpoint = Endpoint()
     tasks: str = Field("builtin", description="builtin[/levelN], kernelbench:DIR, parquet:FILE, jsonl:FILE, file:PATH")
     choose: Choice = Choice()
-    samples: int = Field(1, ge=1, description="trajectories a task")
+    samples: int = Field(1, ge=1, description="trajectories per task")
     episode: EpisodeConfig = EpisodeConfig()
-    breadth: int = Field(1, ge=1, description="answers a turn; the best by reward goes on")
+    breadth: int = Field(1, ge=1, description="answers per turn; the conversation continues from the best by reward")
     context_tokens: int | None = Field(
         None,
         ge=1,

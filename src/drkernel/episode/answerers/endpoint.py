@@ -56,7 +56,9 @@ class OpenAIModel:
         self._model = model
         url = httpx.URL((base_url or DEFAULT_URL).rstrip("/"))
         if url.scheme not in ("http", "https") or not url.host:
-            raise ConfigError(f"--base-url {base_url!r} is no address; it looks like http://localhost:8000/v1")
+            raise ConfigError(
+                f"--base-url {base_url!r} is not an address; expected something like http://localhost:8000/v1"
+            )
         if url.userinfo or url.query:
             raise ConfigError("--base-url may hold no password and no query: keys come from the environment")
         self.name = f"openai:{model}" if base_url is None else f"openai:{model}@{url}"
@@ -182,7 +184,7 @@ class _Gathered:
     def add(self, chunk: Any, part: str) -> None:
         """Add a chunk of a stream (``part`` is "delta") or a whole answer ("message")."""
         if not isinstance(chunk, dict):
-            raise ModelError("broken answer: it is no JSON object", retry=True)
+            raise ModelError("malformed answer: not a JSON object", retry=True)
         if chunk.get("error"):
             raise ModelError(f"broken answer: {_error_text(chunk['error'])}", retry=True)
         self.model = _text(chunk.get("model")) or self.model
@@ -221,7 +223,7 @@ async def _read_stream(lines: AsyncIterator[str]) -> _Gathered:
         try:
             chunk = json.loads(data)
         except json.JSONDecodeError:
-            raise ModelError("broken answer: a chunk of the stream is no JSON", retry=True) from None
+            raise ModelError("malformed answer: a chunk of the stream is not JSON", retry=True) from None
         gathered.add(chunk, "delta")
     if gathered.finish is None:
         raise ModelError("truncated stream: the answer broke off in transit", retry=True)
@@ -233,7 +235,7 @@ def _read_whole(data: bytes) -> _Gathered:
     try:
         body = json.loads(data)
     except ValueError:
-        raise ModelError("broken answer: it is no JSON", retry=True) from None
+        raise ModelError("malformed answer: not JSON", retry=True) from None
     gathered.add(body, "message")
     if gathered.finish is None and not gathered.text:
         raise ModelError("broken answer: it holds no choice", retry=True)

@@ -213,7 +213,7 @@ def _outputs(answer: Any, elements: bytearray) -> list[Output]:
         storage, address = claim["storage"], claim["address"]
         reach = sum(size * step * dtype.itemsize for size, step in zip(shape, stride, strict=True))
         if type(storage) is not int or type(address) is not int or not 0 <= address <= address + reach < 1 << 62:
-            raise ValueError("a tensor must lie in memory")
+            raise ValueError("a tensor must fit its memory")
         place = (str(claim["device"])[:50], kind, storage, address)
         outputs.append(Output(tensor, claim["handle"], shape, stride, dtype, *place))
     return outputs

@@ -32,7 +32,9 @@ class EvaluationConfig(Config):
     final_tasks: int = Field(100, ge=1, description="held-out tasks before and after RL")
     final_samples: int = Field(2, ge=1, description="trajectories a task before and after RL")
     temperature: float = Field(1.0, ge=0)
-    seed: int = Field(7, description="of the draws: equal for every evaluation of a run, so that they compare")
+    seed: int = Field(
+        7, description="seed of the draws, equal for every evaluation of a run so that they are comparable"
+    )
 
 
 def evaluation_metrics(trajectories: Sequence[Trajectory], turns: int, seed: int = 0) -> dict[str, Any]:

@@ -119,7 +119,7 @@ class Recipe(Config):
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     judge_seed: int | None = Field(
-        None, description="None draws the judge's secrets anew; a number makes verdicts, and so the run, repeatable"
+        None, description="None draws new secret seeds; a number makes verdicts, and so the run, repeatable"
     )
     budget_minutes: float | None = Field(
         None, gt=0, description="stop RL early so that the whole run, final evaluation included, takes about this long"

@@ -129,7 +129,7 @@ class Run:
         if load_config(Recipe, path).model_dump(exclude=FREE) != self.recipe.model_dump(exclude=FREE):
             raise ConfigError(
                 f"{self.directory} holds a run of another recipe; choose another name (name=...), remove the "
-                f"directory, or go on with it as it is: drkernel train --resume {self.directory}"
+                f"directory, or resume it as it is: drkernel train --resume {self.directory}"
             )
 
     async def _make_data(self) -> bool:

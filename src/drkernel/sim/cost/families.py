@@ -221,7 +221,7 @@ def family_of(name: str, inputs: Sequence[TensorMeta]) -> Family:
 
 def unpriced(call: Call) -> list[KernelWork]:
     """Raise :class:`Unpriced` with the reason."""
-    raise Unpriced(UNPRICED.get(call.base, "there is no model of what it runs"))
+    raise Unpriced(UNPRICED.get(call.base, "there is no model of its kernels"))
 
 
 def synchronises(name: str, dtypes: Sequence[str]) -> bool:

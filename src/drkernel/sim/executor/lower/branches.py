@@ -188,7 +188,7 @@ def _increment(low: Lowering, op: Op, addend: Value) -> str:
         assert source.op is not None
         literal = int_literal(source.op.attrs["value"])
         if literal is None:
-            raise TTIRError("a uniform index increment that is no integer")
+            raise TTIRError("a uniform index increment that is not an integer")
         text = str(literal)
     else:
         text = scalar(low, source)

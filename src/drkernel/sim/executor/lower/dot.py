@@ -27,7 +27,7 @@ def dot(low: Lowering, op: Op) -> None:
     result = op.results[0]
     shape_a, shape = a.type.shape, result.type.shape
     if shape_a is None or shape is None or len(shape) < 2:
-        raise TTIRError("tt.dot of something that is no matrix")
+        raise TTIRError("tt.dot of an operand that is not a matrix")
     *batch, m, n = shape
     k = shape_a[-1]
     accumulate = _accumulator(op, a.type, result.type)

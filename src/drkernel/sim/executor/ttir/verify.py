@@ -89,7 +89,7 @@ def _select(op: Op) -> None:
 
 
 def _memory(op: Op) -> None:
-    _need(bool(op.operands) and op.operands[0].type.elem == "ptr", op, "an address that is no pointer")
+    _need(bool(op.operands) and op.operands[0].type.elem == "ptr", op, "an address that is not a pointer")
     _elementwise(op)
 
 
@@ -227,14 +227,14 @@ def _yielded(region: Region) -> list[Type]:
 def _for(op: Op) -> None:
     body = op.regions[0].blocks[0]
     counter = body.args[0].type
-    _need(counter.shape is None and counter.elem in ("i32", "i64", "index"), op, "a counter that is no integer")
+    _need(counter.shape is None and counter.elem in ("i32", "i64", "index"), op, "a counter that is not an integer")
     _need(all(bound.type == counter for bound in op.operands[:3]), op, "bounds of other types than the counter")
     carried = [value.type for value in op.operands[3:]]
     _same_types(op, carried, [a.type for a in body.args[1:]], [r.type for r in op.results], _yielded(op.regions[0]))
 
 
 def _if(op: Op) -> None:
-    _need(op.operands[0].type == Type("i1"), op, "a condition that is no i1")
+    _need(op.operands[0].type == Type("i1"), op, "a condition that is not an i1")
     results = [result.type for result in op.results]
     _need(not results or len(op.regions) == 2, op, "results without an else region")
     _same_types(op, results, *(_yielded(region) for region in op.regions))
@@ -244,7 +244,7 @@ def _while(op: Op) -> None:
     test, body = (region.blocks[0] for region in op.regions)
     _need(bool(test.ops) and test.ops[-1].name == "scf.condition", op, "needs scf.condition")
     condition, *passed = test.ops[-1].operands
-    _need(condition.type == Type("i1"), op, "a condition that is no i1")
+    _need(condition.type == Type("i1"), op, "a condition that is not an i1")
     carried = [value.type for value in op.operands]
     _same_types(op, carried, [a.type for a in test.args], _yielded(op.regions[1]))
     _same_types(op, [v.type for v in passed], [a.type for a in body.args], [r.type for r in op.results])

@@ -84,7 +84,7 @@ class ShapeOperators:
             raise DependsOnData(
                 f"the result of {rule.label} depends on data in its shape or value, and this device has no data"
             ) from None
-        raise UnsupportedOp(f"{rule.label} without data: nobody knows the shape of its result") from None
+        raise UnsupportedOp(f"{rule.label} without data: the shape of its result is unknown") from None
 
     # ---- values
 
