@@ -29,6 +29,8 @@ CARDS = {
     "NVIDIA A100-SXM4-80GB": "a100",
     "NVIDIA B200": "b200",
     "NVIDIA H100 PCIe": "h100_pcie",
+    "NVIDIA GeForce RTX 3090": "rtx3090",
+    "NVIDIA GeForce RTX 4090": "rtx4090",
 }
 """GPUs of the data that have a spec here"""
 OURS = ("liger",)
@@ -159,6 +161,7 @@ class Recorder:
         function.apply = classmethod(noting("function", forward))
         engine_side.apply = noting("function", engine_side.apply)
         torch.autograd.backward = noting("backward", torch.autograd.backward)
+        torch.autograd.grad = noting("backward", torch.autograd.grad)
 
     def begin(self) -> None:
         """Forget what was recorded; note from now on."""
