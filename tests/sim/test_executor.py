@@ -48,6 +48,43 @@ def test_read_past_the_end(checks: Checks) -> None:
     assert torch.equal(out, x), "lanes in bounds still ran"
 
 
+SHIFT = """module {{
+  tt.func public @shift(%out: !tt.ptr<i32>, %n: i32) attributes {{noinline = false}} {{
+    %by = arith.constant {by} : i32
+    %shifted = arith.{op} %n, %by : i32
+    tt.store %out, %shifted : !tt.ptr<i32>
+    %at = tt.addptr %out, %shifted : !tt.ptr<i32>, i32
+    %one = arith.constant 1 : i32
+    tt.store %at, %one : !tt.ptr<i32>
+    tt.return
+  }}
+}}
+"""
+
+
+@pytest.mark.parametrize("optimised", [False, True])
+@pytest.mark.parametrize("by", [31, 32, 33, 70, -1, 1 << 40])
+@pytest.mark.parametrize("op", ["shli", "shrui", "shrsi"])
+def test_a_scalar_shifted_by_its_width_or_more_is_defined_wherever_it_is_used(op, by, optimised, monkeypatch) -> None:
+    """LLVM leaves it undefined. An address made of it could be one when it is checked and another when it is used."""
+    monkeypatch.setattr("drkernel.sim.executor.lower.jit.PROMOTE_AFTER", 0 if optimised else 1e9)
+    out, memory = torch.full((64,), -5, dtype=torch.int32), MemoryMap()
+    memory.add(out.data_ptr(), 4 * 64)
+    kernel = compile_ttir(SHIFT.format(op=op, by=by), name=f"shift {op} {by} {optimised}")
+    result = kernel.run((1, 1, 1), [out.data_ptr(), -7], memory, checks=ALL)
+    amount = by % (1 << 32)
+    wanted = {
+        "shli": (-7 << amount if amount < 32 else 0) % (1 << 32),
+        "shrui": (-7 % (1 << 32)) >> amount if amount < 32 else 0,
+        "shrsi": -7 >> min(amount, 31),
+    }[op]
+    wanted -= (1 << 32) * (wanted >= 1 << 31)
+    inside = 0 <= wanted < 64
+    assert [finding.kind for finding in result.findings] == ([] if inside else ["out_of_bounds"])
+    assert int(out[0]) == (1 if wanted == 0 else wanted)
+    assert not inside or int(out[wanted]) == 1
+
+
 @pytest.mark.parametrize("by", [1, -1, 1 << 40, -(1 << 40)])
 def test_wild_stores_change_nothing(by: int) -> None:
     x = torch.randn(64)

@@ -6,7 +6,18 @@ from drkernel.sim.executor.lower.emit import Emitter, splat_literal, vec
 from drkernel.sim.executor.lower.libdevice import extern
 from drkernel.sim.executor.lower.mathlib import math_call
 from drkernel.sim.executor.lower.rounding import constant, from_bits, round_to, suffix, to_bits
-from drkernel.sim.executor.lower.strip import Lin, Strip, Uni, Vec, add, extend, llvm_type, mul, to_vec
+from drkernel.sim.executor.lower.strip import (
+    Lin,
+    Strip,
+    Uni,
+    Vec,
+    add,
+    extend,
+    int_literal,
+    llvm_type,
+    mul,
+    to_vec,
+)
 from drkernel.sim.executor.ttir.ir import FLOAT_BITS, Op, Type, UnsupportedOp, elem_bytes
 
 _FLOAT_BINARY = {"arith.addf": "fadd", "arith.subf": "fsub", "arith.mulf": "fmul", "arith.divf": "fdiv",
@@ -155,7 +166,13 @@ def _shift(e: Emitter, op: str, a: list[str], ty: str, width: int) -> str:
         if op == "ashr":
             return shifted
         return e.op(f"select {vec(width, 'i1')} {over}, {vt} {constant(0, width, ty)}, {vt} {shifted}")
-    return e.op(f"{op} {vt} {a[0]}, {min(int(a[1]), bits - 1) if op == 'ashr' else a[1]}")
+    amount = (int_literal(a[1]) or 0) % (1 << bits)  # a negative one is a large one
+    if amount < bits:
+        return e.op(f"{op} {vt} {a[0]}, {a[1]}")
+    # LLVM's result would be poison: an address made of it may be another where it is checked than where it is used
+    if op == "ashr":
+        return e.op(f"{op} {vt} {a[0]}, {bits - 1}")
+    return e.op(f"and {vt} {a[0]}, {constant(0, width, ty)}")
 
 
 def divide(e: Emitter, op: str, a: list[str], ty: str, width: int) -> str:
