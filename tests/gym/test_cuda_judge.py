@@ -131,6 +131,30 @@ def test_a_reference_that_fails_is_not_the_candidates_fault(on_cpu, monkeypatch)
     assert verdict.status == "invalid_request" and "the reference does not run on the GPU" in verdict.error.message
 
 
+FULL = """
+class ModelNew(Model):
+    calls = 0
+    def forward(self, *inputs):
+        ModelNew.calls += 1
+        if ModelNew.calls > {calls}:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return super().forward(*inputs)
+"""
+
+
+@pytest.mark.parametrize("calls", [0, 3, 16])  # in the warm-up, in a timed block, and when it is profiled
+def test_a_reference_that_finds_no_memory_on_a_shared_gpu_is_tried_again(on_cpu, own_kernel, monkeypatch, calls):
+    monkeypatch.setitem(cuda.WRAPPERS, "eager", FULL.format(calls=calls))
+    verdict = grade(on_cpu, INLINE + MODULE.format(body="return self.norm(x)"))
+    assert (verdict.status, verdict.is_of_candidate) == ("infra_error", False)
+    assert verdict.error.type == "ReferenceOutOfMemory" and "Tried to allocate" in verdict.error.message
+
+
+def test_a_candidate_that_finds_no_memory_on_the_gpu_is_out_of_memory(on_cpu, own_kernel):
+    body = "if self.calls > 12: raise torch.OutOfMemoryError('CUDA out of memory.')\n        return self.norm(x)"
+    assert grade(on_cpu, INLINE + MODULE.format(body=body)).status == "out_of_memory"
+
+
 def test_no_gpu_is_an_invalid_request_that_says_so(gym):
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")

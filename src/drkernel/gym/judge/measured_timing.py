@@ -10,6 +10,8 @@ by the memory traffic needed to read the inputs.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +35,7 @@ from drkernel.gym.session.protocol import OpensSessions, TimedSession
 from drkernel.sim.spec import GPUSpec, get_spec
 from drkernel.tasks.correctness import compare
 from drkernel.tasks.reference import TaskError
-from drkernel.verdict import Finding, Profile, Timing
+from drkernel.verdict import CandidateError, Finding, Profile, Timing
 
 BLOCK_CALLS = 5
 WARM_UP_BLOCKS = 1
@@ -82,7 +84,8 @@ def measure(
                 else:
                     block = _candidate_block(side, candidate, number)
                     ours += [block] if number >= 0 else []
-        reference_profile = reference.profile(_profiled_arguments(side, reference), calls=PROFILED_CALLS)
+        with _reference_at_work():
+            reference_profile = reference.profile(_profiled_arguments(side, reference), calls=PROFILED_CALLS)
     profile = owned(candidate.profile(_profiled_arguments(side, candidate), calls=PROFILED_CALLS), launched)
     return _conclude(side, ours, theirs, profile, owned(reference_profile, set()), settings)
 
@@ -91,24 +94,33 @@ def _load_reference(side: ExpectedSide, session: TimedSession, baseline: str) ->
     """The reference in a runner of its own, with the weights that the seed builds: values do not change its time."""
     instance = side.instance
     source = side.reference.source + WRAPPERS[baseline]
-    try:
+    with _reference_at_work():
         session.load(source, instance.init_args, instance.init_kwargs, seed=side.build_seed, conv_tf32=side.conv_tf32)
         session.call(arguments_of(side.reference.draw_inputs(side.seeds("reference warm-up"))))
+
+
+@contextmanager
+def _reference_at_work() -> Iterator[None]:
+    """Whatever ends a session of the reference's is never the candidate's.
+
+    A reference that does not run here is refused for good. But how much of a GPU's memory there is may be somebody
+    else's doing, the candidate's runner among them: where it does not suffice, trying again may help.
+    """
+    try:
+        yield
     except SessionError as error:
-        raise _reference_failed(error) from error
-
-
-def _reference_failed(error: SessionError) -> Exception:
-    if error.kind == "infra_error":
-        return error
-    return TaskError(f"the reference does not run on the GPU: {error.detail.type}: {error.detail.message}")
+        if error.kind == "infra_error":
+            raise
+        if error.kind == "out_of_memory":
+            why = f"the reference found no memory on the GPU, which others use too: {error.detail.message}"
+            raise SessionError("infra_error", CandidateError(type="ReferenceOutOfMemory", message=why)) from error
+        message = f"the reference does not run on the GPU: {error.detail.type}: {error.detail.message}"
+        raise TaskError(message) from error
 
 
 def _reference_block(side: ExpectedSide, session: TimedSession, number: int) -> Block:
-    try:
+    with _reference_at_work():
         return _timed_block(session, _inputs(side, "timed reference", number), keep=None)[0]
-    except SessionError as error:
-        raise _reference_failed(error) from error
 
 
 def _candidate_block(side: ExpectedSide, session: TimedSession, number: int) -> Block:
