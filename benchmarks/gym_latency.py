@@ -126,7 +126,8 @@ def one_after_another(count: int) -> dict[str, float]:
 def cpu_seconds(pool: LocalPool) -> float:
     """Processor time of this process, the judges, their zygotes and nurseries, and every job that has ended."""
     names = ("pid", "zygote_pid", "nursery_pid")
-    each = [psutil.Process(judge[name]).cpu_times() for judge in pool.health()["judges"] for name in names]
+    pids = {judge[name] for judge in pool.health()["judges"] for name in names}  # judges share zygotes
+    each = [psutil.Process(pid).cpu_times() for pid in pids]
     return time.process_time() + sum(sum(times[:4]) for times in each)
 
 

@@ -49,16 +49,16 @@ def census(pool: LocalPool) -> Census:
     """Count once every job is gone but the spares."""
     seats = pool.health()["judges"]
     judges = [psutil.Process(), *(psutil.Process(seat["pid"]) for seat in seats)]
-    zygotes = [psutil.Process(seat["zygote_pid"]) for seat in seats]
-    spares = len(seats)  # each judge has one runner and its device ready, and its zygote a nursery
+    zygotes = [psutil.Process(pid) for pid in {seat["zygote_pid"] for seat in seats}]
+    waiting = 2 * len(seats) + len(zygotes)  # a runner and its device for each judge; a nursery for each zygote
     for _ in range(200):
         children = sum(len(zygote.children(recursive=True)) for zygote in zygotes)
-        if children == 3 * spares:
+        if children == waiting:
             break
         time.sleep(0.05)
     return Census(
-        processes=children - 3 * spares,
-        descriptors=sum(judge.num_fds() for judge in judges) - 3 * spares,
+        processes=children - waiting,
+        descriptors=sum(judge.num_fds() for judge in judges) - 3 * len(seats),
         zygote_descriptors=sum(zygote.num_fds() for zygote in zygotes),
         memory_mib=sum(judge.memory_info().rss for judge in judges) / 2**20,
         zygote_memory_mib=sum(zygote.memory_info().rss for zygote in zygotes) / 2**20,
@@ -122,7 +122,7 @@ def main() -> int:
     _print(statuses, wrong, first, last, seconds, options.evals)
     lost = options.evals - sum(statuses.values())
     grown = [name for name, value in asdict(last).items() if value > asdict(first)[name] + _slack(name)]
-    zygotes = sum(seat["zygotes_started"] for seat in health["judges"])
+    zygotes = health["zygotes_started"]
     if options.json:
         figures = {"statuses": statuses, "wrong": wrong, "first": asdict(first), "last": asdict(last), "lost": lost,
                    "seconds": seconds, "zygotes_started": zygotes, "grown": grown}  # fmt: skip

@@ -160,6 +160,7 @@ def test_an_index_out_of_bounds_breaks_the_device_as_on_a_gpu(engine: DeviceEngi
         ("gelu_backward.default", [torch.rand(10), torch.rand(10, 10)]),
         ("gelu_backward.default", [torch.rand(10, 10, dtype=torch.float64), torch.rand(10, 10)]),
         ("_pdist_forward.default", [torch.rand(5, 5, 0)]),
+        ("_upsample_bilinear2d_aa.default", [torch.rand(6, 3, 10, 20), [8, 21], False, 0.8, 1.0]),
         ("multi_margin_loss_backward.default", [torch.rand(1), torch.rand(0), torch.tensor(0), 1, 1.0, None, 1]),
         ("multilabel_margin_loss_backward.default", [torch.rand(()), torch.rand(0), torch.tensor(0), 1,
                                                      torch.rand(())]),

@@ -14,11 +14,15 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from multiprocessing.connection import Connection
 from typing import Any
 
+from drkernel.gym.pools.shared_zygote import SharedZygote
 from drkernel.gym.request import EvalRequest
+from drkernel.gym.runner.launcher import ZygoteError
+from drkernel.gym.runner.processes import private_bytes
 from drkernel.verdict import Verdict
 
 START_S = 180.0
@@ -47,19 +51,33 @@ class JudgeLost(RuntimeError):
     """The judge's process ended or hung; the message says how."""
 
 
+class JudgeOverMemory(RuntimeError):
+    """The judge's process was ended because the evaluation took more memory than there is for it."""
+
+
 class JudgeProcess:
     """The owner's side. Started at the first request, and again after a loss; for use from one thread.
 
-    Only :meth:`kill` may be called from any thread. ``threads``: torch's intra-operator threads. ``budget``: bytes that
-    one evaluation may take in the judge. ``spares``: runners kept ready.
+    Only :meth:`kill` and :meth:`end_over_memory` may be called from any thread. ``threads``: torch's intra-operator
+    threads. ``budget``: bytes that one evaluation may take in the judge. ``zygote``: the one that forks its jobs.
+    ``spares``: runners kept ready.
     """
 
-    def __init__(self, *, threads: int, budget: int, spares: int = 1):
+    def __init__(self, *, threads: int, budget: int, zygote: SharedZygote, spares: int = 1):
+        self._zygote = zygote
         self.lost = 0
         """times that the process ended or hung during an evaluation"""
         self.state: dict[str, Any] = {}
         """health of its session factory, as of the last answer"""
         self._terms = {"threads": threads, "budget": budget, "spares": spares, "owner": os.getpid()}
+        self.busy = False
+        """an evaluation is under way"""
+        self.evaluation = 0
+        """number of the evaluation under way, or of the last one"""
+        self.idle_bytes = 0
+        """memory that the process held before its first evaluation"""
+        self._over_memory: str | None = None
+        self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
         self._closed = False
@@ -77,20 +95,55 @@ class JudgeProcess:
             return
         if self._closed:
             raise JudgeLost("the pool is closed")
+        try:
+            joined, zygote_pid = self._zygote.join()
+        except (ZygoteError, OSError) as error:
+            raise JudgeLost(str(error)) from error
         ours, theirs = socket.socketpair()
-        with theirs:
+        with theirs, joined:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-c", _BOOT, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True,
+                pass_fds=[theirs.fileno(), joined.fileno()], stdin=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
+            terms = {**self._terms, "zygote": joined.fileno(), "zygote_pid": zygote_pid}
         self._pipe = Connection(ours.detach())
         self._pipe.send([entry for entry in sys.path if entry])
-        self._pipe.send(self._terms)
+        self._pipe.send(terms)
         self.state = json.loads(self._answer(START_S))
+        self.idle_bytes = private_bytes(self._process.pid)
 
     def evaluate(self, request: EvalRequest) -> Verdict:
-        """Run one evaluation. Raises :class:`JudgeLost` when the process ends meanwhile or takes far too long."""
+        """Run one evaluation. Raises :class:`JudgeLost` when the process ends meanwhile or takes far too long, and
+        :class:`JudgeOverMemory` when it was ended by :meth:`end_over_memory`.
+        """
         self.start()
+        with self._lock:
+            self.evaluation += 1
+            self.busy = True
+        try:
+            return self._evaluate(request)
+        except JudgeLost:
+            if self._over_memory is None:
+                raise
+            why, self._over_memory = self._over_memory, None
+            raise JudgeOverMemory(why) from None
+        finally:
+            with self._lock:
+                self.busy = False
+
+    def end_over_memory(self, evaluation: int, nbytes: int, why: str) -> bool:
+        """End the process while it is at that evaluation, which has taken so many bytes; from any thread.
+
+        Returns False, and does nothing, when the evaluation is over.
+        """
+        with self._lock:
+            if not self.busy or self.evaluation != evaluation or self._process is None:
+                return False
+            self._over_memory = f"takes {nbytes / 2**30:.1f} GiB of memory in the judge ({why})"
+            self._process.kill()
+            return True
+
+    def _evaluate(self, request: EvalRequest) -> Verdict:
         assert self._pipe is not None
         try:
             self._pipe.send_bytes(pickle.dumps(request))
@@ -99,6 +152,8 @@ class JudgeProcess:
         except OSError:
             raise self._loss() from None
         self.state = answer["state"]
+        if not self.state["zygote_alive"]:
+            self._put_away()  # the next one joins a new zygote
         return Verdict.model_validate(answer["verdict"])
 
     def _answer(self, seconds: float) -> bytes:
@@ -112,12 +167,16 @@ class JudgeProcess:
         except (EOFError, OSError):
             raise self._loss() from None
 
-    def _loss(self) -> JudgeLost:
-        self.lost += 1
+    def _put_away(self) -> int:
+        """End the process; returns its exit code."""
         assert self._process is not None and self._pipe is not None
         self._pipe.close()
         self._process.kill()
-        code = self._process.wait()
+        return self._process.wait()
+
+    def _loss(self) -> JudgeLost:
+        self.lost += self._over_memory is None
+        code = self._put_away()
         if code < 0:
             name = signal.Signals(-code).name
             more = "; the system may have run out of memory" if code == -signal.SIGKILL and not self._closed else ""
@@ -152,10 +211,12 @@ def serve(pipe: Connection) -> None:
     from drkernel.gym.judge.judge import evaluate
     from drkernel.gym.judge.memory import bound_this_process, needed_bytes
     from drkernel.gym.pools.local import infra_verdict
+    from drkernel.gym.runner.launcher import Launcher
     from drkernel.gym.session.factory import SessionFactory
 
     torch.set_num_threads(terms["threads"])
-    with SessionFactory(spares=terms["spares"]) as factory:
+    launcher = Launcher(joined=socket.socket(fileno=terms["zygote"]), pid=terms["zygote_pid"])
+    with SessionFactory(spares=terms["spares"], launcher=launcher) as factory:
         factory.warm()
         needed_bytes(_REHEARSAL)  # imports what the first estimate needs
         bound_this_process(terms["budget"])

@@ -24,9 +24,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from drkernel.gym.pools.judge_process import START_S, JudgeLost, JudgeProcess
+from drkernel.gym.judge.memory import default_budget, machine_bytes, too_large
+from drkernel.gym.pools.judge_process import START_S, JudgeLost, JudgeOverMemory, JudgeProcess
+from drkernel.gym.pools.memory_watch import MemoryWatch
+from drkernel.gym.pools.shared_zygote import JUDGES, SharedZygote
 from drkernel.gym.request import EvalRequest
-from drkernel.verdict import CandidateError, Verdict
+from drkernel.verdict import CandidateError, Status, Verdict
 
 if TYPE_CHECKING:
     from drkernel.gym.session.factory import SessionFactory
@@ -57,7 +60,8 @@ class LocalPool:
 
     ``slots``: concurrent evaluations, by default one per core. ``attempts``: total tries for infrastructure errors.
     ``cache``: number of finished verdicts kept for equal requests; 0 evaluates every request anew. ``memory_bytes``:
-    memory that one evaluation may take in its judge, by default a quarter of the machine's. ``judge`` and ``factory``:
+    memory that one evaluation may take in its judge, by default a quarter of the machine's. ``total_bytes``: memory
+    that all slots may hold with all that they have started, by default three quarters of it. ``judge`` and ``factory``:
     evaluate in this process's own threads with that function; for tests and experiments.
     """
 
@@ -70,6 +74,7 @@ class LocalPool:
         attempts: int = 3,
         cache: int = 0,
         memory_bytes: int | None = None,
+        total_bytes: int | None = None,
     ):
         if slots is not None and slots < 1:
             raise ValueError(f"a pool needs at least one slot, not {slots}")
@@ -77,12 +82,19 @@ class LocalPool:
             raise ValueError(f"attempts counts every try, so it is at least 1, not {attempts}")
         self.slots = slots or os.cpu_count() or 1
         self._judge, self._factory = judge, factory
+        self._budget = 0
         self._seats: list[JudgeProcess] = []
+        self._zygotes: list[SharedZygote] = []
+        self._watch: MemoryWatch | None = None
         if judge is None:
-            from drkernel.gym.judge.memory import default_budget
-
-            budget = default_budget() if memory_bytes is None else memory_bytes
-            self._seats = [JudgeProcess(threads=_share_of_cores(self.slots), budget=budget) for _ in range(self.slots)]
+            self._budget = budget = default_budget() if memory_bytes is None else memory_bytes
+            self._zygotes = [SharedZygote() for _ in range(-(-self.slots // JUDGES))]
+            self._seats = [
+                JudgeProcess(threads=_share_of_cores(self.slots), budget=budget, zygote=self._zygotes[slot // JUDGES])
+                for slot in range(self.slots)
+            ]
+            most = machine_bytes() * 3 // 4 if total_bytes is None else total_bytes
+            self._watch = MemoryWatch(most, budget, self._seats, self._zygotes)
         elif factory is None:
             from drkernel.gym.session.factory import SessionFactory
 
@@ -154,6 +166,8 @@ class LocalPool:
                 "cache_hits": self._hits,
                 "closed": self._closed,
                 "judges_lost": sum(seat.lost for seat in self._seats),
+                "ended_for_memory": 0 if self._watch is None else self._watch.ended,
+                "zygotes_started": sum(zygote.started for zygote in self._zygotes),
                 "judges": [{"pid": seat.pid, **seat.state} for seat in self._seats if seat.pid is not None],
                 **(self._factory.health() if self._factory is not None else {}),
             }
@@ -172,6 +186,8 @@ class LocalPool:
         self._cancel_waiting()
         if self._factory is not None:
             self._factory.close()  # running sessions lose their processes, and their judges return
+        if self._watch is not None:
+            self._watch.close()
         for seat in self._seats:
             seat.kill()
         for _ in self._threads:
@@ -180,6 +196,8 @@ class LocalPool:
             thread.join(30)
         for seat in self._seats:
             seat.close()
+        for zygote in self._zygotes:
+            zygote.close()
 
     async def __aenter__(self) -> LocalPool:
         return self
@@ -223,6 +241,8 @@ class LocalPool:
         for attempt in range(1, self._attempts + 1):
             try:
                 verdict = self._judge_once(slot, request)
+            except JudgeOverMemory as error:
+                verdict = _too_large_verdict(request, error, self._budget, time.monotonic() - start)
             except Exception as error:  # a judge's own mistake must not look like the candidate's
                 verdict = infra_verdict(request, error, time.monotonic() - start)
             if verdict.status != "infra_error" or self._closed:
@@ -253,13 +273,24 @@ class LocalPool:
 def infra_verdict(request: EvalRequest, error: BaseException, seconds: float) -> Verdict:
     """The verdict for trouble that is not the candidate's."""
     frames = "".join(traceback.format_exception(error))[-8000:]
+    told = CandidateError(type=type(error).__name__, message=str(error), traceback=frames)
+    return _verdict_without_judge(request, "infra_error", told, seconds)
+
+
+def _too_large_verdict(request: EvalRequest, error: JudgeOverMemory, budget: int, seconds: float) -> Verdict:
+    """The verdict for a task whose judge was ended for the memory that it held."""
+    told = CandidateError(type="TaskTooLarge", message=too_large(str(error), budget))
+    return _verdict_without_judge(request, "invalid_request", told, seconds)
+
+
+def _verdict_without_judge(request: EvalRequest, status: Status, error: CandidateError, seconds: float) -> Verdict:
     return Verdict(
-        status="infra_error",
+        status=status,
         task_id=request.task.id,
         candidate_sha256=hashlib.sha256(request.candidate.encode("utf-8", "surrogatepass")).hexdigest(),
         device=request.settings.device,
         baseline=request.settings.baseline,
-        error=CandidateError(type=type(error).__name__, message=str(error), traceback=frames),
+        error=error,
         seconds=seconds,
     )
 

@@ -31,6 +31,7 @@ sys.path[:0] = config["paths"]
 from drkernel.gym.runner.zygote import main
 main(fd, config["folder"], config["without"])
 """
+_LOG = "zygote.log"
 _SPLICE = 1 << 20
 _DRAIN_STEPS = 64
 """steps before the listening thread looks at other jobs again"""
@@ -94,9 +95,15 @@ class JobHandle:
 
 
 class Launcher:
-    """One zygote and its jobs. Thread-safe."""
+    """One zygote and its jobs. Thread-safe.
 
-    def __init__(self, *, without: frozenset[str] = frozenset()):
+    It starts the zygote, without the layers ``without``, unless it is given a socket to one that another launcher has
+    started: ``joined`` is what that one's :meth:`join` gave, ``pid`` its :attr:`pid`.
+    """
+
+    def __init__(
+        self, *, without: frozenset[str] = frozenset(), joined: socket.socket | None = None, pid: int | None = None
+    ):
         self._jobs: dict[int, JobHandle] = {}
         self._ids = itertools.count(1)
         self._lock = threading.Lock()
@@ -105,18 +112,9 @@ class Launcher:
         self.missing: dict[str, str] = {}
         self.nursery = 0
         """pid of the process that devices are forked from; known when the zygote is ready"""
-        self._folder = tempfile.mkdtemp(prefix="drkernel-gym-")
-        os.chmod(self._folder, 0o711)
-        self._log = Path(self._folder) / "zygote.log"
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs, self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-c", _BOOT, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()], env=_environment(), cwd="/", start_new_session=True,
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log,
-            )  # fmt: skip
-        config = {"paths": _import_paths(), "folder": self._folder, "without": sorted(without)}
-        self._control.send(json.dumps(config).encode())  # not as arguments: those can be read in /proc
+        self._process: subprocess.Popen[bytes] | None = None
+        self._folder, self._pid = "", pid
+        self._control = self._start(without) if joined is None else joined
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._control, selectors.EVENT_READ)
         self._wake, wake = socket.socketpair()
@@ -125,6 +123,38 @@ class Launcher:
         self._null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         self._thread = threading.Thread(target=self._listen, name="drkernel-zygote", daemon=True)
         self._thread.start()
+
+    def _start(self, without: frozenset[str]) -> socket.socket:
+        """Start the zygote; returns the socket to it."""
+        self._folder = tempfile.mkdtemp(prefix="drkernel-gym-")
+        os.chmod(self._folder, 0o711)
+        control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs, Path(self._folder, _LOG).open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-c", _BOOT, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()], env=_environment(), cwd="/", start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log,
+            )  # fmt: skip
+        self._pid = self._process.pid
+        config = {"paths": _import_paths(), "folder": self._folder, "without": sorted(without)}
+        control.send(json.dumps(config).encode())  # not as arguments: those can be read in /proc
+        return control
+
+    def join(self) -> socket.socket:
+        """A socket over which another process's launcher may use this zygote. Raises :class:`ZygoteError`."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                socket.send_fds(self._control, [json.dumps({"do": "join"}).encode()], [theirs.fileno()])
+            except OSError as error:
+                ours.close()
+                raise ZygoteError(f"the zygote is gone: {error}\n{self.log()}") from error
+        return ours
+
+    def end_over_memory(self, pid: int) -> None:
+        """End the runner or device ``pid`` of any judge's job as one that takes too much memory."""
+        with contextlib.suppress(OSError):
+            self._control.send(json.dumps({"do": "over", "pid": pid}).encode())
 
     @property
     def alive(self) -> bool:
@@ -137,9 +167,9 @@ class Launcher:
         return len(self._jobs)
 
     @property
-    def pid(self) -> int:
+    def pid(self) -> int | None:
         """The zygote's process id."""
-        return self._process.pid
+        return self._pid
 
     def wait_ready(self) -> None:
         """Wait until the zygote has imported everything. Raises :class:`ZygoteError` with its log when it could not."""
@@ -151,7 +181,7 @@ class Launcher:
     def log(self) -> str:
         """The last part of the zygote's standard error."""
         try:
-            return self._log.read_text(errors="replace")[-4000:]
+            return Path(self._folder, _LOG).read_text(errors="replace")[-4000:]
         except OSError:
             return "(no log)"
 
@@ -200,9 +230,12 @@ class Launcher:
             self._control.send(json.dumps({"do": "kill", "job": job.id}).encode())
 
     def close(self) -> None:
-        """End every job and the zygote."""
+        """End every job of this launcher's, and the zygote that it has started."""
         with contextlib.suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)
+        if self._process is None:
+            self._thread.join(10)
+            return
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
@@ -241,7 +274,7 @@ class Launcher:
     def _event(self, message: dict[str, Any]) -> None:
         if message["event"] == "ready":
             self.missing = message["missing"]
-            self.nursery = message["nursery"]
+            self.nursery, self._folder = message["nursery"], message["folder"]
             self._ready.set()
             return
         job = self._jobs.get(message["job"])

@@ -32,13 +32,19 @@ def tree_of(pid: int) -> list[int]:
 
 
 def private_bytes(pid: int) -> int:
-    """Return the memory of a process that it does not share with files, in bytes; 0 when it is gone."""
+    """Return the memory of a process that it does not share with files, in bytes; 0 when it is gone.
+
+    Anonymous memory that a process shares with its children (``mmap`` with MAP_SHARED) counts in full in each of them.
+    """
+    kib = 0
     try:
-        with open(f"/proc/{pid}/statm") as file:
-            fields = file.read().split()
-    except OSError:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            for line in file:
+                if line.startswith((b"RssAnon:", b"RssShmem:")):
+                    kib += int(line.split()[1])
+    except (OSError, ValueError):
         return 0
-    return (int(fields[1]) - int(fields[2])) * _PAGE
+    return kib << 10
 
 
 def address_space(pid: int) -> int:

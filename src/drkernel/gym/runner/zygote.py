@@ -1,11 +1,12 @@
 """The zygote: a warm process (torch, triton and the simulator imported) that forks the runners of jobs.
 
-It runs no candidate code and has one thread. The judge talks to it over one socket, one JSON object per packet; a job's
-own sockets are made by the judge and only passed through. A job is two processes, the *runner* (untrusted) and the
-*device* (the judge's side). They share nothing but one socket, not even their address layout: devices are forked from a
-process of their own (nursery.py).
+It runs no candidate code and has one thread. Its owner talks to it over one socket, one JSON object per packet, and so
+do the judges that the owner lets join, each over a socket of its own. A job's own sockets are made by its judge and
+only passed through. A job is two processes, the *runner* (untrusted) and the *device* (the judge's side). They share
+nothing but one socket, not even their address layout: devices are forked from a process of their own (nursery.py).
 
-Commands: ``spawn`` (with five descriptors), ``kill``. Events: ``ready``, ``spawned``, ``exited``, ``gone``, ``failed``.
+Commands: ``spawn`` (with five descriptors), ``kill``; of the owner's alone ``join`` (with one) and ``over``. Events:
+``ready``, ``spawned``, ``exited``, ``gone``, ``failed``.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ EXECUTOR_BYTES = 1 << 30
 class Job:
     """The processes of one evaluation."""
 
+    client: int
+    """which judge's it is"""
     id: int
     limits: sandbox.RunnerLimits
     scratch: str
@@ -52,7 +55,8 @@ class Job:
     device: int = 0
     exited: dict[int, int] = field(default_factory=dict)
     """pid -> wait status"""
-    over_memory: bool = False
+    over_memory: str | None = None
+    """whose limit it is over, where it is ended for that: its "own", or what "all" slots may hold"""
 
     @property
     def living(self) -> list[int]:
@@ -60,15 +64,21 @@ class Job:
         return [pid for pid in (self.runner, self.device) if pid and pid not in self.exited]
 
 
+OWNER = 0
+"""the client that has started the zygote, and whose end is its own"""
+
+
 class Zygote:
     """The event loop."""
 
     def __init__(self, control: socket.socket, folder: str, surroundings: sandbox.Surroundings, nursery: Nursery):
-        self.control = control
+        self.clients = {OWNER: control}
+        self.joined = 0
+        self.selector = selectors.DefaultSelector()
         self.nursery = nursery
         self.folder = folder
         self.surroundings = surroundings
-        self.jobs: dict[int, Job] = {}
+        self.jobs: dict[tuple[int, int], Job] = {}
         self.parent = os.getppid()
         self.baseline = 0
         self.free_slots = list(range(sandbox.MAX_JOBS))
@@ -78,19 +88,19 @@ class Zygote:
         wake, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        selector = selectors.DefaultSelector()
-        selector.register(self.control, selectors.EVENT_READ)
-        selector.register(wake, selectors.EVENT_READ)
+        self.selector.register(self.clients[OWNER], selectors.EVENT_READ, OWNER)
+        self.selector.register(wake, selectors.EVENT_READ)
         self.baseline = processes.private_bytes(os.getpid())
-        ready = {"event": "ready", "pid": os.getpid(), "nursery": self.nursery.pid}
-        self._tell({**ready, "missing": self.surroundings.missing})
+        self._greet(OWNER)
         try:
             while os.getppid() == self.parent:
-                for key, _ in selector.select(WATCH_SECONDS if self.jobs else IDLE_SECONDS):
+                for key, _ in self.selector.select(WATCH_SECONDS if self.jobs else IDLE_SECONDS):
                     if key.fileobj == wake:
                         os.read(wake, 4096)
-                    elif not self._command():
-                        return
+                    elif not self._command(key.data):
+                        if key.data == OWNER:
+                            return
+                        self._leave(key.data)
                 self._reap()
                 self._watch()
         finally:
@@ -99,42 +109,68 @@ class Zygote:
             self.nursery.close()
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _tell(self, event: dict[str, Any]) -> None:
+    def _greet(self, client: int) -> None:
+        ready = {"event": "ready", "nursery": self.nursery.pid, "folder": self.folder}
+        self._tell(client, {**ready, "missing": self.surroundings.missing})
+
+    def _join(self, fd: int) -> None:
+        """One more judge."""
+        self.joined += 1
+        self.clients[self.joined] = socket.socket(fileno=fd)
+        self.selector.register(self.clients[self.joined], selectors.EVENT_READ, self.joined)
+        self._greet(self.joined)
+
+    def _leave(self, client: int) -> None:
+        """A judge is gone: so are its jobs."""
+        for job in [job for job in self.jobs.values() if job.client == client]:
+            self._end(job)
+        sock = self.clients.pop(client)
+        self.selector.unregister(sock)
+        sock.close()
+
+    def _tell(self, client: int, event: dict[str, Any]) -> None:
         try:
-            self.control.send(json.dumps(event).encode())
+            self.clients[client].send(json.dumps(event).encode())
         except OSError:
             return  # the judge is gone; the loop sees it next
 
-    def _command(self) -> bool:
+    def _command(self, client: int) -> bool:
+        """Do what a client says; False when it is gone."""
         try:
-            data, fds, _, _ = socket.recv_fds(self.control, MAX_PACKET, 16)
+            data, fds, _, _ = socket.recv_fds(self.clients[client], MAX_PACKET, 16)
         except ConnectionResetError:
             return False
         if not data:
             return False
         message = json.loads(data)
+        job = self.jobs.get((client, message.get("job")))
         if message["do"] == "spawn":
             try:
-                self._spawn(message, fds)
+                self._spawn(client, message, fds)
             except Exception as error:  # whatever it is, the other jobs go on
-                self._tell({"event": "failed", "job": message["job"], "detail": str(error)})
-                if message["job"] in self.jobs:
-                    self._end(self.jobs[message["job"]])
+                self._tell(client, {"event": "failed", "job": message["job"], "detail": str(error)})
+                if (client, message["job"]) in self.jobs:
+                    self._end(self.jobs[client, message["job"]])
             finally:
                 for fd in fds:
                     os.close(fd)
-        elif message["do"] == "kill" and message["job"] in self.jobs:
-            self._end(self.jobs[message["job"]])
+        elif message["do"] == "kill" and job is not None:
+            self._end(job)
+        elif message["do"] == "join" and client == OWNER:
+            self._join(*fds)
+        elif message["do"] == "over" and client == OWNER:
+            self._end_over_memory(message["pid"])
         return True
 
     # ---- starting
 
-    def _spawn(self, message: dict[str, Any], fds: list[int]) -> None:
+    def _spawn(self, client: int, message: dict[str, Any], fds: list[int]) -> None:
         device, limits = parse_device(message["device"]), sandbox.RunnerLimits.model_validate(message["limits"])
         if not self.free_slots:
             raise OSError(f"{sandbox.MAX_JOBS} jobs run at once; a zygote takes no more")
-        scratch = os.path.join(self.folder, f"job-{message['job']}")
-        job = self.jobs[message["job"]] = Job(message["job"], limits, scratch, self.free_slots.pop(0))
+        number = message["job"]
+        scratch = os.path.join(self.folder, f"job-{client}-{number}")
+        job = self.jobs[client, number] = Job(client, number, limits, scratch, self.free_slots.pop(0))
         self._make_scratch(job)
         in_use, device_bytes = processes.address_space(os.getpid()), message["device_memory_bytes"]
         around = self.surroundings
@@ -149,7 +185,7 @@ class Zygote:
             others = [host_runner]
         how = sandbox.Confinement(limits, scratch, around.runner_uid(job.slot), in_use, gpu=not device.simulated)
         job.runner = child.fork_runner(child.runner_main(device, scratch), [result, *others], output, how, around)
-        self._tell({"event": "spawned", "job": job.id, "runner": job.runner, "device": job.device})
+        self._tell(client, {"event": "spawned", "job": job.id, "runner": job.runner, "device": job.device})
 
     def _make_scratch(self, job: Job) -> None:
         os.mkdir(job.scratch, 0o700)
@@ -178,7 +214,7 @@ class Zygote:
                 job.exited[pid] = status
                 who = "runner" if pid == job.runner else "device"
                 event = {"event": "exited", "job": job.id, "who": who, "status": status}
-                self._tell({**event, "over_memory": job.over_memory})
+                self._tell(job.client, {**event, "over_memory": job.over_memory})
 
     def _watch(self) -> None:
         """Kill jobs that use too much memory, and processes that a job has detached from itself."""
@@ -191,10 +227,17 @@ class Zygote:
                     continue
                 tree = processes.tree_of(root) if root == job.runner else [root]
                 if sum(max(0, processes.private_bytes(pid) - baseline) for pid in tree) > allowed:
-                    job.over_memory = True
+                    job.over_memory = "own"
                     processes.kill_trees([root])
         if not self.surroundings.pid_namespace:
             self._end_orphans()
+
+    def _end_over_memory(self, root: int) -> None:
+        """The owner finds that a process takes more than there is for all: it ends as one that is over its limit."""
+        for job in self.jobs.values():
+            if root in job.living:
+                job.over_memory = "all"
+                processes.kill_trees([root])
 
     def _end_orphans(self) -> None:
         """Kill the processes that a job has detached, which have become this process's children."""
@@ -226,8 +269,8 @@ class Zygote:
         self.free_slots.append(job.slot)
         if os.fstat(2).st_size > MAX_LOG:
             os.ftruncate(2, 0)
-        del self.jobs[job.id]
-        self._tell({"event": "gone", "job": job.id})
+        del self.jobs[job.client, job.id]
+        self._tell(job.client, {"event": "gone", "job": job.id})
 
 
 # ---- starting

@@ -34,6 +34,9 @@ MALFORMED = (
     KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, StopIteration,
 )  # fmt: skip
 """What reading a message of the wrong form may raise; the judge's own code between message and record is short."""
+EXIT_SECONDS = 5.0
+"""how long the end of a process may be in coming after its socket has closed: its memory goes first"""
+_OVER = {"own": "allowed", "all": "there is for all evaluations together, and most of all of them"}
 T = TypeVar("T")
 
 
@@ -267,7 +270,7 @@ class JobSession:
         """Return the error for a process of the job that is gone, or has closed its socket: which, and why."""
         if self._closed.is_set():
             return self._end("infra_error", "Killed", "the session was ended from outside")
-        exits = self._job.wait_for_exit(1.0)
+        exits = self._job.wait_for_exit(EXIT_SECONDS)
         runner, device = exits.get("runner"), exits.get("device")
         if not self._launcher.alive:
             return self._end("infra_error", "ZygoteLost", f"the zygote died\n{self._launcher.log()}")
@@ -281,7 +284,8 @@ class JobSession:
 
     def _of_device(self, event: dict[str, Any]) -> SessionError:
         if event["over_memory"]:
-            return self._end("out_of_memory", "OutOfMemoryError", "device tensors took more memory than allowed")
+            message = f"device tensors took more memory than {_OVER[event['over_memory']]}"
+            return self._end("out_of_memory", "OutOfMemoryError", message)
         what = describe_status(event["status"])
         if event["status"] == signal.SIGKILL:
             return self._end("infra_error", "DeviceLost", f"the device process was ended from outside: {what}")
@@ -293,8 +297,10 @@ class JobSession:
     def _of_runner(self, event: dict[str, Any]) -> SessionError:
         status = event["status"]
         if event["over_memory"]:
-            limit = self._settings.memory_bytes >> 20
-            return self._end("out_of_memory", "OutOfMemoryError", f"the candidate took more than {limit} MiB of memory")
+            limit = f"its limit of {self._settings.memory_bytes >> 20} MiB"
+            limit = limit if event["over_memory"] == "own" else _OVER["all"]
+            message = f"the candidate took more memory than {limit}"
+            return self._end("out_of_memory", "OutOfMemoryError", message)
         if status == signal.SIGXCPU:
             return self._end("timeout", "Timeout", "the candidate used up its processor time")
         what = describe_status(status)

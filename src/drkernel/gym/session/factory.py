@@ -25,14 +25,16 @@ S = TypeVar("S", bound=JobSession)
 
 
 class SessionFactory:
-    """Opens sessions; owns the zygote and replaces a dead one. Thread-safe, a context manager.
+    """Opens sessions; owns the zygote and replaces a dead one, unless it is given ``launcher``. Thread-safe, a context
+    manager.
 
     ``spares``: runners of each kind (with data and without) forked ahead of the next :meth:`open`, so that the fork is
     not waited for. They know nothing of the candidate to come. ``without``: sandbox layers to leave out.
     """
 
-    def __init__(self, *, spares: int = 1, without: Iterable[str] = ()):
+    def __init__(self, *, spares: int = 1, without: Iterable[str] = (), launcher: Launcher | None = None):
         self._spares = spares
+        self._given = launcher
         self._without = frozenset(without)
         self._lock = threading.Lock()
         self._launcher: Launcher | None = None
@@ -96,7 +98,11 @@ class SessionFactory:
         with self._lock:
             if self._closed:
                 raise _infra("the session factory is closed")
-            if self._launcher is None or not self._launcher.alive:
+            if self._given is not None:
+                if not self._given.alive:
+                    raise _infra(f"the zygote of several judges died\n{self._given.log()}")
+                self._launcher = self._given
+            elif self._launcher is None or not self._launcher.alive:
                 self._put_away()
                 self._launcher = Launcher(without=self._without)
                 self._started += 1

@@ -14,6 +14,8 @@ import torch
 from drkernel.sim.gpu.operator_lists import names
 
 Check = Callable[[Sequence[Any], dict[str, Any]], None]
+MAX_SCALE = 1e9
+"""by which an image may be enlarged"""
 
 
 def need(condition: bool, message: str) -> None:
@@ -112,7 +114,8 @@ def scales_fit(given: Sequence[int], size: Sequence[int], options: Sequence[Any]
     scales = [value for value in options if not isinstance(value, bool)]
     need(len(size) == len(given) == len(scales), "there must be a size and a scale, or none, for each dimension")
     for length, wanted, scale in zip(given, size, scales, strict=True):
-        need(scale is None or (scale > 0 and abs(length * scale - wanted) <= 1), "a scale does not fit the sizes")
+        fits = scale is None or (0 < scale < MAX_SCALE and int(length * scale) == wanted)
+        need(fits, "a scale does not fit the sizes")
 
 
 def _resampling(args: Sequence[Any], options: dict[str, Any]) -> None:

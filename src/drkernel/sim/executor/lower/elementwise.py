@@ -166,8 +166,7 @@ def _shift(e: Emitter, op: str, a: list[str], ty: str, width: int) -> str:
         if op == "ashr":
             return shifted
         return e.op(f"select {vec(width, 'i1')} {over}, {vt} {constant(0, width, ty)}, {vt} {shifted}")
-    amount = (int_literal(a[1]) or 0) % (1 << bits)  # a negative one is a large one
-    if amount < bits:
+    if (int_literal(a[1]) or 0) % (1 << bits) < bits:  # a negative one is a large one
         return e.op(f"{op} {vt} {a[0]}, {a[1]}")
     # LLVM's result would be poison: an address made of it may be another where it is checked than where it is used
     if op == "ashr":
