@@ -307,3 +307,30 @@ def test_references_are_kept_loaded_up_to_a_number():
     with pytest.raises(TaskError):
         load_reference("x = 1")
     assert loaded() == before
+
+
+def test_a_reference_that_draws_on_the_gpu_is_drawn_on_the_host():
+    """KernelBench's own example calls ``.cuda()`` in ``get_inputs``; the judge moves values to the device itself."""
+    source = """
+import torch
+TABLE = torch.arange(4, device="cuda:0")
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4, device=torch.device("cuda"))
+        self.scale = torch.nn.Parameter(torch.ones(4).to("cuda", torch.float16))
+        self.cuda().to("cuda")
+    def forward(self, x, y, z):
+        return self.linear(x) * y + z
+def get_inputs():
+    x = torch.randn(2, 4).cuda()
+    return [x, torch.rand(2, 4, device="cuda"), TABLE.to(device="cuda", dtype=torch.float32)]
+"""
+    reference = load_reference(source)
+    inputs = reference.draw_inputs(1)
+    assert [value.device.type for value in inputs] == ["cpu"] * 3 and inputs[2].dtype == torch.float32
+    model = reference.build(1)
+    assert {tensor.device.type for tensor in model.state_dict().values()} == {"cpu"}
+    assert model.scale.dtype == torch.float16
+    with torch.device("meta"):
+        assert [value.device.type for value in reference.draw_inputs(0)][:2] == ["meta", "meta"]

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from drkernel.tasks.errors import TaskError
 
@@ -49,6 +50,32 @@ def seeded(seed: int) -> Iterator[None]:
         finally:
             random.setstate(python_state)
             np.random.set_state(numpy_state)
+
+
+class OnHost(TorchFunctionMode):
+    """Keep on the host whatever the block would put on a GPU; ``.cuda()`` and ``device="cuda"`` change nothing.
+
+    KernelBench's own examples draw their inputs on the GPU. The judge draws on the host and moves the values itself to
+    wherever reference and candidate run.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func is torch.Tensor.cuda:
+            return args[0]
+        on_gpu = _is_gpu(kwargs.get("device"))
+        if on_gpu:
+            del kwargs["device"]
+        if func is torch.Tensor.to and (on_gpu or (len(args) > 1 and _is_gpu(args[1]))):
+            # to(device, dtype, ...): what is left is a change of dtype, or nothing
+            dtype = kwargs.get("dtype") or next((value for value in args[1:] if isinstance(value, torch.dtype)), None)
+            return args[0] if dtype is None else args[0].to(dtype)
+        return func(*args, **kwargs)
+
+
+def _is_gpu(device: Any) -> bool:
+    """Whether a value names a CUDA device: ``"cuda"``, ``"cuda:0"``, ``torch.device("cuda")``."""
+    return isinstance(device, (str, torch.device)) and torch.device(device).type == "cuda"
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +154,7 @@ def _execute(source: str) -> types.ModuleType:
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     sys.modules[name] = module
     try:
-        with seeded(0):
+        with seeded(0), OnHost():
             exec(compile(source, filename, "exec"), module.__dict__)
     except Exception as error:
         _forget(name)
@@ -173,7 +200,7 @@ def _called(function: Any, what: str) -> Any:
     """Return the function's result, or raise a :class:`TaskError` that says which part of the reference failed and
     why."""
     try:
-        with torch.no_grad():
+        with torch.no_grad(), OnHost():
             return function()
     except Exception as error:
         raise TaskError(f"{what} of the reference raised {type(error).__name__}: {error}") from error
