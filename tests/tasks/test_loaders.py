@@ -6,7 +6,7 @@ import pytest
 
 from drkernel.tasks.builtin import builtin_tasks
 from drkernel.tasks.errors import TaskError
-from drkernel.tasks.loaders import load_tasks, save_tasks
+from drkernel.tasks.loaders import load_task, load_tasks, save_tasks
 from drkernel.tasks.problem import load_problem
 
 SOURCE = """import torch
@@ -141,3 +141,38 @@ def test_specs_that_mean_nothing_are_refused(spec):
 def test_precision_is_refused_where_tasks_declare_it():
     with pytest.raises(TaskError, match="declare their own precision"):
         load_tasks("builtin", precision="fp16")
+
+
+@pytest.mark.parametrize("below", ["level1/2", "level1/2_Earlier", "level1/2_Earlier.py", "KernelBench/level1/2"])
+def test_one_problem_of_kernelbench_by_number_or_name(kernelbench, below):
+    assert load_task(f"kernelbench:{kernelbench / below}").id == "kernelbench/level1/2_Earlier"
+
+
+def test_one_task_of_a_file_by_id(tmp_path):
+    saved = tmp_path / "tasks.jsonl"
+    save_tasks(builtin_tasks()[:5], saved)
+    wanted = builtin_tasks()[3]
+    for id in (wanted.id, wanted.id.rpartition("/")[2]):
+        assert load_task(f"jsonl:{saved}#{id}") == wanted
+    assert load_task(f"jsonl:{saved}#{wanted.id}", "fp64").precision == "fp64"
+    with pytest.raises(TaskError, match=f"no task 'argmin_column'; near to it: .*{builtin_tasks()[0].id}"):
+        load_task(f"jsonl:{saved}#argmin_column")
+
+
+@pytest.mark.parametrize(
+    ("reference", "words"),
+    [
+        ("builtin/level1", r"names \d+ tasks .*name one of them"),
+        ("nowhere", "no such reference: nowhere"),
+        ("kernelbench:DIR/level1/7", "holds no problem 7"),
+    ],
+)
+def test_what_is_not_one_task_is_refused(kernelbench, reference, words):
+    with pytest.raises(TaskError, match=words):
+        load_task(reference.replace("DIR", str(kernelbench)))
+
+
+def test_a_file_named_reference_is_called_by_its_folder(kernelbench):
+    path = kernelbench / "reference.py"
+    path.write_text(SOURCE)
+    assert load_task(str(path)).id == kernelbench.name

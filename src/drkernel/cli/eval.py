@@ -21,8 +21,9 @@ WRONG = 1
 
 HELP = """Grade a candidate kernel against a reference module.
 
-REFERENCE is a file in KernelBench's format (Model, get_inputs, get_init_inputs) or a built-in task such as
-builtin/level1/softmax. CANDIDATE is a file that defines ModelNew, or '-' for standard input.
+REFERENCE is a file in KernelBench's format (Model, get_inputs, get_init_inputs), a built-in task such as
+builtin/level1/softmax, or a task spec that names one task: kernelbench:DIR/level1/23, jsonl:FILE#ID. CANDIDATE is a
+file that defines ModelNew, or '-' for standard input.
 
 Exit codes: 0 correct, 1 not correct (wrong, or it failed), 2 wrong usage (also a reference that cannot be graded),
 3 it is a hack, 4 the grader itself failed, 5 the device cannot run this kind of kernel.
@@ -31,13 +32,15 @@ Examples:
 
   drkernel eval examples/softmax/reference.py examples/softmax/candidate.py
 
+  drkernel eval kernelbench:KernelBench/level1/23 mine.py
+
   drkernel eval builtin/level2/linear_bias_gelu mine.py --profile small --json | jq .speedup.value
 """
 
 
 @app.command(help=HELP)
 def evaluate(
-    reference: Annotated[str, typer.Argument(help="a reference file, or the id of a built-in task")],
+    reference: Annotated[str, typer.Argument(help="a reference file, a built-in task or a task spec")],
     candidate: Annotated[str, typer.Argument(help="a file that defines ModelNew; '-' reads standard input")],
     device: Annotated[str, typer.Option(help="'sim:GPU' models time without a GPU, 'cuda:N' measures")] = "sim:h200",
     baseline: Annotated[str, typer.Option(help="what speedup is against: eager or compile (CUDA only)")] = "eager",
@@ -85,31 +88,19 @@ def evaluate(
 
 
 def _task(reference: str, precision: str | None) -> Any:
-    """Return the task of a file or of a built-in id, with the declared precision overridden on request."""
-    from drkernel.task import Provenance, Task
-    from drkernel.tasks.builtin import builtin_task
+    """Return the task of a file, a built-in id or a task spec, with the declared precision overridden on request."""
+    from typing import get_args
+
+    from drkernel.task import Precision
+    from drkernel.tasks.loaders import load_task
     from drkernel.tasks.reference import TaskError
 
-    path = Path(reference)
+    if precision is not None and precision not in get_args(Precision):
+        _usage(f"--precision {precision}: it is one of {', '.join(get_args(Precision))}")
     try:
-        if path.is_file():
-            text = path.read_text(encoding="utf-8")
-            task = Task(
-                id=path.stem if path.stem != "reference" else path.resolve().parent.name,
-                level=0,
-                reference=text,
-                provenance=Provenance(source="file", path=str(path)),
-            )
-        elif reference.startswith(("builtin/", "level")):
-            task = builtin_task(reference)
-        else:
-            _usage(f"no such reference: {reference} (neither a file nor the id of a built-in task)")
-        fields = task.model_dump()
-        return Task.model_validate(fields if precision is None else {**fields, "precision": precision})
-    except (TaskError, UnicodeDecodeError) as error:
+        return load_task(reference, precision)  # type: ignore[arg-type]
+    except TaskError as error:
         _usage(str(error))
-    except ValidationError as error:
-        _usage(f"--precision {precision}: {error.errors()[0]['msg']}")
 
 
 def _candidate(path: str) -> str:
@@ -128,7 +119,7 @@ def _settings(**values: Any) -> Any:
         return EvalSettings(**values)
     except ValidationError as error:
         first = error.errors()[0]
-        _usage(f"--{str(first['loc'][0]).replace('_', '-')}: {first['msg']}")
+        _usage(f"--{str(first['loc'][0]).replace('_', '-')}: {first['msg'].removeprefix('Value error, ')}")
 
 
 def _grade(task: Any, source: str, settings: Any, pool: str | None, memory: int | None) -> Any:

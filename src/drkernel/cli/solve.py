@@ -27,11 +27,12 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 
 HELP = f"""Find a fast kernel for a reference module: ask a model, grade the answer, give it feedback, repeat.
 
-REFERENCE is a file in KernelBench's format (Model, get_inputs, get_init_inputs) or a built-in task such as
-builtin/level1/softmax. At each of 14 turns the conversation holds the task and the best four turns so far by
-reward; turns, context.keep and context.every change this, and context=full never cuts. At the end, or on Ctrl-C, the
-best kernel is graded again from scratch and written to a standalone file, next to a page that shows how it was found.
-Running the same command again resumes an interrupted search.
+REFERENCE is a file in KernelBench's format (Model, get_inputs, get_init_inputs), a built-in task such as
+builtin/level1/softmax, or a spec of one task such as kernelbench:DIR/level1/23. At each of 14 turns the conversation
+holds the task and the best four turns so far by reward; turns, context.keep and context.every change this, and
+context=full never cuts. At the end, or on Ctrl-C, the best kernel is graded again from scratch and written to a
+standalone file, next to a page that shows how it was found. Running the same command again resumes an interrupted
+search.
 
 The terms are the keys of one config: drkernel solve REFERENCE [CONFIG.yaml] [KEY=VALUE ...]. '--KEY VALUE' is
 equivalent, and a key may be shortened to a unique ending (--turns 14 is episode.turns=14).
@@ -90,13 +91,15 @@ def _task(config: BenchConfig) -> Task:
     """Return the task, shrunk if a simulated GPU could not hold it. Objections of the gate are only printed."""
     from drkernel.config import ConfigError
     from drkernel.solve.prepare import choose, prepare
+    from drkernel.tasks.loaders import KINDS
 
     reference, settings, scale = config.tasks, config.episode.settings, config.choose.scale
     builtin = reference.startswith("builtin")
-    tasks = choose(reference if builtin else f"file:{reference}", config.choose)
+    spec = reference.partition(":")[0] in KINDS
+    tasks = choose(reference if builtin or spec else f"file:{reference}", config.choose)
     if len(tasks) > 1:
         raise ConfigError(f"{reference} names {len(tasks)} tasks; solve takes one")
-    if not builtin and Path(reference).stem == "reference":  # the folder's name says more
+    if not builtin and not spec and Path(reference).stem == "reference":  # the folder's name says more
         tasks = [tasks[0].model_copy(update={"id": f"file/{Path(reference).resolve().parent.name}"})]
     if settings.place.simulated and scale is None:
         scale = "small"

@@ -85,7 +85,8 @@ def _device(name: str, spec: GPUSpec | None) -> Device:
     if name == "cpu":
         return Device(name, "cpu", "CPU", None, REAL)
     gpus = ", ".join(f"sim:{gpu}" for gpu in known_gpus())
-    raise ConfigError(f"no device named {name!r}; there are: {gpus} (simulated GPUs), and cuda:N (the N-th GPU)")
+    hint = f"; did you mean sim:{name}?" if name in known_gpus() else ""
+    raise ConfigError(f"no device named {name!r}{hint}; there are: {gpus} (simulated GPUs), and cuda:N (the N-th GPU)")
 
 
 def kinds_here() -> list[str]:

@@ -1,7 +1,8 @@
 """Loads tasks: the built-in suite, KernelBench as published, parquet, JSONL, single files.
 
-A *task spec* is one string: ``builtin``, ``builtin/level2``, ``builtin/level1/softmax``, ``kernelbench:DIR[/levelN]``,
-``parquet:FILE``, ``jsonl:FILE`` or ``file:PATH``. Every error names the file, the row and the field.
+A *task spec* is one string: ``builtin``, ``builtin/level2``, ``builtin/level1/softmax``, ``kernelbench:DIR``,
+``kernelbench:DIR/level1``, ``kernelbench:DIR/level1/23``, ``parquet:FILE[#ID]``, ``jsonl:FILE[#ID]`` or ``file:PATH``.
+Every error names the file, the row and the field.
 """
 
 from __future__ import annotations
@@ -10,16 +11,19 @@ import ast
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from drkernel.task import Precision, Provenance, Task
-from drkernel.tasks.builtin import builtin_tasks
+from drkernel.tasks.builtin import builtin_task, builtin_tasks
 from drkernel.tasks.errors import TaskError
 
-SPECS = "builtin[/levelN[/NAME]], kernelbench:DIR[/levelN], parquet:FILE, jsonl:FILE, file:PATH"
+SPECS = "builtin[/levelN[/NAME]], kernelbench:DIR[/levelN[/NUMBER]], parquet:FILE[#ID], jsonl:FILE[#ID], file:PATH"
+KINDS = ("kernelbench", "parquet", "jsonl", "file")
+"""Kinds of specs that are written with a colon."""
 _REFERENCE_KEYS = ("reference", "reference_code", "pytorch_code", "code")
 _NAME_KEYS = ("uuid", "name", "problem_id", "index")
 
@@ -39,13 +43,59 @@ def load_tasks(spec: str, precision: Precision | None = None) -> list[Task]:
     if kind == "kernelbench":
         return list(_kernelbench(Path(rest), precision or "fp32"))
     if kind == "parquet":
-        return list(_parquet(Path(rest), precision or "fp32"))
+        path, id = _file_and_id(rest)
+        return _only(path, id, _parquet(path, precision or "fp32"))
     if kind == "jsonl":
         _refuse_precision(spec, precision)
-        return list(_jsonl(Path(rest)))
+        path, id = _file_and_id(rest)
+        return _only(path, id, _jsonl(path))
     if kind == "file":
         return list(_file(Path(rest), precision or "fp32"))
     raise TaskError(f"unknown kind of task spec {kind!r}; it should be one of: {SPECS}")
+
+
+def load_task(reference: str, precision: Precision | None = None) -> Task:
+    """Return the one task that a file, a built-in id or a task spec names.
+
+    ``precision`` overrides the declared one. Raises :class:`TaskError`, which says what there is when the spec names
+    several tasks or none.
+    """
+    path = Path(reference)
+    if path.is_file():
+        (task,) = _file(path, precision or "fp32")
+        # the folder's name says more than "reference"
+        name = path.stem if path.stem != "reference" else path.resolve().parent.name
+        return task.model_copy(update={"id": name})
+    if re.fullmatch(r"(builtin/)?level\d+/.*", reference):
+        found = [builtin_task(reference)]
+    elif reference.startswith("builtin"):
+        found = _builtin(reference)
+    elif reference.partition(":")[0] in KINDS:
+        found = load_tasks(reference)
+    else:
+        raise TaskError(f"no such reference: {reference} (neither a file nor one of: {SPECS})")
+    if len(found) > 1:
+        some = ", ".join(task.id for task in found[:3])
+        raise TaskError(f"{reference} names {len(found)} tasks ({some}, ...); name one of them")
+    return found[0] if precision is None else found[0].model_copy(update={"precision": precision})
+
+
+def _file_and_id(rest: str) -> tuple[Path, str | None]:
+    """Split ``FILE#ID``; a file whose name holds ``#`` is taken whole."""
+    path, separator, id = rest.rpartition("#")
+    return (Path(path), id) if separator and not Path(rest).exists() else (Path(rest), None)
+
+
+def _only(path: Path, id: str | None, tasks: Iterable[Task]) -> list[Task]:
+    """All tasks of a file, or the one of this id, of which the last part is enough."""
+    found = list(tasks)
+    if id is None:
+        return found
+    chosen = [task for task in found if task.id == id] or [task for task in found if task.id.endswith(f"/{id}")]
+    if not chosen:
+        near = get_close_matches(id, [task.id for task in found], 3, 0.3)
+        raise TaskError(f"{path} holds no task {id!r}; near to it: {', '.join(near) or 'none'}")
+    return chosen
 
 
 def save_tasks(tasks: Iterable[Task], path: str | Path) -> None:
@@ -66,7 +116,15 @@ def _builtin(spec: str) -> list[Task]:
 
 
 def _kernelbench(directory: Path, precision: Precision) -> Iterator[Task]:
-    """The published layout: ``levelN/NUMBER_Name.py``. DIR may be the repository, its KernelBench folder or a level."""
+    """The published layout: ``levelN/NUMBER_Name.py``.
+
+    DIR may be the repository, its KernelBench folder, a level, or one problem of a level by number or name.
+    """
+    if re.fullmatch(r"level\d+", directory.parent.name) and re.match(r"\d+", directory.name):
+        yield from _kernelbench_problem(directory, precision)
+        return
+    if re.fullmatch(r"level\d+", directory.name) and not directory.is_dir():
+        directory = directory.parent / "KernelBench" / directory.name
     if not directory.is_dir():
         raise TaskError(
             f"{directory} is not a directory; kernelbench: wants KernelBench's folder of level1, level2, ..."
@@ -82,6 +140,22 @@ def _kernelbench(directory: Path, precision: Precision) -> Iterator[Task]:
     for path in files:
         name = f"kernelbench/{path.parent.name}/{path.stem}"
         yield _foreign(name, int(path.parent.name[5:]), path, precision, "kernelbench", "MIT")
+
+
+def _kernelbench_problem(named: Path, precision: Precision) -> Iterator[Task]:
+    """``DIR/levelN/NUMBER``, ``DIR/levelN/NUMBER_Name`` or the same with ``.py``."""
+    level = named.parent if named.parent.is_dir() else named.parent.parent / "KernelBench" / named.parent.name
+    number = re.match(r"\d+", named.name)
+    assert number is not None, "the caller has looked"
+    found = [
+        path for path in level.glob(f"{number.group()}_*.py") if named.name in (number.group(), path.stem, path.name)
+    ]
+    if not found:
+        raise TaskError(f"{level} holds no problem {named.name}; `drkernel tasks list kernelbench:DIR` shows all")
+    for path in found:
+        yield _foreign(
+            f"kernelbench/{level.name}/{path.stem}", int(level.name[5:]), path, precision, "kernelbench", "MIT"
+        )
 
 
 def _natural(path: Path) -> tuple[int, str]:
