@@ -185,8 +185,8 @@ def one_line(text: str) -> str:
     return " ".join(text.split())[:300]
 
 
-def survey(directory: Path, kept: Path, match: str, budget: int) -> list[Row]:
-    """A row for every grade, in order; those in ``kept`` are taken as they are."""
+def survey(directory: Path, kept: Path, match: str, budget: int, every: int) -> list[Row]:
+    """A row for every grade, in order; those in ``kept`` are taken as they are. ``every``: only each so many-th."""
     from drkernel.tasks.loaders import load_tasks
 
     tasks = [task for task in load_tasks(f"kernelbench:{directory}") if task.level in LEVELS and match in task.id]
@@ -200,6 +200,8 @@ def survey(directory: Path, kept: Path, match: str, budget: int) -> list[Row]:
     rows = []
     wanted = [(task, kind, source) for task in tasks for kind, source in candidates(task)]
     for number, (task, kind, source) in enumerate(wanted):
+        if number % every and (task.id, kind) not in known:
+            continue
         row = known.get((task.id, kind))
         if row is None:
             if grader is not None and grader.is_stale():
@@ -344,11 +346,14 @@ def main() -> int:
     parser.add_argument("directory", type=Path, help="a checkout of KernelBench")
     parser.add_argument("--rows", type=Path, required=True, help="JSONL of results; taken up again when it is there")
     parser.add_argument("--match", default="", help="only problems whose id contains this")
+    parser.add_argument("--every", type=int, default=1, help="only each so many-th grade, besides those in --rows")
     parser.add_argument("--memory-gib", type=float, default=1.0, help="what the judge may take for one evaluation")
     parser.add_argument("--commit", help="KernelBench's commit, where the directory does not tell")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
     arguments = parser.parse_args()
-    rows = survey(arguments.directory, arguments.rows, arguments.match, int(arguments.memory_gib * 2**30))
+    rows = survey(
+        arguments.directory, arguments.rows, arguments.match, int(arguments.memory_gib * 2**30), arguments.every
+    )
     print("\n".join([*summary(rows), *breaches(rows)]))
     if arguments.write:
         PAGE.write_text(page(rows, arguments.commit or commit_of(arguments.directory)), encoding="utf-8")

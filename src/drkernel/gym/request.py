@@ -37,9 +37,9 @@ class EvalSettings(Config):
         "source as it is), or those that are checked; a real one times what it checks",
     )
     checked_bytes: int = Field(
-        256 << 20, gt=0, le=1 << 50, description="what one checked call may hold where the task's own sizes are shrunk"
+        32 << 20, gt=0, le=1 << 50, description="what one checked call may hold where the task's own sizes are shrunk"
     )
-    checked_flops: float = Field(2e9, gt=0, description="and how many operations its products may take")
+    checked_flops: float = Field(5e8, gt=0, description="and how many operations its products may take")
     baseline: Literal["eager", "compile"] = Field("eager", description="what speedup is measured against")
     checks: int = Field(3, ge=1, le=100, description="calls compared with the oracle, each on fresh inputs")
     trials: int = Field(30, ge=1, le=10_000, description="timed calls on a measuring device")
