@@ -50,9 +50,9 @@ TRIVIAL_MODULE = "from torch import nn\nclass ModelNew(nn.Module):\n    def forw
 FORKS = """
 import os, resource
 from drkernel.gym.sandbox import linux
-from drkernel.gym.runner import zygote
+from drkernel.gym.runner.warm_up import warm_up
 linux.collapse_to_huge_pages, collapse = (lambda: 0), linux.collapse_to_huge_pages
-zygote.warm_up()
+warm_up()
 def cost(forks=30):
     def used():
         own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)

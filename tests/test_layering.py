@@ -116,6 +116,29 @@ def test_imports_go_downward_inside_a_room(path):
             assert floors.index(parts[2]) <= floors.index(room), f"{house}/{room} may not import {name}"
 
 
+def imported_when_run(path: Path) -> set[str]:
+    """Modules of drkernel that a file imports when it runs, inside functions too: all but those for types alone."""
+    found = set()
+    waiting: list[ast.AST] = [ast.parse(path.read_text())]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            waiting += node.orelse
+            continue
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("drkernel"):
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module or ""}
+        waiting += ast.iter_child_nodes(node)
+    return found
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    names = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in FILES}
+    graph = {name: imported_when_run(path) & names.keys() - {name} for name, path in names.items()}
+    while leaves := {name for name, needs in graph.items() if not needs & graph.keys()}:
+        graph = {name: needs for name, needs in graph.items() if name not in leaves}
+    assert not graph, f"a circle among {sorted(graph)}"
+
+
 @pytest.mark.parametrize("name", RL_MATHS)
 def test_rl_maths_import_nothing_of_drkernel(name):
     path = PACKAGE / "rl" / "maths" / f"{name}.py"

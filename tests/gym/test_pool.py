@@ -7,7 +7,8 @@ import time
 import psutil
 import pytest
 
-from drkernel.gym.pools.local import LocalPool, PoolClosed, infra_verdict
+from drkernel.gym.pools.local import LocalPool, PoolClosed
+from drkernel.gym.pools.without_judge import infra_verdict
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.session.answers import SessionError
 from drkernel.gym.session.factory import SessionFactory

@@ -20,6 +20,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from drkernel.gym.pools.shared_zygote import SharedZygote
+from drkernel.gym.pools.without_judge import infra_verdict
 from drkernel.gym.request import EvalRequest
 from drkernel.gym.runner.launcher import ZygoteError
 from drkernel.gym.runner.processes import private_bytes
@@ -210,7 +211,6 @@ def serve(pipe: Connection) -> None:
 
     from drkernel.gym.judge.judge import evaluate
     from drkernel.gym.judge.memory import bound_this_process, needed_bytes
-    from drkernel.gym.pools.local import infra_verdict
     from drkernel.gym.runner.launcher import Launcher
     from drkernel.gym.session.factory import SessionFactory
 

@@ -11,12 +11,10 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import hashlib
 import os
 import queue
 import threading
 import time
-import traceback
 import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable
@@ -24,12 +22,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from drkernel.gym.judge.memory import default_budget, machine_bytes, too_large
+from drkernel.gym.judge.memory import default_budget, machine_bytes
 from drkernel.gym.pools.judge_process import START_S, JudgeLost, JudgeOverMemory, JudgeProcess
 from drkernel.gym.pools.memory_watch import MemoryWatch
 from drkernel.gym.pools.shared_zygote import JUDGES, SharedZygote
+from drkernel.gym.pools.without_judge import infra_verdict, too_large_verdict
 from drkernel.gym.request import EvalRequest
-from drkernel.verdict import CandidateError, Status, Verdict
+from drkernel.verdict import Verdict
 
 if TYPE_CHECKING:
     from drkernel.gym.session.factory import SessionFactory
@@ -242,7 +241,7 @@ class LocalPool:
             try:
                 verdict = self._judge_once(slot, request)
             except JudgeOverMemory as error:
-                verdict = _too_large_verdict(request, error, self._budget, time.monotonic() - start)
+                verdict = too_large_verdict(request, error, self._budget, time.monotonic() - start)
             except Exception as error:  # a judge's own mistake must not look like the candidate's
                 verdict = infra_verdict(request, error, time.monotonic() - start)
             if verdict.status != "infra_error" or self._closed:
@@ -268,31 +267,6 @@ class LocalPool:
                     self._in_flight.pop(work.request.key, None)
                 if work.future.set_running_or_notify_cancel():
                     work.future.set_exception(PoolClosed("the pool was closed before this request's turn"))
-
-
-def infra_verdict(request: EvalRequest, error: BaseException, seconds: float) -> Verdict:
-    """The verdict for trouble that is not the candidate's."""
-    frames = "".join(traceback.format_exception(error))[-8000:]
-    told = CandidateError(type=type(error).__name__, message=str(error), traceback=frames)
-    return _verdict_without_judge(request, "infra_error", told, seconds)
-
-
-def _too_large_verdict(request: EvalRequest, error: JudgeOverMemory, budget: int, seconds: float) -> Verdict:
-    """The verdict for a task whose judge was ended for the memory that it held."""
-    told = CandidateError(type="TaskTooLarge", message=too_large(str(error), budget))
-    return _verdict_without_judge(request, "invalid_request", told, seconds)
-
-
-def _verdict_without_judge(request: EvalRequest, status: Status, error: CandidateError, seconds: float) -> Verdict:
-    return Verdict(
-        status=status,
-        task_id=request.task.id,
-        candidate_sha256=hashlib.sha256(request.candidate.encode("utf-8", "surrogatepass")).hexdigest(),
-        device=request.settings.device,
-        baseline=request.settings.baseline,
-        error=error,
-        seconds=seconds,
-    )
 
 
 def _share_of_cores(slots: int) -> int:

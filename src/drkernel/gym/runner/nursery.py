@@ -117,7 +117,7 @@ def main(control: socket.socket, config: dict[str, Any]) -> None:
     surroundings = sandbox.Surroundings(**config["surroundings"])
     if config["rules"]:
         surroundings.rules = landlock.Rules(sandbox.readable_paths(), sandbox.WRITABLE_DEVICES)
-    from drkernel.gym.runner.zygote import warm_up
+    from drkernel.gym.runner.warm_up import warm_up
 
     warm_up()
     _tell(control, {"baseline": processes.private_bytes(os.getpid())})

@@ -11,7 +11,6 @@ Commands: ``spawn`` (with five descriptors), ``kill``; of the owner's alone ``jo
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import resource
@@ -27,6 +26,7 @@ from typing import Any, NoReturn
 from drkernel.gym.device import parse_device
 from drkernel.gym.runner import child, processes
 from drkernel.gym.runner.nursery import DeviceTerms, Nursery
+from drkernel.gym.runner.warm_up import warm_up
 from drkernel.gym.sandbox import layers as sandbox
 from drkernel.gym.sandbox import linux
 
@@ -274,24 +274,6 @@ class Zygote:
 
 
 # ---- starting
-
-
-def warm_up() -> None:
-    """Import and use once everything that jobs need, in the only thread."""
-    import torch
-
-    torch.set_num_threads(1)
-    import drkernel.gym.runner.cuda
-    import drkernel.gym.runner.runner
-    import drkernel.sim.process.isolated  # noqa: F401
-    from drkernel.gym.runner.rehearsal import rehearse
-    from drkernel.sim.gpu.shapes import prepare_shapes
-
-    prepare_shapes()
-    rehearse()
-    gc.collect()
-    gc.freeze()
-    linux.collapse_to_huge_pages()  # last: what is allocated afterwards is not gathered
 
 
 def _start_again(wrapper: list[str], control_fd: int, config: dict[str, Any]) -> NoReturn:

@@ -13,7 +13,8 @@ from drkernel.sim.host.above_autograd import above_autograd
 from drkernel.sim.host.cuda_api import cuda_api_on
 from drkernel.sim.host.modes import DeviceArgumentMode, OperatorMode
 from drkernel.sim.host.tensor import DeviceLink
-from drkernel.sim.host.triton_driver import SimDriver, triton_on
+from drkernel.sim.host.triton_driver import SimDriver
+from drkernel.sim.host.triton_kernel import triton_on
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.wire.commands import Channel, LaunchCommand, Ref, TensorSpec
 

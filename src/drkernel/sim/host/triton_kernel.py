@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
-from drkernel.sim.host.triton_frontend import ttir_text
+from drkernel.sim.host.triton_driver import SimDriver
+from drkernel.sim.host.triton_frontend import ttir_text, warm
 from drkernel.sim.wire.commands import LaunchCommand, LaunchRefused, Ref, UnsupportedOp
-
-if TYPE_CHECKING:
-    from drkernel.sim.host.triton_driver import SimDriver
 
 CPU_TENSOR = "Pointer argument (at {index}) cannot be accessed from Triton (cpu tensor?)"
 MAX_THREADS = 1024
@@ -169,8 +168,6 @@ def _active_driver() -> SimDriver:
     """Return the driver of the currently active device; Triton keeps kernels longer than a device lives."""
     from triton.runtime import driver
 
-    from drkernel.sim.host.triton_driver import SimDriver
-
     active = driver._active
     if not isinstance(active, SimDriver):
         raise RuntimeError("this kernel was compiled for a simulated device; use it inside 'with sim.device(...)'")
@@ -272,3 +269,48 @@ def _identity(fn: Any) -> str:
     python_fn = fn.fn
     digest = hashlib.sha256(fn.src.encode()).hexdigest()[:12]
     return f"{python_fn.__module__}.{python_fn.__qualname__}@{digest}"
+
+
+@contextmanager
+def triton_on(driver: SimDriver) -> Iterator[None]:
+    """Make ``driver`` Triton's active driver, stop compilation at TTIR, and let benchmarks read the modelled clock."""
+    import triton
+    import triton.compiler.compiler as compiler_module
+    import triton.testing
+    from triton.runtime import driver as triton_driver
+
+    warm()
+    original = compiler_module.compile
+
+    def compile(src: Any, target: Any = None, options: Any = None, *args: Any, **kwargs: Any) -> Any:
+        # jitted functions keep what they compiled with: outside of this block they must get Triton's own compiler
+        active = triton_driver._active
+        if not isinstance(active, SimDriver):
+            return original(src, target, options, *args, **kwargs)
+        target = target or active.get_current_target()
+        backend = compiler_module.make_backend(target)
+        return SimKernel(src, target, backend.parse_options({**(options or {}), **src.parse_options()}))
+
+    benchmark = driver.get_benchmarker()
+
+    def do_bench_cudagraph(call: Any, rep: float = 20, *args: Any, **kwargs: Any) -> Any:
+        return benchmark(call, 25, rep, *args, **kwargs)
+
+    replaced: list[tuple[Any, str, Any]] = [
+        (triton, "compile", compile),
+        (triton.compiler, "compile", compile),
+        (compiler_module, "compile", compile),
+        (triton.testing, "do_bench", benchmark),
+        (triton.testing, "do_bench_cudagraph", do_bench_cudagraph),
+    ]
+    saved = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
+    saved_driver = triton_driver._active
+    try:
+        for owner, name, value in replaced:
+            setattr(owner, name, value)
+        triton_driver.set_active(driver)
+        yield
+    finally:
+        triton_driver._active = saved_driver
+        for owner, name, value in saved:
+            setattr(owner, name, value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from drkernel.sim.executor.lower.block_cost import BlockCost, count_elementwise
 from drkernel.sim.executor.lower.elementwise import ELEMENTWISE, apply
 from drkernel.sim.executor.lower.emit import WIDTH, vec
 from drkernel.sim.executor.lower.nest import Buffer, Index, Nest, constant_text, lanes, split_flat, split_index, strips
@@ -12,7 +13,7 @@ from drkernel.sim.executor.lower.strip import Lin, Strip, Uni, Vec, add, llvm_ty
 from drkernel.sim.executor.ttir.ir import Block, Op, TTIRError, UnsupportedOp, Value
 
 if TYPE_CHECKING:
-    from drkernel.sim.executor.lower.function import BlockCost, Lowering
+    from drkernel.sim.executor.lower.function import Lowering
 
 
 def _run_region(low: Lowering, op: Op, left: list[Strip], right: list[Strip], width: int) -> list[Strip]:
@@ -84,8 +85,6 @@ COMBINED = frozenset({"tt.reduce", "tt.scan", "tt.map_elementwise"})
 
 def count_combined(cost: BlockCost, op: Op) -> None:
     """Add the work of the function that an operation applies to every element."""
-    from drkernel.sim.executor.lower.function import count_elementwise
-
     for inner in walk(op.regions[0]):
         if inner.name in ELEMENTWISE and inner.results:
             count_elementwise(cost, inner, op.operands[0].type.numel)

@@ -11,7 +11,8 @@ from drkernel.sim.executor.lower.strip import Uni, Vec, llvm_type, to_vec
 from drkernel.sim.executor.ttir.ir import Op, TTIRError, Type, UnsupportedOp, Value
 
 if TYPE_CHECKING:
-    from drkernel.sim.executor.lower.function import BlockCost, Lowering
+    from drkernel.sim.executor.lower.block_cost import BlockCost
+    from drkernel.sim.executor.lower.function import Lowering
 
 _COLUMNS = 4
 """register block: rows x (columns strips); 24 accumulators of 32 vector registers"""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from drkernel.sim.executor.lower import access, atomics, combine, debug, dot, touch
 from drkernel.sim.executor.lower import branches as control
-from drkernel.sim.executor.lower.elementwise import ELEMENTWISE, SPECIAL_FUNCTION, apply
+from drkernel.sim.executor.lower.block_cost import BlockCost, count_operation
+from drkernel.sim.executor.lower.elementwise import ELEMENTWISE, apply
 from drkernel.sim.executor.lower.emit import Emitter, float_literal
 from drkernel.sim.executor.lower.lifetime import FOREVER, Arena, Lifetimes
 from drkernel.sim.executor.lower.nest import Binding, Buffer, Index, Nest, Shifted, constant_text, strips
@@ -33,18 +33,6 @@ class Site:
     """of what is printed"""
     integer: bool = False
     """whether integers are printed"""
-
-
-@dataclass
-class BlockCost:
-    """What one execution of a basic block does, counted statically."""
-
-    flops: Counter[str] = field(default_factory=Counter)
-    load_bytes: int = 0
-    store_bytes: int = 0
-    atomics: int = 0
-    entered: Counter[int] = field(default_factory=Counter)
-    """which blocks of the function it stands for (``plan.blocks_of``): itself, and those left out of a skeleton"""
 
 
 @dataclass(frozen=True)
@@ -384,32 +372,6 @@ def _may_wait(function: Function, ops: list[Op]) -> bool:
     return any(access.is_volatile(op) or op.name.startswith("tt.atomic") for op in inside)
 
 
-def count_operation(cost: BlockCost, op: Op) -> None:
-    """Add the work of a load, a store or an elementwise operation on blocks."""
-    if op.name == "tt.load":
-        cost.load_bytes += access.counted_bytes(op.operands[0].type)
-    elif op.name == "tt.store":
-        cost.store_bytes += access.counted_bytes(op.operands[0].type)
-    elif op.name in ELEMENTWISE and op.results and op.results[0].type.is_block:
-        count_elementwise(cost, op, op.results[0].type.numel)
-
-
-def count_elementwise(cost: BlockCost, op: Op, numel: int) -> None:
-    """Add an elementwise operation's work, by the unit that does it."""
-    type_ = op.results[0].type
-    operand = op.operands[0].type
-    if op.name in SPECIAL_FUNCTION:
-        cost.flops["sfu"] += numel
-    elif type_.is_float or operand.is_float:
-        elem = operand.elem if operand.is_float else type_.elem
-        unit = elem if elem in ("f64", "f16", "bf16") else "f32"
-        cost.flops[{"f64": "fp64", "f16": "fp16", "bf16": "bf16", "f32": "fp32"}[unit]] += (
-            2 * numel if op.name == "math.fma" else numel
-        )
-    elif type_.elem != "ptr" and type_.elem != "i1":
-        cost.flops["int"] += numel
-
-
 def _program_id(low: Lowering, op: Op) -> None:
     axis = op.attrs.get("word0", "x")
     if axis not in ("x", "y", "z"):
@@ -445,4 +407,4 @@ _HANDLERS = {
     **touch.HANDLERS,
 }
 
-__all__ = ["BlockCost", "Lowered", "Lowering", "Shifted", "Site", "count_elementwise", "count_operation"]
+__all__ = ["Lowered", "Lowering", "Shifted", "Site"]

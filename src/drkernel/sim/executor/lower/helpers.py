@@ -7,13 +7,12 @@ shadows of a whole contiguous strip. ``runtime.py`` defines the layouts of the c
 
 from __future__ import annotations
 
+from drkernel.sim.executor.lower.helper_parts import count_atomic, lanes_begin, lanes_end, next_lane, within
 from drkernel.sim.executor.lower.races import CONFLICT, RACE, RACE_ATOMIC, RACE_READ, RACE_WRITE, RUN, SYNC
 from drkernel.sim.executor.lower.races import word as _get
 from drkernel.sim.executor.lower.runtime import (
-    ATOMIC_BITS,
     FINDING_WORDS,
     PRINT_WORDS,
-    SECTOR_BITS,
     Access,
     Ctx,
     Entry,
@@ -108,13 +107,7 @@ search:
   br label %check
 check:
   %entry = phi ptr [ %known, %start ], [ %found, %search ]
-{_get("base", "%entry", Entry.BASE)}{_get("end", "%entry", Entry.END)}  %last = add i64 %addr, %size
-  %ge = icmp uge i64 %addr, %base
-  %le = icmp ule i64 %last, %end
-  %nowrap = icmp ugt i64 %last, %addr
-  %in0 = and i1 %ge, %le
-  %in = and i1 %in0, %nowrap
-  br i1 %in, label %inside, label %outside
+{within("%entry")}  br i1 %in, label %inside, label %outside
 outside:
 {_report(Kind.OUT_OF_BOUNDS)}  ret i1 false
 inside:
@@ -191,14 +184,7 @@ start:
 bad:
   ret i1 false
 count:
-{_get("table", "%ctx", Ctx.ATOMIC_TABLE, "ptr")}  %word = lshr i64 %addr, 2
-  %mixed = mul i64 %word, -7046029254386353131
-  %bucket = lshr i64 %mixed, {64 - ATOMIC_BITS}
-  %cp = getelementptr i32, ptr %table, i64 %bucket
-  %c = load i32, ptr %cp
-  %c1 = add i32 %c, 1
-  store i32 %c1, ptr %cp
-  ret i1 true
+{count_atomic()}  ret i1 true
 }}
 """
 
@@ -241,35 +227,9 @@ prepare:
   %base = phi i64 [ 0, %start ], [ %e.base, %look ]
   %limit = phi i64 [ 0, %start ], [ %e.limit, %look ]
   %map = phi ptr [ null, %start ], [ %e.map, %look ]
-{_get("sectors", "%ctx", Ctx.SECTORS, "ptr")}{_get("pid", "%ctx", Ctx.PROGRAM)}  %pid.high = shl i64 %pid, 43
-  %stores = zext i1 %is_store to i64
-  %stores.high = shl i64 %stores, 42
-  %whose = or i64 %pid.high, %stores.high
-  br label %loop
-loop:
-  %rest = phi i64 [ %bits, %prepare ], [ %rest1, %next ]
-  %count = phi i64 [ 0, %prepare ], [ %count1, %next ]
-  %any = icmp ne i64 %rest, 0
-  br i1 %any, label %active, label %done
-active:
-  %k = call i64 @llvm.cttz.i64(i64 %rest, i1 true)
-  %rest.less = sub i64 %rest, 1
-  %rest1 = and i64 %rest, %rest.less
-  %ap = getelementptr i64, ptr %addrs, i64 %k
-  %addr = load i64, ptr %ap
-  %slot.off = mul i64 %k, %size
+{lanes_begin()}{next_lane("prepare")}  %slot.off = mul i64 %k, %size
   %slot = getelementptr i8, ptr %data, i64 %slot.off
   %p = inttoptr i64 %addr to ptr
-  %sector = lshr i64 %addr, 5
-  %tag = xor i64 %sector, %whose
-  %mixed = mul i64 %tag, -7046029254386353131
-  %bucket = lshr i64 %mixed, {64 - SECTOR_BITS}
-  %lately.p = getelementptr i64, ptr %sectors, i64 %bucket
-  %lately = load i64, ptr %lately.p
-  store i64 %tag, ptr %lately.p
-  %changed = icmp ne i64 %lately, %tag
-  %one = zext i1 %changed to i64
-  %count1 = add i64 %count, %one
   %rel = sub i64 %addr, %base
   %in = icmp ule i64 %rel, %limit
   %rem = and i64 %addr, %low
@@ -302,15 +262,7 @@ move:
 {"".join(_move(size, store) for store in (False, True) for size in (1, 2, 4, 8))}next:
   br label %loop
 done:
-  %counter.index = select i1 %is_store, i64 {Ctx.STORE_BYTES}, i64 {Ctx.LOAD_BYTES}
-  %total.p = getelementptr i64, ptr %ctx, i64 %counter.index
-  %total = load i64, ptr %total.p
-  %assumed = mul i64 %n, %size
-  %bytes = mul i64 %count, 32
-  %delta = sub i64 %bytes, %assumed
-  %sum = add i64 %total, %delta
-  store i64 %sum, ptr %total.p
-  ret void
+{lanes_end()}  ret void
 }}
 """
 

@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
+from drkernel.sim.executor.lower.helper_parts import count_atomic, lanes_begin, lanes_end, next_lane, within
 from drkernel.sim.executor.lower.races import word as _get
-from drkernel.sim.executor.lower.runtime import ATOMIC_BITS, SECTOR_BITS, Access, Ctx, Entry, Kind
+from drkernel.sim.executor.lower.runtime import Access, Ctx, Entry, Kind
 
 TOUCH_SYMBOLS = ("dk_touch", "dk_place", "dk_histogram")
 
@@ -20,46 +21,13 @@ start:
   %low = sub i64 %size, 1
   %known = icmp ne ptr %entry, null
 {_get("mark64", "%ctx", Ctx.MARK)}  %mark = trunc i64 %mark64 to i8
-{_get("table", "%ctx", Ctx.ATOMIC_TABLE, "ptr")}\
-{_get("sectors", "%ctx", Ctx.SECTORS, "ptr")}{_get("pid", "%ctx", Ctx.PROGRAM)}  %pid.high = shl i64 %pid, 43
-  %stores = zext i1 %is_store to i64
-  %stores.high = shl i64 %stores, 42
-  %whose = or i64 %pid.high, %stores.high
-  br label %loop
-loop:
-  %rest = phi i64 [ %bits, %start ], [ %rest1, %next ]
-  %count = phi i64 [ 0, %start ], [ %count1, %next ]
-  %any = icmp ne i64 %rest, 0
-  br i1 %any, label %active, label %done
-active:
-  %k = call i64 @llvm.cttz.i64(i64 %rest, i1 true)
-  %rest.less = sub i64 %rest, 1
-  %rest1 = and i64 %rest, %rest.less
-  %ap = getelementptr i64, ptr %addrs, i64 %k
-  %addr = load i64, ptr %ap, align 8
-  %sector = lshr i64 %addr, 5
-  %tag = xor i64 %sector, %whose
-  %mixed = mul i64 %tag, -7046029254386353131
-  %bucket = lshr i64 %mixed, {64 - SECTOR_BITS}
-  %lately.p = getelementptr i64, ptr %sectors, i64 %bucket
-  %lately = load i64, ptr %lately.p
-  store i64 %tag, ptr %lately.p
-  %changed = icmp ne i64 %lately, %tag
-  %one = zext i1 %changed to i64
-  %count1 = add i64 %count, %one
-  br i1 %known, label %check, label %search
+{lanes_begin()}{next_lane("start")}  br i1 %known, label %check, label %search
 search:
   %found = call ptr @dk_find(ptr %ctx, i64 %addr)
   br label %check
 check:
   %en = phi ptr [ %entry, %active ], [ %found, %search ]
-{_get("base", "%en", Entry.BASE)}{_get("end", "%en", Entry.END)}  %last = add i64 %addr, %size
-  %ge = icmp uge i64 %addr, %base
-  %le = icmp ule i64 %last, %end
-  %nowrap = icmp ugt i64 %last, %addr
-  %in0 = and i1 %ge, %le
-  %in = and i1 %in0, %nowrap
-  br i1 %in, label %inside, label %outside
+{within("%en")}  br i1 %in, label %inside, label %outside
 outside:
   call void @dk_record(ptr %ctx, i64 {Kind.OUT_OF_BOUNDS}, i64 %site, i64 %addr, i64 %base, i64 %size)
   br label %next
@@ -81,28 +49,13 @@ mark_read:
 atomic:
   %wp = getelementptr i8, ptr %wmap, i64 %cell
   store i8 %mark, ptr %wp
-  %word = lshr i64 %addr, 2
-  %hashed = mul i64 %word, -7046029254386353131
-  %slot = lshr i64 %hashed, {64 - ATOMIC_BITS}
-  %tp = getelementptr i32, ptr %table, i64 %slot
-  %t = load i32, ptr %tp
-  %t1 = add i32 %t, 1
-  store i32 %t1, ptr %tp
-  br label %next
+{count_atomic()}  br label %next
 next:
   br label %loop
 done:
   br i1 %is_atomic, label %return, label %tally
 tally:
-  %counter.index = select i1 %is_store, i64 {Ctx.STORE_BYTES}, i64 {Ctx.LOAD_BYTES}
-  %total.p = getelementptr i64, ptr %ctx, i64 %counter.index
-  %total = load i64, ptr %total.p
-  %assumed = mul i64 %n, %size
-  %bytes = mul i64 %count, 32
-  %delta = sub i64 %bytes, %assumed
-  %sum = add i64 %total, %delta
-  store i64 %sum, ptr %total.p
-  br label %return
+{lanes_end()}  br label %return
 return:
   ret void
 }}
@@ -118,14 +71,7 @@ search:
   br label %check
 check:
   %en = phi ptr [ %entry, %start ], [ %found, %search ]
-{_get("base", "%en", Entry.BASE)}{_get("end", "%en", Entry.END)}{_get("data", "%en", Entry.DATA)}\
-  %last = add i64 %addr, %size
-  %ge = icmp uge i64 %addr, %base
-  %le = icmp ule i64 %last, %end
-  %nowrap = icmp ugt i64 %last, %addr
-  %in0 = and i1 %ge, %le
-  %in = and i1 %in0, %nowrap
-  br i1 %in, label %inside, label %nowhere
+{within("%en")}{_get("data", "%en", Entry.DATA)}  br i1 %in, label %inside, label %nowhere
 inside:
   %none = icmp eq i64 %data, 0
   br i1 %none, label %empty, label %held

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from drkernel.sim.executor.lower.block_cost import BlockCost, count_operation
 from drkernel.sim.executor.lower.combine import COMBINED, count_combined
 from drkernel.sim.executor.lower.dot import count_products
 from drkernel.sim.executor.lower.elementwise import ELEMENTWISE
-from drkernel.sim.executor.lower.function import BlockCost, count_operation
 from drkernel.sim.executor.lower.plan import SHAPE_OPS, SOURCES, argument_of, blocks_of
 from drkernel.sim.executor.skeleton.steering import ATOMICS, Steering, mask_of
 from drkernel.sim.executor.ttir.ir import Block, Function, Op, Region, UnsupportedOp, Value
