@@ -134,6 +134,14 @@ def test_filling_the_scratch(gym):
     assert "No space left" in text or "File too large" in text
 
 
+def test_files_without_contents_run_out(gym):
+    """They take memory of the kernel's, which no limit of a process counts."""
+    if "mount namespace" in gym.factory.health()["missing_layers"]:
+        pytest.skip("scratch is no file system of its own here")
+    make = "for n in range(1 << 16): os.close(os.open(str(n), os.O_CREAT | os.O_WRONLY))"
+    assert "No space left" in gym.says(f"{make}\nraise OSError('made all of them')")
+
+
 # ---- stays behind
 
 
@@ -308,7 +316,7 @@ def test_other_jobs_are_out_of_sight(gym, open_session):
         )
         victim.call([])
         folder = Path(gym.factory._launcher._folder)
-        scratch = folder / f"job-{victim.job.id}"
+        (scratch,) = folder.glob(f"job-*-{victim.job.id}")
         pid = victim.job.pids["runner"]
         for reach in (
             f"os.listdir('{scratch}')",

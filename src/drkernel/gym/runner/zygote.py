@@ -191,7 +191,9 @@ class Zygote:
         os.mkdir(job.scratch, 0o700)
         if self.surroundings.mount_namespace:
             flags = linux.MS_NOSUID | linux.MS_NODEV | (0 if job.limits.allow_exec else linux.MS_NOEXEC)
-            linux.mount("scratch", job.scratch, "tmpfs", flags, f"size={job.limits.file_bytes},mode=0700")
+            # files without contents take memory, too, which is nobody's: half of the machine's, were they not counted
+            options = f"size={job.limits.file_bytes},nr_inodes={job.limits.files},mode=0700"
+            linux.mount("scratch", job.scratch, "tmpfs", flags, options)
         uid = self.surroundings.runner_uid(job.slot)
         if uid is not None:
             os.chown(job.scratch, uid, uid)

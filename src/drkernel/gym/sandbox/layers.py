@@ -44,6 +44,7 @@ class RunnerLimits(Config):
         64, ge=1, description="processes and threads, where a user id of its own makes this countable"
     )
     file_bytes: int = Field(256 << 20, ge=0, description="size of one file, and of all scratch where it is a tmpfs")
+    files: int = Field(1 << 15, ge=16, description="files and folders in scratch, where it is a tmpfs")
     open_files: int = Field(256, ge=16, description="file descriptors")
     allow_exec: bool = Field(False, description="may execute programs (a real GPU needs the C compiler)")
 
