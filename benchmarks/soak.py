@@ -50,7 +50,7 @@ def census(pool: LocalPool) -> Census:
     seats = pool.health()["judges"]
     judges = [psutil.Process(), *(psutil.Process(seat["pid"]) for seat in seats)]
     zygotes = [psutil.Process(pid) for pid in {seat["zygote_pid"] for seat in seats}]
-    waiting = 2 * len(seats) + len(zygotes)  # a runner and its device for each judge; a nursery for each zygote
+    waiting = 2 * sum(seat["spares"] for seat in seats) + len(zygotes)  # a runner and its device each; a nursery
     for _ in range(200):
         children = sum(len(zygote.children(recursive=True)) for zygote in zygotes)
         if children == waiting:
