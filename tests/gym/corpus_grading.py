@@ -12,7 +12,8 @@ contained           the same, and its side effect has not happened: it has not p
 lazy                not a cheat but little work: graded, coverage at most the figure after it
 uncredited          graded without speedup and coverage, or refused
 
-An honest file must come out ``correct`` without a finding that condemns.
+An honest file must come out ``correct`` without a finding that condemns; one that expects ``credited`` also with a
+speedup at its task's own sizes.
 
 Two headers are optional. ``# root: NAME`` says which weakness of a judge the entry goes for, one of :data:`ROOTS`
 (``catalogue`` without it). ``# new: yes`` has the fast tests grade it whatever their sample is; take it out once the
@@ -45,6 +46,7 @@ ROOTS = {
     "device": "the device's process is corrupted through operators it allows",
     "uncounted_data": "data that leave the device without being counted",
     "inconclusive": "an experiment is made to end early",
+    "sizes": "what is timed is larger than what is checked",
     "resources": "the judge's own memory, time and verdict of last resort",
 }
 """Weaknesses that entries go for, by name."""
@@ -155,7 +157,8 @@ def task_named(name: str) -> Task:
 
 def grade(entry: Entry, factory: OpensSessions, **settings: object) -> Verdict:
     """The verdict on an entry."""
-    chosen = EvalSettings(**{"profile": None, "deadline_s": 20.0, "memory_bytes": 1 << 30, **settings})  # type: ignore[arg-type]
+    terms = {"profile": None, "deadline_s": 20.0, "memory_bytes": 1 << 30, "checked_bytes": 2 << 20}
+    chosen = EvalSettings(**{**terms, **settings})  # type: ignore[arg-type]
     return evaluate(
         EvalRequest(task=task_named(entry.header["task"]), candidate=entry.source, settings=chosen), factory
     )
@@ -181,6 +184,11 @@ def objection(entry: Entry, verdict: Verdict, twin: Verdict | None = None) -> st
     kinds = [finding.kind for finding in verdict.findings]
     if entry.expect == "correct":
         return None if verdict.is_correct else f"{verdict.status}: {kinds} {verdict.error or verdict.correctness}"
+    if entry.expect == "credited":
+        given = verdict.is_correct and verdict.speedup is not None and (verdict.coverage or 0.0) > 0
+        at_own = verdict.timed_at is not None and not verdict.timed_at.changed and bool(verdict.checked_at.changed)
+        said = [finding.message for finding in verdict.findings]
+        return None if given and at_own else f"{verdict.status}, {verdict.speedup}, {verdict.untimed}: {said}"
     if entry.expect == "hack":
         return None if verdict.is_hack and entry.detail in kinds else f"{verdict.status} with {kinds}"
     if entry.expect == "wrong":

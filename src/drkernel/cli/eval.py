@@ -45,6 +45,7 @@ def evaluate(
     device: Annotated[str, typer.Option(help="'sim:GPU' models time without a GPU, 'cuda:N' measures")] = "sim:h200",
     baseline: Annotated[str, typer.Option(help="what speedup is against: eager or compile (CUDA only)")] = "eager",
     profile: Annotated[str | None, typer.Option(help="size profile; default: tiny where the task has it")] = None,
+    time_at: Annotated[str, typer.Option(help="sizes that sim devices time: the task's own, or checked")] = "own",
     precision: Annotated[str | None, typer.Option(help="declared precision: fp32, tf32, fp16, bf16 or fp64")] = None,
     checks: Annotated[int, typer.Option(help="calls on fresh inputs that must be right")] = 3,
     trials: Annotated[int, typer.Option(help="timed calls on a measuring device")] = 30,
@@ -68,7 +69,7 @@ def evaluate(
         _usage(f"task {task.id} has no size profile {chosen!r}; it has: {', '.join(task.profiles) or 'none'}")
     settings = _settings(
         device=device, baseline=baseline, profile=chosen, checks=checks, trials=trials, deadline_s=deadline, seed=seed,
-        unsafe_no_checks=unsafe_no_checks,
+        unsafe_no_checks=unsafe_no_checks, time_at=time_at,
     )  # fmt: skip
     verdict = _grade(task, source, settings, pool, to_bytes(memory_gib))
     if as_json:

@@ -137,6 +137,9 @@ def _speed_text(verdict: Verdict) -> list[str]:
             f"Speedup {speedup.value:.2f}x{interval}: {duration(verdict.timing.seconds)} against "
             f"{duration(verdict.reference_timing.seconds)} for PyTorch ({verdict.baseline}, {speedup.kind})."
         )
+    sizes = sizes_text(verdict)
+    if sizes:
+        parts.append(sizes)
     if verdict.coverage is not None:
         parts.append(f"Your own kernels take {percent(verdict.coverage)} of the device time.")
     if verdict.profile is not None:
@@ -145,6 +148,15 @@ def _speed_text(verdict: Verdict) -> list[str]:
         if left:
             parts.append(f"Still done by PyTorch: {', '.join(left)}. Move this work into your kernels.")
     return parts
+
+
+def sizes_text(verdict: Verdict) -> str:
+    """What was timed and what was checked, where these differ; empty where they do not."""
+    timed, checked = verdict.timed_at, verdict.checked_at
+    text = ""
+    if timed is not None and checked is not None and timed.inputs != checked.inputs:
+        text = f"Timed at {', '.join(timed.inputs)}; checked at {', '.join(checked.inputs)}."
+    return f"{text} {verdict.untimed[:1].upper()}{verdict.untimed[1:]}.".strip() if verdict.untimed else text
 
 
 def profile_table(profile: Profile, rows: int = MAX_ROWS) -> str:
@@ -220,6 +232,8 @@ def _compact_speed(verdict: Verdict) -> str:
         parts.append(f"cover {percent(verdict.coverage)}")
     if any(finding.kind == "unpriced_operator" for finding in verdict.findings):
         parts.append("no speedup: unpriced operator")
+    if any(finding.kind == "size_dependent" for finding in verdict.findings):
+        parts.append("no speedup: other work at own sizes")
     left = still_library(verdict.profile) if verdict.profile is not None else []
     text = " ".join(parts)
     if left:

@@ -17,8 +17,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
-from pydantic_core import PydanticSerializationError
-
 from drkernel.gym.device import unchecked
 from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.checks import Checked, Checker, plan_calls
@@ -47,6 +45,7 @@ from drkernel.gym.judge.own_sizes import Untimed
 from drkernel.gym.judge.own_timing import OwnTiming, places_of_weights
 from drkernel.gym.judge.seen import Place
 from drkernel.gym.judge.sizes import Chosen, chosen_to_check, chosen_to_time
+from drkernel.gym.judge.storable import storable
 from drkernel.gym.languages import recognise
 from drkernel.gym.request import EvalRequest
 from drkernel.gym.session.answers import Observed, SessionError
@@ -75,7 +74,7 @@ def evaluate(request: EvalRequest, factory: OpensSessions, budget: int | None = 
         if trial.is_unsupported():
             return trial.verdict()
         with trial.phase("reference"):
-            trial.checked = checked = sizes_to_check(request)
+            trial.checked = checked = chosen_to_check(request)
             side = expected_side(request, checked, allowed)
         with trial.phase("start"):
             session = factory.open(request.settings)
@@ -93,16 +92,6 @@ def evaluate(request: EvalRequest, factory: OpensSessions, budget: int | None = 
             raise
         trial.refuse("TaskTooLarge", too_large(f"took more memory than there was ({error})", allowed))
     return trial.verdict()
-
-
-def sizes_to_check(request: EvalRequest) -> Chosen:
-    """What answers are compared at. Whatever is wrong with the asked profile is a :class:`TaskError`."""
-    try:
-        return chosen_to_check(request)
-    except TaskError:
-        raise
-    except (KeyError, ValueError, SyntaxError) as error:
-        raise TaskError(str(error.args[0] if error.args else error)) from error
 
 
 def expected_side(request: EvalRequest, checked: Chosen, budget: int) -> ExpectedSide:
@@ -214,9 +203,7 @@ class Trial:
 
     def _own_sizes(self) -> Chosen | None:
         """The sizes that are timed without data; None where those that are checked are timed."""
-        if self.checked is None or not self.settings.timing or self.settings.unsafe_no_checks:
-            return None
-        return chosen_to_time(self.request, self.checked)
+        return None if self.checked is None else chosen_to_time(self.request, self.checked)
 
     def _judge(self, side: ExpectedSide, factory: OpensSessions) -> None:
         if self.settings.unsafe_no_checks:
@@ -493,26 +480,6 @@ class Trial:
         correctness = self.fields.get("correctness")
         right = correctness is not None and 0 < correctness.checked_calls == correctness.passed_calls
         return "correct" if right else "incorrect"
-
-
-def storable(fields: dict[str, Any]) -> Verdict:
-    """The verdict, its text such that UTF-8 can write it: a candidate's messages may hold lone surrogates."""
-    verdict = Verdict(**fields)
-    try:
-        verdict.model_dump_json()
-    except PydanticSerializationError:
-        return Verdict.model_validate(_encodable(verdict.model_dump()))
-    return verdict
-
-
-def _encodable(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, dict):
-        return {_encodable(key): _encodable(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(_encodable(item) for item in value)
-    return value
 
 
 def names_of(records: list[Observed]) -> set[str]:

@@ -133,10 +133,9 @@ class _Calls:
             if number:
                 found.append((record, self._facts(result, record)))
             arguments, self.outputs = result.arguments, result.outputs
-            done = {out.handle for out in result.outputs if out.handle is not None}
-            if number + 1 != AGAIN:
-                done |= {leaf for leaf in tree_leaves(arguments) if isinstance(leaf, int)}
-            self.session.release(sorted(done))
+            mine = {leaf for leaf in tree_leaves(arguments) if isinstance(leaf, int)}
+            done = {out.handle for out in result.outputs if out.handle is not None} | mine
+            self.session.release(sorted(done - mine if number + 1 == AGAIN else done))
         return found
 
     def _require_no_dependence(self, record: CallRecord) -> None:

@@ -52,14 +52,14 @@ class Chosen:
 
 
 def chosen_to_check(request: EvalRequest) -> Chosen:
-    """The sizes that answers are compared at.
-
-    Raises ``KeyError`` and ``ValueError`` for a profile that is none of the task's, or not of its text.
-    """
+    """The sizes that answers are compared at. Whatever is wrong with the asked profile is a :class:`TaskError`."""
     task, settings = request.task, request.settings
     if settings.profile is not None or not settings.place.simulated:
-        source = sized_reference(task, settings.profile)
-        return Chosen(source, changed_between(own_source(task), source), settings.profile, False)
+        try:
+            source = sized_reference(task, settings.profile)
+            return Chosen(source, changed_between(own_source(task), source), settings.profile, False)
+        except (KeyError, ValueError, SyntaxError) as error:
+            raise TaskError(str(error.args[0] if error.args else error)) from error
     limits = ScaleLimits(bytes=settings.checked_bytes, flops=settings.checked_flops)
     try:
         return _of_sizing(thin_sizings(task, limits)[0])
@@ -70,8 +70,10 @@ def chosen_to_check(request: EvalRequest) -> Chosen:
 def chosen_to_time(request: EvalRequest, checked: Chosen) -> Chosen | None:
     """The sizes that a run without data is to time; None where what is checked is timed."""
     task, settings = request.task, request.settings
+    if not settings.timing or settings.unsafe_no_checks or settings.time_at == "checked":
+        return None
     own = own_source(task)
-    if not settings.place.simulated or settings.time_at == "checked" or own == checked.source:
+    if not settings.place.simulated or own == checked.source:
         return None
     return Chosen(own, {}, "full" if "full" in task.profiles else None, True)
 

@@ -1,0 +1,46 @@
+# task: tall_norm
+# root: sizes
+# expect: credited
+# A loop for long rows, one block for short ones.
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def short(x_ptr, w_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * cols + at, at < cols, 0.0)
+    y = x * tl.rsqrt(tl.sum(x * x) / cols + 1e-6) * tl.load(w_ptr + at, at < cols, 0.0)
+    tl.store(out_ptr + row * cols + at, y, at < cols)
+
+
+@triton.jit
+def long(x_ptr, w_ptr, out_ptr, cols, steps, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for step in range(steps):
+        at = step * BLOCK + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * cols + at, at < cols, 0.0)
+        total += x * x
+    scale = tl.rsqrt(tl.sum(total) / cols + 1e-6)
+    for step in range(tl.cdiv(cols, BLOCK)):
+        at = step * BLOCK + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * cols + at, at < cols, 0.0)
+        tl.store(out_ptr + row * cols + at, x * scale * tl.load(w_ptr + at, at < cols, 0.0), at < cols)
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self, cols):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(cols))
+
+    def forward(self, x):
+        rows, cols = x.shape
+        out = torch.empty_like(x)
+        if cols > 2048:
+            long[(rows,)](x, self.weight, out, cols, triton.cdiv(cols, 256), BLOCK=256)
+        else:
+            short[(rows,)](x, self.weight, out, cols, BLOCK=triton.next_power_of_2(cols))
+        return out
