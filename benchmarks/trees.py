@@ -22,6 +22,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
+import shlex
 import statistics
 import sys
 from pathlib import Path
@@ -171,6 +173,49 @@ class Variance:
             print(f"{name}: prompt {number + 1}/{len(chosen)}", flush=True)
 
 
+Plays = list[list[dict[str, Any]]]
+"""what was kept of a shape: by prompt, by play"""
+
+
+def read_plays(out: Path, name: str, tasks: int, repeats: int) -> Plays:
+    """The plays of a shape; empty until every prompt was played as often as asked."""
+    folder = out / "variance" / name.replace(" ", "_").replace(",", "")
+    if not all((folder / f"{k}-{r}.npz").exists() for k in range(tasks) for r in range(repeats)):
+        return []
+    return [[dict(np.load(folder / f"{k}-{r}.npz")) for r in range(repeats)] for k in range(tasks)]
+
+
+def spread(plays: Plays) -> float:
+    """Trace of the covariance of a prompt's gradient, mean over prompts."""
+    found = [np.stack([play["sketch"] for play in prompt]).var(axis=0, ddof=1).sum() for prompt in plays]
+    return float(np.mean(found))
+
+
+def average(plays: Plays, key: str) -> float:
+    """Mean of one figure over all plays."""
+    return statistics.mean(float(play[key]) for prompt in plays for play in prompt)
+
+
+def against(plays: Plays, flat: Plays, key: str) -> str:
+    """Variance times cost (the mean of ``key``) over that of flat groups, with a 95% bootstrap interval over prompts
+    and plays."""
+    g = np.random.default_rng(0)
+    ratios = []
+    for draw in range(401):
+        prompts = g.integers(len(plays), size=len(plays)) if draw else range(len(plays))
+        sides = []
+        for side in (plays, flat):
+            again = []
+            for k in prompts:
+                count = len(side[k])
+                again.append([side[k][r] for r in (g.integers(count, size=count) if draw else range(count))])
+            sides.append(spread(again) * average(again, key))
+        # prompts that never earn anything have no variance: a draw of nothing else says nothing
+        ratios.append(sides[0] / sides[1] if sides[1] > 0 else math.inf)
+    low, high = sorted(ratios[1:])[10], sorted(ratios[1:])[-10]
+    return f"{ratios[0]:.2f} [{low:.2f}, {high:.2f}]"
+
+
 def variance_table(out: Path, tasks: int, repeats: int) -> str:
     """Markdown: a row a shape, from what is there."""
     header = [
@@ -183,26 +228,17 @@ def variance_table(out: Path, tasks: int, repeats: int) -> str:
     ]
     header += ["variance", "variance × graded turns, flat = 1", "variance × tokens sampled, flat = 1"]
     lines = [header, ["---"] * len(header)]
-    first: tuple[float, float] | None = None
+    flat = read_plays(out, next(iter(SHAPES)), tasks, repeats)
     for name in SHAPES:
-        folder = out / "variance" / name.replace(" ", "_").replace(",", "")
-        spread, rows = 0.0, []
-        complete = [k for k in range(tasks) if all((folder / f"{k}-{r}.npz").exists() for r in range(repeats))]
-        for number in complete:
-            loaded = [np.load(folder / f"{number}-{repeat}.npz") for repeat in range(repeats)]
-            rows += loaded
-            spread += float(np.stack([each["sketch"] for each in loaded]).var(axis=0, ddof=1).sum()) / len(complete)
-        if not rows:
+        plays = read_plays(out, name, tasks, repeats)
+        if not plays or not flat:
             continue
-        mean = {key: statistics.mean(float(row[key]) for row in rows) for key in ("graded", "paths", "sampled")}
-        mean |= {key: statistics.mean(float(row[key]) for row in rows) for key in ("trained", "forward")}
-        by_turn, by_token = spread * mean["graded"], spread * mean["sampled"]
-        first = first or (by_turn, by_token)
+        first = name == next(iter(SHAPES))
+        ratios = ["1" if first else against(plays, flat, key) for key in ("graded", "sampled")]
         lines.append([
-            name, f"{mean['graded']:.2f}", f"{mean['paths']:.2f}", f"{mean['sampled']:.0f}", f"{mean['trained']:.0f}",
-            f"{mean['forward']:.0f}", f"{spread:.3g}",
-            f"{by_turn / first[0]:.2f}" if name in UNBIASED else f"({by_turn / first[0]:.2f})",
-            f"{by_token / first[1]:.2f}" if name in UNBIASED else f"({by_token / first[1]:.2f})",
+            name, f"{average(plays, 'graded'):.2f}", f"{average(plays, 'paths'):.2f}",
+            *[f"{average(plays, key):.0f}" for key in ("sampled", "trained", "forward")], f"{spread(plays):.3g}",
+            *(ratio if name in UNBIASED else f"({ratio})" for ratio in ratios),
         ])  # fmt: skip
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
@@ -275,9 +311,10 @@ trajectories have. "segments" forks within answers, every 40 tokens.
 ## Variance of one prompt's gradient, at equal parameters
 
 {tasks} prompts, each played {repeats} times for every shape. *Variance* is the trace of the covariance of the
-gradient, from sketches of {sketch} numbers, mean over prompts. What is in brackets is biased: its variance is of
-something else than the policy gradient. A shared turn counts once in what is sampled and in the loss; the forward pass
-of training reads it again for every path ("tokens of the forward").
+gradient, from sketches of {sketch} numbers, mean over prompts; ratios have 95% bootstrap intervals over prompts and
+plays. What is in round brackets is biased: its variance is of something else than the policy gradient. A shared turn
+counts once in what is sampled and in the loss; the forward pass of training reads it again for every path ("tokens of
+the forward").
 
 {variance}
 
@@ -324,7 +361,7 @@ def main() -> None:
     old = page.read_text() if page.exists() else ""
     reading = old.partition(READING)[2]
     text = PAGE.format(
-        command="python benchmarks/trees.py " + " ".join(sys.argv[1:]),
+        command="python benchmarks/trees.py " + shlex.join(sys.argv[1:]),
         tasks=args.tasks,
         repeats=args.repeats,
         sketch=SKETCH,
