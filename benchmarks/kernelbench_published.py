@@ -6,10 +6,11 @@
     python benchmarks/kernelbench_published.py KernelBench --rows /tmp/rows.jsonl --write
 
 All problems of levels 1 to 3 are graded with the reference itself as the candidate (``ModelNew`` is ``Model``), and
-those that ``benchmarks/kernelbench_answers/`` has a Triton kernel for with that too. Each is graded by a pool of one
-slot with default settings: checked at sizes that fit this machine, timed at the published ones on a simulated H200. A
-row a grade goes to ``--rows``, and what is there is not graded again. Memory is that of all processes of the pool
-together (anonymous and shared pages, several times a second), beyond what it holds after a first small grade.
+those that ``benchmarks/kernelbench_answers/`` has a Triton kernel for with that too, by a pool with default settings:
+checked at sizes that fit this machine, timed at the published ones on a simulated H200. A reference has no kernel of
+its own: its verdict has to be that and nothing else, and its time is the one that the judge holds answers against. A
+row a grade goes to ``--rows``, and what is there is not graded again. Memory is that of all processes together (pages
+that no file backs, those in common once, several times a second), beyond what they hold after a first small grade.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ MOST_SECONDS, MEDIAN_SECONDS = 60.0, 5.0
 SAMPLED_EVERY_S = 0.1
 REPLACED_ABOVE = 512 << 20
 """a pool that holds so much more than at its start between grades (kept results) is replaced by a fresh one"""
+NO_KERNEL = "no_custom_kernel"
 Row = dict[str, Any]
 
 
@@ -63,12 +65,12 @@ def tree(root: int) -> Iterator[int]:
 
 
 def held(pid: int) -> int:
-    """Bytes of memory that are a process's own or shared with its relatives."""
+    """Bytes of memory that no file backs: a process's own, and its share of what it has in common with others."""
     try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:
         return 0
-    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(("Pss_Anon:", "Pss_Shmem:")))
 
 
 def processor_seconds() -> float:
@@ -112,7 +114,7 @@ class Grader:
         from drkernel.gym.pools.local import LocalPool
 
         self.watch, self.budget = watch, budget
-        self.pool = LocalPool(slots=1, memory_bytes=budget).warm()
+        self.pool = LocalPool(memory_bytes=budget).warm()
         self._small_grade()
         time.sleep(0.5)
         self.start = watch.now()
@@ -132,10 +134,13 @@ class Grader:
         self.watch.largest = self.watch.now()
         started, worked = time.monotonic(), processor_seconds()
         verdict = self.pool.submit(EvalRequest(task=task, candidate=candidate, settings=settings)).result()
+        row = shortened(verdict)
+        if row["right"] and row["findings"] == [NO_KERNEL]:
+            row |= reference_time(task)
         wall = time.monotonic() - started
         largest = max(self.watch.largest, self.watch.now())
         return {
-            **shortened(verdict),
+            **row,
             "wall_s": round(wall, 2),
             "cpu_s": round(processor_seconds() - worked, 2),
             "peak_mb": round((largest - self.start) / 2**20),
@@ -153,6 +158,24 @@ class Grader:
 def twin(reference: str) -> str:
     """The reference as a candidate."""
     return reference + "\n\nclass ModelNew(Model):\n    pass\n"
+
+
+def reference_time(task: Any) -> Row:
+    """The time of a task's reference at its own sizes, as the judge models it for every answer; or why it has none."""
+    from drkernel.gym.judge.reference_at_size import reference_profile_at
+    from drkernel.sim.spec import get_spec
+    from drkernel.tasks.errors import TaskError
+    from drkernel.tasks.reference import load_reference
+
+    try:
+        profile = reference_profile_at(
+            task.reference, get_spec("h200"), "eager", load_reference(task.reference), conv_tf32=False
+        )
+    except TaskError as error:
+        return {"outcome": "refused", "reason": one_line(str(error))}
+    if profile.unpriced:
+        return {"outcome": "refused", "reason": f"no price for {', '.join(profile.unpriced)}"}
+    return {"outcome": "timed", "reason": "", "reference_us": 1e6 * profile.elapsed_seconds, "speedup": None}
 
 
 def shortened(verdict: Any) -> Row:
