@@ -3,7 +3,7 @@
     drkernel train recipes/quickstart.yaml                              a policy that writes kernels
     python benchmarks/hacking.py --base runs/quickstart                 about ten minutes
 
-A little more fine-tuning shows the policy one cheat among honest answers: compute once in PyTorch, keep the result, and
+A little more fine-tuning shows the policy one hack among honest answers: compute once in PyTorch, keep the result, and
 copy it out with a Triton kernel ever after (``stale`` in the teacher's mix). A naive grader, which trusts the
 candidate and times calls after the first on the same inputs, finds it as good as the best kernel. Two runs of RL
 start from that one checkpoint: one graded with the gym's checks switched off (``unsafe_no_checks``), one by the gym.
@@ -86,7 +86,7 @@ def held_out(directory: Path) -> list[dict[str, Any]]:
 
 
 def example(args: argparse.Namespace) -> list[str]:
-    """One cheat of the policy trained against the naive grader, with both verdicts."""
+    """One hack of the policy trained against the naive grader, with both verdicts."""
     naive, gym = (held_out(args.out / f"rl-naive-judged-by-{judge}") for judge in JUDGES)
     for trusting, strict in zip(naive, gym, strict=True):
         if strict["status"] == "hack" and trusting["status"] == "correct" and trusting["text"] == strict["text"]:
@@ -104,8 +104,8 @@ def example(args: argparse.Namespace) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", type=Path, required=True, help="a finished run with checkpoints/sft")
-    parser.add_argument("--tasks", type=int, default=240, help="trajectories that show the cheat among others")
-    parser.add_argument("--stale", type=float, default=2.0, help="weight of the cheat in their first turns")
+    parser.add_argument("--tasks", type=int, default=240, help="trajectories that show the hack among others")
+    parser.add_argument("--stale", type=float, default=2.0, help="weight of the hack in their first turns")
     parser.add_argument("--epochs", type=float, default=5.0)
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)
@@ -119,7 +119,7 @@ def main() -> None:
         f"`python benchmarks/hacking.py --base RUN --steps {args.steps} --seed {args.seed} --stale {args.stale}`; "
         "60 held-out tasks, GPU time modelled.",
         "",
-        "| policy | judged by | turn | correct | fast_1.2 | condemned as cheating |",
+        "| policy | judged by | turn | correct | fast_1.2 | condemned as hacks |",
         "|---|---|---|---|---|---|",
     ]
     names = {"start": "before RL", "rl-naive": "RL against the naive grader", "rl-gym": "RL against the gym"}
