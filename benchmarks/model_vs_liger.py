@@ -28,10 +28,36 @@ from statistics import median
 
 from liger_rows import Row, export, published, replay
 
+from drkernel.sim.cost.confidence import speedup_of
 from drkernel.sim.spec import get_spec
+from drkernel.verdict import Profile
 
 FIT_ON = "h100"
 """the only card whose rows may be looked at when a constant of the model is chosen"""
+NOTES = """\
+Rows run on a device without data, so that size does not matter; what goes by data runs again with it where it fits
+(`--memory`, `--limit`). The aims on H100, all modes: Spearman 0.85, median error 0.15, "at least 1.2 times" right
+in 93%, 80% of the rows below it recognised; on held-out cards 0.80, 0.25, 90%.
+
+**Forward** is what a verdict's time is. **Backward and full** pass through `autograd.Function`, whose Python costs
+75 to 300 µs on the hosts of these rows (two classes of hosts, a factor of two apart); the model has 25 µs a
+direction and 20 µs for the engine, the faster class. Rows whose device work is shorter than that are therefore
+modelled too fast on both sides, and speedups between them miss either way: most of the wrong answers to "at least
+1.2 times" are these.
+
+**What does not agree.** JSD with a block of 16,384 at four warps (H100 PCIe) spills five to nine times more than
+the estimate of registers says: all its loads are hoisted before the arithmetic. The gradient of PyTorch's group
+norm is three times slower than its bytes (a block of 16 warps for every 512 elements, and the model has no chain
+for operators). Eager code that makes a mask by thousands of slice assignments (neighbourhood attention) needs 6 µs
+of the host's for an assignment and its view; the model's 10.5 µs come from KernelBench's networks: twice too slow,
+outside the interval, and far from the 1.2 that is asked about. A single-program block of 32,768 with 32 warps
+spills less than estimated (×1.3).
+
+**What is not run.** Scripts that start a process for each of several GPUs, rows of `megatron-core`, losses that
+Liger itself compiles with `torch.compile`, mixtures of experts (routing goes by data), and calls of more than
+50,000 commands.
+
+"""
 WORTH = 1.2
 """the speedup whose recognition is counted"""
 
@@ -42,6 +68,7 @@ class Timed:
 
     row: Row
     seconds: float
+    profile: Profile
 
     @property
     def error(self) -> float:
@@ -68,6 +95,12 @@ class Ratio:
     def error(self) -> float:
         """log(model / measured)"""
         return math.log(self.modelled / self.measured)
+
+    @property
+    def inside(self) -> bool:
+        """Whether the measured speedup lies in the 90% interval that a verdict would give."""
+        speedup = speedup_of(self.baseline.profile, self.kernel.profile)
+        return speedup is not None and speedup.low <= self.measured <= speedup.high
 
 
 # ---- running
@@ -191,6 +224,7 @@ def ratio_line(items: list[Ratio]) -> list[str]:
         str(len(items)), f"{rank:.3f}", f"{median(sizes):.2f}", f"{sizes[int(0.9 * (len(sizes) - 1))]:.2f}",
         f"×{math.exp(median(item.error for item in items)):.2f}",
         f"{sum(right) / len(right):.0%}", f"{sum(below)}/{len(below)}",
+        f"{sum(item.inside for item in items) / len(items):.0%}",
     ]  # fmt: skip
 
 
@@ -211,7 +245,17 @@ def ratios(items: Iterable[Timed]) -> list[Ratio]:
 
 Table = tuple[str, list[str], list[list[str]]]
 TIME_HEAD = ["", "rows", "Spearman", "median error (log)", "p90", "bias"]
-RATIO_HEAD = ["", "rows", "Spearman", "median error (log)", "p90", "bias", "≥ 1.2 right", "below 1.2 recognised"]
+RATIO_HEAD = [
+    "",
+    "rows",
+    "Spearman",
+    "median error (log)",
+    "p90",
+    "bias",
+    "≥ 1.2 right",
+    "below 1.2 recognised",
+    "in the 90% interval",
+]
 SIZES: list[tuple[str, Callable[[float], bool]]] = [
     ("", lambda t: True),
     (", ≥ 0.5 ms", lambda t: t >= 0.5e-3),
@@ -263,7 +307,8 @@ def price(run: Path, answers: dict[str, dict], rows: list[Row]) -> list[Timed]:
         if answer is None or "error" in answer:
             continue
         events = pickle.loads((run / "traces" / trace_name(row, bool(answer["data"]))).read_bytes())
-        items.append(Timed(row, replay(events, get_spec(row.card)).elapsed_seconds))
+        line = replay(events, get_spec(row.card))
+        items.append(Timed(row, line.elapsed_seconds, line.profile(f"sim:{row.card}")))
     return items
 
 
@@ -324,7 +369,7 @@ def main() -> None:
             f"# The model against Liger-Kernel's measured times\n\n`{command}`, {time.strftime('%Y-%m-%d')}. "
             f"{len(items)} of {len(rows)} rows. Chosen on {FIT_ON} alone; the other cards are held out.\n\n"
         )
-        options.page.write_text(head + text)
+        options.page.write_text(head + NOTES + text)
 
 
 if __name__ == "__main__":

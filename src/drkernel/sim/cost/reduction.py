@@ -196,13 +196,17 @@ def _training_flag(call: Call) -> bool:
 
 
 def _moments(name: str, source: TensorMeta, rows: float) -> KernelWork:
-    """A mean-and-variance pass with one block of 512 threads per row or channel."""
+    """A mean-and-variance pass with one block of 512 threads per row or channel (of a warp where rows are shorter).
+
+    Of 16 warps one takes part in the second half of the merging.
+    """
+    threads = 512 if source.elements >= 512 * rows else 32
     return KernelWork(
         name,
         (read(source), scratch(8.0 * rows, write=True)),
-        flops={"fp32": source.elements * WELFORD_INSTRUCTIONS},
+        flops={"fp32": source.elements * WELFORD_INSTRUCTIONS + rows * threads * ROW_INSTRUCTIONS / 2.0},
         blocks=max(1.0, rows),
-        threads=512,
+        threads=threads,
         blocks_per_sm=4,
         bytes_in_flight=16.0,
     )
