@@ -45,7 +45,5 @@ _.uid_claim, _.deleter
 _.descriptors, _.zygote_descriptors, _.memory_mib, _.zygote_memory_mib, _.shared_memory_files
 # what only tests can see of another process
 _.wait_until_gone, _.call_seconds, _.pids
-# begun: the judge is about to ask for published and thin sizes, training for advantages over trees
-_.reference_profile_at, _.reference_work, _.input_bytes, _.weight_bytes
-_.only_inputs, _.kept_rows, _.own_sizes, _.thin_sizings
-_.path_weights, _.leaf_weights, _.treepo_loo, _.treepo, _.mean_one, _.repetition, _.token_sequences
+# begun: only tests look at these so far; each gets a user or goes
+_.only_inputs, _.own_sizes, _.token_sequences
