@@ -208,8 +208,11 @@ def one_line(text: str) -> str:
     return " ".join(text.split())[:300]
 
 
-def survey(directory: Path, kept: Path, match: str, budget: int, every: int) -> list[Row]:
-    """A row for every grade, in order; those in ``kept`` are taken as they are. ``every``: only each so many-th."""
+def survey(directory: Path, kept: Path, match: str, budget: int, every: int) -> tuple[list[Row], int]:
+    """A row for every grade, in order, and how many there are; those in ``kept`` are taken as they are.
+
+    ``every``: only each so many-th is made; 0: none.
+    """
     from drkernel.tasks.loaders import load_tasks
 
     tasks = [task for task in load_tasks(f"kernelbench:{directory}") if task.level in LEVELS and match in task.id]
@@ -223,7 +226,7 @@ def survey(directory: Path, kept: Path, match: str, budget: int, every: int) -> 
     rows = []
     wanted = [(task, kind, source) for task in tasks for kind, source in candidates(task)]
     for number, (task, kind, source) in enumerate(wanted):
-        if number % every and (task.id, kind) not in known:
+        if (not every or number % every) and (task.id, kind) not in known:
             continue
         row = known.get((task.id, kind))
         if row is None:
@@ -243,7 +246,7 @@ def survey(directory: Path, kept: Path, match: str, budget: int, every: int) -> 
         rows.append(row)
     if grader is not None:
         grader.close()
-    return rows
+    return rows, len(wanted)
 
 
 def candidates(task: Any) -> Iterator[tuple[str, str]]:
@@ -325,8 +328,8 @@ def said_of(row: Row | None) -> str:
     return word if row["status"] == "correct" else f"{word} ({row['status']})"
 
 
-def page(rows: list[Row], commit: str) -> str:
-    """The results page."""
+def page(rows: list[Row], commit: str, wanted: int) -> str:
+    """The results page; ``wanted``: grades that a whole survey makes."""
     today = datetime.now(UTC).date().isoformat()
     timed = [row for row in rows if row["outcome"] == "timed"]
     heading = [
@@ -337,7 +340,8 @@ def page(rows: list[Row], commit: str) -> str:
         "",
         *(__doc__ or "").strip().split("\n\n")[2].splitlines(),
         "",
-        f"{len(timed)} of {len(rows)} grades timed at published sizes.",
+        f"{len(timed)} of {len(rows)} grades timed at published sizes"
+        + (f"; {wanted - len(rows)} of {wanted} grades were not made." if wanted > len(rows) else "."),
         "",
     ]
     beyond = breaches(rows)
@@ -370,16 +374,16 @@ def main() -> int:
     parser.add_argument("--rows", type=Path, required=True, help="JSONL of results; taken up again when it is there")
     parser.add_argument("--match", default="", help="only problems whose id contains this")
     parser.add_argument("--every", type=int, default=1, help="only each so many-th grade, besides those in --rows")
-    parser.add_argument("--memory-gib", type=float, default=1.0, help="what the judge may take for one evaluation")
+    parser.add_argument("--memory-gib", type=float, default=2.0, help="what the judge may take for one evaluation")
     parser.add_argument("--commit", help="KernelBench's commit, where the directory does not tell")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
     arguments = parser.parse_args()
-    rows = survey(
+    rows, wanted = survey(
         arguments.directory, arguments.rows, arguments.match, int(arguments.memory_gib * 2**30), arguments.every
     )
     print("\n".join([*summary(rows), *breaches(rows)]))
     if arguments.write:
-        PAGE.write_text(page(rows, arguments.commit or commit_of(arguments.directory)), encoding="utf-8")
+        PAGE.write_text(page(rows, arguments.commit or commit_of(arguments.directory), wanted), encoding="utf-8")
     return 1 if breaches(rows) else 0
 
 
