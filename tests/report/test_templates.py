@@ -1,11 +1,14 @@
 """The templates: hostile text stays text in every field, and nothing asks for the network or runs a script."""
 
+import io
 from html.parser import HTMLParser
 from importlib import resources
 
 import pytest
 from jinja2 import UndefinedError
+from rich.console import Console
 
+from drkernel.report import verdict_view
 from drkernel.report.render import render
 from drkernel.report.verdict_html import page
 from drkernel.task import Provenance, Task
@@ -17,6 +20,7 @@ from drkernel.verdict import (
     Profile,
     ProfileRow,
     SandboxReport,
+    Sizes,
     Verdict,
 )
 
@@ -51,7 +55,26 @@ def hostile():
         reference_profile=profile,
         stdout=EVIL,
         sandbox=SandboxReport(layers=(EVIL,), missing={EVIL: EVIL}),
+        checked_at=Sizes(inputs=(EVIL,)),
+        timed_at=Sizes(inputs=(f"{EVIL} x 2",)),
+        untimed=EVIL,
     )
+
+
+def test_page_and_terminal_say_at_which_sizes_a_candidate_was_timed_and_checked():
+    verdict = Verdict(
+        status="correct",
+        task_id="t",
+        candidate_sha256="0" * 64,
+        device="sim:h200",
+        checked_at=Sizes(changed={"BATCH": (4096, 4)}, inputs=("x float32[4, 8]",)),
+        timed_at=Sizes(inputs=("x float32[4096, 8]",)),
+    )
+    said = "Timed at x float32[4096, 8]; checked at x float32[4, 8]."
+    assert said in page(verdict, task=Task(id="t", reference="pass"), candidate="pass", profile=None)
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(verdict_view.render(verdict))
+    assert said in console.export_text()
 
 
 def test_every_text_of_a_verdict_stays_text():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from drkernel.gym.feedback import duration, percent
+from drkernel.gym.feedback import duration, percent, sizes_text
 from drkernel.report.render import render, replace_file
 from drkernel.task import Task, sized_reference
 from drkernel.verdict import Verdict
@@ -34,6 +34,7 @@ def page(
         "verdict",
         verdict=verdict,
         numbers=_numbers(verdict),
+        sizes=sizes_text(verdict),
         candidate=candidate,
         reference=sized_reference(task, profile),
         before=before,

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from drkernel.gym.feedback import duration, number, percent, quote_line
+from drkernel.gym.feedback import duration, number, percent, quote_line, sizes_text
 from drkernel.verdict import Finding, Profile, ProfileRow, Verdict
 
 COLOURS = {
@@ -71,6 +71,9 @@ def _headline(verdict: Verdict) -> Text:
             f"  {duration(verdict.reference_timing.seconds)} ({verdict.baseline}) -> "
             f"{duration(verdict.timing.seconds)}, {speedup.kind} on {verdict.timing.device}"
         )
+    sizes = sizes_text(verdict)
+    if sizes:
+        line.append(f"\n{sizes}", style="yellow" if verdict.untimed else "")
     if verdict.coverage is not None:
         line.append(f"\ncoverage {percent(verdict.coverage)}", style="bold")
         line.append(" of the device time is in the candidate's own kernels")
