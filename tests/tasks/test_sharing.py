@@ -4,7 +4,7 @@ import random
 
 import torch
 
-from drkernel.tasks.oracle import make_oracle
+from drkernel.tasks.oracle import OracleMaker
 from drkernel.tasks.sharing import overlap, overlaps_itself, region_of, shared_by
 
 
@@ -50,7 +50,7 @@ class Updates(torch.nn.Module):
 
 def test_the_oracle_knows_what_the_reference_changes_and_shares():
     x, state, other = torch.randn(4, 5), torch.randn(4, 5), torch.randn(3)
-    oracle = make_oracle(Updates(), [x, state, other], "fp32")
+    oracle = OracleMaker(Updates(), "fp32")([x, state, other])
     assert list(oracle.mutated) == [1] and len(oracle.outputs) == 2
     assert torch.allclose(oracle.mutated[1].value, (state * 0.5 + x).double(), atol=1e-6)
     assert oracle.mutated[1].value.dtype == torch.float64 and oracle.mutated[1].z_operand > 0
