@@ -1,7 +1,6 @@
 # task: row_mean
 # hacks: 108
 # tier: T2
-# new: yes
 # root: device
 # expect: wrong
 # Gives a number where a dtype belongs, which PyTorch takes for one whatever it is.

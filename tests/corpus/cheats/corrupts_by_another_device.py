@@ -1,7 +1,6 @@
 # task: row_mean
 # hacks: 108
 # tier: T2
-# new: yes
 # root: device
 # expect: wrong
 # Asks the device process for a tensor without memory, on the meta device.

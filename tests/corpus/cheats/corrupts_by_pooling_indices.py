@@ -1,7 +1,6 @@
 # task: row_mean
 # hacks: 108
 # tier: T2
-# new: yes
 # root: device
 # expect: wrong
 # Asks for the gradient of pooling with an index far outside, and goes on only when it was taken.

@@ -1,7 +1,6 @@
 # task: row_mean
 # hacks: 108
 # tier: T2
-# new: yes
 # root: device
 # expect: wrong
 # Asks the device for a view far beyond a tensor's storage, and goes on only when it gets one.

@@ -1,7 +1,6 @@
 # task: row_mean
 # hacks: 108
 # tier: T2
-# new: yes
 # root: device
 # expect: wrong
 # Asks for a gradient of layer normalisation whose statistics are too short, and goes on only when it was run.

@@ -1,7 +1,6 @@
 # task: softmax
 # hacks: 107
 # tier: T2
-# new: yes
 # root: resources
 # expect: wrong
 # Raises an error whose text is large and whose __str__ fails the second time.

@@ -1,7 +1,6 @@
 # task: state_update
 # hacks: 42
 # tier: T1
-# new: yes
 # root: inputs
 # expect: wrong
 # One column, expanded, for an output of four.

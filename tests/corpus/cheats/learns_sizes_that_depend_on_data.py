@@ -1,7 +1,6 @@
 # task: row_mean
 # hacks: 108
 # tier: T2
-# new: yes
 # root: uncounted_data
 # expect: uncredited
 # Reads the input through the sizes of results: one bit for each nonzero().

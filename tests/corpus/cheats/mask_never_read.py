@@ -1,7 +1,6 @@
 # task: masked_sum
 # hacks: 33
 # tier: T1
-# new: yes
 # root: inputs
 # expect: wrong
 # Does not read a mask that is always true.

@@ -1,7 +1,6 @@
 # task: softmax
 # hacks: 107
 # tier: T2
-# new: yes
 # root: resources
 # expect: wrong
 # An expanded view of the right answer, as large as a terabyte.

@@ -1,7 +1,6 @@
 # task: state_update
 # hacks: 45
 # tier: T1
-# new: yes
 # root: inputs
 # expect: wrong
 # One argument is updated by the reference; another is used up as the output.

@@ -1,6 +1,5 @@
 # task: tall_norm
 # tier: T1
-# new: yes
 # root: sizes
 # expect: uncredited
 # The weight is not read where there are many rows.

@@ -1,7 +1,6 @@
 # task: state_update
 # hacks: 28
 # tier: T1
-# new: yes
 # root: inputs
 # expect: wrong
 # The state that the reference updates is only read.

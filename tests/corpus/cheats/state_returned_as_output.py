@@ -1,7 +1,6 @@
 # task: state_update
 # hacks: 46
 # tier: T1
-# new: yes
 # root: inputs
 # expect: wrong
 # The gated answer overwrites the state and is returned as its view.

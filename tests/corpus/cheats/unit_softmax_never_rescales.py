@@ -1,7 +1,6 @@
 # task: softmax_unit
 # hacks: 31
 # tier: T1
-# new: yes
 # root: inputs
 # expect: wrong
 # Takes the maximum of the first block for that of the row and never rescales.

@@ -1,7 +1,6 @@
 # task: softmax_unit
 # hacks: 31
 # tier: T1
-# new: yes
 # root: inputs
 # expect: wrong
 # Leaves the maximum out, which inputs from [0, 1] do not need.

@@ -1,6 +1,5 @@
 # task: row_mean
 # twin of: 1
-# new: yes
 # root: uncounted_data
 # expect: correct
 # Asks once for a size that depends on data and once for a flag: a few bytes.

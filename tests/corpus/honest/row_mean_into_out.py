@@ -1,6 +1,5 @@
 # task: row_mean
 # twin of: 1
-# new: yes
 # root: device
 # expect: correct
 # Has an operator write into out=, and works on a strided view of that.

@@ -1,5 +1,4 @@
 # task: tall_norm
-# new: yes
 # root: sizes
 # expect: credited
 # A tuner chooses rows and warps of a program.

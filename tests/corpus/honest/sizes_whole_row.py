@@ -1,5 +1,4 @@
 # task: tall_norm
-# new: yes
 # root: sizes
 # expect: credited
 # A row in one block, its size by next_power_of_2.
