@@ -38,6 +38,16 @@ def test_candidates_are_correct_and_covered(name, gym):
     assert verdict.speedup.value > 0.9
 
 
+@pytest.mark.slow
+def test_the_published_size_is_timed_and_a_smaller_one_checked(gym):
+    verdict = grade(gym, "rms_norm", "candidate")
+    assert verdict.is_correct and verdict.coverage == 1.0, verdict.error or verdict.correctness
+    assert verdict.timed_at.changed == {} and verdict.timed_at.inputs == ("x float32[112, 64, 512, 512]",)
+    assert verdict.checked_at.changed["batch_size"][0] == 112 and "features" not in verdict.checked_at.changed
+    moved = 2 * 4 * 112 * 64 * 512 * 512 / 4.8e12  # bytes over the bandwidth of an H200
+    assert moved < verdict.timing.seconds < 1.2 * moved and verdict.speedup.value > 2
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_lazy_ones_are_correct_with_low_coverage(name, gym):
     verdict = grade(gym, name, "lazy")
