@@ -35,6 +35,8 @@ def batch():
         logprobs_BT=-torch.rand(36, 5, generator=g),
         sum_pi_squared_BT=torch.rand(36, 5, generator=g),
         mask_BT=torch.rand(36, 5, generator=g) < 0.8,
+        state_B=trajectory // 2,  # two states of a task, two rollouts from each
+        before_B=torch.where(trajectory // 2 % 2 == 0, -1, trajectory // 2 - 1),
     )
 
 
@@ -108,7 +110,7 @@ def test_every_mismatch_setting_can_be_made(name):
 
 
 def test_unknown_and_taken_names_are_refused_and_ones_own_is_one_line(batch):
-    with pytest.raises(ValueError, match="known: grpo, grpo_no_std, kevin, otb"):
+    with pytest.raises(ValueError, match="known: fr3e, grpo, grpo_no_std, kevin, otb, otb_tir, reinforce"):
         advantage.get("ppo")
     own: Registry = Registry("advantage")
 
