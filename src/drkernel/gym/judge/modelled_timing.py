@@ -4,8 +4,8 @@ The reference runs on a simulated device of the judge's own, in this process: tr
 cost model and the same accounting as the candidate's device. Nothing of it is patched into the process: the two modes
 that carry operators to the device are per thread, so that many judges may work side by side.
 
-What is timed is what is checked: the sizes of the request's profile. The interval of a modelled speedup is the model's
-own error (``sim/cost/confidence.py``).
+Only times at the checked sizes come from here; those at a task's own sizes come from ``reference_at_size.py``. The
+interval of a modelled speedup is the model's own error (``sim/cost/confidence.py``).
 """
 
 from __future__ import annotations
