@@ -81,7 +81,7 @@ def verdicts(code: Checkout) -> dict[str, Any]:
 
 def _graded(code: Checkout, reference: Path, candidate: Path, precision: str | None) -> dict[str, Any]:
     options = ["--json", "--seed", 0, "--deadline", 60] + (["--precision", precision] if precision else [])
-    verdict = json.loads(code.run("eval", reference, candidate, *options, accept=(0, 1, 3, 4)))
+    verdict = json.loads(code.run("eval", reference, candidate, *options, accept=(0, 1, 3, 4, 5)))
     timing = verdict.get("timing") or {}
     return {
         "status": verdict["status"],
