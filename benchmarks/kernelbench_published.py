@@ -168,9 +168,7 @@ def reference_time(task: Any) -> Row:
     from drkernel.tasks.reference import load_reference
 
     try:
-        profile = reference_profile_at(
-            task.reference, get_spec("h200"), "eager", load_reference(task.reference), conv_tf32=False
-        )
+        profile = reference_profile_at(get_spec("h200"), "eager", load_reference(task.reference), conv_tf32=False)
     except TaskError as error:
         return {"outcome": "refused", "reason": one_line(str(error))}
     if profile.unpriced:

@@ -125,9 +125,12 @@ def describe(source: str) -> dict[str, Any]:
 
 
 def _form(value: Any) -> str:
-    if not isinstance(value, torch.Tensor):
-        return repr(value)
-    return f"{str(value.dtype).removeprefix('torch.')}[{', '.join(map(str, value.shape))}]"
+    return tensor_form(value) if isinstance(value, torch.Tensor) else repr(value)
+
+
+def tensor_form(tensor: torch.Tensor) -> str:
+    """Return dtype and shape in words: ``float32[4096, 1024]``."""
+    return f"{str(tensor.dtype).removeprefix('torch.')}[{', '.join(map(str, tensor.shape))}]"
 
 
 class _Written(TorchDispatchMode):

@@ -123,8 +123,8 @@ def _kernelbench(directory: Path, precision: Precision) -> Iterator[Task]:
     if re.fullmatch(r"level\d+", directory.parent.name) and re.match(r"\d+", directory.name):
         yield from _kernelbench_problem(directory, precision)
         return
-    if re.fullmatch(r"level\d+", directory.name) and not directory.is_dir():
-        directory = directory.parent / "KernelBench" / directory.name
+    if re.fullmatch(r"level\d+", directory.name):
+        directory = _level_folder(directory)
     if not directory.is_dir():
         raise TaskError(
             f"{directory} is not a directory; kernelbench: wants KernelBench's folder of level1, level2, ..."
@@ -142,9 +142,14 @@ def _kernelbench(directory: Path, precision: Precision) -> Iterator[Task]:
         yield _foreign(name, int(path.parent.name[5:]), path, precision, "kernelbench", "MIT")
 
 
+def _level_folder(level: Path) -> Path:
+    """The folder of a level; its path may leave out the repository's own ``KernelBench`` folder."""
+    return level if level.is_dir() else level.parent / "KernelBench" / level.name
+
+
 def _kernelbench_problem(named: Path, precision: Precision) -> Iterator[Task]:
     """``DIR/levelN/NUMBER``, ``DIR/levelN/NUMBER_Name`` or the same with ``.py``."""
-    level = named.parent if named.parent.is_dir() else named.parent.parent / "KernelBench" / named.parent.name
+    level = _level_folder(named.parent)
     number = re.match(r"\d+", named.name)
     assert number is not None, "the caller has looked"
     found = [

@@ -72,9 +72,7 @@ def run_at_own_sizes(
     assert spec is not None, "only a simulated GPU models time"
     try:
         forms, work = forms_of(own.source), reference_work(reference)
-        profile = reference_profile_at(
-            own.source, spec, request.settings.baseline, reference, conv_tf32=side.conv_tf32
-        )  # fmt: skip
+        profile = reference_profile_at(spec, request.settings.baseline, reference, conv_tf32=side.conv_tf32)
         init_args, init_kwargs = reference.draw_init(side.build_seed)
     except TaskError as error:
         raise Untimed(str(error)) from error

@@ -6,11 +6,9 @@ and results are shapes, so that a product of 8192³ or a batch of 6 GB takes mil
 
 from __future__ import annotations
 
-import hashlib
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -22,7 +20,7 @@ from drkernel.sim.gpu.datafree.engine import DataFreeEngine
 from drkernel.sim.gpu.datafree.records import DataFree, OperatorCall
 from drkernel.sim.spec import GPUSpec, get_spec
 from drkernel.tasks.errors import TaskError
-from drkernel.tasks.reference import Reference
+from drkernel.tasks.reference import Reference, load_reference
 from drkernel.verdict import Profile
 
 _KEPT = 512
@@ -56,14 +54,8 @@ class _Run:
     work: Work
 
 
-_runs: OrderedDict[tuple[str, str, bool], _Run] = OrderedDict()
-_lock = threading.Lock()
-
-
-def reference_profile_at(
-    sizing_key: str, spec: GPUSpec, baseline: str, reference: Reference, *, conv_tf32: bool
-) -> Profile:
-    """The modelled profile of one call of ``reference`` at the sizes of its source, cached under ``sizing_key``.
+def reference_profile_at(spec: GPUSpec, baseline: str, reference: Reference, *, conv_tf32: bool) -> Profile:
+    """The modelled profile of one call of ``reference`` at the sizes of its source, cached by that source.
 
     Nothing of the size of weights or inputs is allocated. A second call is timed, as the candidate's are.
 
@@ -71,32 +63,19 @@ def reference_profile_at(
         TaskError: the reference does not run on the device, or goes by data that is not there; the message names it.
     """
     require_eager(baseline)
-    return _run(sizing_key, spec, reference, conv_tf32).profile
+    return _run(reference.source, spec, conv_tf32).profile
 
 
 def reference_work(reference: Reference) -> Work:
     """Return the amount of work in one call of ``reference``. Raises :class:`TaskError` as :func:`reference_profile_at`
     does."""
-    key = hashlib.sha256(reference.source.encode()).hexdigest()
-    return _run(key, get_spec(_COUNTED_ON), reference, False).work
+    return _run(reference.source, get_spec(_COUNTED_ON), False).work
 
 
-def _run(key: str, spec: GPUSpec, reference: Reference, conv_tf32: bool) -> _Run:
-    cached = (key, spec.name, conv_tf32)
-    with _lock:
-        if cached in _runs:
-            _runs.move_to_end(cached)
-            return _runs[cached]
-    found = _run_anew(spec, reference, conv_tf32)
-    with _lock:
-        _runs[cached] = found
-        while len(_runs) > _KEPT:
-            _runs.popitem(last=False)
-    return found
-
-
-def _run_anew(spec: GPUSpec, reference: Reference, conv_tf32: bool) -> _Run:
+@lru_cache(maxsize=_KEPT)
+def _run(source: str, spec: GPUSpec, conv_tf32: bool) -> _Run:
     """Build the module on a fresh device without data and call it twice."""
+    reference = load_reference(source)
     engine = DataFreeEngine(spec, DataFree(on_read="refuse"))
     engine.conv_tf32 = conv_tf32
     try:

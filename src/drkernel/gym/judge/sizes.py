@@ -20,10 +20,10 @@ from drkernel.sim.host.tensor import DeviceTensor
 from drkernel.sim.process.control_socket import Form
 from drkernel.sim.spec import get_spec
 from drkernel.task import sized_reference
+from drkernel.tasks.cost import ScaleLimits, tensor_form
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.literals import size_literals
 from drkernel.tasks.reference import Reference, load_reference
-from drkernel.tasks.scale import ScaleLimits
 from drkernel.tasks.thin import Sizing, own_source, thin_sizings
 from drkernel.verdict import Sizes
 
@@ -119,13 +119,9 @@ class Forms:
     """of what is returned (None for what is no tensor); None where it does not run without data"""
 
 
+@lru_cache(maxsize=512)
 def forms_of(source: str) -> Forms:
     """The forms of a reference's source. Raises :class:`TaskError` when inputs cannot be drawn."""
-    return _forms_of(source)
-
-
-@lru_cache(maxsize=512)
-def _forms_of(source: str) -> Forms:
     reference = load_reference(source)
     engine = DataFreeEngine(get_spec(_FORMS_FROM), DataFree())
     with host_modes(engine), torch.device("cuda"), torch.no_grad():
@@ -165,4 +161,4 @@ def _off_device(leaf: Any, engine: DataFreeEngine) -> Any:
 def _word(value: Any) -> str:
     if not isinstance(value, torch.Tensor):
         return repr(value)[:100]
-    return f"{str(value.dtype).removeprefix('torch.')}[{', '.join(map(str, value.shape))}]"
+    return tensor_form(value)
