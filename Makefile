@@ -4,7 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH ?= torch==2.13.0
 
-.PHONY: env test test-slow lint quickstart clean
+VERL := .venv-verl
+
+.PHONY: env test test-slow test-verl lint quickstart docs release matrix clean
 
 env: $(VENV)/.done
 
@@ -12,14 +14,24 @@ env: $(VENV)/.done
 $(VENV)/.done: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q -c constraints.txt "$(TORCH)"
-	$(BIN)/pip install -q -c constraints.txt -e ".[train,serve,solve,data,test]"
+	$(BIN)/pip install -q -c constraints.txt -e ".[train,serve,solve,data,mcp,docs,test]"
 	touch $@
 
 test: env
 	$(BIN)/python -m pytest
 
 test-slow: env
-	$(BIN)/python -m pytest -m "slow and not gpu"
+	$(BIN)/python -m pytest -m "slow and not gpu and not verl"
+
+# verl pins other versions than ours: it has an environment of its own.
+$(VERL)/.done: pyproject.toml constraints-verl.txt
+	$(PYTHON) -m venv $(VERL)
+	$(VERL)/bin/pip install -q -c constraints-verl.txt "$(TORCH)"
+	$(VERL)/bin/pip install -q -c constraints-verl.txt -e ".[verl]" pytest pytest-timeout pytest-asyncio
+	touch $@
+
+test-verl: $(VERL)/.done
+	$(VERL)/bin/python -m pytest tests/engines -m verl --timeout 1800
 
 lint: env
 	$(BIN)/ruff check .
@@ -30,5 +42,17 @@ lint: env
 quickstart: env
 	$(BIN)/drkernel train recipes/quickstart.yaml
 
+# the documents as a site, in site/
+docs: env
+	$(BIN)/mkdocs build --strict
+
+# sdist and wheel into dist/, checked in a clean environment outside of the checkout
+release:
+	TORCH="$(TORCH)" $(PYTHON) scripts/release.py
+
+# the fast tests over the Python and Triton versions that this machine has
+matrix:
+	TORCH="$(TORCH)" $(PYTHON) scripts/matrix.py
+
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VERL) .matrix build dist .pytest_cache .mypy_cache .ruff_cache

@@ -29,16 +29,24 @@ _.transient, _.fp64, _.fp32, _.fp16, _.bf16, _.on_response, _.tempdir
 __getattr__, _.__instancecheck__, _.__call__
 # SkyRL, OpenEnv, TRL: methods and names that they look for; users import the functions (docs/adapters.md)
 _.SUPPORTS_CONCURRENT_SESSIONS, _.KernelClient, _._step_payload, _._parse_result, _._parse_state
-_.max_turns, _.get_metrics, _.dataset_rows, _.kernel_reward, _.completions, _.make_rollout_func
+_.max_turns, _.get_metrics, _.dataset_rows, _.kernel_reward, _.completions, _.make_rollout_func, _.make_environment
+_.get_reward, _.TurnGRPOTrainer
+# verl: what it looks for in a platform, a rollout server, an agent loop and a trainer (engines/verl)
+_.device_name, _.vendor_name, _.device_module, _.current_device, _.get_device_capability, _.communication_backend_name
+_.visible_devices_envvar, _.nvtx_range, _.ray_resource_name, _.ray_noset_envvars, _.is_ipc_supported, _.cudart
+_.set_allocator_settings, _.profiler_start, _.profiler_stop, _.empty_cache, _.device_index
+_.request_id, _.unused, _.abort_all_requests, _.resume_generation, _.clear_kv_cache, _.release_kv_cache
+_.resume_kv_cache, _.start_profile, _.stop_profile, _.launch_servers, _.servers, _._server_handle, _._server_address
+_.update_weights, _.KernelAgentLoop, _._compute_old_log_prob, _._compute_advantage, _.trainer_mode
 # users of our mathematics alone (docs/rl.md)
 _.prune_logits
 # a module of candidates' own that a zygote imports before it forks
 drkernel
 # fields of records that are read as JSON: tables of answers, run states, requests of other services, command lines
 _.tokens_estimated, _.fast_12, _.workflow, _.offset_bytes, _.launch_coverage_B
-_.compile_error, _.forgotten_step
+_.compile_error, _.forgotten_step, _.response_truncation
 # shown by a template (report/templates)
-_.candidate_sha256
+_.candidate_sha256, _.binds, _.listings
 # held so that they live: the socket whose name is the claim; what C calls
 _.uid_claim, _.deleter
 # rows of the table of benchmarks/soak.py
@@ -47,3 +55,7 @@ _.descriptors, _.zygote_descriptors, _.memory_mib, _.zygote_memory_mib, _.shared
 _.wait_until_gone, _.call_seconds, _.pids
 # begun: only tests look at these so far; each gets a user or goes
 _.only_inputs, _.own_sizes, _.token_sequences
+# read by TorchInductor
+_._boxed_call, _.cache_key, _.cache_linemap
+# read by the script of the live page (serve/static/watch.js)
+_.timing_kind

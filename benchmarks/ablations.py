@@ -1,16 +1,17 @@
 """The paper's findings in miniature: one policy trained with one thing changed, several seeds, one page.
 
-    drkernel train recipes/quickstart.yaml                                 the policy that every run starts from
-    python benchmarks/ablations.py --base runs/quickstart                  all variants, 3 seeds (about an hour)
-    python benchmarks/ablations.py --base runs/quickstart --only grpo      one of them
-    python benchmarks/ablations.py --base A --base B --base C              a cold start of its own for each seed
+    python benchmarks/miniature.py                                        the policies that every run starts from
+    python benchmarks/ablations.py --plans --base runs/miniature/seed0 --base runs/miniature/seed1 \\
+        --base runs/miniature/seed2 --out runs/miniature/cells             all variants, a policy for each seed
+    python benchmarks/ablations.py --base runs/quickstart --only grpo     one of them, with the quickstart's policy
 
 Every run starts from a supervised checkpoint (``checkpoints/sft`` of the base of its seed) and takes the base's recipe
-with ``rl.steps``, a smaller rollout and the keys of the variant. All runs of a seed meet the same tasks in the same
-steps and are evaluated on the same held-out tasks with the same draws, so variants are compared seed by seed. Verdicts
-are cached across runs, which is exact because the recipe fixes the judge's seed. Runs live under ``--out``; one that is
-done is read and one that was interrupted goes on, so the script may be stopped and started again. ``--page-only``
-trains nothing and writes the page from what is done.
+with ``rl.steps``, a rollout of 8 tasks by 4 samples, and the keys of the variant. All runs of a seed meet the same
+tasks in the same steps and are evaluated on the same held-out tasks with the same draws, so variants are compared seed
+by seed. Verdicts are remembered across runs (``pool.cache_file``), which is exact because the recipe fixes the judge's
+seed. Runs live under ``--out``; one that is done is read and one that was interrupted goes on, so the script may be
+stopped and started again. Seeds are finished one after the other. ``--page-only`` trains nothing and writes the page
+from what is done.
 
 Writes ``ablations.md`` and ``ablations_*.png`` into ``--results``: what came out, agreeing with the paper or not. The
 section "Reading" of an existing page is written by hand and kept.
@@ -24,9 +25,11 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from miniature import plan_pool
 
 from drkernel.config import load_config
 from drkernel.gym.request import Pool
@@ -99,7 +102,7 @@ def cell_recipe(
     data |= {"coldstart": None, "coldstart_file": None, "copying": None, "sft": None}
     data["policy"]["model"] = str(base / "checkpoints" / "sft")
     data["rl"]["steps"] = args.steps
-    data["evaluation"] |= {"every": 10_000, "final_tasks": args.eval_tasks, "final_samples": 1}
+    data["evaluation"] |= {"every": 10_000, "final_tasks": args.eval_tasks, "final_samples": args.eval_samples}
     for key, value in {**SMALL, **(VARIANTS[variant] if changes is None else changes)}.items():
         *sections, leaf = key.split(".")
         node = data
@@ -109,12 +112,12 @@ def cell_recipe(
     return Recipe.model_validate(data)
 
 
-async def train_cells(todo: Sequence[tuple[str, int, Recipe]]) -> None:
+async def train_cells(todo: Sequence[tuple[str, int, Recipe]], open_pool: Callable[[Recipe], Pool] = make_pool) -> None:
     """Run every cell that is not done; one pool, so that equal questions to the judge are asked once."""
     todo = [cell for cell in todo if not (Path(cell[2].runs) / cell[2].name / "summary.json").exists()]
     if not todo:
         return
-    pool: Pool = make_pool(todo[0][2])
+    pool = open_pool(todo[0][2])
     try:
         for number, (variant, seed, recipe) in enumerate(todo, 1):
             started = time.perf_counter()
@@ -144,7 +147,9 @@ def read_cell(recipe: Recipe) -> Cell | None:
     return {
         "before": 100 * summary["before"]["fast_1.2"],
         "after": 100 * summary["after"]["fast_1.2"],
-        "coverage": summary["after"]["coverage"] or 0.0,
+        "after_0": 100 * summary["after"]["fast_0"],
+        "after_2": 100 * summary["after"]["fast_2"],
+        "coverage": 100 * (summary["after"]["coverage"] or 0.0),
         "train": 100 * mean("fast_1.2"),
         "train_coverage": mean("coverage"),
         "grad_norm": mean("grad_norm"),
@@ -193,15 +198,19 @@ def plot(path: Path, title: str, cells: dict[str, list[Cell]]) -> None:
 def section(key: str, cells: dict[str, dict[int, Cell]], results: Path) -> list[str]:
     """One comparison: a table of its variants against the first, and a plot."""
     title, names, claim = COMPARISONS[key]
-    shared = sorted(set.intersection(*(set(cells[name]) for name in names)))
-    if not shared:
-        return []
+    missing = [name for name in names if not cells[name]]
+    names = [name for name in names if cells[name]]
+    if len(names) < 2 or not (shared := sorted(set.intersection(*(set(cells[name]) for name in names)))):
+        return [f"## {title}", "", "Not run.", ""]
     first = names[0]
-    lines = [f"## {title}", "", claim, ""]
+    seeds = f"{len(shared)} seeds" if len(shared) > 1 else "one seed"
+    lines = [f"## {title}", "", f"{claim} ({seeds}{'; not run: ' + ', '.join(missing) if missing else ''})", ""]
     lines += [
-        f"| variant | held-out fast_1.2, mean | each seed | against {first} | training fast_1.2, against {first} "
-        "| coverage | gradient norm | rejected | k3 | tokens |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        f"| variant | held-out fast_1.2 | each seed | against {first} | right answers (fast_0), against {first} "
+        f"| fast_2, against {first} "
+        f"| coverage, against {first} | training fast_1.2, against {first} "
+        "| gradient norm | rejected | k3 | tokens |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name in names:
         rows = [cells[name][seed] for seed in shared]
@@ -210,13 +219,16 @@ def section(key: str, cells: dict[str, dict[int, Cell]], results: Path) -> list[
         def average(field: str, rows: list[Cell] = rows) -> float:
             return statistics.mean(row[field] for row in rows)
 
+        def against(field: str, rows: list[Cell] = rows, others: list[Cell] = others, name: str = name) -> str:
+            pairs = zip(rows, others, strict=True)
+            return "" if name == first else interval([row[field] - other[field] for row, other in pairs])
+
         each = ", ".join(f"{row['after']:.0f}" for row in rows)
-        pairs = list(zip(rows, others, strict=True))
-        held = "" if name == first else interval([row["after"] - other["after"] for row, other in pairs])
-        train = "" if name == first else interval([row["train"] - other["train"] for row, other in pairs])
         lines.append(
-            f"| {name} | {average('after'):.1f} | {each} | {held} | {average('train'):.1f} {train} "
-            f"| {average('coverage'):.3f} | {average('grad_norm'):.2f} | {average('rejected'):.1f}% "
+            f"| {name} | {average('after'):.1f} | {each} | {against('after')} "
+            f"| {average('after_0'):.1f} {against('after_0')} "
+            f"| {average('after_2'):.1f} {against('after_2')} | {average('coverage'):.1f} {against('coverage')} "
+            f"| {average('train'):.1f} {against('train')} | {average('grad_norm'):.2f} | {average('rejected'):.1f}% "
             f"| {average('k3'):.1e} | {average('tokens'):.0f} |"
         )
     plot(results / f"ablations_{key}.png", title, {name: [cells[name][s] for s in shared] for name in names})
@@ -227,19 +239,20 @@ def write_page(args: argparse.Namespace, cells: dict[str, dict[int, Cell]]) -> N
     """``ablations.md``: how it was made, what holds for all runs, a section a comparison."""
     starts = [row["before"] for row in cells["trloo"].values()]
     start = ", ".join(f"{value:.0f}" for value in starts)
-    bases = " ".join(f"--base runs/{base.name}" for base in args.base)
-    from_ = "one cold start each" if len(args.base) > 1 else "one cold start for all"
+    bases = " ".join(["--plans"] * args.plans + [f"--base runs/miniature/{base.name}" for base in args.base])
+    from_ = "one base each" if len(args.base) > 1 else "one base for all"
     page = [
         "# The paper's findings in miniature",
         "",
         f"`python benchmarks/ablations.py {bases} --seeds {args.seeds} --steps {args.steps}`",
         "",
-        f"Every run: {args.steps} RL steps of 32 two-turn trajectories from the quickstart's supervised checkpoint, "
-        f"the rest as in its recipe; {len(starts)} seeds, {from_}. Held-out figures are shares of {args.eval_tasks} "
-        f"tasks of families never trained on, in percent, after the last turn; before RL they are {start}. Times are "
-        "modelled. Training fast_1.2, gradient norm, rejected (tokens by MRS, or turns by PRS) and k3 are means over "
-        "the second half of the steps. Differences are paired by seed, with 95% t-intervals over seeds: an interval "
-        "that holds 0 shows nothing. Bands in the plots are the range over seeds.",
+        f"Every run: {args.steps} RL steps of 32 two-turn trajectories from the base's supervised checkpoint, the rest "
+        f"as in its recipe; {len(starts)} seeds, {from_}. Held-out figures are of {args.eval_tasks} tasks that are in "
+        f"no training data, in percent, after the last turn; before RL fast_1.2 is {start}. Times are modelled at the "
+        "tasks' own sizes. Training fast_1.2, gradient norm, rejected (tokens by MRS, or turns by PRS) and k3 are "
+        "means over the second half of the steps; coverage is that of right answers. Differences are paired by seed, "
+        "with 95% t-intervals over seeds: an interval that holds 0 shows nothing. Bands in the plots are the range "
+        "over seeds.",
         "",
     ]
     for key in COMPARISONS:
@@ -253,10 +266,12 @@ def write_page(args: argparse.Namespace, cells: dict[str, dict[int, Cell]]) -> N
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", type=Path, action="append", required=True, help="finished run; one, or one a seed")
+    parser.add_argument("--plans", action="store_true", help="the bases are those of benchmarks/miniature.py")
     parser.add_argument("--only", choices=list(VARIANTS), action="append")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=14)
-    parser.add_argument("--eval-tasks", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--eval-tasks", type=int, default=64)
+    parser.add_argument("--eval-samples", type=int, default=1, help="trajectories a task, before and after RL")
     parser.add_argument("--out", type=Path, default=Path("runs/ablations"))
     parser.add_argument("--results", type=Path, default=Path("docs/results"))
     parser.add_argument("--page-only", action="store_true")
@@ -267,7 +282,8 @@ def main() -> None:
         for variant in VARIANTS
     ]
     if not args.page_only:
-        asyncio.run(train_cells([cell for cell in todo if args.only is None or cell[0] in args.only]))
+        cells_to_do = [cell for cell in todo if args.only is None or cell[0] in args.only]
+        asyncio.run(train_cells(cells_to_do, plan_pool if args.plans else make_pool))
     cells: dict[str, dict[int, Cell]] = {variant: {} for variant in VARIANTS}
     for variant, seed, recipe in todo:
         if (row := read_cell(recipe)) is not None:

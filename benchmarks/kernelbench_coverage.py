@@ -1,4 +1,4 @@
-"""How much of the public KernelBench runs here: every file loaded, shrunk, gated, and graded on the simulated GPU.
+"""How much of the public KernelBench runs here: every file loaded, gated, and graded on the simulated GPU.
 
     git clone https://github.com/ScalingIntelligence/KernelBench
     python benchmarks/kernelbench_coverage.py KernelBench            # prints the counts
@@ -6,7 +6,8 @@
 
 The candidate of each task is its own reference under the name ModelNew: the judge must find its outputs right on every
 call and no faster or slower than the reference, and then condemn it for launching no kernel. What differs from that is
-a task that does not run here, and is listed with its reason. Needs no GPU; about ten minutes on two cores.
+a task that does not run here, and is listed with its reason. Gated and checked at the gate's thin sizes, timed as
+published. Needs no GPU; about an hour on two cores (kernelbench_published.py checks at the judge's sizes).
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class Worker:
         except EOFError:
             reason = f"ended the process that graded it (exit code {self.process.exitcode})"
         self.stop()
-        return {"outcome": "too slow", "reason": reason, "scaled": {}}
+        return {"outcome": "too slow", "reason": reason, "changed": {}}
 
     def stop(self) -> None:
         """End the process."""
@@ -123,21 +124,22 @@ def serve(pipe: Any) -> None:
 
 
 def survey_one(task: Any, factory: Any) -> Row:
-    """Shrink, gate, grade its own reference."""
+    """Gate, then grade its own reference."""
     from drkernel.gym.judge.judge import evaluate
     from drkernel.gym.request import EvalRequest, EvalSettings
-    from drkernel.solve.prepare import SIMULATED, shrink, why_not
+    from drkernel.solve.prepare import why_not
+    from drkernel.tasks.gate import GATED, admit_thin
 
-    shrunk = shrink(task, SIMULATED)
-    if isinstance(shrunk, str):
-        outcome = "too large" if "over the limits" in shrunk else "does not load"
-        return {"outcome": outcome, "reason": one_line(shrunk), "scaled": {}}
-    scaled, report = shrunk
-    sizes = {name: list(pair) for name, pair in scaled.provenance.scaled.items()}
+    report = admit_thin(task)
+    sizes = {name: list(pair) for name, pair in report.changed.items()}
     if report.error:
-        return {"outcome": "does not run", "reason": one_line(report.error), "scaled": sizes}
-    settings = EvalSettings(profile=None, checks=2, knock_out=False, deadline_s=900)
-    request = EvalRequest(task=scaled, candidate=twin(scaled.reference), settings=settings)
+        outcome = "too large" if "the budget is" in report.error else "does not run"
+        return {"outcome": outcome, "reason": one_line(report.error), "changed": sizes}
+    settings = EvalSettings(
+        profile=None, checks=2, knock_out=False, deadline_s=900, other_calls=False,
+        checked_bytes=GATED.bytes, checked_flops=GATED.flops,
+    )  # fmt: skip
+    request = EvalRequest(task=task, candidate=twin(task.reference), settings=settings)
     for _ in range(3):  # trouble of the machine is not the task's
         verdict = evaluate(request, factory)
         if verdict.status != "infra_error":
@@ -147,7 +149,8 @@ def survey_one(task: Any, factory: Any) -> Row:
     )
     kinds = [finding.kind for finding in verdict.findings if finding.severity == "hack"]
     row: Row = {
-        "scaled": sizes,
+        "changed": sizes,
+        "untimed": verdict.untimed,
         "status": verdict.status,
         "findings": kinds,
         "speedup": None if verdict.speedup is None else verdict.speedup.value,
@@ -189,12 +192,12 @@ def commit_of(directory: Path) -> str:
     return done.stdout.strip()[:12] or "unknown"
 
 
-OUTCOMES = ("runs", "ill-conditioned", "not graded as itself", "too large", "does not run", "does not load", "too slow")
+OUTCOMES = ("runs", "ill-conditioned", "not graded as itself", "too large", "does not run", "too slow")
 
 
 REASONS = {
     "needs files of Hugging Face, and this machine has no network": r"huggingface\.co",
-    "too large for the simulated GPU at the smallest size that its source allows": r"over the limits",
+    "more memory than the budget at the smallest size that its source allows": r"the budget is",
     "random: two runs on the same inputs differ": r"reference is random",
     "chaotic: rounding alone changes the answer": r"rounding flips|honest reordering",
     "accepts zeros or a constant": r"accepts .*\b(zeros|constant)\b",
@@ -247,11 +250,11 @@ def summary_table(rows: list[Row]) -> str:
     """Counts by level and outcome."""
     levels = sorted({row["level"] for row in rows})
     used = [outcome for outcome in OUTCOMES if any(row["outcome"] == outcome for row in rows)]
-    lines = ["| level | files | " + " | ".join(used) + " | shrunk |", "|---|---|" + "---|" * (len(used) + 1)]
+    lines = ["| level | files | " + " | ".join(used) + " | gated thin |", "|---|---|" + "---|" * (len(used) + 1)]
     for level in [*levels, None]:
         chosen = [row for row in rows if level is None or row["level"] == level]
         counts = Counter(row["outcome"] for row in chosen)
-        cells = [str(counts[outcome]) for outcome in used] + [str(sum(bool(row["scaled"]) for row in chosen))]
+        cells = [str(counts[outcome]) for outcome in used] + [str(sum(bool(row["changed"]) for row in chosen))]
         lines.append(f"| {level or 'all'} | {len(chosen)} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -260,29 +263,27 @@ def page(rows: list[Row], commit: str) -> str:
     """The results page."""
     speeds = [row["speedup"] for row in rows if row.get("speedup") is not None]
     exact = sum(abs(speed - 1) < 0.005 for speed in speeds)
-    shrunk = sum(bool(row["scaled"]) for row in rows)
+    thin = sum(bool(row["changed"]) for row in rows)
     odd = [row for row in rows if row.get("speedup") is not None and abs(row["speedup"] - 1) >= 0.005]
     unequal = "".join(f"; {row['id'].removeprefix('kernelbench/')} {row['speedup']:.2f}" for row in odd)
     return f"""# The public KernelBench, file by file
 
 Generated by `python benchmarks/kernelbench_coverage.py KernelBench --write` at KernelBench commit `{commit}`; no GPU.
 
-Every file is loaded, shrunk to the limits of the size profile `tiny` (half a megabyte, ten million floating-point
-operations: what the simulated GPU executes in well under a second) or, where its weights alone are more, of `small` (64
-megabytes, two billion operations), sent through the [admission gate](../tasks.md), and graded on `sim:h200` with its
-own reference as the candidate. A task *runs* when the gate admits it and the judge finds
+Every file is loaded, sent through the [admission gate](../tasks.md) at thin sizes (2 MiB and 40 million operations a
+call where that can be reached), and graded on `sim:h200` with its own reference as the candidate: checked at those
+sizes, timed as published. A task *runs* when the gate admits it and the judge finds
 the reference right as its own answer on every call, and condemns it for `no_custom_kernel` and for nothing else.
 
 {summary_table(rows)}
 
-{shrunk} files run at smaller sizes than published, which every verdict, bench and report says of them; their modelled
-times are those of the smaller sizes. Of {len(speeds)} references that were timed against themselves, {exact} give a
-modelled speedup of 1.00{unequal}.
+{thin} files are checked at smaller sizes than published.
+Of {len(speeds)} references that were timed against themselves, {exact} give a modelled speedup of 1.00{unequal}.
 
 Levels 1 to 3 hold 250 files; level 4 takes whole models from Hugging Face and was tried without a network.
 
 *Ill-conditioned* tasks run, but accept a wrong answer: they are left out of training, and of `drkernel bench` unless
-`--all-tasks`.
+`choose.ill_conditioned=true`.
 
 ## What does not simply run, and why
 

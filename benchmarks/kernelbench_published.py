@@ -16,6 +16,7 @@ that no file backs, those in common once, several times a second), beyond what t
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -37,7 +38,7 @@ LEVELS = (1, 2, 3)
 MOST_BYTES = 2 << 30
 """what grading may hold beyond its start"""
 MOST_SECONDS, MEDIAN_SECONDS = 60.0, 5.0
-SAMPLED_EVERY_S = 0.1
+SAMPLED_EVERY_S = 0.25
 REPLACED_ABOVE = 512 << 20
 """a pool that holds so much more than at its start between grades (kept results) is replaced by a fresh one"""
 NO_KERNEL = "no_custom_kernel"
@@ -49,19 +50,13 @@ Row = dict[str, Any]
 
 def tree(root: int) -> Iterator[int]:
     """A process and all its descendants."""
-    children: dict[int, list[int]] = {}
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit():
-            try:
-                stat = Path(entry.path, "stat").read_text()
-            except OSError:
-                continue
-            children.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry.name))
     waiting = [root]
     while waiting:
         found = waiting.pop()
-        waiting += children.get(found, [])
         yield found
+        for listed in Path(f"/proc/{found}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                waiting += map(int, listed.read_text().split())
 
 
 def held(pid: int) -> int:
@@ -91,11 +86,14 @@ class Watch(threading.Thread):
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.largest = 0
+        self.own_seconds = 0.0
+        """processor time that watching has taken"""
 
     def run(self) -> None:
         """Sample for as long as the process lives."""
         while True:
             self.largest = max(self.largest, self.now())
+            self.own_seconds = time.thread_time()
             time.sleep(SAMPLED_EVERY_S)
 
     @staticmethod
@@ -132,7 +130,7 @@ class Grader:
 
         settings = EvalSettings(deadline_s=300).for_task(task)
         self.watch.largest = self.watch.now()
-        started, worked = time.monotonic(), processor_seconds()
+        started, worked = time.monotonic(), processor_seconds() - self.watch.own_seconds
         verdict = self.pool.submit(EvalRequest(task=task, candidate=candidate, settings=settings)).result()
         row = shortened(verdict)
         if row["right"] and row["findings"] == [NO_KERNEL]:
@@ -142,7 +140,7 @@ class Grader:
         return {
             **row,
             "wall_s": round(wall, 2),
-            "cpu_s": round(processor_seconds() - worked, 2),
+            "cpu_s": round(processor_seconds() - self.watch.own_seconds - worked, 2),
             "peak_mb": round((largest - self.start) / 2**20),
         }
 
@@ -168,7 +166,7 @@ def reference_time(task: Any) -> Row:
     from drkernel.tasks.reference import load_reference
 
     try:
-        profile = reference_profile_at(get_spec("h200"), "eager", load_reference(task.reference), conv_tf32=False)
+        profile = reference_profile_at(get_spec("h200"), load_reference(task.reference), conv_tf32=False)
     except TaskError as error:
         return {"outcome": "refused", "reason": one_line(str(error))}
     if profile.unpriced:
@@ -218,7 +216,7 @@ def survey(directory: Path, kept: Path, match: str, budget: int, every: int) -> 
     if kept.is_file():
         for row in map(json.loads, kept.read_text().splitlines()):
             known[row["id"], row["candidate"]] = row
-    watch = Watch()
+    watch, code = Watch(), commit_of(ROOT)
     watch.start()
     grader: Grader | None = None
     rows = []
@@ -232,7 +230,7 @@ def survey(directory: Path, kept: Path, match: str, budget: int, every: int) -> 
                 grader.close()
                 grader = None
             grader = grader or Grader(watch, budget)
-            row = {"id": task.id, "level": task.level, "candidate": kind, **grader.grade(task, source)}
+            row = {"id": task.id, "level": task.level, "candidate": kind, **grader.grade(task, source), "code": code}
             with kept.open("a") as file:
                 file.write(json.dumps(row) + "\n")
             said = f"{row['speedup']:.2f}x" if row["speedup"] is not None else row["reason"] or row["status"]
@@ -300,8 +298,8 @@ def breaches(rows: list[Row]) -> list[str]:
 def listed(rows: list[Row]) -> list[str]:
     """A row a problem."""
     lines = [
-        "| problem | checked at | reference, modelled | Triton answer | s | peak MB |",
-        "|---|---|---|---|---|---|",
+        "| problem | checked at | reference, modelled | Triton answer | wall s | processor s | peak MB |",
+        "|" + "---|" * 7,
     ]
     answers = {row["id"]: row for row in rows if row["candidate"] == "triton"}
     for row in rows:
@@ -311,7 +309,7 @@ def listed(rows: list[Row]) -> list[str]:
         time_of = f"{row['reference_us']:.0f} µs" if row["outcome"] == "timed" else f"{row['outcome']}: {row['reason']}"
         lines.append(
             f"| {row['id'].removeprefix('kernelbench/')} | {checked} | {time_of.replace('|', '/')} "
-            f"| {said_of(answers.get(row['id']))} | {row['wall_s']} | {row['peak_mb']} |"
+            f"| {said_of(answers.get(row['id']))} | {row['wall_s']} | {row['cpu_s']} | {row['peak_mb']} |"
         )
     return lines
 
@@ -326,7 +324,7 @@ def said_of(row: Row | None) -> str:
     return word if row["status"] == "correct" else f"{word} ({row['status']})"
 
 
-def page(rows: list[Row], commit: str, wanted: int) -> str:
+def page(rows: list[Row], commit: str, wanted: int, machine: str) -> str:
     """The results page; ``wanted``: grades that a whole survey makes."""
     today = datetime.now(UTC).date().isoformat()
     timed = [row for row in rows if row["outcome"] == "timed"]
@@ -334,7 +332,9 @@ def page(rows: list[Row], commit: str, wanted: int) -> str:
         "# KernelBench at its published sizes",
         "",
         f"`python benchmarks/kernelbench_published.py KernelBench --rows ROWS --write`, {today}, KernelBench at "
-        f"{commit}, {os.cpu_count()} cores, other work on the machine.",
+        f"{commit}; {machine}. Wall seconds are those of such a machine; processor seconds are what all processes of a "
+        "grade took together, and about what one takes alone on a quiet core. Rows that were there were not made "
+        "again, although the code may have become faster since.",
         "",
         *(__doc__ or "").strip().split("\n\n")[2].splitlines(),
         "",
@@ -374,6 +374,7 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=1, help="only each so many-th grade, besides those in --rows")
     parser.add_argument("--memory-gib", type=float, default=2.0, help="what the judge may take for one evaluation")
     parser.add_argument("--commit", help="KernelBench's commit, where the directory does not tell")
+    parser.add_argument("--machine", default=f"{os.cpu_count()} cores", help="cores and load, in words for the page")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
     arguments = parser.parse_args()
     rows, wanted = survey(
@@ -381,7 +382,8 @@ def main() -> int:
     )
     print("\n".join([*summary(rows), *breaches(rows)]))
     if arguments.write:
-        PAGE.write_text(page(rows, arguments.commit or commit_of(arguments.directory), wanted), encoding="utf-8")
+        text = page(rows, arguments.commit or commit_of(arguments.directory), wanted, arguments.machine)
+        PAGE.write_text(text, encoding="utf-8")
     return 1 if breaches(rows) else 0
 
 

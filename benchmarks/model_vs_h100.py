@@ -1,7 +1,12 @@
 """How well the modelled eager times agree with KernelBench's published ones.
 
     git clone https://github.com/ScalingIntelligence/KernelBench DIR
-    python benchmarks/model_vs_h100.py DIR [--gpu h100|h100_pcie] [--compiled] [--json OUT] [--explain LEVEL/ID]
+    python benchmarks/model_vs_h100.py DIR [--gpu h100|h100_pcie] [--compiled | --estimate] [--json OUT]
+        [--explain LEVEL/ID]
+
+``--compiled`` takes the published times of ``torch.compile`` and runs TorchInductor itself for the simulated GPU (some
+seconds a problem; what it cannot compile is estimated and listed, and with ``--json`` an interrupted run goes on);
+``--estimate`` takes the same times and estimates every problem.
 
 Reads the timing file and the problems of the git revision that published it (sizes changed over time), runs every
 problem's module on meta tensors (no arithmetic, shapes alone), models it, and prints per level Spearman's rank
@@ -24,6 +29,7 @@ from typing import Any
 
 import torch
 
+from drkernel.gym.judge.compiled_reference import CompiledBaseline, compiled_baseline
 from drkernel.sim.cost.timeline import Timeline
 from drkernel.sim.module_cost import Baseline, model_module
 from drkernel.sim.spec import GPUSpec, get_spec
@@ -45,6 +51,10 @@ class Outcome:
     modelled: float = math.nan
     device: float = math.nan
     reason: str = ""
+    found_by: str = "model"
+    """'inductor' or 'estimate' for compiled times"""
+    why: str = ""
+    """it is an estimate"""
 
     @property
     def number(self) -> int:
@@ -102,9 +112,32 @@ def model_problem(source: str, name: str, spec: GPUSpec, warm: bool, baseline: B
         return model_module(model, inputs, spec, baseline=baseline, warm=warm)
 
 
-def run(folder: Path, spec: GPUSpec, where: str, only: str = "") -> tuple[str, list[Outcome]]:
+def compiled(source: str, spec: GPUSpec) -> tuple[CompiledBaseline, Profile]:
+    """What TorchInductor makes of a problem."""
+    with torch.random.fork_rng(devices=[]):
+        found = compiled_baseline(source, spec, conv_tf32=True)
+    return found, found.profile
+
+
+def kept(file: Path | None) -> dict[tuple[int, str], Outcome]:
+    """Outcomes of an interrupted run."""
+    if file is None or not file.exists():
+        return {}
+    outcomes = [Outcome(**row) for row in json.loads(file.read_text(encoding="utf-8"))]
+    return {(item.level, item.name): item for item in outcomes}
+
+
+def save(file: Path | None, outcomes: list[Outcome]) -> None:
+    if file is not None:
+        file.write_text(json.dumps([asdict(item) for item in outcomes], indent=1), encoding="utf-8")
+
+
+def run(
+    folder: Path, spec: GPUSpec, where: str, only: str = "", *, inductor: bool = False, file: Path | None = None
+) -> tuple[str, list[Outcome]]:
     revision, timings = load_timings(folder, where)
     baseline: Baseline = "compile" if "compile" in where else "eager"
+    known = kept(file) if inductor else {}
     warm = not flushes_cache(folder, revision)
     outcomes: list[Outcome] = []
     for level_name, problems in timings.items():
@@ -117,16 +150,23 @@ def run(folder: Path, spec: GPUSpec, where: str, only: str = "") -> tuple[str, l
             if not entry:
                 outcomes.append(Outcome(level, name, math.nan, reason="no published time"))
                 continue
-            measured = entry["mean"] * 1e-3
+            if (before := known.get((level, name))) is not None and before.found_by == "inductor":
+                outcomes.append(before)
+                continue
+            measured, source = entry["mean"] * 1e-3, load_problem(folder, revision, level, name)
             try:
-                timeline, profile = model_problem(
-                    load_problem(folder, revision, level, name), name, spec, warm, baseline
-                )
+                if inductor:
+                    found, profile = compiled(source, spec)
+                    how = {"found_by": found.found_by, "why": found.why or ""}
+                else:
+                    profile, how = model_problem(source, name, spec, warm, baseline)[1], {}
             except Exception as error:
                 reason = f"{type(error).__name__}: {str(error).splitlines()[0][:140]}"
                 outcomes.append(Outcome(level, name, measured, reason=reason))
                 continue
-            outcomes.append(Outcome(level, name, measured, timeline.elapsed_seconds, timeline.device_seconds))
+            outcomes.append(Outcome(level, name, measured, profile.elapsed_seconds, profile.total_seconds, **how))
+            if inductor:
+                save(file, [*outcomes, *(item for key, item in known.items() if item.found_by == "inductor")])
             if only:
                 explain(outcomes[-1], profile)
     return revision, outcomes
@@ -208,6 +248,8 @@ def report(outcomes: list[Outcome], worst: int) -> None:
             f"{item.modelled * 1e3:9.3f} ms modelled  x{item.modelled / item.measured:.2f}"
         )
     for item in outcomes:
+        if item.found_by == "estimate":
+            print(f"  estimated: {item.level}/{item.name}: {item.why}")
         if item.reason:
             print(f"  not modelled: {item.level}/{item.name}: {item.reason}")
 
@@ -221,20 +263,24 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write every outcome to this file")
     parser.add_argument("--explain", default="", help="LEVEL/ID: print this problem's operators")
     parser.add_argument("--worst", type=int, default=20)
+    parser.add_argument(
+        "--estimate", action="store_true", help="the same times, estimated without running the compiler"
+    )
     options = parser.parse_args()
     where = options.timing or TIMINGS.get(options.gpu)
-    if where and options.compiled and not options.timing:
+    if where and (options.compiled or options.estimate) and not options.timing:
         where = where.replace("_torch.json", "_torch_compile_inductor_default.json")
     if where is None:
         parser.error(f"no published timings for {options.gpu}; give --timing REVISION:PATH")
     start = time.perf_counter()
-    revision, outcomes = run(options.dir, get_spec(options.gpu), where, options.explain)
+    revision, outcomes = run(
+        options.dir, get_spec(options.gpu), where, options.explain, inductor=options.compiled, file=options.json
+    )
     if options.explain:
         return 0
     print(f"{where} against spec {options.gpu}; problems of revision {revision}; {time.perf_counter() - start:.0f} s\n")
     report(outcomes, options.worst)
-    if options.json:
-        options.json.write_text(json.dumps([asdict(item) for item in outcomes], indent=1), encoding="utf-8")
+    save(options.json, outcomes)
     return 0
 
 

@@ -6,8 +6,9 @@
     python benchmarks/quickstart_seeds.py runs/seed0 runs/seed1 runs/seed2
 
 Reads finished runs and trains nothing. The seed decides the model's first weights, the order of data, and every draw of
-sampling; tasks and cold-start data are the same. Writes ``quickstart.md`` and ``quickstart.png`` into ``--results``;
-the section "Reading" of an existing page is written by hand and kept.
+sampling; tasks and cold-start data are the same. Writes ``quickstart.md``, ``quickstart.png`` (rewards and held-out
+fast_1.2 by step) and ``quickstart_choices.png`` (speedups and launches of held-out answers before and after RL) into
+``--results``; the section "Reading" of an existing page is written by hand and kept.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import statistics
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +30,39 @@ READING = "## Reading"
 T_975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 """97.5% quantile of Student's t by degrees of freedom"""
 
-FIGURES = ("fast_0", "fast_1", "fast_1.2", "fast_2", "coverage", "hack_rate")
+FIGURES = ("fast_0", "fast_1", "fast_1.2", "fast_1.5", "fast_2", "coverage", "hack_rate")
+
+SPEEDUPS = (0.0, 0.5, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0, math.inf)
+"""ends of the bins of the table of speedups"""
+
+LAUNCH = re.compile(r"\bB=(\d+|triton\.next_power_of_2\(n\)), num_warps=(\d+)\)")
+"""a launch as the teacher writes it; the policy has learnt it from there"""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One graded answer to a held-out task."""
+
+    correct: bool
+    speedup: float | None
+    coverage: float | None
+    kernel: str | None
+    """what a program of its kernel does: ``block`` of elements, ``tile`` of a product, or ``row``; None where it has no
+    launch of the known form"""
+    size: int | None
+    """of the block, or of the tile's edge"""
+    warps: int | None
+
+    @staticmethod
+    def of(turn: dict[str, Any]) -> Answer:
+        """Read a turn of a row of ``samples.jsonl``."""
+        launch = LAUNCH.search(turn["text"])
+        graded = turn["status"] == "correct", turn["speedup"], turn["coverage"]
+        if launch is None:
+            return Answer(*graded, None, None, None)
+        if not launch[1].isdigit():
+            return Answer(*graded, "row", None, int(launch[2]))
+        return Answer(*graded, "tile" if "tl.dot(" in turn["text"] else "block", int(launch[1]), int(launch[2]))
 
 
 @dataclass(frozen=True)
@@ -38,6 +73,8 @@ class Finished:
     summary: dict[str, Any]
     evaluations: list[dict[str, Any]]
     steps: list[dict[str, Any]]
+    answers: dict[str, list[Answer]]
+    """answers to held-out tasks, ``before`` and ``after`` RL"""
 
     @staticmethod
     def read(directory: Path) -> Finished:
@@ -47,7 +84,12 @@ class Finished:
         summary = json.loads((directory / "summary.json").read_text())
         rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
         evaluations = [json.loads(line) for line in (directory / "eval.jsonl").read_text().splitlines()]
-        return Finished(directory.name, summary, evaluations, [row for row in rows if row["stage"] == "rl"])
+        answers: dict[str, list[Answer]] = {"before": [], "after": []}
+        for line in (directory / "samples.jsonl").read_text().splitlines():
+            if (row := json.loads(line))["split"] == "heldout":
+                answers["after" if row["step"] else "before"] += [Answer.of(turn) for turn in row["turns"]]
+        steps = [row for row in rows if row["stage"] == "rl"]
+        return Finished(directory.name, summary, evaluations, steps, answers)
 
     def evaluation(self, label: str) -> dict[str, Any]:
         """The last evaluation with a label."""
@@ -110,6 +152,98 @@ def family_table(runs: Sequence[Finished]) -> list[str]:
     return lines
 
 
+def shares(
+    runs: Sequence[Finished], label: str, key: Callable[[Answer], Any], of: Callable[[Answer], bool]
+) -> defaultdict[Any, float]:
+    """Return the percentage of the answers that ``of`` selects by the value of ``key``, mean over seeds."""
+    found: defaultdict[Any, float] = defaultdict(float)
+    for run in runs:
+        kept = [key(answer) for answer in run.answers[label] if of(answer)]
+        for value, count in Counter(kept).items():
+            found[value] += 100 * count / len(kept) / len(runs)
+    return found
+
+
+def speedup_bin(answer: Answer) -> int:
+    """Return the number of the bin of :data:`SPEEDUPS`; -1 for what is wrong or has no speedup."""
+    if not answer.correct or answer.speedup is None:
+        return -1
+    return max(index for index, low in enumerate(SPEEDUPS[:-1]) if answer.speedup >= low)
+
+
+def bin_name(index: int) -> str:
+    """Return the bin in words."""
+    if index < 0:
+        return "wrong, or no speedup"
+    low, high = SPEEDUPS[index], SPEEDUPS[index + 1]
+    return f"{low:g}x and more" if math.isinf(high) else f"{low:g}x to {high:g}x"
+
+
+def fusion(answer: Answer) -> str:
+    """Return how much of a right answer's device time is in its own kernel."""
+    coverage = answer.coverage or 0.0
+    return "whole" if coverage >= 0.99 else "half and more" if coverage >= 0.5 else "less"
+
+
+def launches(kernel: str) -> Callable[[Answer], bool]:
+    """Return the test for answers with such a kernel."""
+    return lambda answer: answer.kernel == kernel
+
+
+CHOICES: dict[str, tuple[Callable[[Answer], Any], Callable[[Answer], bool]]] = {
+    "own kernel's share of the time, right answers": (fusion, lambda answer: answer.correct),
+    "elements of a block": (lambda answer: answer.size, launches("block")),
+    "warps of a block": (lambda answer: answer.warps, launches("block")),
+    "edge of a product's tile": (lambda answer: answer.size, launches("tile")),
+    "warps of a row": (lambda answer: answer.warps, launches("row")),
+}
+"""what the policy chooses: how it is read from an answer, and of which answers"""
+
+
+def choice_tables(runs: Sequence[Finished]) -> list[str]:
+    """Distributions of speedups and of what the policy chooses, before and after RL, in percent."""
+    before, after = (shares(runs, label, speedup_bin, lambda _: True) for label in ("before", "after"))
+    lines = ["| speedup of held-out answers, all turns | before RL | after RL |", "|---|---|---|"]
+    for index in range(-1, len(SPEEDUPS) - 1):
+        lines.append(f"| {bin_name(index)} | {before[index]:.1f}% | {after[index]:.1f}% |")
+    for title, (key, of) in CHOICES.items():
+        before, after = (shares(runs, label, key, of) for label in ("before", "after"))
+        lines += ["", f"| {title} | before RL | after RL |", "|---|---|---|"]
+        lines += [f"| {value} | {before[value]:.1f}% | {after[value]:.1f}% |" for value in sorted({*before, *after})]
+    return lines
+
+
+def plot_choices(path: Path, runs: Sequence[Finished]) -> None:
+    """Cumulative share of held-out answers by speedup, and bars of every choice; before and after RL."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot as plt
+
+    figure, panels = plt.subplots(2, 3, figsize=(12.8, 6.4))
+    for label, color in (("before", "tab:gray"), ("after", "tab:blue")):
+        for run in runs:
+            speedups = sorted(one.speedup if one.correct and one.speedup else 0.0 for one in run.answers[label])
+            above = [100 * (1 - rank / len(speedups)) for rank in range(len(speedups))]
+            panels[0, 0].step(speedups, above, color=color, alpha=0.7, label=label if run is runs[0] else None)
+    panels[0, 0].set(xlabel="speedup p", ylabel="answers at least p times as fast (%)", xlim=(0, 5), ylim=(0, 100))
+    for axes, title in zip(list(panels.flat)[1:], CHOICES, strict=True):
+        key, of = CHOICES[title]
+        found = {label: shares(runs, label, key, of) for label in ("before", "after")}
+        values = sorted({*found["before"], *found["after"]})
+        for offset, (label, color) in zip((-0.2, 0.2), (("before", "tab:gray"), ("after", "tab:blue")), strict=True):
+            heights = [found[label][value] for value in values]
+            axes.bar([place + offset for place in range(len(values))], heights, 0.4, color=color, label=label)
+        axes.set_xticks(range(len(values)), [str(value) for value in values])
+        axes.set(xlabel=title, ylabel="share (%)")
+    for axes in panels.flat:
+        axes.grid(alpha=0.3)
+        axes.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=90)
+    plt.close(figure)
+
+
 def plot(path: Path, runs: Sequence[Finished]) -> None:
     """Training reward and held-out fast_1.2 by step, a curve a seed."""
     import matplotlib
@@ -168,9 +302,20 @@ def main() -> None:
         "",
         "![reward and held-out fast_1.2 by step](quickstart.png)",
         "",
+        "## What RL chooses",
+        "",
+        "Answers to held-out tasks, both turns, mean over seeds. Tasks are timed at their own sizes; sizes and warps "
+        "are read from the launch in an answer's text, right or wrong. The teacher draws them with equal probability. "
+        "An own kernel's share is *whole* from 99% on.",
+        "",
+        *choice_tables(runs),
+        "",
+        "![speedups, block sizes and warps before and after RL](quickstart_choices.png)",
+        "",
     ]
     args.results.mkdir(parents=True, exist_ok=True)
     plot(args.results / "quickstart.png", runs)
+    plot_choices(args.results / "quickstart_choices.png", runs)
     path = args.results / "quickstart.md"
     old = path.read_text() if path.exists() else ""
     path.write_text("\n".join(page) + ("\n" + old[old.index(READING) :] if READING in old else ""))

@@ -1,13 +1,15 @@
 """Whether a change of the code changed any result: verdicts, a bench table, a search and a training run, all seeded.
 
-    python benchmarks/same_results.py --out before.json               # about seven minutes on two cores
-    python benchmarks/same_results.py --repo ../other --out after.json
+    python benchmarks/same_results.py --against ../other              # both states at once, a core each; what differs
+    python benchmarks/same_results.py --out before.json [--all]       # one state, to be compared later
     python benchmarks/same_results.py --compare before.json after.json
 
 Everything is run through the command line of the checkout that ``--repo`` names (its ``.venv/bin`` first on the path)
 and read from the JSON that it prints or writes, so that two states with different modules inside can be compared.
-``--parts`` chooses among: verdicts (the examples and one in eight entries of the corpus), bench (a scripted writer),
-solve (the replies of ``examples/solve``), train (a shrunken quickstart). Wall times are left out.
+``--parts`` chooses among: verdicts (six examples; of the corpus one cheat of every root, four honest twins), bench (a
+scripted writer), solve (the replies of ``examples/solve``), train (a shrunken quickstart; only with ``--all``). With
+``--all`` verdicts takes all examples and one in eight entries of the corpus, and the benchmark is longer: about seven
+minutes a state on two quiet cores. Wall times are left out.
 """
 
 from __future__ import annotations
@@ -21,13 +23,17 @@ import subprocess
 import sys
 import tempfile
 import zlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("verdicts", "bench", "solve", "train")
 EVERY = 8
-"""Of the corpus, one entry in so many."""
+"""Of the corpus with ``--all``, one entry in so many."""
+HONEST, EXAMPLES = 4, 6
+"""Honest twins and examples without it."""
 WALL = re.compile(r"(^|_)seconds$|^elapsed$|^report$|^verified_speedup$")
 """Names of figures that are wall times or paths."""
 TRAIN = (
@@ -44,8 +50,9 @@ TRAIN = (
 class Checkout:
     """The command line of one state of the code, in a scratch directory."""
 
-    def __init__(self, repo: Path, scratch: Path):
-        self.repo, self.scratch = repo, scratch
+    def __init__(self, repo: Path, scratch: Path, whole: bool = True):
+        """``whole``: the longer form of each part."""
+        self.repo, self.scratch, self.whole = repo, scratch, whole
         path = f"{repo / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
         self.env = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
 
@@ -63,20 +70,35 @@ class Checkout:
 def verdicts(code: Checkout) -> dict[str, Any]:
     """Status, findings, coverage and modelled time of the examples and of part of the corpus."""
     result: dict[str, Any] = {}
-    for candidate in sorted(code.repo.glob("examples/*/*.py")):
-        reference = candidate.with_name("reference.py")
-        if candidate.name != "reference.py" and reference.exists():
-            result[f"examples/{candidate.parent.name}/{candidate.stem}"] = _graded(code, reference, candidate, None)
+    examples = [
+        path
+        for path in sorted(code.repo.glob("examples/*/*.py"), key=_place)
+        if path.name != "reference.py" and path.with_name("reference.py").exists()
+    ]
+    for path in examples if code.whole else examples[:EXAMPLES]:
+        result[f"examples/{path.parent.name}/{path.stem}"] = _graded(code, path.with_name("reference.py"), path, None)
     corpus = code.repo / "tests" / "corpus"
-    for folder in ("cheats", "honest"):
-        for path in sorted((corpus / folder).glob("*.py")):
-            if zlib.crc32(path.stem.encode()) % EVERY:  # by name: both states choose alike when one has more entries
-                continue
-            header = dict(re.findall(r"^# ([a-z ]+): (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE))
-            task = corpus / "tasks" / f"{header['task']}.py"
-            precision = task.read_text(encoding="utf-8").splitlines()[0].removeprefix("# precision: ")
-            result[f"{folder}/{path.stem}"] = _graded(code, task, path, precision)
+    for path in _chosen(corpus, code.whole):
+        task = corpus / "tasks" / f"{_header(path)['task']}.py"
+        precision = task.read_text(encoding="utf-8").splitlines()[0].removeprefix("# precision: ")
+        result[f"{path.parent.name}/{path.stem}"] = _graded(code, task, path, precision)
     return result
+
+
+def _chosen(corpus: Path, whole: bool) -> list[Path]:
+    """Entries by a hash of their names, so that both states choose alike when one has more of them."""
+    cheats, honest = (sorted((corpus / folder).glob("*.py"), key=_place) for folder in ("cheats", "honest"))
+    if whole:
+        return [path for path in cheats + honest if _place(path) % EVERY == 0]
+    return [*{_header(path).get("root"): path for path in reversed(cheats)}.values(), *honest[:HONEST]]
+
+
+def _place(path: Path) -> int:
+    return zlib.crc32(f"{path.parent.name}/{path.stem}".encode())
+
+
+def _header(path: Path) -> dict[str, str]:
+    return dict(re.findall(r"^# ([a-z ]+): (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE))
 
 
 def _graded(code: Checkout, reference: Path, candidate: Path, precision: str | None) -> dict[str, Any]:
@@ -96,7 +118,8 @@ def bench(code: Checkout) -> dict[str, Any]:
     """The table of a bench whose model is the scripted writer, and its conversations as data."""
     out = code.scratch / "bench"
     writer = "command:python benchmarks/stts_writer.py --climb 0.7"
-    terms = ["--model", writer, "--tag", "loss", "--turns", 4, "--samples", 2, "--judge-seed", 0, "--out", out]
+    length = ["--turns", 4, "--samples", 2] if code.whole else ["--turns", 5, "--limit", 2]
+    terms = ["--model", writer, "--tag", "loss", *length, "--judge-seed", 0, "--out", out]
     summary = json.loads(code.run("bench", *terms, "--json"))
     data = code.scratch / "conversations.jsonl"
     code.run("export", out, "--out", data, "--end", "every", "--status", "any", "--allow-hacks")
@@ -167,28 +190,46 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, help="write the results there")
     parser.add_argument("--repo", type=Path, default=ROOT, help="checkout to run (default: this one)")
-    parser.add_argument("--parts", default=",".join(PARTS), help=f"comma-separated, of: {', '.join(PARTS)}")
+    parser.add_argument(
+        "--parts", help=f"comma-separated, of: {', '.join(PARTS)} (default: without train unless --all)"
+    )
+    parser.add_argument("--all", action="store_true", help="the longer form of each part, and train")
+    parser.add_argument("--against", type=Path, metavar="REPO", help="run this other checkout too, and compare")
     parser.add_argument("--compare", type=Path, nargs=2, metavar="JSON", help="say what differs between two files")
     arguments = parser.parse_args()
     if arguments.compare:
-        before, after = (json.loads(path.read_text(encoding="utf-8")) for path in arguments.compare)
-        lines = differences(before, after)
-        print("\n".join(lines) or f"the same: {', '.join(before)}")
-        return 1 if lines else 0
-    if arguments.out is None:
-        parser.error("give --out FILE or --compare A B")
-    chosen = arguments.parts.split(",")
+        return _say(*(json.loads(path.read_text(encoding="utf-8")) for path in arguments.compare))
+    if arguments.out is None and arguments.against is None:
+        parser.error("give --against REPO, --out FILE or --compare A B")
+    chosen = (arguments.parts or ",".join(PARTS if arguments.all else PARTS[:3])).split(",")
     if unknown := set(chosen) - set(PARTS):
         parser.error(f"unknown part {sorted(unknown)[0]!r}")
-    results: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory(prefix="same-results-") as scratch:
-        code = Checkout(arguments.repo.resolve(), Path(scratch))
-        for part in chosen:
-            print(f"{part} ...", file=sys.stderr, flush=True)
-            results[part] = {"verdicts": verdicts, "bench": bench, "solve": solve, "train": train}[part](code)
-    arguments.out.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    if arguments.against is not None:
+        with ThreadPoolExecutor(2) as both:
+            return _say(
+                *both.map(lambda repo: results(repo, chosen, arguments.all), (arguments.against, arguments.repo))
+            )
+    found = results(arguments.repo, chosen, arguments.all)
+    arguments.out.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     print(f"wrote {arguments.out}")
     return 0
+
+
+def results(repo: Path, parts: Sequence[str], whole: bool) -> dict[str, Any]:
+    """What the chosen parts give with one checkout."""
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="same-results-") as scratch:
+        code = Checkout(repo.resolve(), Path(scratch), whole)
+        for part in parts:
+            print(f"{repo}: {part} ...", file=sys.stderr, flush=True)
+            found[part] = {"verdicts": verdicts, "bench": bench, "solve": solve, "train": train}[part](code)
+    return json.loads(json.dumps(found))
+
+
+def _say(before: dict[str, Any], after: dict[str, Any]) -> int:
+    lines = differences(before, after)
+    print("\n".join(lines) or f"the same: {', '.join(before)}")
+    return 1 if lines else 0
 
 
 if __name__ == "__main__":

@@ -5,9 +5,10 @@
     python benchmarks/stts.py --model hf:runs/quickstart/checkpoints/final    # a real policy, held-out generated tasks;
                                    # with --write docs/results/stts_policy.md and .png
 
-Vanilla keeps every turn in the conversation until the context is full. Managed cuts it before every iteration of five
-turns to the best four turns so far. Both get the same context and the same turns, and every answer is graded by the
-real judge on `sim:h200` (speedups are modelled). Needs no GPU; about five minutes on two cores.
+Vanilla keeps every turn in the conversation until the context is full. Managed holds the best four turns so far, as in
+the paper. Best of n answers the task alone each time. Population breeds on four islands. All get the same context and
+the same number of evaluations, by the real judge on `sim:h200` (speedups are modelled). Needs no GPU; about five
+minutes on two cores.
 """
 
 from __future__ import annotations
@@ -41,12 +42,17 @@ from drkernel.solve.config import BenchConfig  # noqa: E402
 from drkernel.solve.paired import compare as compare_runs  # noqa: E402
 from drkernel.task import Task  # noqa: E402
 
+MANAGED = "managed, best 4"
 MODES = {
     "vanilla": Method(name="full"),
-    "managed, best 4": Method(name="best", options={"keep": 4, "every": 5}),
-    "afresh every 5": Method(name="best", options={"keep": 0, "every": 5}),
+    MANAGED: Method(name="best", options={"keep": 4}),
+    "best of n": Method(name="afresh"),
+    "population": Method(name="population"),
 }
 PLOTTED = "fast_1.2"
+SETTINGS = EvalSettings(profile="tiny", checks=2)
+LEAN = EvalSettings(checked_bytes=1 << 18, checked_flops=1e7, checks=2, other_calls=False)
+"""as the quickstart grades its policy, which knows no other tasks"""
 Row = dict[str, Any]
 
 
@@ -69,14 +75,13 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         directory = arguments.out or Path(scratch)
         results = asyncio.run(compare(arguments, directory))
-        other = "managed, best 4" if arguments.model is None else "vanilla"
-        afresh = paired(directory, other, "afresh every 5")
-    print(f"afresh every 5 against {other}, paired: {afresh}\n")
+        pairs = differences(directory)
+    print(f"{pairs}\n")
     print("\n\n".join(f"{name}\n\n{table(row, arguments.turns)}" for name, row in results.items()))
     if arguments.write:
         path, text = (PAGE, page) if arguments.model is None else (POLICY_PAGE, policy_page)
         draw(results, path.with_suffix(".png"))
-        path.write_text(text(results, arguments, afresh), encoding="utf-8")
+        path.write_text(text(results, arguments, pairs), encoding="utf-8")
         print(f"\nwrote {path}")
     return 0
 
@@ -88,7 +93,7 @@ async def compare(arguments: argparse.Namespace, directory: Path) -> dict[str, R
     with LocalPool(cache=100_000) as pool:  # the same source for the same task is graded once
         for name, context in MODES.items():
             model = open_writer(arguments.model, sampling)
-            settings = EvalSettings(profile="tiny" if arguments.model is None else None, checks=2)
+            settings = SETTINGS if arguments.model is None else LEAN
             config = BenchConfig(
                 model=model.name,
                 tasks="stts",
@@ -112,12 +117,18 @@ def folder(directory: Path, name: str) -> Path:
     return directory / name.replace(" ", "-").replace(",", "")
 
 
-def paired(directory: Path, first: str, second: str) -> str:
-    """Best-of-history fast_1.2 of the second mode minus the first, task by task, in words."""
-    rows = compare_runs(folder(directory, first), folder(directory, second))["rows"]
-    (row,) = [row for row in rows if row["figure"] == f"best turn {PLOTTED}"]
-    low, high = 100 * row["low"], 100 * row["high"]
-    return f"{100 * row['difference']:+.1f} points, 95% interval {low:+.1f} to {high:+.1f}, p {row['p']:.3f}"
+def differences(directory: Path) -> str:
+    """The best of each mode's evaluations against managed's, task by task, as a table."""
+    lines = [f"| {PLOTTED}, best of all turns | against {MANAGED} | 95% interval | p |", "|---|---|---|---|"]
+    for name in MODES:
+        if name != MANAGED:
+            rows = compare_runs(folder(directory, MANAGED), folder(directory, name))["rows"]
+            (row,) = [row for row in rows if row["figure"] == f"best turn {PLOTTED}"]
+            low, high = 100 * row["low"], 100 * row["high"]
+            lines.append(
+                f"| {name} | {100 * row['difference']:+.1f} points | {low:+.1f} to {high:+.1f} | {row['p']:.3f} |"
+            )
+    return "\n".join(lines)
 
 
 def setting(arguments: argparse.Namespace) -> tuple[list[Task], Prompts, Sampling, int | None]:
@@ -201,7 +212,7 @@ def draw(results: dict[str, Row], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def page(results: dict[str, Row], arguments: argparse.Namespace, afresh: str) -> str:
+def page(results: dict[str, Row], arguments: argparse.Namespace, pairs: str) -> str:
     """The results page."""
     sections = "\n\n".join(f"### {name}\n\n{table(row, arguments.turns)}" for name, row in results.items())
     figures = (
@@ -223,15 +234,24 @@ fast.
 
 {sections}
 
-What is to be seen. Until the context is full, keeping everything and keeping the best four turns climb alike. Then
-vanilla has to stop, while the managed conversation goes on within a bounded context. Starting afresh every five turns
-reads least, and pays for it, because it forgets what it had ({afresh},
-paired with keeping the best four). *Best so far* is what `drkernel solve` returns; *last turn* is what a user would
-get who kept no history. [stts_policy.md](stts_policy.md) has the same for a small trained policy.
+At equal numbers of evaluations, paired by task:
+
+{pairs}
+
+*Best so far* is what `drkernel solve` returns; *last turn* is what a user would get who kept no history.
+[stts_policy.md](stts_policy.md) has the same for a small trained policy.
+
+{reading(PAGE)}
 """
 
 
-def policy_page(results: dict[str, Row], arguments: argparse.Namespace, afresh: str) -> str:
+def reading(path: Path) -> str:
+    """The section of an earlier page that is written by hand."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return text[text.index("## Reading") :].rstrip() if "## Reading" in text else "## Reading\n\nNot written yet."
+
+
+def policy_page(results: dict[str, Row], arguments: argparse.Namespace, pairs: str) -> str:
     """The results page of a trained policy."""
     sections = "\n\n".join(f"### {name}\n\n{table(row, arguments.turns)}" for name, row in results.items())
     options = f"--turns {arguments.turns} --samples {arguments.samples} --tasks {arguments.tasks}"
@@ -249,11 +269,13 @@ The policy has 1.4 million parameters, a context of 512 tokens, and was trained 
 
 {sections}
 
-What is to be seen. The second turn, for which the policy was trained, gives most of what there is to gain. Beyond it
-the conversation is longer than any it was trained on, and its *last* turn grows worse; the best of history cannot.
-Keeping its best answers in the conversation gains nothing; starting afresh does ({afresh}, paired with vanilla), at
-fewer tokens. Context management bounds what is read, but a model has to be able to use what is kept.
-[stts.md](stts.md) shows the loop under a writer that can.
+At equal numbers of evaluations, paired by task:
+
+{pairs}
+
+[stts.md](stts.md) shows the search under a writer that can use what is kept.
+
+{reading(POLICY_PAGE)}
 """
 
 

@@ -338,6 +338,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--eval-tasks", type=int, default=50)
+    parser.add_argument("--eval-samples", type=int, default=1)
     parser.add_argument("--only", action="append", help="train only shapes whose name begins so (several)")
     args = parser.parse_args()
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""Imports go downward only: cli -> report, solve, serve -> rl -> episode -> gym -> sim, tasks -> records."""
+"""Imports go downward only: cli -> report, engines, solve, serve -> rl -> episode -> gym -> sim, tasks -> records."""
 
 import ast
 import subprocess
@@ -18,15 +18,36 @@ MAY_IMPORT = {
     "rl": {"episode", "gym", "sim", "tasks"},
     "serve": {"episode", "gym", "sim", "tasks", "rl"},
     "adapters": {"episode", "gym", "sim", "tasks", "rl", "serve"},
+    "engines": {"episode", "gym", "sim", "tasks", "rl", "serve", "adapters"},
     "solve": {"episode", "gym", "sim", "tasks", "rl", "serve"},
     "report": {"episode", "gym", "sim", "tasks", "rl", "serve", "solve"},
+    "agents": {"episode", "gym", "sim", "tasks", "serve", "report"},
+    "notebook": {"gym", "sim", "tasks", "report"},
     "__main__": {"cli"},
-    "cli": {"episode", "gym", "sim", "tasks", "rl", "serve", "solve", "report"},
+    "cli": {"agents", "episode", "gym", "sim", "tasks", "rl", "serve", "engines", "solve", "report"},
 }
 # rooms inside a room, from the bottom floor up: each may import from those before it
 FLOORS = {
-    "sim": ("spec", "executor", "wire", "cost", "target", "gpu", "host", "process", "context", "module_cost", "script"),
+    "sim": (
+        "rewrite",
+        "spec",
+        "executor",
+        "wire",
+        "cost",
+        "target",
+        "gpu",
+        "host",
+        "inductor",
+        "process",
+        "context",
+        "calibration",
+        "module_cost",
+        "script",
+        "sweep",
+        "advice",
+    ),
     "gym": (
+        "digest",
         "device",
         "languages",
         "request",
@@ -36,7 +57,10 @@ FLOORS = {
         "session",
         "judge",
         "pools",
+        "advice",
+        "explain",
         "extract",
+        "kernelgym",
         "feedback",
         "doctor",
     ),
@@ -49,6 +73,7 @@ FLOORS = {
         "journal",
         "meter",
         "context",
+        "prompt_file",
         "renderer",
         "episode",
         "play",

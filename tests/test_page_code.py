@@ -57,6 +57,11 @@ def check_gym(scope, printed):
     assert scope["verdict"].is_correct and scope["verdict"].timing.kind == "modelled"
 
 
+def check_notebook(scope, printed):
+    assert "correct 100% in own kernels" in printed and "torch.Size([1000])" in printed
+    assert scope["run"].value.sum() == pytest.approx(1.0)
+
+
 def check_sim(scope, printed):
     assert scope["out"].shape == (64,) and "aten.gelu" in printed
 
@@ -71,6 +76,7 @@ def check_task(scope, printed):
 CHECKS = {
     "docs/episode.md": check_episode,
     "docs/gym.md": check_gym,
+    "docs/notebook.md": check_notebook,
     "docs/sim.md": check_sim,
     "docs/tasks.md": check_task,
 }

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
+
+VIEWS: dict[type, Callable[[Any], str]] = {}
+"""HTML of records in notebooks; ``drkernel.notebook`` registers what it shows, which lies above the records."""
 
 
 class Config(BaseModel):
@@ -22,6 +25,11 @@ class Config(BaseModel):
 
     open_keys: ClassVar[bool] = False
     """Whether the section accepts keys of any name, such as the options of a method."""
+
+    def _repr_html_(self) -> str | None:
+        """Return how a notebook shows this record; None, so that it shows the text, where no view is registered."""
+        view = VIEWS.get(type(self))
+        return None if view is None else view(self)
 
     # NaN and infinity are written as strings: JSON has no numbers for them, and null would not round-trip
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
@@ -65,7 +73,9 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         loaded = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read config {path}: {error.strerror}") from error
-    except yaml.YAMLError as error:
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not a text file: {error.reason} at byte {error.start}") from error
+    except (yaml.YAMLError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid YAML: {error}") from error
     if loaded is not None and not isinstance(loaded, Mapping):
         raise ConfigError(f"{path} must hold a mapping of keys, found {type(loaded).__name__}")
@@ -114,7 +124,7 @@ def complete_key(cls: type[BaseModel], short: str) -> str:
             raise ConfigError(f"{short!r} could be {' or '.join(found)}; say which")
         head, _, last = head.rpartition(".")
         rest = f".{last}{rest}"
-    near = _near(plain, [end for key in keys for end in _ends(key)])
+    near = did_you_mean(plain, [end for key in keys for end in _ends(key)])
     raise ConfigError(f"unknown key {short!r}{near or '; --help lists them all'}")
 
 
@@ -142,10 +152,27 @@ def _section(annotation: Any) -> type[BaseModel] | None:
     return None
 
 
-def _near(key: str, known: Iterable[str]) -> str:
-    """Return '; did you mean ...?' with the closest known keys, or an empty string."""
-    close = difflib.get_close_matches(key, list(dict.fromkeys(known)), n=2, cutoff=0.7)
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return '; did you mean ...?' with the closest known names, or an empty string where none is close."""
+    close = difflib.get_close_matches(word, list(dict.fromkeys(known)), n=2, cutoff=0.7)
     return f"; did you mean {' or '.join(close)}?" if close else ""
+
+
+def differences(old: BaseModel, new: BaseModel) -> list[tuple[str, Any, Any]]:
+    """Return (dotted key, old value, new value) for every difference between two configs."""
+    before, after = _flat(old.model_dump(mode="json")), _flat(new.model_dump(mode="json"))
+    return [
+        (key, before.get(key), after.get(key))
+        for key in dict.fromkeys([*before, *after])
+        if before.get(key) != after.get(key)
+    ]
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, item in value.items():
+        flat |= _flat(item, f"{prefix}{key}.") if isinstance(item, Mapping) else {f"{prefix}{key}": item}
+    return flat
 
 
 def _set(data: dict[str, Any], key: str, raw: str, override: str) -> None:
@@ -175,6 +202,17 @@ def _explain(error: ValidationError, path: str | Path | None, cls: type[BaseMode
         key = ".".join(str(part) for part in item["loc"]) or "(root)"
         reason = item["msg"]
         if item["type"] == "extra_forbidden":
-            reason = "unknown key" + _near(key, (name for name, _ in field_keys(cls)))
+            reason = "unknown key" + _similar(key, [name for name, _ in field_keys(cls)])
         lines.append(f"  {key}: {reason}")
     return "\n".join(lines)
+
+
+def _similar(key: str, known: list[str]) -> str:
+    """Return '; did you mean ...?' for an unknown key: keys of its own section first, then of any other."""
+    section, _, leaf = key.rpartition(".")
+    for names in ([name for name in known if name.rpartition(".")[0] == section], known):
+        last = {name: name.rpartition(".")[2] for name in names}
+        close = difflib.get_close_matches(leaf, list(dict.fromkeys(last.values())), n=2, cutoff=0.7)
+        if close:
+            return f"; did you mean {' or '.join([name for name in names if last[name] in close][:3])}?"
+    return ""

@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import Field, model_validator
 
-from drkernel.config import Config, ConfigError
+from drkernel.config import Config, ConfigError, did_you_mean
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -50,7 +50,8 @@ class Registry(Generic[F]):
     def get(self, name: str) -> F:
         """Return the function called ``name``. Raises ValueError, listing the known names, when there is none."""
         if name not in self._entries:
-            raise ValueError(f"unknown {self.kind} {name!r}; known: {', '.join(self.names())}")
+            known = self.names()
+            raise ValueError(f"unknown {self.kind} {name!r}; known: {', '.join(known)}{did_you_mean(name, known)}")
         return self._entries[name]
 
     def names(self) -> list[str]:
@@ -75,7 +76,8 @@ class Registry(Generic[F]):
         for option in options:
             if option not in known:
                 has = ", ".join(sorted(known)) or "none"
-                raise ConfigError(f"{key}: {name} has no option {option!r}; it has: {has}")
+                near = did_you_mean(option, known)
+                raise ConfigError(f"{key}: {name} has no option {option!r}; it has: {has}{near}")
 
 
 class Method(Config):

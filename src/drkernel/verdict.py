@@ -48,6 +48,51 @@ class Speedup(Config):
     kind: TimingKind = Field(description="kind of both timings; kinds are never mixed")
 
 
+class SourceLine(Config):
+    """A source line's part in one launch of a kernel, over all programs. Times are modelled."""
+
+    file: str
+    line: int
+    callers: tuple[str, ...] = Field((), description="'file:line' of the calls that led there, the innermost first")
+    text: str = Field("", description="the line, where it could be read")
+    share: float = Field(ge=0, description="of the launch's time: of the limit that binds, by what the line asks of it")
+    bytes_asked: float = Field(0.0, ge=0, description="of loads and stores, in whole sectors of 32 bytes")
+    bytes_used: float = Field(0.0, ge=0, description="of the elements that are loaded and stored")
+    bytes_unique: float = Field(
+        0.0, ge=0, description="distinct bytes of the storages it accesses; other lines may share them"
+    )
+    sectors_per_request: float | None = Field(None, description="32-byte sectors asked for by 32 lanes")
+    sectors_needed: float | None = Field(None, description="those that their elements would fill side by side")
+    operations: float = Field(0.0, ge=0, description="floating-point operations, special functions among them")
+    atomics: float = Field(0.0, ge=0, description="atomic updates")
+    coalesced_seconds: float | None = Field(
+        None, description="time of the launch if the line asked for no more sectors than it needs, where it does"
+    )
+
+
+class LaunchDetail(Config):
+    """Where the modelled time of a kernel's slowest launch goes."""
+
+    kernel: str
+    programs: int
+    num_warps: int
+    num_stages: int
+    seconds: float = Field(ge=0)
+    limits: dict[str, float] = Field(
+        description="seconds that each limit alone would take: dram, l2, sm_memory, compute, atomics, chains "
+        "(programs' own latency), dispatch. The longest counts, and 'fixed' comes on top"
+    )
+    resident: int = Field(description="programs on one SM at a time")
+    occupancy: float = Field(ge=0, description="warps on one SM over the most that it holds")
+    limited_by: str = Field(description="what limits the resident programs")
+    registers: int = Field(description="of a thread; estimated where the kernel was not compiled for the GPU")
+    shared_bytes: int = Field(description="of a program; 0 where it fits for sure")
+    dram_bytes: float = Field(ge=0)
+    operations: float = Field(ge=0, description="floating-point operations")
+    unit: str = Field(description="unit whose operations take longest, such as tensor_bf16")
+    lines: tuple[SourceLine, ...] = Field((), description="the costliest first")
+
+
 class ProfileRow(Config):
     """Device time of one kernel or operator in one call of a module."""
 
@@ -65,6 +110,7 @@ class ProfileRow(Config):
     unpriced: str | None = Field(
         None, description="why its time has no model, so that `seconds` is only a floor; None where it has one"
     )
+    detail: LaunchDetail | None = Field(None, description="by source line, where that was asked for")
 
 
 class Profile(Config):
@@ -93,6 +139,33 @@ class Profile(Config):
         custom = sum(row.calls for row in self.rows if row.owner == "custom")
         library = sum(row.calls for row in self.rows if row.owner == "library")
         return custom / (custom + library) if custom else 0.0
+
+
+class Advice(Config):
+    """A change, and the modelled time with it."""
+
+    change: str = Field(description="e.g. 'num_warps 4 -> 8', or what a line wastes")
+    line: int | None = Field(None, description="of the text")
+    before: float = Field(ge=0, description="modelled seconds as it is: of all own kernels, or of the line's launch")
+    after: float = Field(ge=0, description="and with the change")
+    compared: bool = Field(description="whether the results were found unchanged")
+
+
+class Tried(Config):
+    """A change that is no advice."""
+
+    change: str
+    after: float | None = Field(None, description="modelled seconds; None where it failed")
+    failed: str | None = Field(None, description="why it cannot be made")
+
+
+class Advised(Config):
+    """What the model advises for a source."""
+
+    seconds: float = Field(ge=0, description="modelled device time of own kernels as they are")
+    error: float = Field(ge=0, description="of modelled times, as a logarithm: gains below are not told from it")
+    advice: tuple[Advice, ...] = Field(description="the largest gain first")
+    tried: tuple[Tried, ...] = Field(description="changes that gain too little, or fail")
 
 
 class Finding(Config):
@@ -160,6 +233,11 @@ class Sizes(Config):
     )
     inputs: tuple[str, ...] = Field((), description="arguments of forward in words, e.g. 'x float32[4096, 393216]'")
 
+    @property
+    def words(self) -> str:
+        """The arguments of forward on one line."""
+        return ", ".join(self.inputs)
+
 
 class Verdict(Config):
     """The one result record of an evaluation."""
@@ -169,7 +247,12 @@ class Verdict(Config):
     task_id: str
     candidate_sha256: str = Field(description="SHA-256 of the candidate's source")
     device: str = Field(description="'sim:h200', 'cuda:0', ...")
+    advised: Advised | None = Field(None, description="changes that make it faster, where they were asked for")
     baseline: Literal["eager", "compile"] = "eager"
+    baseline_from: Literal["inductor", "estimate"] | None = Field(
+        None, description="where a modelled torch.compile comes from: the compiler's own kernels, or an estimate"
+    )
+    baseline_why: str | None = Field(None, description="why the baseline is an estimate, in words")
     correctness: Correctness | None = None
     timing: Timing | None = Field(None, description="the candidate's time")
     reference_timing: Timing | None = Field(None, description="the reference's time, of the same kind")

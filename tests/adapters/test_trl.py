@@ -1,13 +1,14 @@
-"""The TRL adapter: bookkeeping of ids and masks, and two steps of GRPOTrainer itself where TRL is installed."""
+"""The TRL adapter: bookkeeping of ids and masks, and steps of GRPOTrainer itself where TRL is installed."""
 
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from solve_fakes import TextPool, answer, make_tasks
 
-from drkernel.adapters.trl import FIELD, dataset_rows, kernel_reward, make_rollout_func
+from drkernel.adapters.trl import FIELD, dataset_rows, kernel_reward, make_environment, make_rollout_func
 from drkernel.episode.episode import EpisodeConfig
 from drkernel.rl.model.tokenizer import ChatTokenizer, train_tokenizer
 
@@ -65,7 +66,7 @@ def test_a_trajectory_that_the_grader_failed_trains_nothing(tokenizer):
     answers = [[answer("INFRA")], [answer(2.0), answer(1.0)], [answer(1.0), answer(1.0)]]
     out, _ = rollout(tokenizer, answers, [0, 0, 1])
     assert out["env_mask"][0] == [0] * len(out["completion_ids"][0]) and 1 in out["env_mask"][1]
-    assert out[FIELD][0] == out[FIELD][1]  # the mean of its group: the other's baseline is unmoved
+    assert out[FIELD][0] is None and out[FIELD][1] == pytest.approx(3.5)
 
 
 def test_a_completion_never_exceeds_the_trainer_s_limit(tokenizer):
@@ -81,29 +82,145 @@ def test_unknown_log_probabilities_are_left_to_the_trainer(tokenizer):
     assert out["logprobs"] is None
 
 
-@pytest.mark.slow
-def test_two_steps_of_grpo_trainer(tmp_path, monkeypatch):
-    trl = pytest.importorskip("trl")
-    datasets = pytest.importorskip("datasets")
-    from tiny import POCKET, tiny_policy
+def test_a_system_message_is_part_of_the_prompt(tokenizer, tmp_path):
+    (tmp_path / "system.txt").write_text("Be brief.")
+    (tmp_path / "prompts.yaml").write_text("style: compact")
+    terms = EpisodeConfig(turns=1, prompts=str(tmp_path))
+    row = dataset_rows(TASKS, terms)[0]
+    trainer = SimpleNamespace(processing_class=tokenizer.hf, args=SimpleNamespace(max_completion_length=400))
+    drawn = [*tokenizer.encode(answer(1.5)), tokenizer.end_id]
+    function = make_rollout_func(TASKS, terms, pool=TextPool(), generate=lambda trainer, ids: ([drawn], None))
+    out = function([row["prompt"]], trainer)
+    assert [message["role"] for message in row["prompt"]] == ["system", "user"]
+    assert out["prompt_ids"][0] == tokenizer.opening_ids(row["prompt"])
+
+
+@pytest.mark.parametrize(("score", "expected"), [("last", 1.5), ("best", 2.0), ("sum", 3.5)])
+def test_an_environment_grades_the_calls_of_a_tool(score, expected):
+    environment = make_environment(CONFIG, score=score, pool=TextPool())()
+    row = dataset_rows(TASKS, CONFIG, tool=True)[0]
+    assert row["prompt"][-1]["content"].endswith("It answers with the grade.")
+    for _ in range(2):  # instances are used again
+        environment.reset(**row)
+        assert environment.submit("class ModelNew: SPEED = 2.0").startswith("correct 2.00x")
+        environment.submit(answer(1.0))
+        assert "over" in environment.submit(answer(3.0))
+        assert environment.get_reward() == pytest.approx(expected)
+    environment.reset(**row)
+    assert environment.get_reward() == 0.0  # no call is an answer without code
+    environment.reset(**row)
+    environment.submit("class ModelNew: INFRA")
+    assert environment.get_reward() is None
+
+
+# ---- GRPOTrainer itself
+
+
+@pytest.fixture
+def grpo(tmp_path, monkeypatch):
+    """``make(cls, template, **arguments)``: a trainer of four samples a task and a tiny policy."""
+    trl, datasets = pytest.importorskip("trl"), pytest.importorskip("datasets")
+    from tiny import POCKET, tiny_tokenizer
+
+    from drkernel.rl.model.policy import Policy, PolicyConfig, TokenizerConfig
 
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
-    policy = tiny_policy()
-    tokenizer: ChatTokenizer = policy.tokenizer
-    config = trl.GRPOConfig(
-        output_dir=str(tmp_path), max_steps=2, per_device_train_batch_size=4, num_generations=4, use_cpu=True,
-        max_completion_length=24, report_to=[], logging_steps=1, save_strategy="no", bf16=False, learning_rate=1e-3,
-    )  # fmt: skip
-    assert POCKET.context >= 24
-    short = EpisodeConfig(turns=2, prompts="compact")
-    trainer = trl.GRPOTrainer(
-        model=policy.model,
-        args=config,
-        processing_class=tokenizer.hf,
-        train_dataset=datasets.Dataset.from_list(dataset_rows(TASKS, short)),
-        reward_funcs=kernel_reward,
-        rollout_func=make_rollout_func(TASKS, short, pool=TextPool()),
-    )
+
+    def make(cls=trl.GRPOTrainer, template=None, rows=None, length=24, **arguments):
+        tokenizer: ChatTokenizer = tiny_tokenizer()
+        if template is not None:
+            tokenizer.hf.chat_template = (Path(trl.__file__).parent / "chat_templates" / template).read_text()
+        terms = PolicyConfig(
+            pocket=POCKET.model_copy(update={"context": 4096}), tokenizer=TokenizerConfig(vocab_size=320), device="cpu"
+        )
+        policy = Policy.from_scratch(terms, tokenizer, 0)
+        config = trl.GRPOConfig(
+            output_dir=str(tmp_path), max_steps=2, per_device_train_batch_size=4, num_generations=4, use_cpu=True,
+            max_completion_length=length, report_to=[], logging_steps=1, save_strategy="no", bf16=False,
+            learning_rate=1e-3,
+        )  # fmt: skip
+        rows = rows or dataset_rows(TASKS, CONFIG)
+        data = datasets.Dataset.from_list(rows)
+        return cls(model=policy.model, args=config, processing_class=tokenizer.hf, train_dataset=data, **arguments)
+
+    return make
+
+
+@pytest.mark.slow
+def test_two_steps_of_grpo_trainer(grpo):
+    rollout = make_rollout_func(TASKS, CONFIG, pool=TextPool())
+    trainer = grpo(reward_funcs=kernel_reward, rollout_func=rollout)
     trainer.train()
     assert trainer.state.global_step == 2
     assert any("reward" in entry for entry in trainer.state.log_history)
+
+
+@pytest.mark.slow
+def test_two_steps_with_an_environment_whose_tool_is_called(grpo):
+    rows = dataset_rows(TASKS, CONFIG, tool=True)
+    factory = make_environment(CONFIG, pool=TextPool())
+    trainer = grpo(template="qwen3.jinja", rows=rows, length=600, environment_factory=factory)
+    tokenizer, speeds = ChatTokenizer(trainer.processing_class), iter([1.0, 2.0, 1.5, 3.0] * 2)
+
+    def draw(input_ids, **_):
+        call = '<tool_call>\n{"name": "submit", "arguments": {"module": "class ModelNew: SPEED = %s"}}\n</tool_call>'
+        called = "<tool_call>\n{" in tokenizer.decode(input_ids[0])[-300:]
+        made = [[*tokenizer.encode("Done." if called else call % next(speeds)), tokenizer.end_id] for _ in input_ids]
+        return torch.cat([input_ids, torch.tensor(made)], dim=1)
+
+    trainer.model.generate = draw
+    trainer.train()
+    first = trainer.state.log_history[0]
+    assert first["reward"] == pytest.approx((1.5 + 2.0 + 1.75 + 2.5) / 4, abs=1e-3)
+    assert first["tools/call_frequency"] == 1 and first["tools/failure_frequency"] == 0
+
+
+@pytest.mark.slow
+def test_every_turn_has_its_own_advantage(grpo, monkeypatch):
+    pytest.importorskip("trl")
+    from trl import GRPOTrainer
+
+    from drkernel.adapters.trl_turns import TurnGRPOTrainer
+
+    says = [[1.0, 2.5], [3.0, "WRONG"], ["INFRA"], [2.0, 2.5]]
+    turns = [list(row) for row in says] + [list(row) for row in says]
+    rows: list[list] = []
+
+    def generate(trainer, ids):
+        tokenizer = ChatTokenizer(trainer.processing_class)
+        if not rows or all(not row for row in rows[-4:]):
+            rows.extend(turns[len(rows) : len(rows) + 4])
+        texts = [answer(row.pop(0)) for row in rows[-4:] if row]
+        return [[*tokenizer.encode(text), tokenizer.end_id] for text in texts], None
+
+    seen = []
+    real = GRPOTrainer.compute_loss
+
+    def watch(self, model, inputs, *rest):
+        seen.append({name: value.clone() for name, value in inputs.items() if torch.is_tensor(value)})
+        return real(self, model, inputs, *rest)
+
+    monkeypatch.setattr(GRPOTrainer, "compute_loss", watch)
+    options = {"tasks": TASKS, "terms": CONFIG, "pool": TextPool(), "generate": generate, "length": 900}
+    trainer = grpo(TurnGRPOTrainer, **options)
+    tokenizer = ChatTokenizer(trainer.processing_class)
+    trainer.train()
+    assert trainer.state.global_step == 2 and len(seen) == 2
+    rewards = [[0.0 if speed == "WRONG" else 1.0 + speed / 2 for speed in says[row]] for row in (0, 1, 3)]
+    returns = [[sum(row[turn:]) for turn in range(2)] for row in rewards]
+    wanted = {
+        row: [own[t] - sum(other[t] for other in returns if other is not own) / 2 for t in range(2)]
+        for row, own in zip((0, 1, 3), returns, strict=True)
+    }
+    for batch in seen:
+        assert batch["advantages"].shape == batch["completion_ids"].shape
+        found = []
+        for ids, mask, values in zip(batch["completion_ids"], batch["tool_mask"], batch["advantages"], strict=True):
+            where = [t.tolist() for t in values.nonzero(as_tuple=True)]
+            text = tokenizer.decode(ids[mask.bool()].tolist())
+            row = next((k for k, said in enumerate(says) if text == "".join(map(answer, said))), 2)
+            runs = [values[k].item() for k in where[0] if k == 0 or values[k] != values[k - 1]]
+            assert all(mask[k] for k in where[0])
+            found.append(row)
+            assert runs == pytest.approx(wanted.get(row, []), abs=1e-5)
+        assert sorted(found) == [0, 1, 2, 3]

@@ -11,6 +11,7 @@ import yaml
 from typer.testing import CliRunner
 
 from drkernel.cli import COMMANDS
+from drkernel.tasks.builtin import builtin_task
 
 
 def drkernel(command, *arguments, cwd, code=0):
@@ -122,6 +123,36 @@ def test_prompts_are_shown_written_and_taken_back(run):
     assert "3 of 3 trajectories are there already" in again.stderr
 
 
+def test_prompts_come_from_a_file_of_kernelgym_s_and_the_opening_from_data(run):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    turn = {"name": "tool_response", "condition": "told == True", "history_mode": "all", "skip_env": 0.0}
+    (run / "turns.yaml").write_text(
+        json.dumps({"per_turn_prompts": [{**turn, "template": "Report: {feedback} Mend!"}]})
+    )
+    reference = builtin_task("builtin/level1/softmax").reference
+    texts = [f"Speed up for $1:\n{reference.strip()}\nNow.", "Something else.", f"Speed up for $1:\n{reference}\nNow."]
+    rows = [
+        {
+            "prompt": [{"role": "user", "content": text}],
+            "reward_model": {"ground_truth": reference},
+            "extra_info": {"index": 0},
+        }
+        for text in texts
+    ]
+    parquet.write_table(pyarrow.Table.from_pylist(rows[:2]), run / "rows.parquet")
+    done = drkernel("prompts", "turns.yaml", "--opening", "rows.parquet", "--out", "released", cwd=run)
+    assert "the form of 1 of 2 prompts" in done.stderr
+    assert (run / "released" / "task.txt").read_text() == "Speed up for $$1:\n$reference\nNow.\n"
+    for name in ("turns.yaml", "released"):
+        drkernel(*bench_arguments(prompts=name, out=f"by-{name}"), cwd=run)
+        lines = (run / f"by-{name}" / "turns.jsonl").read_text().splitlines()
+        told = next(json.loads(line)["turn"]["feedback"] for line in lines if "feedback" in line)
+        assert told.startswith("Report: {") and told.endswith("} Mend!") and '"compiled": false' in told
+    parquet.write_table(pyarrow.Table.from_pylist(rows[1:2]), run / "none.parquet")
+    refused = drkernel("prompts", "turns.yaml", "--opening", "none.parquet", cwd=run, code=2)
+    assert "no prompt holds the reference" in refused.stderr
+
+
 @pytest.mark.parametrize(("arguments", "message"), [
     (["bench", "--model", "gpt"], "cannot read the model"),
     (["bench", "--model", "script:replies.jsonl", "--tasks", "nonsense"], "cannot read the task spec"),
@@ -138,7 +169,7 @@ def test_prompts_are_shown_written_and_taken_back(run):
     (["bench", "r/config.yaml", "nothing=1"], "unknown key 'nothing'"),
     (["solve", "s.yaml", "--model", "script:replies.jsonl"], "give one REFERENCE"),
     (["bench", "--model", "openai:m"], "no key: set OPENAI_API_KEY"),
-    (["solve", "nothing.py", "--model", "script:replies.jsonl"], "cannot read nothing.py"),
+    (["solve", "nothing.py", "--model", "script:replies.jsonl"], "cannot read the task spec 'nothing.py'"),
     (["solve", "builtin/level1", "--model", "script:replies.jsonl"], "solve takes one"),
     (["solve", "builtin/level1/softmax", "--model", "script:replies.jsonl", "context.keep=some"], "keep: Input"),
     (["compare", "nowhere", "nowhere"], "is not a bench run"),

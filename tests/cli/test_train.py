@@ -75,12 +75,12 @@ def test_resume_takes_the_directory_alone(recipe_file, tmp_path, capsys, monkeyp
     ("args", "message"),
     [
         ([], "give a recipe"),
-        (["missing.yaml"], "cannot read config missing.yaml"),
+        (["missing.yaml"], "no such recipe: missing.yaml"),
         (["{recipe}", "rl.stepz=3"], "rl.stepz: unknown key"),
         (["{recipe}", "rl.learner.advantage.name=best"], "unknown advantage 'best'"),
         (["{recipe}", "rl.learner.loss.options={clip: 1}"], "clipped has no option 'clip'"),
         (["--resume", "."], "is not a run directory"),
-        (["{recipe}", "policy.device=cuda", "rl=null"], "no CUDA device"),
+        (["{recipe}", "policy.device=cuda", "rl=null"], "lacks a CUDA device for the policy"),
     ],
 )
 def test_mistakes_are_named(recipe_file, capsys, monkeypatch, args, message):
@@ -130,3 +130,13 @@ def test_the_papers_hyper_parameters_are_in_the_recipes():
         reward = recipe.episode.reward
         assert (reward.correct_weight, reward.speedup_weight, reward.coverage_weight) == (0.5, 0.5, 0.5)
         assert (reward.speedup_min, reward.speedup_max) == (0.0, 3.0)
+
+
+def test_a_finished_run_is_not_passed_off_as_another(recipe_file, tmp_path, capsys):
+    assert call(recipe_file, "name=first", "rl.steps=1") == 0
+    capsys.readouterr()
+    assert call(recipe_file, "name=first", "rl.steps=2", "seed=3") == 2
+    out, err = capsys.readouterr()
+    assert "rl.steps is 1 there, 2 here" in err and "seed is 0 there, 3 here" in err and "before RL" not in out
+    assert call(recipe_file, "name=first", "rl.steps=1", "checkpoint.keep=5") == 0  # does not change the result
+    assert "before RL" in capsys.readouterr().out

@@ -1,6 +1,9 @@
 """Prompts: named sets, files of one's own, mistakes in them."""
 
+import json
+
 import pytest
+import yaml
 from solve_fakes import make_tasks
 
 from drkernel.config import ConfigError
@@ -55,8 +58,58 @@ def test_mistakes_in_a_file_are_named(tmp_path, file, text, message):
         Prompts.load(str(tmp_path))
 
 
+TURNS = [
+    {"name": "first_turn", "condition": "current_turn  == 0", "history_mode": "all", "skip_env": 0.0,
+     "response_truncation": "python_code", "template": "Think for $5 {first}.\n"},
+    {"name": "tool_response", "condition": "made == True", "history_mode": "all", "skip_env": 0.0,
+     "update_memory": False, "template": "The judge:\n{feedback}\nMend it for $1, {{x}}.\n"},
+]  # fmt: skip
+
+
+def in_kernelgyms_form(tmp_path, **changes):
+    path = tmp_path / "turns.yaml"
+    path.write_text(yaml.safe_dump({"method": "system", "prompt": "You cost $2.", "per_turn_prompts": TURNS} | changes))
+    return str(path)
+
+
+def test_a_file_of_kernelgym_s_says_what_is_sent(tmp_path):
+    prompts = Prompts.load(in_kernelgyms_form(tmp_path))
+    system, user = prompts.opening(TASK, EvalSettings())
+    assert system.content == "You cost $2."
+    assert user.content == task_prompt(TASK, EvalSettings()) + "\n\nThink for $5 {first}."
+    head, rest = prompts.after(VERDICT, None, 1, 3, 0.25).split("\n", 1)
+    report, tail = rest.rsplit("\n", 1)
+    assert (head, tail) == ("The judge:", "Mend it for $1, {x}.") and json.loads(report)["reward"] == 0.25
+    prompts.save(tmp_path / "copy")
+    assert Prompts.load(str(tmp_path / "copy")).version == prompts.version
+    for method, where in (("pre_input", "startswith"), ("post_input", "endswith")):
+        texts = Prompts.load(in_kernelgyms_form(tmp_path, method=method, per_turn_prompts=TURNS[1:]))
+        (only,) = texts.opening(TASK, EvalSettings())
+        assert getattr(only.content, where)("You cost $2.") and only.role == "user"
+    from_data = Prompts.load(in_kernelgyms_form(tmp_path), opening={"system": "", "task": "Faster: $reference"})
+    assert from_data.task == "Faster: $reference\n\nThink for $$5 {first}." and from_data.system == "You cost $$2."
+
+
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"per_turn_prompts": TURNS[:1]}, "no entry is named tool_response"),
+    ({"per_turn_prompts": [{**TURNS[1], "template": "No report."}]}, r"\{feedback\} is missing"),
+    ({"per_turn_prompts": [{**TURNS[1], "template": "{feedback} {x}"}]}, r"\{x\} is unknown there"),
+    ({"per_turn_prompts": [{**TURNS[1], "template": "{feedback"}]}, "write {{ for a brace"),
+    ({"per_turn_prompts": [{**TURNS[1], "history_mode": "initial+recent2"}]}, "episode.context says"),
+    ({"per_turn_prompts": [{**TURNS[1], "skip_env": 0.5}]}, "every answer is graded"),
+    ({"per_turn_prompts": [{**TURNS[0], "condition": "current_turn > 1"}, TURNS[1]]}, "'first_turn': condition"),
+    ({"per_turn_prompts": "none"}, r"per_turn_prompts.*\(KernelGYM's prompts have"),
+    ({"method": "tool"}, "method"),
+    ({"prompts": "x"}, "prompts"),
+])  # fmt: skip
+def test_a_file_of_another_shape_is_refused_by_its_key(tmp_path, changes, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        Prompts.load(in_kernelgyms_form(tmp_path, **changes))
+    assert "turns.yaml" in str(caught.value)
+
+
 def test_unknown_prompts_are_refused():
-    with pytest.raises(ConfigError, match="'full', 'compact' or a directory"):
+    with pytest.raises(ConfigError, match="'full', 'compact', a directory"):
         Prompts.load("nonsense")
 
 
@@ -82,3 +135,22 @@ def test_the_language_that_is_asked_for_says_its_own_rules():
     with pytest.raises(ConfigError, match=r"episode.language cuda: sim:h200 is a simulated GPU"):
         EpisodeConfig(language="cuda").check()
     EpisodeConfig(language="cuda", settings=EvalSettings(device="cuda:0")).check()
+
+
+def test_prompts_name_the_sizes_that_are_timed_where_those_of_the_profile_are_shown():
+    reference = TASK.reference.replace("ROWS = 2\n", "ROWS = 2  # of a small call\n")
+    task = TASK.model_copy(update={"reference": reference, "profiles": {"tiny": {"ROWS": 3}, "full": {"ROWS": 4096}}})
+
+    def shown(task=task, **settings):
+        texts = [Prompts.load(name).opening(task, EvalSettings(**settings))[-1].content for name in ("full", "compact")]
+        lines = [next(line for line in text.splitlines() if line.startswith("ROWS")) for text in texts]
+        assert lines[0] == lines[1]
+        return lines[0]
+
+    assert shown(profile="tiny") == "ROWS = 3  # timed at 4096"
+    assert shown(profile=None) == "ROWS = 2  # timed at 4096"
+    assert shown(profile="tiny", time_at="checked") == "ROWS = 3"
+    assert shown(profile="full") == "ROWS = 4096"
+    without = task.model_copy(update={"profiles": {"tiny": {"ROWS": 3}}})
+    assert shown(without, profile="tiny") == "ROWS = 3  # timed at 2"
+    assert shown(without, profile=None) == "ROWS = 2  # of a small call"

@@ -35,12 +35,13 @@ def test_a_cheat_from_standard_input_exits_with_three_and_says_why(tmp_path, cap
     assert "HACK" in said and "decoy_kernel" in said and "modelled on sim:h200" in said and "measured" not in said
     text = page.read_text()
     assert "decoy_kernel" in text and "softmax_kernel" in text and "src=" not in text, "self-contained"
+    assert "By source line" in text and "sectors a request" in text and "Roofline" in text
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere.py", "-"], "no such reference"),
+        (["nowhere.py", "-"], "neither a file nor"),
         ([SOFTMAX[0], "nowhere.py"], "cannot read the candidate"),
         ([*SOFTMAX, "--profile", "huge"], "no size profile 'huge'"),
         ([*SOFTMAX, "--precision", "fp12"], "--precision fp12"),

@@ -3,9 +3,11 @@
 import os
 import shutil
 import time
+from pathlib import Path
 
 import psutil
 import pytest
+import torch
 from gym_harness import SETTINGS, Gym
 
 from drkernel.gym.runner import processes
@@ -80,6 +82,13 @@ def test_crashes_and_loops(mode):
     assert mode.forward("ctypes.string_at(0)").detail.type == "SIGSEGV"
     assert mode.forward("while True: pass", settings=SHORT).kind == "timeout"
     assert mode.is_healthy()
+
+
+def test_a_tree_of_folders_of_any_depth_is_removed(mode):
+    body = "for _ in range(1500):\n    os.mkdir('deep'); os.chdir('deep')\nreturn inputs[0]"
+    mode.forward(body, torch.zeros(1))
+    assert mode.is_healthy()
+    assert not list(Path(mode.factory._launcher._folder).glob("job-*"))
 
 
 def test_layers_left_out_are_reported(mode):

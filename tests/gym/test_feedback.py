@@ -1,10 +1,12 @@
 """What a model is told: the decisive fact first, bounded, and nothing it must not know."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drkernel.gym.feedback import feedback
+from drkernel.gym.feedback import feedback, times, told_apart
 from drkernel.verdict import (
     CandidateError,
     Correctness,
@@ -12,6 +14,7 @@ from drkernel.verdict import (
     Mismatch,
     Profile,
     ProfileRow,
+    Sizes,
     Speedup,
     Timing,
     Verdict,
@@ -105,7 +108,35 @@ def test_compact_texts_are_one_or_two_short_lines():
     assert feedback(verdict("timeout"), 240, style="compact") == "timeout"
 
 
-@pytest.mark.parametrize("style", ["full", "compact"])
+def test_compact_texts_name_both_sizes_where_they_differ():
+    small = Sizes(changed={"ROWS": (4096, 64)}, inputs=("x float32[64, 128]",))
+    sizes = {"timed_at": Sizes(inputs=("x float32[4096, 128]",)), "checked_at": small}
+    both = correct().model_copy(update=sizes)
+    text = "correct 1.44x cover 70%\ntimed at ROWS 4096, checked at ROWS 64\ntorch: mm"
+    assert feedback(both, 240, style="compact") == text
+    one = correct().model_copy(update={"timed_at": small, "checked_at": small})
+    assert feedback(one, 240, style="compact") == feedback(correct(), 240, style="compact")
+    profile = sizes | {"checked_at": Sizes(profile="tiny", inputs=("x float32[2, 128]",))}
+    line = "timed at x float32[4096, 128], checked at x float32[2, 128]"
+    assert line in feedback(correct().model_copy(update=profile), 240, style="compact")
+
+
+def test_the_report_under_kernelgym_s_names_is_json_whose_error_gives_way():
+    right = json.loads(feedback(correct(), style="kernelgym", reward=2.5))
+    assert (right["reward"], right["score"], right["speedup"], right["success"]) == (2.5, 2.5, 1.44, True)
+    assert (right["num_custom_kernel"], right["num_total_kernels"]) == (2, 3)
+    assert right["custom_kernel_cuda_time_in_profiling_us"] == pytest.approx(7.0) and "error" not in right
+    wrong = json.loads(feedback(WRONG, style="kernelgym", reward=0.0))
+    assert wrong["compiled"] and not wrong["success"] and wrong["num_total_kernels"] == 0
+    hack = json.loads(feedback(HACK, style="kernelgym", reward=-1.0))
+    assert hack["decoy_kernel"] and not hack["compiled"] and hack["error"].startswith("decoy_kernel: ")
+    long = BROKEN.model_copy(update={"error": CandidateError(type="E", message='the cause\n"' * 900)})
+    text = feedback(long, 400, style="kernelgym", reward=-1.0)
+    assert len(text) <= 400 and json.loads(text)["error"].startswith("the cause") and "..." in text
+    assert json.loads(text)["status"] == "failed"
+
+
+@pytest.mark.parametrize("style", ["full", "compact", "kernelgym"])
 @given(budget=st.integers(40, 600), which=st.sampled_from(["correct", "wrong", "broken", "hack"]))
 def test_no_text_exceeds_its_budget(style, budget, which):
     chosen = {"correct": correct(), "wrong": WRONG, "broken": BROKEN, "hack": HACK}[which]
@@ -128,3 +159,21 @@ def test_a_budget_too_small_to_say_anything_is_refused():
 def test_outputs_do_not_leak_in_bulk():
     values = [token for token in feedback(WRONG).replace(",", " ").split() if token in ("0.25", "0.25.")]
     assert len(values) == 1
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "texts"),
+    [
+        (0.00037998, 0.00038097, ("0.00037998", "0.00038097")),
+        (0.25, 0.5, ("0.25", "0.5")),
+        (1.0000001, 1.0, ("1.0000001", "1")),
+        (float("nan"), 1.0, ("nan", "1")),
+        (0.0, 0.0, ("0", "0")),
+    ],
+)
+def test_two_numbers_are_told_apart(actual, expected, texts):
+    assert told_apart(actual, expected) == texts
+
+
+def test_a_small_speedup_is_not_zero():
+    assert [times(value) for value in (1.234, 0.5, 0.0031, 0.0)] == ["1.23", "0.50", "0.0031", "0.00"]

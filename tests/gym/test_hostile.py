@@ -11,6 +11,7 @@ import pytest
 import torch
 from gym_harness import HEAD, SETTINGS
 
+from drkernel.gym.session import factory
 from drkernel.gym.session.answers import SessionError
 
 ANSWER = """
@@ -44,6 +45,23 @@ def test_leaving_while_loading(gym):
 
 def test_raising_system_exit_is_an_error_like_any_other(gym):
     expect(gym.forward("sys.exit(0)"), "runtime_error", "SystemExit")
+
+
+UNSPEAKABLE = """
+class Silent(Exception):
+    def __str__(self): raise KeyboardInterrupt
+class Named(type):
+    @property
+    def __name__(cls): raise SystemExit(0)
+class Nameless(Exception, metaclass=Named): pass
+"""
+
+
+@pytest.mark.parametrize("name", ["Silent", "Nameless"])
+def test_an_exception_that_cannot_be_described_is_an_error_like_any_other(gym, name):
+    error = gym.forward(f"raise {name}", top=UNSPEAKABLE)
+    expect(error, "runtime_error", "Exception")
+    assert "launcher" not in gym.last_stdout and "runner.py" not in gym.last_stdout
 
 
 @pytest.mark.parametrize(
@@ -87,7 +105,7 @@ def test_what_does_not_end_is_ended(gym, loop):
         "torch.ones(1 << 30)",
         "torch.ones(1 << 30, device='cuda')",
         "hold = []\nwhile True: hold.append(torch.ones(10 << 20, device='cuda'))",
-        "import mmap; m = mmap.mmap(-1, 2 << 30)",
+        "import mmap; m = mmap.mmap(-1, 2 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)",
     ],
 )
 def test_memory_bombs(gym, bomb):
@@ -105,6 +123,35 @@ for _ in range(12):
 time.sleep(100)
 """
     expect(gym.forward(body), "out_of_memory")
+
+
+def test_memory_in_the_buffers_of_sockets(gym):
+    """It is in no process: without a count of descriptors a job of 512 MiB took all that the machine had."""
+    body = """
+for _ in range(15):
+    if os.fork() == 0: break
+pairs = []
+try:
+    while True: pairs += socket.socketpair()
+except OSError: pass
+for end in pairs:
+    end.setblocking(False)
+    try:
+        while True: end.send(bytes(1 << 16))
+    except OSError: pass
+time.sleep(100)
+"""
+    expect(gym.forward(body), "out_of_memory")
+
+
+@pytest.mark.parametrize("loop", ["while True: pass", "while True: inputs[0] @ inputs[0]"])
+def test_processor_time_that_is_used_up_is_the_candidates(gym, monkeypatch, loop):
+    """The runner's or the device's: at its hard limit the kernel would send SIGKILL, as somebody from outside might."""
+    usual = factory._limits
+    monkeypatch.setattr(factory, "_limits", lambda settings: usual(settings).model_copy(update={"cpu_s": 2}))
+    error = gym.forward(loop, torch.zeros(512, 512))
+    expect(error, "timeout")
+    assert "processor time" in error.detail.message
 
 
 def test_fork_bomb(gym):
@@ -276,6 +323,8 @@ def test_no_network(gym):
         "os.chroot('.')",
         "os.setuid(0)\nif os.getuid() != 0: raise OSError('no')",
         "os.memfd_create('x')",
+        "open('/dev/zero')",
+        "import fcntl; fcntl.lockf(open('x', 'w'), fcntl.LOCK_EX, 1)",
         "os.nice(-5)",
     ],
 )
@@ -298,6 +347,12 @@ def test_out_of_reach(gym, reach):
         "libc.syscall(321, 0, 0, 0)",
         "libc.shmget(0, 4096, 0o1600)",
         "libc.socketpair(2, 1, 0, (ctypes.c_int * 2)())",
+        "libc.socketpair(1, 2, 0, (ctypes.c_int * 2)())",
+        "libc.socketpair(1, 3, 0, (ctypes.c_int * 2)())",
+        "libc.mmap(0, 4096, 3, 0x21, -1, 0)",
+        "libc.setsockopt(3, 1, 7, ctypes.byref(ctypes.c_int(1 << 22)), 4)",
+        "libc.syscall(444, 0, 0, 1)",
+        "libc.syscall(206, 1, ctypes.byref(ctypes.c_long(0)))",
     ],
 )
 def test_system_calls_refused(gym, call):

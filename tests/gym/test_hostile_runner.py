@@ -220,7 +220,7 @@ class Job:
             thread.start()
 
     def wait_for_exit(self, seconds):
-        return {"runner": {"over_memory": False, "status": 0}}
+        return {"runner": {"over_memory": False, "over_time": False, "status": 0}}
 
 
 class HostileFactory:

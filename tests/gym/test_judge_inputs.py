@@ -189,3 +189,13 @@ def test_buffers_and_the_other_mode_are_noted_or_checked(gym, candidate, found):
         assert told == (found if terms != "ignored" else set()), verdict
         condemned = verdict.status == "hack"  # PyTorch does the work here, and that is not the question
         assert condemned or verdict.status == (status if found else "correct"), verdict
+
+
+# ---- references without an answer
+
+
+def test_a_random_reference_is_nobodys_fault_and_named(gym):
+    """KernelBench's level2/66 is one: dropout in training mode."""
+    verdict = graded(gym, "return torch.nn.functional.dropout(x, 0.2)", "return torch.nn.functional.dropout(x, 0.2)")
+    assert (verdict.status, verdict.error.type) == ("invalid_request", "RandomReference")
+    assert "aten.bernoulli_" in verdict.error.message and not verdict.is_of_candidate

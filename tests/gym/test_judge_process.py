@@ -128,6 +128,16 @@ def test_estimates():
     assert default_budget() == machine_bytes() // 4 <= psutil.virtual_memory().total // 4
 
 
+def test_a_judge_keeps_nothing_of_a_large_evaluation(pool):
+    assert pool.submit(request(size="3 << 19", checked_bytes=1 << 26)).result(300).status == "correct"
+    judge = psutil.Process(pool._seats[0].pid)
+    deadline = time.monotonic() + 20  # memory goes back after the answer
+    while judge.memory_info().rss > pool._seats[0].idle_bytes + (400 << 20) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    held = judge.memory_full_info().uss - pool._seats[0].idle_bytes
+    assert held < 220 << 20, held >> 20  # 600 MB with the calls' tensors or the allocator's pages
+
+
 def test_judges_share_the_cores(monkeypatch):
     monkeypatch.setattr(local.os, "cpu_count", lambda: 8)
     pools = [LocalPool(slots) for slots in (1, 4, 16)]

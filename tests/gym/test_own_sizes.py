@@ -121,3 +121,24 @@ def test_a_kernel_is_the_same_for_other_sizes(old, new):
 )
 def test_and_another_where_it_does_something_else(old, new):
     assert essence(TTIR.replace(old, new)) != essence(TTIR)
+
+
+FIXED_INSIDE = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(256, 256)
+    def forward(self, x):
+        return self.linear(x)
+def get_inputs():
+    return [torch.randn(64, 256)]
+"""
+
+
+def test_what_is_far_beyond_the_limits_is_refused_with_figures(gym):
+    task = Task(id="fixed", reference=FIXED_INSIDE)
+    verdict = grade(gym, task, "class ModelNew: pass", checked_flops=1e3)
+    assert (verdict.status, verdict.error.type) == ("invalid_request", "TaskTooLarge")
+    assert "0.000262 GFLOP" in verdict.error.message and "raise 'checked_flops'" in verdict.error.message
+    assert grade(gym, task, "class ModelNew: pass", checked_flops=1e4).status != "invalid_request"

@@ -127,6 +127,17 @@ def test_a_judge_beyond_its_budget_is_ended_whatever_kind_of_memory_it_is(pool):
 
 
 def test_memory_that_processes_of_a_candidate_share_counts(pool):
-    many = "for _ in range(6):\n    if os.fork() == 0: break\n" + SHARED.format(mib=800)
+    """In files of its scratch. Without a file it is refused: mapped, filled and dropped, no process would hold it."""
+    many = """
+files = [open(str(n), "w+b") for n in range(4)]
+for file in files: file.truncate(60 << 20)
+for _ in range(16):
+    if os.fork() == 0: break
+held = [mmap.mmap(file.fileno(), 60 << 20) for file in files]
+for one in held: one.write(bytes(60 << 20))
+time.sleep(20)
+"""
     verdict = pool.submit(request(many)).result(300)
     assert verdict.status == "out_of_memory", verdict.error
+    verdict = pool.submit(request(SHARED.format(mib=1))).result(300)
+    assert (verdict.status, verdict.error.type) == ("runtime_error", "PermissionError"), verdict.error

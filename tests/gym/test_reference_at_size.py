@@ -43,8 +43,8 @@ BODIES = {
 @pytest.mark.parametrize("body", BODIES)
 def test_time_from_shapes_is_that_with_data(body: str) -> None:
     reference = load_reference(TEMPLATE.format(n=512, body=BODIES[body]))
-    with_data = reference_profile(f"with {body}", SPEC, "eager", reference.build(0), reference.draw_inputs(0))
-    without = reference_profile_at(SPEC, "eager", reference, conv_tf32=False)
+    with_data = reference_profile(f"with {body}", SPEC, reference.build(0), reference.draw_inputs(0))
+    without = reference_profile_at(SPEC, reference, conv_tf32=False)
     assert without.elapsed_seconds == pytest.approx(with_data.elapsed_seconds, rel=1e-3)
     assert [row.name for row in without.rows] == [row.name for row in with_data.rows]
 
@@ -52,7 +52,7 @@ def test_time_from_shapes_is_that_with_data(body: str) -> None:
 def test_what_nobody_could_hold_takes_no_memory() -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     reference = load_reference(TEMPLATE.format(n=1 << 25, body=BODIES["linear"]))  # 34 GB of input
-    profile = reference_profile_at(SPEC, "eager", reference, conv_tf32=False)
+    profile = reference_profile_at(SPEC, reference, conv_tf32=False)
     assert profile.elapsed_seconds > 0.05
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 << 10
 
@@ -80,10 +80,4 @@ def test_work_grows_with_the_size() -> None:
 def test_what_depends_on_data_is_named(body: str, says: str) -> None:
     reference = load_reference(TEMPLATE.format(n=1 << 16, body=body))
     with pytest.raises(TaskError, match=says):
-        reference_profile_at(SPEC, "eager", reference, conv_tf32=False)
-
-
-def test_a_baseline_without_a_model_is_refused() -> None:
-    reference = load_reference(TEMPLATE.format(n=8, body="return x"))
-    with pytest.raises(TaskError, match="cannot be modelled"):
-        reference_profile_at(SPEC, "compile", reference, conv_tf32=False)
+        reference_profile_at(SPEC, reference, conv_tf32=False)

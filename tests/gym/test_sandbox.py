@@ -1,6 +1,7 @@
 """The sandbox's parts by themselves, and the whole of it as a normal user."""
 
 import errno
+import fcntl
 import json
 import os
 import re
@@ -13,15 +14,17 @@ import pytest
 
 from drkernel.gym.sandbox import landlock, linux, seccomp
 from drkernel.gym.sandbox import layers as sandbox
+from drkernel.gym.sandbox.leftovers import remove_tree
 
 ALLOW, EPERM, ENOSYS, KILL = 0x7FFF0000, 0x50000 | errno.EPERM, 0x50000 | errno.ENOSYS, 0x80000000
 X86, ARM = 0xC000003E, 0xC00000B7
 
 
-def decide(program, nr, arg0=0, arch=X86):
+def decide(program, nr, *args, arch=X86):
     """What a filter says to one call: an interpreter of its few instructions, after the kernel documentation."""
     at, value = 0, 0
-    words = {0: nr, 4: arch, 16: arg0 & 0xFFFFFFFF}
+    given = [*args, *[0] * (6 - len(args))]
+    words = {0: nr, 4: arch, **{16 + 8 * place: arg & 0xFFFFFFFF for place, arg in enumerate(given)}}
     while True:
         code, if_true, if_false, operand = program[at]
         at += 1
@@ -40,7 +43,43 @@ def assemble(**kwargs):
 
 @pytest.mark.parametrize("nr", [0, 1, 9, 39, 202, 257, 56, 157, 53])
 def test_ordinary_calls_pass(nr):
-    assert decide(assemble(), nr, arg0={53: 1}.get(nr, 0)) == ALLOW
+    assert decide(assemble(), nr, {53: 1}.get(nr, 0)) == ALLOW
+
+
+STREAM, DATAGRAM, RAW, SEQUENCED = 1, 2, 3, 5
+SHARED, PRIVATE, VALIDATED, ANONYMOUS = 1, 2, 3, 0x20
+
+
+def test_memory_that_no_limit_counts_is_refused():
+    program, with_gpu = assemble(), assemble(allow_uncounted=True)
+    for kind in (SHARED, VALIDATED):
+        assert decide(program, 9, 0, 4096, 3, kind | ANONYMOUS) == EPERM
+        assert decide(program, 9, 0, 4096, 3, kind) == ALLOW, "of a file, whose size is bounded"
+        assert decide(with_gpu, 9, 0, 4096, 3, kind | ANONYMOUS) == ALLOW
+    assert decide(program, 9, 0, 4096, 3, PRIVATE | ANONYMOUS) == ALLOW
+    for command, answer in {
+        0: ALLOW,
+        2: ALLOW,
+        5: ALLOW,
+        6: EPERM,
+        7: EPERM,
+        37: EPERM,
+        38: EPERM,
+        1030: ALLOW,
+    }.items():
+        assert decide(program, 72, 5, command) == answer and decide(with_gpu, 72, 5, command) == ALLOW
+    assert decide(program, 54, 5, 1, 7) == EPERM and decide(program, 54, 5, 1, 20) == ALLOW
+    assert [decide(program, nr) for nr in (206, 444, 445)] == [EPERM] * 3
+
+
+def test_socket_pairs_that_could_send_to_an_address_are_refused():
+    flags = 0x80800
+    for kind, answer in {STREAM: ALLOW, SEQUENCED: ALLOW, DATAGRAM: EPERM, RAW: EPERM}.items():
+        assert (
+            decide(assemble(), 53, 1, kind | flags)
+            == decide(assemble(arch="aarch64"), 199, 1, kind, arch=ARM)
+            == answer
+        )
 
 
 X86_REFUSED = """
@@ -126,6 +165,26 @@ def test_landlock_gives_what_it_is_told_and_nothing_else(tmp_path):
     assert in_child(work) == "r readable, r writable, a writable"
 
 
+@pytest.mark.skipif(landlock.abi() < 5, reason="this kernel lets everybody speak to the devices that are open")
+def test_a_driver_that_is_named_may_be_spoken_to_and_no_other():
+    """A GPU's driver is used by ioctl alone; the kernel says ENOTTY where /dev/zero itself would have answered."""
+    rules = landlock.Rules([], ["/dev/null"])
+
+    def work():
+        linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
+        rules.restrict(writable=["/dev/zero"])
+        said = []
+        for path in ("/dev/zero", "/dev/null"):
+            with open(path, "r+b", buffering=0) as device:
+                try:
+                    fcntl.ioctl(device, 0xC0FFEE)
+                except OSError as error:
+                    said.append(errno.errorcode[error.errno])
+        return said
+
+    assert in_child(work) == "['ENOTTY', 'EACCES']"
+
+
 def test_capabilities_can_be_given_up_for_good():
     def work():
         linux.drop_bounding_set()
@@ -189,3 +248,27 @@ def test_everything_as_a_normal_user(without):
     assert told["signal"].split()[-1] in ("PermissionError", "ProcessLookupError")
     assert told["network"].split()[-1] in ("PermissionError", "OSError") and told["home"].endswith("PermissionError")
     assert set(without) <= set(told["missing"]) and "seccomp" in told["layers"]
+
+
+def test_whatever_is_left_in_a_folder_is_removed(tmp_path):
+    """Deeper than a path may be long, without rights, named like what the removal makes; and nothing outside."""
+    kept, tree = tmp_path / "kept", tmp_path / "tree"
+    kept.mkdir()
+    (kept / "file").write_text("still here")
+    (tree / "shut" / "in").mkdir(parents=True)
+    (tree / "shut" / "in" / "file").write_text("x")
+    (tree / "link").symlink_to(kept)
+    os.mkfifo(tree / "fifo")
+    work = os.getcwd()
+    os.chdir(tree)
+    try:
+        for _ in range(3000):
+            os.mkdir("0")
+            os.symlink(kept, "l")
+            os.chdir("0")
+    finally:
+        os.chdir(work)
+    (tree / "shut").chmod(0)
+    remove_tree(str(tree))
+    remove_tree(str(tmp_path / "none"))
+    assert not tree.exists() and (kept / "file").read_text() == "still here"

@@ -46,6 +46,21 @@ def test_state_goes_over_by_name_and_outputs_come_back(session):
     assert result.record.operators["aten.sum"] == 1
 
 
+def test_a_state_may_have_more_entries_than_a_call_has_outputs(session):
+    source = """
+from torch import nn
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scales = nn.ParameterList(nn.Parameter(nn.init.zeros_(__import__("torch").empty(1))) for _ in range(300))
+"""
+    loaded = session.load(source, [], {}, seed=0)
+    session.load_state({name: torch.full((1,), float(n)) for n, name in enumerate(loaded.parameters)})
+    state = session.state({name: ((1,), torch.float32) for name in loaded.parameters})
+    assert [output.value.item() for output in state.values()] == list(range(300))
+
+
 def test_both_sides_build_the_same_weights_from_one_seed(session):
     session.load(LINEAR, [4], {}, seed=1234)
     torch.manual_seed(1234)

@@ -1,7 +1,9 @@
 """The zygote: what happens when its processes, it, or the judge are killed."""
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -11,7 +13,10 @@ import pytest
 import torch
 from gym_harness import SETTINGS, Gym
 
+from drkernel.gym.runner.launcher import JobTerms, Launcher, ZygoteError
+from drkernel.gym.sandbox.layers import RunnerLimits
 from drkernel.gym.session.answers import SessionError
+from drkernel.gym.session.simulated import SimulatedSession
 
 ECHO = "class ModelNew:\n    def __call__(self, x):\n        import time; time.sleep(0.5); return x + 1"
 
@@ -48,6 +53,19 @@ def test_a_dead_zygote_takes_its_jobs_along_and_is_replaced(own):
     assert caught.value.kind == "infra_error"
     assert wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
     assert own.is_healthy() and own.factory.health()["zygotes_started"] == 2
+
+
+@pytest.mark.timeout(30)
+def test_a_job_asked_of_a_zygote_that_has_just_died_fails_at_once():
+    """It was waited for until the evaluation's last deadline: the output of the job that never was had no end."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    launcher = Launcher(joined=ours)
+    theirs.send(json.dumps({"event": "ready", "missing": {}, "nursery": 0, "folder": "/none"}).encode())
+    launcher.wait_ready()
+    theirs.close()
+    with pytest.raises(ZygoteError, match="the zygote is gone"):
+        launcher.spawn(JobTerms("sim:h200", RunnerLimits(), 1 << 20))
+    launcher.close()
 
 
 def test_killing_a_session_from_another_thread_unblocks_it(own):
@@ -140,3 +158,49 @@ def test_runner_and_device_do_not_share_an_address_layout(own):
         assert nursery in {process.pid for process in children}
         assert library_at(session.job.pids["device"]) == library_at(nursery)
         assert library_at(session.job.pids["device"]) != library_at(own.factory._launcher.pid)
+
+
+def test_processes_of_a_job_share_its_processor_time(own):
+    """None of them is over the limit of one process, eight together are."""
+    limits = RunnerLimits(memory_bytes=512 << 20, cpu_s=3)
+    launcher = own.factory._alive()
+    source = (
+        "import os\nclass ModelNew:\n    def __call__(self, x):\n"
+        "        [os.fork() for _ in range(3)]\n        while True: pass"
+    )
+    job = launcher.spawn(JobTerms("sim:h200", limits, 1 << 28))
+    with SimulatedSession(launcher, SETTINGS, job) as session:
+        session.load(source, [], {}, seed=0)
+        handle, before = session.put(torch.zeros(1)), processor_seconds(launcher.pid)
+        with pytest.raises(SessionError) as caught:
+            session.call([handle])
+        assert (caught.value.kind, caught.value.detail.type) == ("timeout", "Timeout")
+        assert "processor time" in caught.value.detail.message
+        session.kill()
+        assert job.wait_until_gone(30)
+    assert processor_seconds(launcher.pid) - before < 3 + 3  # of slack for what is used until the next look
+    assert own.is_healthy()
+
+
+def test_processes_that_come_and_go_are_counted(own):
+    """Short ones, which their parent waits for, are known from it."""
+    limits = RunnerLimits(memory_bytes=512 << 20, cpu_s=3)
+    launcher = own.factory._alive()
+    source = (
+        "import os, time\nclass ModelNew:\n    def __call__(self, x):\n        while True:\n"
+        "            if os.fork() == 0:\n                end = time.process_time() + 0.02\n"
+        "                while time.process_time() < end: pass\n                os._exit(0)\n            os.wait()"
+    )
+    job = launcher.spawn(JobTerms("sim:h200", limits, 1 << 28))
+    with SimulatedSession(launcher, SETTINGS, job) as session:
+        session.load(source, [], {}, seed=0)
+        handle = session.put(torch.zeros(1))
+        with pytest.raises(SessionError) as caught:
+            session.call([handle])
+        assert "processor time" in caught.value.detail.message
+    assert own.is_healthy()
+
+
+def processor_seconds(zygote: int) -> float:
+    """Of the zygote and every job that it has reaped."""
+    return sum(psutil.Process(zygote).cpu_times()[:4])

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from browser import rest
 from drkernel.report.run import page, write_report
 from drkernel.report.run_data import RunError, read_run
 
@@ -39,6 +40,7 @@ def evaluation(label, step, fast):
         "fast_1.2_interval": [fast - 0.1, fast + 0.1], "per_turn": [metrics, metrics], "best": [metrics, metrics],
         "families": {"norm_residual": metrics}, "status": {"correct": 9, "incorrect": 1}, "trajectories": 10,
         "tasks": 10, "infra_errors": 0, "seconds": 3.0,
+        "sizes": {"own": 7, "checked": 2, "tasks": 10, "tasks_apart": 4, "untimed": {"too much data": 2}},
     }  # fmt: skip
 
 
@@ -81,14 +83,25 @@ def run(tmp_path):
 
 
 def test_the_page_is_balanced_escaped_and_self_contained(run):
-    text = write_report(run).read_text()
+    text = rest(write_report(run).read_text())
     parser = Balance()
     parser.feed(text)
     assert parser.stack == [] and parser.links == []
     assert "<script" not in text and "&lt;script&gt;alert(1)" in text
     assert "nan" not in text.lower().replace("finance", "") and "None" not in text
-    for part in ("modelled", "20.0%", "60.0%", "+40.0 points", "norm_residual", "before RL", "after RL", "1,234"):
-        assert part in text, part
+    for part in (
+        "modelled",
+        "20.0%",
+        "60.0%",
+        "+40.0 points",
+        "norm_residual",
+        "before RL",
+        "after RL",
+        "1,234",
+        "7 of 9 times are of the tasks' own sizes",
+        "2 answers: too much data",
+    ):
+        assert part in text.replace("&#39;", "'"), part
 
 
 def test_research_runs_without_checks_are_marked_loudly(run):

@@ -10,6 +10,7 @@ from drkernel.config import ConfigError
 from drkernel.episode.episode import EpisodeConfig
 from drkernel.gym.pools.local import LocalPool
 from drkernel.rl.data.coldstart import ColdstartConfig, Interrupted, load_rows, write_coldstart
+from drkernel.rl.data.teacher.plans import RIGHT
 from drkernel.verdict import Verdict
 
 
@@ -77,8 +78,8 @@ def test_equal_seeds_give_equal_files_and_seeds_differ(tmp_path):
 def test_an_answer_meant_right_that_fails_is_dropped_and_counted(tmp_path):
     summary = run(ScriptedPool(refuse="tl.store"), tmp_path / "cold.jsonl", config(30))
     rows = load_rows(tmp_path / "cold.jsonl")
-    assert summary.dropped.get("fused_incorrect", 0) == 30 - len(rows) > 0
-    assert all(turn.plan != "fused" for row in rows for turn in row.turns)
+    assert sum(summary.dropped[f"{plan}_incorrect"] for plan in RIGHT) == 30 - len(rows) > 0
+    assert all(turn.plan not in RIGHT for row in rows for turn in row.turns)
 
 
 def test_trouble_of_the_grader_is_not_written(tmp_path):
@@ -148,7 +149,8 @@ def test_the_real_judge_agrees_with_the_teacher(tmp_path):
     turns = [turn for row in rows for turn in row.turns]
     fused = [turn for turn in turns if turn.plan == "fused"]
     assert fused and all(turn.status == "correct" and turn.coverage == 1.0 for turn in fused)
-    lazy = [turn for turn in turns if turn.plan == "lazy"]
-    assert all(turn.status == "correct" and turn.coverage < 1.0 for turn in lazy)
-    assert all(turn.status not in ("correct", "infra_error") for turn in turns if turn.plan not in ("fused", "lazy"))
+    less = [turn for turn in turns if turn.plan in ("partial", "lazy")]
+    assert all(turn.status == "correct" and turn.coverage < 1.0 for turn in less)
+    assert all(turn.speedup is not None for turn in fused + less)
+    assert all(turn.status not in ("correct", "infra_error") for turn in turns if turn.plan not in RIGHT)
     assert json.loads(Path(tmp_path / "cold.summary.json").read_text())["trajectories"] == 10

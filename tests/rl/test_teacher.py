@@ -2,6 +2,7 @@
 
 import ast
 import random
+import re
 
 import pytest
 import torch
@@ -16,14 +17,15 @@ from drkernel.rl.data.teacher.families import (
 from drkernel.rl.data.teacher.plans import Mix, ProgramTeacher, TeacherConfig
 from drkernel.rl.data.teacher.problem import STEPS
 from drkernel.rl.data.teacher.reference import make_task
-from drkernel.rl.data.teacher.writer import FLAWS, Style, can_have, write_answer
+from drkernel.rl.data.teacher.writer import BLOCKS, FLAWS, WARPS, Style, can_have, write_answer
+from drkernel.task import sized_reference
 
 PROBLEMS = list(generate_problems("train", 60, 0)) + list(generate_problems("heldout", 30, 0))
 
 
 def run_reference(problem):
     namespace = {}
-    exec(make_task(problem).reference, namespace)
+    exec(sized_reference(make_task(problem), "tiny"), namespace)
     torch.manual_seed(0)
     return namespace["Model"]()(*namespace["get_inputs"]())
 
@@ -32,7 +34,8 @@ def run_reference(problem):
 def test_references_run_and_vary(problem):
     out = run_reference(problem)
     assert torch.isfinite(out).all()
-    assert out.shape == ((problem.rows,) if problem.reduces else (problem.rows, problem.columns))
+    size = problem.tiny
+    assert out.shape == ((size.rows,) if problem.reduces else (size.rows, size.columns))
     assert out.std() > 0
 
 
@@ -72,12 +75,41 @@ def test_generation_repeats_by_seed_and_is_distinct():
 def test_teacher_follows_its_mix_and_mends():
     problem = draw_problem(FAMILIES["softmax"], random.Random(0))
     plans = [ProgramTeacher(problem, TeacherConfig(), random.Random(k)).next_answer()[0] for k in range(400)]
-    assert 0.25 < plans.count("lazy") / 400 < 0.45
-    always = TeacherConfig(first=Mix(fused=0, lazy=1, bad_mask=0, compile_error=0, forgotten_step=0), improve=1.0)
+    assert abs(plans.count("lazy") / 400 - Mix().lazy / Mix().total) < 0.08
+    lazy = Mix(fused=0, partial=0, lazy=1, bad_mask=0, compile_error=0, forgotten_step=0)
+    always = TeacherConfig(first=lazy, improve=1.0)
     teacher = ProgramTeacher(problem, always, random.Random(0))
     assert [teacher.next_answer()[0] for _ in range(3)] == ["lazy", "fused", "fused"]
     with pytest.raises(ValueError, match="above 0"):
-        Mix(fused=0, lazy=0, bad_mask=0, compile_error=0, forgotten_step=0)
+        Mix(fused=0, partial=0, lazy=0, bad_mask=0, compile_error=0, forgotten_step=0)
+
+
+def test_later_answers_are_launched_anew_as_often_as_asked():
+    problem = draw_problem(FAMILIES["chain"], random.Random(0))
+    right = Mix(fused=1, partial=0, lazy=0, bad_mask=0, compile_error=0, forgotten_step=0)
+    for chance, most in ((0.0, 1), (1.0, len(BLOCKS) * len(WARPS))):
+        teacher = ProgramTeacher(problem, TeacherConfig(first=right, retune=chance), random.Random(0))
+        launches = {line for _ in range(60) for line in teacher.next_answer()[1].splitlines() if "num_warps=" in line}
+        assert most / 2 < len(launches) <= most
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda p: f"{p.family}-{p.signature}")
+def test_own_sizes_are_large_and_tiny_ones_run_the_same_kernel(problem):
+    """A row's kernel holds the row in a block: one of another size would have to be compared anew by the judge."""
+    own, tiny = problem.own, problem.tiny
+    assert own.rows * own.columns > 1000 * tiny.rows * min(tiny.columns, 200)
+    assert tiny.columns & (tiny.columns - 1) or problem.kind != "row"
+    if problem.kind == "row":
+        assert (own.columns - 1).bit_length() == (tiny.columns - 1).bit_length()
+
+
+@pytest.mark.parametrize("problem", [p for p in PROBLEMS if can_have(p, "partial")][::4], ids=lambda p: p.family)
+def test_a_partial_answer_leaves_the_first_operations_to_pytorch(problem):
+    source = write_answer(problem, Style(), "partial")
+    host = source[source.index("def forward") :]
+    (kept,) = re.findall(r"^        x = (.+)$", host, re.M)
+    assert kept in make_task(problem).reference
+    assert source.count("= tl.") >= 2 and source != write_answer(problem, Style(), "lazy")
 
 
 def test_every_line_of_a_heldout_answer_occurs_in_training_answers():

@@ -185,10 +185,15 @@ def test_every_method_runs_by_name(tmp_path, learner):
 
 
 def test_a_sampler_of_other_precision_is_a_mismatch_that_mrs_acts_on(tmp_path):
-    recipe = tiny_recipe(tmp_path, rollout={"dtype": "int8"}, rl={"steps": 1, "learner": {"lr": 0.003}})
-    train(recipe)
-    row = rows(recipe, "metrics.jsonl")[-1]
-    assert row["mismatch/rejected_token_fraction"] > 0.01
+    close = {"name": "mrs", "bounds": (1 - 1e-5, 1 + 1e-5)}  # 30 times what a sampler of the same precision differs by
+    learner = {"lr": 0.003, "mismatch": close}
+    rejected = {}
+    for dtype in ("same", "int8"):
+        (tmp_path / dtype).mkdir()
+        recipe = tiny_recipe(tmp_path / dtype, rollout={"dtype": dtype}, rl={"steps": 1, "learner": learner})
+        train(recipe)
+        rejected[dtype] = rows(recipe, "metrics.jsonl")[-1]["mismatch/rejected_token_fraction"]
+    assert rejected["same"] == 0 and rejected["int8"] > 0.5
 
 
 def test_recipes_that_cannot_work_say_why(tmp_path):

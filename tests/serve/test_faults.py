@@ -172,7 +172,8 @@ def test_a_store_of_version_1_is_brought_up_to_date(tmp_path):
     for name in names:
         old.execute(f"DROP TRIGGER {name}")
     old.executescript(
-        "DROP INDEX jobs_waiting; ALTER TABLE jobs DROP COLUMN kind; DROP TABLE tally; UPDATE meta SET version = 1;"
+        "DROP INDEX jobs_waiting; ALTER TABLE jobs DROP COLUMN kind; ALTER TABLE jobs DROP COLUMN result;"
+        "DROP TABLE tally; UPDATE meta SET version = 1;"
     )
     old.close()
     with Store(path) as store:

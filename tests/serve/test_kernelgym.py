@@ -95,6 +95,7 @@ def test_a_good_kernel_is_rewarded_with_all_that_the_client_reads(results):
     covered = metadata["custom_kernel_cuda_time_in_profiling_us"] / metadata["total_kernel_run_time_in_profiling_us"]
     assert covered == pytest.approx(1.0)
     assert metadata["timing_kind"] == "modelled"
+    assert metadata["checked_at"].startswith("x float32[") and metadata["timed_at"] and metadata["untimed"] is None
 
 
 def test_a_decoy_is_marked_and_earns_nothing(results):

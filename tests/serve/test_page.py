@@ -10,12 +10,13 @@ from pathlib import Path
 
 import httpx
 import pytest
-from browser import Browser, chromium
 from service_kit import CountingPool, make_request
 from test_security import NASTY, TOKEN, NastyPool, renderer
 
+from browser import Browser, chromium
 from drkernel.serve.client import Client
 from drkernel.serve.service import WorkerInfo
+from drkernel.verdict import Sizes, Speedup
 
 pytestmark = [
     pytest.mark.slow,
@@ -48,8 +49,21 @@ def size(png):
     return struct.unpack(">II", png[16:24])
 
 
+class FastPool(CountingPool):
+    """Every candidate is one more than its number times as fast."""
+
+    async def evaluate(self, request):
+        speed = 1.0 + int(request.candidate.split()[-1])
+        speedup = Speedup(value=speed, low=speed, high=speed, kind="modelled")
+        sizes = {
+            "checked_at": Sizes(inputs=("x float32[16, 8192]",)),
+            "timed_at": Sizes(inputs=("x float32[4096, 8192]",)),
+        }
+        return (await super().evaluate(request)).model_copy(update={"speedup": speedup, **sizes})
+
+
 def test_list_search_and_live_update(browser, serving, shots):
-    server = serving(CountingPool())
+    server = serving(FastPool())
     server.service.workers["gpu-node-3"] = WorkerInfo(
         "gpu-node-3", "remote", 8, failed=5, in_a_row=5, quarantined=True, note="RuntimeError: the driver shut down"
     )
@@ -61,6 +75,10 @@ def test_list_search_and_live_update(browser, serving, shots):
     assert browser.ask("document.querySelector('#figures').innerText").split()[4:6] == ["9", "done"]
     health = browser.ask("document.querySelector('#workers').innerText")
     assert "quarantined" in health and "the driver shut down" in health
+    assert "gpu-node-3 (RuntimeError: the driver shut down)" in browser.ask(
+        "document.querySelector('#quarantine').innerText"
+    )
+    assert browser.ask("document.querySelector('#workers tr').className") == "out"
     assert "correct 9 (100%)" in browser.ask("document.querySelector('#mix-legend').innerText")
     assert browser.ask("document.querySelectorAll('#throughput rect').length") >= 1
     assert browser.ask("document.querySelectorAll('#latency polyline').length") == 2
@@ -70,6 +88,14 @@ def test_list_search_and_live_update(browser, serving, shots):
     Client(server.url, name="bench").evaluate_many([make_request(k, task="late") for k in range(100, 104)])
     browser.until(f"{ROWS} == 13")  # by itself
     assert browser.ask("document.querySelector('#live').innerText") == "live"
+    speeds = "[...document.querySelectorAll('#jobs tr')].map((row) => row.children[2].innerText)"
+    browser.ask("document.querySelector('[data-by=speedup] button').click()")
+    fastest = browser.ask(speeds)
+    assert fastest[0] == "~104.00\u00d7" and fastest == sorted(fastest, key=lambda text: -float(text[1:-1]))
+    browser.ask("document.querySelector('[data-by=speedup] button').click()")
+    assert browser.ask(speeds) == fastest[::-1]
+    assert browser.ask("document.querySelector('[data-by=speedup]').getAttribute('aria-sort')") == "ascending"
+    browser.ask("document.querySelector('[data-by=submitted] button').click()")
 
     browser.ask("document.querySelector('#task').value = 'late/'; document.querySelector('#search button').click()")
     browser.until(f"{ROWS} == 4")
@@ -96,7 +122,7 @@ def test_list_search_and_live_update(browser, serving, shots):
 def test_a_verdict_page_of_a_hostile_candidate(browser, serving, shots):
     server = serving(NastyPool(), app_options={"verdict_page": renderer})
     made = make_request(1)
-    task = made.task.model_copy(update={"id": NASTY, "reference": NASTY})
+    task = made.task.model_copy(update={"id": NASTY, "reference": f"# {NASTY}"})
     Client(server.url, name=NASTY).evaluate(made.model_copy(update={"candidate": NASTY, "task": task}))
     server.service.workers[NASTY] = WorkerInfo(NASTY, "remote", 1, note=NASTY)
     browser.errors.clear(), browser.requested.clear()
@@ -111,7 +137,7 @@ def test_a_verdict_page_of_a_hostile_candidate(browser, serving, shots):
     for part in ("Findings", "Device time of one call", "Feedback to the model", "Candidate", "all jobs", NASTY):
         assert part in text, part
     assert browser.ask("document.querySelectorAll('img, script').length") == 0
-    assert browser.ask("document.querySelectorAll('.bar').length") == 1
+    assert browser.ask("document.querySelectorAll('.share').length") == 1
     browser.photograph(shots / "verdict.png")
     browser.look(390, 844, dark=True)
     assert browser.ask("document.documentElement.scrollWidth") <= 500

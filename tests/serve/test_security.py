@@ -15,6 +15,7 @@ from service_kit import CountingPool, make_request, make_verdict
 
 from drkernel.report.verdict_html import page
 from drkernel.serve.client import Client
+from drkernel.serve.guard import GuardError, check_binding
 from drkernel.verdict import Correctness, Finding, Profile, ProfileRow
 
 TOKEN = "a-token-long-enough-for-tests"
@@ -130,6 +131,9 @@ def test_pages_of_other_sites_cannot_ask(serving):
             assert client.get("/v1/state", headers={"host": host}).status_code == 403, host
         for host in ("localhost:1", "127.0.0.1", "[::1]:8765", "LOCALHOST"):
             assert client.get("/v1/state", headers={"host": host}).status_code == 200, host
+    with socket.create_connection(address(server)) as connection:
+        connection.sendall(b"GET /v1/state HTTP/1.1\r\nhost: localhost\r\nhost: evil.example\r\n\r\n")
+        assert status_of(connection) == 403
     submit = {"requests": [make_request(1).model_dump(mode="json")]}
     evil = httpx.post(server.url + "/v1/jobs", json=submit, headers={"origin": "https://evil.example"})
     assert evil.status_code == 403
@@ -212,6 +216,12 @@ def serve_process(tmp_path, *arguments, env=None, **options):
         [*command, *arguments], env={**clean, **(env or {})}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True, **options,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("token", ["\u043a" * 16, "with a blank in it", "sixteen of them\n", "short"])
+def test_a_token_that_no_header_can_carry_is_refused_at_the_start(token):
+    with pytest.raises(GuardError):
+        check_binding("127.0.0.1", token)
 
 
 @pytest.mark.slow

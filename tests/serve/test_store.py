@@ -1,12 +1,16 @@
 """The durable queue: accepted means on disk, leased once, completed once."""
 
+import contextlib
 import sqlite3
 import threading
 
 import pytest
 from service_kit import make_request, make_verdict
 
+from drkernel.serve.protocol import JobResult
+from drkernel.serve.schema import INDEXES, TABLES
 from drkernel.serve.store import Store, StoreError
+from drkernel.verdict import Sizes, Speedup
 
 
 def test_accepted_jobs_survive_and_come_out_in_order(tmp_path):
@@ -119,3 +123,31 @@ def test_trouble_is_refused_clearly_and_accepts_nothing(tmp_path):
     (tmp_path / "broken.sqlite").write_text("this is no database, but long enough to be looked at " * 20)
     with pytest.raises(StoreError, match="cannot open"):
         Store(tmp_path / "broken.sqlite")
+
+
+def test_a_list_says_how_fast_and_at_which_sizes(store):
+    (job_id,) = store.submit([make_request(1)], client="a")
+    store.lease("w", 60)
+    fast = make_verdict(make_request(1)).model_copy(
+        update={
+            "speedup": Speedup(value=1.5, low=1.2, high=1.9, kind="modelled"),
+            "checked_at": Sizes(changed={"N": (4096, 16)}, inputs=("x float32[16, 8]",)),
+            "timed_at": Sizes(inputs=("x float32[4096, 8]",)),
+        }
+    )
+    assert store.complete(job_id, "w", fast)
+    found = JobResult.model_validate_json(store.find()[0].result)
+    assert (found.speedup, found.timing_kind) == (1.5, "modelled")
+    assert (found.checked_at, found.timed_at) == ("x float32[16, 8]", "x float32[4096, 8]")
+    assert JobResult.of(make_verdict(make_request(1), "incorrect")).speedup is None
+
+
+def test_a_store_of_the_version_before_is_taken_over(tmp_path):
+    lines = [line for line in TABLES.splitlines() if "protocol.JobResult" not in line]
+    old = "\n".join(line.replace("sequence INTEGER,", "sequence INTEGER ") for line in lines)
+    with contextlib.closing(sqlite3.connect(tmp_path / "s.sqlite")) as db:
+        db.executescript(f"{old} INSERT INTO meta VALUES (2); INSERT INTO tally VALUES ('sequence', '', 0); {INDEXES}")
+    with Store(tmp_path / "s.sqlite") as new:
+        (job_id,) = new.submit([make_request(1)])
+        new.lease("w", 60)
+        assert new.complete(job_id, "w", make_verdict(make_request(1))) and new.get(job_id).result is not None

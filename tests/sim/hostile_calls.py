@@ -130,7 +130,8 @@ class HostileCall:
         return made, named
 
     def _schema(self) -> list[Any]:
-        return list(self.rule.call._schema.arguments)
+        call = self.rule.call  # one that computes halves in fp32 stands around the overload
+        return list(getattr(call, "overload", call)._schema.arguments)
 
     def _options(self, kwargs: dict[str, Any]) -> None:
         """Arguments by name: those that are written (``out=``) must be there, the others may be."""

@@ -292,6 +292,7 @@ def _factored(d: Draw) -> object:
     torch.linalg.cholesky_ex(square)
     torch.linalg.lu_factor_ex(square)
     torch.linalg.inv_ex(square)
+    torch.linalg.solve(square, a)  # with a look at the flag of what went wrong
     torch.linalg.qr(a)
     (
         torch.linalg.det(square),

@@ -33,11 +33,13 @@ def test_a_right_kernel_is_shown_with_its_launch_and_profile():
     assert "Modelled time on sim:h200" in done.stdout
 
 
-def test_json_is_alone_on_standard_output_and_complete():
-    done = drkernel_sim(EXAMPLES / "softmax.py", "--json", "--gpu", "a100", "--", "64", "100")
+def test_json_is_alone_on_standard_output_and_complete(tmp_path):
+    html = tmp_path / "page.html"
+    done = drkernel_sim(EXAMPLES / "softmax.py", "--json", "--gpu", "a100", "--html", html, "--", "64", "100")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert "softmax of 64 x 100: right" in done.stderr
+    assert ">load<" in html.read_text() and "x = tl.load(" in report["launches"][0]["detail"]["lines"][0]["text"]
     assert report["device"] == "sim:a100"
     (launch,) = report["launches"]
     assert launch["kernel"] == "softmax_kernel" and launch["grid"] == [64, 1, 1] and launch["num_warps"] == 8

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from drkernel.sim.cost.confidence import COPY, CUSTOM, HOST, LIBRARY, log_error, speedup_of
+from drkernel.sim.cost.confidence import COMPILED, CONVOLUTION, COPY, CUSTOM, HOST, LIBRARY, log_error, speedup_of
 from drkernel.verdict import Bound, Owner, Profile, ProfileRow
 
 
@@ -24,6 +24,21 @@ def test_errors_are_weighted_by_time() -> None:
     assert log_error(half) == pytest.approx((CUSTOM["memory"] + LIBRARY) / 2)
     assert log_error(profile(("custom", "memory", 1e-3), idle=1e-3)) == pytest.approx((CUSTOM["memory"] + HOST) / 2)
     assert log_error(profile(("copy", "memory", 1e-3))) == pytest.approx(COPY)
+
+
+def test_compiled_baselines_are_known_as_well_as_they_were_held_against_measured_ones() -> None:
+    """A convolution that a compiler lays out anew is known least; the candidate's own kernels as ever."""
+    mine = profile(("custom", "memory", 1e-3))
+    generated = profile(("custom", "memory", 2e-3))
+    library = generated.rows[0].model_copy(update={"name": "aten.convolution", "owner": "library"})
+    convolved = generated.model_copy(update={"rows": (library,)})
+    for reference, errors in ((generated, COMPILED), (convolved, CONVOLUTION)):
+        for source in ("inductor", "estimate"):
+            assert log_error(reference, source) == pytest.approx(errors[source])
+            speedup = speedup_of(reference, mine, source=source)
+            assert speedup is not None
+            assert math.log(speedup.high / 2.0) == pytest.approx(math.hypot(errors[source], CUSTOM["memory"]))
+    assert log_error(convolved) == pytest.approx(LIBRARY)
 
 
 def test_what_is_known_less_has_a_wider_interval() -> None:

@@ -12,7 +12,7 @@ import triton.language as tl
 from harness import executing
 
 from drkernel import sim
-from drkernel.sim.cost.kernel_profile import BlockProfile, KernelProfile
+from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, KernelProfile
 from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.launch import blocks_per_sm, launch_cost
 from drkernel.sim.cost.operators import TensorMeta, operator_cost
@@ -55,7 +55,9 @@ def plain(stats: Counts, held: float = 0.0, **options) -> KernelProfile:
     entries = stats.programs * stats.rounds
     vector = {unit: count for unit, count in stats.flops.items() if not unit.startswith("tensor_")}
     lanes = tuple((unit, max(1, int(count / entries)), 1.0) for unit, count in vector.items() if unit != "fp32_dot")
-    dots = tuple((unit, count / entries) for unit, count in stats.flops.items() if unit.startswith("tensor_"))
+    dots = tuple(
+        Dot(unit, count / entries, 128, 128 * 128) for unit, count in stats.flops.items() if unit.startswith("tensor_")
+    )
     loads = (stats.load_sectors * 32 / entries,) if stats.load_sectors else ()
     block = BlockProfile(**{"lanes": lanes, "levels": loads, "dots": dots, **options})
     return KernelProfile((block,), (BlockPressure(held, 2.0 * held),))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass, replace
 
 import pytest
 
-from drkernel.sim.cost.kernel_profile import BlockProfile, KernelProfile
+from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, KernelProfile
 from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.launch import launch_cost
 from drkernel.sim.cost.pressure import BlockPressure
@@ -46,16 +47,20 @@ def random_launch(rng: random.Random) -> Launch:
         lanes = tuple(
             (rng.choice(UNITS), 2 ** rng.randint(0, 14), rng.uniform(0.5, 40)) for _ in range(rng.randint(0, 4))
         )
-        dots = (("tensor_bf16", 2 ** rng.uniform(10, 22)),) if rng.random() < 0.3 else ()
+        sides = (rng.choice((16, 32, 64, 128)), rng.choice((16, 64, 256)))
+        unit = rng.choice(("tensor_bf16", "tensor_fp64", "fp32_dot"))
+        dots = (Dot(unit, 2 ** rng.uniform(10, 22), sides[0], math.prod(sides)),) if rng.random() < 0.3 else ()
         levels = tuple(2 ** rng.uniform(2, 18) for _ in range(rng.randint(0, 3)))
-        blocks.append(BlockProfile(lanes, levels, rng.randint(0, 3), rng.uniform(0, 90), dots, rng.random() < 0.3))
+        window = {"serial": rng.random() < 0.3, "beside": rng.random() * sum(levels), "widest": 2 ** rng.randint(0, 14)}
+        pipelined = rng.random() < 0.3
+        blocks.append(BlockProfile(lanes, levels, rng.randint(0, 3), rng.uniform(0, 90), dots, pipelined, **window))
         pressure.append(BlockPressure(2 ** rng.uniform(0, 19), 2 ** rng.uniform(0, 20)))
         executed.append((index, count))
         for unit, numel, per in lanes:
             if unit not in ("int", "sfu"):
                 flops[unit] = flops.get(unit, 0.0) + numel * per * count
-        for unit, operations in dots:
-            flops[unit] = flops.get(unit, 0.0) + operations * count
+        for dot in dots:
+            flops[dot.unit] = flops.get(dot.unit, 0.0) + dot.operations * count
     footprint = tuple(
         (base, 2 ** rng.uniform(5, 32) * rng.randint(0, 1), 2 ** rng.uniform(5, 32) * rng.randint(0, 1))
         for base in range(rng.randint(1, 4))
@@ -91,7 +96,8 @@ def test_nothing_is_faster_than_the_card(launches: list[Launch]) -> None:
         cost, stats, spec = launch.cost(), launch.stats, launch.spec
         moved = sum(read + written for _, read, written in stats.footprint)
         assert cost.seconds >= moved / spec.hbm_bandwidth + spec.kernel_min
-        assert cost.seconds >= max([0.0, *(count / spec.peak[unit] for unit, count in stats.flops.items())])
+        peaks = {**spec.peak, "fp32_dot": spec.peak["fp32"]}
+        assert cost.seconds >= max([0.0, *(count / peaks[unit] for unit, count in stats.flops.items())])
         assert 0.0 <= cost.roofline <= 1.0
         assert cost.dram_bytes >= moved * (1 - 1e-9)
 
@@ -151,7 +157,7 @@ def test_more_is_never_faster(launches: list[Launch]) -> None:
 
 def test_what_never_runs_does_not_count(launches: list[Launch]) -> None:
     for launch in launches[:300]:
-        dead = BlockProfile((("fp32", 4096, 9.0),), (1e6, 1e6), 3, 40.0, (("tensor_bf16", 1e9),), True)
+        dead = BlockProfile((("fp32", 4096, 9.0),), (1e6, 1e6), 3, 40.0, (Dot("tensor_bf16", 1e9, 64, 4096),), True)
         profile = KernelProfile((*launch.profile.blocks, dead), (*launch.profile.pressure, BlockPressure()))
         assert replace(launch, profile=profile).cost() == launch.cost()
 

@@ -59,6 +59,11 @@ def test_operators_launches_and_records_cross(dev):
     assert dev.profile().kind == "modelled" and dev.findings == [] and dev.prints == []
 
 
+def test_cuda_graphs_are_refused_by_name(dev):
+    with pytest.raises(Exception, match="CUDAGraph is not offered"):
+        torch.cuda.CUDAGraph()
+
+
 def test_a_module_trains(dev):
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 1)).cuda()

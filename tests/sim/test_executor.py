@@ -407,13 +407,13 @@ def test_sectors_of_strided_reads() -> None:
 @triton.jit
 def asm_kernel(x, BLOCK: tl.constexpr):
     k = tl.arange(0, BLOCK)
-    value = tl.inline_asm_elementwise("add.f32 $0, $1, $1;", "=f,f", [tl.load(x + k)], tl.float32, True, 1)
+    value = tl.inline_asm_elementwise("ld.global.f32 $0, [$1];", "=f,f", [tl.load(x + k)], tl.float32, True, 1)
     tl.store(x + k, value)
 
 
 def test_what_is_not_supported_says_so_with_its_line() -> None:
     line = asm_kernel.fn.__code__.co_firstlineno + 3
-    with pytest.raises(UnsupportedOp, match=rf"elementwise_inline_asm.*test_executor\.py:{line}"), executing():
+    with pytest.raises(UnsupportedOp, match=rf"ld\.global\.f32.*test_executor\.py:{line}"), executing():
         asm_kernel[(1,)](torch.zeros(16), BLOCK=16)
 
 

@@ -13,10 +13,10 @@ from drkernel.gym.request import EvalSettings
 from drkernel.solve.paired import compare, sign_flip_test
 
 
-def run(directory, speeds, **settings):
-    """A bench whose answer to task i says ``speeds[i]``."""
-    model = FunctionModel(lambda call: answer(speeds[int(call.task_id[2:])]))
-    with open_run(directory, bench_config(turns=1, settings=EvalSettings(**settings)), len(speeds)) as bench:
+def run(directory, speeds, turns=1, **settings):
+    """A bench whose answer to task i says ``speeds[i]`` at the last turn, and is wrong before."""
+    model = FunctionModel(lambda call: answer(speeds[int(call.task_id[2:])] if call.turn == turns else "WRONG"))
+    with open_run(directory, bench_config(turns=turns, settings=EvalSettings(**settings)), len(speeds)) as bench:
         asyncio.run(bench.run(Meter(model), TextPool()))
     return directory
 
@@ -62,6 +62,15 @@ def test_a_run_does_not_differ_from_itself(tmp_path):
     result = compare(first, first)
     assert all(row["difference"] == 0 and row["p"] == 1 for row in result["rows"])
     assert result["speedup_ratio"]["ratio"] == 1
+
+
+def test_a_run_with_more_turns_is_compared_over_as_many_as_the_other_has(tmp_path):
+    first, second = run(tmp_path / "a", [1.5, 1.5]), run(tmp_path / "b", [1.5, 1.5], turns=3)
+    result = compare(first, second)
+    assert (result["second"]["turns"], result["second"]["turns_compared"]) == (3, 1)
+    assert next(row for row in result["rows"] if row["figure"] == "best turn fast_0")["difference"] == -1
+    whole = compare(first, second, all_turns=True)
+    assert whole["second"]["turns_compared"] == 3 and all(row["difference"] == 0 for row in whole["rows"][5:10])
 
 
 def test_only_common_tasks_count(tmp_path):

@@ -6,6 +6,7 @@ import re
 import pytest
 from solve_fakes import FunctionModel, TextPool, answer, bench_config, open_run
 
+from browser import rest
 from drkernel.cli.solve_view import what_happened
 from drkernel.episode.meter import Meter, Prices
 from drkernel.report.bench import write_bench_report
@@ -37,7 +38,7 @@ def test_nothing_that_a_model_writes_becomes_part_of_the_page(tmp_path, kind):
         return [EVIL, answer(f"BROKEN # {EVIL}"), answer(f"WRONG # {EVIL}"), answer(1.5, EVIL)][call.turn - 1]
 
     play(tmp_path, function, kind, turns=4)
-    page = (write_bench_report if kind == "bench" else write_solve_report)(tmp_path).read_text()
+    page = rest((write_bench_report if kind == "bench" else write_solve_report)(tmp_path).read_text())
     assert "<script" not in page and "<img" not in page and "&lt;script&gt;" in page
     assert "http" not in page  # self-contained
 
@@ -83,3 +84,13 @@ def test_a_search_without_a_correct_attempt_says_so(tmp_path):
     play(tmp_path, lambda call: answer("WRONG"), "solve", turns=2)
     text = text_of(write_solve_report(tmp_path))
     assert "No attempt was correct." in text and "It made all the turns it was given." in text
+
+
+def test_every_cell_opens_its_answer_with_what_was_wrong(tmp_path):
+    play(tmp_path, lambda call: answer(("WRONG", 0.004)[call.turn - 1], "Try:"), turns=2)
+    page = write_bench_report(tmp_path).read_text()
+    links = re.findall(r'href="#([^"]+)"', page)
+    assert len(links) == 2 and all(page.count(f'id="{link}"') == 1 for link in links)
+    wrong = page.partition(f'id="{links[0]}"')[2].partition("</details>")[0]
+    assert "class ModelNew: WRONG" in re.sub(r"<[^>]*>", "", wrong) and "What the model was told" in wrong
+    assert "0.0040×" in page or "0.004×" in page

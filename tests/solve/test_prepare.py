@@ -44,26 +44,31 @@ def test_filters_and_an_even_choice():
         choose("nonsense")
 
 
-def test_foreign_tasks_are_shrunk_gated_and_left_out_with_their_reason(files):
+def test_foreign_tasks_are_gated_and_left_out_with_their_reason(files):
     seen = []
-    prepared = prepare(
-        choose(files), device="sim:h200", profile="tiny", progress=lambda done, total: seen.append((done, total))
-    )
-    assert [task.id for task in prepared.tasks] == ["file/a_large"] and prepared.shrunk == 1
-    assert prepared.tasks[0].provenance.scaled["ROWS"][0] == 4096
+    tasks = choose(files)
+    prepared = prepare(tasks, profile="tiny", progress=lambda done, total: seen.append((done, total)))
+    assert prepared.tasks == [tasks[0]], "as it was loaded: its sizes are the judge's business"
     assert prepared.left_out["file/b_zeros"].startswith("ill-conditioned: accepts zeros")
     assert "OSError" in prepared.left_out["file/c_broken"]
     assert seen == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_ill_conditioned_tasks_may_be_kept_but_not_those_that_do_not_load(files):
-    prepared = prepare(choose(files), device="sim:h200", profile="tiny", keep_ill_conditioned=True)
+    prepared = prepare(choose(files), profile="tiny", keep_ill_conditioned=True)
     assert [task.id for task in prepared.tasks] == ["file/a_large", "file/b_zeros"]
     assert list(prepared.left_out) == ["file/c_broken"]
+    assert "accepts zeros" in prepared.objections["file/b_zeros"] and len(prepared.objections) == 1
 
 
 def test_built_in_tasks_are_left_as_they_are():
     tasks = choose("builtin", Choice(limit=5))
-    assert prepare(tasks, device="sim:h200", profile="tiny").tasks == tasks
-    with pytest.raises(ConfigError, match="'huge' is unknown"):
-        prepare(tasks, device="sim:h200", profile="tiny", scale="huge")
+    assert prepare(tasks, profile="tiny").tasks == tasks
+
+
+def test_the_quickstarts_families_have_a_spec():
+    tasks = choose("generated:heldout:5")
+    assert len(tasks) == 5 and all(task.provenance.source == "generated" and task.family for task in tasks)
+    assert not {task.family for task in tasks} & {task.family for task in choose("generated:train:20")}
+    with pytest.raises(ConfigError, match="unknown kind of task spec 'generated'"):
+        choose("generated:all")

@@ -4,7 +4,8 @@ import pytest
 
 from drkernel.task import Task, Tolerance
 from drkernel.tasks.builtin import builtin_task, builtin_tasks
-from drkernel.tasks.gate import GateReport, admit
+from drkernel.tasks.cost import ScaleLimits
+from drkernel.tasks.gate import GATED, GateReport, admit, admit_thin
 
 HEADER = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
 
@@ -108,7 +109,29 @@ def test_many_parameters_are_not_tried_one_by_one():
 
 def test_a_random_reference_is_refused():
     report = admit(task("return F.dropout(x, 0.5, training=True)"), None)
-    assert not report.admitted and "the reference is random" in report.ill_conditioned_by[0]
+    assert not report.admitted
+    assert (
+        "the reference is random" in report.ill_conditioned_by[0] and "aten.bernoulli_" in report.ill_conditioned_by[0]
+    )
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        "[torch.randn(16, 24) * __import__('time').time()]",
+        "[torch.randn(16, 24 + __import__('time').time_ns() // 10**9 % 7)]",
+        "[torch.randn(16, 24), {'scale': int.from_bytes(__import__('os').urandom(4), 'big')}]",
+    ],
+)
+def test_inputs_that_the_seed_does_not_decide_are_refused(inputs):
+    arguments = "x, options" if "scale" in inputs else "x"
+    report = admit(task("return x.exp()", inputs=inputs, arguments=arguments), None)
+    assert not report.admitted and "not the seed's" in report.ill_conditioned_by[0], report
+
+
+def test_a_reference_that_leaves_does_not_take_the_gate_along():
+    report = admit(task("raise SystemExit(0)"), None)
+    assert not report.admitted and "SystemExit" in str(report), report
 
 
 def test_a_reference_that_is_not_finite_is_refused():
@@ -137,3 +160,56 @@ def test_a_reference_that_does_not_run_is_an_error_not_an_exception(body, words)
 def test_a_source_that_does_not_load_is_an_error():
     report = admit(Task(id="x", reference="class Model: pass"), None)
     assert "defines no get_inputs" in report.error
+
+
+LINEAR = """import torch
+import torch.nn as nn
+batch_size = 4096
+in_features = 1024 * 8
+out_features = 1024 * 8
+
+class Model(nn.Module):
+    def __init__(self, i, o):
+        super().__init__()
+        self.linear = nn.Linear(i, o)
+    def forward(self, x):
+        return torch.relu(self.linear(x))
+
+def get_inputs():
+    return [torch.randn(batch_size, in_features)]
+def get_init_inputs():
+    return [in_features, out_features]
+"""
+
+
+def test_a_large_task_is_gated_at_thin_sizes_which_the_report_names():
+    report = admit_thin(Task(id="foreign", reference=LINEAR))
+    assert report.admitted, report
+    assert report.changed["batch_size"][0] == 4096 and report.changed["batch_size"][1] < 4096
+    assert GateReport.model_validate_json(report.model_dump_json()) == report
+    roomy = admit_thin(
+        Task(id="foreign", reference=LINEAR.replace("1024 * 8", "64")), ScaleLimits(bytes=1 << 20, flops=1e9)
+    )
+    assert list(roomy.changed) == ["batch_size"], "no more than the limits ask for"
+
+
+def test_a_task_that_fits_is_gated_at_its_own_sizes():
+    report = admit_thin(Task(id="small", reference=LINEAR.replace("4096", "8").replace("1024 * 8", "32")))
+    assert report.admitted and report.changed == {}
+
+
+def test_thin_sizes_do_not_hide_that_a_task_cannot_fail():
+    source = LINEAR.replace("torch.relu(self.linear(x))", "torch.softmax(self.linear(x), -1).sum(-1)")
+    report = admit_thin(Task(id="degenerate", reference=source))
+    assert report.changed and not report.admitted and "constant" in report.ill_conditioned_by
+
+
+def test_what_cannot_be_made_small_is_refused_by_what_it_would_take():
+    source = LINEAR.replace("4096", "int('4096')").replace("1024 * 8", "int('8192')")
+    report = admit_thin(Task(id="opaque", reference=source), GATED, budget=64 << 20)
+    assert not report.admitted and report.error is not None and "the budget is 64" in report.error
+
+
+def test_a_reference_that_does_not_run_is_said_so():
+    report = admit_thin(Task(id="broken", reference=LINEAR.replace("batch_size, in_features)", "batch_size, 77)")))
+    assert not report.admitted and report.error is not None and "does not run" in report.error

@@ -1,6 +1,7 @@
 """Input drawing: seeded, different each time, and within what the reference can take."""
 
 import sys
+import time
 
 import pytest
 import torch
@@ -148,6 +149,26 @@ def test_a_softmax_must_know_the_maximum_of_the_whole_row(draw, seed):
     assert not any(compare([answer], call.oracle, instance.rule).passed_calls for answer in wrong)
 
 
+def test_a_triangle_stays_one_even_where_any_value_is_taken():
+    generator = torch.Generator().manual_seed(0)
+    for share in (64, 8):
+        triangle = torch.rand(64, 64, generator=generator).triu()[:share]
+        for variant in VARIANTS[1:]:
+            varied = vary(triangle, variant, 1.0, torch.Generator().manual_seed(1), widen=True)
+            assert torch.equal(varied.triu(), varied) and not torch.equal(varied, triangle)
+
+
+def test_a_mixed_input_of_a_million_slices_is_drawn_as_one_of_few():
+    generator = torch.Generator().manual_seed(0)
+    many = vary(torch.randn(1_000_000, 1, generator=generator), "mixed", 1.0, generator)
+    began = time.process_time()
+    few = vary(torch.randn(1_000, 1, generator=generator), "mixed", 1.0, generator)
+    vary(torch.randn(200_000, 1, generator=generator), "mixed", 1.0, generator)
+    assert time.process_time() - began < 1.0  # a slice at a time took two
+    for values in (many, few):
+        assert 0.06 < float((values == 0).double().mean()) < 0.25  # a sixth of the treated seven tenths
+
+
 def test_a_mixed_input_holds_zeros_ties_denormals_and_outliers():
     x = torch.randn(200, 64, generator=generator())
     mixed = vary(x, "mixed", 1.0, generator(1))
@@ -252,7 +273,7 @@ def get_inputs():
     return [torch.randn(16, 8)]
 """
     instance = load_problem(Task(id="t", reference=source), None).instance(0)
-    state = instance.state_dict()
+    state = {name: tensor.clone() for name, tensor in instance.state_dict().items()}
     instance.draw_call(1)
     instance.draw_call(2)
     assert all(torch.equal(tensor, state[name]) for name, tensor in instance.state_dict().items())

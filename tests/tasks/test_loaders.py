@@ -163,7 +163,7 @@ def test_one_task_of_a_file_by_id(tmp_path):
     ("reference", "words"),
     [
         ("builtin/level1", r"names \d+ tasks .*name one of them"),
-        ("nowhere", "no such reference: nowhere"),
+        ("nowhere", "cannot read the task spec 'nowhere': it is neither a file"),
         ("kernelbench:DIR/level1/7", "holds no problem 7"),
     ],
 )

@@ -27,6 +27,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("serve", "serve grading over HTTP: durable, idempotent, with a live page"),
     "worker": ("worker", "run evaluations for a service on this machine"),
     "store": ("store", "show, export or prune what a service has stored"),
+    "mcp": ("mcp", "offer the tools to coding agents over the Model Context Protocol"),
+    "recipes": ("recipes", "list the recipes that come with drkernel, or print one"),
+    "examples": ("examples", "copy the examples and recipes that come with drkernel into a folder"),
     "doctor": ("doctor", "report what this machine can do, and what is missing"),
 }
 
@@ -61,10 +64,26 @@ def main(argv: list[str] | None = None) -> None:
         print(__version__)
         raise SystemExit(0)
     if args[0] not in COMMANDS:
-        print(f"drkernel: no command {args[0]!r}; there are: {', '.join(COMMANDS)}", file=sys.stderr)
+        from drkernel.config import did_you_mean
+
+        hint = did_you_mean(args[0], COMMANDS)
+        print(f"drkernel: no command {args[0]!r}; there are: {', '.join(COMMANDS)}{hint}", file=sys.stderr)
         raise SystemExit(2)
-    module = importlib.import_module(f"drkernel.cli.{COMMANDS[args[0]][0]}")
-    module.app(args=_with_own_cards(args), prog_name=f"drkernel {args[0]}")
+    try:
+        module = importlib.import_module(f"drkernel.cli.{COMMANDS[args[0]][0]}")
+        module.app(args=_with_own_cards(args), prog_name=f"drkernel {args[0]}")
+    except ModuleNotFoundError as error:
+        from drkernel.cli.extras import how_to_get
+
+        advice = how_to_get(error.name, args[0])
+        if advice is None:
+            raise
+        print(f"drkernel {args[0]}: {advice}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except OSError as error:  # a file or the disk, wherever it was met: the system says what, a traceback would not
+        where = f"{str(error.filename)[:200]}: " if error.filename is not None else ""
+        print(f"drkernel {args[0]}: {where}{error.strerror or error}", file=sys.stderr)
+        raise SystemExit(2) from None
 
 
 def _with_own_cards(args: list[str]) -> list[str]:

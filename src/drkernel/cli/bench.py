@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from drkernel.cli import terms
-from drkernel.cli.pools import POOL_HELP, check_pool, http_pool
+from drkernel.cli.pools import POOL_HELP, TOTAL_HELP, check_pool, http_pool, to_bytes
 
 if TYPE_CHECKING:
     from drkernel.episode.meter import Meter
+    from drkernel.gym.request import Pool
     from drkernel.solve.bench import BenchRun
     from drkernel.solve.config import BenchConfig
     from drkernel.solve.prepare import Prepared
@@ -51,6 +53,7 @@ def bench(
     out: Annotated[Path | None, typer.Option(help="run directory (default: runs/bench-MODEL)")] = None,
     slots: Annotated[int | None, typer.Option(min=1, help="evaluations at once (default: one a core)")] = None,
     pool: Annotated[str | None, typer.Option(help=POOL_HELP)] = None,
+    total_memory_gib: Annotated[float | None, typer.Option(min=0.1, help=TOTAL_HELP)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the summary as JSON and nothing else")] = False,
 ) -> None:
     """Parse, run, print."""
@@ -72,8 +75,14 @@ def bench(
         resolved = Resolved(
             model=client.name, tasks_hash=prepared.hash, left_out=prepared.left_out, prompts_version=prompts.version
         )
+
+        def open_pool() -> Pool:
+            from drkernel.gym.pools.local import LocalPool
+
+            return LocalPool(slots, total_bytes=to_bytes(total_memory_gib)) if pool is None else http_pool(pool)
+
         with BenchRun(directory, config, resolved, prepared.tasks, prompts) as run:
-            summary = _run(run, terms.open_meter(config, client, directory), slots, pool, quiet=as_json)
+            summary = _run(run, terms.open_meter(config, client, directory), open_pool, quiet=as_json)
     except ConfigError as error:
         terms.fail("bench", str(error))
     except KeyboardInterrupt:
@@ -119,14 +128,11 @@ def _prepare(config: BenchConfig, quiet: bool) -> Prepared:
     from drkernel.solve.prepare import choose, prepare
 
     tasks = choose(config.tasks, config.choose)
-    settings = config.episode.settings
     with Progress(console=Console(stderr=True), disable=quiet or not sys.stderr.isatty(), transient=True) as bar:
         line = bar.add_task("preparing tasks", total=len(tasks))
         prepared = prepare(
             tasks,
-            device=settings.device,
-            profile=settings.profile,
-            scale=config.choose.scale,
+            profile=config.episode.settings.profile,
             keep_ill_conditioned=config.choose.ill_conditioned,
             progress=lambda done, total: bar.update(line, completed=done),
         )
@@ -136,13 +142,13 @@ def _prepare(config: BenchConfig, quiet: bool) -> Prepared:
     return prepared
 
 
-def _run(run: BenchRun, meter: Meter, slots: int | None, pool_url: str | None, quiet: bool) -> dict[str, Any]:
+def _run(run: BenchRun, meter: Meter, open_pool: Callable[[], Pool], quiet: bool) -> dict[str, Any]:
     """Run with a progress line; Ctrl-C leaves a summary of the results so far."""
     from drkernel.cli.bench_view import LiveBench
     from drkernel.gym.pools.local import LocalPool
 
     async def play() -> dict[str, Any]:
-        pool = LocalPool(slots=slots) if pool_url is None else http_pool(pool_url)
+        pool = open_pool()
         # enough turns under way that both the model and the judges are busy
         at_once = meter.limits.concurrency + (2 * pool.slots if isinstance(pool, LocalPool) else 64)
         try:

@@ -15,6 +15,8 @@ from rich.table import Table
 from drkernel.cli.terms import printable
 from drkernel.episode.meter import money
 from drkernel.episode.metrics import baseline_name
+from drkernel.episode.sizes import size_lines
+from drkernel.gym.feedback import times
 
 if TYPE_CHECKING:
     from drkernel.episode.journal import Entry
@@ -71,15 +73,16 @@ def show(summary: dict[str, Any], bench: Bench, directory: Path) -> None:
     """Print the tables."""
     console = Console(highlight=False)
     config = bench.config
-    scaled = sum(bool(task.provenance.scaled) for task in bench.tasks)
-    shrunk = f", {scaled} of them shrunk to fit" if scaled else ""
     sizes = f"{len(bench.tasks)} tasks x {config.samples} samples x {config.episode.turns} turns"
-    console.print(f"[bold]{bench.model}[/] on {config.tasks}: {sizes}{shrunk}", soft_wrap=True)
+    console.print(f"[bold]{bench.model}[/] on {config.tasks}: {sizes}", soft_wrap=True)
     if summary["left_out"]:
         console.print(f"{summary['left_out']} tasks are left out; resolved.yaml says why for each")
     if "last" in summary:
         console.print(fast_table(summary))
-        console.print(f"[dim]{terms_of(summary)}[/]\n", soft_wrap=True)
+        console.print(f"[dim]{terms_of(summary)}[/]", soft_wrap=True)
+        for line in size_lines(summary["sizes"]):
+            console.print(f"[dim]{escape(printable(line))}[/]", soft_wrap=True)
+        console.print()
         console.print(details_table(summary))
     for reason, count in summary["incomplete_because"].items():
         console.print(f"[bold red]{count} trajectories are missing:[/] {escape(printable(reason))}", soft_wrap=True)
@@ -122,7 +125,7 @@ def details_table(summary: dict[str, Any]) -> Table:
     if summary["coverage"] is not None:
         table.add_row("coverage", f"{percent(summary['coverage'])} of device time in own kernels (correct answers)")
     if summary["speedup_geomean"] is not None:
-        table.add_row("speedup", f"{summary['speedup_geomean']:.2f}x geometric mean of the best correct answers "
+        table.add_row("speedup", f"{times(summary['speedup_geomean'])}x geometric mean of the best correct answers "
                       f"({summary['timing_kind']})")  # fmt: skip
     hacks = summary["hacks"]
     kinds = ", ".join(f"{name} {count}" for name, count in hacks["by_finding"].items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,14 +16,23 @@ HELP = """Report what this machine can do, and what is missing.
 
 Starts a sandbox and grades one small kernel in it, so that the report is based on a trial. Exit codes: 0 candidates can
 be graded here, 1 something that is necessary is missing.
+
+--calibrate FILE.yaml times a dozen small programs on this machine's GPU instead, fits the card's figures to them, and
+writes a card for --device sim:FILE.yaml; the times go to FILE.json, from which --recorded fits again anywhere.
 """
 
 
 @app.command(help=HELP)
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="print the checks as JSON and nothing else")] = False,
+    calibrate: Annotated[Path | None, typer.Option(help="write a card fitted to this machine's GPU")] = None,
+    recorded: Annotated[Path | None, typer.Option(help="with --calibrate: fit to these recorded times")] = None,
+    base: Annotated[str | None, typer.Option(help="with --calibrate: the built-in card to start from")] = None,
 ) -> None:
     """Examine, print."""
+    if calibrate is not None:
+        _calibrate(calibrate, recorded, base)
+        return
     from drkernel.gym.doctor import examine
 
     checks = examine()
@@ -42,3 +52,36 @@ def doctor(
             table.add_row(Text(word, style=f"bold {colour}"), check.name, note)
         Console(highlight=False).print(table)
     raise SystemExit(1 if any(check.level == "missing" for check in checks) else 0)
+
+
+def _calibrate(target: Path, recorded: Path | None, base: str | None) -> None:
+    """Measure (or read what was measured), fit, write, print."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from drkernel.sim.calibration.card import Recorded, base_card, measure
+    from drkernel.sim.calibration.fit import card_text, fit
+    from drkernel.sim.spec import own_card
+
+    try:
+        if recorded is None:
+            times = measure()
+            target.with_suffix(".json").write_text(times.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        else:
+            times = Recorded.model_validate_json(recorded.read_text(encoding="utf-8"))
+        start = base_card(times.gpu, base)
+        card, rows = fit(start, times.seconds)
+        target.write_text(card_text(start, card, rows, times.where), encoding="utf-8")
+        name = own_card(target)
+    except (OSError, ValueError, RuntimeError) as error:
+        typer.echo(f"cannot calibrate: {error}", err=True)
+        raise SystemExit(1) from None
+    table = Table("program", "measured", "modelled before", "after", "figure", "built in", "fitted", box=None)
+    for row in rows:
+        seconds = (row.measured_seconds, row.modelled_before, row.modelled_after)
+        figures = (row.field, f"{row.before:.4g}", f"{row.after:.4g}")
+        table.add_row(row.probe, *(f"{value * 1e6:.2f} us" for value in seconds), *figures)
+        if row.note:
+            table.add_row("", row.note)
+    Console(highlight=False).print(table)
+    typer.echo(f"{target}: {name}, for --device sim:{target}")

@@ -34,6 +34,8 @@ Examples:
 
   drkernel eval kernelbench:KernelBench/level1/23 mine.py
 
+  drkernel eval flashinfer:flashinfer-trace/rmsnorm_h4096/3f1c solution.json
+
   drkernel eval builtin/level2/linear_bias_gelu mine.py --profile small --json | jq .speedup.value
 """
 
@@ -41,9 +43,11 @@ Examples:
 @app.command(help=HELP)
 def evaluate(
     reference: Annotated[str, typer.Argument(help="a reference file, a built-in task or a task spec")],
-    candidate: Annotated[str, typer.Argument(help="a file that defines ModelNew; '-' reads standard input")],
+    candidate: Annotated[
+        str, typer.Argument(help="a file that defines ModelNew (or a solution's .json); '-' reads standard input")
+    ],
     device: Annotated[str, typer.Option(help="'sim:GPU' models time without a GPU, 'cuda:N' measures")] = "sim:h200",
-    baseline: Annotated[str, typer.Option(help="what speedup is against: eager or compile (CUDA only)")] = "eager",
+    baseline: Annotated[str, typer.Option(help="what speedup is against: eager or compile (torch.compile)")] = "eager",
     profile: Annotated[str | None, typer.Option(help="size profile; default: tiny where the task has it")] = None,
     time_at: Annotated[str, typer.Option(help="sizes that sim devices time: the task's own, or checked")] = "own",
     precision: Annotated[str | None, typer.Option(help="declared precision: fp32, tf32, fp16, bf16 or fp64")] = None,
@@ -55,7 +59,11 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="print the verdict as JSON and nothing else")] = False,
     pool: Annotated[str | None, typer.Option(help=POOL_HELP)] = None,
     memory_gib: Annotated[float | None, typer.Option(min=0.1, help=MEMORY_HELP)] = None,
+    advice: Annotated[
+        bool, typer.Option("--advice", help="also grade it with other warps, stages and block sizes: what is faster?")
+    ] = False,
     html: Annotated[Path | None, typer.Option(help="also write a self-contained HTML page")] = None,
+    trace: Annotated[Path | None, typer.Option(help="also write one call's kernels as a trace for Perfetto")] = None,
 ) -> None:
     """Parse, grade, print."""
     try:
@@ -69,9 +77,9 @@ def evaluate(
         _usage(f"task {task.id} has no size profile {chosen!r}; it has: {', '.join(task.profiles) or 'none'}")
     settings = _settings(
         device=device, baseline=baseline, profile=chosen, checks=checks, trials=trials, deadline_s=deadline, seed=seed,
-        unsafe_no_checks=unsafe_no_checks, time_at=time_at,
+        unsafe_no_checks=unsafe_no_checks, time_at=time_at, lines=html is not None or advice,
     )  # fmt: skip
-    verdict = _grade(task, source, settings, pool, to_bytes(memory_gib))
+    verdict = _grade(task, source, settings, pool, to_bytes(memory_gib), advice)
     if as_json:
         print(verdict.model_dump_json(indent=2))
     else:
@@ -85,6 +93,11 @@ def evaluate(
 
         write_page(html, verdict, task=task, candidate=source, profile=chosen)
         print(f"wrote {html}", file=sys.stderr)
+    if trace is not None:
+        from drkernel.report.trace import trace_of_verdict, write_trace
+
+        write_trace(trace, trace_of_verdict(verdict))
+        print(f"wrote {trace}", file=sys.stderr)
     raise SystemExit(EXIT_CODES.get(verdict.status, WRONG))
 
 
@@ -105,8 +118,15 @@ def _task(reference: str, precision: str | None) -> Any:
 
 
 def _candidate(path: str) -> str:
+    """The candidate's source: a module as it stands, or the one file of a FlashInfer-Bench solution (.json)."""
+    from drkernel.tasks.errors import TaskError
+    from drkernel.tasks.flashinfer import candidate_of
+
     try:
-        return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+        return candidate_of(text, path) if path.endswith(".json") else text
+    except TaskError as error:
+        _usage(str(error))
     except OSError as error:
         _usage(f"cannot read the candidate {path}: {error.strerror}")
     except UnicodeDecodeError as error:
@@ -123,16 +143,18 @@ def _settings(**values: Any) -> Any:
         _usage(f"--{str(first['loc'][0]).replace('_', '-')}: {first['msg'].removeprefix('Value error, ')}")
 
 
-def _grade(task: Any, source: str, settings: Any, pool: str | None, memory: int | None) -> Any:
+def _grade(task: Any, source: str, settings: Any, pool: str | None, memory: int | None, advice: bool) -> Any:
     """Run one evaluation, by a service or on this machine, and leave no process behind."""
+    from drkernel.gym.advice import with_advice
     from drkernel.gym.pools.local import LocalPool
     from drkernel.gym.request import EvalRequest
 
     request = EvalRequest(task=task, candidate=source, settings=settings)
     if pool is not None:
-        return asyncio.run(evaluate_at(pool, request))
+        return asyncio.run(evaluate_at(pool, request, advice))
     with LocalPool(slots=1, memory_bytes=memory) as local:
-        return local.submit(request).result()
+        verdict = local.submit(request).result()
+        return asyncio.run(with_advice(local, request, verdict)) if advice else verdict
 
 
 def _usage(message: str) -> NoReturn:

@@ -24,13 +24,19 @@ Examples:
   drkernel export runs/bench-NAME --out data/sft.jsonl --min-speedup 1.2 --min-coverage 0.5
 
   drkernel export runs/a runs/b --out data/sft.parquet --tokenizer Qwen/Qwen3-8B --max-tokens 16384
+
+  drkernel export runs/a --out my-dataset/          a Hugging Face dataset: conversations, verdicts, a card
+
+  drkernel export runs/a --table wandb              every verdict, as a table of Weights & Biases (or trackio)
 """
 
 
 @app.command(help=HELP)
 def export(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run directories of bench or solve")],
-    out: Annotated[Path, typer.Option(help="FILE.jsonl or FILE.parquet")],
+    out: Annotated[Path | None, typer.Option(help="FILE.jsonl, FILE.parquet, or a dataset's folder")] = None,
+    table: Annotated[str | None, typer.Option(help="log all verdicts to this tracker: wandb or trackio")] = None,
+    project: Annotated[str, typer.Option(help="the tracker's project")] = "drkernel",
     end: Annotated[str, typer.Option(help="rows end with the 'best' answer, the 'last', or one for 'every'")] = "best",
     status: Annotated[list[str] | None, typer.Option(help="statuses that pass, or 'any' (default: correct)")] = None,
     min_speedup: Annotated[float | None, typer.Option(help="of the last answer")] = None,
@@ -48,8 +54,18 @@ def export(
     from drkernel.config import ConfigError
     from drkernel.solve.export import ExportFilter, tokenizer_counter
     from drkernel.solve.export import export as write
+    from drkernel.solve.publish import send_table, write_dataset
 
     try:
+        if table is not None:
+            if table not in ("wandb", "trackio"):
+                raise ConfigError(f"--table {table}: it is wandb or trackio")
+            sent = send_table(table, project, runs)  # type: ignore[arg-type]
+            print(json.dumps({"verdicts": sent}) if as_json else f"{sent} verdicts to {table}, project {project}")
+        if out is None:
+            if table is None:
+                raise ConfigError("say where to: --out FILE.jsonl, --out FOLDER/ or --table wandb")
+            raise SystemExit(0 if sent else 1)
         statuses = tuple(status) if status else ("correct",)
         wanted = ExportFilter.model_validate(
             dict(
@@ -59,7 +75,7 @@ def export(
             )
         )  # fmt: skip
         count = None if tokenizer is None else tokenizer_counter(tokenizer)
-        summary = write(runs, out, wanted, count)
+        summary = (write if out.suffix else write_dataset)(runs, out, wanted, count)
     except (ConfigError, ValidationError) as error:
         terms.fail("export", terms.plain(error))
     if as_json:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from drkernel.config import ConfigError
 from drkernel.gym.request import EvalRequest, Pool
 from drkernel.verdict import Verdict
@@ -10,20 +12,32 @@ POOL_HELP = "grade by a service, e.g. http://127.0.0.1:8765 (its token in DRKERN
 
 MEMORY_HELP = "GiB that the judge may take for one evaluation; default: a quarter of the machine's memory"
 
+MOST_GIB = 2.0**20
+
+TOTAL_HELP = "GiB that all evaluations at once may hold; default: three quarters of the machine's memory"
+
 
 def to_bytes(gib: float | None) -> int | None:
-    """Convert an option in GiB to bytes."""
-    return None if gib is None else int(gib * 2**30)
+    """Convert an option in GiB to bytes; more than any machine has is taken as that."""
+    return None if gib is None else int(min(gib, MOST_GIB) * 2**30)
 
 
 def check_pool(url: str | None) -> None:
     """Check that ``url`` is the address of a service.
 
     Raises:
-        ConfigError: it does not begin with http:// or https://.
+        ConfigError: it is not of the form http://HOST[:PORT] or https://HOST[:PORT].
     """
-    if url is not None and not url.startswith(("http://", "https://")):
-        raise ConfigError(f"--pool {url}: give the address of a service, e.g. http://127.0.0.1:8765")
+    if url is not None and not _is_address(url):
+        raise ConfigError(f"{url!r} is not the address of a service, which looks like http://127.0.0.1:8765")
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number
+        return False
 
 
 def http_pool(url: str) -> Pool:
@@ -33,10 +47,13 @@ def http_pool(url: str) -> Pool:
     return HttpPool(url)
 
 
-async def evaluate_at(url: str, request: EvalRequest) -> Verdict:
-    """Run one evaluation on a service."""
+async def evaluate_at(url: str, request: EvalRequest, advice: bool) -> Verdict:
+    """Run one evaluation on a service, with advice if asked."""
+    from drkernel.gym.advice import with_advice
+
     pool = http_pool(url)
     try:
-        return await pool.evaluate(request)
+        verdict = await pool.evaluate(request)
+        return await with_advice(pool, request, verdict) if advice else verdict
     finally:
         await pool.close()

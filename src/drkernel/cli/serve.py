@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from drkernel.cli.pools import MEMORY_HELP, to_bytes
+from drkernel.cli.pools import MEMORY_HELP, TOTAL_HELP, to_bytes
 
 if TYPE_CHECKING:
     from drkernel.serve.ray_workers import Lending
@@ -55,22 +55,29 @@ def serve(
         float, typer.Option(min=1, help="seconds without a heartbeat after which a job is taken back")
     ] = 60.0,
     memory_gib: Annotated[float | None, typer.Option(min=0.1, help=MEMORY_HELP)] = None,
+    total_memory_gib: Annotated[float | None, typer.Option(min=0.1, help=TOTAL_HELP)] = None,
     grace: Annotated[float, typer.Option(min=0, help="seconds that running jobs get at shutdown")] = 60.0,
 ) -> None:
     """Parse, build, serve."""
+    from drkernel.config import ConfigError
+    from drkernel.gym.device import parse_device
     from drkernel.serve.guard import GuardError, check_binding
     from drkernel.serve.ray_workers import Lending, RayMissing
     from drkernel.serve.store import StoreError
 
     token = _token(token_file)
     try:
+        parse_device(device)
         check_binding(host, token)
         limits = (max_queue, max_body_mb << 20, rate, grace)
         here = 0 if ray is not None else (os.cpu_count() or 1) if slots is None else slots
-        application = _application(store, device, here, lease, token, limits, to_bytes(memory_gib))
+        memory = to_bytes(memory_gib), to_bytes(total_memory_gib)
+        application = _application(store, device, here, lease, token, limits, memory)
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-        _run(application, host, port, ray, Lending("", token, slots=slots, memory_bytes=to_bytes(memory_gib)))
-    except (GuardError, StoreError, RayMissing) as error:
+        _run(
+            application, host, port, ray, Lending("", token, slots=slots, memory_bytes=memory[0], total_bytes=memory[1])
+        )
+    except (ConfigError, GuardError, StoreError, RayMissing) as error:
         _usage(str(error))
 
 
@@ -81,7 +88,7 @@ def _application(
     lease: float,
     token: str | None,
     limits: tuple[int, int, float, float],
-    memory: int | None,
+    memory: tuple[int | None, int | None],
 ) -> Any:
     from drkernel.gym.device import kinds_here
     from drkernel.gym.pools.local import LocalPool
@@ -94,7 +101,8 @@ def _application(
     service = Service(opened, None, lease_s=lease)
     service.claim()  # before anything is started that would have to be stopped
     if slots:
-        pool = LocalPool(slots=slots, attempts=1, memory_bytes=memory)  # the service counts the attempts
+        # the service counts the attempts
+        pool = LocalPool(slots=slots, attempts=1, memory_bytes=memory[0], total_bytes=memory[1])
         service.use(pool, slots, kinds_here())
     return make_app(
         service,
@@ -141,6 +149,8 @@ def _token(token_file: Path | None) -> str | None:
             return token_file.read_text(encoding="utf-8").strip() or None
         except OSError as error:
             _usage(f"cannot read the token file {token_file}: {error.strerror}")
+        except UnicodeDecodeError:
+            _usage(f"the token file {token_file} is not a text file")
     return os.environ.get("DRKERNEL_TOKEN") or None
 
 

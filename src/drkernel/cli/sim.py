@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
+
+if TYPE_CHECKING:
+    from drkernel.sim.script import ScriptReport
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich")
 
 USAGE = 2
+AXIS = re.compile(r"([A-Za-z_]\w*)=(\d+(?:,\d+)*)")
+"""one axis of a sweep"""
 
 
 class Checks(StrEnum):
@@ -41,6 +47,10 @@ Times are modelled for the GPU, never measured. Arguments after '--' are passed 
 With --no-data nothing is computed and no memory is needed, so a product at 8192 cubed takes a second: tensors have no
 contents, launches are modelled from a sample of their programs, and dependences on data are reported.
 
+--html writes a page: kernels with each line's share of the time, what limits them, a roofline, a timeline. --advice
+also runs the script with other warps, stages and block sizes, --sweep with those that you name; --compare sets another
+script beside it.
+
 Exit codes: 0 fine, 1 the script failed, 2 wrong usage, 3 the sanitizer found an error, 130 interrupted.
 
 Examples:
@@ -52,6 +62,10 @@ Examples:
   drkernel sim examples/sim/softmax.py --gpu a100 --depth full -- 512 2000
 
   drkernel sim examples/sim/large_matmul.py --no-data
+
+  drkernel sim examples/sim/column_sum.py --no-data --html page.html
+
+  drkernel sim --sweep ROWS=32,128,512 WIDTH=32,64,128 examples/sim/column_sum_blocks.py
 
   drkernel sim examples/sim/softmax.py --json | jq '.launches[] | [.kernel, .bound, .roofline]'
 """
@@ -67,6 +81,15 @@ def sim(
     no_data: Annotated[
         bool, typer.Option("--no-data", help="count and model without data, at sizes too large to execute")
     ] = False,
+    trace: Annotated[Path | None, typer.Option(help="also write the modelled timeline for Perfetto")] = None,
+    html: Annotated[Path | None, typer.Option(help="also write a page: source lines, limits, roofline")] = None,
+    advice: Annotated[
+        bool, typer.Option("--advice", help="also try other warps, stages and block sizes, and say which are faster")
+    ] = False,
+    sweep: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=N,N...", help="times with these settings, without data")
+    ] = None,
+    compare: Annotated[Path | None, typer.Option(metavar="A.py", help="set A.py and FILE.py side by side")] = None,
     memory_budget: Annotated[
         float | None,
         typer.Option(metavar="GIB", min=0.01, help="of this machine's memory for the device [default: a quarter]"),
@@ -74,8 +97,14 @@ def sim(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON alone; the script's output is on stderr")] = False,
 ) -> None:
     """Parse, run, print."""
-    if not file.is_file():
-        _usage(f"no such script: {file}")
+    given = list(args or ())
+    while sweep and AXIS.fullmatch(str(file)) and given:  # --sweep A=1,2 B=3,4 FILE.py
+        sweep, file = [*sweep, str(file)], Path(given.pop(0))
+    for path in (file, *([compare] if compare else [])):
+        if not path.is_file():
+            _usage(f"no such script: {path}")
+    if sum(map(bool, (sweep, compare, advice))) > 1 or ((sweep or compare) and trace):
+        _usage("--sweep, --compare and --advice are for themselves; --trace is of one run")
     from drkernel.sim.spec import get_spec, own_card
 
     try:
@@ -84,15 +113,33 @@ def sim(
         _usage(str(error))
     if no_data and checks is not Checks.auto:
         _usage("--checks needs data: it does not go with --no-data")
+    from drkernel.cli.pools import to_bytes
+    from drkernel.sim.executor.kernel_cache import kernels_on_disk
     from drkernel.sim.gpu.datafree.records import DataFree  # loads torch: after the usage is known to be right
     from drkernel.sim.script import run_script
 
-    with _output_on_stderr() if as_json else contextlib.nullcontext():
+    budget = to_bytes(memory_budget)
+    if sweep:
+        from drkernel.cli.sim_several import run_sweep
+
+        run_sweep(file, _axes(sweep), given, gpu, budget, html, as_json)
+    if compare:
+        from drkernel.cli.sim_several import run_comparison
+
+        run_comparison(compare, file, given, gpu, checks.value, no_data, budget, html, as_json)
+    with _output_on_stderr() if as_json else contextlib.nullcontext(), kernels_on_disk():
         data_free = DataFree() if no_data else None
         report = run_script(
-            file, args or (), gpu=gpu, checks=checks.value, depth=depth.value, data_free=data_free,
-            budget_bytes=None if memory_budget is None else int(memory_budget * (1 << 30)),
+            file, given, gpu=gpu, checks=checks.value, depth=depth.value, data_free=data_free,
+            budget_bytes=budget,
+            trace=trace is not None or html is not None,
         )  # fmt: skip
+    if advice and report.exit_code == 0:
+        from drkernel.sim.advice import advise
+
+        with contextlib.suppress(KeyboardInterrupt):  # without advice, then
+            advised = advise(file, given, gpu=gpu, data_free=DataFree() if no_data else None, budget_bytes=budget)
+            report = report.model_copy(update={"advised": advised})
     if as_json:
         print(report.model_dump_json(indent=2))
     else:
@@ -101,7 +148,35 @@ def sim(
         from drkernel.report.sim_view import render
 
         Console(highlight=False).print(render(report))
+    _write(report, trace, html)
     raise SystemExit(report.exit_code)
+
+
+def _axes(given: list[str]) -> dict[str, list[int]]:
+    axes = {}
+    for text in given:
+        found = AXIS.fullmatch(text)
+        if found is None:
+            _usage(f"--sweep {text}: it is NAME=NUMBER,NUMBER,..., such as BLOCK=64,128")
+        axes[found.group(1)] = list(dict.fromkeys(int(number) for number in found.group(2).split(",")))
+    return axes
+
+
+def _write(report: ScriptReport, trace: Path | None, html: Path | None) -> None:
+    """Write what else was asked for."""
+    try:
+        if trace is not None:
+            from drkernel.report.trace import trace_of_run, write_trace
+
+            write_trace(trace, trace_of_run(report))
+            print(f"wrote {trace}", file=sys.stderr)
+        if html is not None:
+            from drkernel.report.sim_html import write_page
+
+            write_page(html, report)
+            print(f"wrote {html}", file=sys.stderr)
+    except OSError as error:
+        _usage(f"cannot write {error.filename}: {error.strerror}")
 
 
 @contextlib.contextmanager

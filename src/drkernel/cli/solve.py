@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from drkernel.cli import terms
-from drkernel.cli.pools import POOL_HELP, check_pool, http_pool
+from drkernel.cli.pools import POOL_HELP, TOTAL_HELP, check_pool, http_pool, to_bytes
 
 if TYPE_CHECKING:
     from drkernel.episode.meter import Meter
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from drkernel.solve.config import BenchConfig
     from drkernel.solve.verify import Verified
     from drkernel.task import Task
+
+    Graders = Callable[[], AbstractAsyncContextManager[Pool]]
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -57,10 +59,12 @@ def solve(
     out: Annotated[Path | None, typer.Option(help="run directory (default: runs/solve-NAME)")] = None,
     save: Annotated[Path | None, typer.Option(help="where the kernel goes (default: best.py in the run)")] = None,
     pool: Annotated[str | None, typer.Option(help=POOL_HELP)] = None,
+    total_memory_gib: Annotated[float | None, typer.Option(min=0.1, help=TOTAL_HELP)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON and nothing else")] = False,
 ) -> None:
     """Parse, search, verify, print."""
     from drkernel.config import ConfigError
+    from drkernel.gym.pools.local import LocalPool
     from drkernel.solve.bench import BenchRun, Resolved
     from drkernel.solve.prepare import tasks_hash
 
@@ -79,7 +83,10 @@ def solve(
         resolved = Resolved(model=client.name, tasks_hash=tasks_hash([task]), prompts_version=prompts.version)
         with BenchRun(directory, config, resolved, [task], prompts) as run:
             meter = terms.open_meter(config, client, directory)
-            result = _search_and_settle(run, task, meter, save, pool, quiet=as_json)
+            with ExitStack() as stack:
+                total = to_bytes(total_memory_gib)
+                local = stack.enter_context(LocalPool(total_bytes=total)) if pool is None else None
+                result = _search_and_settle(run, task, meter, save, lambda: _graders(local, pool), quiet=as_json)
     except ConfigError as error:
         terms.fail("solve", str(error))
     if as_json:
@@ -88,48 +95,37 @@ def solve(
 
 
 def _task(config: BenchConfig) -> Task:
-    """Return the task, shrunk if a simulated GPU could not hold it. Objections of the gate are only printed."""
+    """Return the task. What the gate objects to is printed; only a task that does not run is an error."""
     from drkernel.config import ConfigError
     from drkernel.solve.prepare import choose, prepare
-    from drkernel.tasks.loaders import KINDS
 
-    reference, settings, scale = config.tasks, config.episode.settings, config.choose.scale
-    builtin = reference.startswith("builtin")
-    spec = reference.partition(":")[0] in KINDS
-    tasks = choose(reference if builtin or spec else f"file:{reference}", config.choose)
+    tasks = choose(config.tasks, config.choose)
     if len(tasks) > 1:
-        raise ConfigError(f"{reference} names {len(tasks)} tasks; solve takes one")
-    if not builtin and not spec and Path(reference).stem == "reference":  # the folder's name says more
-        tasks = [tasks[0].model_copy(update={"id": f"file/{Path(reference).resolve().parent.name}"})]
-    if settings.place.simulated and scale is None:
-        scale = "small"
-    prepared = prepare(tasks, device=settings.device, profile=settings.profile, scale=scale, keep_ill_conditioned=True)
+        raise ConfigError(f"{config.tasks} names {len(tasks)} tasks; solve takes one")
+    prepared = prepare(tasks, profile=config.episode.settings.profile, keep_ill_conditioned=True)
     if not prepared.tasks:
-        raise ConfigError(f"{reference} cannot be graded: {next(iter(prepared.left_out.values()))}")
-    for name, (old, new) in prepared.tasks[0].provenance.scaled.items():
-        print(f"shrunk to fit {settings.device}: {name} {old} -> {new} (scale=full keeps more)", file=sys.stderr)
+        raise ConfigError(f"{config.tasks} cannot be graded: {next(iter(prepared.left_out.values()))}")
+    for reason in prepared.objections.values():
+        print(f"a wrong answer may pass here: {reason}", file=sys.stderr)
     return prepared.tasks[0]
 
 
 def _search_and_settle(
-    run: BenchRun, task: Task, meter: Meter, save: Path | None, pool_url: str | None, quiet: bool
+    run: BenchRun, task: Task, meter: Meter, save: Path | None, graders: Graders, quiet: bool
 ) -> dict[str, Any]:
     """Search until the end or Ctrl-C, then verify and write; a second Ctrl-C leaves the best unverified."""
     from drkernel.cli.solve_view import LiveSolve, show
-    from drkernel.gym.pools.local import LocalPool
 
-    with ExitStack() as stack:
-        local = stack.enter_context(LocalPool()) if pool_url is None else None
-        view = LiveSolve(run, meter, quiet=quiet)
-        try:
-            asyncio.run(_search(run, meter, _graders(local, pool_url), view))
-        except KeyboardInterrupt:
-            print("stopped; verifying the best so far (Ctrl-C again to leave it unverified)", file=sys.stderr)
-        run.finish()
-        try:
-            tried, left = asyncio.run(_verify(run, task, _graders(local, pool_url))), False
-        except KeyboardInterrupt:
-            tried, left = [], True
+    view = LiveSolve(run, meter, quiet=quiet)
+    try:
+        asyncio.run(_search(run, meter, graders(), view))
+    except KeyboardInterrupt:
+        print("stopped; verifying the best so far (Ctrl-C again to leave it unverified)", file=sys.stderr)
+    run.finish()
+    try:
+        tried, left = asyncio.run(_verify(run, task, graders())), False
+    except KeyboardInterrupt:
+        tried, left = [], True
     result = _write(run, task, tried, save)
     if left:
         result["unverified"] = _write_unverified(run, task)

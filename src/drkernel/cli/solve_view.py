@@ -13,6 +13,7 @@ from rich.table import Table
 
 from drkernel.cli.terms import printable
 from drkernel.episode.meter import money
+from drkernel.gym.feedback import times
 from drkernel.report.solve import in_short
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class LiveSolve:
         return [
             turn.label(self.run.bench.config.breadth > 1),
             f"[{COLOURS.get(status, 'red')}]{status.replace('_', ' ')}[/]{star}",
-            "" if turn.speedup is None else f"{turn.speedup:.2f}x",
+            "" if turn.speedup is None else f"{times(turn.speedup)}x",
             "" if turn.coverage is None else f"{100 * turn.coverage:.0f}% own",
             f"{turn.reply.usage.total:,} tokens",
             what_happened(turn),
@@ -129,7 +130,7 @@ def show(result: dict[str, Any], tried: Sequence[Verified]) -> None:
     if result["verified"]:
         kind = f"{result['timing_kind']} on {result['device']}"
         console.print(
-            f"[bold green]{result['speedup']:.2f}x[/] ({kind}), verified from scratch, found at turn "
+            f"[bold green]{times(result['speedup'])}x[/] ({kind}), verified from scratch, found at turn "
             f"{result['found_at_turn']} of {result['attempts']} attempts: [bold]{result['file']}[/]",
             soft_wrap=True,
         )

@@ -15,12 +15,15 @@ import typer
 
 if TYPE_CHECKING:
     from drkernel.task import Precision, Task
+    from drkernel.tasks.cost import ScaleLimits
     from drkernel.tasks.gate import GateReport
-    from drkernel.tasks.scale import ScaleResult
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="List, show and check tasks.")
 
-SPEC_HELP = "builtin, builtin/levelN, kernelbench:DIR, kernelbench:DIR/levelN, parquet:FILE, jsonl:FILE or file:PATH"
+SPEC_HELP = (
+    "builtin, builtin/levelN, kernelbench:DIR, kernelbench:DIR/levelN, flashinfer:DIR, parquet:FILE, jsonl:FILE or "
+    "file:PATH"
+)
 OK, NOT_ADMITTED, USAGE = 0, 1, 2
 
 
@@ -82,10 +85,9 @@ def show(
     """Load one task, describe it on meta tensors, print."""
     from drkernel.task import sized_reference
 
-    spec = f"builtin/{name}" if name.startswith("level") else name
-    tasks = _load(spec, precision, None, None, match)
+    tasks = _load(name, precision, None, None, match)
     if len(tasks) > 1:
-        _usage(f"{spec} names {len(tasks)} tasks; add --match TEXT to choose one: {_some(tasks)}")
+        _usage(f"{name} names {len(tasks)} tasks; add --match TEXT to choose one: {_some(tasks)}")
     try:
         text = sized_reference(tasks[0], profile)
     except (KeyError, ValueError) as error:
@@ -114,15 +116,20 @@ def show(
     help="Run the admission gate: wrong answers must fail, the reference itself must pass.\n\n"
     "Zeros, a constant, another seed's output, inputs passed through, the first row repeated, the next lower precision "
     "and the reference without its parameters are judged as candidates are; a task that accepts one is ill-conditioned "
-    "and should not be trained on. --save writes the admitted tasks as JSONL.\n\n"
+    "and should not be trained on. Tasks without the profile 'tiny' are gated at thin sizes: axes of independent work "
+    "are shortened until a call fits --checked-bytes and --checked-flops.\n\n"
+    "--save writes the admitted tasks as JSONL.\n\n"
     "Exit codes: 0 all admitted, 1 some not, 2 wrong usage.\n\n"
     "Examples:\n\n  drkernel tasks check\n\n"
-    "  drkernel tasks check kernelbench:KernelBench/level2 --scale tiny --save level2.jsonl"
+    "  drkernel tasks check kernelbench:KernelBench/level2 --save level2.jsonl"
 )
 def check(
     spec: Spec = "builtin",
     profile: Annotated[str | None, typer.Option(help="size profile [default: tiny where a task has it]")] = None,
-    scale: Annotated[str | None, typer.Option(help="shrink tasks over these limits first: tiny, small or full")] = None,
+    checked_bytes: Annotated[int | None, typer.Option(min=1, help="what a call may hold [default: 2 MiB]")] = None,
+    checked_flops: Annotated[
+        float | None, typer.Option(min=1, help="and how many operations its products may take [default: 4e7]")
+    ] = None,
     level: Level = None,
     tag: Tag = None,
     match: Match = None,
@@ -132,46 +139,38 @@ def check(
         float | None,
         typer.Option(min=0.1, help="GiB that the gate may take; default: a quarter of the machine's memory"),
     ] = None,
-    save: Annotated[
-        Path | None, typer.Option(help="write admitted tasks (shrunk where --scale did) to this JSONL")
-    ] = None,
+    save: Annotated[Path | None, typer.Option(help="write admitted tasks to this JSONL")] = None,
     as_json: Json = False,
 ) -> None:
     """Load, gate with progress, print, save."""
     import torch
 
+    from drkernel.tasks.cost import ScaleLimits
+    from drkernel.tasks.gate import GATED
     from drkernel.tasks.loaders import save_tasks
-    from drkernel.tasks.scale import LIMITS, ScaleResult, scale_task
 
-    if scale is not None and scale not in LIMITS:
-        _usage(f"--scale {scale!r} is unknown; there are: {', '.join(LIMITS)}")
+    limits = ScaleLimits(bytes=checked_bytes or GATED.bytes, flops=checked_flops or GATED.flops)
     tasks = _load(spec, precision, level, tag, match)
     warnings.filterwarnings("ignore", module="torch")  # the references', not the gate's
     torch.set_num_threads(1)  # tasks are small: threads cost more than they give, ruinously so on a busy machine
-    results = []
     with _bounded(memory_gib) as budget:
-        for task in _progress(tasks, quiet=as_json):
-            if scale is not None:
-                results.append(scale_task(task, LIMITS[scale], seed, budget))
-            else:
-                results.append(ScaleResult(task=task, fits=True, report=_gate(task, profile, seed, budget)))
-    if save is not None:
-        save_tasks([result.task for result in results if result.usable], save)
+        reports = [_gate(task, profile, limits, seed, budget) for task in _progress(tasks, quiet=as_json)]
     if as_json:
-        print(json.dumps([_row(result) for result in results], indent=2))
+        print(json.dumps([report.model_dump(mode="json") for report in reports], indent=2))
     else:
-        _print_results(results)
-    raise SystemExit(OK if all(result.usable for result in results) else NOT_ADMITTED)
+        _print_reports(reports)
+    if save is not None:
+        save_tasks([task for task, report in zip(tasks, reports, strict=True) if report.admitted], save)
+    raise SystemExit(OK if all(report.admitted for report in reports) else NOT_ADMITTED)
 
 
-def _gate(task: Task, profile: str | None, seed: int, budget: int) -> GateReport:
-    from drkernel.tasks.gate import admit
+def _gate(task: Task, profile: str | None, limits: ScaleLimits, seed: int, budget: int) -> GateReport:
+    from drkernel.tasks.gate import admit, admit_thin
 
-    if profile is None:
-        profile = "tiny" if "tiny" in task.profiles else None
-    elif profile not in task.profiles:
+    if profile is not None and profile not in task.profiles:
         _usage(f"{task.id} has no size profile {profile!r}; it has: {', '.join(task.profiles) or 'none'}")
-    return admit(task, profile, seed, budget)
+    profile = "tiny" if profile is None and "tiny" in task.profiles else profile
+    return admit_thin(task, limits, seed, budget) if profile is None else admit(task, profile, seed, budget)
 
 
 @contextmanager
@@ -179,51 +178,36 @@ def _bounded(memory_gib: float | None) -> Iterator[int]:
     """Let the block take so much memory, a quarter of the machine's by default; yields the bytes."""
     import torch
 
+    from drkernel.cli.pools import to_bytes
     from drkernel.gym.judge.memory import bounded, default_budget
 
     torch.empty(1, device="meta")  # imports what else would count against the budget
-    budget = default_budget() if memory_gib is None else int(memory_gib * 2**30)
+    budget = to_bytes(memory_gib) or default_budget()
     with bounded(budget):
         yield budget
 
 
-def _row(result: ScaleResult) -> dict[str, Any]:
-    """One task's result for scripts."""
-    scaled = {name: list(sizes) for name, sizes in result.task.provenance.scaled.items()}
-    report = result.report.model_dump(mode="json") if result.report else None
-    return {
-        "task": result.task.id,
-        "usable": result.usable,
-        "scaled": scaled,
-        "reason": result.reason,
-        "report": report,
-    }
-
-
-def _print_results(results: list[ScaleResult]) -> None:
+def _print_reports(reports: list[GateReport]) -> None:
     """Two lines for each task that is not plainly admitted, and a summary."""
     from rich.console import Console
     from rich.padding import Padding
     from rich.text import Text
 
     console = Console(highlight=False, soft_wrap=False)
-    for result in results:
-        word, colour, why = _outcome(result)
+    for report in reports:
+        word, colour, why = _outcome(report)
         if why:
-            console.print(Text.assemble((word, f"bold {colour}"), " ", result.task.id))
+            console.print(Text.assemble((word, f"bold {colour}"), " ", report.task_id))
             console.print(Padding(Text(why), (0, 0, 0, 4)))
-    admitted = sum(result.usable for result in results)
-    seconds = sum(result.report.seconds for result in results if result.report)
-    shrunk = sum(bool(result.task.provenance.scaled) for result in results)
-    note = f", {shrunk} shrunk" if shrunk else ""
-    console.print(f"{admitted} of {len(results)} tasks admitted{note}, {seconds:.1f} s in the gate")
+    admitted = sum(report.admitted for report in reports)
+    seconds = sum(report.seconds for report in reports)
+    thin = sum(bool(report.changed) for report in reports)
+    note = f", {thin} of them gated at thin sizes" if thin else ""
+    console.print(f"{admitted} of {len(reports)} tasks admitted{note}, {seconds:.1f} s in the gate")
 
 
-def _outcome(result: ScaleResult) -> tuple[str, str, str]:
+def _outcome(report: GateReport) -> tuple[str, str, str]:
     """Return word, colour and reasons; the reasons are empty for a task that is plainly admitted."""
-    report = result.report
-    if report is None:
-        return "too big", "yellow", result.reason or "over the limits"
     if report.error:
         return "error", "red", report.error
     if not report.admitted:

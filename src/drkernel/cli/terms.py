@@ -85,8 +85,9 @@ def open_answerer(config: BenchConfig) -> Answerer:
 
     terms = config.endpoint
     client = open_model(
-        config.model, base_url=terms.base_url, key_env=terms.key_env, sampling=config.sampling, timeout=terms.timeout
-    )
+        config.model, base_url=terms.base_url, key_env=terms.key_env, sampling=config.sampling, timeout=terms.timeout,
+        agent=config.agent,
+    )  # fmt: skip
     client.name = config.model_name or client.name
     return client
 

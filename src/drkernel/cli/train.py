@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,18 +17,27 @@ from drkernel.cli.pools import POOL_HELP, check_pool, http_pool
 app = typer.Typer(add_completion=False)
 
 
+class Engine(StrEnum):
+    """Who runs the stage of reinforcement learning."""
+
+    local = "local"
+    verl = "verl"
+
+
 @app.command()
 def train(
-    recipe: Annotated[Path | None, typer.Argument(help="recipe (YAML), e.g. recipes/quickstart.yaml")] = None,
+    recipe: Annotated[Path | None, typer.Argument(help="recipe (YAML), or the name of one: quickstart")] = None,
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, e.g. rl.steps=50 seed=1")] = None,
     resume: Annotated[Path | None, typer.Option(help="run directory to resume; its own recipe is used")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="estimate memory and time, change nothing")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="refuse to resume an existing run")] = False,
     pool: Annotated[str | None, typer.Option(help=POOL_HELP)] = None,
+    engine: Annotated[Engine, typer.Option(help="who runs the stage of RL: our own trainer, or verl")] = Engine.local,
 ) -> None:
     """Train a policy: cold start, supervised fine-tuning, reinforcement learning, evaluation, report.
 
-    Running the same command again resumes the run, or reports that it is finished.
+    Running the same command again resumes the run, or reports that it is finished; with keys that would change its
+    result it is refused. 'drkernel recipes' lists the recipes that come with drkernel.
 
     Examples:
 
@@ -40,9 +50,12 @@ def train(
       drkernel train recipes/qwen3-8b.yaml --dry-run
 
       drkernel train recipes/quickstart.yaml --pool http://127.0.0.1:8765
+
+      drkernel train recipes/qwen3-14b.yaml --engine verl --dry-run
     """
     from drkernel.config import ConfigError, dump_config, load_config
-    from drkernel.rl.run.recipe import Recipe, check_recipe
+    from drkernel.rl.run.estimate import lacking
+    from drkernel.rl.run.recipe import Recipe, check_recipe, check_same_run
 
     try:
         path, changes = _recipe_path(recipe, overrides or [], resume)
@@ -51,6 +64,8 @@ def train(
             loaded = loaded.model_copy(update={"runs": str(resume.parent), "name": resume.name})
         check_recipe(loaded)
         check_pool(pool)
+        if engine is Engine.verl:
+            raise SystemExit(_on_verl(loaded, pool, dry_run))
         if dry_run:
             from drkernel.rl.run.estimate import dry_run as estimate
 
@@ -60,9 +75,12 @@ def train(
         if fresh and directory.exists():
             raise ConfigError(f"{directory} exists; choose another name (name=...) or leave out --fresh")
         if (done := _summary(directory)) is not None:
+            check_same_run(directory, loaded)
             print(f"{directory} is done; a new run needs another name (name=...). Its results:\n")
             _print_summary(done, directory)
             return
+        if absent := lacking(loaded):
+            raise ConfigError("this machine lacks " + "; ".join(absent))
         print(dump_config(loaded), file=sys.stderr if not sys.stdout.isatty() else sys.stdout)
         raise SystemExit(asyncio.run(_train(loaded, directory, pool)))
     except ConfigError as error:
@@ -70,14 +88,27 @@ def train(
         raise SystemExit(2) from None
 
 
+def _on_verl(recipe: Any, pool: str | None, dry_run: bool) -> int:
+    """Run a recipe's RL on verl, or say what that needs; return the exit code."""
+    from drkernel.engines.verl.launch import configuration, run
+    from drkernel.engines.verl.layout import describe
+
+    if not dry_run:
+        return run(recipe, pool)
+    print(configuration(recipe, pool))
+    print(describe(recipe, pool))
+    return 0
+
+
 def _recipe_path(recipe: Path | None, overrides: list[str], resume: Path | None) -> tuple[Path, list[str]]:
     """Return the YAML to read and the overrides; with --resume the first argument is an override too."""
+    from drkernel.cli.shipped import find_recipe
     from drkernel.config import ConfigError
 
     if resume is None:
         if recipe is None:
             raise ConfigError("give a recipe, e.g. recipes/quickstart.yaml, or --resume RUN")
-        return recipe, overrides
+        return find_recipe(recipe), overrides
     if not (resume / "config.yaml").exists():
         raise ConfigError(f"{resume} is not a run directory: it holds no config.yaml")
     return resume / "config.yaml", [*([str(recipe)] if recipe is not None else []), *overrides]

@@ -7,6 +7,7 @@ import time
 from types import TracebackType
 from typing import Any
 
+from drkernel.episode.sizes import size_lines
 from drkernel.rl.run.recipe import Recipe
 
 
@@ -65,6 +66,7 @@ class View:
                 f"held-out ({row['label']}): correct {_number(row['fast_0'], '{:.1%}')} "
                 f"fast_1.2 {_number(row['fast_1.2'], '{:.1%}')} coverage {_number(row['coverage'], '{:.2f}')} "
                 f"hacks {_number(row['hack_rate'], '{:.1%}')}"
+                + "".join(f"\n            {line}" for line in size_lines(row["sizes"]))
             )
         return None
 

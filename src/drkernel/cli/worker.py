@@ -12,7 +12,8 @@ from typing import Annotated
 
 import typer
 
-from drkernel.cli.pools import MEMORY_HELP, to_bytes
+from drkernel.cli.pools import MEMORY_HELP, TOTAL_HELP, check_pool, to_bytes
+from drkernel.config import ConfigError
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich")
 
@@ -35,6 +36,8 @@ Examples:
 
 LEAVING_S = 600.0
 """seconds that evaluations on a Ray cluster get when the command is stopped"""
+Memory = tuple[int | None, int | None]
+"""bytes that one evaluation may take, and all of them together; None for the defaults"""
 
 
 @app.command(help=HELP)
@@ -52,6 +55,7 @@ def worker(
         str | None, typer.Option(help="only jobs for this kind of device: sim or cuda (default: what is here)")
     ] = None,
     memory_gib: Annotated[float | None, typer.Option(min=0.1, help=MEMORY_HELP)] = None,
+    total_memory_gib: Annotated[float | None, typer.Option(min=0.1, help=TOTAL_HELP)] = None,
 ) -> None:
     """Parse, work."""
     from drkernel.serve.client import ServiceError
@@ -59,24 +63,29 @@ def worker(
     if takes not in (None, "sim", "cuda"):
         print(f"drkernel worker: --takes {takes}: there are sim and cuda", file=sys.stderr)
         raise SystemExit(2)
+    try:
+        check_pool(url)
+    except ConfigError as error:
+        print(f"drkernel worker: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    memory = to_bytes(memory_gib), to_bytes(total_memory_gib)
     if ray is not None:
-        _lend_cluster(ray, url, slots, name, takes, to_bytes(memory_gib))
+        _lend_cluster(ray, url, slots, name, takes, memory)
         return
     try:
-        done = asyncio.run(_work(url, slots or os.cpu_count() or 1, name, takes, to_bytes(memory_gib)))
+        done = asyncio.run(_work(url, slots or os.cpu_count() or 1, name, takes, memory))
     except ServiceError as error:
         print(f"drkernel worker: {error}", file=sys.stderr)
         raise SystemExit(1) from None
     print(f"{done} evaluations done")
 
 
-def _lend_cluster(
-    ray: str, url: str, slots: int | None, name: str | None, takes: str | None, memory: int | None
-) -> None:
+def _lend_cluster(ray: str, url: str, slots: int | None, name: str | None, takes: str | None, memory: Memory) -> None:
     from drkernel.serve.ray_workers import Lending, RayMissing, RayWorkers
 
-    lending = Lending(url, os.environ.get("DRKERNEL_TOKEN"), prefix=name or "ray", slots=slots, memory_bytes=memory)
+    token = os.environ.get("DRKERNEL_TOKEN")
+    lending = Lending(url, token, name or "ray", slots, memory_bytes=memory[0], total_bytes=memory[1])
     stop = threading.Event()
     try:
         workers = RayWorkers(ray, lending, kinds=(takes,) if takes else ("sim", "cuda"))
@@ -90,13 +99,14 @@ def _lend_cluster(
     workers.close(LEAVING_S)
 
 
-async def _work(url: str, slots: int, name: str | None, takes: str | None, memory: int | None) -> int:
+async def _work(url: str, slots: int, name: str | None, takes: str | None, memory: Memory) -> int:
     from drkernel.gym.device import kinds_here
     from drkernel.gym.pools.local import LocalPool
     from drkernel.serve.client import AsyncClient
     from drkernel.serve.worker import Worker
 
-    pool = LocalPool(slots=slots, attempts=1, memory_bytes=memory)  # the service counts the attempts
+    # the service counts the attempts
+    pool = LocalPool(slots=slots, attempts=1, memory_bytes=memory[0], total_bytes=memory[1])
     async with AsyncClient(url, name=name) as client:
         joined = Worker(client, pool, slots=slots, name=name, kinds=[takes] if takes else kinds_here())
         loop = asyncio.get_running_loop()

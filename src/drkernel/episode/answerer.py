@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 from pydantic import Field
 
@@ -28,6 +29,11 @@ class Call(Config):
     shown: tuple[Turn, ...] = Field(
         (), exclude=True, repr=False, description="the earlier turns that `messages` ends with, token ids included"
     )
+
+    reference: Callable[[], str] | None = Field(
+        None, exclude=True, repr=False, description="returns the task's module as prompts show it, for who wants a file"
+    )
+    turns: int | None = Field(None, exclude=True, description="turns that the trajectory may have")
 
     @property
     def opening(self) -> tuple[Message, ...]:
@@ -66,6 +72,10 @@ class ContextFull(ModelError):
     """The conversation no longer fits the model's context."""
 
 
+class Finished(Exception):
+    """The answerer makes no further attempt in this trajectory, by its own decision; the message says why."""
+
+
 class BudgetSpent(Exception):
     """No further request may be made; the message says which limit was reached."""
 
@@ -83,6 +93,15 @@ class Answerer(Protocol):
 
     async def close(self) -> None:
         """Release connections and processes."""
+        ...
+
+
+@runtime_checkable
+class Sitting(Protocol):
+    """An answerer that keeps something for each trajectory, and is told when one is over."""
+
+    async def leave(self, task_id: str, sample: int) -> None:
+        """Release what is kept for this trajectory."""
         ...
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from drkernel.config import Config
 
@@ -90,6 +90,12 @@ class Reply(Config):
     sampled: Sampled | None = Field(
         None, exclude=True, repr=False, description="token ids and log-probabilities; kept in memory alone"
     )
+
+    @field_validator("text")
+    @classmethod
+    def _encodable(cls, text: str) -> str:
+        """The text such that files can hold it: JSON of an endpoint may have lone surrogates."""
+        return text.encode("utf-8", "backslashreplace").decode()
 
 
 def estimate_tokens(text: str) -> int:

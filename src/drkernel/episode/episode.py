@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Literal
 
 from pydantic import Field
@@ -22,7 +23,8 @@ from drkernel.episode.answerer import Call
 from drkernel.episode.chat import Message, Reply, Sampling
 from drkernel.episode.context import Past, make_policy
 from drkernel.episode.records import End, Trajectory, Turn, child_id, conversation
-from drkernel.episode.renderer import Prompts
+from drkernel.episode.renderer import Prompts, shown_reference
+from drkernel.gym.advice import with_advice
 from drkernel.gym.extract import ExtractError, extract_code
 from drkernel.gym.languages import LANGUAGES
 from drkernel.gym.request import EvalRequest, EvalSettings, Pool
@@ -39,13 +41,18 @@ class EpisodeConfig(Config):
     """The terms of an episode."""
 
     turns: int = Field(3, ge=1, description="answers that the model may give")
-    prompts: str = Field("full", description="'full', 'compact' for a small model, or a directory of prompts")
+    prompts: str = Field("full", description="'full', 'compact' for a small model, a directory or a file of prompts")
     language: str = Field("triton", description="what kernels are asked for in: triton, cuda, ... (docs/gym.md)")
     feedback_chars: int | None = Field(None, ge=40, description="budget of the feedback; None takes the prompts' own")
     context: Method = Field(
         Method(name="full"), description="which earlier turns stay: full, best, best_window, last or afresh"
     )
     target: float | None = Field(None, gt=0, description="stop at a correct answer of this speedup")
+    advice: bool = Field(
+        False,
+        description="after a right answer also grade it with other warps, stages and block sizes, and tell what is "
+        "faster; settings.lines shows the costliest lines",
+    )
     infra: Literal["stop", "skip"] = Field(
         "stop", description="a turn that the grader failed ends the episode, or is left out of the conversation"
     )
@@ -149,7 +156,7 @@ class Episode:
             verdict=verdict,
             reward=earned.total,
             parts={name: getattr(earned, name) for name in PARTS},
-            feedback=self.prompts.after(verdict, code, len(self.path) + 1, self.config.turns),
+            feedback=self.prompts.after(verdict, code, len(self.path) + 1, self.config.turns, earned.total),
         )
         self.take(turn)
         return StepResult(turn=turn, observation=None if self.end else self.observation, end=self.end)
@@ -238,9 +245,11 @@ class Episode:
             messages=tuple(self.messages),
             sampling=sampling,
             task_id=self._running().id,
+            reference=partial(shown_reference, self._running(), self.settings),
             sample=sample,
             turn=len(self.path) + 1,
             shown=tuple(self.shown),
+            turns=self.config.turns,
         )
 
     def trajectory(self, **facts: object) -> Trajectory:
@@ -283,7 +292,11 @@ class Episode:
             code = extract_code(text)
         except ExtractError as error:
             return None, no_code_verdict(task, self.settings, text, str(error))
-        return code, await self.pool.evaluate(EvalRequest(task=task, candidate=code, settings=self.settings))
+        request = EvalRequest(task=task, candidate=code, settings=self.settings)
+        verdict = await self.pool.evaluate(request)
+        if self.config.advice:
+            verdict = await with_advice(self.pool, request, verdict)
+        return code, verdict
 
 
 def no_code_verdict(task: Task, settings: EvalSettings, text: str, message: str) -> Verdict:

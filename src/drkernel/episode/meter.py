@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pydantic import Field
 
 from drkernel.config import Config
-from drkernel.episode.answerer import Answerer, BudgetSpent, Call, ModelError
+from drkernel.episode.answerer import Answerer, BudgetSpent, Call, ModelError, Sitting
 from drkernel.episode.chat import Reply, Usage, count_tokens
 from drkernel.episode.journal import ReplyCache
 
@@ -226,6 +226,11 @@ class Meter:
             waits.append(self._tokens.wait_for(prompt + call.sampling.max_tokens))
         if (wait := max(waits)) > 0:
             await asyncio.sleep(wait)
+
+    async def leave(self, task_id: str, sample: int) -> None:
+        """Tell the model that a trajectory is over."""
+        if isinstance(self.model, Sitting):
+            await self.model.leave(task_id, sample)
 
     async def close(self) -> None:
         """Close the model and the cache."""

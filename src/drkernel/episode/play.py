@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from drkernel.episode.answerer import Answerer, BudgetSpent, ContextFull, ModelError
+from drkernel.episode.answerer import Answerer, BudgetSpent, ContextFull, Finished, ModelError, Sitting
 from drkernel.episode.chat import Sampling, count_tokens
 from drkernel.episode.episode import Episode
 from drkernel.episode.records import End, Trajectory, Turn
@@ -45,8 +45,13 @@ async def play(
         end, detail = "context", str(error)
     except BudgetSpent as error:
         end, detail = "budget", str(error)
+    except Finished as error:
+        end, detail = "answered", str(error)
     except ModelError as error:
         end, detail = "model_error", str(error)
+    finally:
+        if isinstance(answerer, Sitting) and episode.task is not None:
+            await answerer.leave(episode.task.id, sample)
     return loop.episode.trajectory(sample=sample, end=end, detail=detail)
 
 

@@ -17,9 +17,12 @@ from drkernel.episode.chat import Message, Reply, Sampled, without_reasoning
 from drkernel.episode.metrics import Outcome
 from drkernel.verdict import Verdict
 
-End = Literal["turns", "target", "context", "repetition", "budget", "model_error", "infra_error", "interrupted"]
-"""Why a trajectory ended. The first four are the model's own doing: such a trajectory is complete."""
-COMPLETE: tuple[End, ...] = ("turns", "target", "context", "repetition")
+End = Literal[
+    "turns", "target", "context", "repetition", "answered", "budget", "model_error", "infra_error", "interrupted"
+]
+"""Why a trajectory ended. The first five are the model's own doing: such a trajectory is complete. An agent ends one
+with ``answered`` when it stops before its evaluations are used up."""
+COMPLETE: tuple[End, ...] = ("turns", "target", "context", "repetition", "answered")
 
 
 def child_id(parent: str | None, branch: int) -> str:
@@ -91,6 +94,16 @@ class Turn(Config):
     def coverage(self) -> float | None:
         """Share of device time in the candidate's own kernels (0..1), where profiled."""
         return self.verdict.coverage
+
+    @property
+    def checked_at(self) -> str | None:
+        """Arguments that the answer was compared at, in words."""
+        return None if self.verdict.checked_at is None else self.verdict.checked_at.words
+
+    @property
+    def timed_at(self) -> str | None:
+        """Arguments that speedup and coverage are of, in words."""
+        return None if self.verdict.timed_at is None else self.verdict.timed_at.words
 
     @property
     def launch_coverage(self) -> float | None:

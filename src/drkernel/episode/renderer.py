@@ -2,7 +2,8 @@
 
 The named sets ``full`` and ``compact`` come with drkernel. A directory may replace ``system.txt``, ``task.txt`` and
 ``feedback.txt`` one by one; its ``prompts.yaml`` sets the form of ``$feedback``: ``style`` (full or compact) and
-``feedback_chars``.
+``feedback_chars``. A ``.yaml`` file in KernelGYM's form (:mod:`drkernel.episode.prompt_file`) is read as well; after
+it, the feedback is the judge's report as JSON under KernelGYM's names.
 
 Placeholders are ``$name`` (``$$`` is a dollar sign). task.txt knows ``$reference``, ``$precision``, ``$device``, and
 for the requested language ``$language`` (its title), ``$rule`` and ``$precision_rule`` (preceded by a space if the
@@ -13,6 +14,7 @@ system message is sent.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -22,6 +24,7 @@ from pydantic import Field
 
 from drkernel.config import Config, ConfigError, dump_config, load_config
 from drkernel.episode.chat import Message
+from drkernel.episode.prompt_file import read_prompt_file
 from drkernel.gym.device import gpu_name
 from drkernel.gym.feedback import Style, feedback
 from drkernel.gym.languages import LANGUAGES
@@ -29,8 +32,11 @@ from drkernel.gym.request import EvalSettings
 from drkernel.task import Task, sized_reference
 from drkernel.verdict import Verdict
 
-FEEDBACK_CHARS: dict[Style, int] = {"full": 3000, "compact": 240}
-"""Budget of the feedback text in characters, by style; the styles are also the names of the sets of prompts."""
+FEEDBACK_CHARS: dict[Style, int] = {"full": 3000, "compact": 240, "kernelgym": 3000}
+"""Budget of the feedback text in characters, by style."""
+SETS: dict[str, Style] = {"full": "full", "compact": "compact"}
+"""The sets that come with drkernel, and their styles."""
+KNOWN = "'full', 'compact', a directory of system.txt, task.txt, feedback.txt, or a .yaml file of KernelGYM's"
 FIELDS = {
     "system": {"device"},
     "task": {"reference", "precision", "device", "language", "rule", "precision_rule"},
@@ -43,7 +49,7 @@ NEEDED = {"system": set[str](), "task": {"reference"}, "feedback": {"feedback"}}
 class FeedbackTerms(Config):
     """``prompts.yaml``: the form of ``$feedback``, and the set that missing files are taken from."""
 
-    style: Style = Field("full", description="how much is said: paragraphs and a profile, or one or two lines")
+    style: Style = Field("full", description="paragraphs and a profile, one or two lines, or JSON (kernelgym)")
     feedback_chars: int | None = Field(None, ge=40, description="budget of the feedback text; None: the style's own")
     language: str | None = Field(None, description="what kernels are asked for in; None: what the episode says")
 
@@ -51,7 +57,7 @@ class FeedbackTerms(Config):
 class Prompts(Config):
     """The three templates and where they came from."""
 
-    name: str = Field(description="'full', 'compact' or the directory they were read from")
+    name: str = Field(description="'full', 'compact', or the directory or file they were read from")
     style: Style = Field("full", description="how much the feedback says")
     system: str
     task: str
@@ -67,27 +73,34 @@ class Prompts(Config):
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @classmethod
-    def load(cls, name: str = "full", feedback_chars: int | None = None, language: str | None = None) -> Prompts:
-        """Load a named set, or a directory whose files replace those of the set that its ``prompts.yaml`` names.
+    def load(
+        cls,
+        name: str = "full",
+        feedback_chars: int | None = None,
+        language: str | None = None,
+        opening: Mapping[str, str] | None = None,
+    ) -> Prompts:
+        """Load a named set, a file of KernelGYM's, or a directory whose files replace those of the set that its
+        ``prompts.yaml`` names.
 
-        ``feedback_chars`` and ``language`` override the set's own values.
+        ``feedback_chars`` and ``language`` override the set's own values. ``opening`` holds the templates ``system``
+        and ``task`` that stand in for the named set's.
 
         Raises:
             ConfigError: no such set or directory, an unknown ``$name`` in a file, or a required one is missing.
         """
-        if name in FEEDBACK_CHARS:
-            terms = FeedbackTerms(style="full" if name == "full" else "compact")
-            own: dict[str, Path] = {}
+        opening, own = opening or {}, dict[str, str]()
+        if name in SETS:
+            terms = FeedbackTerms(style=SETS[name])
         elif Path(name).is_dir():
-            path = Path(name) / TERMS
-            terms = load_config(FeedbackTerms, path) if path.is_file() else FeedbackTerms()
-            own = {part: file for part in FIELDS if (file := Path(name) / f"{part}.txt").is_file()}
-            if not own:
-                raise ConfigError(f"{name} holds none of {_files()}; 'drkernel prompts --out DIR' writes them")
+            terms, own = _directory(Path(name))
+        elif Path(name).is_file():
+            terms = FeedbackTerms(style="kernelgym")
+            own = read_prompt_file(Path(name), opening.get("task") or _builtin("task", "full"))
+            own["system"] = opening.get("system") or own["system"]
         else:
-            raise ConfigError(f"no prompts {name!r}: give 'full', 'compact' or a directory of {_files()}")
-        texts = {part: _builtin(part, terms.style) for part in FIELDS}
-        texts |= {part: path.read_text(encoding="utf-8").rstrip("\n") for part, path in own.items()}
+            raise ConfigError(f"no prompts {name!r}: give {KNOWN}")
+        texts = {part: _builtin(part, terms.style) for part in FIELDS} | {**opening, **own}
         for part, text in texts.items():
             _check(f"{name}/{part}.txt", part, text)
         chars = feedback_chars or terms.feedback_chars or FEEDBACK_CHARS[terms.style]
@@ -108,7 +121,7 @@ class Prompts(Config):
     def opening(self, task: Task, settings: EvalSettings) -> list[Message]:
         """Return the system message, if there is one, and the task's message."""
         device = gpu_name(settings.place)
-        reference = sized_reference(task, settings.for_task(task).profile).strip()
+        reference = shown_reference(task, settings).strip()
         language = LANGUAGES[self.language]
         text = Template(self.task).substitute(
             reference=reference,
@@ -124,10 +137,29 @@ class Prompts(Config):
             messages.insert(0, Message(role="system", content=system))
         return messages
 
-    def after(self, verdict: Verdict, source: str | None, turn: int, turns: int) -> str:
-        """Return the user message that follows an answer."""
-        body = feedback(verdict, self.feedback_chars, style=self.style, source=source)
+    def after(self, verdict: Verdict, source: str | None, turn: int, turns: int, reward: float | None = None) -> str:
+        """Return the user message that follows an answer; ``reward`` is the turn's, for a style that names it."""
+        body = feedback(verdict, self.feedback_chars, style=self.style, source=source, reward=reward)
         return Template(self.feedback).substitute(feedback=body, turn=turn, turns=turns)
+
+
+def shown_reference(task: Task, settings: EvalSettings) -> str:
+    """Return the reference with the constants of the settings' profile; a comment names what is timed instead of one.
+
+    Answers are compared at those, or at fewer rows of them where they are large, and timed at the task's own.
+    """
+    text = sized_reference(task, settings.for_task(task).profile)
+    if not (settings.place.simulated and settings.timing and settings.time_at == "own"):
+        return text
+    own = sized_reference(task, "full" if "full" in task.profiles else None)
+    pairs = zip(text.splitlines(keepends=True), own.splitlines(keepends=True), strict=True)
+    return "".join(line if line == other else _with_timed(line, other) for line, other in pairs)
+
+
+def _with_timed(line: str, own: str) -> str:
+    """``ROWS = 16`` of a profile with the value that the task's own sizes have in its place."""
+    code, value = line.partition("#")[0].rstrip(), own.partition("=")[2].partition("#")[0].strip()
+    return line if code == own.partition("#")[0].rstrip() else f"{code}  # timed at {value}\n"
 
 
 def task_prompt(task: Task, settings: EvalSettings, prompts: str = "full") -> str:
@@ -135,16 +167,23 @@ def task_prompt(task: Task, settings: EvalSettings, prompts: str = "full") -> st
     return Prompts.load(prompts).opening(task, settings)[-1].content
 
 
+def _directory(path: Path) -> tuple[FeedbackTerms, dict[str, str]]:
+    """Return what a directory of prompts says. Raises :class:`ConfigError` for one that holds none."""
+    terms = load_config(FeedbackTerms, path / TERMS) if (path / TERMS).is_file() else FeedbackTerms()
+    files = {part: file for part in FIELDS if (file := path / f"{part}.txt").is_file()}
+    if not files:
+        names = ", ".join(f"{part}.txt" for part in FIELDS)
+        raise ConfigError(f"{path} holds none of {names}; 'drkernel prompts --out DIR' writes them")
+    return terms, {part: file.read_text(encoding="utf-8").rstrip("\n") for part, file in files.items()}
+
+
 @lru_cache
-def _builtin(part: str, base: Style) -> str:
+def _builtin(part: str, style: Style) -> str:
+    base = "compact" if style == "compact" else "full"
     path = (
         resources.files("drkernel.episode") / "prompts" / ("system.txt" if part == "system" else f"{base}_{part}.txt")
     )
     return path.read_text(encoding="utf-8").rstrip("\n")
-
-
-def _files() -> str:
-    return ", ".join(f"{part}.txt" for part in FIELDS)
 
 
 def _check(where: str, part: str, text: str) -> None:

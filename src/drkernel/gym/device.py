@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from drkernel.config import ConfigError
+from drkernel.config import ConfigError, did_you_mean
 from drkernel.sim.spec import GPUSpec, get_spec, known_gpus
 from drkernel.verdict import NotChecked, ObservedBy, TimingKind
 
@@ -84,9 +84,11 @@ def _device(name: str, spec: GPUSpec | None) -> Device:
         return Device(name, "cuda", f"CUDA device {rest}", None, REAL)
     if name == "cpu":
         return Device(name, "cpu", "CPU", None, REAL)
-    gpus = ", ".join(f"sim:{gpu}" for gpu in known_gpus())
-    hint = f"; did you mean sim:{name}?" if name in known_gpus() else ""
-    raise ConfigError(f"no device named {name!r}{hint}; there are: {gpus} (simulated GPUs), and cuda:N (the N-th GPU)")
+    gpus = [f"sim:{gpu}" for gpu in known_gpus()]
+    hint = did_you_mean(name, gpus) or did_you_mean(f"sim:{name}", gpus)
+    raise ConfigError(
+        f"no device named {name!r}; there are: {', '.join(gpus)} (simulated GPUs), and cuda:N (the N-th GPU){hint}"
+    )
 
 
 def kinds_here() -> list[str]:

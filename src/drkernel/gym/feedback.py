@@ -9,11 +9,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Literal
 
-from drkernel.verdict import CandidateError, Correctness, Finding, Profile, ProfileRow, Verdict
+from drkernel.gym.kernelgym import report_json
+from drkernel.verdict import (
+    Advised,
+    CandidateError,
+    Correctness,
+    Finding,
+    Profile,
+    ProfileRow,
+    SourceLine,
+    Verdict,
+)
 
-Style = Literal["full", "compact"]
+Style = Literal["full", "compact", "kernelgym"]
 MAX_ROWS = 8
 MIN_BUDGET = 40
 _HEAD: dict[str, str] = {
@@ -30,16 +41,32 @@ _HEAD: dict[str, str] = {
 }
 
 
-def feedback(verdict: Verdict, budget: int = 3000, *, style: Style = "full", source: str | None = None) -> str:
+HOTTEST = 3
+"""lines that a model is shown"""
+WORTH_SHOWING = 0.05
+"""share of a launch from which a line is shown"""
+
+
+def feedback(
+    verdict: Verdict,
+    budget: int = 3000,
+    *,
+    style: Style = "full",
+    source: str | None = None,
+    reward: float | None = None,
+) -> str:
     """Describe ``verdict`` to the model in at most ``budget`` characters.
 
     ``source`` is the graded candidate; with it, an error's line is quoted. ``compact`` gives one or two short lines,
-    for a model with little context. Raises ``ValueError`` for a budget under 40 characters.
+    for a model with little context; ``kernelgym`` a JSON object that also has the turn's ``reward``. Raises
+    ``ValueError`` for a budget under 40 characters.
     """
     if budget < MIN_BUDGET:
         raise ValueError(f"a feedback budget of {budget} characters is too small; the least is {MIN_BUDGET}")
     if style == "compact":
         return shorten(_compact(verdict, source), budget)
+    if style == "kernelgym":
+        return shorten(report_json(verdict, reward, budget), budget)
     return join_within(_full(verdict, source), budget)
 
 
@@ -119,9 +146,10 @@ def _mismatch_text(correctness: Correctness) -> list[str]:
     if worst is None and correctness.message:
         parts.append(correctness.message)
     if worst is not None:
+        actual, expected = told_apart(worst.actual, worst.expected)
         parts.append(
-            f"Worst element: output {worst.output} at index {list(worst.index)} is {number(worst.actual)}, expected "
-            f"{number(worst.expected)} (allowed difference {number(worst.tolerance)}). "
+            f"Worst element: output {worst.output} at index {list(worst.index)} is {actual}, expected "
+            f"{expected} (allowed difference {number(worst.tolerance)}). "
             f"{percent(worst.wrong_fraction)} of the elements are out of tolerance."
         )
     parts.append(f"{correctness.passed_calls} of {correctness.checked_calls} checked calls passed.")
@@ -134,8 +162,8 @@ def _speed_text(verdict: Verdict) -> list[str]:
         speedup = verdict.speedup
         interval = f" (95% interval {speedup.low:.2f} to {speedup.high:.2f})" if speedup.kind == "measured" else ""
         parts.append(
-            f"Speedup {speedup.value:.2f}x{interval}: {duration(verdict.timing.seconds)} against "
-            f"{duration(verdict.reference_timing.seconds)} for PyTorch ({verdict.baseline}, {speedup.kind})."
+            f"Speedup {times(speedup.value)}x{interval}: {duration(verdict.timing.seconds)} against "
+            f"{duration(verdict.reference_timing.seconds)} for PyTorch ({baseline_text(verdict)}, {speedup.kind})."
         )
     sizes = sizes_text(verdict)
     if sizes:
@@ -144,10 +172,20 @@ def _speed_text(verdict: Verdict) -> list[str]:
         parts.append(f"Your own kernels take {percent(verdict.coverage)} of the device time.")
     if verdict.profile is not None:
         parts.append(profile_table(verdict.profile))
+        parts.append(hot_lines(verdict.profile))
         left = still_library(verdict.profile)
         if left:
             parts.append(f"Still done by PyTorch: {', '.join(left)}. Move this work into your kernels.")
+    if verdict.advised is not None:
+        parts.append(advice_text(verdict.advised))
     return parts
+
+
+def baseline_text(verdict: Verdict) -> str:
+    """What the speedup is against, and where its time is an estimate, why."""
+    if verdict.baseline_from != "estimate":
+        return verdict.baseline
+    return f"{verdict.baseline}, estimated: {verdict.baseline_why}"
 
 
 def sizes_text(verdict: Verdict) -> str:
@@ -155,7 +193,7 @@ def sizes_text(verdict: Verdict) -> str:
     timed, checked = verdict.timed_at, verdict.checked_at
     text = ""
     if timed is not None and checked is not None and timed.inputs != checked.inputs:
-        text = f"Timed at {', '.join(timed.inputs)}; checked at {', '.join(checked.inputs)}."
+        text = f"Timed at {timed.words}; checked at {checked.words}."
     return f"{text} {verdict.untimed[:1].upper()}{verdict.untimed[1:]}.".strip() if verdict.untimed else text
 
 
@@ -182,6 +220,72 @@ def _row_text(row: ProfileRow, width: int) -> str:
     if row.unpriced:
         return f"{text}, at least (no price: {row.unpriced})"
     return text + (f", {row.bound}-bound" if row.bound else "")
+
+
+def hot_lines(profile: Profile) -> str:
+    """The costliest lines of the kernel that takes longest, where the profile has them; else nothing."""
+    details = [(row.seconds, row.detail) for row in profile.rows if row.detail is not None]
+    if not details:
+        return ""
+    _, detail = max(details, key=lambda each: each[0])
+    lines = [line for line in detail.lines if line.share >= WORTH_SHOWING][:HOTTEST]
+    rows = [f"  {percent(line.share)} {place(line)} `{line.text}`: {', '.join(facts(line))}" for line in lines]
+    return "\n".join([f"Lines of {detail.kernel} by share of its time (modelled):", *rows]) if rows else ""
+
+
+def advice_text(found: Advised) -> str:
+    """Advice for a model; what was tried in vain, too, so that nobody tries it again."""
+    rows = [
+        f"  {each.change}{f' (line {each.line})' if each.line else ''}: "
+        f"{duration(each.before)} -> {duration(each.after)}"
+        for each in found.advice
+    ]
+    text = ["Changes that were tried on your kernel and make it faster:", *rows] if rows else []
+    vain = [each.change for each in found.tried]
+    return "\n".join([*text, *([f"No clear gain: {'; '.join(vain)}."] if vain else [])])
+
+
+def facts(line: SourceLine) -> list[str]:
+    """What a line asks of the GPU, each fact in a few words."""
+    found = []
+    if line.bytes_asked:
+        found.append(f"{size(line.bytes_asked)} asked")
+        if line.bytes_asked > 1.05 * line.bytes_used:
+            found.append(f"{size(line.bytes_used)} used")
+        elif line.bytes_unique and line.bytes_asked > 1.05 * line.bytes_unique:
+            found.append(f"{size(line.bytes_unique)} distinct")
+    if line.sectors_per_request is not None:
+        sectors = f"{line.sectors_per_request:.3g}"
+        found.append(f"{sectors} sector{'s' * (sectors != '1')} a request")
+        if line.coalesced_seconds is not None and line.sectors_needed is not None:
+            found[-1] += f" where {line.sectors_needed:.2g} suffice{'s' * (f'{line.sectors_needed:.2g}' == '1')}"
+    if line.operations:
+        found.append(f"{count(line.operations)} operations")
+    if line.atomics:
+        found.append(f"{count(line.atomics)} atomic updates")
+    return found
+
+
+def place(line: SourceLine) -> str:
+    """``file:line``, and the line that called it."""
+    called = "".join(f" (called at line {caller.rpartition(':')[2]})" for caller in line.callers[:1])
+    return f"{Path(line.file).name}:{line.line}{called}"
+
+
+def size(nbytes: float) -> str:
+    """Bytes in a readable unit (powers of 1024)."""
+    for factor, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if nbytes >= factor:
+            return f"{nbytes / factor:.3g} {unit}" if nbytes < 1000 * factor else f"{nbytes / factor:.0f} {unit}"
+    return f"{nbytes:.0f} B"
+
+
+def count(number: float) -> str:
+    """A large number in a readable unit."""
+    for factor, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= factor:
+            return f"{number / factor:.3g} {unit}"
+    return f"{number:.0f}"
 
 
 def still_library(profile: Profile) -> list[str]:
@@ -221,25 +325,40 @@ def _compact_mismatch(correctness: Correctness) -> str:
     if worst is None:
         return correctness.message or "output"
     index = ",".join(map(str, worst.index))
-    return f"[{index}] {number(worst.actual)} not {number(worst.expected)}, {percent(worst.wrong_fraction)} wrong"
+    actual, expected = told_apart(worst.actual, worst.expected)
+    return f"[{index}] {actual} not {expected}, {percent(worst.wrong_fraction)} wrong"
 
 
 def _compact_speed(verdict: Verdict) -> str:
     parts = []
     if verdict.speedup is not None:
-        parts.append(f"{verdict.speedup.value:.2f}x")
+        parts.append(f"{times(verdict.speedup.value)}x")
     if verdict.coverage is not None:
         parts.append(f"cover {percent(verdict.coverage)}")
     if any(finding.kind == "unpriced_operator" for finding in verdict.findings):
         parts.append("no speedup: unpriced operator")
     if any(finding.kind == "size_dependent" for finding in verdict.findings):
         parts.append("no speedup: other work at own sizes")
+    if any(finding.kind == "data_dependent" for finding in verdict.findings):
+        parts.append("no speedup: depends on data")
     left = still_library(verdict.profile) if verdict.profile is not None else []
-    text = " ".join(parts)
+    text = " ".join(parts) + _compact_sizes(verdict)
     if left:
         text += "\ntorch: " + " ".join(name.removeprefix("aten.") for name in left[:4])
     bugs = [finding.kind for finding in verdict.findings if finding.severity == "bug"]
     return text + ("\nbug: " + ", ".join(dict.fromkeys(bugs)) if bugs else "")
+
+
+def _compact_sizes(verdict: Verdict) -> str:
+    """What was timed and what was checked, where these differ, by the sizes that do."""
+    timed, checked = verdict.timed_at, verdict.checked_at
+    if timed is None or checked is None or timed.inputs == checked.inputs:
+        return ""
+    changed = {name: pair for name, pair in checked.changed.items() if timed.changed.get(name) != pair}
+    if timed.changed or not changed:
+        return f"\ntimed at {timed.words}, checked at {checked.words}"
+    sizes = [", ".join(f"{name} {pair[which]}" for name, pair in changed.items()) for which in (0, 1)]
+    return f"\ntimed at {sizes[0]}, checked at {sizes[1]}"
 
 
 # ---- figures in words
@@ -248,6 +367,19 @@ def _compact_speed(verdict: Verdict) -> str:
 def number(value: float) -> str:
     """A number with four significant digits."""
     return f"{value:.4g}"
+
+
+def told_apart(first: float, second: float) -> tuple[str, str]:
+    """Two numbers with as many significant digits as it takes to see how they differ; 4 to 9, the same for both."""
+    gap, size = abs(first - second), max(abs(first), abs(second))
+    known = math.isfinite(gap) and gap > 0
+    digits = min(9, max(4, 2 + math.ceil(math.log10(size / gap)))) if known else 4
+    return f"{first:.{digits}g}", f"{second:.{digits}g}"
+
+
+def times(ratio: float) -> str:
+    """A speedup: two decimals, and two significant digits where that would say nothing."""
+    return f"{ratio:.2f}" if ratio >= 0.095 or ratio <= 0 else f"{ratio:.2g}"
 
 
 def percent(share: float) -> str:

@@ -37,9 +37,11 @@ class EvalSettings(Config):
         "source as it is), or those that are checked; a real one times what it checks",
     )
     checked_bytes: int = Field(
-        32 << 20, gt=0, le=1 << 50, description="what one checked call may hold where the task's own sizes are shrunk"
+        16 << 20, gt=0, le=1 << 50, description="what one checked call may hold where the task's own sizes are shrunk"
     )
-    checked_flops: float = Field(5e8, gt=0, description="and how many operations its products may take")
+    checked_flops: float = Field(
+        3e8, gt=0, description="and how many operations its products may take: a product of 512 cubed fits"
+    )
     baseline: Literal["eager", "compile"] = Field("eager", description="what speedup is measured against")
     checks: int = Field(3, ge=1, le=100, description="calls compared with the oracle, each on fresh inputs")
     trials: int = Field(30, ge=1, le=10_000, description="timed calls on a measuring device")
@@ -51,6 +53,7 @@ class EvalSettings(Config):
         True, description="after right answers also call with NaN and infinity, at other sizes and in the other mode"
     )
     timing: bool = Field(True, description="time (or model) reference and candidate; False checks correctness only")
+    lines: bool = Field(False, description="say where modelled time goes by source line, in the verdict's profile")
     seed: int | None = Field(
         None,
         description="None draws every secret seed from the system; a number makes the verdict repeatable (each seed is "
@@ -103,8 +106,6 @@ def objection(request: EvalRequest) -> str | None:
         return f"{error.args[0]} (settings.profile null takes the reference as it is)"
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return f"the reference of task {request.task.id} is not a Python module: {type(error).__name__}: {error}"
-    if request.settings.baseline != "eager" and request.settings.place.simulated:
-        return f"baseline {request.settings.baseline!r} cannot be modelled: take 'eager', or a CUDA device"
     return None
 
 

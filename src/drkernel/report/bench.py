@@ -13,9 +13,11 @@ from drkernel.config import dump_config
 from drkernel.episode.meter import money
 from drkernel.episode.metrics import THRESHOLDS, baseline_name, fast_name
 from drkernel.episode.records import Turn, best_of
+from drkernel.episode.sizes import size_lines
 from drkernel.gym.device import gpu_name
-from drkernel.gym.feedback import percent
+from drkernel.gym.feedback import percent, sizes_text, times
 from drkernel.report.render import render, replace_file
+from drkernel.report.solve import in_short
 from drkernel.report.svg import Line, line_plot, stacked_plot
 from drkernel.solve.bench import Bench, read_bench, summary_of
 
@@ -36,8 +38,8 @@ STATUS_COLORS = {
     "correct": "#23814c", "incorrect": "#c06a1a", "hack": "#7d3aa0", "compile_error": "#b3362c",
     "runtime_error": "#8c2f5f", "timeout": "#6b6f76", "out_of_memory": "#4a5560", "unsupported": "#3b6ea5",
 }  # fmt: skip
-SHOWN_CODE = 300
-"""Tasks whose best answer is shown in full; more would make the page too heavy to open."""
+SHOWN_ANSWERS = 1200
+"""Answers that are shown in full; more would make the page too heavy to open."""
 Row = dict[str, Any]
 
 
@@ -64,14 +66,15 @@ def page(bench: Bench) -> str:
         baseline=baseline_name(summary["baseline"]),
         place=episode.settings.place,
         gpu=gpu_name(episode.settings.place),
-        shrunk=sum(bool(task.provenance.scaled) for task in bench.tasks),
+        size_lines=size_lines(summary["sizes"]),
         thresholds=[fast_name(p) for p in THRESHOLDS],
         curves=_curves(bench, summary) if "last" in summary else [],
         meanings=MEANINGS,
         hacks=_hacks(summary) if "last" in summary else [],
         cells_rem=f"{3.3 * min(5, episode.turns * bench.config.breadth):.1f}",
-        rows=_tasks(bench),
+        rows=_tasks(bench, summary["sizes"]["by_task"]),
         left_out=bench.resolved.left_out,
+        shown=SHOWN_ANSWERS,
     )
 
 
@@ -87,7 +90,9 @@ def _numbers(summary: Row) -> list[tuple[str, str]]:
         ]
         if summary["speedup_geomean"] is not None:
             kind = summary["timing_kind"]
-            items.append((f"{summary['speedup_geomean']:.2f}×", f"speedup of correct answers (geometric mean, {kind})"))
+            items.append(
+                (f"{times(summary['speedup_geomean'])}×", f"speedup of correct answers (geometric mean, {kind})")
+            )
         if summary["coverage"] is not None:
             items.append((percent(summary["coverage"]), "of their device time in own kernels"))
         items.append((_share(summary["hacks"]["ever"]), "of trajectories were condemned as a hack at some turn"))
@@ -139,14 +144,20 @@ def _hacks(summary: Row) -> list[tuple[str, float, str]]:
     return [(name, count / total, f"{count} of {total}") for name, count in summary["hacks"]["by_finding"].items()]
 
 
-def _tasks(bench: Bench) -> list[Row]:
-    """For each task its ``plays`` (cells of every turn), its ``best`` answer, and ``code`` where that is shown."""
-    rows = []
+def _tasks(bench: Bench, sizes: Row) -> list[Row]:
+    """For each task its ``plays`` (cells of every turn), its ``best`` answer's cell and turn, and its ``sizes``."""
+    rows: list[Row] = []
+    shown = 0
     for number, task in enumerate(bench.tasks):
         plays = [bench.played.turns((task.id, sample)) for sample in range(bench.config.samples)]
+        cells: list[list[Row]] = []
+        for sample, play in enumerate(plays):
+            cells.append([])
+            for turn in play:
+                shown += 1
+                cells[-1].append(_cell(turn, f"a{number}-{sample}-{turn.id}" if shown <= SHOWN_ANSWERS else None))
         best = best_of([turn for play in plays for turn in play])
-        code = best.code if best is not None and number < SHOWN_CODE else None
-        rows.append({"task": task, "plays": [list(map(_cell, play)) for play in plays], "best": best, "code": code})
+        rows.append({"task": task, "plays": cells, "best": best, "sizes": sizes.get(task.id)})
     return rows
 
 
@@ -156,13 +167,17 @@ WORDS = {
 }  # fmt: skip
 
 
-def _cell(turn: Turn) -> Row:
-    """One verdict, as small as it can be read; the rest on hover."""
+def _cell(turn: Turn, link: str | None) -> Row:
+    """One answer: as small as it can be read, and in full under ``link`` where it has one."""
     status = turn.status
-    speed = "" if turn.speedup is None else f"{turn.speedup:.2f}×"
+    speed = "" if turn.speedup is None else f"{times(turn.speedup)}×"
     return {
+        "turn": turn,
         "status": status,
         "slow": turn.speedup is not None and turn.speedup <= 1,
         "title": f"turn {turn.number}: {status.replace('_', ' ')} {speed}".strip(),
         "word": "no code" if turn.code is None else speed or WORDS.get(status, "right"),
+        "short": in_short(turn.verdict),
+        "sizes": sizes_text(turn.verdict),
+        "link": link,
     }

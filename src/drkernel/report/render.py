@@ -1,7 +1,13 @@
-"""Pages from the templates beside this file: every value escaped, one stylesheet inside, no script, no network."""
+"""Pages from the templates beside this file: every value escaped, one stylesheet and one script inside, no network.
+
+A page's own policy admits that script by its hash, so that no text of a candidate could run even if it were not
+escaped.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 from functools import cache
 from importlib import resources
@@ -11,7 +17,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from drkernel.gym.feedback import duration, number, percent
+from drkernel.gym.feedback import duration, number, percent, times, told_apart
+from drkernel.report.sources import coloured
 
 
 def render(template: str, **values: Any) -> str:
@@ -36,9 +43,14 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"duration": duration, "number": number, "percent": percent, "words": _words}
-    style = resources.files("drkernel.report") / "templates" / "style.css"
-    made.globals["style"] = Markup(style.read_text(encoding="utf-8"))  # our own file
+    made.filters |= {"duration": duration, "number": number, "percent": percent, "times": times, "words": _words,
+                     "coloured": coloured}  # fmt: skip
+    templates = resources.files("drkernel.report") / "templates"
+    script = (templates / "page.js").read_text(encoding="utf-8")
+    made.globals["told_apart"] = told_apart
+    made.globals["style"] = Markup((templates / "style.css").read_text(encoding="utf-8"))  # our own files
+    made.globals["script"] = Markup(script)
+    made.globals["script_hash"] = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return made
 
 

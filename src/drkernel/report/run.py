@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 from markupsafe import Markup
 
+from drkernel.episode.sizes import size_lines
 from drkernel.report.render import render, replace_file
 from drkernel.report.run_data import Row, RunData, read_run
 from drkernel.report.run_samples import side_by_side
@@ -61,6 +62,7 @@ def page(data: RunData) -> str:
         before=data.evaluation("before"),
         after=data.evaluation("after"),
         headline=_headline(data),
+        size_lines=size_lines(sizes) if (sizes := (data.evaluation("after") or {}).get("sizes")) else [],
         learning=_curves(data),
         turns=_turns(data),
         families=_families(data),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from drkernel.gym.feedback import times
 from drkernel.report.run_data import Row, RunData
 
 SHOWN = 6
@@ -47,10 +48,13 @@ def _answer(row: Row) -> Row:
     turn = row["turns"][-1]
     words = [turn["status"].replace("_", " ")]
     if turn.get("speedup") is not None:
-        words.append(f"{turn['speedup']:.2f}×")
+        words.append(f"{times(turn['speedup'])}×")
     if turn.get("coverage") is not None:
         words.append(f"coverage {100 * turn['coverage']:.0f}%")
     if turn.get("findings"):
         words.append(", ".join(turn["findings"]))
     words.append(f"reward {_reward(row):.2f}")
+    timed, checked = turn.get("timed_at"), turn.get("checked_at")
+    if timed:
+        words.append(f"timed at {timed}" + (f", checked at {checked}" if checked != timed else ""))
     return {"turn": len(row["turns"]), "words": words, "error": turn.get("error"), "text": turn["text"]}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from drkernel.gym.feedback import duration, percent
+from drkernel.gym.feedback import duration, percent, size
+from drkernel.report.hot_lines import hottest
+from drkernel.report.sweep_view import render_advice
 from drkernel.report.verdict_view import profile_table
 from drkernel.sim.script import LaunchRow, ScriptFinding, ScriptReport, WithoutData
 
@@ -18,15 +20,22 @@ COLOURS = {"error": "red", "warning": "yellow"}
 BOUNDS = {"memory": "cyan", "compute": "green", "latency": "yellow"}
 MAX_ROWS = 40
 MAX_PRINTS = 20
+MAX_FINDINGS = 256
 CONTEXT_LINES = 1
+Quote = Callable[[str, int], str]
+"""the text of a line of a file, empty where there is none"""
 
 
-def render(report: ScriptReport) -> RenderableType:
-    """Render a report for a kernel engineer, the most urgent part last (next to the prompt)."""
-    return Group(*_parts(report))
+def render(report: ScriptReport, quote: Quote = linecache.getline) -> RenderableType:
+    """Render a report for a kernel engineer, the most urgent part last (next to the prompt).
+
+    ``quote`` reads the lines that findings name. A report that comes out of an untrusted process may name any file:
+    then it has to be one that knows the script alone.
+    """
+    return Group(*_parts(report, quote))
 
 
-def _parts(report: ScriptReport) -> Iterator[RenderableType]:
+def _parts(report: ScriptReport, quote: Quote) -> Iterator[RenderableType]:
     yield _headline(report)
     if report.without_data is not None:
         yield _without_data(report.without_data)
@@ -43,13 +52,20 @@ def _parts(report: ScriptReport) -> Iterator[RenderableType]:
         busy, elapsed = report.profile.total_seconds, report.profile.elapsed_seconds
         yield _title(f"Modelled time on {report.device}", f": device busy {duration(busy)} of {duration(elapsed)}")
         yield _indent(profile_table(report.profile))
+    for row in report.kernels[:1]:
+        yield _title(f"Where the time of {row.kernel} goes", " (modelled)")
+        yield from (_indent(hottest(detail)) for detail in (row.detail,) if detail is not None)
+    if report.advised is not None:
+        yield render_advice(report.advised)
     if report.without_data is not None and report.without_data.depends_on_data:
         yield _title("Depends on data", ": these times may be those of another run")
         yield _indent(Text("\n".join(report.without_data.depends_on_data), style="yellow"))
     if report.findings:
         yield _title("Findings")
-        for finding in report.findings:
-            yield _indent(_finding(finding))
+        for finding in report.findings[:MAX_FINDINGS]:
+            yield _indent(_finding(finding, quote))
+        if len(report.findings) > MAX_FINDINGS:
+            yield _indent(Text(f"... {len(report.findings) - MAX_FINDINGS} more", style="dim"))
     if report.error is not None:
         yield from _error(report)
     yield _footer(report)
@@ -143,7 +159,7 @@ def _bound(row: LaunchRow) -> Text:
     return text
 
 
-def _finding(finding: ScriptFinding) -> RenderableType:
+def _finding(finding: ScriptFinding, quote: Quote) -> RenderableType:
     line = Text()
     line.append(f"{finding.severity} ", style=f"bold {COLOURS[finding.severity]}")
     line.append(finding.kind, style="bold")
@@ -156,16 +172,16 @@ def _finding(finding: ScriptFinding) -> RenderableType:
         line.append(f", {finding.count} times")
     detail = finding.message.partition("; kernel ")[0]
     line.append(f"\n{detail}", style=COLOURS[finding.severity])
-    return Group(line, *_source(finding.file, finding.line, COLOURS[finding.severity]))
+    return Group(line, *_source(finding.file, finding.line, COLOURS[finding.severity], quote))
 
 
-def _source(file: str | None, line: int | None, colour: str) -> Iterator[RenderableType]:
+def _source(file: str | None, line: int | None, colour: str, quote: Quote) -> Iterator[RenderableType]:
     """The line and its neighbours, the line itself marked."""
     if not file or not line:
         return
     quoted = Text()
     for number in range(max(1, line - CONTEXT_LINES), line + CONTEXT_LINES + 1):
-        code = linecache.getline(file, number).rstrip()
+        code = quote(file, number).rstrip()
         if not code and number != line:
             continue
         here = number == line
@@ -200,14 +216,6 @@ def _footer(report: ScriptReport) -> Text:
     line.append(f"  {_count(errors, 'error')}, {_count(warnings, 'warning')}")
     line.append(f"; ran in {duration(report.wall_seconds)} here, times above are modelled", style="dim")
     return line
-
-
-def size(nbytes: float) -> str:
-    """Bytes in a readable unit (powers of 1024)."""
-    for factor, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if nbytes >= factor:
-            return f"{nbytes / factor:.3g} {unit}" if nbytes < 1000 * factor else f"{nbytes / factor:.0f} {unit}"
-    return f"{nbytes:.0f} B"
 
 
 def _count(number: int, singular: str, plural: str | None = None) -> str:

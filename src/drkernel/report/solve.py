@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from markupsafe import Markup
@@ -17,8 +18,9 @@ from drkernel.episode.meter import money
 from drkernel.episode.metrics import baseline_name
 from drkernel.episode.records import Turn
 from drkernel.gym.device import gpu_name
-from drkernel.gym.feedback import duration, percent
+from drkernel.gym.feedback import duration, percent, times
 from drkernel.report.render import render, replace_file
+from drkernel.report.sources import Beside, side_by_side
 from drkernel.report.svg import Line, line_plot, nice_range
 from drkernel.solve.bench import Bench, read_bench
 from drkernel.solve.verify import Verified, winner
@@ -67,9 +69,32 @@ def page(bench: Bench, tried: Sequence[Verified]) -> str:
         ending=_ending(bench.played.ended.get(bench.keys[0])),
         curve=_curve(turns),
         in_short=in_short,
+        changes=_changes(turns),
         reference=sized_reference(task, settings.for_task(task).profile),
         config=dump_config(bench.config),
     )
+
+
+@dataclass(frozen=True)
+class Change:
+    """What an attempt changed in the answer before it."""
+
+    since: str
+    """Id of the last answer with code that the attempt was shown."""
+    rows: list[Beside]
+
+
+def _changes(turns: Sequence[Turn]) -> dict[str, Change]:
+    """The changes of the attempts that were shown an answer with code, by the attempt's id."""
+    made = {turn.id: turn for turn in turns}
+    found = {}
+    for turn in turns:
+        since = next((name for name in reversed(turn.shown) if name in made and made[name].code), None)
+        if since is not None and turn.code is not None:
+            rows = side_by_side(made[since].code or "", turn.code)
+            if rows:
+                found[turn.id] = Change(since, rows)
+    return found
 
 
 def _numbers(bench: Bench, turns: Sequence[Turn], best: Verified | None) -> list[tuple[str, str]]:
@@ -81,7 +106,7 @@ def _numbers(bench: Bench, turns: Sequence[Turn], best: Verified | None) -> list
         verdict = best.verdict
         if verdict.speedup is not None:
             kind = verdict.speedup.kind
-            items.append((f"{verdict.speedup.value:.2f}×", f"as fast as {baseline_name(verdict.baseline)} ({kind})"))
+            items.append((f"{times(verdict.speedup.value)}×", f"as fast as {baseline_name(verdict.baseline)} ({kind})"))
         if verdict.timing is not None and verdict.reference_timing is not None:
             was = duration(verdict.reference_timing.seconds)
             items.append((duration(verdict.timing.seconds), f"a call, against {was}"))
@@ -102,6 +127,7 @@ ENDINGS = {
     "turns": "It made all the turns it was given",
     "target": "It stopped because the target speedup was reached",
     "context": "It stopped because the conversation no longer fitted the model's context",
+    "answered": "It stopped of its own accord",
     "budget": "It stopped",
     "model_error": "It stopped because the model gave no answer",
     "infra_error": "It stopped because the grader failed",

@@ -39,10 +39,13 @@ class Axes:
     x_label: str = ""
     y_label: str = ""
     log_y: bool = False
+    log_x: bool = False
 
     def px(self, value: float) -> float:
         """Horizontal position of a data value."""
         low, high = self.x
+        if self.log_x:
+            low, high, value = math.log10(low), math.log10(high), math.log10(max(value, 1e-300))
         return LEFT + (value - low) / ((high - low) or 1) * (WIDTH - LEFT - RIGHT)
 
     def py(self, value: float) -> float:
@@ -70,12 +73,12 @@ def line_plot(
         for run in _runs(line.x, line.y):
             points = " ".join(f"{axes.px(x):.1f},{axes.py(y):.1f}" for x, y in run)
             if len(run) == 1:
-                parts.append(_dot(axes, *run[0], color, 3, line.name))
+                parts.append(dot(axes, *run[0], color, 3, line.name))
             else:
                 parts.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2"/>')
                 if len(line.x) <= FEW:
-                    parts += [_dot(axes, x, y, color, 2.5, line.name) for x, y in run]
-    return _svg(parts, ", ".join(line.name for line in lines)) + legend([line.name for line in lines])
+                    parts += [dot(axes, x, y, color, 2.5, line.name) for x, y in run]
+    return svg(parts, ", ".join(line.name for line in lines)) + legend([line.name for line in lines])
 
 
 def stacked_plot(
@@ -98,7 +101,7 @@ def stacked_plot(
         lower = [f"{axes.px(a):.1f},{axes.py(b):.1f}" for a, b in zip(x, base, strict=True)][::-1]
         parts.append(f'<polygon points="{" ".join(upper + lower)}" fill="{colors[k % len(colors)]}" opacity="0.8"/>')
         base = top
-    return _svg(parts, "shares over time") + legend(list(series), colors)
+    return svg(parts, "shares over time") + legend(list(series), colors)
 
 
 def scatter_plot(
@@ -121,13 +124,13 @@ def scatter_plot(
         y = axes.py(guide_y)
         parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="guide"/>')
     for k, (name, group) in enumerate(groups.items()):
-        parts += [_dot(axes, x, y, PALETTE[k % len(PALETTE)], 3, name) for x, y in group]
-    return _svg(parts, f"{y_label} against {x_label}") + legend(list(groups))
+        parts += [dot(axes, x, y, PALETTE[k % len(PALETTE)], 3, name) for x, y in group]
+    return svg(parts, f"{y_label} against {x_label}") + legend(list(groups))
 
 
 def empty_plot(text: str) -> Markup:
     """A frame that says why it is empty."""
-    return _svg(
+    return svg(
         [f'<text x="{WIDTH / 2}" y="{HEIGHT / 2}" text-anchor="middle" class="tick">{escape(text)}</text>'], text
     )
 
@@ -144,13 +147,15 @@ def legend(names: Sequence[str], colors: Sequence[str] = PALETTE) -> Markup:
 def frame(axes: Axes) -> str:
     """Grid, ticks and labels."""
     parts = []
-    for value in ticks(*axes.y):
+    for value in powers(*axes.y) if axes.log_y else ticks(*axes.y):
         y = axes.py(value)
         parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
-        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end" class="tick">{value:g}</text>')
-    for value in ticks(*axes.x):
+        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end" class="tick">{short(value)}</text>')
+    for value in powers(*axes.x) if axes.log_x else ticks(*axes.x):
         x = axes.px(value)
-        parts.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle" class="tick">{value:g}</text>')
+        parts.append(
+            f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle" class="tick">{short(value)}</text>'
+        )
     middle = (LEFT + WIDTH - RIGHT) / 2
     parts.append(
         f'<text x="{middle}" y="{HEIGHT - 4}" text-anchor="middle" class="label">{escape(axes.x_label)}</text>'
@@ -172,6 +177,17 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
     return [round(k * step, 12) for k in range(first, last + 1)]
+
+
+def short(value: float) -> str:
+    """A tick's number in little space."""
+    return f"{value / 1000:g}k" if value >= 10_000 and value % 1000 == 0 else f"{value:g}"
+
+
+def powers(low: float, high: float) -> list[float]:
+    """The powers of ten in a range, every other one where they are many."""
+    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
+    return [float(f"1e{k}") for k in range(first, last + 1, 1 if last - first < 8 else 2)]
 
 
 def nice_range(low: float, high: float) -> tuple[float, float]:
@@ -202,14 +218,15 @@ def _band(axes: Axes, line: Line, color: str) -> str:
     return f'<polygon points="{" ".join(upper + lower)}" fill="{color}" opacity="0.15"/>'
 
 
-def _dot(axes: Axes, x: float, y: float, color: str, radius: float, title: str) -> str:
+def dot(axes: Axes, x: float, y: float, color: str, radius: float, title: str) -> str:
+    """A point with its title and values to hover over."""
     return (
         f'<circle cx="{axes.px(x):.1f}" cy="{axes.py(y):.1f}" r="{radius}" fill="{color}" opacity="0.6">'
         f"<title>{escape(title)}: {x:.3g}, {y:.3g}</title></circle>"
     )
 
 
-def _svg(parts: Sequence[str], title: str) -> Markup:
+def svg(parts: Sequence[str], title: str) -> Markup:
     """The picture; its parts are SVG whose texts are escaped already."""
     return Markup(
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}"><title>{escape(title)}</title>'

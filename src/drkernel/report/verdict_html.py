@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from markupsafe import Markup
 
-from drkernel.gym.feedback import duration, percent, sizes_text
+from drkernel.gym.feedback import baseline_text, duration, percent, sizes_text, times
+from drkernel.report.anatomy import anatomy, time_stack
 from drkernel.report.render import render, replace_file
+from drkernel.report.roofline import roofline_plot
+from drkernel.report.sweep_html import advice_html
+from drkernel.sim.gpu.detail import OWN_FILE
 from drkernel.task import Task, sized_reference
 from drkernel.verdict import Verdict
 
@@ -38,8 +43,21 @@ def page(
         candidate=candidate,
         reference=sized_reference(task, profile),
         before=before,
+        advice=advice_html(verdict.advised) if verdict.advised is not None else Markup(),
+        **_by_line(verdict, candidate),
         after=after,
     )
+
+
+def _by_line(verdict: Verdict, candidate: str) -> dict[str, Any]:
+    """Where the candidate's modelled time goes, for verdicts that say so."""
+    profile = verdict.profile
+    details = [row.detail for row in profile.rows if row.detail is not None] if profile is not None else []
+    if profile is None or not details:
+        return {"kernels": [], "stack": "", "roofline": ""}
+    lines = candidate.splitlines()
+    kernels = [anatomy(detail, lambda file: lines if file == OWN_FILE else []) for detail in details]
+    return {"kernels": kernels, "stack": time_stack(profile), "roofline": roofline_plot(profile)}
 
 
 def _numbers(verdict: Verdict) -> list[tuple[str, str]]:
@@ -48,7 +66,7 @@ def _numbers(verdict: Verdict) -> list[tuple[str, str]]:
     if verdict.speedup is not None:
         speedup = verdict.speedup
         interval = f" [{speedup.low:.2f}, {speedup.high:.2f}]"
-        items.append((f"{speedup.value:.2f}x", f"speedup over {verdict.baseline}, {speedup.kind}{interval}"))
+        items.append((f"{times(speedup.value)}x", f"speedup over {baseline_text(verdict)}, {speedup.kind}{interval}"))
     if verdict.timing is not None and verdict.reference_timing is not None:
         items.append((duration(verdict.timing.seconds), f"against {duration(verdict.reference_timing.seconds)}"))
     if verdict.coverage is not None:

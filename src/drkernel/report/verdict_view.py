@@ -9,7 +9,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from drkernel.gym.feedback import duration, number, percent, quote_line, sizes_text
+from drkernel.gym.feedback import baseline_text, duration, number, percent, quote_line, sizes_text, times, told_apart
+from drkernel.report.sweep_view import render_advice
 from drkernel.verdict import Finding, Profile, ProfileRow, Verdict
 
 COLOURS = {
@@ -49,6 +50,8 @@ def _parts(verdict: Verdict, source: str | None) -> Iterator[RenderableType]:
         if verdict.reference_profile is not None:
             yield Text("Reference " + _kind(verdict.reference_profile), style="bold")
             yield _indent(profile_table(verdict.reference_profile))
+    if verdict.advised is not None:
+        yield render_advice(verdict.advised)
     if verdict.not_checked:
         yield _not_checked(verdict)
     yield _footer(verdict)
@@ -65,10 +68,10 @@ def _headline(verdict: Verdict) -> Text:
     if verdict.speedup is not None and verdict.timing is not None and verdict.reference_timing is not None:
         speedup = verdict.speedup
         style = "bold green" if speedup.low > 1 else "bold yellow"
-        line.append(f"\n{speedup.value:.2f}x", style=style if verdict.is_correct else "dim")
+        line.append(f"\n{times(speedup.value)}x", style=style if verdict.is_correct else "dim")
         line.append(f" [{speedup.low:.2f}, {speedup.high:.2f}] {speedup.confidence:.0%}")
         line.append(
-            f"  {duration(verdict.reference_timing.seconds)} ({verdict.baseline}) -> "
+            f"  {duration(verdict.reference_timing.seconds)} ({baseline_text(verdict)}) -> "
             f"{duration(verdict.timing.seconds)}, {speedup.kind} on {verdict.timing.device}"
         )
     sizes = sizes_text(verdict)
@@ -106,9 +109,10 @@ def _mismatch(verdict: Verdict) -> Iterator[RenderableType]:
     if worst is None and correctness.message:
         yield Text(f"\n{correctness.message}", style="red")
     if worst is not None:
+        actual, expected = told_apart(worst.actual, worst.expected)
         yield Text(
-            f"worst element: output {worst.output}{list(worst.index)} is {number(worst.actual)}, expected "
-            f"{number(worst.expected)} +- {number(worst.tolerance)}; {percent(worst.wrong_fraction)} of the "
+            f"worst element: output {worst.output}{list(worst.index)} is {actual}, expected "
+            f"{expected} +- {number(worst.tolerance)}; {percent(worst.wrong_fraction)} of the "
             "elements are wrong"
         )
 

@@ -157,6 +157,7 @@ def _writable(value: Any) -> Any:
 def view(service: Service, job: Job, *, with_verdict: bool = True) -> bytes:
     """Return a job as JSON (:class:`JobView`); the stored verdict is passed through unchanged."""
     fields = {name: value for name, value in vars(job).items() if name not in ("key", "owner")}
+    fields["result"] = None if job.result is None else json.loads(job.result)
     verdict = service.store.verdict_json(job.id) if with_verdict and job.state == "done" else None
     return json.dumps(fields).encode()[:-1] + b', "verdict": ' + (verdict or b"null") + b"}"
 

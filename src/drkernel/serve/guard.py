@@ -42,6 +42,8 @@ def check_binding(host: str, token: str | None) -> None:
         )
     if token is not None and len(token) < 16:
         raise GuardError("the token is too short to be secret: at least 16 characters")
+    if token is not None and not (token.isascii() and token.isprintable() and " " not in token):
+        raise GuardError("the token has characters that no header can carry: use letters and digits, without blanks")
 
 
 @dataclass
@@ -128,8 +130,8 @@ class Guard:
         Without a token the service is bound to this machine, but a web page could still reach it: through a host name
         that resolves here (so names other than localhost are refused), or by posting across sites.
         """
-        host = request.headers.get("host", "")
-        if self.token is None and not _names_this_machine(host):
+        host, *others = request.headers.getlist("host") or [""]
+        if self.token is None and (others or not _names_this_machine(host)):
             return f"the host {host[:100]!r} is not this machine's: use http://127.0.0.1, or set a token"
         origin = request.headers.get("origin")
         if origin is not None and request.method not in ("GET", "HEAD") and origin.partition("://")[2] != host:

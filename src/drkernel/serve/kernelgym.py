@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from fastapi import FastAPI, HTTPException, Request
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
+from drkernel.gym.kernelgym import findings, outcome, work
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.serve import examples
 from drkernel.serve.protocol import unicode_only
@@ -200,40 +201,29 @@ _CODES = {
 
 
 def _of_verdict(verdict: Verdict) -> dict[str, Any]:
-    failed = ("compile_error", "unsupported", "infra_error", "invalid_request")
-    status = "failed" if verdict.status in failed else "timeout" if verdict.status == "timeout" else "completed"
-    findings = [f"{finding.kind}: {finding.message}" for finding in verdict.findings]
-    message = verdict.error.message if verdict.error is not None else None
-    if verdict.correctness is not None and verdict.status == "incorrect":
-        message = verdict.correctness.message or message
-    if verdict.is_hack:
-        message = "; ".join(findings)
     return {
-        "status": status,
-        "compiled": verdict.status not in failed,
-        "correctness": verdict.is_correct,
-        "decoy_kernel": verdict.is_hack,
+        **outcome(verdict),
         "reference_runtime": verdict.reference_timing.seconds * 1e3 if verdict.reference_timing else None,
         "kernel_runtime": verdict.timing.seconds * 1e3 if verdict.timing else None,
-        "speedup": verdict.speedup.value if verdict.speedup is not None and verdict.is_correct else 0.0,
-        "metadata": _metadata(verdict, findings),
-        "error_message": message,
+        "metadata": _metadata(verdict),
         "error_code": _CODES.get(verdict.status),
     }
 
 
-def _metadata(verdict: Verdict, findings: list[str]) -> dict[str, Any]:
-    rows = verdict.profile.rows if verdict.profile is not None else ()
-    own = [row for row in rows if row.owner == "custom"]
+def _metadata(verdict: Verdict) -> dict[str, Any]:
+    own, every = work(verdict)
     return {
         "device": verdict.device,
         "timing_kind": verdict.timing.kind if verdict.timing is not None else None,
         "drkernel_status": verdict.status,
-        "findings": findings,
-        "num_custom_kernels": sum(row.calls for row in own),
-        "num_total_kernels": sum(row.calls for row in rows),
-        "custom_kernel_cuda_time_in_profiling_us": sum(row.seconds for row in own) * 1e6,
-        "total_kernel_run_time_in_profiling_us": sum(row.seconds for row in rows) * 1e6,
+        "findings": findings(verdict),
+        "checked_at": verdict.checked_at.words if verdict.checked_at is not None else None,
+        "timed_at": verdict.timed_at.words if verdict.timed_at is not None else None,
+        "untimed": verdict.untimed,
+        "num_custom_kernels": own.calls,
+        "num_total_kernels": every.calls,
+        "custom_kernel_cuda_time_in_profiling_us": own.microseconds,
+        "total_kernel_run_time_in_profiling_us": every.microseconds,
     }
 
 

@@ -46,6 +46,32 @@ class SubmitBody(Body):
     wait_s: float = Field(0.0, ge=0, le=300, description="hold the answer until all are done, at most so long")
 
 
+class JobResult(Config):
+    """A verdict in short, for lists."""
+
+    speedup: float | None = Field(None, description="of a correct answer that was timed")
+    timing_kind: Literal["measured", "modelled"] | None = None
+    coverage: float | None = Field(None, description="share of device time in the candidate's own kernels")
+    checked_at: str | None = Field(None, description="arguments that answers were compared at, in words")
+    timed_at: str | None = Field(None, description="arguments that times are of, in words")
+    untimed: str | None = Field(None, description="why the task's own sizes were not timed")
+    hacks: tuple[str, ...] = Field((), description="kinds of the findings that condemn it")
+
+    @classmethod
+    def of(cls, verdict: Verdict) -> JobResult:
+        """The short form of ``verdict``."""
+        timed = verdict.speedup if verdict.is_correct else None
+        return cls(
+            speedup=None if timed is None else timed.value,
+            timing_kind=None if timed is None else timed.kind,
+            coverage=verdict.coverage,
+            checked_at=None if verdict.checked_at is None else verdict.checked_at.words,
+            timed_at=None if verdict.timed_at is None else verdict.timed_at.words,
+            untimed=verdict.untimed,
+            hacks=tuple(dict.fromkeys(one.kind for one in verdict.findings if one.severity == "hack")),
+        )
+
+
 class JobView(Config):
     """A job in the form that clients see."""
 
@@ -61,6 +87,7 @@ class JobView(Config):
     attempts: int = 0
     status: str | None = None
     sequence: int | None = None
+    result: JobResult | None = None
     verdict: Verdict | None = None
 
 

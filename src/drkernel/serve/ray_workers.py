@@ -49,6 +49,8 @@ class Lending:
     """CPU slots per node; None: all its cores minus one per GPU"""
     memory_bytes: int | None = None
     """what one evaluation may take, see :class:`~drkernel.gym.pools.local.LocalPool`"""
+    total_bytes: int | None = None
+    """what all evaluations of a worker may hold at once"""
     make_pool: MakePool | None = None
     """None: a :class:`~drkernel.gym.pools.local.LocalPool`"""
 
@@ -70,7 +72,8 @@ class Lender:
         if lending.make_pool is not None:
             pool: Pool = lending.make_pool(slots)
         else:
-            pool = LocalPool(slots=slots, attempts=1, memory_bytes=lending.memory_bytes)
+            memory, total = lending.memory_bytes, lending.total_bytes
+            pool = LocalPool(slots=slots, attempts=1, memory_bytes=memory, total_bytes=total)
         async with AsyncClient(lending.url, token=lending.token, name=name) as client:
             self._worker = Worker(client, pool, slots=slots, name=name, kinds=[kind])
             try:

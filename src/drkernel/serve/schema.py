@@ -1,10 +1,10 @@
-"""The store's tables, and the migration of older files."""
+"""The store's tables, the migration of older files, and what only their indexes answer quickly."""
 
 from __future__ import annotations
 
 import sqlite3
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS meta (version INTEGER NOT NULL);
@@ -26,6 +26,7 @@ CREATE TABLE IF NOT EXISTS jobs (
     lease_until REAL,
     status TEXT,                  -- of the verdict
     verdict BLOB,                 -- zlib of the verdict's JSON
+    result TEXT,                  -- the verdict in short, as JSON: protocol.JobResult
     sequence INTEGER              -- order of finishing, from 1
 );
 CREATE TABLE IF NOT EXISTS names (name TEXT PRIMARY KEY, job_id TEXT NOT NULL);
@@ -66,23 +67,38 @@ DELETE FROM tally;
 INSERT INTO tally SELECT 'state', state, COUNT(*) FROM jobs GROUP BY state;
 INSERT INTO tally SELECT 'status', status, COUNT(*) FROM jobs WHERE status IS NOT NULL GROUP BY status;
 INSERT INTO tally SELECT 'sequence', '', COALESCE(MAX(sequence), 0) FROM jobs;
-UPDATE meta SET version = 2;
+"""
+
+_FROM_2 = f"""
+ALTER TABLE jobs ADD COLUMN result TEXT;
+UPDATE meta SET version = {SCHEMA_VERSION};
 """
 
 
 def prepare(db: sqlite3.Connection) -> int:
-    """Create the tables, or migrate those of version 1; return the version found (ours for a new file).
+    """Create the tables, or migrate those of versions 1 and 2; return the version found (ours for a new file).
 
     A file of an unknown version is not changed.
     """
     known = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone()
     row = db.execute("SELECT version FROM meta").fetchone() if known else None
-    if row is not None and row[0] not in (1, SCHEMA_VERSION):
+    if row is not None and row[0] not in (1, 2, SCHEMA_VERSION):
         return int(row[0])
     steps = [TABLES]
     if row is None:
         steps += [f"INSERT INTO meta VALUES ({SCHEMA_VERSION});", "INSERT INTO tally VALUES ('sequence', '', 0);"]
-    elif row[0] == 1:
-        steps.append(_FROM_1)
+    elif row[0] < SCHEMA_VERSION:
+        steps += [_FROM_1, _FROM_2] if row[0] == 1 else [_FROM_2]
     db.executescript("\n".join(["BEGIN IMMEDIATE;", *steps, INDEXES, "COMMIT;"]))
     return SCHEMA_VERSION
+
+
+def waiting_kinds(db: sqlite3.Connection) -> list[str]:
+    """Return the kinds of device with queued jobs, each found by one step in the index."""
+    kinds: list[str] = []
+    query = "SELECT MIN(kind) FROM jobs WHERE state = 'queued' AND kind > ?"
+    (found,) = db.execute("SELECT MIN(kind) FROM jobs WHERE state = 'queued'").fetchone()
+    while found is not None:
+        kinds.append(found)
+        (found,) = db.execute(query, (found,)).fetchone()
+    return kinds

@@ -25,7 +25,8 @@ from pydantic import ValidationError
 
 from drkernel.gym.request import EvalRequest
 from drkernel.serve.ending import end_without_trial
-from drkernel.serve.schema import SCHEMA_VERSION, prepare
+from drkernel.serve.protocol import JobResult
+from drkernel.serve.schema import SCHEMA_VERSION, prepare, waiting_kinds
 from drkernel.verdict import Verdict
 
 State = Literal["queued", "leased", "done", "cancelled"]
@@ -87,6 +88,8 @@ class Job:
     owner: str | None
     status: str | None
     sequence: int | None
+    result: str | None = None
+    """of a finished job: the verdict in short, JSON of :class:`~drkernel.serve.protocol.JobResult`"""
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,8 @@ class Prepared:
 
 
 _COLUMNS = (
-    "id, key, client, priority, state, task_id, device, submitted, started, finished, attempts, owner, status, sequence"
+    "id, key, client, priority, state, task_id, device, submitted, started, finished, attempts, owner, status, "
+    "sequence, result"
 )
 
 
@@ -348,10 +352,10 @@ class Store:
         blob = zlib.compress(verdict.model_dump_json().encode("utf-8", "surrogatepass"), 1)
         with self.transaction() as db:
             changed = db.execute(
-                "UPDATE jobs SET state = 'done', finished = ?, status = ?, verdict = ?, lease_until = NULL, "
-                "sequence = (SELECT n + 1 FROM tally WHERE what = 'sequence') "
+                "UPDATE jobs SET state = 'done', finished = ?, status = ?, verdict = ?, result = ?, "
+                "lease_until = NULL, sequence = (SELECT n + 1 FROM tally WHERE what = 'sequence') "
                 "WHERE id = ? AND state = 'leased' AND owner = ?",
-                (time.time(), verdict.status, blob, job_id, owner),
+                (time.time(), verdict.status, blob, JobResult.of(verdict).model_dump_json(), job_id, owner),
             )
             if changed.rowcount != 1:
                 return False
@@ -501,17 +505,6 @@ class Store:
 
 
 _WHOLE = ("BEGIN IMMEDIATE", "COMMIT", "ROLLBACK")
-
-
-def waiting_kinds(db: sqlite3.Connection) -> list[str]:
-    """Return the kinds of device with queued jobs, each found by one step in the index."""
-    kinds: list[str] = []
-    query = "SELECT MIN(kind) FROM jobs WHERE state = 'queued' AND kind > ?"
-    (found,) = db.execute("SELECT MIN(kind) FROM jobs WHERE state = 'queued'").fetchone()
-    while found is not None:
-        kinds.append(found)
-        (found,) = db.execute(query, (found,)).fetchone()
-    return kinds
 
 
 def _no_room(path: Path) -> bool:

@@ -10,7 +10,9 @@ from drkernel.sim.gpu.datafree.engine import new_engine
 from drkernel.sim.gpu.datafree.records import DataFree
 from drkernel.sim.gpu.engine import Depth, DeviceEngine, check_words
 from drkernel.sim.host.attach import BelowModes, host_side
+from drkernel.sim.host.cuda_graphs import graphs_on
 from drkernel.sim.host.tensor import DeviceLink
+from drkernel.sim.inductor.compiling import Compiling
 from drkernel.sim.spec import GPUSpec, get_spec
 from drkernel.verdict import Profile
 
@@ -101,7 +103,22 @@ def device(
     return cast(AbstractContextManager[SimDevice], remote_device(spec, **settings))
 
 
+def device_of(spec: GPUSpec, *, data_free: DataFree | None = None) -> AbstractContextManager[SimDevice]:
+    """``with device_of(spec) as dev:`` is :func:`device` for a card that has no name."""
+    return _in_process(new_engine(spec, checks="off", memory_bytes=None, depth="ttir", data_free=data_free))
+
+
 @contextmanager
 def _in_process(engine: DeviceEngine) -> Iterator[SimDevice]:
-    with host_side(engine.spec, BelowModes(engine)) as link:
+    @contextmanager
+    def trials() -> Iterator[None]:
+        engine.trials = True
+        try:
+            yield
+        finally:
+            engine.trials = False
+
+    channel = BelowModes(engine)
+    with host_side(engine.spec, channel, Compiling(engine.spec).on, threads=True) as link, graphs_on(channel):
+        link.trials = trials
         yield SimDevice(engine.spec, engine, link)

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import linecache
 import runpy
 import sys
 import sysconfig
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
+from types import ModuleType
+from typing import Any, Literal
 
 from pydantic import Field
 
 from drkernel.config import Config
 from drkernel.sim.context import SimDevice, device
 from drkernel.sim.executor.compiled import SimFinding
+from drkernel.sim.executor.running import interruptible
+from drkernel.sim.gpu.accounts import LaunchKey, launch_key
 from drkernel.sim.gpu.datafree.engine import DataFreeEngine
 from drkernel.sim.gpu.datafree.records import DataFree
+from drkernel.sim.gpu.detail import MAX_TEXT, detail_of
 from drkernel.sim.gpu.engine import Depth, LaunchRecord
 from drkernel.sim.host.uncompared import uncompared
-from drkernel.verdict import Profile
+from drkernel.verdict import Advised, LaunchDetail, Profile
 
+MAX_DETAILS = 20
+"""rows of launches of which it is said where their time goes"""
 INTERRUPTED = "interrupted; what is shown is what the device saw until then"
 
 
@@ -37,6 +44,7 @@ class LaunchRow(Config):
     num_warps: int
     num_stages: int
     calls: int = Field(ge=1)
+    tuning: int = Field(0, ge=0, description="of these, launches right after L2 was emptied: tuning, benchmarks")
     seconds: float = Field(ge=0, description="modelled device seconds of all calls")
     bound: str = Field(description="what limits it: memory, compute or latency")
     roofline: float | None = Field(None, description="fraction of the roofline reached")
@@ -47,6 +55,9 @@ class LaunchRow(Config):
     spills: int | None = Field(None, description="bytes spilled per thread; known at depth 'full'")
     shared_bytes: int | None = Field(None, description="shared memory per program; known at depth 'full'")
     occupancy: int | None = Field(None, description="programs resident on one SM; known at depth 'full'")
+    detail: LaunchDetail | None = Field(
+        None, description="where the time of the slowest of them goes, by source line; of the costliest rows"
+    )
 
 
 class ScriptFinding(Config):
@@ -84,6 +95,16 @@ class WithoutData(Config):
     )
 
 
+class TraceSpan(Config):
+    """One piece of device work on the modelled clock."""
+
+    name: str
+    owner: str = Field(description="custom, library or copy")
+    start: float = Field(description="seconds; 0 is the first command, before which the host may run ahead")
+    seconds: float = Field(ge=0)
+    bound: str
+
+
 class ScriptReport(Config):
     """Everything that the device observed of one script."""
 
@@ -100,13 +121,36 @@ class ScriptReport(Config):
     peak_bytes: int = Field(ge=0, description="largest device memory in use")
     wall_seconds: float = Field(ge=0, description="what running the script took here")
     error: ScriptError | None = None
+    advised: Advised | None = Field(None, description="what would make it faster, where that was asked for")
+    spans: tuple[TraceSpan, ...] = Field((), description="device work in order, where a trace was asked for")
     without_data: WithoutData | None = Field(None, description="set when the device had no data (--no-data)")
 
     @property
+    def kernels(self) -> tuple[LaunchRow, ...]:
+        """Of each kernel the costliest row with a detail, the costliest kernel first.
+
+        Configurations that were only tried in tuning do not count.
+        """
+        used, best = self.used_seconds, dict[str, tuple[float, LaunchRow]]()
+        for row, seconds in zip(self.launches, used, strict=True):
+            if row.detail is not None and seconds > best.get(row.identity, (0.0, row))[0]:
+                best[row.identity] = seconds, row
+        return tuple(row for _, row in sorted(best.values(), key=lambda each: -each[0]))
+
+    @property
+    def used_seconds(self) -> list[float]:
+        """Modelled device seconds of each row without launches for tuning, unless its kernel has no others."""
+        used = {row.identity for row in self.launches if row.calls > row.tuning}
+        return [row.seconds * (row.calls - row.tuning * (row.identity in used)) / row.calls for row in self.launches]
+
+    @property
     def exit_code(self) -> int:
-        """130 if the user stopped it, 3 if the sanitizer found an error, 1 if the script failed, otherwise 0."""
+        """130 if the user stopped it, 143 if it was asked to end, 3 if the sanitizer found an error, 1 if the script
+        failed, otherwise 0."""
         if self.error is not None and self.error.type == "KeyboardInterrupt":
             return 130
+        if self.error is not None and self.error.type == "Terminated":
+            return 143
         if any(finding.severity == "error" for finding in self.findings):
             return 3
         return 1 if self.error is not None else 0
@@ -121,12 +165,17 @@ def run_script(
     depth: Depth = "ttir",
     data_free: DataFree | None = None,
     budget_bytes: int | None = None,
+    trace: bool = False,
+    source: str | None = None,
+    watch: Callable[[SimDevice], None] | None = None,
 ) -> ScriptReport:
     """Run ``path`` as ``__main__`` with ``sys.argv[1:] = args`` on a simulated ``gpu``.
 
     Exceptions of the script, and an interrupt by the user, are recorded in the report. With ``data_free`` the device
     has no data: it counts and models at sizes that could not be executed. ``budget_bytes`` limits the memory of this
-    machine that the device may use (default: a quarter).
+    machine that the device may use (default: a quarter). ``trace`` keeps when each piece of device work ran.
+    ``source`` is a text to run in place of the file's, with the same lines; ``watch`` is called with the device before
+    the script begins.
 
     Raises:
         ValueError: an unknown GPU.
@@ -134,9 +183,37 @@ def run_script(
     started = time.perf_counter()
     with device(gpu, checks=checks, depth=depth, data_free=data_free, budget_bytes=budget_bytes) as dev:
         with uncompared(dev.engine.missed) if isinstance(dev.engine, DataFreeEngine) else nullcontext():
-            error = _run(path, args)
+            if watch is not None:
+                watch(dev)
+            error = _run(path, args, source)
         peak = int(dev.engine.query("peak_bytes"))
-    return _report(path, dev, error, peak, time.perf_counter() - started)
+    return _report(path, dev, error, peak, time.perf_counter() - started, trace)
+
+
+def run_function(
+    function: Callable[[], Any],
+    path: Path,
+    *,
+    gpu: str = "h200",
+    checks: str = "auto",
+    data_free: DataFree | None = None,
+) -> tuple[ScriptReport, Any]:
+    """Call ``function``, whose source is in ``path``, on a simulated ``gpu``; return the report, with a trace, and what
+    it returned.
+
+    An exception of the function is recorded in the report, and the value is then None. Raises ``ValueError`` for an
+    unknown GPU.
+    """
+    started = time.perf_counter()
+    value, error = None, None
+    with device(gpu, checks=checks, data_free=data_free) as dev:
+        with uncompared(dev.engine.missed) if isinstance(dev.engine, DataFreeEngine) else nullcontext():
+            try:
+                value = function()
+            except Exception as failure:
+                error = _error_of(path, failure)
+        peak = int(dev.engine.query("peak_bytes"))
+    return _report(path, dev, error, peak, time.perf_counter() - started, trace=True), value
 
 
 def _without_data(dev: SimDevice) -> WithoutData | None:
@@ -151,10 +228,13 @@ def _without_data(dev: SimDevice) -> WithoutData | None:
     )
 
 
-def _run(path: Path, args: Sequence[str]) -> ScriptError | None:
-    with _as_program(path, args):
+def _run(path: Path, args: Sequence[str], source: str | None) -> ScriptError | None:
+    with _as_program(path, args), interruptible():
         try:
-            runpy.run_path(str(path), run_name="__main__")
+            if source is None:
+                runpy.run_path(str(path), run_name="__main__")
+            else:
+                _run_text(path, source)
         except SystemExit as leaving:
             if leaving.code in (None, 0):
                 return None
@@ -164,6 +244,21 @@ def _run(path: Path, args: Sequence[str]) -> ScriptError | None:
         except Exception as failure:
             return _error_of(path, failure)
     return None
+
+
+def _run_text(path: Path, source: str) -> None:
+    """Run ``source`` as if it were the contents of ``path``; what looks up source lines finds these."""
+    name, main, lines = str(path), sys.modules["__main__"], source.splitlines(keepends=True)
+    module = ModuleType("__main__")
+    module.__file__ = name
+    linecache.cache[name] = (len(source), None, lines, name)  # without a time of change, it is not read anew
+    sys.modules["__main__"] = module
+    try:
+        exec(compile(source, name, "exec"), module.__dict__)
+    finally:
+        sys.modules["__main__"] = main
+        linecache.checkcache(name)
+        linecache.cache.pop(name, None)
 
 
 @contextmanager
@@ -198,12 +293,14 @@ def _is_library(filename: str) -> bool:
     return any(folder in folders for folder in Path(filename).resolve().parents)
 
 
-def _report(path: Path, dev: SimDevice, error: ScriptError | None, peak: int, seconds: float) -> ScriptReport:
+def _report(
+    path: Path, dev: SimDevice, error: ScriptError | None, peak: int, seconds: float, trace: bool
+) -> ScriptReport:
     return ScriptReport(
         script=str(path),
         device=f"sim:{dev.spec.name}",
         gpu=dev.spec.full_name,
-        launches=tuple(_rows(dev.launches)),
+        launches=tuple(_rows(dev)),
         operators=dev.operators,
         copies=dev.copies,
         findings=tuple(_merged(dev.findings)),
@@ -213,17 +310,19 @@ def _report(path: Path, dev: SimDevice, error: ScriptError | None, peak: int, se
         wall_seconds=seconds,
         error=error,
         without_data=_without_data(dev),
+        spans=tuple(TraceSpan(**asdict(span)) for span in dev.engine.accounts.timeline.spans) if trace else (),
     )
 
 
-def _rows(launches: Sequence[LaunchRecord]) -> Iterator[LaunchRow]:
+def _rows(dev: SimDevice) -> Iterator[LaunchRow]:
     """Merge equal launches into one row."""
-    groups: dict[tuple, list[LaunchRecord]] = {}
-    for launch in launches:
-        constexprs = tuple(sorted(launch.constexprs.items()))
-        key = (launch.identity, launch.grid, launch.num_warps, launch.num_stages, constexprs)
-        groups.setdefault(key, []).append(launch)
-    for group in groups.values():
+    groups: dict[LaunchKey, list[LaunchRecord]] = {}
+    for launch in dev.launches:
+        groups.setdefault(launch_key(launch), []).append(launch)
+    total = {key: sum(launch.seconds for launch in group) for key, group in groups.items()}
+    costly = sorted(total, key=lambda key: -total[key])[:MAX_DETAILS]
+    for key, group in groups.items():
+        slow = dev.engine.accounts.slowest.get(key) if key in costly else None
         first, seconds = group[0], sum(launch.seconds for launch in group)
         slowest = max(group, key=lambda launch: launch.seconds)
         yield LaunchRow(
@@ -234,6 +333,7 @@ def _rows(launches: Sequence[LaunchRecord]) -> Iterator[LaunchRow]:
             num_warps=first.num_warps,
             num_stages=first.num_stages,
             calls=len(group),
+            tuning=dev.engine.accounts.after_flush[key],
             seconds=seconds,
             bound=slowest.bound,
             roofline=sum(launch.roofline * launch.seconds for launch in group) / seconds if seconds else None,
@@ -244,7 +344,16 @@ def _rows(launches: Sequence[LaunchRecord]) -> Iterator[LaunchRow]:
             spills=first.spills,
             shared_bytes=first.shared_bytes,
             occupancy=first.occupancy,
+            detail=_with_text(detail_of(*slow, dev.spec)) if slow is not None and not slow[1].unpriced else None,
         )
+
+
+def _with_text(detail: LaunchDetail) -> LaunchDetail:
+    lines = (
+        line.model_copy(update={"text": linecache.getline(line.file, line.line).strip()[:MAX_TEXT]})
+        for line in detail.lines
+    )
+    return detail.model_copy(update={"lines": tuple(lines)})
 
 
 def _merged(findings: Sequence[SimFinding]) -> Iterator[ScriptFinding]:

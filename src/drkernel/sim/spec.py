@@ -21,7 +21,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, ValidationError
 
-from drkernel.config import Config
+from drkernel.config import Config, did_you_mean
 
 
 class GPUSpec(Config):
@@ -37,6 +37,7 @@ class GPUSpec(Config):
     hbm_bytes: int = Field(gt=0)
     hbm_bandwidth: float = Field(gt=0)
     hbm_efficiency: float = Field(gt=0, le=1, description="share of the peak bandwidth that a large copy reaches")
+    tensor_share: float = Field(gt=0, le=1, description="share of the tensor peaks that long products sustain")
     l2_bytes: int = Field(gt=0, description="the last level that all SMs share (Infinity Cache on MI300X)")
     l2_bandwidth: float = Field(gt=0, description="achievable, all SMs together")
     l2_latency: float = Field(gt=0, description="load-to-use latency of a hit")
@@ -137,7 +138,8 @@ def get_spec(name: str) -> GPUSpec:
         return _load(key)
     own = _own_cards().get(key)
     if own is None:
-        raise ValueError(f"no GPU named {name!r}; there are: {', '.join(known_gpus())}")
+        known = known_gpus()
+        raise ValueError(f"no GPU named {name!r}; there are: {', '.join(known)}{did_you_mean(key, known)}")
     return own
 
 

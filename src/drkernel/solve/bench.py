@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import Field
 
-from drkernel.config import Config, ConfigError, dump_config, load_config, read_yaml
+from drkernel.config import Config, ConfigError, differences, dump_config, load_config, read_yaml
 from drkernel.episode.chat import Usage
 from drkernel.episode.episode import Episode
 from drkernel.episode.journal import Entry, Journal, Key, Played, read_journal, read_rows
@@ -27,8 +27,9 @@ from drkernel.episode.metrics import Outcome, summarise
 from drkernel.episode.play import play
 from drkernel.episode.records import End, Turn
 from drkernel.episode.renderer import Prompts
+from drkernel.episode.sizes import sizes_of
 from drkernel.gym.request import Pool
-from drkernel.solve.config import BenchConfig, differences
+from drkernel.solve.config import BenchConfig
 from drkernel.task import Task
 
 FREE = ("samples", "model", "model_name", "episode.prompts", "cache")
@@ -228,6 +229,7 @@ def summary_of(bench: Bench) -> dict[str, Any]:
         "incomplete": len(missing),
         "incomplete_because": played.why_missing(missing),
         "left_out": len(bench.resolved.left_out),
+        "sizes": sizes_of(turn.verdict for turn in made),
         "usage": usage.model_dump(),
         "answers_without_code": sum(turn.code is None for turn in made),
         "cut_off_answers": sum(turn.reply.finish == "length" for turn in made),

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
 from drkernel.config import Config, ConfigError, load_config
+from drkernel.episode.answerers.agent import AgentTerms
 from drkernel.episode.chat import Sampling
 from drkernel.episode.episode import EpisodeConfig
 from drkernel.episode.meter import Budget, Limits, Prices
 from drkernel.gym.device import parse_device
-from drkernel.registry import load_plugins
+from drkernel.registry import Method, load_plugins
 from drkernel.task import Precision
 
 
@@ -26,28 +27,32 @@ class Endpoint(Config):
 
 
 class Choice(Config):
-    """Selection of tasks from the spec, and how they are prepared."""
+    """Selection of tasks from the spec."""
 
     level: int | None = Field(None, description="only tasks of this level")
     tag: str | None = Field(None, description="only tasks with this tag")
     match: str | None = Field(None, description="only tasks whose id contains this text")
     limit: int | None = Field(None, ge=1, description="number of tasks, taken evenly from the list")
     precision: Precision | None = Field(None, description="declared precision of foreign tasks; None: fp32")
-    scale: str | None = Field(None, description="shrink foreign tasks: tiny, small or full (None on sim: as they fit)")
     ill_conditioned: bool = Field(False, description="keep tasks that the gate finds ill-conditioned")
 
 
 class BenchConfig(Config):
     """Everything that determines a run's results and limits its cost."""
 
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = 3
     kind: Literal["bench", "solve"] = Field("bench", description="a benchmark, or the search for one task's kernel")
-    model: str = Field(description="openai:NAME, hf:PATH, command:PROGRAM or script:PATH")
+    model: str = Field(description="openai:NAME, hf:PATH, command:PROGRAM, agent:COMMAND or script:PATH")
     model_name: str | None = Field(
         None, description="what run and cache call the model; None: as given, with its address"
     )
     endpoint: Endpoint = Endpoint()
-    tasks: str = Field("builtin", description="builtin[/levelN], kernelbench:DIR, parquet:FILE, jsonl:FILE, file:PATH")
+    agent: AgentTerms = AgentTerms()
+    tasks: str = Field(
+        "builtin",
+        description="builtin[/levelN], kernelbench:DIR, flashinfer:DIR, parquet:FILE, jsonl:FILE, file:PATH, a path or "
+        "generated:heldout[:COUNT] (the families that the quickstart holds out)",
+    )
     choose: Choice = Choice()
     samples: int = Field(1, ge=1, description="trajectories per task")
     episode: EpisodeConfig = EpisodeConfig()
@@ -89,6 +94,7 @@ def load_terms(kind: str, path: Path | None = None, overrides: Iterable[str] = (
     if config.kind != kind:
         raise ConfigError(f"{path} holds the terms of drkernel {config.kind}, not of {kind}")
     load_plugins(config.plugins)
+    config = _of_agent(config)
     config.episode.check()
     settings = config.episode.settings
     if "profile" in settings.model_fields_set:
@@ -97,23 +103,16 @@ def load_terms(kind: str, path: Path | None = None, overrides: Iterable[str] = (
     return config.model_copy(update={"episode": config.episode.model_copy(update={"settings": sized})})
 
 
+def _of_agent(config: BenchConfig) -> BenchConfig:
+    """Return the terms under which an agent is asked: it has a memory of its own, so that nothing is cut."""
+    if not config.model.startswith("agent:"):
+        return config
+    if config.breadth > 1:
+        raise ConfigError("breadth: an agent leads its own conversation; take samples, which are several agents")
+    whole = config.episode.model_copy(update={"context": Method(name="full")})
+    return config.model_copy(update={"episode": whole})
+
+
 def default_profile(device: str) -> str:
     """Return 'tiny' for a simulated GPU, 'full' for a real one."""
     return "tiny" if parse_device(device).simulated else "full"
-
-
-def differences(old: BenchConfig, new: BenchConfig) -> list[tuple[str, Any, Any]]:
-    """Return (key, old value, new value) for every difference between two configs."""
-    before, after = _flat(old.model_dump(mode="json")), _flat(new.model_dump(mode="json"))
-    return [
-        (key, before.get(key), after.get(key))
-        for key in dict.fromkeys([*before, *after])
-        if before.get(key) != after.get(key)
-    ]
-
-
-def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, item in value.items():
-        flat |= _flat(item, f"{prefix}{key}.") if isinstance(item, Mapping) else {f"{prefix}{key}": item}
-    return flat

@@ -53,6 +53,9 @@ class ExportTurn(Config):
     reward: float | None
     speedup: float | None
     coverage: float | None
+    checked_at: str | None = Field(description="arguments that answers were compared at, in words")
+    timed_at: str | None = Field(description="arguments that speedup and coverage are of, in words")
+    untimed: str | None = Field(description="why the task's own sizes were not timed")
     findings: tuple[str, ...]
 
 
@@ -196,6 +199,9 @@ def _turn(turn: Turn) -> ExportTurn:
         reward=turn.reward,
         speedup=turn.speedup,
         coverage=turn.coverage,
+        checked_at=turn.checked_at,
+        timed_at=turn.timed_at,
+        untimed=turn.verdict.untimed,
         findings=turn.findings,
     )
 
@@ -244,7 +250,7 @@ def _write_parquet(path: Path, rows: Sequence[ExportRow]) -> None:
     message = pyarrow.struct([("role", text), ("content", text)])
     turn = pyarrow.struct(
         [("turn", whole), ("status", text), ("reward", real), ("speedup", real), ("coverage", real),
-         ("findings", pyarrow.list_(text))]
+         ("checked_at", text), ("timed_at", text), ("untimed", text), ("findings", pyarrow.list_(text))]
     )  # fmt: skip
     schema = pyarrow.schema(
         [("id", text), ("task_id", text), ("level", whole), ("model", text), ("device", text),

@@ -1,4 +1,5 @@
-"""Opens the client of a model spec: ``openai:NAME``, ``hf:PATH``, ``command:PROGRAM ARGS`` or ``script:PATH``."""
+"""Opens the client of a model spec: ``openai:NAME``, ``hf:PATH``, ``command:PROGRAM ARGS``, ``agent:COMMAND`` or
+``script:PATH``."""
 
 from __future__ import annotations
 
@@ -6,9 +7,10 @@ from pathlib import Path
 
 from drkernel.config import ConfigError
 from drkernel.episode.answerer import Answerer
+from drkernel.episode.answerers.agent import AgentModel, AgentTerms
 from drkernel.episode.chat import Sampling
 
-SPECS = "openai:NAME, hf:PATH, command:PROGRAM or script:PATH"
+SPECS = "openai:NAME, hf:PATH, command:PROGRAM, agent:COMMAND or script:PATH"
 
 
 def open_model(
@@ -18,6 +20,7 @@ def open_model(
     key_env: str | None = None,
     sampling: Sampling = Sampling(),
     timeout: float = 600.0,
+    agent: AgentTerms = AgentTerms(),
 ) -> Answerer:
     """Open the client of a spec.
 
@@ -41,6 +44,8 @@ def open_model(
         from drkernel.episode.answerers.program import CommandModel
 
         return CommandModel(rest, timeout=timeout)
+    if kind == "agent":
+        return AgentModel(rest, agent)
     if kind == "script":
         from drkernel.episode.answerers.script import ScriptModel
 

@@ -27,17 +27,21 @@ from drkernel.episode.metrics import (
     mean_interval,
     per_task,
 )
-from drkernel.solve.bench import outcomes, read_bench
+from drkernel.episode.sizes import sizes_of
+from drkernel.solve.bench import Bench, outcomes, read_bench
 
 EXACT = 16
 """Up to so many differing tasks all signs are tried."""
-MUST_AGREE = ("device", "baseline", "profile")
+MUST_AGREE = ("device", "baseline", "profile", "time_at")
 
 
-def compare(first: Path, second: Path, *, seed: int = 0, force: bool = False) -> dict[str, Any]:
+def compare(
+    first: Path, second: Path, *, seed: int = 0, force: bool = False, all_turns: bool = False
+) -> dict[str, Any]:
     """Compare run ``second`` minus run ``first``, over the tasks for which both have complete trajectories.
 
-    ``force`` allows runs with other baselines, profiles and devices of one kind, but never modelled against measured.
+    Of the run with more turns only as many count as the other has, unless ``all_turns``. ``force`` allows runs with
+    other baselines, profiles and devices of one kind, but never modelled against measured.
 
     Raises:
         ConfigError: a directory is not a run, the runs share no task, a shared task's text differs, or the terms of
@@ -65,7 +69,10 @@ def compare(first: Path, second: Path, *, seed: int = 0, force: bool = False) ->
     shared = [task for task in shared if left[task] and right[task]]
     if not shared:
         raise ConfigError(f"{first} and {second} have no complete trajectory of a common task")
-    a, b = {task: left[task] for task in shared}, {task: right[task] for task in shared}
+    turns = {name: bench.config.episode.turns for name, bench in (("first", old), ("second", new))}
+    used = turns if all_turns else dict.fromkeys(turns, min(turns.values()))
+    a = {task: [play[: used["first"]] for play in left[task]] for task in shared}
+    b = {task: [play[: used["second"]] for play in right[task]] for task in shared}
     rows = [
         _row(f"{label} {fast_name(p)}", a, b, lambda play, p=p, pick=pick: float(is_fast(pick(play), p)), seed)  # type: ignore[misc]
         for label, pick in (("last turn", last_turn), ("best turn", best_turn))
@@ -73,10 +80,12 @@ def compare(first: Path, second: Path, *, seed: int = 0, force: bool = False) ->
     ]
     rows.append(_row("last turn reward", a, b, lambda play: last_turn(play).reward, seed))
     rows.append(_row("hacked at some turn", a, b, lambda play: float(any(o.status == "hack" for o in play)), seed))
+    sizes = _sizes(old), _sizes(new)
     return {
-        "first": {"run": str(first), "model": old.model},
-        "second": {"run": str(second), "model": new.model},
+        "first": {"run": str(first), **_of(old, used["first"], sizes[0])},
+        "second": {"run": str(second), **_of(new, used["second"], sizes[1])},
         "tasks": len(shared),
+        "timed_at_other_sizes": _timed_apart(sizes, shared),
         "timing_kind": kinds.pop(),
         "device": after.device if after.device == before.device else f"{before.device} and {after.device}",
         "baseline": after.baseline if after.baseline == before.baseline else f"{before.baseline} and {after.baseline}",
@@ -86,6 +95,24 @@ def compare(first: Path, second: Path, *, seed: int = 0, force: bool = False) ->
 
 
 Runs = dict[str, list[list[Outcome]]]
+
+
+def _of(bench: Bench, compared: int, sizes: dict[str, Any]) -> dict[str, Any]:
+    """What a comparison says of one run; ``compared``: its turns that are compared."""
+    terms = {"turns": bench.config.episode.turns, "turns_compared": compared, "samples": bench.config.samples}
+    counts = {name: value for name, value in sizes.items() if name != "by_task"}
+    return {"model": bench.model, **terms, "sizes": counts}
+
+
+def _sizes(bench: Bench) -> dict[str, Any]:
+    return sizes_of(turn.verdict for turns in bench.played.made.values() for turn in turns.values())
+
+
+def _timed_apart(both: Sequence[dict[str, Any]], shared: Sequence[str]) -> list[str]:
+    """Tasks whose answers were timed at other sizes in one run than in the other."""
+    there, here = (sizes["by_task"] for sizes in both)
+    pairs = {task: {run.get(task, {}).get("timed_at") for run in (there, here)} - {None} for task in shared}
+    return [task for task, words in pairs.items() if len(words) > 1]
 
 
 def _row(name: str, a: Runs, b: Runs, value: Callable[[Sequence[Outcome]], float], seed: int) -> dict[str, Any]:

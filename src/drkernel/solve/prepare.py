@@ -1,22 +1,21 @@
-"""Prepares tasks for a run: loaded, filtered, shrunk where a simulated GPU could not hold them, and gated."""
+"""Prepares tasks for a run: loaded, filtered and gated. Sizes are the judge's business (``gym/judge/sizes.py``)."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from drkernel.config import ConfigError
-from drkernel.gym.device import parse_device
 from drkernel.solve.config import Choice
 from drkernel.task import Task
 from drkernel.tasks.errors import TaskError
-from drkernel.tasks.gate import GateReport, admit
+from drkernel.tasks.gate import GateReport, admit_thin
 from drkernel.tasks.loaders import load_tasks
-from drkernel.tasks.scale import LIMITS, scale_task
 
-SIMULATED = ("tiny", "small")
-"""Limits that a simulated GPU is shrunk to: the second where the first cannot be reached."""
+GENERATED = 40
+"""generated tasks where a spec gives no number"""
 
 
 @dataclass
@@ -26,11 +25,8 @@ class Prepared:
     tasks: list[Task] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     """task id -> why"""
-
-    @property
-    def shrunk(self) -> int:
-        """Number of tasks that run at smaller sizes than they were written with."""
-        return sum(bool(task.provenance.scaled) for task in self.tasks)
+    objections: dict[str, str] = field(default_factory=dict)
+    """of the gate to tasks that are kept all the same: task id -> what"""
 
     @property
     def hash(self) -> str:
@@ -50,7 +46,7 @@ def choose(spec: str, choice: Choice = Choice()) -> list[Task]:
         ConfigError: the spec cannot be read, or no task passes.
     """
     try:
-        tasks = load_tasks(spec, choice.precision)
+        tasks = _generated(spec) or load_tasks(spec, choice.precision)
     except TaskError as error:
         raise ConfigError(str(error)) from error
     chosen = [
@@ -67,61 +63,41 @@ def choose(spec: str, choice: Choice = Choice()) -> list[Task]:
     return chosen
 
 
+def _generated(spec: str) -> list[Task]:
+    """The tasks of ``generated:train[:COUNT]`` or ``generated:heldout[:COUNT]``; none for another spec."""
+    found = re.fullmatch(r"generated:(train|heldout)(?::([1-9]\d{0,5}))?", spec)
+    if found is None:
+        return []
+    from drkernel.rl.data.teacher.families import generate_tasks
+
+    return generate_tasks("train" if found[1] == "train" else "heldout", int(found[2] or GENERATED), seed=0)
+
+
 def prepare(
     tasks: Sequence[Task],
     *,
-    device: str,
     profile: str | None,
-    scale: str | None = None,
     keep_ill_conditioned: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Prepared:
-    """Make foreign tasks fit ``device``, and leave out those that cannot distinguish a right answer from a wrong one.
+    """Leave out foreign tasks that cannot distinguish a right answer from a wrong one, or do not run at all.
 
-    Built-in tasks have size profiles and have already passed the gate. ``scale`` names the limits to shrink to ("tiny",
-    "small", "full"). None keeps the sizes on a real GPU; on a simulated one it shrinks to "tiny", or to "small" if the
-    weights alone exceed that.
+    Built-in tasks, and those with the size profile that is asked for, have already passed the gate. The tasks that are
+    kept are as they were loaded: at which sizes each is checked and timed is decided when it is judged.
     """
-    if scale is not None and scale not in LIMITS:
-        raise ConfigError(f"scale {scale!r} is unknown; there are: {', '.join(LIMITS)}")
-    scales = (scale,) if scale is not None else SIMULATED if parse_device(device).simulated else ()
     prepared = Prepared()
     for number, task in enumerate(tasks, 1):
-        if task.provenance.source in ("builtin", "generated") or (profile is not None and profile in task.profiles):
-            prepared.tasks.append(task)
+        trusted = task.provenance.source in ("builtin", "generated") or profile in task.profiles
+        report = None if trusted else admit_thin(task)
+        reason = why_not(report) if report is not None else ""
+        if reason and not (keep_ill_conditioned and report is not None and report.error is None):
+            prepared.left_out[task.id] = reason
         else:
-            _prepare_one(task, scales, keep_ill_conditioned, prepared)
+            prepared.tasks.append(task)
+            prepared.objections |= {task.id: reason} if reason else {}
         if progress is not None:
             progress(number, len(tasks))
     return prepared
-
-
-def shrink(task: Task, scales: Sequence[str]) -> tuple[Task, GateReport] | str:
-    """Return the task at the first of ``scales`` that it fits, with the gate's report; or the reason why it fits
-    none."""
-    reason = ""
-    for scale in scales:
-        result = scale_task(task, LIMITS[scale])
-        if result.fits and result.report is not None:
-            return result.task, result.report
-        reason = result.reason or f"does not fit the limits of {scale!r}"
-    return reason
-
-
-def _prepare_one(task: Task, scales: Sequence[str], keep: bool, prepared: Prepared) -> None:
-    if scales:
-        shrunk = shrink(task, scales)
-        if isinstance(shrunk, str):
-            prepared.left_out[task.id] = shrunk
-            return
-        task, report = shrunk
-    else:
-        report = admit(task, None)
-    reason = why_not(report)
-    if reason and not (keep and report.error is None):
-        prepared.left_out[task.id] = reason
-    else:
-        prepared.tasks.append(task)
 
 
 def why_not(report: GateReport) -> str:

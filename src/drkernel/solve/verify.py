@@ -14,8 +14,10 @@ from string import Template
 
 from drkernel.episode.metrics import baseline_name
 from drkernel.episode.records import Turn
+from drkernel.gym.feedback import sizes_text
+from drkernel.gym.judge.sizes import chosen_to_check
 from drkernel.gym.request import EvalRequest, EvalSettings, Pool
-from drkernel.task import Task, sized_reference
+from drkernel.task import Task
 from drkernel.verdict import Verdict
 
 CHECKS = 10
@@ -124,7 +126,6 @@ def write_candidate(
     runs it without one.
     """
     verdict = best.verdict
-    profile = settings.for_task(task).profile
     lines = [f"ModelNew for {task.id}, written by {model}, found by drkernel solve in {attempts} attempts."]
     if verdict.speedup is not None:
         kind = verdict.speedup.kind
@@ -134,15 +135,15 @@ def write_candidate(
     calls = verdict.correctness.passed_calls if verdict.correctness is not None else 0
     how = "Verified from scratch" if verified else "NOT verified from scratch; in the search"
     lines.append(f"{how}: {calls} calls on fresh inputs right, {task.precision} tolerance.")
-    if profile is not None:
-        lines.append(f"Sizes are those of the profile {profile!r}.")
-    if task.provenance.scaled:
-        sizes = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in task.provenance.scaled.items())
-        lines.append(f"Sizes were shrunk to fit the grader, and only these were verified: {sizes}.")
+    checked = chosen_to_check(EvalRequest(task=task, candidate=best.turn.code or "", settings=settings.for_task(task)))
+    if sizes := sizes_text(verdict):
+        lines.append(sizes)
+    if checked.label:
+        lines.append(f"The comparison below has sizes of its own: {checked.label}.")
     lines.append("Run it with Python on a machine with a GPU, or without one: drkernel sim FILE")
     assert best.turn.code is not None
     header = "".join(f"# {line}\n" for line in lines)
-    return header + best.turn.code.rstrip("\n") + "\n" + check_of(sized_reference(task, profile))
+    return header + best.turn.code.rstrip("\n") + "\n" + check_of(checked.source)
 
 
 def check_of(reference: str) -> str:

@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves
 from drkernel.sim.gpu.shapes import prepare_shapes
 from drkernel.tasks.cost import BATCH, Cost, cost_of, on_meta
 from drkernel.tasks.errors import TaskError
+from drkernel.tasks.inputs import has_zeros, role_of
 from drkernel.tasks.literals import SizeLiteral, names_in, names_of_module_code, rewrite, size_literals
 from drkernel.tasks.reference import Reference, load_reference
 
@@ -28,6 +29,8 @@ SMALL = 4
 """what axes are made where numbers are tried"""
 POSITIONS = 6
 """of the axis that is tried; every other one is left out"""
+STRUCTURED = 32
+"""of both axes of a matrix whose kind is looked at"""
 TRIED_BYTES = 64 << 20
 """a module is built for a trial where it and the call take no more"""
 TRIED_FLOPS = 2e8
@@ -147,7 +150,7 @@ class SizedSource:
 
         Places that no place can do without are one knob together.
         """
-        if not knob.inputs_only or len(knob.axes) < 2 or self._scales_as_one(knob):
+        if not knob.inputs_only or len(knob.axes) < 2 or self._scales_as_one(knob) or self._is_structured(knob):
             return []
         name = knob.label
         places = [place for place in names_in(self.source, "get_inputs") if place.label == name]
@@ -161,6 +164,15 @@ class SizedSource:
             return []
         names = self.reference.argument_names()
         return [Knob(_place_name(part, names), part.literals, part.value, True, part.axes) for part in parts]
+
+    def _is_structured(self, knob: Knob) -> bool:
+        """An input with two axes of this size is triangular or symmetric, say: it would not be with one shortened."""
+        twice = {n for n, _ in knob.axes if sum(other == n for other, _ in knob.axes) > 1}
+        value = min(knob.value, STRUCTURED)
+        if not twice or _bytes(_tensors(self._inputs_with(knob, value))) > TRIED_BYTES:
+            return False
+        inputs = self._reference_with(knob, value).draw_inputs(0)
+        return any(has_zeros(inputs[n]) or role_of(inputs[n]) == "scale_only" for n in twice)
 
     def _scales_as_one(self, knob: Knob) -> bool:
         """At most one axis of each input and of each output grows with it."""
@@ -188,8 +200,11 @@ class SizedSource:
         return True
 
     def _inputs_with(self, knob: Knob, value: int) -> list[Any]:
+        return _meta_inputs(self._reference_with(knob, value))
+
+    def _reference_with(self, knob: Knob, value: int) -> Reference:
         places = [SizeLiteral(str(n), 0, one.line, one.start, one.end) for n, one in enumerate(knob.literals)]
-        return _meta_inputs(load_reference(rewrite(self.source, places, {place.label: value for place in places})))
+        return load_reference(rewrite(self.source, places, {place.label: value for place in places}))
 
     # ---- whether positions are independent
 

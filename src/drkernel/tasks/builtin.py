@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 from pydantic import Field, ValidationError
 
-from drkernel.config import Config
+from drkernel.config import Config, did_you_mean
 from drkernel.task import Precision, Provenance, Task
 from drkernel.tasks.errors import TaskError
 
@@ -42,7 +42,8 @@ def builtin_task(name: str) -> Task:
     for task in builtin_tasks():
         if task.id == wanted:
             return task
-    raise TaskError(f"the built-in suite has no task {name!r}; `drkernel tasks list` shows those that it has")
+    near = did_you_mean(wanted, [task.id for task in builtin_tasks()])
+    raise TaskError(f"the built-in suite has no task {name!r}; `drkernel tasks list` shows those that it has{near}")
 
 
 def _task(name: str, fields: object) -> Task:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
-from drkernel.tasks.oracle import Described, ExpectedOutput, Oracle, RawOutput
+from drkernel.tasks.oracle import Described, ExpectedOutput, Oracle, RawOutput, distance
 from drkernel.tasks.tolerance import MANTISSA_BITS, ToleranceRule, unit_roundoff
 from drkernel.verdict import Correctness, Mismatch
 
@@ -95,7 +96,7 @@ def precision_class(actual: Sequence[RawOutput], oracle: Oracle, rule: Tolerance
         if not want.floating:
             continue
         value = _tensor_of(got, want)
-        error = want.scaled_rms(torch.nan_to_num(value.to(want.value.dtype) - want.value, nan=0.0))
+        error = want.scaled_rms(distance(value, want.value).nan_to_num_(nan=0.0))
         honest = max(want.z_operand, want.z_reference)
         limit = rule.accuracy_limit(want.z_operand, want.z_reference)
         looks_like = _looks_like(value, error, want, rule, error > limit)
@@ -161,14 +162,16 @@ def _elements(
         ratio = wrong.double() * torch.inf
         allowed = torch.zeros_like(ratio)
     else:
-        value = got.to(want.value.dtype)
         allowed = _allowed(want, rule)
-        difference = (value - want.value).abs()
-        room = allowed.clamp_min(torch.finfo(torch.float64).tiny)
-        if bool(torch.isfinite(difference).all()):  # then there is nothing special on either side
+        room = allowed.clamp_min(torch.finfo(allowed.dtype).tiny)
+        ratio = distance(got, want.value).div_(room)
+        worst = float(ratio.max())
+        if worst <= 1:  # then there is nothing special on either side
+            return worst, None
+        if not math.isfinite(worst):
+            value = got.to(want.value.dtype)
+            difference = torch.nan_to_num(distance(value, want.value), nan=torch.inf, posinf=torch.inf)
             ratio = difference / room
-        else:
-            ratio = torch.nan_to_num(difference, nan=torch.inf, posinf=torch.inf) / room
             ratio[_same_special(value, want)] = 0.0
         wrong = ratio > 1
     worst = float(ratio.max())
@@ -188,11 +191,14 @@ def _elements(
 def _allowed(want: ExpectedOutput, rule: ToleranceRule) -> torch.Tensor:
     """Return the largest passing difference per element (double)."""
     assert want.noise is not None
-    allowed = rule.rtol * want.value.abs() + rule.atol_scale * want.spread
+    relative, absolute, factor = rule.rtol, rule.atol_scale * want.spread, 0.0
     if not rule.explicit:
         honest = max(want.z_operand, want.z_reference, unit_roundoff(rule.precision))
-        noise = want.noise if want.regular else torch.nan_to_num(want.noise, 0.0, 0.0, 0.0)
-        allowed = allowed + rule.noise_factor * (noise + honest * want.scale)
+        factor = rule.noise_factor
+        relative, absolute = relative + factor * honest, absolute + factor * honest * want.spread
+    allowed = want.value.abs().mul_(relative).add_(absolute)
+    if factor:
+        allowed.add_(want.noise if want.regular else torch.nan_to_num(want.noise, 0.0, 0.0, 0.0), alpha=factor)
     return allowed if want.regular else torch.nan_to_num(allowed, 0.0, 0.0, 0.0)
 
 

@@ -18,7 +18,9 @@ from torch.utils.flop_counter import flop_registry
 
 from drkernel.config import Config
 from drkernel.sim.gpu.datafree.recurrent import RECURRENT, recurrent_results
+from drkernel.sim.gpu.shapes import on_meta as on_meta_tensors
 from drkernel.tasks.errors import TaskError
+from drkernel.tasks.promote import is_large
 from drkernel.tasks.reference import Reference, load_reference
 
 # never halved: these are choices of the algorithm, not sizes of data
@@ -83,13 +85,15 @@ def cost_of(model: nn.Module, inputs: list[Any]) -> tuple[Cost, Any]:
 
 
 def judged_bytes(reference: Reference) -> int:
-    """Return the minimum bytes that judging holds: weights, inputs and the widest operator's output, each also in fp64.
+    """Return the minimum bytes that judging holds: inputs and the widest operator's output, each also in fp64, and
+    weights, also in fp64 or (large ones, which are converted where they are used) as a message.
 
     Computed from meta tensors; for a forward that does not run on them, weights and inputs alone. Raises TaskError when
     the reference cannot be built.
     """
     model, inputs = on_meta(reference)
-    held = sum(map(_judged_size, [*model.parameters(), *model.buffers(), *tree_leaves(inputs)]))
+    held = sum(map(_judged_size, [*model.buffers(), *tree_leaves(inputs)]))
+    held += sum(2 * _size(one) if is_large(model) else _judged_size(one) for one in model.parameters())
     written = _Written()
     inputs = [value.to("meta") if isinstance(value, torch.Tensor) else value for value in inputs]
     with contextlib.suppress(Exception), torch.no_grad(), torch.device("meta"), _Layers(written), written:
@@ -149,7 +153,7 @@ class _Written(TorchDispatchMode):
         return False  # else torch imports all of dynamo at the first operator
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
+        result = on_meta_tensors(func, args, kwargs or {})
         if (count := flop_registry.get(func.overloadpacket)) is not None:
             self.flops += float(count(*args, **(kwargs or {}), out_val=result))
         if not func.is_view:

@@ -15,6 +15,7 @@ import math
 import time
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import torch
 from pydantic import Field
@@ -25,19 +26,24 @@ from drkernel.config import Config
 from drkernel.sim.gpu.budget import default_budget, size_in_words
 from drkernel.task import Task
 from drkernel.tasks.correctness import compare
-from drkernel.tasks.cost import judged_bytes
+from drkernel.tasks.cost import ScaleLimits, judged_bytes
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import Variant
 from drkernel.tasks.module_copy import copied
 from drkernel.tasks.oracle import ExpectedOutput, RawOutput, flatten_outputs
 from drkernel.tasks.problem import Call, Instance, load_problem
 from drkernel.tasks.promote import cloned, run_rounded
+from drkernel.tasks.randomness import random_by
 from drkernel.tasks.reference import Reference
 from drkernel.tasks.reorder import Reordered
+from drkernel.tasks.thin import thin_sizing
 from drkernel.tasks.tolerance import MANTISSA_BITS
 
 CALLS: tuple[Variant, ...] = ("declared", "affine", "heavy")
 """Variants of the calls that a control must all pass to mark a task: as many as the judge makes by default."""
+
+GATED = ScaleLimits(bytes=2 << 20, flops=4e7)
+"""of a call, where a task has no size profile: controls take about a hundred calls of the reference"""
 
 MOST_PARAMETERS = 64
 """Up to so many parameters are tried one by one for influence: each costs a forward."""
@@ -62,6 +68,9 @@ class GateReport(Config):
 
     task_id: str
     profile: str | None
+    changed: dict[str, tuple[int, int]] = Field(
+        default_factory=dict, description="sizes that differ from the task's own: label -> (own, used)"
+    )
     admitted: bool = Field(description="every wrong answer failed, the reference itself passed")
     ill_conditioned_by: tuple[str, ...] = Field((), description="controls that passed, or other reasons in words")
     controls: tuple[ControlResult, ...] = ()
@@ -82,12 +91,12 @@ def admit(task: Task, profile: str | None, seed: int = 0, budget: int | None = N
         _require_room(problem.reference, default_budget() if budget is None else budget)
         instance = problem.instance(seed)
         calls = [instance.draw_call(seed + 1 + index, variant) for index, variant in enumerate(CALLS)]
-        reasons = _reference_faults(instance, calls)
+        reasons = _input_faults(problem.reference, seed + 1) + _reference_faults(instance, calls)
         controls = tuple(_run_controls(instance, calls, seed))
         notes = tuple(_notes(instance, calls, seed))
     except TaskError as error:
         return _unusable(task, profile, str(error), start)
-    except Exception as error:  # a reference may raise anything; the report carries it
+    except (Exception, SystemExit) as error:  # a reference may raise anything; the report carries it
         return _unusable(task, profile, f"the reference raised {type(error).__name__}: {error}", start)
     reasons += [name for name in dict.fromkeys(result.control for result in controls if result.passed)]
     return GateReport(
@@ -101,14 +110,54 @@ def admit(task: Task, profile: str | None, seed: int = 0, budget: int | None = N
     )
 
 
+def admit_thin(task: Task, limits: ScaleLimits = GATED, seed: int = 0, budget: int | None = None) -> GateReport:
+    """:func:`admit` at thin sizes of the task (``tasks/thin.py``), which the report names in ``changed``.
+
+    A task that cannot be made as small as ``limits`` is gated at the least sizes that were found.
+    """
+    start = time.perf_counter()
+    try:
+        sizing = thin_sizing(task, limits)
+    except TaskError as error:
+        return _unusable(task, None, str(error), start)
+    sized = task.model_copy(update={"reference": sizing.source, "profiles": {}})
+    return admit(sized, None, seed, budget).model_copy(update={"changed": sizing.changed})
+
+
+def _input_faults(reference: Reference, seed: int) -> list[str]:
+    """Reasons against inputs that the seed alone does not decide: nobody could draw those of a verdict again."""
+    first = reference.draw_inputs(seed)
+    later = time.time() + 1e6
+    with mock.patch("time.time", lambda: later), mock.patch("time.time_ns", lambda: int(later * 1e9)):
+        again = reference.draw_inputs(seed)
+    if _same(first, again):
+        return []
+    return ["the inputs are not the seed's: drawn twice with one seed they differ (by the clock, or unset memory)"]
+
+
+def _same(left: Any, right: Any) -> bool:
+    """Whether two drawn values are equal, NaN included; objects that cannot be compared pass for it."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, torch.Tensor):
+        if left.shape != right.shape or left.dtype != right.dtype:
+            return False
+        return left.layout != torch.strided or bool(((left == right) | ((left != left) & (right != right))).all())
+    if isinstance(left, (list, tuple)):
+        return len(left) == len(right) and all(map(_same, left, right))
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(_same(left[key], right[key]) for key in left)
+    return not isinstance(left, (int, float, str, bool)) or left == right or left != left
+
+
 def _require_room(reference: Reference, budget: int) -> None:
     """Raise TaskError where running the reference is known to take more than ``budget`` bytes."""
     needed = judged_bytes(reference)
     if needed > budget:
         raise TaskError(
             f"running the reference takes at least {size_in_words(needed)} of memory (weights, inputs and outputs, as "
-            f"declared and in fp64), and the budget is {size_in_words(budget)}. Take a smaller size profile, shrink "
-            "the sizes (--scale), or raise the budget (--memory-gib)"
+            f"declared and in fp64), and the budget is {size_in_words(budget)}. Take a smaller size profile, "
+            "or raise the budget (--memory-gib)"
         )
 
 
@@ -121,8 +170,8 @@ def _reference_faults(instance: Instance, calls: list[Call]) -> list[str]:
     """Describe the faults of the reference itself."""
     if not calls[0].oracle.outputs:
         return ["the reference returns no output"]
-    if _is_random(instance, calls[0]):
-        return ["the reference is random: two runs on the same inputs and weights differ"]
+    if (cause := random_by(instance, calls[0].inputs)) is not None:
+        return [f"the reference is random: on the same inputs and weights its answer changes with {cause}"]
     faults = []
     for call in calls:
         if not call.oracle.finite:
@@ -138,18 +187,6 @@ def _reference_faults(instance: Instance, calls: list[Call]) -> list[str]:
         if result.passed_calls == 0:
             faults.append(f"an honest reordering fails on {call.variant} inputs: {result.message}")
     return list(dict.fromkeys(faults))
-
-
-def _is_random(instance: Instance, call: Call) -> bool:
-    """Return whether two runs differ by more than any order of summation explains."""
-    runs = zip(instance.run(call.inputs), instance.run(call.inputs), call.oracle.outputs, strict=True)
-    for first, second, want in runs:
-        if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor) and want.floating:
-            if first.shape != second.shape or bool(((first - second).abs() > 0.01 * want.scale).any()):
-                return True
-        elif isinstance(first, torch.Tensor) != isinstance(second, torch.Tensor):
-            return True
-    return False
 
 
 def _run_controls(instance: Instance, calls: list[Call], seed: int) -> Iterator[ControlResult]:

@@ -37,6 +37,9 @@ VARIANTS: tuple[Variant, ...] = ("declared", "affine", "heavy", "large", "mixed"
 TREATMENTS = ("zeros", "ties", "tiny", "heavy", "shifted", "scaled")
 """Treatments that slices of a ``mixed`` input may get; positive and structured inputs get only those that keep their
 nature."""
+ZERO_SHARE = 0.002
+SLICES = 8
+"""of a vector; of anything else every position of the first axis is one"""
 TREATED = 0.7
 """Share of slices that are given one, at full strength."""
 
@@ -84,7 +87,7 @@ def vary(
     if role == "fixed":
         return tensor
     values = tensor.to(torch.float64)
-    widened = widen and role in ("unit", "positive")
+    widened = widen and role in ("unit", "positive") and not has_zeros(tensor)
     if widened:
         role, values = "free", (values - values.mean()) / values.std().clamp_min(1e-30)
     # drawn in a fixed order whatever the role, so that one input's role does not change another's draw
@@ -135,35 +138,45 @@ def _mixed(
     values: torch.Tensor, role: Role, strength: float, dtype: torch.dtype, generator: torch.Generator
 ) -> torch.Tensor:
     """Give every slice along the first axis (every eighth of a vector) its own treatment, or none."""
-    slices = values.clone()
-    if slices.dim() > 1:
-        parts = list(slices.unbind(0))
+    flat = values.clone(memory_format=torch.contiguous_format)
+    if flat.dim() > 1:
+        rows = flat.view(flat.shape[0], -1)
+        slices = torch.arange(flat.shape[0])
     else:
-        parts = list(slices.tensor_split(8))
+        rows = flat.view(-1, 1)
+        slices = torch.arange(len(flat)) * min(SLICES, len(flat)) // len(flat)
     allowed = {"free": TREATMENTS, "factor_only": ("heavy", "scaled")}.get(role, ("heavy",))
     deviation = float(values.std())
-    draws = torch.rand(len(parts), 3, generator=generator, dtype=torch.float64).tolist()
-    for part, (whether, which, how) in zip(parts, draws, strict=True):
-        if part.numel() and whether < TREATED * strength:
-            part.copy_(_treated(part, allowed[int(which * len(allowed))], how, deviation, dtype, generator))
-    return slices
+    # for each slice: whether it is treated, with which treatment, how strongly
+    draws = torch.rand(int(slices[-1]) + 1, 3, generator=generator, dtype=torch.float64)[slices]
+    which = torch.where(draws[:, 0] < TREATED * strength, (draws[:, 1] * len(allowed)).long(), -1)
+    for number, treatment in enumerate(allowed):
+        places = torch.nonzero(which == number).flatten()
+        if len(places):
+            rows[places] = _treated(rows[places], treatment, draws[places, 2:], deviation, dtype, generator)
+    return flat
 
 
 def _treated(
-    part: torch.Tensor, treatment: str, how: float, deviation: float, dtype: torch.dtype, generator: torch.Generator
+    part: torch.Tensor,
+    treatment: str,
+    how: torch.Tensor,
+    deviation: float,
+    dtype: torch.dtype,
+    generator: torch.Generator,
 ) -> torch.Tensor:
-    """Treat one slice (double); ``how`` in [0, 1) sets the strength."""
+    """Treat slices (double, one a row); ``how`` (rows, 1) in [0, 1) sets the strength of each."""
     if treatment == "zeros":
         return torch.zeros_like(part)
     if treatment == "ties":
         return torch.round(part / (0.5 * deviation)) * (0.5 * deviation) if deviation > 0 else part
     if treatment == "tiny":  # one in two of them denormal
         smallest = math.log2(torch.finfo(dtype).smallest_normal)
-        return part * 2.0 ** (2 * how * smallest if how < 0.5 else smallest - 2 - 6 * (how - 0.5))
+        return part * 2.0 ** torch.where(how < 0.5, 2 * how * smallest, smallest - 2 - 6 * (how - 0.5))
     if treatment == "heavy":
         return part * torch.exp((0.5 + how) * torch.randn(part.shape, generator=generator).double())
     if treatment == "shifted":
-        return part + (8 * how + 4 * (1 if how >= 0.5 else -2)) * deviation
+        return part + (8 * how + torch.where(how >= 0.5, 4.0, -8.0)) * deviation
     return part * 4.0 ** (2 * how)
 
 
@@ -172,22 +185,28 @@ def role_of(tensor: torch.Tensor) -> Role:
     docstring)."""
     if not tensor.is_floating_point() or tensor.numel() < 2:
         return "fixed"
-    values = tensor.detach().to(torch.float64)
-    if not bool(torch.isfinite(values).all()) or _few_values(values):
+    values = tensor.detach()
+    values = values if values.element_size() > 1 else values.float()
+    low, high = map(float, values.aminmax())
+    if not (math.isfinite(low) and math.isfinite(high)) or _few_values(values):  # NaN is handed on to both ends
         return "fixed"
-    low, high = float(values.min()), float(values.max())
     tolerance = 4 * torch.finfo(tensor.dtype).eps
-    if high <= 0 and float(values.logsumexp(-1).abs().max()) < 16 * tolerance:
+    if high <= 0 and float(values.double().logsumexp(-1).abs().max()) < 16 * tolerance:
         return "fixed"  # log-probabilities
-    if low >= 0 and float((values.sum(-1) - 1).abs().max()) < 16 * tolerance:
+    if low >= 0 and float((values.sum(-1, dtype=torch.float64) - 1).abs().max()) < 16 * tolerance:
         return "simplex"
     if low >= 0 and high <= 1:
         return "unit"
     if _is_symmetric(values):
         return "scale_only"
-    if float((values == 0).double().mean()) > 0.005:
+    if has_zeros(values):
         return "factor_only"  # a factor per element keeps zeros and signs
     return "positive" if low >= 0 else "free"
+
+
+def has_zeros(values: torch.Tensor) -> bool:
+    """Whether more elements are exactly zero than by chance: a triangle, a mask, a sparse matrix."""
+    return values.numel() - int(torch.count_nonzero(values)) > ZERO_SHARE * values.numel()
 
 
 def _few_values(values: torch.Tensor) -> bool:

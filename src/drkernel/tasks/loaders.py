@@ -1,7 +1,8 @@
-"""Loads tasks: the built-in suite, KernelBench as published, parquet, JSONL, single files.
+"""Loads tasks: the built-in suite, KernelBench and FlashInfer-Bench as published, parquet, JSONL, single files.
 
 A *task spec* is one string: ``builtin``, ``builtin/level2``, ``builtin/level1/softmax``, ``kernelbench:DIR``,
-``kernelbench:DIR/level1``, ``kernelbench:DIR/level1/23``, ``parquet:FILE[#ID]``, ``jsonl:FILE[#ID]`` or ``file:PATH``.
+``kernelbench:DIR/level1``, ``kernelbench:DIR/level1/23``, ``flashinfer:DIR[/DEFINITION[/UUID]]``,
+``parquet:FILE[#ID]``, ``jsonl:FILE[#ID]``, ``file:PATH``, or the path of a reference's file.
 Every error names the file, the row and the field.
 """
 
@@ -17,13 +18,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from drkernel.config import did_you_mean
 from drkernel.task import Precision, Provenance, Task
 from drkernel.tasks.builtin import builtin_task, builtin_tasks
 from drkernel.tasks.errors import TaskError
+from drkernel.tasks.flashinfer import load_flashinfer
+from drkernel.tasks.parquet import read_rows
 
-SPECS = "builtin[/levelN[/NAME]], kernelbench:DIR[/levelN[/NUMBER]], parquet:FILE[#ID], jsonl:FILE[#ID], file:PATH"
-KINDS = ("kernelbench", "parquet", "jsonl", "file")
-"""Kinds of specs that are written with a colon."""
+SPECS = (
+    "builtin[/levelN[/NAME]], kernelbench:DIR[/levelN[/NUMBER]], flashinfer:DIR[/DEFINITION[/UUID]], "
+    "parquet:FILE[#ID], jsonl:FILE[#ID], file:PATH"
+)
 _REFERENCE_KEYS = ("reference", "reference_code", "pytorch_code", "code")
 _NAME_KEYS = ("uuid", "name", "problem_id", "index")
 
@@ -34,14 +39,22 @@ def load_tasks(spec: str, precision: Precision | None = None) -> list[Task]:
     ``precision`` declares the precision of foreign tasks whose source does not state it (default fp32); it is an error
     for specs that carry their own. Raises :class:`TaskError` naming the file, row and field.
     """
+    path = Path(spec)
+    if path.is_file():
+        return [_foreign(_name_of(path), 0, path, precision or "fp32", "file", None)]
     kind, separator, rest = spec.partition(":")
+    if re.fullmatch(r"(builtin/)?level\d+/.*", spec):
+        _refuse_precision(spec, precision)
+        return [builtin_task(spec)]
     if kind.split("/")[0] == "builtin" and not separator:
         _refuse_precision(spec, precision)
         return _builtin(spec)
     if not separator or not rest:
-        raise TaskError(f"cannot read the task spec {spec!r}; it should be one of: {SPECS}")
+        raise TaskError(f"cannot read the task spec {spec!r}: it is neither a file nor one of: {SPECS}")
     if kind == "kernelbench":
         return list(_kernelbench(Path(rest), precision or "fp32"))
+    if kind == "flashinfer":
+        return list(load_flashinfer(Path(rest), precision))
     if kind == "parquet":
         path, id = _file_and_id(rest)
         return _only(path, id, _parquet(path, precision or "fp32"))
@@ -55,29 +68,21 @@ def load_tasks(spec: str, precision: Precision | None = None) -> list[Task]:
 
 
 def load_task(reference: str, precision: Precision | None = None) -> Task:
-    """Return the one task that a file, a built-in id or a task spec names.
+    """Return the one task that a spec names.
 
     ``precision`` overrides the declared one. Raises :class:`TaskError`, which says what there is when the spec names
     several tasks or none.
     """
-    path = Path(reference)
-    if path.is_file():
-        (task,) = _file(path, precision or "fp32")
-        # the folder's name says more than "reference"
-        name = path.stem if path.stem != "reference" else path.resolve().parent.name
-        return task.model_copy(update={"id": name})
-    if re.fullmatch(r"(builtin/)?level\d+/.*", reference):
-        found = [builtin_task(reference)]
-    elif reference.startswith("builtin"):
-        found = _builtin(reference)
-    elif reference.partition(":")[0] in KINDS:
-        found = load_tasks(reference)
-    else:
-        raise TaskError(f"no such reference: {reference} (neither a file nor one of: {SPECS})")
+    found = load_tasks(reference)
     if len(found) > 1:
         some = ", ".join(task.id for task in found[:3])
         raise TaskError(f"{reference} names {len(found)} tasks ({some}, ...); name one of them")
     return found[0] if precision is None else found[0].model_copy(update={"precision": precision})
+
+
+def _name_of(path: Path) -> str:
+    """The name of a reference's file; of ``reference.py`` that of its folder, which says more."""
+    return path.stem if path.stem != "reference" else path.resolve().parent.name
 
 
 def _file_and_id(rest: str) -> tuple[Path, str | None]:
@@ -111,7 +116,8 @@ def _refuse_precision(spec: str, precision: Precision | None) -> None:
 def _builtin(spec: str) -> list[Task]:
     chosen = [task for task in builtin_tasks() if task.id == spec or task.id.startswith(spec.rstrip("/") + "/")]
     if not chosen:
-        raise TaskError(f"the built-in suite has nothing under {spec!r}; `drkernel tasks list builtin` shows all")
+        near = did_you_mean(spec, [task.id for task in builtin_tasks()])
+        raise TaskError(f"the built-in suite has nothing under {spec!r}; `drkernel tasks list builtin` shows all{near}")
     return chosen
 
 
@@ -174,7 +180,8 @@ def _file(path: Path, precision: Precision) -> Iterator[Task]:
     if not files:
         raise TaskError(f"{path} holds no .py file")
     for file in files:
-        yield _foreign(f"file/{file.stem}", 0, file, precision, "file", None)
+        name = file.stem if path.is_dir() else _name_of(file)
+        yield _foreign(f"file/{name}", 0, file, precision, "file", None)
 
 
 def _foreign(name: str, level: int, path: Path, precision: Precision, source: str, license: str | None) -> Task:
@@ -197,6 +204,8 @@ def _jsonl(path: Path) -> Iterator[Task]:
             fields = json.loads(line)
         except json.JSONDecodeError as error:
             raise TaskError(f"{where}: not valid JSON: {error.msg} at column {error.colno}") from error
+        except RecursionError as error:
+            raise TaskError(f"{where}: nested too deeply for a task") from error
         if not isinstance(fields, dict):
             raise TaskError(f"{where}: a task must be a JSON object, found {type(fields).__name__}")
         task = _make(where, **fields)
@@ -215,15 +224,7 @@ def _lines(path: Path) -> list[str]:
 
 def _parquet(path: Path, precision: Precision) -> Iterator[Task]:
     """Rows with KernelBench's columns (code, level, name, problem_id) or verl's (reward_model, extra_info, ...)."""
-    try:
-        import pyarrow.parquet as parquet
-    except ImportError as error:
-        raise TaskError("reading parquet needs pyarrow: pip install 'drkernel[data]'") from error
-    try:
-        table = parquet.read_table(path)
-    except (OSError, ValueError) as error:
-        raise TaskError(f"cannot read {path}: {error}") from error
-    columns = set(table.column_names)
+    columns, rows = read_rows(path, TaskError)
     if {"code", "name"} <= columns:
         read = _kernelbench_row
     elif "reward_model" in columns:
@@ -233,7 +234,7 @@ def _parquet(path: Path, precision: Precision) -> Iterator[Task]:
             f"{path}: columns {', '.join(sorted(columns))} are neither KernelBench's (code, level, name, problem_id) "
             "nor verl's (data_source, prompt, reward_model, extra_info)"
         )
-    for number, row in enumerate(table.to_pylist()):
+    for number, row in enumerate(rows):
         yield read(
             f"{path} row {number}", row, number, precision, Provenance(source="parquet", path=f"{path}#{number}")
         )
@@ -308,4 +309,7 @@ def _make(where: str, **fields: Any) -> Task:
         ast.parse(task.reference)
     except SyntaxError as error:
         raise TaskError(f"{where}: field reference: line {error.lineno} is not valid Python: {error.msg}") from error
+    except (ValueError, RecursionError, MemoryError) as error:  # lone surrogates; more nesting than the parser bears
+        why = f"{type(error).__name__} {error}".rstrip()
+        raise TaskError(f"{where}: field reference: Python cannot parse it ({why})") from error
     return task

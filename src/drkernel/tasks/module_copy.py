@@ -9,13 +9,13 @@ from typing import Any
 from torch import nn
 
 
-def copied(model: nn.Module) -> nn.Module:
-    """Return a deep copy of ``model`` whose functions also use the copy.
+def copied(model: nn.Module, *, same_parameters: bool = False) -> nn.Module:
+    """Return a deep copy of ``model`` whose functions also use the copy; ``same_parameters``: with the original's.
 
     ``copy.deepcopy`` shares functions, so a module that keeps ``lambda x: inner(x)`` in an attribute would go on using
     the original's ``inner``. Here, functions in attributes are rebuilt over the copies of what they hold.
     """
-    memo: dict[int, Any] = {}
+    memo: dict[int, Any] = {id(one): one for one in model.parameters()} if same_parameters else {}
     fresh = copy.deepcopy(model, memo)
     for module in fresh.modules():
         for name, value in list(vars(module).items()):

@@ -7,9 +7,9 @@ implementation may be from the second; ``compare`` (correctness.py) judges again
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -18,9 +18,13 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from drkernel.task import Precision
+from drkernel.tasks.errors import TaskError
 from drkernel.tasks.module_copy import copied
 from drkernel.tasks.promote import (
+    JitterWhereUsed,
+    PromoteToDouble,
     cloned,
+    is_large,
     jittered_copy,
     jittered_inputs,
     promoted_copy,
@@ -64,7 +68,7 @@ class ExpectedOutput:
     noise: torch.Tensor | None
     """Largest of the two honest differences at each element (double); None for outputs that are not floating."""
     jittered: torch.Tensor
-    """The jittered run, for outputs that are not floating: other values that an honest run may return."""
+    """The jittered run: other values that an honest run may return. The oracle itself where the output is regular."""
     spread: float
     """:func:`spread_of` the oracle, or the minimum it is set to."""
     z_operand: float
@@ -83,15 +87,21 @@ class ExpectedOutput:
         """Whether the output is compared by tolerance (True) or exactly (False)."""
         return self.noise is not None
 
-    @cached_property
+    @property
     def scale(self) -> torch.Tensor:
         """``|o| + spread``: the divisor of scaled differences."""
         return self.value.abs() + self.spread
 
     def scaled_rms(self, difference: torch.Tensor) -> float:
-        """Root mean square of ``difference / (|o| + spread)`` over stable elements; 0 when there are none."""
+        """Root mean square of ``difference / (|o| + spread)`` over stable elements; 0 when there are none.
+
+        ``difference`` may be overwritten.
+        """
         assert self.stable is not None
-        return _rms(difference, self.scale, None if self.regular else _kept(self.scale, self.stable))
+        scale = self.scale
+        if self.regular and difference.dtype == scale.dtype:
+            return _root_mean_square(difference.div_(scale))
+        return _rms(difference, scale, None if self.regular else _kept(scale, self.stable))
 
 
 @dataclass(frozen=True)
@@ -111,7 +121,7 @@ class Oracle:
     @property
     def finite(self) -> bool:
         """Whether no output of the declared run holds NaN or infinity."""
-        return all(bool(torch.isfinite(out.declared).all()) for out in self.outputs if out.python_type != "NoneType")
+        return all(is_finite(out.declared) for out in self.outputs if out.python_type != "NoneType")
 
     @property
     def unstable_fraction(self) -> float:
@@ -155,13 +165,28 @@ class OracleMaker:
         self._seed = seed
         double = promoted_copy(model)
         shaken = jittered_copy(double, self._amount, torch.Generator().manual_seed(seed))
-        self._declared, self._double, self._jittered = _Stateless(model), _Stateless(double), _Stateless(shaken)
+        large = is_large(model)
+        self._double_mode = PromoteToDouble()
+        self._jitter_mode = JitterWhereUsed(model, self._amount, seed) if large else self._double_mode
+        own = copied(model, same_parameters=large) if any(True for _ in model.buffers()) else model
+        self._declared, self._double, self._jittered = _Stateless(own), _Stateless(double), _Stateless(shaken)
 
     def run(self, inputs: Sequence[Any]) -> list[RawOutput]:
         """Return the reference's outputs at the declared precision. ``inputs`` are not modified, and no state is
         kept."""
         with torch.no_grad():
             return flatten_outputs(self._declared.fresh()(*cloned(list(inputs))))
+
+    def is_defined(self, inputs: Sequence[Any]) -> bool:
+        """Whether the reference runs on these inputs, also in double, and returns nothing but finite numbers."""
+        try:
+            declared = self.run(inputs)
+            run_double(self._double.fresh(), promoted_inputs(list(inputs)), self._double_mode)
+        except Exception:  # a reference may refuse what is out of its domain with any exception
+            return False
+        return all(is_finite(one) for one in declared if isinstance(one, torch.Tensor)) and all(
+            math.isfinite(one) for one in declared if isinstance(one, float)
+        )
 
     def __call__(self, inputs: Sequence[Any], least_spreads: Sequence[float] = ()) -> Oracle:
         """Return the oracle of one call. ``least_spreads`` holds the minimum spread of each output."""
@@ -173,9 +198,9 @@ class OracleMaker:
         declared += [given[place] for place in places]  # arguments that are changed are outputs too
         jitter = torch.Generator().manual_seed(self._seed + 1)
         try:
-            exact = _outputs_and(self._double.fresh(), promoted_inputs(list(inputs)), places)
+            exact = _outputs_and(self._double.fresh(), promoted_inputs(list(inputs)), places, self._double_mode)
             moved = promoted_inputs(jittered_inputs(list(inputs), self._amount, jitter))
-            shaken = _outputs_and(self._jittered.fresh(), moved, places)
+            shaken = _outputs_and(self._jittered.fresh(), moved, places, self._jitter_mode)
         except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             least = _padded(least_spreads, len(declared))
@@ -191,9 +216,9 @@ class OracleMaker:
         return _oracle(outputs, places, self.precision, "fp64", None, shares)
 
 
-def _outputs_and(model: nn.Module, doubled: list[Any], places: list[int]) -> list[RawOutput]:
+def _outputs_and(model: nn.Module, doubled: list[Any], places: list[int], mode: PromoteToDouble) -> list[RawOutput]:
     """Return the outputs of a run in double, followed by the contents of the arguments at ``places`` after it."""
-    outputs = flatten_outputs(run_double(model, doubled))
+    outputs = flatten_outputs(run_double(model, doubled, mode))
     return outputs + [doubled[place] for place in places]
 
 
@@ -212,22 +237,54 @@ def _oracle(
 
 
 class _Stateless:
-    """A module that is copied anew once a forward has changed its buffers (running statistics, caches)."""
+    """A module that is as it was before each call, although a forward changes its buffers (running statistics, caches).
+
+    The module is this object's own. Contents of buffers are written back; a module that changes anything else beside
+    them is copied anew, which takes longer than a call of many a network.
+    """
 
     def __init__(self, model: nn.Module) -> None:
-        self._pristine = copied(model) if any(True for _ in model.buffers()) else None
-        self._model = model if self._pristine is None else copied(model)
-        self._signature = self._state()
+        self._large = is_large(model)
+        self._pristine = self._copy(model) if any(True for _ in model.buffers()) else None
+        self._model = model
+        self._remember()
 
     def fresh(self) -> nn.Module:
         """Return the module in its original state."""
-        if self._pristine is not None and self._state() != self._signature:
-            self._model = copied(self._pristine)
-            self._signature = self._state()
+        if self._pristine is None or self._versions() == self._versions_before:
+            return self._model
+        if self._attributes() == self._attributes_before:
+            for buffer, kept in zip(self._model.buffers(), self._pristine.buffers(), strict=True):
+                buffer.data = kept.detach().clone()  # in new memory: a result may be a view of the old
+        else:
+            self._model = self._copy(self._pristine)
+        self._remember()
         return self._model
 
-    def _state(self) -> list[tuple[int, int]]:
+    def _copy(self, model: nn.Module) -> nn.Module:
+        return copied(model, same_parameters=self._large)
+
+    def _remember(self) -> None:
+        self._versions_before, self._attributes_before = self._versions(), self._attributes()
+
+    def _versions(self) -> list[tuple[int, int]]:
         return [(id(buffer), buffer._version) for buffer in self._model.buffers()]
+
+    def _attributes(self) -> list[tuple[str, int]]:
+        """Which objects the modules hold, buffers among them."""
+        if self._pristine is None:
+            return []
+        held = [vars(module) | module._buffers for module in self._model.modules()]
+        return [(name, id(value)) for names in held for name, value in names.items()]
+
+
+def is_finite(values: torch.Tensor) -> bool:
+    """Whether no element is NaN or infinite."""
+    if values.is_complex():
+        return is_finite(torch.view_as_real(values.resolve_conj()))
+    if not values.is_floating_point() or not values.numel():
+        return True
+    return all(math.isfinite(end) for end in map(float, values.aminmax()))  # NaN is handed on
 
 
 def spread_of(values: torch.Tensor) -> float:
@@ -267,10 +324,13 @@ def _rms(difference: torch.Tensor, scale: torch.Tensor, kept: torch.Tensor | Non
     """Root mean square of ``difference / scale`` over the elements ``kept`` (None: all); 0 when there are none."""
     if kept is not None:
         difference, scale = difference[kept], scale[kept]
-    if not difference.numel():
-        return 0.0
-    ratio = difference.abs().double() / scale.double()
-    return float(ratio.reshape(-1).square().mean().sqrt())
+    return _root_mean_square(difference.abs().double() / scale.double())
+
+
+def _root_mean_square(values: torch.Tensor) -> float:
+    """Of real values, in double; 0 when there are none."""
+    count = values.numel()
+    return float(torch.linalg.vector_norm(values, dtype=torch.float64)) / count**0.5 if count else 0.0
 
 
 def _padded(spreads: Sequence[float], count: int) -> list[float]:
@@ -285,26 +345,51 @@ def expected_output(
     first, second, third = (_as_tensor(leaf) for leaf in (declared, exact, shaken))
     stride = tuple(first.stride()) if kind == "Tensor" else ()
     if first.shape != second.shape or first.shape != third.shape:
-        raise ValueError(f"the reference's output shape depends on rounding: {tuple(first.shape)}, then others")
+        raise TaskError(f"the reference's output shape depends on rounding: {tuple(first.shape)}, then others")
     if not (first.is_floating_point() or first.is_complex()):
         return ExpectedOutput(
             second.to(first.dtype), first, kind, stride, None, third.to(first.dtype), 0.0, 0.0, 0.0, None
         )
     spread = max(spread_of(second), least_spread)
-    given = first.to(second.dtype)
-    own, moved = (given - second).abs(), (third - second).abs()
+    own, moved = distance(first, second), distance(third, second)
     noise = torch.maximum(own, moved)
-    scale = second.abs() + spread
-    stable = noise <= unstable_beyond(precision) * scale
-    regular = bool((stable & (scale > 0) & (scale < _HUGE)).all())  # then noise is finite, too
+    scale = second.abs().add_(spread)
+    regular, z_reference, z_operand = _regular_rms(own, moved, scale, unstable_beyond(precision))
+    stable = torch.ones((), dtype=torch.bool).expand(scale.shape)
     if not regular:
-        same = (given == second) & (third == second)  # equal infinities differ by NaN
+        own, moved = distance(first, second), distance(third, second)
+        same = (first == second) & (third == second)  # equal infinities differ by NaN
         noise = torch.where(same, torch.zeros_like(own), noise)
         stable = torch.isfinite(second) & torch.isfinite(noise) & (noise <= unstable_beyond(precision) * scale)
-    kept = None if regular else _kept(scale, stable)
-    z_operand = _rms(moved, scale, kept) / JITTER_UNITS[precision]
-    z_reference = _rms(own, scale, kept)
+        kept = _kept(scale, stable)
+        z_reference, z_operand = _rms(own, scale, kept), _rms(moved, scale, kept)
+    z_operand /= JITTER_UNITS[precision]
+    third = second if regular else third  # a tensor of its size less for as long as the call is remembered
     return ExpectedOutput(second, first, kind, stride, noise, third, spread, z_operand, z_reference, stable, regular)
+
+
+def distance(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Return ``|left - right|`` in the wider of the two dtypes; a new tensor."""
+    difference = left - right
+    return difference.abs() if difference.is_complex() else difference.abs_()
+
+
+def _regular_rms(own: torch.Tensor, moved: torch.Tensor, scale: torch.Tensor, most: float) -> tuple[bool, float, float]:
+    """Whether every scaled difference is finite and ``most`` at most, and both root mean squares where it is so.
+
+    ``own`` and ``moved`` are overwritten: a new tensor for each step would take several times as long.
+    """
+    if not scale.numel():
+        return True, 0.0, 0.0
+    low, high = map(float, scale.aminmax())
+    if not (low > 0 and high < _HUGE):  # NaN is neither
+        return False, 0.0, 0.0
+    found = []
+    for difference in (own, moved):
+        if not float(difference.div_(scale).max()) <= most:
+            return False, 0.0, 0.0
+        found.append(_root_mean_square(difference))
+    return True, found[0], found[1]
 
 
 def _as_tensor(leaf: RawOutput) -> torch.Tensor:

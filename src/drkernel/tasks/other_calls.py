@@ -16,7 +16,7 @@ from torch import nn
 
 from drkernel.task import Precision
 from drkernel.tasks.correctness import compare
-from drkernel.tasks.errors import TaskError
+from drkernel.tasks.cost import cost_of, on_meta
 from drkernel.tasks.inputs import role_of
 from drkernel.tasks.literals import rewrite, size_literals
 from drkernel.tasks.module_copy import copied
@@ -28,6 +28,8 @@ from drkernel.tasks.tolerance import tolerance_for
 
 MOST_LITERALS = 12
 """Size literals of a source that are tried."""
+MOST_SIZES = 3
+"""of those that shapes allow are drawn, until the reference has a usable answer to one"""
 SPECIAL_SHARE = 200
 """One element in so many (one at least) of an input becomes NaN or infinite."""
 DEFINED_SHARE = 0.1
@@ -54,28 +56,33 @@ def other_sizes(reference: Reference, precision: Precision) -> tuple[OtherSize, 
     if possible."""
     found = []
     literals = {literal.label: literal for literal in size_literals(reference.source)}
-    model = reference.build(0)
-    maker = OracleMaker(model, precision)
-    shapes = _shapes(reference.draw_inputs(0))
+    model, inputs = on_meta(reference)
+    shapes = _shapes(inputs)
     for label, literal in list(literals.items())[:MOST_LITERALS]:
         size = literal.value
         for other in dict.fromkeys((size + 1 + size % 2, size - 1 + size % 2 * 2, size // 2, 2 * size)):
             if other < 1 or other == size:
                 continue
             source = rewrite(reference.source, [literal], {label: other})
-            if _takes(source, reference, maker, shapes):
+            if _takes(source, reference, model, shapes, precision):
                 found.append(OtherSize(label, size, other, source))
                 break
     return tuple(found)
 
 
-def _takes(source: str, reference: Reference, maker: OracleMaker, shapes: list[Any]) -> bool:
-    """Return whether the unchanged module runs on the inputs of the changed source, which differ in shape."""
+def _takes(source: str, reference: Reference, model: nn.Module, shapes: list[Any], precision: Precision) -> bool:
+    """Return whether the unchanged module runs on the inputs of the changed source, which differ in shape.
+
+    ``model``: the module on meta tensors, where a try costs nothing; what does not run on those is run for real.
+    """
     try:
-        inputs = load_reference(source).draw_inputs(1)
+        changed = load_reference(source)
+        with torch.device("meta"):
+            inputs = changed.draw_inputs(1)
         if _shapes(inputs) == shapes or len(inputs) != len(shapes):
             return False
-        return usable(maker(inputs))
+        cost, _ = cost_of(model, inputs)
+        return cost.exact or usable(OracleMaker(reference.build(0), precision)(changed.draw_inputs(1)))
     except Exception:  # the source or the module may refuse another size with any exception
         return False
 
@@ -88,15 +95,16 @@ def call_at_other_size(instance: Instance, seed: int) -> tuple[Call, OtherSize] 
     """Return a call at one of the other sizes; None if there are none."""
     problem = instance.problem
     sizes = other_sizes(problem.reference, problem.task.precision)
-    if not sizes:
-        return None
-    chosen = sizes[seed % len(sizes)]
-    try:
-        inputs = load_reference(chosen.source).draw_inputs(seed)
-        oracle = instance.oracle(inputs)
-    except TaskError:
-        return None
-    return (Call(inputs, oracle, "declared", 1.0), chosen) if usable(oracle) else None
+    for turn in range(min(len(sizes), MOST_SIZES)):
+        chosen = sizes[(seed + turn) % len(sizes)]
+        try:
+            inputs = load_reference(chosen.source).draw_inputs(seed)
+            oracle = instance.oracle(inputs)
+        except Exception:  # the module may refuse it, with any exception, where shapes alone did not show that
+            continue
+        if usable(oracle):
+            return Call(inputs, oracle, "declared", 1.0), chosen
+    return None
 
 
 # ---- NaN and infinity
@@ -158,14 +166,15 @@ def _defines(oracle: Oracle) -> bool:
 
 def call_in_other_mode(instance: Instance, inputs: list[Any]) -> Call | None:
     """Return a call in eval mode (train mode if the module is built in eval mode); None if it makes no difference."""
-    model = copied(instance.model)
+    model = copied(instance.model, same_parameters=True)
     model.train(not model.training)
     try:
-        oracle = OracleMaker(model, instance.problem.task.precision, instance.seed)(inputs)
-        again = OracleMaker(model, instance.problem.task.precision, instance.seed)(inputs)
+        maker = OracleMaker(model, instance.problem.task.precision, instance.seed)
+        oracle, again = maker(inputs), maker.run(inputs)
     except Exception:  # a mode that nobody uses may not work
         return None
-    same = all(torch.equal(a.declared, b.declared) for a, b in zip(oracle.outputs, again.outputs, strict=True))
+    pairs = zip(oracle.outputs, again, strict=True)
+    same = all(torch.equal(out.declared, value) for out, value in pairs if isinstance(value, torch.Tensor))
     return Call(inputs, oracle, "declared", 1.0) if same and usable(oracle) else None
 
 
@@ -173,7 +182,7 @@ def call_in_other_mode(instance: Instance, inputs: list[Any]) -> Call | None:
 def has_modes(reference: Reference, precision: Precision) -> bool:
     """Return whether the module's answer differs in the other mode."""
     model, inputs = reference.build(0), reference.draw_inputs(0)
-    flipped = copied(model).train(not model.training)
+    flipped = copied(model, same_parameters=True).train(not model.training)
     try:
         oracle = OracleMaker(model, precision)(inputs)
         with torch.no_grad():
@@ -186,7 +195,7 @@ def has_modes(reference: Reference, precision: Precision) -> bool:
 def buffers_after(instance: Instance, inputs: list[Any]) -> dict[str, ExpectedOutput]:
     """Return the floating buffers of the state dict that one call changes (running statistics), with their contents
     after it."""
-    model = copied(instance.model)
+    model = copied(instance.model, same_parameters=True)
     before = {name: buffer.clone() for name, buffer in _statistics(model).items()}
     if not before:
         return {}

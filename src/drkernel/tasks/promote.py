@@ -25,26 +25,55 @@ DOUBLE = {
 _CASTS = {"float", "half", "bfloat16"}
 
 
+JITTER_BLOCK = 99_991
+"""elements (a prime, so that rows of no matrix fall on blocks) after which factors are used again"""
+LARGE = 8 << 20
+"""elements of parameters above which a module has no copy of them in double: each is converted where it is used"""
+
+
 class PromoteToDouble(TorchFunctionMode):
     """Within the block, half and single precision tensors and dtype requests become double. Thread-local."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        args = _carried(args)
-        kwargs = {key: _carried(value) for key, value in (kwargs or {}).items()}
-        if getattr(func, "__name__", "") in _CASTS and len(args) == 1 and isinstance(args[0], torch.Tensor):
+        name = getattr(func, "__name__", "")
+        if name == "__get__":  # a shape or a dtype needs no elements
+            found = func(*args)
+            if not isinstance(found, torch.Tensor):
+                return self._carried(found)
+        args = self._carried(args)
+        kwargs = {key: self._carried(value) for key, value in (kwargs or {}).items()}
+        if name in _CASTS and len(args) == 1 and isinstance(args[0], torch.Tensor):
             return args[0].double()
-        return _carried(func(*args, **kwargs))
+        return self._carried(func(*args, **kwargs))
 
+    def _carried(self, value: Any) -> Any:
+        """Apply :meth:`_leaf` to every leaf; tree_map alone would take most of a tiny task's time."""
+        if isinstance(value, (torch.Tensor, torch.dtype)):
+            return self._leaf(value)
+        if value is None or isinstance(value, (int, float, str)):
+            return value
+        if type(value) in (tuple, list):
+            return type(value)(map(self._carried, value))
+        return tree_map(self._leaf, value)
 
-def _carried(value: Any) -> Any:
-    """Apply :func:`_promoted` to every leaf; tree_map alone would take most of a tiny task's time."""
-    if isinstance(value, (torch.Tensor, torch.dtype)):
+    def _leaf(self, value: Any) -> Any:
         return _promoted(value)
-    if value is None or isinstance(value, (int, float, str)):
-        return value
-    if type(value) in (tuple, list):
-        return type(value)(map(_carried, value))
-    return tree_map(_promoted, value)
+
+
+class JitterWhereUsed(PromoteToDouble):
+    """Besides, each parameter of a module is changed by up to ``amount``, relative, in the same way at every use."""
+
+    def __init__(self, model: nn.Module, amount: float, seed: int) -> None:
+        super().__init__()
+        self._amount, self._seed = amount, seed
+        self._places = {id(one): place for place, one in enumerate(model.parameters()) if one.is_floating_point()}
+
+    def _leaf(self, value: Any) -> Any:
+        place = self._places.get(id(value)) if isinstance(value, nn.Parameter) else None
+        if place is None:
+            return _promoted(value)
+        with torch._C.DisableTorchFunction():
+            return _jitter(value, self._amount, torch.Generator().manual_seed(self._seed + place))
 
 
 def _promoted(value: Any) -> Any:
@@ -57,9 +86,22 @@ def _promoted(value: Any) -> Any:
     return value
 
 
+def is_large(model: nn.Module) -> bool:
+    """Whether a module's parameters are converted where they are used."""
+    return sum(one.numel() for one in model.parameters()) > LARGE
+
+
 def promoted_copy(model: nn.Module) -> nn.Module:
-    """Return a deep copy of ``model`` with floating parameters and buffers in double."""
-    return copied(model).double()
+    """Return a deep copy of ``model`` with floating parameters and buffers in double.
+
+    The copy of a large one (:data:`LARGE`) has the parameters of ``model``, which :func:`run_double` converts.
+    """
+    if not is_large(model):
+        return copied(model).double()
+    double = copied(model, same_parameters=True)
+    for buffer in double.buffers():
+        buffer.data = _promoted(buffer.data)
+    return double
 
 
 def run_promoted(model: nn.Module, inputs: list[Any]) -> Any:
@@ -72,9 +114,9 @@ def promoted_inputs(inputs: list[Any]) -> list[Any]:
     return [cloned(_promoted(value)) for value in inputs]
 
 
-def run_double(model: nn.Module, doubled: list[Any]) -> Any:
+def run_double(model: nn.Module, doubled: list[Any], mode: PromoteToDouble | None = None) -> Any:
     """Return ``model(*doubled)`` under :class:`PromoteToDouble`; the module may change its arguments."""
-    with torch.no_grad(), PromoteToDouble():
+    with torch.no_grad(), mode or PromoteToDouble():
         return model(*doubled)
 
 
@@ -111,14 +153,15 @@ def run_rounded(model: nn.Module, inputs: list[Any], bits: int) -> Any:
 
 def jittered_copy(double_model: nn.Module, amount: float, generator: torch.Generator) -> nn.Module:
     """Return a copy of a :func:`promoted_copy` with every parameter and floating buffer changed by up to ``amount``,
-    relative.
+    relative; the parameters of a large one are left to :class:`JitterWhereUsed`.
 
     The distance of its outputs from the unchanged run is the error that a backward-stable implementation may have
     (Higham, Accuracy and Stability of Numerical Algorithms, ch. 1): the conditioning of the task at these inputs.
     """
-    shaken = copied(double_model)
+    large = is_large(double_model)
+    shaken = copied(double_model, same_parameters=large)
     with torch.no_grad():
-        for tensor in [*shaken.parameters(), *shaken.buffers()]:
+        for tensor in [*(() if large else shaken.parameters()), *shaken.buffers()]:
             if tensor.is_floating_point():
                 tensor.copy_(_jitter(tensor, amount, generator))
     return shaken
@@ -134,8 +177,27 @@ def jittered_inputs(inputs: list[Any], amount: float, generator: torch.Generator
 
 
 def _jitter(tensor: torch.Tensor, amount: float, generator: torch.Generator) -> torch.Tensor:
-    noise = torch.rand(tensor.shape, generator=generator, dtype=torch.float64) * 2 - 1
-    return tensor.detach().to(torch.float64) * (1 + amount * noise)
+    """A new tensor with the strides of ``tensor``; in one, as each further one of its size would cost as much again."""
+    given = tensor.detach()
+    if given.numel() > JITTER_BLOCK and given.is_contiguous():
+        return _jitter_in_blocks(given, amount, generator)
+    factors = torch.empty_like(given, dtype=torch.float64).uniform_(1 - amount, 1 + amount, generator=generator)
+    return factors.mul_(given if given.element_size() > 1 else given.to(torch.float64))  # fp8 has no arithmetic
+
+
+def _jitter_in_blocks(given: torch.Tensor, amount: float, generator: torch.Generator) -> torch.Tensor:
+    """The same changes for each block of a contiguous tensor, up or down: drawing them takes longer than all else.
+
+    The direction is drawn for each block, so that changes add up over blocks as independent ones do.
+    """
+    up = torch.empty(JITTER_BLOCK, dtype=torch.float64).uniform_(1 - amount, 1 + amount, generator=generator)
+    down = 2 - up
+    jittered = given.to(torch.float64, copy=True)
+    blocks = jittered.view(-1).split(JITTER_BLOCK)
+    directions = torch.randint(2, (len(blocks),), generator=generator).tolist()
+    for block, direction in zip(blocks, directions, strict=True):
+        block.mul_((up if direction else down)[: len(block)])
+    return jittered
 
 
 def _is_floating(value: Any) -> bool:

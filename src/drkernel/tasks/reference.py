@@ -156,7 +156,7 @@ def _execute(source: str) -> types.ModuleType:
     try:
         with seeded(0), OnHost():
             exec(compile(source, filename, "exec"), module.__dict__)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         _forget(name)
         raise TaskError(f"the reference does not load: {type(error).__name__}: {error}") from error
     missing = [required for required in REQUIRED if not hasattr(module, required)]
@@ -202,5 +202,5 @@ def _called(function: Any, what: str) -> Any:
     try:
         with torch.no_grad(), OnHost():
             return function()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise TaskError(f"{what} of the reference raised {type(error).__name__}: {error}") from error

@@ -48,11 +48,6 @@ class Sizing:
     kept_rows: bool
     """only axes of independent work were shortened"""
 
-    @property
-    def label(self) -> str:
-        """The sizes that differ, in words; empty at the task's own."""
-        return ", ".join(f"{name} {used} (of {own})" for name, (own, used) in self.changed.items())
-
 
 def own_source(task: Task) -> str:
     """The reference at the task's own sizes: profile ``full`` where it has one, else as it is written."""
@@ -64,12 +59,17 @@ def own_sizes(task: Task) -> Sizing:
     return _own(own_source(task))
 
 
-def thin_sizings(task: Task, limits: ScaleLimits) -> tuple[Sizing, ...]:
-    """Sizes at which a call stays within ``limits``, the best first; the later ones keep other axes whole.
+def thin_sizing(task: Task, limits: ScaleLimits) -> Sizing:
+    """The best sizes at which a call stays within ``limits``.
 
-    The first may be over the limits (``sizing.cost.over(limits) > 1``) where weights or the module's own numbers leave
+    They may be over the limits (``sizing.cost.over(limits) > 1``) where weights or the module's own numbers leave
     nothing to shorten; it is then the least that was found. Raises :class:`TaskError` when the reference does not run.
     """
+    return _best(own_source(task), limits.bytes, limits.flops)
+
+
+def thin_sizings(task: Task, limits: ScaleLimits) -> tuple[Sizing, ...]:
+    """That of :func:`thin_sizing`, and some within the limits that keep other axes whole; raises as that does."""
     return _thin(own_source(task), limits.bytes, limits.flops)
 
 
@@ -84,10 +84,14 @@ def _sized(source: str) -> SizedSource:
 
 
 @lru_cache(maxsize=512)
+def _best(source: str, most_bytes: int, most_flops: float) -> Sizing:
+    return _Search(_sized(source), ScaleLimits(bytes=most_bytes, flops=most_flops)).run()
+
+
+@lru_cache(maxsize=512)
 def _thin(source: str, most_bytes: int, most_flops: float) -> tuple[Sizing, ...]:
     limits = ScaleLimits(bytes=most_bytes, flops=most_flops)
-    sized = _sized(source)
-    best = _Search(sized, limits).run()
+    sized, best = _sized(source), _best(source, most_bytes, most_flops)
     found = [best]
     if best.changed and best.cost.over(limits) <= 1 and sized.operators <= MOST_OPERATORS:
         shortened = sorted(best.changed, key=lambda label: best.changed[label][1] / best.changed[label][0])

@@ -35,7 +35,7 @@ from drkernel.gym.judge.expected import ExpectedSide, same_bytes
 from drkernel.gym.session.answers import CallResult, Output, Plain, SessionError
 from drkernel.gym.session.protocol import Session
 from drkernel.sim.gpu.engine import Schedule
-from drkernel.sim.process.control_socket import Form
+from drkernel.sim.process.call_record import Form
 from drkernel.tasks.correctness import compare, merge, precision_class
 from drkernel.tasks.inputs import pick_variant
 from drkernel.tasks.oracle import Described, Oracle, RawOutput
@@ -180,9 +180,7 @@ class Checker:
         if mode == "reweighted":
             self.session.load_state(self.side.reweight())
         case = self.ahead.take((index, mode), lambda: self._case(index, mode, self._first))
-        if then is not None and then in DRAWN_AHEAD:
-            following, first = partial(self._case, index + 1, then), self._first or case
-            self.session.meanwhile(lambda: self.ahead.make((index + 1, then), lambda: following(first)))
+        self.session.meanwhile(partial(self._prepare, index, self._first or case, then))
         poison: Literal["nan", "random"] = "random" if mode == "repeated" else "nan"
         arguments = self._arguments(mode, case)
         # calls whose oracle is not known yet (the knock-out) are bounded by this; sizes may depend on data
@@ -203,6 +201,15 @@ class Checker:
         elif mode == "repeated":
             self._check_determinism(checked)
         return checked.passed
+
+    def _prepare(self, index: int, first: Call, then: Mode | None) -> None:
+        """While the candidate works on call ``index``: price the call before it, and draw the call after it."""
+        record = self.calls[-1].result.record.device if self.calls else None
+        if record is not None and self.calls[-1].timed:
+            with contextlib.suppress(Exception):  # who asks for them later is told
+                _ = record.launches
+        if then is not None and then in DRAWN_AHEAD:
+            self.ahead.make((index + 1, then), lambda: self._case(index + 1, then, first))
 
     @property
     def _first(self) -> Call | None:
@@ -345,7 +352,8 @@ class Checker:
         """Return whether a call that was wrong with programs in a random order is right with programs in numerical
         order."""
         try:
-            result = self.session.call(arguments_of(checked.case.inputs), poison="random")
+            schedule = Schedule(self.side.seeds("schedule by number", checked.index))
+            result = self.session.call(arguments_of(checked.case.inputs), poison="random", schedule=schedule)
         except SessionError as error:
             if error.kind in ("infra_error", "tampering"):
                 raise
@@ -367,7 +375,9 @@ class Checker:
         if wrong.mismatch is not None and wrong.mismatch.wrong_fraction < MIN_ROUNDED_SHARE:
             return
         self.findings.append(
-            show.precision_downgrade(self.side.task.precision, worst.looks_like, worst.error, worst.limit)
+            show.precision_downgrade(
+                self.side.task.precision, worst.looks_like, worst.error, worst.limit, self.side.has_dot
+            )
         )
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.checks import Checked
 from drkernel.sim.gpu.accounts import LaunchRecord
-from drkernel.sim.process.control_socket import CallRecord
+from drkernel.sim.process.call_record import CallRecord
 from drkernel.verdict import Finding, Profile
 
 COPYING = ("aten.clone", "aten._to_copy", "aten.copy_", "aten.contiguous")
@@ -116,6 +116,22 @@ def _replaced(reference: Profile, candidate: Profile) -> float:
     """Return the share of the reference's device time that PyTorch and copies no longer spend."""
     left = sum(row.seconds for row in candidate.rows if row.owner != "custom")
     return 1.0 - left / reference.total_seconds if reference.total_seconds > 0 else 0.0
+
+
+def same_places(
+    idle: Mapping[int, str], checked: Sequence[LaunchRecord], own: Sequence[LaunchRecord]
+) -> dict[int, str]:
+    """The idle launches of a checked call among those of a call at other sizes.
+
+    By their place among the launches of one name where there are as many; else all of a name with an idle launch.
+    """
+    found: dict[int, str] = {}
+    for name in set(idle.values()):
+        before = [place for place, one in enumerate(checked) if one.name == name]
+        here = [place for place, one in enumerate(own) if one.name == name]
+        alike = len(before) == len(here)
+        found |= {there: name for n, there in enumerate(here) if not alike or before[n] in idle}
+    return found
 
 
 def counted_coverage(record: CallRecord, idle: Collection[int], copies_count: bool) -> float:

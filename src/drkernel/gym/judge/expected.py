@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from drkernel.gym.judge.memory import require_memory
 from drkernel.gym.request import EvalRequest
 from drkernel.tasks.correctness import compare
+from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import Variant, role_of
 from drkernel.tasks.oracle import Oracle, RawOutput
 from drkernel.tasks.problem import Call, Instance, Problem, load_problem
+from drkernel.tasks.randomness import require_determined
 from drkernel.tasks.reference import load_reference
 
 if TYPE_CHECKING:
@@ -48,6 +51,8 @@ class ExpectedSide:
     def __init__(self, request: EvalRequest, source: str | None = None):
         """``source`` is the reference with other sizes than those of the request's profile."""
         self.task = request.task
+        self.has_dot = "dot(" in request.candidate
+        """its text multiplies matrices by ``tl.dot``, as far as advice goes"""
         self.seeds = Seeds(request)
         profile = request.settings.profile
         problem = load_problem(request.task, profile) if source is None else None
@@ -94,7 +99,7 @@ class ExpectedSide:
         )
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Return the weights to pass on, under the candidate's names."""
+        """Return the weights to pass on, under the candidate's names: the reference's own, not to be changed."""
         state = self.instance.state_dict()
         return {theirs: state[mine] for theirs, mine in self.pairs.items()}
 
@@ -146,6 +151,19 @@ class ExpectedSide:
         """An argument of ``forward`` in words."""
         names = self.reference.argument_names()
         return names[place] if place < len(names) else str(place)
+
+
+def expected_side(request: EvalRequest, source: str, budget: int) -> ExpectedSide:
+    """The reference made ready at the sizes of ``source``; whatever is wrong with it is a :class:`TaskError`."""
+    try:
+        require_memory(source, budget)
+        side = ExpectedSide(request, source)
+    except TaskError:
+        raise
+    except (KeyError, ValueError, SyntaxError) as error:
+        raise TaskError(str(error.args[0] if error.args else error)) from error
+    require_determined(side.instance)
+    return side
 
 
 def declared_values(oracle: Oracle) -> list[RawOutput]:

@@ -101,6 +101,18 @@ def size_dependent(differences: list[str], own: list[str], checked: list[str]) -
     )
 
 
+def data_dependent(why: str) -> Finding:
+    """The candidate's work at the task's own sizes cannot be told without their data, the reference's can."""
+    return Finding(
+        kind="data_dependent",
+        severity="note",
+        message="At the task's own sizes what the candidate does depends on data, which the reference does not, so its "
+        f"time there is not known and neither speedup nor coverage are given: {why}. Loop bounds, branches and "
+        "addresses are to follow from sizes, program ids and whole-number inputs.",
+        evidence={"why": why[:2000]},
+    )
+
+
 def copy_kernel(kernels: Iterable[str], operators: dict[str, int]) -> Finding:
     """Kernels only copied what PyTorch had computed."""
     names = sorted(set(kernels))
@@ -212,9 +224,9 @@ def other_call(kind: str, asked: bool, what: str, message: str | None) -> Findin
     )
 
 
-def precision_downgrade(declared: str, looks_like: str, error: float, limit: float) -> Finding:
-    """Outputs are less accurate than the declared precision."""
-    advice = " For tl.dot on fp32 operands give input_precision='ieee'." if declared == "fp32" else ""
+def precision_downgrade(declared: str, looks_like: str, error: float, limit: float, has_dot: bool) -> Finding:
+    """Outputs are less accurate than the declared precision. ``has_dot``: the source multiplies with ``tl.dot``."""
+    advice = " For tl.dot on fp32 operands give input_precision='ieee'." if declared == "fp32" and has_dot else ""
     return Finding(
         kind="precision_downgrade",
         severity="bug",

@@ -20,20 +20,22 @@ from typing import Any
 from drkernel.gym.device import unchecked
 from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.checks import Checked, Checker, plan_calls
+from drkernel.gym.judge.compiled_reference import compiled_baseline
 from drkernel.gym.judge.contribution import (
     STABLE,
     Contribution,
     contribution,
     counted_coverage,
     device_records,
+    same_places,
     slowest,
     spread,
     timed_calls,
 )
-from drkernel.gym.judge.expected import ExpectedSide
+from drkernel.gym.judge.expected import ExpectedSide, expected_side
 from drkernel.gym.judge.knockout import Experiment, experiment, idle_launches
 from drkernel.gym.judge.measured_timing import WrongWhenTimed, measure
-from drkernel.gym.judge.memory import TaskTooLarge, default_budget, is_no_room, require_memory, too_large
+from drkernel.gym.judge.memory import TaskTooLarge, default_budget, is_no_room, too_large
 from drkernel.gym.judge.modelled_timing import (
     bytes_to_host,
     modelled_timing,
@@ -41,7 +43,7 @@ from drkernel.gym.judge.modelled_timing import (
 )
 from drkernel.gym.judge.naive import SEED, naive_check
 from drkernel.gym.judge.other_calls import draw_ahead, make_other_calls
-from drkernel.gym.judge.own_sizes import Untimed
+from drkernel.gym.judge.own_sizes import DataDependent, Untimed
 from drkernel.gym.judge.own_timing import OwnTiming, places_of_weights
 from drkernel.gym.judge.seen import Place
 from drkernel.gym.judge.sizes import Chosen, chosen_to_check, chosen_to_time
@@ -52,7 +54,7 @@ from drkernel.gym.session.answers import Observed, SessionError
 from drkernel.gym.session.factory import DeviceMissing
 from drkernel.gym.session.protocol import OpensSessions, Session, TimedSession
 from drkernel.sim.cost.confidence import speedup_of
-from drkernel.sim.process.control_socket import CallRecord
+from drkernel.sim.process.call_record import CallRecord
 from drkernel.tasks.reference import TaskError
 from drkernel.verdict import CandidateError, Correctness, Finding, Profile, Status, Verdict
 
@@ -75,7 +77,7 @@ def evaluate(request: EvalRequest, factory: OpensSessions, budget: int | None = 
             return trial.verdict()
         with trial.phase("reference"):
             trial.checked = checked = chosen_to_check(request)
-            side = expected_side(request, checked, allowed)
+            side = expected_side(request, checked.source, allowed)
         with trial.phase("start"):
             session = factory.open(request.settings)
         with session:
@@ -87,22 +89,13 @@ def evaluate(request: EvalRequest, factory: OpensSessions, budget: int | None = 
         trial.refuse(type(error).__name__, too_large(f"has no room: {error}", allowed) if full else str(error))
     except DeviceMissing as error:
         trial.refuse("DeviceMissing", str(error))
+    except SystemExit as error:  # no code but the reference's could
+        trial.refuse("TaskError", f"the reference called sys.exit({error.code!r})")
     except (MemoryError, RuntimeError) as error:
         if not is_no_room(error):
             raise
         trial.refuse("TaskTooLarge", too_large(f"took more memory than there was ({error})", allowed))
     return trial.verdict()
-
-
-def expected_side(request: EvalRequest, checked: Chosen, budget: int) -> ExpectedSide:
-    """The reference made ready; whatever is wrong with it is a :class:`TaskError`."""
-    try:
-        require_memory(checked.source, budget)
-        return ExpectedSide(request, checked.source)
-    except TaskError:
-        raise
-    except (KeyError, ValueError, SyntaxError) as error:
-        raise TaskError(str(error.args[0] if error.args else error)) from error
 
 
 class Trial:
@@ -177,6 +170,7 @@ class Trial:
                 self.fields["coverage_source"] = self.session.observes.get("launches")
                 self.fields["sandbox"] = self.session.report()
                 self.fields["stdout"] = said + self.session.stdout()
+                del self._reopen  # it holds this trial, and with it the tensors of every call
 
     def _prepare(self, side: ExpectedSide) -> bool:
         """Load the candidate and pass on the weights; return False when it lacks some."""
@@ -257,7 +251,8 @@ class Trial:
             self.unproven.clear()  # the second experiment has shown what the first could not
         if not any(finding.severity == "hack" for finding in self.findings) and not checker.session.over:
             with self.phase("knock_out"):
-                self.idle = idle_launches(side, checker, device_records(timed_calls(checker.calls))[-1].launches)
+                launches = device_records(timed_calls(checker.calls))[-1].launches
+                self.idle = idle_launches(side, checker, launches, lambda: self._revive(side, checker))
             if self.idle:
                 self.findings.append(show.idle_kernel(self.idle.values()))
 
@@ -277,12 +272,17 @@ class Trial:
         if how == "skip":
             if not self.session.over:
                 checker.check_held_outputs()
-            with self.phase("start"):
-                self._reopen()
-            if self._prepare(side):
-                checker.resume(self.session)
-                with self.phase("checks"):
-                    checker.run("anew")
+            self._revive(side, checker)
+
+    def _revive(self, side: ExpectedSide, checker: Checker) -> bool:
+        """Start the candidate anew after its session has ended; return whether it answers as before."""
+        with self.phase("start"):
+            self._reopen()
+        if not self._prepare(side):
+            return False
+        checker.resume(self.session)
+        with self.phase("checks"):
+            return checker.run("anew")
 
     def _judge_naively(self, side: ExpectedSide, session: Session, factory: OpensSessions) -> None:
         """The research mode: what a harness without any defence would say."""
@@ -295,7 +295,8 @@ class Trial:
                     self.fields |= measure(side, session, factory, self.settings, names_of([last.record])).fields
             elif (record := last.record.device) is not None:
                 inputs = side.reference.draw_inputs(SEED)
-                self._time([record.profile], self._reference_profile(side, inputs), record.host_bytes)
+                eager = self._reference_profile(side, inputs)
+                self._time([record.profile], eager, record.host_bytes, side.reference.source, side.conv_tf32)
 
     def _take_time(self, side: ExpectedSide, session: Session, factory: OpensSessions, calls: list[Checked]) -> None:
         """Measure on a real GPU, model on a simulated one; never a mixture."""
@@ -312,9 +313,8 @@ class Trial:
         elif not self._time_at_own_sizes(side, factory):
             told = max(record.host_bytes for record in device_records(calls[1:] or calls))  # tuning reads times, once
             records = device_records(timed_calls(calls))
-            self._time(
-                [record.profile for record in records], self._reference_profile(side, calls[0].case.inputs), told
-            )
+            eager, profiles = self._reference_profile(side, calls[0].case.inputs), [one.profile for one in records]
+            self._time(profiles, eager, told, side.reference.source, side.conv_tf32)
             self._give_credit(records, self.idle)
 
     def _time_at_own_sizes(self, side: ExpectedSide, factory: OpensSessions) -> bool:
@@ -329,14 +329,19 @@ class Trial:
         except Untimed as error:
             self.fields["untimed"] = f"the task's own sizes were not timed, but those that were checked: {error}"
             return False
+        except DataDependent as error:
+            self.findings += [*timing.findings, show.data_dependent(str(error))]
+            self.fields |= {"coverage": 0.0, "speedup": None}
+            self.fields["untimed"] = f"the task's own sizes were not timed: {error}"
+            return True
         self.findings += timing.findings
         self.fields["timed_at"] = own.sizes
         if run is not None:
             told = max(record.host_bytes for record in run.records)
-            self._time([record.profile for record in run.records], run.reference, told)
-            names = set(self.idle.values())
-            chosen = run.records[0].launches
-            self._give_credit(run.records, {n: one.name for n, one in enumerate(chosen) if one.name in names})
+            profiles = [record.profile for record in run.records]
+            self._time(profiles, run.reference, told, own.source, side.conv_tf32)
+            where = device_records(timed_calls(checker.calls))[-1].launches
+            self._give_credit(run.records, same_places(self.idle, where, run.records[0].launches))
         if timing.findings:
             self.fields |= {"coverage": 0.0, "speedup": None}
         return True
@@ -358,9 +363,11 @@ class Trial:
         profiles = [record.profile for record in records]
         if spread(profiles) > STABLE:
             self.findings.append(show.unstable_time(spread(profiles)))
+        chosen = next(record for record in records if record.profile is self.fields["profile"])
+        if self.settings.lines:
+            self.fields["profile"] = chosen.detailed_profile(self.request.candidate)
         if "coverage" not in self.fields:
             return
-        chosen = next(record for record in records if record.profile is self.fields["profile"])
         if not self.contribution.credited:
             condemned = any(finding.severity == "hack" for finding in self.contribution.findings)
             self.fields |= {"coverage": 0.0} if condemned else {"coverage": 0.0, "speedup": None}
@@ -373,27 +380,36 @@ class Trial:
         """The reference's, at the sizes that are checked."""
         spec = self.session.device.spec
         assert spec is not None, "only a simulated GPU models time"
-        return reference_profile(
-            side.source_key, spec, self.settings.baseline, side.instance.model, inputs, conv_tf32=side.conv_tf32
-        )
+        return reference_profile(side.source_key, spec, side.instance.model, inputs, conv_tf32=side.conv_tf32)
 
-    def _time(self, timed: list[Profile], reference: Profile, told: int) -> None:
+    def _time(self, timed: list[Profile], eager: Profile, told: int, source: str, conv_tf32: bool) -> None:
         """The candidate's modelled time against the reference's, on the same model of the same GPU.
 
         What has no price earns no speedup, whichever side ran it. ``told``: bytes that the host learnt in one call;
-        what it computes from them has no modelled time.
+        what it computes from them has no modelled time. ``source`` and ``eager`` are the reference and its profile at
+        the sizes of ``timed``.
         """
         profile = self.fields["profile"] = slowest(timed)
         # what comes back may be little (a sum), or no copy at all (arguments of a launch)
-        if told - bytes_to_host(reference) >= HOST_TRAFFIC and not self.settings.unsafe_no_checks:
+        if told - bytes_to_host(eager) >= HOST_TRAFFIC and not self.settings.unsafe_no_checks:
             self.findings.append(show.host_compute(told))
             return
+        reference = self._baseline(source, conv_tf32) if self.settings.baseline == "compile" else eager
         if not self.settings.unsafe_no_checks and self._has_no_price(timed, reference):
             return
         self.fields["coverage"] = profile.coverage
         self.fields["timing"] = modelled_timing(profile)
         self.fields |= {"reference_profile": reference, "reference_timing": modelled_timing(reference)}
-        self.fields["speedup"] = speedup_of(reference, profile)
+        self.fields["speedup"] = speedup_of(reference, profile, source=self.fields.get("baseline_from") or "eager")
+
+    def _baseline(self, source: str, conv_tf32: bool) -> Profile:
+        """The profile of the reference under ``torch.compile``, and how it was found."""
+        spec = self.session.device.spec
+        assert spec is not None, "only a simulated GPU models time"
+        with self.phase("compile"):
+            found = compiled_baseline(source, spec, conv_tf32=conv_tf32)
+        self.fields |= {"baseline_from": found.found_by, "baseline_why": found.why}
+        return found.profile
 
     def _has_no_price(self, timed: list[Profile], reference: Profile) -> bool:
         """Note what ran without a price, the candidate's first; True when there was any."""

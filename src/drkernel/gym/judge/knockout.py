@@ -9,7 +9,7 @@ kernels were decoys. There are three experiments:
   noticed the skipping and spoiled its own answer. Launches are executed, then everything that they wrote is changed,
   while the host's reads return what they returned in an undisturbed call on the same inputs, so there is nothing to
   notice;
-- *skip some*, when there are several kernels: those that the answer does not need earn no coverage.
+- *skip some*, when there are several launches: those that the answer does not need earn no coverage.
 
 Contents are new each time, in new tensors or in tensors that the candidate has seen. A candidate that ends instead of
 answering (it raises, hangs, runs out of memory) proves nothing: the experiment is *inconclusive*.
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -29,6 +30,7 @@ from drkernel.gym.judge.checks import Checker, arguments_of, values_of
 from drkernel.gym.judge.expected import ExpectedSide
 from drkernel.gym.session.answers import CallResult, SessionError
 from drkernel.sim.gpu.accounts import LaunchRecord
+from drkernel.sim.gpu.engine import Schedule
 from drkernel.sim.gpu.interfere import Interference
 from drkernel.tasks.correctness import compare
 from drkernel.tasks.oracle import RawOutput
@@ -36,8 +38,12 @@ from drkernel.verdict import Finding
 
 PATIENCE_S, PATIENCE_CALLS = 2.0, 20
 """an interfered call may take so many seconds, or so many times the longest ordinary call"""
-MAX_GROUPS = 4
-"""kernels that are skipped one at a time"""
+MOST = 64
+"""experiments of one candidate that skip some launches; what they do not come to has not been shown to be needed"""
+ALIKE = 4
+"""launches of one kernel on one grid that are skipped each by itself; of more, so many are drawn"""
+REVIVED = 3
+"""how often a candidate that ends when something is skipped is started anew"""
 Experiment = Literal["skip", "disturb"]
 
 
@@ -68,41 +74,94 @@ def experiment(side: ExpectedSide, checker: Checker, how: Experiment) -> Outcome
     return outcome
 
 
-def idle_launches(side: ExpectedSide, checker: Checker, launches: list[LaunchRecord]) -> dict[int, str]:
+def idle_launches(
+    side: ExpectedSide, checker: Checker, launches: list[LaunchRecord], revive: Callable[[], bool]
+) -> dict[int, str]:
     """Return the places of launches that the answer does not need, although it needs others, with their kernels' names.
 
-    The costliest kernels are skipped, one at a time. A launch whose absence ends the session counts as idle, and so
-    does one without which a candidate that reads from the device cannot answer: neither has been shown to be needed.
+    Launches of one kernel on one grid are skipped together, then each by itself, or some that are drawn by their cost;
+    once one of these is idle, the others are skipped too. What a bound on calls leaves out counts as idle. So does a
+    launch whose absence ends the session, and one without which a candidate that reads from the device cannot answer:
+    none of these has been shown to be needed. ``revive`` starts an ended candidate anew and says whether it answers.
     """
     groups: dict[Any, list[int]] = defaultdict(list)
     for place, launch in enumerate(launches):
         if launch.reaches:
             groups[launch.identity, launch.grid].append(place)
-    idle: dict[int, str] = {}
-    if len(groups) < 2:
-        return idle
-    costly = sorted(groups.values(), key=lambda places: -sum(launches[place].seconds for place in places))
-    for number, places in enumerate(costly[:MAX_GROUPS]):
-        if checker.session.over:
-            break
-        inputs = side.reference.draw_inputs(side.seeds("skip some", number))
-        outcome, result = _interfered(side, checker, inputs, "skip", places)
-        unknown = outcome.ended is not None and not outcome.noticed
-        if unknown or (result is not None and _still_right(values_of(result), inputs, side)):
-            idle |= {place: launches[place].name for place in places}
-    return idle
+    if sum(map(len, groups.values())) < 2:
+        return {}
+    trials = _Trials(side, checker, launches, revive)
+    together = sorted(groups.values(), key=trials.seconds, reverse=True)
+    # a group alone has been skipped by the first experiment
+    needed = together if len(together) == 1 else [places for places in together if not trials.idle(places)]
+    for places in needed:
+        first, rest = trials.drawn(places) if len(places) > 1 else ([], [])
+        found = [trials.idle([place]) for place in first]
+        if any(found):
+            found += [trials.idle([place]) for place in rest]
+    return trials.found
+
+
+class _Trials:
+    """Calls in which some launches are skipped."""
+
+    def __init__(self, side: ExpectedSide, checker: Checker, launches: list[LaunchRecord], revive: Callable[[], bool]):
+        self.side, self.checker, self.launches, self.revive = side, checker, launches, revive
+        self.rng = random.Random(side.seeds("skip some"))
+        self.number = self.revived = 0
+        self.over = False
+        self.found: dict[int, str] = {}
+
+    def seconds(self, places: list[int]) -> float:
+        """Modelled time of the launches at these places."""
+        return sum(self.launches[place].seconds for place in places)
+
+    def drawn(self, places: list[int]) -> tuple[list[int], list[int]]:
+        """Those that are skipped by themselves in any case, and the others."""
+        if len(places) <= ALIKE:
+            return places, []
+        # a draw without replacement in proportion to cost: who comes first in a race of exponential waits
+        least = 1e-3 * max(self.seconds([place]) for place in places) or 1.0
+        order = sorted(places, key=lambda p: self.rng.expovariate(1.0) / max(least, self.seconds([p])))
+        return order[:ALIKE], order[ALIKE:]
+
+    def idle(self, places: list[int]) -> bool:
+        """Whether these launches have not been shown to be needed; notes them then."""
+        if self._needed(places):
+            return False
+        self.found |= {place: self.launches[place].name for place in places}
+        return True
+
+    def _needed(self, places: list[int]) -> bool:
+        if self.over or self.number >= MOST:
+            return False
+        inputs = self.side.reference.draw_inputs(self.side.seeds("skip some", self.number))
+        self.number += 1
+        outcome, result = _interfered(self.side, self.checker, inputs, "skip", places, self.number)
+        if self.checker.session.over:
+            self.revived += 1
+            self.over = self.revived > REVIVED or not self.revive()
+        if result is None:
+            return outcome.noticed
+        return not _still_right(values_of(result), inputs, self.side)
 
 
 def _interfered(
-    side: ExpectedSide, checker: Checker, inputs: list[Any], how: Interference, only: list[int] | None
+    side: ExpectedSide,
+    checker: Checker,
+    inputs: list[Any],
+    how: Interference,
+    only: list[int] | None,
+    number: int = 0,
 ) -> tuple[Outcome, CallResult | None]:
-    """Make one call with interference; no result when the candidate did not answer."""
+    """Make one call with interference, the ``number``-th of its kind; no result when the candidate did not answer."""
     session = checker.session
-    rng = random.Random(side.seeds(f"arguments of {how}", len(only or ())))
+    rng = random.Random(side.seeds(f"arguments of {how}", number))
+    schedule = Schedule(side.seeds(f"schedule of {how}", number))
     arguments = checker.in_earlier_tensors(inputs, rng) if rng.random() < 0.5 else arguments_of(inputs)
     try:
         with session.within(max(PATIENCE_S, PATIENCE_CALLS * checker.slowest())):
-            result = session.call(arguments, poison="random", interference=how, only=only)
+            result = session.call(arguments, poison="random", interference=how, only=only, schedule=schedule)
     except SessionError as error:
         if error.kind in ("infra_error", "tampering"):
             raise

@@ -29,20 +29,19 @@ from drkernel.tasks.reference import TaskError
 from drkernel.verdict import Profile, Timing
 
 _CACHE_SIZE = 512
-_cache: OrderedDict[tuple[str, str, str, bool], Profile] = OrderedDict()
+_cache: OrderedDict[tuple[str, str, bool], Profile] = OrderedDict()
 _cache_lock = threading.Lock()
 
 
 def reference_profile(
-    key: str, spec: GPUSpec, baseline: str, model: nn.Module, inputs: list[Any], *, conv_tf32: bool = False
+    key: str, spec: GPUSpec, model: nn.Module, inputs: list[Any], *, conv_tf32: bool = False
 ) -> Profile:
-    """The modelled profile of one call of ``model(*inputs)`` on a GPU, cached under all but model and inputs.
+    """The modelled profile of one eager call of ``model(*inputs)`` on a GPU, cached under all but model and inputs.
 
     ``key`` names task and sizes; the modelled time depends on shapes and dtypes alone. Raises :class:`TaskError` when
     the reference does not run on the device, with its own message.
     """
-    require_eager(baseline)
-    cached = (key, spec.name, baseline, conv_tf32)
+    cached = (key, spec.name, conv_tf32)
     with _cache_lock:
         if cached in _cache:
             _cache.move_to_end(cached)
@@ -53,15 +52,6 @@ def reference_profile(
         while len(_cache) > _CACHE_SIZE:
             _cache.popitem(last=False)
     return profile
-
-
-def require_eager(baseline: str) -> None:
-    """Raise :class:`TaskError` for a baseline that has no model."""
-    if baseline != "eager":
-        raise TaskError(
-            f"baseline {baseline!r} cannot be modelled: the simulator has no torch.compile; use baseline 'eager', or "
-            "a CUDA device"
-        )
 
 
 def model_profile(spec: GPUSpec, model: nn.Module, inputs: list[Any], *, conv_tf32: bool = False) -> Profile:

@@ -6,7 +6,8 @@ here nor there. Its device counts what the calls do, and this process prices it,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +17,13 @@ from torch.utils._pytree import tree_leaves
 from drkernel.gym.judge.checks import arguments_of
 from drkernel.gym.judge.expected import ExpectedSide
 from drkernel.gym.judge.held_against import OwnCall
-from drkernel.gym.judge.reference_at_size import reference_profile_at, reference_work
+from drkernel.gym.judge.reference_at_size import Forms, forms_of, reference_profile_at, reference_work
 from drkernel.gym.judge.seen import Place, Seen, seen
-from drkernel.gym.judge.sizes import Chosen, Forms, forms_of
+from drkernel.gym.judge.sizes import Chosen
 from drkernel.gym.request import EvalRequest
 from drkernel.gym.session.answers import CallResult, Output, SessionError
 from drkernel.gym.session.protocol import OpensSessions, Session
-from drkernel.sim.process.control_socket import CallRecord, Form
+from drkernel.sim.process.call_record import CallRecord, Form
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.reference import load_reference
 from drkernel.verdict import Profile
@@ -40,6 +41,14 @@ UNKNOWN_FORM: Form = ((-1,), torch.bool)
 
 class Untimed(Exception):
     """The task's own sizes cannot be timed, whatever the candidate does; ``str`` says why, as part of a sentence."""
+
+
+class DataDependent(Exception):
+    """They can, and the candidate's calls there cannot, as it goes by data that is not there; ``str`` says how.
+
+    Another time than the one at own sizes must not stand in for it: at the small sizes that are checked a launch is all
+    there is to save, and whoever likes those better would only have to look at an element of an input.
+    """
 
 
 class FailedThere(Exception):
@@ -65,14 +74,15 @@ def run_at_own_sizes(
 ) -> OwnRun:
     """Build and call the candidate at its task's own sizes. ``host_reads``: of a call where it was checked.
 
-    Raises :class:`Untimed`, :class:`FailedThere`, and :class:`SessionError` when the machinery fails.
+    Raises :class:`Untimed`, :class:`DataDependent`, :class:`FailedThere`, and :class:`SessionError` when the machinery
+    fails.
     """
     reference = load_reference(own.source)
     spec = request.settings.place.spec
     assert spec is not None, "only a simulated GPU models time"
     try:
         forms, work = forms_of(own.source), reference_work(reference)
-        profile = reference_profile_at(spec, request.settings.baseline, reference, conv_tf32=side.conv_tf32)
+        profile = reference_profile_at(spec, reference, conv_tf32=side.conv_tf32)
         init_args, init_kwargs = reference.draw_init(side.build_seed)
     except TaskError as error:
         raise Untimed(str(error)) from error
@@ -82,30 +92,44 @@ def run_at_own_sizes(
     session = factory.open(request.settings, data_free=True)
     with session:
         try:
-            loaded = session.load(
-                request.candidate, init_args, init_kwargs, seed=side.build_seed, conv_tf32=side.conv_tf32,
-                built_there=work.weight_bytes > BUILT_HERE,
-            )  # fmt: skip
-            state = session.state({name: UNKNOWN_FORM for name in loaded.parameters})
-            run = _Calls(session, forms, state, host_reads)
-            calls = run.timed()
-        except SessionError as error:
-            _explain(error)
+            with _explained():
+                loaded = session.load(
+                    request.candidate, init_args, init_kwargs, seed=side.build_seed, conv_tf32=side.conv_tf32,
+                    built_there=work.weight_bytes > BUILT_HERE,
+                )  # fmt: skip
+                state = session.state({name: UNKNOWN_FORM for name in loaded.parameters})
+                run = _Calls(session, forms, state, host_reads)
+                calls = run.timed()
+        except DataDependent as error:
+            if _numbers_missing(forms):
+                raise Untimed(str(error)) from error
+            raise
         stdout = session.stdout()
     differ = _forms_differ(forms, side.pairs, state, run.outputs)
     held = [OwnCall(facts.seen, work, facts.covered, facts.borrowed) for _, facts in calls]
     return OwnRun([record for record, _ in calls], held, profile, differ, stdout)
 
 
-def _explain(error: SessionError) -> None:
-    if error.kind == "infra_error":
-        raise error
-    detail = error.detail
-    free = error.record.data_free if error.record is not None else None
-    if detail.type in NOT_ITS_FAULT or (free is not None and free.dependences):
-        missed = [dependence.message for dependence in free.dependences] if free is not None else []
-        raise Untimed("; ".join(missed[:3]) or detail.message.splitlines()[0]) from error
-    raise FailedThere(f"{detail.type}: {(detail.message.splitlines() or [''])[0][:300]}") from error
+def _numbers_missing(forms: Forms) -> bool:
+    """Whether inputs of whole numbers (indices, lengths) are too large to be handed over with their elements."""
+    leaves = _tensors(forms.inputs)
+    return any(leaf.is_meta and not (leaf.is_floating_point() or leaf.is_complex()) for leaf in leaves)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Turn an error of the session that is the candidate's into :class:`DataDependent` or :class:`FailedThere`."""
+    try:
+        yield
+    except SessionError as error:
+        if error.kind == "infra_error":
+            raise
+        detail = error.detail
+        free = error.record.data_free if error.record is not None else None
+        if detail.type in NOT_ITS_FAULT or (free is not None and free.dependences):
+            missed = [dependence.message for dependence in free.dependences] if free is not None else []
+            raise DataDependent("; ".join(missed[:3]) or detail.message.splitlines()[0]) from error
+        raise FailedThere(f"{detail.type}: {(detail.message.splitlines() or [''])[0][:300]}") from error
 
 
 class _Calls:
@@ -143,13 +167,13 @@ class _Calls:
         asked = [one for one in free.dependences if one.kind != "steering"]
         if asked and not self.host_reads:
             raise FailedThere(f"{asked[0].message}; where it was checked it asked for nothing")
-        raise Untimed("; ".join(one.message for one in free.dependences[:3]))
+        raise DataDependent("; ".join(one.message for one in free.dependences[:3]))
 
     def _facts(self, result: CallResult, record: CallRecord) -> _Facts:
         places = {**places_of(self.session, result.arguments), **self.weights}
         found = seen(record, places)
         if found is None:
-            raise Untimed("it gives the device more commands in a call than are looked at")
+            raise DataDependent("it gives the device more commands in a call than are looked at")
         by_storage = {place.storage: name for name, place in places.items()}
         borrowed = tuple(by_storage.get(out.storage) if out.storage is not None else None for out in result.outputs)
         specs = iter(record.outputs)

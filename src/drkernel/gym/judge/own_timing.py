@@ -10,6 +10,7 @@ from drkernel.gym.judge.checks import Checked, Checker
 from drkernel.gym.judge.contribution import timed_calls
 from drkernel.gym.judge.expected import ExpectedSide
 from drkernel.gym.judge.held_against import Exercise, OwnCall, differences, fitting, unexercised
+from drkernel.gym.judge.live_share import HALF, live_share
 from drkernel.gym.judge.own_sizes import (
     UNKNOWN_FORM,
     FailedThere,
@@ -47,7 +48,8 @@ class OwnTiming:
     def run(self) -> OwnRun | None:
         """The timed calls, :attr:`findings` telling what does not fit; None where the candidate does not run there.
 
-        Raises :class:`Untimed` when the task or the candidate cannot be timed without data.
+        Raises :class:`Untimed` when the task cannot be timed without data, :class:`DataDependent` when only the
+        candidate cannot.
         """
         checker = self.checker
         timed = timed_calls([call for call in checker.calls[checker.began :] if call.passed])
@@ -81,8 +83,10 @@ class OwnTiming:
     def _further(self, calls: Sequence[OwnCall], known: list[Exercise]) -> list[Exercise]:
         """Calls at other sizes, until everything that the timed calls launched has been right in one of them."""
         found: list[Exercise] = []
-        for chosen in self._sizings(calls, known):
-            if all(fitting(call.seen, known + found) for call in calls):
+        sizings = self._sizings(calls, known)
+        # sizings are worth working out only where something has not been right yet
+        while not all(fitting(call.seen, known + found) for call in calls):
+            if (chosen := next(sizings, None)) is None:
                 break
             wanted = [one.choice for call in calls for one in call.seen.launched.values()]
             found += self._exercise(chosen, list({repr(choice): choice for choice in wanted}.values()))
@@ -138,7 +142,8 @@ def places_of_weights(session: Session, loaded: LoadResult) -> dict[str, Place]:
 
 def _exercises(calls: Sequence[Checked], session: Session, weights: dict[str, Place], at: Chosen) -> list[Exercise]:
     work = _work(at.source)
-    return [Exercise(one, work, at.kept_rows) for one in _facts(calls, session, weights)]
+    live = live_share(at.source) if work is not None and work.discards else HALF
+    return [Exercise(one, work, at.kept_rows, live) for one in _facts(calls, session, weights)]
 
 
 def _facts(calls: Sequence[Checked], session: Session, weights: dict[str, Place]) -> list[Seen]:

@@ -1,4 +1,4 @@
-"""A reference at sizes that nobody could execute here: its modelled time, and how much work it is.
+"""A reference at sizes that nobody could execute here: forms of what goes in and comes out, time, amount of work.
 
 The module is built and called on a device without data, in this process (see ``modelled_timing.py``): weights, inputs
 and results are shapes, so that a product of 8192³ or a batch of 6 GB takes milliseconds and no memory.
@@ -6,26 +6,60 @@ and results are shapes, so that a product of 8192³ or a batch of 6 GB takes mil
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
-from drkernel.gym.judge.modelled_timing import host_modes, require_eager
-from drkernel.sim.cost.records import ITEM_BYTES
+from drkernel.gym.judge.modelled_timing import host_modes
+from drkernel.sim.cost.arguments import by_name
+from drkernel.sim.cost.records import ITEM_BYTES, TensorMeta
 from drkernel.sim.gpu.datafree.engine import DataFreeEngine
 from drkernel.sim.gpu.datafree.records import DataFree, OperatorCall
+from drkernel.sim.gpu.journal import Entry, Operator
+from drkernel.sim.host.tensor import DeviceTensor
+from drkernel.sim.process.call_record import Form
 from drkernel.sim.spec import GPUSpec, get_spec
+from drkernel.tasks.cost import tensor_form
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.reference import Reference, load_reference
 from drkernel.verdict import Profile
 
 _KEPT = 512
 _COUNTED_ON = "h200"
-"""a GPU to count work on: operators and shapes are the same on all"""
+"""a GPU to draw inputs and count work on: operators and shapes are the same on all"""
+_MASKS = ("tril", "triu", "masked_fill", "diag")
+_SELECTIONS = ("index", "gather", "slice", "select", "take")
+"""operators that keep a part of their argument's elements"""
+_PRODUCTS = (
+    "mm",
+    "bmm",
+    "addmm",
+    "baddbmm",
+    "addmv",
+    "mv",
+    "convolution",
+    "_scaled_dot_product",
+    "linalg_vecdot",
+    "dot",
+)
+
+
+@dataclass(frozen=True)
+class Forms:
+    """What a call of a reference takes and gives, without elements."""
+
+    inputs: tuple[Any, ...]
+    """arguments: meta tensors, with their elements (as host tensors) where those are few and whole numbers"""
+    words: tuple[str, ...]
+    """the same in words"""
+    state: dict[str, Form]
+    """of parameters and buffers; empty where the module does not build without data"""
+    outputs: tuple[Form | None, ...] | None
+    """of what is returned (None for what is no tensor); None where it does not run without data"""
 
 
 @dataclass(frozen=True)
@@ -47,55 +81,116 @@ class Work:
     operators: tuple[str, ...]
     """names of the operators with device work, in order"""
 
+    discards: bool = False
+    """an operator throws away what was computed (a causal mask), so that a kernel need not compute it"""
+
+    @property
+    def flops_per_byte(self) -> float:
+        """Operations for each byte of inputs, weights and outputs."""
+        return self.flops / max(1, self.input_bytes + self.weight_bytes + self.output_bytes)
+
 
 @dataclass(frozen=True)
-class _Run:
+class _Timed:
+    """The second call of a reference, which compiles and tunes no more."""
+
     profile: Profile
     work: Work
 
 
-def reference_profile_at(spec: GPUSpec, baseline: str, reference: Reference, *, conv_tf32: bool) -> Profile:
-    """The modelled profile of one call of ``reference`` at the sizes of its source, cached by that source.
+@dataclass(frozen=True)
+class _Run:
+    forms: Forms
+    timed: _Timed | str
+    """a text: why it does not run without data"""
+
+
+def forms_of(source: str) -> Forms:
+    """The forms of a reference's source. Raises :class:`TaskError` when inputs cannot be drawn."""
+    return _run(source, get_spec(_COUNTED_ON), False).forms
+
+
+def reference_profile_at(spec: GPUSpec, reference: Reference, *, conv_tf32: bool) -> Profile:
+    """The modelled profile of one eager call of ``reference`` at the sizes of its source, cached by that source.
 
     Nothing of the size of weights or inputs is allocated. A second call is timed, as the candidate's are.
 
     Raises:
         TaskError: the reference does not run on the device, or goes by data that is not there; the message names it.
     """
-    require_eager(baseline)
-    return _run(reference.source, spec, conv_tf32).profile
+    return _timed(reference, spec, conv_tf32).profile
 
 
 def reference_work(reference: Reference) -> Work:
     """Return the amount of work in one call of ``reference``. Raises :class:`TaskError` as :func:`reference_profile_at`
     does."""
-    return _run(reference.source, get_spec(_COUNTED_ON), False).work
+    return _timed(reference, get_spec(_COUNTED_ON), False).work
+
+
+def _timed(reference: Reference, spec: GPUSpec, conv_tf32: bool) -> _Timed:
+    timed = _run(reference.source, spec, conv_tf32).timed
+    if isinstance(timed, str):
+        raise TaskError(f"the reference does not run without data on {spec.full_name}: {timed}")
+    return timed
 
 
 @lru_cache(maxsize=_KEPT)
 def _run(source: str, spec: GPUSpec, conv_tf32: bool) -> _Run:
-    """Build the module on a fresh device without data and call it twice."""
+    """Draw inputs on a fresh device without data, build the module there and call it twice."""
     reference = load_reference(source)
-    engine = DataFreeEngine(spec, DataFree(on_read="refuse"))
+    engine = DataFreeEngine(spec, DataFree())
     engine.conv_tf32 = conv_tf32
-    try:
-        with host_modes(engine), torch.device("cuda"), torch.no_grad():
-            model = reference.build(0)
-            inputs = reference.draw_inputs(0)
-            model(*inputs)
-            engine.reset_counters()
-            results = model(*inputs)
-            weights = [*model.parameters(), *model.buffers()]
-            sizes = [_bytes(group) for group in (inputs, weights, results)]
-    except Exception as error:  # a reference may raise anything
+    state: dict[str, Form] = {}
+    outputs: tuple[Form | None, ...] | None = None
+    with host_modes(engine), torch.device("cuda"), torch.no_grad():
+        drawn = reference.draw_inputs(0)
         missed = [dependence.message for dependence in engine.record.dependences]
-        why = "; ".join(missed) or f"{type(error).__name__}: {error}"
-        raise TaskError(f"the reference does not run without data on {spec.full_name}: {why}") from error
+        engine.settings = DataFree(on_read="refuse")
+        timed: _Timed | str = ""
+        try:
+            model = reference.build(0)
+            state = {name: (tuple(value.shape), value.dtype) for name, value in model.state_dict().items()}
+            outputs = tuple(map(_form, tree_leaves(model(*drawn))))
+            engine.reset_counters()
+            engine.accounts.keep_journal = True
+            results = model(*drawn)
+            timed = _second_call(engine, drawn, [*model.parameters(), *model.buffers()], results)
+        except Exception as error:  # a reference may raise anything
+            missed += [dependence.message for dependence in engine.record.dependences]
+            timed = f"{type(error).__name__}: {error}"
+    inputs = tuple(tree_map(lambda leaf: _off_device(leaf, engine), value) for value in drawn)
+    names = reference.argument_names()
+    words = tuple(f"{names[n] if n < len(names) else n} {_word(value)}" for n, value in enumerate(inputs))
+    return _Run(Forms(inputs, words, state, outputs), "; ".join(missed) or timed)
+
+
+def _second_call(engine: DataFreeEngine, inputs: Any, weights: Any, results: Any) -> _Timed:
     profile = engine.profile()
-    return _Run(profile, _work(profile, engine.record.calls, sizes))
+    sizes = [_bytes(group) for group in (inputs, weights, results)]
+    return _Timed(profile, _work(profile, engine.record.calls, sizes, engine.accounts.entries or ()))
 
 
-def _work(profile: Profile, calls: Iterable[OperatorCall], sizes: list[int]) -> Work:
+def _form(value: Any) -> Form | None:
+    return (tuple(value.shape), value.dtype) if isinstance(value, torch.Tensor) else None
+
+
+def _off_device(leaf: Any, engine: DataFreeEngine) -> Any:
+    """A drawn value as the judge hands it over: whole numbers with their values, all else by its form."""
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    contents = engine.contents(leaf._handle) if isinstance(leaf, DeviceTensor) else leaf
+    if contents is not None and not leaf.dtype.is_floating_point:
+        return contents.clone(memory_format=torch.preserve_format)
+    return torch.empty_strided(tuple(leaf.shape), leaf.stride(), dtype=leaf.dtype, device="meta")
+
+
+def _word(value: Any) -> str:
+    if not isinstance(value, torch.Tensor):
+        return repr(value)[:100]
+    return tensor_form(value)
+
+
+def _work(profile: Profile, calls: Iterable[OperatorCall], sizes: list[int], entries: Iterable[Entry]) -> Work:
     calls = list(calls)
     return Work(
         flops=sum(row.flops or 0.0 for row in profile.rows),
@@ -105,7 +200,42 @@ def _work(profile: Profile, calls: Iterable[OperatorCall], sizes: list[int]) -> 
         weight_bytes=sizes[1],
         output_bytes=sizes[2],
         operators=tuple(call.name for call in calls),
+        discards=_discards([entry for entry in entries if isinstance(entry, Operator)]),
     )
+
+
+def _discards(operators: Sequence[Operator]) -> bool:
+    """Whether a mask throws away what a product computes, or part of what it is given, whatever the values."""
+    products: set[int] = set()
+    masked: set[int] = set()
+    for operator in operators:
+        ins, outs = ({meta.storage for meta in metas} for metas in (operator.inputs, operator.outputs))
+        name = operator.name.removeprefix("aten::").removeprefix("aten.")
+        mask, selection, product = _is_mask(operator, name), name.startswith(_SELECTIONS), name.startswith(_PRODUCTS)
+        if (
+            (ins & masked and (product or ins & products))
+            or ((mask or selection) and ins & products)
+            or (product and mask)
+        ):
+            return True
+        if product or ins & products:
+            products |= outs
+        if mask or (ins & masked and not product):
+            masked |= outs
+    return False
+
+
+def _is_mask(operator: Operator, name: str) -> bool:
+    if name.startswith("_scaled_dot_product"):
+        given = by_name(name, operator.args)
+        return bool(given.get("is_causal")) or any(given.get(mask) is not None for mask in ("attn_mask", "attn_bias"))
+    if name.startswith("where"):  # a mask for many rows, not one that the values themselves decide
+        return any(_elements_of(meta) < _elements_of(operator.outputs[0]) for meta in operator.inputs[:1])
+    return name.startswith(_MASKS)
+
+
+def _elements_of(meta: TensorMeta) -> int:
+    return torch.Size(meta.shape).numel()
 
 
 def _elements(form: tuple[str, tuple[int, ...]]) -> int:

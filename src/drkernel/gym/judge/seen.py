@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 
+from drkernel.gym.judge.block_work import LOADED, STORED, BlockWork, asked, blocks_in
 from drkernel.gym.session.answers import Choice
 from drkernel.sim.gpu.accounts import LaunchRecord
-from drkernel.sim.gpu.journal import TOO_LONG, Launch, Operator, entries_of
-from drkernel.sim.process.control_socket import CallRecord
+from drkernel.sim.gpu.journal import TOO_LONG, Entry, Launch, Operator, entries_of
+from drkernel.sim.process.call_record import CallRecord
 
 SECTOR = 32
+WHOLE = "int"
+"""the unit of whole-number work: addresses, mostly, and all there is where data are whole numbers"""
+BETWEEN = "what the call itself has made"
 _NAME = re.compile(r"%[\w$.#:-]+")
 _OPERATOR = re.compile(r"^(?:%[\w$.#:, -]+ = )?\"?([a-z_]+\.[a-z_.]+)\"?")
 _LOCATION = re.compile(r" ?loc\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
@@ -73,10 +77,22 @@ class Launched:
     choice: Choice
     """of the first of them, in the runner's words"""
     grid: tuple[int, int, int]
+    shares: dict[str, float]
+    """part of each argument or weight that it read, and of what the call had made itself; 1 at most"""
+    read: dict[str, float]
+    """and how many bytes of it, each counted once by a launch"""
+    blocks: tuple[BlockWork, ...]
+    """of the kernel's text"""
+    entered: dict[int, float]
+    """how often each of them ran, in all programs"""
 
     def per_program(self, unit: str) -> float:
         """Mean over programs."""
         return self.work.get(unit, 0.0) / max(1, self.programs)
+
+    def unmasked(self, unit: str) -> float:
+        """Bytes loaded or stored over those of all lanes: how little of them masks keep away."""
+        return self.work.get(unit, 0.0) / (asked(self.blocks, self.entered, unit) or 1.0)
 
     @property
     def words(self) -> str:
@@ -94,8 +110,12 @@ class Seen:
     launched: dict[Signature, Launched]
     operators: tuple[str, ...]
     """PyTorch's with device work, with dtypes, in order; runs of equal ones once"""
-    elements: float
-    """that those operators read and wrote"""
+    worked_on: tuple[tuple[float, frozenset[str]], ...]
+    """elements that each of them read and wrote, and the arguments and weights that these come from"""
+    library_flops: float
+    """operations of those operators on floating-point numbers, as the cost model counts them"""
+    exact: bool
+    """all programs were looked at; else shares and sums are estimates"""
     read: dict[str, float]
     """argument or weight -> bytes of it that were read, each counted once by a launch or operator; at most all"""
     sizes: dict[str, int]
@@ -116,6 +136,10 @@ class Seen:
     def share(self, name: str) -> float:
         """Part of an argument or weight that was read."""
         return self.read.get(name, 0.0) / max(1, self.sizes.get(name, 1))
+
+    def elements(self, of: frozenset[str]) -> float:
+        """That PyTorch's operators read and wrote for what comes from these arguments and weights, or from none."""
+        return sum(elements for elements, sources in self.worked_on if not sources or sources & of)
 
     def total(self, unit: str) -> float:
         """Work of all own launches."""
@@ -139,50 +163,88 @@ def seen(record: CallRecord, places: Mapping[str, Place]) -> Seen | None:
     launches = [entry for entry in entries if isinstance(entry, Launch)]
     operators = [entry for entry in entries if isinstance(entry, Operator)]
     known = [launch for launch in record.launches if not launch.suppressed]
-    names = {place.storage: record.storages.get(place.storage) for place in places.values()}
+    names = {label: record.storages.get(place.storage) for label, place in places.items()}
     read, written = _traffic(launches, operators)
+    labels = {name: label for label, name in names.items() if name is not None}
+    sizes = written | {name: float(places[label].nbytes) for name, label in labels.items()}
     counts = {}
-    for label, place in places.items():
-        name = names[place.storage]
-        counts[label] = min(float(place.nbytes), read[name] if name is not None else 0.0)
+    for label, name in names.items():
+        counts[label] = min(float(places[label].nbytes), read[name] if name is not None else 0.0)
     return Seen(
-        _grouped(launches, known),
+        _grouped(launches, known, labels, sizes),
         tuple(label for label, _ in groupby(map(_label, operators))),
-        float(sum(meta.elements for entry in operators for meta in (*entry.inputs, *entry.outputs))),
+        tuple(_worked_on(entries, labels)),
+        sum(row.flops or 0.0 for row in record.profile.rows if row.owner == "library"),
+        all(sample.looked_at >= sample.programs for sample in record.data_free.samples) if record.data_free else True,
         counts,
         {label: place.nbytes for label, place in places.items()},
-        frozenset(label for label, place in places.items() if names[place.storage] in written),
+        frozenset(label for label, name in names.items() if name in written),
     )
 
 
-def _traffic(launches: Sequence[Launch], operators: Sequence[Operator]) -> tuple[Counter[int], set[int]]:
-    """Bytes read of each storage, by its name in the journal, and the storages that were written."""
+def _traffic(launches: Sequence[Launch], operators: Sequence[Operator]) -> tuple[Counter[int], dict[int, float]]:
+    """Bytes read of each storage, by its name in the journal, and the most that one command wrote into each."""
     read: Counter[int] = Counter()
-    written: set[int] = set()
+    written: dict[int, float] = {}
     for launch in launches:
         for storage, bytes_read, bytes_written in launch.stats.footprint:
             read[storage] += bytes_read  # type: ignore[assignment]
             if bytes_written:
-                written.add(storage)
+                written[storage] = max(bytes_written, written.get(storage, 0.0))
     for operator in operators:
         for meta in operator.inputs:
             read[meta.storage] += meta.nbytes
-        written |= {meta.storage for meta in operator.outputs}
+        for meta in operator.outputs:
+            written[meta.storage] = max(float(meta.nbytes), written.get(meta.storage, 0.0))
     return read, written
 
 
-def _grouped(launches: Sequence[Launch], known: Sequence[LaunchRecord]) -> dict[Signature, Launched]:
+def _worked_on(entries: Sequence[Entry], labels: Mapping[int, str]) -> Iterator[tuple[float, frozenset[str]]]:
+    """Elements and sources of each operator, what kernels pass on included."""
+    sources = {storage: frozenset([label]) for storage, label in labels.items()}
+    for entry in entries:
+        if isinstance(entry, Operator):
+            read, written = ({meta.storage for meta in metas} for metas in (entry.inputs, entry.outputs))
+        elif isinstance(entry, Launch):
+            read = {storage for storage, nbytes, _ in entry.stats.footprint if nbytes}
+            written = {storage for storage, _, nbytes in entry.stats.footprint if nbytes}
+        else:
+            continue
+        found = frozenset[str]().union(*(sources.get(storage, frozenset()) for storage in read))
+        for storage in written:
+            sources[storage] = sources.get(storage, frozenset()) | found
+        if isinstance(entry, Operator):
+            yield float(sum(meta.elements for meta in (*entry.inputs, *entry.outputs))), found
+
+
+def _grouped(
+    launches: Sequence[Launch],
+    known: Sequence[LaunchRecord],
+    labels: Mapping[int, str],
+    sizes: Mapping[int, float],
+) -> dict[Signature, Launched]:
     groups: dict[Signature, list[tuple[Launch, LaunchRecord]]] = {}
     for launch, record in zip(launches, known, strict=False):
         key = Signature(essence(launch.ttir), launch.num_warps, launch.num_stages)
         groups.setdefault(key, []).append((launch, record))
-    return {key: _together(group) for key, group in groups.items()}
+    return {key: _together(group, labels, sizes) for key, group in groups.items()}
 
 
-def _together(group: list[tuple[Launch, LaunchRecord]]) -> Launched:
+def _together(
+    group: list[tuple[Launch, LaunchRecord]], labels: Mapping[int, str], sizes: Mapping[int, float]
+) -> Launched:
     work: Counter[str] = Counter()
+    read: Counter[str] = Counter()
+    whole: dict[str, dict[int, float]] = {}
+    entered: Counter[int] = Counter()
     for launch, _ in group:
         work.update(work_of(launch))
+        entered.update(dict(launch.stats.executed))
+        for storage, nbytes, _ in launch.stats.footprint:
+            if nbytes and sizes.get(storage):
+                label = labels.get(storage, BETWEEN)
+                read[label] += nbytes  # type: ignore[assignment]
+                whole.setdefault(label, {})[storage] = sizes[storage]
     first = group[0][1]
     return Launched(
         first.name,
@@ -191,14 +253,18 @@ def _together(group: list[tuple[Launch, LaunchRecord]]) -> Launched:
         dict(work),
         Choice(first.constexprs, first.num_warps, first.num_stages),
         first.grid,
+        {label: min(1.0, nbytes / sum(whole[label].values())) for label, nbytes in read.items()},
+        dict(read),
+        blocks_in(group[0][0].ttir),
+        dict(entered),
     )
 
 
 def work_of(launch: Launch) -> dict[str, float]:
-    """Bytes and operations of one launch; whole-number work (addresses, mostly) is left out."""
+    """Bytes and operations of one launch, whole-number ones under :data:`WHOLE`."""
     stats = launch.stats
-    counted = {unit: float(count) for unit, count in stats.flops.items() if unit != "int" and count}
-    return {"bytes loaded": SECTOR * stats.load_sectors, "bytes stored": SECTOR * stats.store_sectors, **counted}
+    counted = {unit: float(count) for unit, count in stats.flops.items() if count}
+    return {LOADED: SECTOR * stats.load_sectors, STORED: SECTOR * stats.store_sectors, **counted}
 
 
 def _label(operator: Operator) -> str:

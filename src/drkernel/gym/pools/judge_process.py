@@ -6,7 +6,6 @@ it. Requests are sent pickled (both sides are trusted), verdicts come back as JS
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import pickle
@@ -24,9 +23,12 @@ from drkernel.gym.pools.without_judge import infra_verdict
 from drkernel.gym.request import EvalRequest
 from drkernel.gym.runner.launcher import ZygoteError
 from drkernel.gym.runner.processes import private_bytes
+from drkernel.gym.sandbox import linux
 from drkernel.verdict import Verdict
 
 START_S = 180.0
+KEPT_BYTES = 128 << 20
+"""freed memory that a judge keeps for its next evaluation"""
 _BOOT = """
 import sys
 from multiprocessing.connection import Connection
@@ -45,7 +47,6 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
-PR_SET_PDEATHSIG = 1
 
 
 class JudgeLost(RuntimeError):
@@ -210,7 +211,7 @@ def serve(pipe: Connection) -> None:
     import torch
 
     from drkernel.gym.judge.judge import evaluate
-    from drkernel.gym.judge.memory import bound_this_process, needed_bytes
+    from drkernel.gym.judge.memory import bound_this_process, give_back, needed_bytes, resident_bytes
     from drkernel.gym.runner.launcher import Launcher
     from drkernel.gym.session.factory import SessionFactory
 
@@ -221,6 +222,7 @@ def serve(pipe: Connection) -> None:
         needed_bytes(_REHEARSAL)  # imports what the first estimate needs
         bound_this_process(terms["budget"])
         pipe.send_bytes(json.dumps(factory.health()).encode())
+        kept = resident_bytes() + KEPT_BYTES
         while True:
             try:
                 request = pickle.loads(pipe.recv_bytes())
@@ -233,11 +235,12 @@ def serve(pipe: Connection) -> None:
                 verdict = infra_verdict(request, error, time.monotonic() - start)
             answer = b'{"verdict": ' + verdict.model_dump_json().encode() + b', "state": '
             pipe.send_bytes(answer + json.dumps(factory.health()).encode() + b"}")
+            give_back(kept)
 
 
 def _end_with(owner: int) -> None:
     """Die with the thread that started this process; a Ctrl-C in the terminal is the owner's to handle."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != owner:
         os._exit(1)

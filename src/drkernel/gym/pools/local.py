@@ -12,20 +12,19 @@ import asyncio
 import atexit
 import contextlib
 import os
-import queue
 import threading
 import time
 import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from drkernel.gym.judge.memory import default_budget, machine_bytes
 from drkernel.gym.pools.judge_process import START_S, JudgeLost, JudgeOverMemory, JudgeProcess
 from drkernel.gym.pools.memory_watch import MemoryWatch
 from drkernel.gym.pools.shared_zygote import JUDGES, SharedZygote
+from drkernel.gym.pools.waiting_line import WaitingLine, WarmUp, Work
 from drkernel.gym.pools.without_judge import infra_verdict, too_large_verdict
 from drkernel.gym.request import EvalRequest
 from drkernel.verdict import Verdict
@@ -39,19 +38,6 @@ Evaluate = Callable[[EvalRequest, "SessionFactory"], Verdict]
 
 class PoolClosed(RuntimeError):
     """The pool accepts no more requests."""
-
-
-@dataclass
-class _Work:
-    request: EvalRequest
-    future: Future[Verdict] = field(default_factory=Future)
-
-
-class _WarmUp:
-    """A request for one slot to start its judge; no slot takes a second one before all have theirs."""
-
-    def __init__(self, slots: int):
-        self.together = threading.Barrier(slots + 1)
 
 
 class LocalPool:
@@ -101,7 +87,7 @@ class LocalPool:
         self._attempts = attempts
         self._cache_size = cache
         self._cache: OrderedDict[str, Verdict] = OrderedDict()
-        self._queue: queue.SimpleQueue[_Work | _WarmUp | None] = queue.SimpleQueue()
+        self._line = WaitingLine()
         self._in_flight: dict[str, Future[Verdict]] = {}
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
@@ -120,9 +106,9 @@ class LocalPool:
         if self._factory is not None:
             self._factory.warm()
         if self._seats:
-            wait = _WarmUp(self.slots)
+            wait = WarmUp(self.slots)
             for _ in self._seats:
-                self._queue.put(wait)
+                self._line.put(wait)
             with contextlib.suppress(threading.BrokenBarrierError):  # those who failed try again with a request
                 wait.together.wait(START_S)
         return self
@@ -146,9 +132,9 @@ class LocalPool:
             if key in self._in_flight:
                 self._shared += 1
                 return self._in_flight[key]
-            work = _Work(request)
+            work = Work(request)
             self._in_flight[key] = work.future
-            self._queue.put(work)
+            self._line.put(work)
         return work.future
 
     def health(self) -> dict[str, Any]:
@@ -158,7 +144,7 @@ class LocalPool:
             return {
                 "slots": self.slots,
                 "busy": self._busy,
-                "queued": self._queue.qsize(),
+                "queued": len(self._line),
                 "evaluated": dict(self._counts),
                 "retries": self._retries,
                 "shared": self._shared,
@@ -190,7 +176,7 @@ class LocalPool:
         for seat in self._seats:
             seat.kill()
         for _ in self._threads:
-            self._queue.put(None)
+            self._line.put(None)
         for thread in self._threads:
             thread.join(30)
         for seat in self._seats:
@@ -213,8 +199,8 @@ class LocalPool:
     # ---- the threads
 
     def _work(self, slot: int) -> None:
-        while (work := self._queue.get()) is not None:
-            if isinstance(work, _WarmUp):
+        while (work := self._line.take(slot)) is not None:
+            if isinstance(work, WarmUp):
                 with contextlib.suppress(JudgeLost, threading.BrokenBarrierError):
                     self._seats[slot].start()
                     work.together.wait(START_S)
@@ -257,16 +243,11 @@ class LocalPool:
         return self._judge(request, self._factory)
 
     def _cancel_waiting(self) -> None:
-        while True:
-            try:
-                work = self._queue.get_nowait()
-            except queue.Empty:
-                return
-            if isinstance(work, _Work):
-                with self._lock:
-                    self._in_flight.pop(work.request.key, None)
-                if work.future.set_running_or_notify_cancel():
-                    work.future.set_exception(PoolClosed("the pool was closed before this request's turn"))
+        for work in self._line.clear():
+            with self._lock:
+                self._in_flight.pop(work.request.key, None)
+            if work.future.set_running_or_notify_cancel():
+                work.future.set_exception(PoolClosed("the pool was closed before this request's turn"))
 
 
 def _share_of_cores(slots: int) -> int:

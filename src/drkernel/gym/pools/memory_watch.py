@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from drkernel.gym.pools.judge_process import JudgeProcess
 from drkernel.gym.pools.shared_zygote import SharedZygote
-from drkernel.gym.runner.processes import children_of, private_bytes, tree_of
+from drkernel.gym.runner.processes import children_of, job_bytes, private_bytes, tree_of
 
 LOOK_SECONDS = 0.1
 LEAST_BYTES = 128 << 20
@@ -91,7 +91,7 @@ class MemoryWatch:
                 if root == launcher.nursery:
                     continue
                 # a forked process counts what it shares with the one that it was forked from
-                more = sum(max(0, private_bytes(pid) - max(own)) for pid in tree_of(root))
+                more = sum(max(0, job_bytes(pid) - max(own)) for pid in tree_of(root))
                 total += more
                 grown.append(Grown(root, more, None, zygote))
         return total, grown

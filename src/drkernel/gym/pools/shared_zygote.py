@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 
-from drkernel.gym.runner.launcher import Launcher
+from drkernel.gym.runner.launcher import Launcher, ZygoteError
 
 JUDGES = 8
 """judges that share a zygote; it forks one job at a time, which takes milliseconds"""
@@ -32,11 +33,12 @@ class SharedZygote:
         with self._lock:
             if self._closed:
                 raise OSError("the pool is closed")
-            if self._launcher is None or not self._launcher.alive:
-                if self._launcher is not None:
-                    self._launcher.close()
-                self._launcher = Launcher()
-                self.started += 1
+            if self._launcher is not None:
+                with contextlib.suppress(ZygoteError):  # it has just died, or a while ago
+                    return self._launcher.join(), self._launcher.pid
+                self._launcher.close()
+            self._launcher = Launcher()
+            self.started += 1
             return self._launcher.join(), self._launcher.pid
 
     def close(self) -> None:

@@ -7,7 +7,6 @@ import itertools
 import json
 import os
 import selectors
-import shutil
 import socket
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from typing import Any
 
 from drkernel.gym.device import parse_device
 from drkernel.gym.sandbox.layers import RunnerLimits
+from drkernel.gym.sandbox.leftovers import remove_tree
 from drkernel.sim.spec import OWN_CARDS
 
 START_SECONDS = 120.0
@@ -132,11 +132,11 @@ class Launcher:
         with theirs, Path(self._folder, _LOG).open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-c", _BOOT, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()], env=_environment(), cwd="/", start_new_session=True,
+                pass_fds=[theirs.fileno()], env=clean_environment(), cwd="/", start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log,
             )  # fmt: skip
         self._pid = self._process.pid
-        config = {"paths": _import_paths(), "folder": self._folder, "without": sorted(without)}
+        config = {"paths": import_paths(), "folder": self._folder, "without": sorted(without)}
         control.send(json.dumps(config).encode())  # not as arguments: those can be read in /proc
         return control
 
@@ -147,6 +147,7 @@ class Launcher:
             try:
                 socket.send_fds(self._control, [json.dumps({"do": "join"}).encode()], [theirs.fileno()])
             except OSError as error:
+                self._dead.set()  # the thread that listens hears of it later
                 ours.close()
                 raise ZygoteError(f"the zygote is gone: {error}\n{self.log()}") from error
         return ours
@@ -190,6 +191,7 @@ class Launcher:
         self.wait_ready()
         result, runner_result = socket.socketpair()
         output, runner_output = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(output, False)  # before anything can fail: a job that never was is drained, too
         control, theirs = None, [runner_result]
         if parse_device(terms.device).simulated:
             host_runner, host_device = socket.socketpair()
@@ -206,6 +208,7 @@ class Launcher:
                 self._jobs[job.id] = job
                 socket.send_fds(self._control, [json.dumps(message).encode()], fds)
         except OSError as error:
+            self._dead.set()  # the thread that listens hears of it later
             self._forget(job)
             for sock in (result, control):
                 if sock is not None:
@@ -215,9 +218,8 @@ class Launcher:
             for sock in theirs:
                 sock.close()
             os.close(runner_output)
-        os.set_blocking(output, False)
-        self._selector.register(output, selectors.EVENT_READ, job)
-        with contextlib.suppress(OSError):  # the thread has ended: the job is gone already
+        with contextlib.suppress(OSError, ValueError):  # the thread has ended: the job is gone already
+            self._selector.register(output, selectors.EVENT_READ, job)
             self._wake.send(b"x")
         return job
 
@@ -242,7 +244,7 @@ class Launcher:
             self._process.kill()
             self._process.wait()
         self._thread.join(10)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        remove_tree(self._folder)
 
     # ---- the thread that listens
 
@@ -326,11 +328,13 @@ class Launcher:
             count = os.splice(job.output, self._null, _SPLICE)
         except BlockingIOError:
             return 0
+        except OSError:  # whatever stands in the pipe of one job, the others are listened to
+            return -1
         job.dropped += count
         return count or -1
 
 
-def _environment() -> dict[str, str]:
+def clean_environment() -> dict[str, str]:
     """Nothing of the judge's environment but where programs are, and the user's own cards; one thread everywhere, so
     that forking is safe."""
     threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
@@ -338,6 +342,6 @@ def _environment() -> dict[str, str]:
     return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", "HOME": "/", **threads, **cards}
 
 
-def _import_paths() -> list[str]:
+def import_paths() -> list[str]:
     """Where this package is, for an interpreter that ignores PYTHONPATH."""
     return [str(Path(__file__).resolve().parents[3])]

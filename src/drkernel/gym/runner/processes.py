@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
 from collections.abc import Iterable
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_TICKS = os.sysconf("SC_CLK_TCK")
 _PATIENCE_SECONDS = 5.0
+_SOCKET_BYTES = 256 << 10
+"""what the buffer of a socket takes when it is full: 208 KiB, and the kernel's own share"""
 
 
 def children_of(pid: int) -> list[int]:
@@ -32,19 +36,59 @@ def tree_of(pid: int) -> list[int]:
 
 
 def private_bytes(pid: int) -> int:
-    """Return the memory of a process that it does not share with files, in bytes; 0 when it is gone.
+    """Return the memory of a process that it does not share with files, its page tables included, in bytes; 0 when it
+    is gone.
 
-    Anonymous memory that a process shares with its children (``mmap`` with MAP_SHARED) counts in full in each of them.
+    Memory that a process shares with its children (``mmap`` with MAP_SHARED) counts in full in each of them.
     """
     kib = 0
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
             for line in file:
-                if line.startswith((b"RssAnon:", b"RssShmem:")):
+                if line.startswith((b"RssAnon:", b"RssShmem:", b"VmPTE:")):
                     kib += int(line.split()[1])
     except (OSError, ValueError):
         return 0
     return kib << 10
+
+
+def job_bytes(pid: int) -> int:
+    """Return :func:`private_bytes` of an untrusted process, and what the kernel may hold for its descriptors.
+
+    What stands in the buffer of a socket is nobody's memory, so every descriptor counts as a socket whose buffer is
+    full.
+    """
+    try:
+        path = f"/proc/{pid}/fd"
+        count = os.stat(path).st_size or len(os.listdir(path))  # Linux before 6.2 does not say how many there are
+    except OSError:
+        count = 0
+    return private_bytes(pid) + count * _SOCKET_BYTES
+
+
+class ProcessorTime:
+    """The processor seconds of a job's processes together, from looks at those that are there.
+
+    What a process used and was seen to use is kept when it is gone. What one used between two looks, its parent knows
+    once it has waited for it; the larger of both sums counts.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[int, str], float] = {}
+        self._gone = 0.0
+
+    def look(self, pids: Iterable[int]) -> float:
+        """Look at the processes that are there now; return the seconds so far."""
+        now, waited_for = {}, 0.0
+        for pid in pids:
+            with contextlib.suppress(OSError, IndexError, ValueError), open(f"/proc/{pid}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+                user, system, children_user, children_system = (int(ticks) / _TICKS for ticks in fields[11:15])
+                now[pid, fields[19].decode()] = user + system  # a pid may come back, a pid and its start do not
+                waited_for += user + system + children_user + children_system
+        self._gone += sum(spent for key, spent in self._seen.items() if key not in now)
+        self._seen = now
+        return max(self._gone + sum(now.values()), waited_for)
 
 
 def address_space(pid: int) -> int:

@@ -22,6 +22,8 @@ from drkernel.sim.wire.frames import ConnectionLost, receive, send
 
 CANDIDATE_FILE = "candidate.py"
 _MAX_TEXT = 20_000
+_MOST_BITS = 4096
+"""of a returned integer: one of thousands of digits cannot be written as JSON, and no tensor holds it"""
 
 
 class Runner:
@@ -63,11 +65,20 @@ class Runner:
             try:
                 answer = {"ok": commands[header["do"]](header, payload)}
             except BaseException as error:  # SystemExit and KeyboardInterrupt of the candidate are its errors too
-                answer = {"error": explain(error, self._path, self._source, loading=self._importing)}
+                answer = {"error": self._explained(error)}
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(Exception):  # the candidate may have put anything in their place
                     stream.flush()
             send(self._channel, {**answer, "nonce": header["nonce"]}, self.data if "ok" in answer else b"")
+
+    def _explained(self, error: BaseException) -> dict[str, Any]:
+        """The exception as :func:`explain` describes it; one whose class resists that is a failure like any other."""
+        try:
+            return explain(error, self._path, self._source, loading=self._importing)
+        except BaseException:
+            message = "an exception whose class does not let it be described"
+            nothing = {"traceback": None, "line": None}
+            return {"kind": "runtime_error", "type": "Exception", "message": message, **nothing}
 
     def _load(self, header: dict[str, Any], payload: bytearray) -> Any:
         self._source = header["source"]
@@ -151,6 +162,8 @@ class Runner:
                 self._describe(item, outputs, depth + 1)
         elif isinstance(value, torch.Tensor):
             outputs.append(self._describe_tensor(value))
+        elif isinstance(value, int) and value.bit_length() > _MOST_BITS:
+            outputs.append({"type": type_name(value)})
         elif value is None or isinstance(value, (bool, int, float)):
             outputs.append({"value": pack(value)[0], "type": type_name(value)})
         else:

@@ -6,7 +6,7 @@ Tuples come back as lists, except where they are marked; a value of any other ty
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -36,11 +36,19 @@ def replace_leaves(value: Any, new: Callable[[Any], Any]) -> Any:
 
 def pack(value: Any) -> tuple[Any, bytes]:
     """Pack ``value`` as (JSON-able data, bytes of its tensors). Raises ``TypeError`` for types that cannot cross."""
-    payload = bytearray()
-    return _pack(value, payload), bytes(payload)
+    payload = _Payload()
+    return _pack(value, payload), b"".join(payload.parts)
 
 
-def _pack(value: Any, payload: bytearray) -> Any:
+@dataclass
+class _Payload:
+    """The elements of tensors, to be copied once, when all are known."""
+
+    parts: list[memoryview] = field(default_factory=list)
+    size: int = 0
+
+
+def _pack(value: Any, payload: _Payload) -> Any:
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, int):
@@ -57,8 +65,9 @@ def _pack(value: Any, payload: bytearray) -> Any:
         if value.device.type != "cpu":
             raise TypeError(f"a tensor on {value.device} cannot cross; give host tensors")
         data = bytes_of(value)
-        start = len(payload)
-        payload += data
+        start = payload.size
+        payload.parts.append(data)
+        payload.size += len(data)
         return {"x": {**describe(value), "at": [start, len(data)], "grad": value.requires_grad}}
     if isinstance(value, list):
         return [_pack(item, payload) for item in value]

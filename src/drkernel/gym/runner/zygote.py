@@ -15,7 +15,6 @@ import json
 import os
 import resource
 import selectors
-import shutil
 import signal
 import socket
 import sys
@@ -29,6 +28,7 @@ from drkernel.gym.runner.nursery import DeviceTerms, Nursery
 from drkernel.gym.runner.warm_up import warm_up
 from drkernel.gym.sandbox import layers as sandbox
 from drkernel.gym.sandbox import linux
+from drkernel.gym.sandbox.leftovers import remove_tree
 
 WATCH_SECONDS = 0.05
 """how often memory is looked at (one process is bounded by its own limit at once; this bounds the sum of many)"""
@@ -57,6 +57,10 @@ class Job:
     """pid -> wait status"""
     over_memory: str | None = None
     """whose limit it is over, where it is ended for that: its "own", or what "all" slots may hold"""
+    processor: processes.ProcessorTime = field(default_factory=processes.ProcessorTime)
+    """of the runner and everything it has started"""
+    over_time: bool = False
+    """ended because those have used up their processor time together"""
 
     @property
     def living(self) -> list[int]:
@@ -107,7 +111,7 @@ class Zygote:
             for job in list(self.jobs.values()):
                 self._end(job)
             self.nursery.close()
-            shutil.rmtree(self.folder, ignore_errors=True)
+            remove_tree(self.folder)
 
     def _greet(self, client: int) -> None:
         ready = {"event": "ready", "nursery": self.nursery.pid, "folder": self.folder}
@@ -216,10 +220,10 @@ class Zygote:
                 job.exited[pid] = status
                 who = "runner" if pid == job.runner else "device"
                 event = {"event": "exited", "job": job.id, "who": who, "status": status}
-                self._tell(job.client, {**event, "over_memory": job.over_memory})
+                self._tell(job.client, {**event, "over_memory": job.over_memory, "over_time": job.over_time})
 
     def _watch(self) -> None:
-        """Kill jobs that use too much memory, and processes that a job has detached from itself."""
+        """Kill jobs that use too much memory or time, and processes that a job has detached from itself."""
         for job in self.jobs.values():
             for root, allowed, baseline in (
                 (job.runner, job.limits.memory_bytes, self.baseline),
@@ -228,8 +232,11 @@ class Zygote:
                 if root not in job.living:
                     continue
                 tree = processes.tree_of(root) if root == job.runner else [root]
-                if sum(max(0, processes.private_bytes(pid) - baseline) for pid in tree) > allowed:
+                if sum(max(0, processes.job_bytes(pid) - baseline) for pid in tree) > allowed:
                     job.over_memory = "own"
+                    processes.kill_trees([root])
+                elif root == job.runner and job.processor.look(tree) > job.limits.cpu_s:
+                    job.over_time = True
                     processes.kill_trees([root])
         if not self.surroundings.pid_namespace:
             self._end_orphans()
@@ -267,7 +274,7 @@ class Zygote:
             self._end_orphans()
         if self.surroundings.mount_namespace and os.path.ismount(job.scratch):
             linux.umount(job.scratch)
-        shutil.rmtree(job.scratch, ignore_errors=True)
+        remove_tree(job.scratch)
         self.free_slots.append(job.slot)
         if os.fstat(2).st_size > MAX_LOG:
             os.ftruncate(2, 0)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import NoReturn
 
 from drkernel.gym.sandbox import linux
 
@@ -61,14 +62,15 @@ class Rules:
             rights &= _FILE_RIGHTS
         self._fds.append((fd, rights))
 
-    def restrict(self, *, writable: Iterable[str] = (), readable: Iterable[str] = ()) -> int:
-        """Confine the calling process for good; returns the ABI version. ``no_new_privs`` must be set."""
+    def restrict(self, *, writable: Iterable[str] = (), readable: Iterable[str] = (), network: bool = False) -> int:
+        """Confine the calling process for good; returns the ABI version. ``no_new_privs`` must be set. With ``network``
+        TCP stays allowed."""
         if not self._version:
             raise OSError("the kernel offers no Landlock")
         version, rights = self._version, all_rights(self._version)
         attributes = struct.pack("=Q", rights)
         if version >= 4:
-            attributes += struct.pack("=Q", _NET_RIGHTS)
+            attributes += struct.pack("=Q", 0 if network else _NET_RIGHTS)
         if version >= 6:
             attributes += struct.pack("=Q", _SCOPES)
         buffer = ctypes.create_string_buffer(attributes, len(attributes))
@@ -76,9 +78,10 @@ class Rules:
         try:
             for fd, allowed in self._fds:
                 _add(ruleset, fd, allowed & rights)
-            for path, allowed in [(p, rights & ~_IOCTL_DEV) for p in writable] + [(p, READ) for p in readable]:
+            for path, allowed in [(p, rights) for p in writable] + [(p, READ) for p in readable]:
                 fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
-                _add(ruleset, fd, allowed & (rights if os.path.isdir(path) else _FILE_RIGHTS))
+                # what is named itself may be a driver, which is spoken to by ioctl; in a folder nothing is
+                _add(ruleset, fd, allowed & (~_IOCTL_DEV if os.path.isdir(path) else _FILE_RIGHTS))
                 os.close(fd)
             linux.syscall("landlock_restrict_self", _RESTRICT, ruleset, 0)
         finally:
@@ -89,3 +92,10 @@ class Rules:
 def _add(ruleset: int, fd: int, rights: int) -> None:
     rule = ctypes.create_string_buffer(struct.pack("=Qi", rights, fd), 12)
     linux.syscall("landlock_add_rule", _ADD_RULE, ruleset, _PATH_BENEATH, ctypes.addressof(rule), 0)
+
+
+def execute(argv: Sequence[str], writable: Sequence[str], network: bool) -> NoReturn:
+    """Become the program ``argv``, which may read everything and write to ``writable`` alone. Raises ``OSError``."""
+    linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
+    Rules(["/"], ["/dev/null", "/dev/zero", "/dev/tty"]).restrict(writable=writable, network=network)
+    os.execvp(argv[0], list(argv))

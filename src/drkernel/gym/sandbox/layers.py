@@ -31,15 +31,17 @@ MAX_JOBS = 64
 """jobs of one zygote at once"""
 _UID_FIRST, _UID_LAST, _UID_BLOCK = 61_184, 65_519, 2 * MAX_JOBS
 """user ids that systemd sets aside for services of the moment: nobody's own"""
-WRITABLE_DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
+WRITABLE_DEVICES = ("/dev/null", "/dev/urandom", "/dev/random")
 _PACKAGE = str(Path(__file__).resolve().parents[2])
+_GRACE_CPU_S = 5
+"""processor seconds between SIGXCPU and SIGKILL"""
 
 
 class RunnerLimits(Config):
     """Resource limits of one untrusted process and everything it starts."""
 
     memory_bytes: int = Field(4 << 30, gt=0, description="memory beyond what the zygote already held")
-    cpu_s: int = Field(120, gt=0, description="processor seconds of one process")
+    cpu_s: int = Field(120, gt=0, description="processor seconds of a runner and all that it starts, together")
     processes: int = Field(
         64, ge=1, description="processes and threads, where a user id of its own makes this countable"
     )
@@ -280,8 +282,8 @@ def readable_paths() -> list[str]:
 
 
 def gpu_devices() -> list[str]:
-    """Device files of NVIDIA's driver, as far as there are any."""
-    return [*glob.glob("/dev/nvidia*"), *glob.glob("/dev/nvidia-caps/*")]
+    """Device files of NVIDIA's driver, as far as there are any, and one that maps memory which no limit counts."""
+    return [*glob.glob("/dev/nvidia*"), *glob.glob("/dev/nvidia-caps/*"), "/dev/zero"]
 
 
 def gpu_facts() -> list[str]:
@@ -375,8 +377,10 @@ def _limit(how: Confinement, surroundings: Surroundings) -> None:
         hard[resource.RLIMIT_AS] = how.memory_in_use + limits.memory_bytes
     for what, value in hard.items():
         ceiling = resource.getrlimit(what)[1]
-        value = value if ceiling == resource.RLIM_INFINITY else min(value, ceiling)
-        resource.setrlimit(what, (value, value))
+        # at the hard limit on processor time the kernel sends SIGKILL, which does not say why
+        most = value + _GRACE_CPU_S if what == resource.RLIMIT_CPU else value
+        most = most if ceiling == resource.RLIM_INFINITY else min(most, ceiling)
+        resource.setrlimit(what, (min(value, most), most))
 
 
 def _become(uid: int, keep: int) -> None:
@@ -392,6 +396,7 @@ def _filter(how: Confinement, surroundings: Surroundings, on: list[str]) -> list
     contained = surroundings.pid_namespace or (surroundings.rules is not None and landlock.abi() >= 6)
     return seccomp.assemble(
         allow_exec=how.limits.allow_exec,
+        allow_uncounted=how.gpu,
         allow_signals=contained,
         allow_fork=surroundings.can_fork_safely,
         own_pid=os.getpid(),

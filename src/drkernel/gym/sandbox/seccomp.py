@@ -2,9 +2,10 @@
 
 The filter is a list of refusals (the answer is ``EPERM``), not of permissions: PyTorch and Triton use too many calls
 for a list of those to be right on every kernel. What is refused: sockets, other processes' memory, namespaces,
-mounts, credentials of the kernel's keyring, bpf, perf, io_uring (it would do the refused calls for you), System V
-shared memory, memfd (memory that no limit counts), and, by policy, execve. Calls of another architecture end the
-process. Source of the layout: ``linux/filter.h``, ``linux/seccomp.h``.
+mounts, credentials of the kernel's keyring, bpf, perf, io_uring (it would do the refused calls for you), memory that
+no limit counts (System V, memfd, shared anonymous mappings, enlarged socket buffers, range locks), socket pairs that
+could send to addresses, and, by policy, execve. Calls of another architecture end the process. Source of the layout:
+``linux/filter.h``, ``linux/seccomp.h``.
 """
 
 from __future__ import annotations
@@ -43,20 +44,28 @@ _CALLS: dict[str, tuple[int | None, int | None]] = {
     "memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194), "shmat": (30, 196),
     "shmctl": (31, 195), "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188), "semget": (64, 190),
     "semop": (65, 193), "semtimedop": (220, 192), "mq_open": (240, 180), "mq_unlink": (241, 181),
+    "io_setup": (206, 0), "landlock_create_ruleset": (444, 444), "landlock_add_rule": (445, 445),
 }  # fmt: skip
 _EXEC: dict[str, tuple[int | None, int | None]] = {"execve": (59, 221), "execveat": (322, 281)}
 _SIGNALS = {"kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138),
             "rt_tgsigqueueinfo": (297, 240)}  # fmt: skip
 _FORK: dict[str, tuple[int | None, int | None]] = {"fork": (57, None), "vfork": (58, None)}
 _CLONE, _CLONE3, _SOCKETPAIR, _PRCTL = (56, 220), (435, 435), (53, 199), (157, 167)
+_MMAP, _FCNTL, _SETSOCKOPT = (9, 222), (72, 25), (54, 208)
 _AUDIT_ARCH = {"x86_64": 0xC000_003E, "aarch64": 0xC000_00B7}
 
 _LD_ABS, _JEQ, _JGE, _JSET, _RET = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF_0000, 0x8000_0000, 0x0005_0000
-_NR, _ARCH, _ARG0_LOW = 0, 4, 16
+_NR, _ARCH, _ARG0_LOW, _ARG_BYTES = 0, 4, 16, 8
 _NEW_NAMESPACES = 0x7E02_0080  # every CLONE_NEW* bit (time namespaces included)
 _CLONE_THREAD = 0x0001_0000
 _AF_UNIX = 1
+_DATAGRAM_BIT = 2
+"""of socket types: datagram and raw, which on a Unix socket is the same, have it; stream and seqpacket do not"""
+_MAP_SHARED, _MAP_ANONYMOUS = 0x01, 0x20
+_SO_SNDBUF = 7
+_RANGE_LOCKS = (6, 7, 37, 38)
+"""fcntl's commands that lock ranges of a file: each is some memory of the kernel's, and there may be any number"""
 _X32_BIT = 0x4000_0000
 _PRCTL_REFUSED = (linux.PR_SET_PDEATHSIG, linux.PR_SET_DUMPABLE, linux.PR_SET_CHILD_SUBREAPER)
 
@@ -64,13 +73,20 @@ Instruction = tuple[int, int, int, int]
 
 
 def assemble(
-    *, allow_exec: bool, allow_signals: bool, allow_fork: bool = True, own_pid: int = 0, arch: str | None = None
+    *,
+    allow_exec: bool,
+    allow_signals: bool,
+    allow_fork: bool = True,
+    allow_uncounted: bool = False,
+    own_pid: int = 0,
+    arch: str | None = None,
 ) -> list[Instruction]:
     """The filter program as (code, jump if true, jump if false, operand).
 
     ``allow_signals`` is right where a PID namespace or Landlock's signal scope already keeps signals inside the job;
     otherwise only ``own_pid`` may be signalled. Without ``allow_fork`` there can be threads but no processes, for where
-    nothing else could find them all again.
+    nothing else could find them all again. ``allow_uncounted``: memory that no limit counts, for what needs it (the
+    driver of a real GPU).
     """
     arch = arch or linux.machine()
     column = 0 if arch == "x86_64" else 1
@@ -95,6 +111,13 @@ def assemble(
             if (nr := numbers[column]) is not None:
                 program += [(_JEQ, 0, 1, nr), refuse]
     program += _on_argument(_SOCKETPAIR[column], [(_JEQ, 1, 0, _AF_UNIX), refuse])
+    program += _on_argument(_SOCKETPAIR[column], [(_JSET, 0, 1, _DATAGRAM_BIT), refuse], 1)
+    if not allow_uncounted:
+        shared = [(_JSET, 0, 2, _MAP_SHARED), (_JSET, 0, 1, _MAP_ANONYMOUS), refuse]
+        program += _on_argument(_MMAP[column], shared, 3)
+        for command in _RANGE_LOCKS:
+            program += _on_argument(_FCNTL[column], [(_JEQ, 0, 1, command), refuse], 1)
+        program += _on_argument(_SETSOCKOPT[column], [(_JEQ, 0, 1, _SO_SNDBUF), refuse], 2)
     for option in _PRCTL_REFUSED:
         program += _on_argument(_PRCTL[column], [(_JEQ, 0, 1, option), refuse])
     if not allow_signals:
@@ -103,9 +126,10 @@ def assemble(
     return [*program, (_RET, 0, 0, _ALLOW)]
 
 
-def _on_argument(nr: int, test: list[Instruction]) -> list[Instruction]:
-    """``test`` (on the first argument's low word) for one system call; falls through with the number loaded again."""
-    body = [(_LD_ABS, 0, 0, _ARG0_LOW), *test, (_LD_ABS, 0, 0, _NR)]
+def _on_argument(nr: int, test: list[Instruction], place: int = 0) -> list[Instruction]:
+    """``test`` (on the low word of the argument at ``place``) for one system call; falls through with the number loaded
+    again."""
+    body = [(_LD_ABS, 0, 0, _ARG0_LOW + _ARG_BYTES * place), *test, (_LD_ABS, 0, 0, _NR)]
     return [(_JEQ, 0, len(body), nr), *body]
 
 

@@ -51,7 +51,7 @@ class JobSession:
         """bytes of a call's outputs that are taken over at most; without elements an output is only described"""
         self._left = settings.deadline_s
         self._over: SessionError | None = None
-        self._meanwhile: Callable[[], None] | None = None
+        self._meanwhile: list[Callable[[], None]] = []
         self._closed = threading.Event()
         self._job = job
         job.output_limit = settings.max_output_bytes
@@ -126,7 +126,7 @@ class JobSession:
     def meanwhile(self, work: Callable[[], None]) -> None:
         """Do ``work``, which must not raise, once the next request is sent; it does not count against the candidate's
         time."""
-        self._meanwhile = work
+        self._meanwhile.append(work)
 
     def _serving(self, seed: int | None = None, conv_tf32: bool | None = None) -> AbstractContextManager[None]:
         """Let the device serve the candidate during the block, outside a call.
@@ -193,11 +193,12 @@ class JobSession:
 
     def _work_meanwhile(self) -> float:
         """Do the pending work while the candidate works; return its seconds, which are credited back."""
-        work, self._meanwhile = self._meanwhile, None
-        if work is None:
+        pending, self._meanwhile = self._meanwhile, []
+        if not pending:
             return 0.0
         start = time.monotonic()
-        work()
+        for work in pending:
+            work()
         spent = time.monotonic() - start
         self._left += spent
         return spent
@@ -287,6 +288,8 @@ class JobSession:
             message = f"device tensors took more memory than {_OVER[event['over_memory']]}"
             return self._end("out_of_memory", "OutOfMemoryError", message)
         what = describe_status(event["status"])
+        if event["status"] == signal.SIGXCPU:
+            return self._end("timeout", "Timeout", "the device used up its processor time on the candidate's commands")
         if event["status"] == signal.SIGKILL:
             return self._end("infra_error", "DeviceLost", f"the device process was ended from outside: {what}")
         # not infra_error: that would be retried and masked, and a candidate could ask for it
@@ -301,7 +304,7 @@ class JobSession:
             limit = limit if event["over_memory"] == "own" else _OVER["all"]
             message = f"the candidate took more memory than {limit}"
             return self._end("out_of_memory", "OutOfMemoryError", message)
-        if status == signal.SIGXCPU:
+        if status == signal.SIGXCPU or event["over_time"]:
             return self._end("timeout", "Timeout", "the candidate used up its processor time")
         what = describe_status(status)
         if status == 0:
@@ -350,14 +353,14 @@ def plain_of(data: Any) -> int | float | bool | None:
     return value
 
 
-def claims_of(answer: Any) -> list[dict[str, Any]]:
-    """The runner's list of outputs, checked for form."""
+def claims_of(answer: Any, most: int = MAX_OUTPUTS) -> list[dict[str, Any]]:
+    """The runner's list of ``most`` outputs at most, checked for form."""
     claims = answer["outputs"]
     if not isinstance(claims, list) or not all(isinstance(claim, dict) for claim in claims):
         raise ValueError("outputs must be a list of objects")
     for handle in (claim.get("handle") for claim in claims):
         if handle is not None and (type(handle) is not int or not 0 <= handle < 1 << 63):
             raise ValueError("a handle must be a number of 63 bits")
-    if len(claims) > MAX_OUTPUTS:
-        raise ValueError(f"{len(claims)} outputs, more than {MAX_OUTPUTS}")
+    if len(claims) > most:
+        raise ValueError(f"{len(claims)} outputs, more than {most}")
     return claims

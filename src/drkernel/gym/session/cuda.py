@@ -19,11 +19,11 @@ from drkernel.gym.request import EvalSettings
 from drkernel.gym.runner.launcher import JobHandle, Launcher
 from drkernel.gym.runner.values import Granted, pack, replace_leaves
 from drkernel.gym.session.answers import CallResult, Observed, Output, Plain, TimedCalls, ToldLaunch
-from drkernel.gym.session.base import JobSession, claims_of, plain_of, sizes_of
+from drkernel.gym.session.base import MAX_OUTPUTS, JobSession, claims_of, plain_of, sizes_of
 from drkernel.gym.session.trace import MAX_TRACE, profile_of, read_trace
 from drkernel.sim.gpu.engine import Schedule
 from drkernel.sim.gpu.interfere import Interference
-from drkernel.sim.process.control_socket import Form
+from drkernel.sim.process.call_record import Form
 from drkernel.sim.wire.commands import DTYPES, TensorSpec
 from drkernel.sim.wire.frames import bytes_of, describe, tensor_of
 from drkernel.tasks.sharing import Region
@@ -150,7 +150,7 @@ class CudaSession(JobSession):
         most = self._settings.memory_bytes
         header = {"do": "state", "names": list(forms), "most_bytes": most}
         answer, elements = self._ask_for_data(header, most_bytes=most)
-        return dict(zip(forms, self._checked(lambda: _outputs(answer, elements)), strict=False))
+        return dict(zip(forms, self._checked(lambda: _outputs(answer, elements, len(forms))), strict=False))
 
     # ---- time
 
@@ -196,9 +196,9 @@ class CudaSession(JobSession):
         return self._checked(read)
 
 
-def _outputs(answer: Any, elements: bytearray) -> list[Output]:
+def _outputs(answer: Any, elements: bytearray, most: int = MAX_OUTPUTS) -> list[Output]:
     view, start, outputs = memoryview(elements), 0, []
-    for claim in claims_of(answer):
+    for claim in claims_of(answer, most):
         kind = str(claim.get("type"))[:100]
         if claim.get("handle") is None:
             value = plain_of(claim["value"]) if "value" in claim else None

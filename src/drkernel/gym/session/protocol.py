@@ -15,7 +15,7 @@ from drkernel.gym.request import EvalSettings
 from drkernel.gym.session.answers import CallResult, Choice, LoadResult, Output, TimedCalls
 from drkernel.sim.gpu.engine import Schedule
 from drkernel.sim.gpu.interfere import Interference
-from drkernel.sim.process.control_socket import Form
+from drkernel.sim.process.call_record import Form
 from drkernel.tasks.sharing import Region
 from drkernel.verdict import ObservedBy, Profile, SandboxReport
 

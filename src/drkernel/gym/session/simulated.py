@@ -21,7 +21,8 @@ from drkernel.gym.session.answers import CallResult, Observed, Output, Plain, Se
 from drkernel.gym.session.base import JobSession, claims_of, plain_of, sizes_of
 from drkernel.sim.gpu.engine import Schedule
 from drkernel.sim.gpu.interfere import Interference
-from drkernel.sim.process.control_socket import CallRecord, DeviceControl, Form, NotHeld
+from drkernel.sim.process.call_record import CallRecord, Form
+from drkernel.sim.process.control_socket import DeviceControl, NotHeld
 from drkernel.sim.wire.commands import DTYPES, TensorSpec
 from drkernel.tasks.sharing import Region
 from drkernel.verdict import CandidateError
@@ -97,7 +98,7 @@ class SimulatedSession(JobSession):
         seconds = time.monotonic() - start
         claimed = self._checked(lambda: claims_of(answer))
         outputs, record = self._collect(claimed, forms, self.most_output_bytes, after)
-        observed = Observed(record.launches, record.operators, record.mutated, record)
+        observed = Observed(record.recorded, record.operators, record.mutated, record)
         return CallResult(outputs, self._checked(lambda: str(answer.get("type"))[:100]), observed, seconds, named)
 
     def _collect(
@@ -125,7 +126,7 @@ class SimulatedSession(JobSession):
         """Return the current contents of entries of the candidate's state dict that have the requested form."""
         with self._serving():
             answer = self._ask({"do": "state", "names": list(forms)})
-        claimed = self._checked(lambda: claims_of(answer))
+        claimed = self._checked(lambda: claims_of(answer, len(forms)))
         outputs, _ = self._collect(claimed, list(forms.values()), self._settings.memory_bytes)
         return dict(zip(forms, outputs, strict=False))
 

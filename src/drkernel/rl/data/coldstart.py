@@ -28,7 +28,7 @@ from drkernel.episode.play import play
 from drkernel.episode.records import COMPLETE, Trajectory, Turn, conversation
 from drkernel.gym.request import Pool
 from drkernel.rl.data.teacher.families import generate_problems
-from drkernel.rl.data.teacher.plans import ProgramTeacher, TeacherConfig
+from drkernel.rl.data.teacher.plans import RIGHT, ProgramTeacher, TeacherConfig
 from drkernel.rl.data.teacher.problem import Problem
 from drkernel.rl.data.teacher.reference import make_task
 from drkernel.task import Task
@@ -230,8 +230,8 @@ def _check(turn: Turn) -> None:
     detail = verdict.error.message if verdict.error is not None else ", ".join(turn.findings)
     if not turn.valid:
         raise Dropped(turn.status, detail)
-    if turn.reply.plan == "fused" and not turn.correct:
-        raise Dropped(f"fused_{turn.status}", detail)
+    if turn.reply.plan in RIGHT and not turn.correct:
+        raise Dropped(f"{turn.reply.plan}_{turn.status}", detail)
 
 
 def _turn(turn: Turn) -> ColdstartTurn:

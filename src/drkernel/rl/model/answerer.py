@@ -20,6 +20,7 @@ from drkernel.episode.chat import Message, Reply, Sampled, Sampling, Usage, with
 from drkernel.episode.records import Turn
 from drkernel.rl.model.policy import Policy, PolicyConfig, causal_lm
 from drkernel.rl.model.sampler import Conversation, SampledTurn, Sampler, SamplingConfig
+from drkernel.rl.model.served import RequestSampler
 from drkernel.rl.model.tokenizer import ChatTokenizer
 
 GATHER_S = 0.02
@@ -34,7 +35,12 @@ class SamplerAnswerer:
     """
 
     def __init__(
-        self, sampler: Sampler, tokenizer: ChatTokenizer, *, name: str = "policy", keep_reasoning: bool = True
+        self,
+        sampler: Sampler | RequestSampler,
+        tokenizer: ChatTokenizer,
+        *,
+        name: str = "policy",
+        keep_reasoning: bool = True,
     ):
         self.sampler, self.tokenizer, self.name = sampler, tokenizer, name
         self.keep_reasoning = keep_reasoning
@@ -43,7 +49,7 @@ class SamplerAnswerer:
     @property
     def capacity(self) -> int:
         """Longest conversation in tokens."""
-        return self.sampler.decoder.capacity
+        return self.sampler.capacity
 
     def context_ids(self, call: Call) -> list[int]:
         """Return the ids that precede the answer: the opening, then the turns shown, each as it was sampled."""
@@ -100,14 +106,24 @@ class SamplerAnswerer:
 
     def reply(self, context: list[int], turn: SampledTurn, pieces: tuple[tuple[int, int], ...] = ()) -> Reply:
         """The reply of what was drawn after ``context``."""
-        sampled = Sampled(tuple(context), turn.token_ids, turn.logprobs, turn.stop, turn.pruned_mass, pieces)
-        return Reply(
-            text=self.tokenizer.decode(turn.token_ids),
-            finish="stop" if turn.stop in ("end", "fence") else "length",
-            usage=Usage(prompt=len(context), completion=len(turn.token_ids)),
-            model=self.name,
-            sampled=sampled,
-        )
+        return sampled_reply(self.tokenizer, self.name, context, turn, pieces)
+
+
+def sampled_reply(
+    tokenizer: ChatTokenizer,
+    model: str,
+    context: Sequence[int],
+    turn: SampledTurn,
+    pieces: tuple[tuple[int, int], ...] = (),
+) -> Reply:
+    """Return the reply of what ``model`` drew after ``context``, its ids and log-probabilities kept."""
+    return Reply(
+        text=tokenizer.decode(turn.token_ids),
+        finish="stop" if turn.stop in ("end", "fence") else "length",
+        usage=Usage(prompt=len(context), completion=len(turn.token_ids)),
+        model=model,
+        sampled=Sampled(tuple(context), turn.token_ids, turn.logprobs, turn.stop, turn.pruned_mass, pieces),
+    )
 
 
 def _append(context: list[int], conversation: Conversation) -> list[int]:

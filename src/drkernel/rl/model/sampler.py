@@ -158,6 +158,11 @@ class Sampler:
         self.tokens = 0
         """Tokens sampled since the sampler was made."""
 
+    @property
+    def capacity(self) -> int:
+        """Longest conversation in tokens."""
+        return self.decoder.capacity
+
     async def stream(
         self, conversations: Sequence[Conversation], appends: Sequence[Sequence[int]], *, keep_cache: bool = True
     ) -> AsyncIterator[tuple[int, SampledTurn]]:

@@ -159,25 +159,32 @@ def estimate(recipe: Recipe, ranks: int = 1, flops: float | None = None, judge_r
 
 
 def _memory(recipe: Recipe, shape: Shape, ranks: int) -> dict[str, float]:
-    """Return the bytes needed on the busiest device, by purpose."""
-    low = recipe.policy.dtype == "bf16"
-    lora = recipe.policy.lora
+    """Return the bytes needed on the busiest device, by purpose, of the dtypes that the trainer really uses.
+
+    Weights, gradients and moments are fp32 whatever ``policy.dtype`` says, and a decoder copies the weights: in fp32
+    too, unless ``rollout.dtype`` is bf16. An evaluation samples from a second copy, with the weights as they are.
+    """
+    low, lora = recipe.policy.dtype == "bf16", recipe.policy.lora
     trained = shape.adapter_parameters(lora) if lora is not None else shape.parameters
     learner = recipe.rl.learner if recipe.rl is not None else None
     micro = max(learner.micro_tokens if learner else 0, recipe.sft.micro_tokens if recipe.sft else 0)
     width = shape.hidden * (4 if recipe.policy.checkpoint_activations else 34) + 3 * shape.mlp
     layers = shape.layers if not recipe.policy.checkpoint_activations else shape.layers / 4
+    packed = ranks == 1 and not recipe.policy.checkpoint_activations
     sampling = recipe.rollout
-    sampler_bytes = 2 if low or sampling.dtype == "bf16" else 4
+    wide = 2 if sampling.dtype == "bf16" else 4
+    numbers = sampling.sampling.rows * sampling.context * shape.cache_numbers
     return {
         "weights (fp32)": 4 * shape.parameters / ranks,
         "gradients": 4 * trained / ranks,
         "optimiser (AdamW)": 8 * trained / ranks,
         "activations": float(micro * width * layers * (2 if low else 4)) / 8,
+        "attention masks": 0.0 if packed else float(micro * micro * (3 if low else 5)),
         "logits of one chunk": 512 * shape.vocab * 4.0,
-        "sampler's weights": float(sampler_bytes * shape.parameters),
-        "sampler's cache": float(sampling.sampling.rows * sampling.context * shape.cache_numbers * sampler_bytes),
-        "reference policy": 4.0 * shape.parameters if learner and learner.kl_coefficient else 0.0,
+        "sampler's weights": float(wide * shape.parameters) if recipe.rl is not None else 0.0,
+        "sampler's cache": float(wide * numbers) if recipe.rl is not None else 0.0,
+        "evaluation's sampler": 4.0 * (shape.parameters + numbers),
+        "reference policy": 4.0 * shape.parameters / ranks if learner and learner.kl_coefficient else 0.0,
     }
 
 
@@ -215,13 +222,19 @@ def _times(recipe: Recipe, shape: Shape, flops: float, judge_rate: float) -> dic
 
 
 def _missing(recipe: Recipe) -> list[str]:
-    """List the requirements that are not met."""
+    """List the requirements that are not met, and what would be downloaded."""
+    terms = recipe.policy
+    if terms.from_scratch or Path(terms.model).exists():
+        return lacking(recipe)
+    return [f"the model {terms.model!r} is not a directory here; it would be downloaded by name", *lacking(recipe)]
+
+
+def lacking(recipe: Recipe) -> list[str]:
+    """List what the run cannot do without and this machine has not: packages, devices, files."""
     import torch
 
     missing = []
     terms = recipe.policy
-    if not terms.from_scratch and not Path(terms.model).exists():
-        missing.append(f"the model {terms.model!r} is not a directory here; it would be downloaded by name")
     if terms.device.startswith("cuda") and not torch.cuda.is_available():
         missing.append("a CUDA device for the policy (policy.device)")
     if recipe.episode.settings.place.kind == "cuda" and not torch.cuda.is_available():
@@ -269,7 +282,8 @@ def dry_run(recipe: Recipe) -> str:
     lines += ["", "assumed: " + "; ".join(found.assumptions), "", "missing on this machine:"]
     lines += [f"  - {item}" for item in found.missing] or ["  nothing"]
     if found.total > found.available > 0:
-        lines.append(f"  - memory: {_size(found.total)} is more than {_size(found.available)}; use torchrun or LoRA")
+        more = f"{_size(found.total)} is more than {_size(found.available)}"
+        lines.append(f"  - memory: {more}; use torchrun, LoRA, fewer rows, or --engine verl")
     return "\n".join(lines)
 
 

@@ -21,6 +21,7 @@ from drkernel.episode.metrics import (
     per_task,
 )
 from drkernel.episode.records import Trajectory
+from drkernel.episode.sizes import sizes_of
 
 
 class EvaluationConfig(Config):
@@ -32,6 +33,7 @@ class EvaluationConfig(Config):
     final_tasks: int = Field(100, ge=1, description="held-out tasks before and after RL")
     final_samples: int = Field(2, ge=1, description="trajectories a task before and after RL")
     temperature: float = Field(1.0, ge=0)
+    top_p: float | None = Field(None, gt=0, le=1, description="None takes that of rollout.sampling")
     seed: int = Field(
         7, description="seed of the draws, equal for every evaluation of a run so that they are comparable"
     )
@@ -61,6 +63,8 @@ def evaluation_metrics(trajectories: Sequence[Trajectory], turns: int, seed: int
     result["best"] = [figures(samples, best_turn, k + 1) for k in range(turns)]
     result["families"] = {name: figures(by_family[name], last_turn) for name in sorted(by_family)}
     result["status"] = dict(Counter(last_turn(play).status for play in plays))
+    sizes = sizes_of(turn.verdict for trajectory in trajectories for turn in trajectory.graded)
+    result["sizes"] = {name: value for name, value in sizes.items() if name != "by_task"}
     infra = sum(not turn.valid for t in trajectories for turn in t.turns)
     return result | {"trajectories": len(plays), "tasks": len(samples), "infra_errors": infra}
 

@@ -82,6 +82,69 @@ def check_methods(config: LearnerConfig) -> None:
 
 
 @dataclass(frozen=True)
+class Credit:
+    """What a graded batch teaches, per token: advantage, weight, and whether it trains. [B, T], rows are turns."""
+
+    advantages_BT: Tensor
+    """0 outside of graded turns."""
+    mismatch: Mismatch
+    """Weights of the tokens in the loss, and which of them the mismatch between sampler and trainer leaves."""
+    mask_BT: Tensor
+    """bool: tokens that train."""
+    metrics: dict[str, float]
+
+
+@torch.no_grad()
+def give_credit(batch: TurnBatch, rollout_BT: Tensor, config: LearnerConfig, seed: int) -> Credit:
+    """Decide from grades and log-probabilities which tokens train, and how much: mismatch, rejection, advantages.
+
+    ``batch`` holds the trainer's log-probabilities at the sampling parameters, Σπ² and the mask of graded tokens,
+    ``rollout_BT`` the sampler's log-probabilities of the same tokens. Every engine that trains on our methods calls
+    this function.
+    """
+    old_BT, mask_BT = batch.need("logprobs_BT", "mask_BT")
+    settings = registry.mismatch.get(config.mismatch.name)(**config.mismatch.options)
+    gap = mismatch(old_BT, rollout_BT, mask_BT, settings, sequence_B=batch.trajectory_B)
+    batch = dataclasses.replace(
+        batch, keep_B=gap.keep_BT.any(dim=1), ratios_BT=gap.weights_BT if settings.weight is not None else None
+    )
+    graded_B = batch.valid_B
+    kept_B = _kept(batch, config, seed)
+    batch = dataclasses.replace(batch, keep_B=kept_B & gap.keep_BT.any(dim=1))
+    if config.rejected == "erase":
+        batch = dataclasses.replace(batch, valid_B=kept_B, mask_BT=mask_BT & kept_B[:, None])
+    advantages = registry.advantage.get(config.advantage.name)(batch, **config.advantage.options)
+    advantages_BT = broadcast_to_tokens(advantages, mask_BT) if advantages.dim() == 1 else advantages
+    if batch.parent_B is not None:
+        advantages_BT = advantages_BT * _node_weights(batch, config)[:, None].to(advantages_BT.dtype)
+    trained_BT = gap.keep_BT & kept_B[:, None]
+    metrics = {f"mismatch/{name}": value for name, value in gap.metrics.items()} | {
+        "rejected_turns": float((graded_B & ~kept_B).sum()) / max(1, int(graded_B.sum())),
+        "advantage_abs": float(advantages_BT[mask_BT].abs().sum()) / max(1, int(mask_BT.sum())),
+        "trained_tokens": float(trained_BT.sum()),
+    }
+    return Credit(advantages_BT, gap, trained_BT, metrics)
+
+
+def _kept(batch: TurnBatch, config: LearnerConfig, seed: int) -> Tensor:
+    """Return bool [B]: graded turns that neither rejection nor the rule for void turns removes from the loss."""
+    kept_B = registry.rejection.get(config.rejection.name)(batch, seed=seed, **config.rejection.options)
+    if config.void_turns == "mask":
+        kept_B = kept_B & ~void_turns(batch.rewards_B, batch.trajectory_B, batch.turn_B, batch.valid_B)
+    return kept_B
+
+
+def _node_weights(batch: TurnBatch, config: LearnerConfig) -> Tensor:
+    """How much each row of a batch of trees counts, float64 [B], 1 on the average. Losses are linear in the advantage
+    (clipping asks for its sign alone), so that the weight can go there."""
+    forest, kind = batch.forest(), config.node_weights
+    if kind == "equal":
+        return batch.valid_B.double()
+    weights_B = trees.path_weights(forest) if kind == "paths" else trees.leaf_weights(forest)
+    return trees.mean_one(weights_B, batch.valid_B)
+
+
+@dataclass(frozen=True)
 class _Prepared:
     """The parts of a batch that stay constant while it is trained on."""
 
@@ -108,7 +171,6 @@ class Learner:
         self.policy, self.optimizer, self.config = policy, optimizer, config
         self.temperature, self.reference = temperature, reference
         self.schedule = registry.schedule.get(config.schedule.name)(**config.schedule.options)
-        self.settings = registry.mismatch.get(config.mismatch.name)(**config.mismatch.options)
         self.loss = registry.loss.get(config.loss.name)
         if config.kl_coefficient and reference is None:
             raise ValueError("kl_coefficient needs a reference policy")
@@ -150,57 +212,15 @@ class Learner:
 
     @torch.no_grad()
     def _prepare(self, trajectories: Sequence[Trajectory], seed: int) -> tuple[_Prepared, dict[str, float]]:
-        """Compute log-probabilities at the sampling parameters, then mismatch, rejection and advantages, in this
-        order."""
+        """Compute log-probabilities at the sampling parameters, then what they and the grades decide."""
         rows = Rows.of(trajectories)
-        mask_BT = rows.mask_BT
         old_BT, square_BT, entropy_BT = self._score(self.policy, rows)
         reference_BT = None if self.reference is None else self._score(self.reference, rows)[0]
-        gap = mismatch(old_BT, rows.rollout_BT, mask_BT, self.settings, sequence_B=rows.owner_B)
-        batch = dataclasses.replace(
-            rows.batch(),
-            keep_B=gap.keep_BT.any(dim=1),
-            logprobs_BT=old_BT,
-            sum_pi_squared_BT=square_BT,
-            mask_BT=mask_BT,
-            ratios_BT=gap.weights_BT if self.settings.weight is not None else None,
-        )
-        graded_B = batch.valid_B
-        kept_B = self._kept(batch, seed)
-        batch = dataclasses.replace(batch, keep_B=kept_B & gap.keep_BT.any(dim=1))
-        if self.config.rejected == "erase":
-            batch = dataclasses.replace(batch, valid_B=kept_B, mask_BT=mask_BT & kept_B[:, None])
-        method = self.config.advantage
-        advantages = registry.advantage.get(method.name)(batch, **method.options)
-        advantages_BT = broadcast_to_tokens(advantages, mask_BT) if advantages.dim() == 1 else advantages
-        if batch.parent_B is not None:
-            advantages_BT = advantages_BT * self._node_weights(batch)[:, None].to(advantages_BT.dtype)
-        trained_BT = gap.keep_BT & kept_B[:, None]
-        count = max(1, int(mask_BT.sum()))
-        metrics = {f"mismatch/{name}": value for name, value in gap.metrics.items()} | {
-            "rejected_turns": float((graded_B & ~kept_B).sum()) / max(1, int(graded_B.sum())),
-            "entropy": float(entropy_BT[mask_BT].sum()) / count,
-            "advantage_abs": float(advantages_BT[mask_BT].abs().sum()) / count,
-            "trained_tokens": float(trained_BT.sum()),
-        }
-        return _Prepared(rows, old_BT, reference_BT, advantages_BT, gap, trained_BT), metrics
-
-    def _kept(self, batch: TurnBatch, seed: int) -> Tensor:
-        """Return bool [B]: graded turns that neither rejection nor the rule for void turns removes from the loss."""
-        method = self.config.rejection
-        kept_B = registry.rejection.get(method.name)(batch, seed=seed, **method.options)
-        if self.config.void_turns == "mask":
-            kept_B = kept_B & ~void_turns(batch.rewards_B, batch.trajectory_B, batch.turn_B, batch.valid_B)
-        return kept_B
-
-    def _node_weights(self, batch: TurnBatch) -> Tensor:
-        """How much each row of a batch of trees counts, float64 [B], 1 on the average. Losses are linear in the
-        advantage (clipping asks for its sign alone), so that the weight can go there."""
-        forest, kind = batch.forest(), self.config.node_weights
-        if kind == "equal":
-            return batch.valid_B.double()
-        weights_B = trees.path_weights(forest) if kind == "paths" else trees.leaf_weights(forest)
-        return trees.mean_one(weights_B, batch.valid_B)
+        batch = dataclasses.replace(rows.batch(), logprobs_BT=old_BT, sum_pi_squared_BT=square_BT, mask_BT=rows.mask_BT)
+        found = give_credit(batch, rows.rollout_BT, self.config, seed)
+        metrics = {**found.metrics, "entropy": float(entropy_BT[rows.mask_BT].sum()) / max(1, int(rows.mask_BT.sum()))}
+        prepared = _Prepared(rows, old_BT, reference_BT, found.advantages_BT, found.mismatch, found.mask_BT)
+        return prepared, metrics
 
     def _score(self, policy: Policy, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         """Return log-probabilities, Σπ² and entropy of all graded tokens, [B, T] on the CPU."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import random
+from pathlib import Path
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from drkernel.config import Config, ConfigError
+from drkernel.config import Config, ConfigError, differences, load_config
 from drkernel.episode.episode import EpisodeConfig
 from drkernel.gym.request import Pool
 from drkernel.registry import Method, load_plugins
@@ -14,6 +16,7 @@ from drkernel.rl.data.coldstart import ColdstartConfig
 from drkernel.rl.data.select import filters
 from drkernel.rl.model.policy import PolicyConfig
 from drkernel.rl.model.sampler import SamplingConfig
+from drkernel.rl.model.served import ServerConfig, check_backend
 from drkernel.rl.run.anchor_rollout import AnchorConfig
 from drkernel.rl.run.copy_practice import CopyingConfig
 from drkernel.rl.run.evaluate import EvaluationConfig
@@ -23,6 +26,8 @@ from drkernel.rl.run.metric_sinks import Extra
 from drkernel.rl.run.sft import SftConfig
 from drkernel.task import Task
 
+FREE = ("runs", "name", "sinks", "report", "threads", "checkpoint", "budget_minutes", "verl")
+"""Sections of a recipe that may differ when a run is taken up again: they do not change its result."""
 WHOLE_TRAJECTORIES = ("rloo", "kevin", "otb", "otb_tir")
 """Advantages whose baselines go by trajectory, so that trees have none."""
 
@@ -68,6 +73,10 @@ class RolloutConfig(Config):
     dtype: Literal["same", "bf16", "int8"] = Field(
         "same", description="the sampler's weights; 'bf16' and 'int8' make a real mismatch with the trainer"
     )
+    backend: str = Field(
+        "local", description="who samples in training: 'local', 'vllm' (a server started here), or 'openai:URL'"
+    )
+    server: ServerConfig = ServerConfig()
     refresh_every: int = Field(
         1, ge=1, description="steps for which the sampler keeps its weights: staleness is bounded by one less"
     )
@@ -87,6 +96,9 @@ class PoolConfig(Config):
     kind: Literal["local"] = "local"
     slots: int | None = Field(None, ge=1, description="evaluations at once; None: one a core")
     cache: int = Field(20_000, ge=0, description="verdicts kept for equal requests (used only with a judge seed)")
+    cache_file: str | None = Field(
+        None, description="file that keeps verdicts for other runs, too (used only with a judge seed)"
+    )
 
 
 class CheckpointConfig(Config):
@@ -130,6 +142,15 @@ class Recipe(Config):
         (), description="modules of your own to import first: what they register can be named in this recipe"
     )
     sinks: tuple[Extra, ...] = Field((), description="copies of the metrics: tensorboard, trackio, wandb")
+    verl: dict[str, Any] = Field(
+        default_factory=dict, description="the layout of `--engine verl` (docs/engines.md); unused by our own trainer"
+    )
+
+    def heldout(self) -> list[Task]:
+        """Return the held-out tasks, shuffled by the evaluation's seed: any first n of them are a fair sample."""
+        found = self.heldout_tasks.tasks("heldout")
+        random.Random(f"heldout-{self.evaluation.seed}").shuffle(found)
+        return found
 
     @field_validator("name")
     @classmethod
@@ -161,9 +182,34 @@ def check_recipe(recipe: Recipe) -> None:
         check_methods(recipe.rl.learner)
     if recipe.rl is not None:
         _check_shape(recipe.rollout, recipe.rl.learner)
+        _check_backend(recipe.rollout, recipe.rl.learner)
     context, longest = recipe.rollout.context, recipe.policy.pocket.context
     if recipe.policy.from_scratch and context > longest:
         raise ConfigError(f"rollout.context {context} is more than policy.pocket.context {longest}")
+
+
+def check_same_run(directory: Path, recipe: Recipe) -> None:
+    """Raise :class:`ConfigError`, naming the keys that differ, when the run in ``directory`` has another recipe."""
+    there = load_config(Recipe, directory / "config.yaml")
+    bound = [item for item in differences(there, recipe) if item[0].partition(".")[0] not in FREE]
+    if bound:
+        said = "; ".join(f"{key} is {old!r} there, {new!r} here" for key, old, new in bound)
+        raise ConfigError(
+            f"{directory} holds a run of another recipe ({said}); choose another name (name=...), or take it as it "
+            f"is: drkernel train --resume {directory}"
+        )
+
+
+def _check_backend(rollout: RolloutConfig, learner: LearnerConfig) -> None:
+    """Raise :class:`ConfigError` for what a server cannot be asked for."""
+    check_backend(rollout.backend)
+    if rollout.backend == "local":
+        return
+    if rollout.tree is not None or rollout.anchors is not None:
+        raise ConfigError(f"rollout.backend {rollout.backend}: trees and anchors are sampled by the local backend")
+    if rollout.sampling.stop_at_fence or learner.keep_ratio:
+        key = "rollout.sampling.stop_at_fence" if rollout.sampling.stop_at_fence else "rl.learner.keep_ratio"
+        raise ConfigError(f"{key}: only the local backend can; rollout.backend is {rollout.backend}")
 
 
 def _check_shape(rollout: RolloutConfig, learner: LearnerConfig) -> None:
@@ -188,4 +234,9 @@ def make_pool(recipe: Recipe) -> Pool:
     from drkernel.gym.pools.local import LocalPool
 
     cache = recipe.pool.cache if recipe.judge_seed is not None else 0
-    return LocalPool(slots=recipe.pool.slots, cache=cache)
+    pool = LocalPool(slots=recipe.pool.slots, cache=cache)
+    if recipe.pool.cache_file is None or recipe.judge_seed is None:
+        return pool
+    from drkernel.gym.pools.remembered import RememberingPool
+
+    return RememberingPool(pool, Path(recipe.pool.cache_file))

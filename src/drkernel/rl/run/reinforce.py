@@ -15,7 +15,8 @@ from drkernel.episode.episode import Episode
 from drkernel.episode.records import Trajectory, Turn
 from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.model.policy import Policy
-from drkernel.rl.model.sampler import Decoder, Sampler
+from drkernel.rl.model.sampler import Decoder, Sampler, SamplingConfig
+from drkernel.rl.model.served import ServedSampler, Server
 from drkernel.rl.run.anchor_rollout import AnchorConfig, AnchorRollout
 from drkernel.rl.run.checkpoint import Checkpoints
 from drkernel.rl.run.evaluate import evaluation_metrics
@@ -35,13 +36,21 @@ class RlStage:
 
     def __init__(self, sitting: Sitting):
         self.sitting = sitting
-        self.heldout = sitting.recipe.heldout_tasks.tasks("heldout")
-        # shuffled once, so that any first n of them are a fair sample
-        random.Random(f"heldout-{sitting.recipe.evaluation.seed}").shuffle(self.heldout)
+        self.heldout = sitting.recipe.heldout()
         self.decoder: Decoder | None = None
+        self.server: Server | None = None
+        self.served = 0
+        """The step whose weights the server has."""
 
     async def run(self, resume: Path | None) -> None:
         """Run the remaining steps, continuing from the checkpoint ``resume`` if given."""
+        try:
+            await self._run(resume)
+        finally:
+            if self.server is not None:
+                self.server.close()
+
+    async def _run(self, resume: Path | None) -> None:
         sitting, state, terms = self.sitting, self.sitting.state, self.sitting.recipe.evaluation
         steps = sitting.recipe.rl.steps if sitting.recipe.rl is not None else 0
         learner = self._make_learner(resume)
@@ -106,9 +115,9 @@ class RlStage:
         step = sitting.state.step
         stage = "rl" if step else "sft" if recipe.sft is not None else "base"
         sitting.progress("stage", {"stage": "evaluation", "label": label})
-        sampling = recipe.rollout.sampling.model_copy(update={"temperature": terms.temperature})
-        decoder = sitting.policy.make_decoder(sampling.rows, recipe.rollout.context)
-        rollout = self._rollout(Sampler(decoder, sitting.tokenizer, sampling, sitting.keep_ratio))
+        changes = {"temperature": terms.temperature, "top_p": terms.top_p or recipe.rollout.sampling.top_p}
+        sampling = recipe.rollout.sampling.model_copy(update=changes)
+        rollout = self._rollout(self._evaluation_sampler(sampling))
         trajectories = await self._play(rollout, plan_jobs(self.heldout[:tasks], samples, terms.seed))
         row = {"stage": stage, "step": step, "label": label}
         row |= evaluation_metrics(trajectories, recipe.episode.turns)
@@ -169,16 +178,45 @@ class RlStage:
             state.best = BestStep(step=row["step"], reward=row["reward"], fast_12=row["fast_1.2"])
             self.sitting.checkpoints.export("best", self.sitting.policy)
 
-    def _training_sampler(self) -> Sampler:
+    def _training_sampler(self) -> Sampler | ServedSampler:
         """Return the sampler of the next step; its weights are renewed every ``refresh_every`` steps."""
         sitting, terms = self.sitting, self.sitting.recipe.rollout
+        if terms.backend != "local":
+            server = self._server(renew=sitting.state.step % terms.refresh_every == 0)
+            return ServedSampler(server, sitting.tokenizer, terms.sampling, terms.context)
         if self.decoder is None:
             self.decoder = sitting.policy.make_decoder(terms.sampling.rows, terms.context, terms.dtype)
         elif sitting.state.step % terms.refresh_every == 0:
             self.decoder.refresh(sitting.policy.model)
         return Sampler(self.decoder, sitting.tokenizer, terms.sampling, sitting.keep_ratio)
 
-    def _rollout(self, sampler: Sampler, shape: TreeConfig | AnchorConfig | None = None) -> Rollout:
+    def _evaluation_sampler(self, sampling: SamplingConfig) -> Sampler | ServedSampler:
+        """Return a sampler with the present weights; a server that keeps its own has none."""
+        sitting, terms = self.sitting, self.sitting.recipe.rollout
+        if terms.backend == "vllm":
+            return ServedSampler(self._server(renew=True), sitting.tokenizer, sampling, terms.context)
+        decoder = sitting.policy.make_decoder(sampling.rows, terms.context)
+        return Sampler(decoder, sitting.tokenizer, sampling, sitting.keep_ratio)
+
+    def _server(self, renew: bool) -> Server:
+        """Return the server; new weights were checked after it got them. ``renew``: it is to have the present ones."""
+        sitting, terms = self.sitting, self.sitting.recipe.rollout
+        if self.server is None:
+            if terms.backend == "vllm":
+                place = sitting.directory / "served"
+                self.server = Server.start(terms.server, sitting.policy, place, terms.context)
+            else:
+                self.server = Server(terms.backend.removeprefix("openai:"))
+                self.server.wait()
+        elif renew and self.served != sitting.state.step:
+            self.server.load(sitting.policy)
+        else:
+            return self.server
+        self.server.check(sitting.policy, terms.sampling)
+        self.served = sitting.state.step
+        return self.server
+
+    def _rollout(self, sampler: Sampler | ServedSampler, shape: TreeConfig | AnchorConfig | None = None) -> Rollout:
         sitting = self.sitting
         answerer = SamplerAnswerer(sampler, sitting.tokenizer)
         terms: dict[str, Any] = {

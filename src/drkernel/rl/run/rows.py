@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -69,6 +69,11 @@ def sampled_of(turn: Turn) -> Sampled:
 def gradable(turn: Turn) -> bool:
     """Return whether a turn has a finite reward; only such turns count and train."""
     return turn.reward is not None and math.isfinite(turn.reward)
+
+
+def known(value: float | None) -> float:
+    """Return a figure of a verdict as a number; a missing one counts as 0: unknown coverage is no coverage."""
+    return 0.0 if value is None or math.isnan(value) else float(value)
 
 
 Shared = tuple[int, str, int]
@@ -188,9 +193,8 @@ class Rows:
     def batch(self) -> TurnBatch:
         """Return the inputs of advantages and rejections."""
 
-        def known(values: Iterable[float | None]) -> Tensor:
-            # a missing value counts as 0: unknown coverage is no coverage
-            return torch.tensor([0.0 if value is None or math.isnan(value) else value for value in values])
+        def figures(name: str) -> Tensor:
+            return torch.tensor([0.0 if turn is None else known(getattr(turn, name)) for turn in turns])
 
         # what comes before the last stretch of an answer has no grade of its own: it earns by what follows
         turns = [part.turn if part.last else None for part in self.stretches]
@@ -203,9 +207,9 @@ class Rows:
             turn_B=torch.tensor([part.turn.number - 1 for part in self.stretches], dtype=torch.int64),
             valid_B=torch.tensor([part.trains for part in self.stretches], dtype=torch.bool),
             correct_B=torch.tensor([turn is not None and turn.correct for turn in turns], dtype=torch.bool),
-            coverage_B=known(None if turn is None else turn.coverage for turn in turns),
-            launch_coverage_B=known(None if turn is None else turn.launch_coverage for turn in turns),
-            speedup_B=known(None if turn is None else turn.speedup for turn in turns),
+            coverage_B=figures("coverage"),
+            launch_coverage_B=figures("launch_coverage"),
+            speedup_B=figures("speedup"),
             parent_B=torch.tensor([part.parent for part in self.stretches], dtype=torch.int64) if tree else None,
             **self._states(),
         )

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from drkernel.config import Config, ConfigError
 from drkernel.registry import Method
+from drkernel.rl.data.released import read_parquet
 from drkernel.rl.data.select import select
 from drkernel.rl.model.distributed import whole
 from drkernel.rl.model.policy import Example, Policy, microbatches
@@ -55,11 +56,13 @@ def encode_conversation(tokenizer: ChatTokenizer, messages: Messages) -> Example
 
 
 def load_conversations(path: Path, chosen: Sequence[Method] = ()) -> list[list[dict[str, str]]]:
-    """Load the ``messages`` of every row of a JSONL file (cold-start data, or any chat data of that form), or of those
-    rows that the filters ``chosen`` keep.
+    """Load the ``messages`` of every row of a JSONL file (cold-start data, or any chat data of that form) or of a
+    parquet file in one of the published layouts, or of those rows that the filters ``chosen`` keep.
 
     Raises :class:`ConfigError` naming a malformed line, or when there are no rows.
     """
+    if path.suffix == ".parquet":
+        return [row["messages"] for row in select(_some(read_parquet(path), path), chosen)]
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -72,9 +75,14 @@ def load_conversations(path: Path, chosen: Sequence[Method] = ()) -> list[list[d
             rows.append(row)
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"{path}, line {number}: not a row with messages ({error!r})") from error
+    return [row["messages"] for row in select(_some(rows, path), chosen)]
+
+
+def _some(rows: list[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
+    """Return the rows. Raises :class:`ConfigError` when there are none."""
     if not rows:
         raise ConfigError(f"{path} holds no trajectory")
-    return [row["messages"] for row in select(rows, chosen)]
+    return rows
 
 
 def split_rows(count: int, validation: float, seed: int) -> tuple[list[int], list[int]]:

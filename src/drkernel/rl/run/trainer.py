@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from drkernel.config import ConfigError, dump_config, load_config
+from drkernel.config import dump_config
 from drkernel.gym.request import Pool
 from drkernel.rl.data.coldstart import Interrupted, write_coldstart
 from drkernel.rl.model.distributed import World
@@ -33,16 +33,13 @@ from drkernel.rl.model.policy import Policy
 from drkernel.rl.model.tokenizer import ChatTokenizer, train_tokenizer
 from drkernel.rl.run.checkpoint import Checkpoints, publish_directory, write_atomic
 from drkernel.rl.run.metric_sinks import NoFiles, RunFiles, Sinks
-from drkernel.rl.run.recipe import Recipe, check_recipe
+from drkernel.rl.run.recipe import Recipe, check_recipe, check_same_run
 from drkernel.rl.run.reinforce import RlStage
 from drkernel.rl.run.sft import load_conversations
 from drkernel.rl.run.sitting import Clock, Progress, Sitting, Stopped
 from drkernel.rl.run.state import RunState
 from drkernel.rl.run.summary import headline
 from drkernel.rl.run.supervised import CopyingStage, SftStage
-
-FREE = {"runs", "name", "sinks", "report", "threads", "checkpoint", "budget_minutes"}
-"""Keys of a recipe that may differ when a run is taken up again: they do not change its result."""
 
 
 class Run:
@@ -126,11 +123,7 @@ class Run:
             self.directory.mkdir(parents=True, exist_ok=True)
             write_atomic(path, dump_config(self.recipe))
             return
-        if load_config(Recipe, path).model_dump(exclude=FREE) != self.recipe.model_dump(exclude=FREE):
-            raise ConfigError(
-                f"{self.directory} holds a run of another recipe; choose another name (name=...), remove the "
-                f"directory, or resume it as it is: drkernel train --resume {self.directory}"
-            )
+        check_same_run(self.directory, self.recipe)
 
     async def _make_data(self) -> bool:
         """Stage 1: make the missing cold-start trajectories; return whether all of them exist now."""

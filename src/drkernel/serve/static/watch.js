@@ -71,7 +71,7 @@ function niceTop(value) {
 
 function frame(id, top, label) {
   const svg = byId(id), width = svg.clientWidth || 300, height = svg.clientHeight || 140;
-  const left = 44, bottom = 18, x = (age) => width - (width - left) * age / SPAN_S, y = (v) => 6 + (height - bottom - 6) * (1 - v / top);
+  const left = 52, bottom = 18, x = (age) => width - (width - left) * age / SPAN_S, y = (v) => 6 + (height - bottom - 6) * (1 - v / top);
   svg.replaceChildren();
   for (const share of [0, 0.5, 1]) {
     svg.append(shape("line", { class: "grid", x1: left, x2: width, y1: y(share * top), y2: y(share * top) }),
@@ -131,8 +131,9 @@ function health(worker, state) {
 }
 
 function workers(state) {
-  byId("workers").replaceChildren(...state.workers.map((worker) => {
-    const row = element("tr"), [text, cls] = health(worker, state), name = element("td", worker.name, "name");
+  const first = [...state.workers].sort((a, b) => b.quarantined - a.quarantined);
+  byId("workers").replaceChildren(...first.map((worker) => {
+    const row = element("tr", undefined, worker.quarantined ? "out" : ""), [text, cls] = health(worker, state), name = element("td", worker.name, "name");
     name.title = worker.name;
     const cell = element("td", text, cls);
     if (cls !== "well" && worker.note) cell.append(element("div", worker.note, "note"));
@@ -167,24 +168,75 @@ function wish() {
   return query;
 }
 
+// ---- the table of jobs: what a column is sorted by, and how a job looks
+
+const KEYS = {
+  status: (job) => job.status || job.state, task: (job) => job.task_id, device: (job) => job.device, client: (job) => job.client,
+  speedup: (job) => (job.result || {}).speedup, coverage: (job) => (job.result || {}).coverage,
+  took: (job) => job.finished && job.finished - job.submitted, submitted: (job) => job.submitted,
+};
+let shown = [], order = { by: "submitted", down: true };
+
+function sorted(rows) {
+  const key = KEYS[order.by], sign = order.down ? -1 : 1;
+  return [...rows].sort((a, b) => {
+    const [x, y] = [key(a), key(b)], [lacks, lacked] = [x === undefined || x === null, y === undefined || y === null];
+    if (lacks || lacked) return lacks - lacked; // what has no value comes last, whichever way
+    return sign * (typeof x === "string" ? x.localeCompare(y) : x - y);
+  });
+}
+
+function jobRow(job, today) {
+  const row = element("tr"), cell = element("td", undefined, "name"), link = element("a", job.task_id), found = job.result || {};
+  link.href = "/jobs/" + encodeURIComponent(job.id);
+  link.title = job.task_id;
+  cell.append(link);
+  const at = found.timed_at && found.timed_at !== found.checked_at ? `timed at ${found.timed_at}, checked at ${found.checked_at}`
+    : found.timed_at || found.checked_at;
+  if (found.hacks && found.hacks.length) cell.append(element("div", found.hacks.join(", "), "sub"));
+  if (at) cell.append(element("div", at, "sub"));
+  if (found.untimed) cell.append(element("div", found.untimed, "sub warn"));
+  cell.title = at || "";
+  const has = (value) => value !== undefined && value !== null;
+  const speed = has(found.speedup) ? (found.timing_kind === "modelled" ? "~" : "") + times(found.speedup) : "";
+  const took = job.finished ? seconds(job.finished - job.submitted) : "", when = new Date(job.submitted * 1000);
+  row.append(element("td", (job.status || STATES[job.state] || job.state).replaceAll("_", " "), "status " + (job.status || "")), cell,
+    element("td", speed, has(found.speedup) && found.speedup > 1 ? "r well" : "r"),
+    element("td", has(found.coverage) ? (100 * found.coverage).toFixed(0) + "%" : "", "r wide"),
+    element("td", job.device, "wide"), element("td", job.client, "wide"), element("td", took, "r wide"),
+    element("td", when.toDateString() === today ? when.toTimeString().slice(0, 8) : when.toISOString().slice(0, 16).replace("T", " "), "r wide"));
+  return row;
+}
+
+function times(value) {
+  return (value >= 0.1 ? value.toFixed(2) : value.toPrecision(2)) + "\u00d7";
+}
+
+function table() {
+  const today = new Date().toDateString();
+  byId("jobs").replaceChildren(...sorted(shown).map((job) => jobRow(job, today)));
+  if (!shown.length) empty("jobs", 8, "no job matches");
+  for (const head of byId("columns").children) {
+    if (head.dataset.by === order.by) head.setAttribute("aria-sort", order.down ? "descending" : "ascending");
+    else head.removeAttribute("aria-sort");
+  }
+}
+
 async function jobs() {
   const query = wish();
-  query.set("limit", "50");
+  query.set("limit", "200");
   const answer = await fetch("/v1/jobs?" + query);
   if (!answer.ok) return;
-  const rows = (await answer.json()).jobs, today = new Date().toDateString();
-  byId("jobs").replaceChildren(...rows.map((job) => {
-    const row = element("tr"), cell = element("td", undefined, "name"), link = element("a", job.task_id);
-    link.href = "/jobs/" + encodeURIComponent(job.id);
-    link.title = job.task_id;
-    cell.append(link);
-    const took = job.finished ? seconds(job.finished - job.submitted) : "", when = new Date(job.submitted * 1000);
-    row.append(element("td", (job.status || STATES[job.state] || job.state).replaceAll("_", " "), "status " + (job.status || "")), cell,
-      element("td", job.device, "wide"), element("td", job.client, "wide"), element("td", took, "r"),
-      element("td", when.toDateString() === today ? when.toTimeString().slice(0, 8) : when.toISOString().slice(0, 16).replace("T", " "), "r wide"));
-    return row;
-  }));
-  if (!rows.length) empty("jobs", 6, "no job matches");
+  shown = (await answer.json()).jobs;
+  table();
+}
+
+function quarantine(state) {
+  const out = state.workers.filter((worker) => worker.quarantined);
+  byId("quarantine").hidden = !out.length;
+  byId("quarantine").textContent = out.length ? `${out.length === 1 ? "A worker is" : out.length + " workers are"} quarantined and gets no jobs: `
+    + out.map((worker) => worker.name + (worker.note ? ` (${worker.note})` : "")).join(", ")
+    + ". Once repaired: POST /v1/worker/release." : "";
 }
 
 let seen = "";
@@ -193,7 +245,7 @@ async function tick() {
     const answer = await fetch("/v1/state");
     if (answer.status === 401) { location.href = "/login"; return; }
     const state = await answer.json();
-    figures(state); mix(state.counts.status); plots(state); workers(state); queue(state);
+    figures(state); mix(state.counts.status); plots(state); workers(state); queue(state); quarantine(state);
     byId("live").textContent = state.draining ? "shutting down" : "live";
     byId("trouble").hidden = !state.trouble;
     byId("trouble").textContent = state.trouble || "";
@@ -213,6 +265,12 @@ function searched(event) {
 const asked = new URLSearchParams(location.search);
 byId("task").value = asked.get("task") || "";
 byId("status").value = asked.get("status") || "";
+byId("columns").addEventListener("click", (event) => {
+  const head = event.target.closest("th");
+  if (!head) return;
+  order = { by: head.dataset.by, down: order.by === head.dataset.by ? !order.down : !["status", "task", "device", "client"].includes(head.dataset.by) };
+  table();
+});
 byId("search").addEventListener("submit", searched);
 byId("status").addEventListener("change", () => searched());
 byId("search").addEventListener("reset", () => setTimeout(searched, 0));

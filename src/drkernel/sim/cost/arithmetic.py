@@ -38,8 +38,8 @@ LIGHT = frozenset(
         gt hardshrink hardsigmoid hardtanh heaviside isinf isnan isneginf isposinf isfinite le leaky_relu lerp
         logical_and logical_not logical_or logical_xor lt masked_fill max maximum min minimum mul nan_to_num ne
         neg rad2deg relu round rsub sgn sign signbit softshrink sub threshold threshold_backward trunc where
-        _prelu_kernel relu6 hardtanh_backward hardshrink_backward hardsigmoid_backward hardswish_backward
-        leaky_relu_backward softshrink_backward rrelu_with_noise_backward native_dropout_backward
+        _prelu_kernel _prelu_kernel_backward relu6 hardtanh_backward hardshrink_backward hardsigmoid_backward
+        hardswish_backward leaky_relu_backward softshrink_backward rrelu_with_noise_backward native_dropout_backward
         mse_loss_backward smooth_l1_loss_backward huber_loss_backward addr complex linalg_cross tril triu
         special_round alias_copy as_strided_copy detach_copy expand_copy permute_copy select_copy slice_copy
         squeeze_copy t_copy transpose_copy unfold_copy unsqueeze_copy view_copy view_as_complex_copy

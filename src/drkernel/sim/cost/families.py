@@ -70,7 +70,7 @@ FAMILIES: dict[str, Family] = {
         argmin var std var_mean std_mean count_nonzero aminmax""",
         reduction.reduce,
     ),
-    **_names("equal", reduction.equal),
+    **_names("equal _linalg_check_errors", reduction.equal),
     **_names("_softmax _log_softmax _safe_softmax softmax log_softmax", reduction.softmax),
     **_names("_softmax_backward_data _log_softmax_backward_data", reduction.softmax_backward),
     **_names("logsumexp", reduction.logsumexp),

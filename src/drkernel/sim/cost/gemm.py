@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from drkernel.sim.cost.call import Unpriced
 from drkernel.sim.cost.l2 import EFFECTIVE_L2_SHARE
-from drkernel.sim.cost.roofline import SUSTAINED_TENSOR_SHARE, Access, KernelWork
+from drkernel.sim.cost.roofline import Access, KernelWork, unit_rate
 from drkernel.sim.spec import GPUSpec
 
 # (rows, columns, share of the unit's sustained rate that the main loop reaches). The order of magnitude is what public
@@ -19,7 +19,7 @@ TILES = {
         (32, 32, 0.42), (128, 16, 0.38), (128, 8, 0.22),
     ),
     "tensor": (
-        (256, 128, 0.95), (128, 128, 0.85), (128, 64, 0.62), (64, 64, 0.45), (128, 32, 0.36), (64, 32, 0.28),
+        (256, 128, 0.95), (128, 128, 0.92), (128, 64, 0.68), (64, 64, 0.45), (128, 32, 0.36), (64, 32, 0.28),
         (64, 16, 0.16),
     ),
     # cuDNN's TF32 and half kernels for NCHW tensors are those of the previous generation, with smaller tiles; rows are
@@ -106,7 +106,7 @@ def plan_gemm(product: Product, spec: GPUSpec) -> GemmPlan:
     Libraries choose by heuristics that come close to this; the choice never makes a product slower than a worse tile.
     """
     if product.unit.startswith("tensor_"):
-        rate = spec.peak[product.unit] * SUSTAINED_TENSOR_SHARE
+        rate = unit_rate(product.unit, spec)
     else:
         rate = spec.peak[product.unit] * spec.clock_hz / spec.boost_clock_hz
     best: GemmPlan | None = None

@@ -8,6 +8,7 @@ an instruction of one lane. Every unit also takes an issue slot for each instruc
 from __future__ import annotations
 
 from drkernel.sim.executor.ttir.ir import Op, Type
+from drkernel.sim.executor.ttir.ptx import operations
 
 Counts = dict[str, float]
 """instructions by unit: ``fp32``, ``fp64``, ``fp16``, ``bf16``, ``int``, ``sfu``"""
@@ -51,6 +52,8 @@ def instructions(op: Op) -> Counts:
     name = op.name
     if name in FREE:
         return {}
+    if name == "tt.elementwise_inline_asm":
+        return {unit: count / int(op.attrs["pack"]) for unit, count in operations(op.attrs["asm"]).items()}
     type_ = op.results[0].type if op.results else op.operands[0].type
     source = op.operands[0].type if op.operands else type_
     if name.startswith("math.") or name in ("tt.extern_elementwise", "tt.precise_sqrt", "tt.clampf"):
@@ -129,11 +132,15 @@ def _integer(name: str, type_: Type) -> float:
 
 
 def _division(op: Op, type_: Type) -> float:
-    """By a known number: a multiplication or a shift; by an unknown one: a reciprocal and corrections."""
+    """By a known number: a multiplication or a shift; by an unknown one: a reciprocal and corrections.
+
+    The reciprocal of a number that is the same for all elements is made once a thread, up to 32 bits.
+    """
     divisor = op.operands[1]
     while divisor.op is not None and divisor.op.name in ("tt.splat", "tt.broadcast", "tt.expand_dims"):
         divisor = divisor.op.operands[0]
     known = divisor.op is not None and divisor.op.name == "arith.constant"
+    same = not divisor.type.is_block and type_.is_block
     if type_.bits > 32:
         return 14.0 if known else 90.0
-    return 5.0 if known else 28.0
+    return 5.0 if known else 13.0 if same else 28.0

@@ -8,6 +8,7 @@ block that never runs contributes nothing, and nothing is inferred from the text
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from drkernel.sim.cost.instructions import instructions
@@ -18,14 +19,26 @@ from drkernel.sim.executor.ttir.ir import Block, Function, Op, Value, elem_bytes
 
 VECTOR_BYTES = 16
 """bytes that one lane loads or stores with one instruction, where its elements lie side by side"""
-_COMBINES = frozenset({"tt.reduce", "tt.scan"})
+COMBINES = frozenset({"tt.reduce", "tt.scan"})
 _ORDERS = frozenset({"ttg.barrier", "gpu.barrier", "tt.debug_barrier"})
 _NESTS = frozenset({"scf.for", "scf.while", "scf.if"})
-_SHUFFLE_STEPS = 5
-"""steps of a reduction across the lanes of a warp"""
+_WITHIN_WARP = 0.2
+"""a reduction along the rows of a product over one that all warps take part in: two shuffles, no barrier"""
 
 Lanes = tuple[tuple[str, int, float], ...]
 """(unit, elements of the block value, instructions for each element); a scalar has one element"""
+
+
+@dataclass(frozen=True)
+class Dot:
+    """All products of one block on one unit and of one shape."""
+
+    unit: str
+    operations: float
+    rows: int
+    """of the result; the full tensor rate from Hopper on takes 64 for every four warps"""
+    elements: int
+    """of the result"""
 
 
 @dataclass(frozen=True)
@@ -35,18 +48,25 @@ class BlockProfile:
     lanes: Lanes = ()
     levels: tuple[float, ...] = ()
     """bytes of the loads at each level: loads of one level overlap, each level waits for the one before"""
-    reductions: int = 0
-    """reductions and scans on the longest chain: each goes through shuffles and shared memory"""
+    reductions: float = 0.0
+    """reductions and scans on the longest chain, in such that go through shuffles and shared memory"""
     depth: float = 0.0
     """instructions on the longest chain of dependent element-wise operations"""
-    dots: tuple[tuple[str, float], ...] = ()
-    """operations of ``tt.dot`` by unit"""
+    dots: tuple[Dot, ...] = ()
+    """products of ``tt.dot``"""
     vector_atomics: float = 0.0
     """updates that one instruction makes where the target has vector atomics (the least of the block's); 0: none"""
     pipelined: bool = False
     """Triton loads this loop's next iterations ahead"""
     stages: int | None = None
     """the loop's own depth of pipelining, where it names one"""
+    beside: float = 0.0
+    """bytes of loads that follow another load from the same pointer argument: taps of a window, unrolled rows"""
+    widest: int = 0
+    """elements of the largest load"""
+    serial: bool = False
+    """a product's operands come from arithmetic of this block, or arithmetic of this block waits for its result, or
+    the product is made by the same vector units"""
 
 
 @dataclass(frozen=True)
@@ -62,7 +82,7 @@ class _Reach:
     """The distance of a value from the beginning of its block."""
 
     level: int = 0
-    reductions: int = 0
+    reductions: float = 0.0
     depth: float = 0.0
 
     def beside(self, other: _Reach) -> _Reach:
@@ -74,14 +94,14 @@ class _Reach:
 def profile_of(function: Function) -> KernelProfile:
     """Return the profile of a kernel; it depends on the parsed function alone."""
     blocks = blocks_of(function)
-    addresses = _address_values(function)
+    addresses = address_values(function)
     return KernelProfile(tuple(_profile(block, addresses) for block in blocks), block_pressure(function))
 
 
 # ---- instructions
 
 
-def _address_values(function: Function) -> set[int]:
+def address_values(function: Function) -> set[int]:
     """Index arithmetic that only ends in addresses and masks: done once for a vector access, not for each element."""
     found: set[int] = set()
     for op in reversed(walk(function.body)):
@@ -106,9 +126,9 @@ def _fused(op: Op) -> bool:
     return len(uses) == 1 and uses[0].name in ("arith.addf", "arith.subf")
 
 
-def _lanes(op: Op, addresses: set[int]) -> list[tuple[str, int, float]]:
+def lane_instructions(op: Op, addresses: set[int]) -> list[tuple[str, int, float]]:
     """Instructions of one operation, those inside a reduction's function included."""
-    if op.name in _COMBINES or op.name == "tt.map_elementwise":
+    if op.name in COMBINES or op.name == "tt.map_elementwise":
         return _combine_lanes(op)
     if op.name in ("tt.load", "tt.store"):
         pointer = op.operands[0].type
@@ -141,48 +161,102 @@ def _combine_lanes(op: Op) -> list[tuple[str, int, float]]:
         return lanes
     axis = (source.shape or (1,))[int(op.attrs.get("axis", "0"))]
     rows = source.numel // max(1, axis)
-    exchanged = max(1, rows * min(32, axis))
-    steps = float(min(_SHUFFLE_STEPS, max(1, axis.bit_length() - 1))) * len(op.operands)
+    across = _lanes_along(op)
+    exchanged = max(1, rows * across)
+    steps = float(across.bit_length() - 1) * len(op.operands)
     lanes += [("int", exchanged, 2.0 * steps)] + [(unit, exchanged, steps * count) for unit, count in inner.items()]
     if op.name == "tt.scan":
         lanes += [(unit, source.numel, float(count)) for unit, count in inner.items()]
     return lanes
 
 
+def _lanes_along(op: Op) -> int:
+    """Lanes of a warp that hold parts of one reduction: what each adds up alone needs no exchange.
+
+    A product's result lies with 4 lanes to a row and 8 to a column; anything else with neighbouring lanes along the
+    last dimension, 16 bytes each.
+    """
+    source = op.operands[0].type
+    shape = source.shape or (1,)
+    if _is_product(op.operands[0]):
+        return 4 if _axis_is_last(op) else 8
+    last = min(32, max(1, shape[-1] * elem_bytes(source.elem) // VECTOR_BYTES))
+    along = last if _axis_is_last(op) else min(32 // last, shape[int(op.attrs.get("axis", "0"))])
+    return 1 << (max(1, along).bit_length() - 1)
+
+
+def _axis_is_last(op: Op) -> bool:
+    return int(op.attrs.get("axis", "0")) == len(op.operands[0].type.shape or (1,)) - 1
+
+
+def _is_product(value: Value) -> bool:
+    """Whether a value is a product's result, or element-wise arithmetic on one."""
+    seen: set[int] = set()
+    ahead = [value]
+    while ahead:
+        op = ahead.pop().op
+        if op is None or id(op) in seen or op.name == "tt.load" or op.name in COMBINES:
+            continue
+        if op.name == "tt.dot":
+            return True
+        seen.add(id(op))
+        ahead += [operand for operand in op.operands if operand.type.is_block]
+    return False
+
+
 # ---- chains
 
 
+def dot_of(op: Op) -> Dot:
+    """One ``tt.dot``."""
+    unit, operations = work_of(op)
+    result = op.results[0].type
+    rows = (result.shape or (1, 1))[-2] if len(result.shape or ()) == 2 else 1
+    return Dot(unit, operations, rows, result.numel)
+
+
 def _profile(block: Block, addresses: set[int]) -> BlockProfile:
-    reach: dict[int, _Reach] = {}
     levels: list[float] = []
     lanes: Counter[tuple[str, int]] = Counter()
-    dots: Counter[str] = Counter()
-    floor = 0  # loads from here on wait for this many levels
+    dots: Counter[tuple[str, int, int]] = Counter()
     last = _Reach()
-    for op in block.ops:
-        for unit, numel, count in _lanes(op, addresses):
+    for op, after in steps_of(block, levels):
+        for unit, numel, count in lane_instructions(op, addresses):
             lanes[unit, numel] += count  # type: ignore[assignment]
-        before = _Reach()
-        for operand in op.operands:
-            before = before.beside(reach.get(id(operand), _Reach()))
-        after, floor = _after(op, before, levels, floor)
         if op.name == "tt.dot":
-            unit, operations = work_of(op)
-            dots[unit] += operations  # type: ignore[assignment]
-        for result in op.results:
-            reach[id(result)] = after
+            dot = dot_of(op)
+            dots[dot.unit, dot.rows, dot.elements] += dot.operations  # type: ignore[assignment]
         last = last.beside(after)
     stages, pipelined = _pipelining(block)
+    loads = [op for op in block.ops if op.name == "tt.load"]
     return BlockProfile(
         lanes=tuple((unit, numel, float(count)) for (unit, numel), count in lanes.items()),
         levels=tuple(levels),
+        beside=sum(map(_nbytes, loads)) - sum({_root(op): _nbytes(op) for op in reversed(loads)}.values()),
+        widest=max([op.operands[0].type.numel for op in loads], default=0),
         reductions=last.reductions,
         depth=last.depth,
-        dots=tuple((unit, float(count)) for unit, count in dots.items()),
+        dots=tuple(Dot(unit, float(count), rows, elements) for (unit, rows, elements), count in dots.items()),
+        serial=any(_in_series(op) for op in block.ops if op.name == "tt.dot"),
         pipelined=pipelined,
         stages=stages,
         vector_atomics=min([_vector_of(op) for op in block.ops if op.name == "tt.atomic_rmw"], default=0.0),
     )
+
+
+def steps_of(block: Block, levels: list[float]) -> Iterator[tuple[Op, _Reach]]:
+    """Yield the block's operations, each with how far its results are from the beginning; fill in ``levels``, the bytes
+    that the loads of each level load."""
+    reach: dict[int, _Reach] = {}
+    floor = 0  # loads from here on wait for this many levels
+    for op in block.ops:
+        before = _Reach()
+        for operand in op.operands:
+            before = before.beside(reach.get(id(operand), _Reach()))
+        after, floor = _after(op, before, levels, floor)
+        for result in op.results:
+            reach[id(result)] = after
+        yield op, after
 
 
 def _after(op: Op, before: _Reach, levels: list[float], floor: int) -> tuple[_Reach, int]:
@@ -198,8 +272,9 @@ def _after(op: Op, before: _Reach, levels: list[float], floor: int) -> tuple[_Re
         return before, max(floor, before.level)  # issued in order: what follows waits for what is stored
     if op.name in _NESTS or op.name in _ORDERS:
         return _Reach(len(levels), before.reductions, before.depth), len(levels)
-    if op.name in _COMBINES:
-        return _Reach(before.level, before.reductions + 1, before.depth), floor
+    if op.name in COMBINES:
+        whole = _WITHIN_WARP if _is_product(op.operands[0]) and _axis_is_last(op) else 1.0
+        return _Reach(before.level, before.reductions + whole, before.depth), floor
     if not op.results:
         return before, floor
     depth = sum(instructions(op).values()) if not op.name.startswith("tt.dot") else 0.0
@@ -239,6 +314,14 @@ def _same_along(value: Value, steps: int) -> bool:
     return bool(op.operands) and all(_same_along(operand, steps - 1) for operand in op.operands)
 
 
+def _root(load: Op) -> int:
+    """The value that a load's pointers were made of, by identity."""
+    pointer = load.operands[0]
+    while pointer.op is not None and pointer.op.operands:
+        pointer = pointer.op.operands[0]
+    return id(pointer)
+
+
 def _nbytes(op: Op) -> float:
     pointer = op.operands[0].type
     return float(pointer.numel * elem_bytes(pointer.pointee or "i8"))
@@ -255,6 +338,27 @@ def _pipelining(block: Block) -> tuple[int | None, bool]:
     return None, any(
         op.name == "tt.dot" and any(_from_load(operand, block) for operand in op.operands[:2]) for op in block.ops
     )
+
+
+def _in_series(dot: Op) -> bool:
+    """Whether arithmetic of the same block makes a product's operands or waits for its result.
+
+    A program then alternates between tensor cores and vector units (attention: scores, softmax, values). A sum that is
+    only carried to the next iteration is part of the product.
+    """
+
+    def arithmetic(op: Op | None) -> bool:
+        if op is None or op.block is not dot.block or not op.results or not op.results[0].type.is_block:
+            return False
+        return op.name.startswith(("arith.", "math.")) or op.name in COMBINES or op.name == "tt.fp_to_fp"
+
+    def carried(op: Op) -> bool:
+        return op.name == "arith.addf" and all(user.name == "scf.yield" for user in op.results[0].uses)
+
+    if not work_of(dot)[0].startswith("tensor_"):
+        return True
+    after = any(arithmetic(user) and not carried(user) for user in dot.results[0].uses)
+    return after or any(arithmetic(operand.op) for operand in dot.operands[:2])
 
 
 def _from_load(value: Value, block: Block, steps: int = 12) -> bool:

@@ -13,11 +13,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from drkernel.sim.cost.kernel_profile import BlockProfile, KernelProfile
+from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, KernelProfile
 from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.pressure import register_limit, spilled_share
 from drkernel.sim.cost.records import CostEstimate
-from drkernel.sim.cost.roofline import SM_BANDWIDTH_SHARE, rereads_missing, unit_rate
+from drkernel.sim.cost.roofline import SM_BANDWIDTH_SHARE, mma_sync_share, rereads_missing, unit_rate
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Bound
 
@@ -27,14 +27,18 @@ if TYPE_CHECKING:
 SECTOR_BYTES = 32
 RESERVED_SHARED_BYTES = 1024
 """Shared memory that CUDA keeps for itself in every block (CUDA C++ Programming Guide, compute capability 8.0 on)."""
-TRITON_TENSOR_SHARE = 0.85
-"""Share of the sustained tensor rate that Triton's generated main loop reaches, before L2 and pipelining limits."""
-TRITON_FP32_DOT_SHARE = 0.55
-"""The same for fp32 dots on the vector units, where generated code lacks the libraries' register blocking."""
+TRITON_TENSOR_SHARE = {"mma": 0.95, "wgmma": 0.85}
+"""Share of the sustained tensor rate that Triton's main loop reaches, before L2 and pipelining. With ``mma.sync`` it is
+level with cuBLAS (A100: 230 and 229 TFLOP/s at 3072, issue 3551 of triton-lang/triton); from Hopper on the copies lack
+warps of their own."""
+TRITON_FP32_DOT_SHARE = 0.88
+"""The same for fp32 dots on the vector units, before operands are fetched: the libraries' share (``gemm.py``)."""
 THREAD_BYTES_AHEAD = 256.0
 """Loads that a thread can have outstanding: a quarter of the most registers it may have."""
 L1_SHARE = 0.25
 """Share of an SM's shared memory and L1 assumed to hold repeated reads."""
+L1_WINDOW_SHARE = 0.75
+"""The same for reads that are repeated by the next load or the one after it."""
 L1_BYTES_PER_CLOCK = 128.0
 """Bytes that an SM's L1 moves in a clock (CUDA C++ Programming Guide, from capability 7.0 on)."""
 FRAME_SHARE = 0.4
@@ -86,18 +90,22 @@ class _Traffic:
     l1: float
 
 
-def blocks_per_sm(spec: GPUSpec, num_warps: int, shared_bytes: int = 0, registers: int = 0) -> int:
-    """Return the resident programs of one SM: the tightest limit of threads, blocks, shared memory and registers (per
-    thread)."""
+def residence(spec: GPUSpec, num_warps: int, shared_bytes: int = 0, registers: int = 0) -> dict[str, int]:
+    """Return how many programs each resource of one SM has room for; ``registers`` are those of a thread."""
     threads = num_warps * spec.warp_size
-    limits = [spec.max_blocks_per_sm, spec.max_threads_per_sm // threads]
+    limits = {"threads": spec.max_threads_per_sm // threads, "blocks": spec.max_blocks_per_sm}
     if shared_bytes:
         reserved = RESERVED_SHARED_BYTES if spec.vendor == "nvidia" else 0
-        limits.append(spec.smem_per_sm // (shared_bytes + reserved))
+        limits["shared memory"] = spec.smem_per_sm // (shared_bytes + reserved)
     if registers:
         granule = -(-registers // 8) * 8  # registers are handed out in eights
-        limits.append(spec.regs_per_sm // (granule * threads))
-    return max(1, min(limits))
+        limits["registers"] = spec.regs_per_sm // (granule * threads)
+    return limits
+
+
+def blocks_per_sm(spec: GPUSpec, num_warps: int, shared_bytes: int = 0, registers: int = 0) -> int:
+    """Return the resident programs of one SM: the tightest limit of threads, blocks, shared memory and registers."""
+    return max(1, min(residence(spec, num_warps, shared_bytes, registers).values()))
 
 
 def launch_cost(
@@ -127,14 +135,17 @@ def launch_cost(
     """
     spilled = _spilled(stats, profile, num_warps * spec.warp_size, spec, frame_bytes)
     shape = _shape(stats, spec, num_warps, num_stages, blocks_per_sm(spec, num_warps, shared_bytes, registers))
-    traffic = _traffic(stats, shape, spilled, spec, l2)
+    traffic = _traffic(stats, profile, shape, spilled, spec, l2)
     lanes = _lanes(stats, profile, shape)
-    tensor = {unit: count for unit, count in stats.flops.items() if unit.startswith("tensor_") or unit == "fp32_dot"}
     parts = {
         "dram": traffic.dram / spec.dram_bandwidth,
         "l2": traffic.l2 / spec.l2_bandwidth,
         "sm_memory": _sm_memory(traffic, shape, spec),
-        "compute": max(_issue(lanes, shape, spec), _tensor_seconds(tensor, shape.share, shape, spec)),
+        "compute": max(
+            _issue(lanes, shape, spec),
+            _tensor_seconds(stats, profile, shape, spec),
+            _serial_seconds(stats, profile, shape, spec),
+        ),
         "atomics": _atomic_seconds(stats, profile, spec),
         "chains": shape.waves * _chain(stats, profile, shape, spec),
         "dispatch": shape.programs / spec.clock_hz,
@@ -197,13 +208,18 @@ def _spilled(
 
 
 def _traffic(
-    stats: LaunchStats, shape: LaunchShape, spilled: tuple[float, float], spec: GPUSpec, l2: L2State
+    stats: LaunchStats,
+    profile: KernelProfile,
+    shape: LaunchShape,
+    spilled: tuple[float, float],
+    spec: GPUSpec,
+    l2: L2State,
 ) -> _Traffic:
     """Return the bytes past each level of the hierarchy; the launch's storages pass through ``l2``."""
     asked = stats.load_sectors * SECTOR_BYTES
     stored = stats.store_sectors * SECTOR_BYTES
     unique = float(sum(read for _, read, _ in stats.footprint))
-    from_l2, own_again = _past_l1(stats, asked, unique, shape, spec)
+    from_l2, own_again = _past_l1(stats, profile, unique, shape, spec)
     concurrent = min(shape.programs, float(spec.sm_count * shape.most))
     own = asked / max(1.0, stats.own_passes) / shape.programs  # distinct bytes that one program reads
     dram = own_again * rereads_missing(own * concurrent, spec)
@@ -227,21 +243,31 @@ def _beyond(capacity: float, needed: float) -> float:
     return 0.0 if needed <= capacity else 1.0 - capacity / needed
 
 
-def _past_l1(stats: LaunchStats, asked: float, unique: float, shape: LaunchShape, spec: GPUSpec) -> tuple[float, float]:
-    """Return (bytes of loads that reach L2, those of them that a program re-reads itself).
+def _past_l1(
+    stats: LaunchStats, profile: KernelProfile, unique: float, shape: LaunchShape, spec: GPUSpec
+) -> tuple[float, float]:
+    """Return (bytes of loads that reach L2, those of them that a program re-reads after all it read before).
 
-    What a program re-reads comes from L1 as far as its SM's L1 holds what the resident programs read. Small storages
-    that every program re-reads (weights of a norm) stay in L1, too: bytes requested beyond one pass over everything are
-    attributed to the small storages first, as far as every program can have read them whole.
+    What a program re-reads comes from L1 as far as its SM's L1 holds what was read in between: everything that the
+    resident programs read, or two loads of theirs where one block loads from the same array again and again (the taps
+    of a window, whose neighbours share their sectors). Small storages that every program re-reads (weights of a norm)
+    stay in L1, too: bytes requested beyond one pass over everything are attributed to the small storages first, as far
+    as every program can have read them whole.
     """
-    passes = max(1.0, stats.own_passes)
-    first = asked / passes
+    asked = stats.load_sectors * SECTOR_BYTES
+    first = asked / max(1.0, stats.own_passes)
     held = L1_SHARE * spec.smem_per_sm
-    again = (asked - first) * _beyond(held, first / shape.programs * min(shape.most, shape.busiest))
+    residents = min(shape.most, shape.busiest) / shape.programs  # of one SM, as a share
+    executed = [(profile.blocks[index], count) for index, count in stats.executed]
+    loaded = max(1.0, sum(sum(block.levels) * count for block, count in executed))
+    near = min(asked - first, asked * min(1.0, sum(block.beside * count for block, count in executed) / loaded))
+    far = (asked - first - near) * _beyond(held, first * residents)
+    pair = min(first, 2.0 * SECTOR_BYTES * shape.programs * max([block.widest for block, _ in executed], default=0))
+    again = far + near * _beyond(L1_WINDOW_SHARE * spec.smem_per_sm, pair * residents)
     small = sum(math.ceil(read / SECTOR_BYTES) * SECTOR_BYTES for _, read, _ in stats.footprint if read <= held)
     shared = min(max(0.0, first - unique), small * max(0.0, shape.programs - 1.0))
     per_sm = small * max(0.0, min(shape.programs, float(spec.sm_count)) - 1.0)
-    return first - shared + min(shared, per_sm) + again, again
+    return first - shared + min(shared, per_sm) + again, far
 
 
 def _sm_memory(traffic: _Traffic, shape: LaunchShape, spec: GPUSpec) -> float:
@@ -270,7 +296,7 @@ def _atomic_seconds(stats: LaunchStats, profile: KernelProfile, spec: GPUSpec) -
 # ---- arithmetic
 
 
-def _padded(numel: int, threads: int) -> float:
+def padded(numel: int, threads: int) -> float:
     """Lanes that execute an operation on a block: every thread takes part, however small the block."""
     return float(-(-numel // threads) * threads)
 
@@ -278,7 +304,7 @@ def _padded(numel: int, threads: int) -> float:
 def _block_lanes(block: BlockProfile, threads: int) -> Counter[str]:
     lanes: Counter[str] = Counter()
     for unit, numel, count in block.lanes:
-        lanes[unit] += _padded(numel, threads) * count  # type: ignore[assignment]
+        lanes[unit] += padded(numel, threads) * count  # type: ignore[assignment]
     return lanes
 
 
@@ -310,14 +336,54 @@ def _issue(lanes: Counter[str], shape: LaunchShape, spec: GPUSpec) -> float:
     return _vector_seconds(scaled, spec) / min(1.0, warps / SCHEDULERS)
 
 
-def _tensor_seconds(tensor: dict[str, float], share: float, shape: LaunchShape, spec: GPUSpec) -> float:
-    """Seconds of one SM for ``share`` of the dots' operations, with the warps that it holds."""
+def dot_rate(dot: Dot, threads: int, spec: GPUSpec) -> float:
+    """Operations a second of one SM for a dot of a program of ``threads``, with all schedulers at work.
+
+    Tensor cores: Hopper's own instructions take four warps and 64 rows, anything narrower goes by ``mma.sync``. Vector
+    units: with *e* elements of the result a thread, a step fetches 2 sqrt(e) operands from shared memory, four an
+    instruction, for e multiply-adds.
+    """
+    rate = unit_rate(dot.unit, spec) / spec.sm_count
+    if not dot.unit.startswith("tensor_"):
+        return rate * TRITON_FP32_DOT_SHARE / (1.0 + 0.5 / math.sqrt(max(1.0, dot.elements / threads)))
+    newer = mma_sync_share(spec) < 1.0 and dot.unit != "tensor_fp64"  # which has no newer instruction
+    if newer and (threads % (4 * spec.warp_size) or dot.rows < 64):
+        return rate * mma_sync_share(spec) * TRITON_TENSOR_SHARE["mma"]
+    return rate * TRITON_TENSOR_SHARE["wgmma" if newer or spec.vendor != "nvidia" else "mma"]
+
+
+def _dots_seconds(block: BlockProfile, shape: LaunchShape, spec: GPUSpec) -> float:
+    """Seconds of one SM for the dots of one execution of a block, with all schedulers at work."""
+    return sum(dot.operations / dot_rate(dot, shape.threads, spec) for dot in block.dots)
+
+
+def _tensor_seconds(
+    stats: LaunchStats, profile: KernelProfile, shape: LaunchShape, spec: GPUSpec, *, serial: bool = False
+) -> float:
+    """Seconds of the busiest SM for its share of all dots (or those of serial blocks), with the warps that it holds."""
     warps = min(shape.busiest, shape.resident) * shape.warps
-    seconds = 0.0
-    for unit, count in tensor.items():
-        derate = TRITON_FP32_DOT_SHARE if unit == "fp32_dot" else TRITON_TENSOR_SHARE
-        seconds += count * share / derate / (unit_rate(unit, spec) / spec.sm_count)
-    return seconds / min(1.0, warps / SCHEDULERS)
+    executed = [(profile.blocks[index], count) for index, count in stats.executed]
+    seconds = sum(
+        count * _dots_seconds(block, shape, spec)
+        for block, count in executed
+        if block.dots and (block.serial or not serial)
+    )
+    return seconds * shape.share / min(1.0, warps / SCHEDULERS)
+
+
+def _serial_seconds(stats: LaunchStats, profile: KernelProfile, shape: LaunchShape, spec: GPUSpec) -> float:
+    """Seconds of the busiest SM for blocks in which products and arithmetic wait for each other: their sum.
+
+    Other programs of the SM overlap little of it, as published attention without specialised warps shows.
+    """
+    lanes: Counter[str] = Counter()
+    for index, count in stats.executed:
+        if profile.blocks[index].serial:
+            for unit, number in _block_lanes(profile.blocks[index], shape.threads).items():
+                lanes[unit] += number * count  # type: ignore[assignment]
+    if not lanes:
+        return 0.0
+    return _issue(lanes, shape, spec) + _tensor_seconds(stats, profile, shape, spec, serial=True)
 
 
 # ---- chains
@@ -341,11 +407,9 @@ def _block_chain(block: BlockProfile, shape: LaunchShape, spec: GPUSpec) -> floa
     rounds = sum(max(1.0, nbytes / (shape.threads * THREAD_BYTES_AHEAD)) for nbytes in block.levels)
     lanes = _block_lanes(block, shape.threads)
     alone = _vector_seconds(lanes, spec) / min(1.0, shape.warps / SCHEDULERS)
-    dots = sum(
-        operations / (TRITON_FP32_DOT_SHARE if unit == "fp32_dot" else TRITON_TENSOR_SHARE) / unit_rate(unit, spec)
-        for unit, operations in block.dots
-    ) * spec.sm_count / min(1.0, shape.warps / SCHEDULERS)  # fmt: skip
-    work = max(alone, block.depth * DEPENDENT_CYCLES / spec.clock_hz) + dots
+    dots = _dots_seconds(block, shape, spec) / min(1.0, shape.warps / SCHEDULERS)
+    arithmetic = max(alone, block.depth * DEPENDENT_CYCLES / spec.clock_hz)
+    work = arithmetic + dots if block.serial or not block.pipelined else max(arithmetic, dots)
     exchange = SHUFFLE_CYCLES * 5
     if shape.warps > 1:
         exchange += BARRIER_CYCLES + SHUFFLE_CYCLES * math.log2(shape.warps)

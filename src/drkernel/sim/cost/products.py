@@ -9,14 +9,15 @@ from drkernel.sim.cost.call import Call, Unpriced, read, scratch, write
 from drkernel.sim.cost.gemm import Product, gemm_unit, gemm_work, multiplications
 from drkernel.sim.cost.pointwise import streaming
 from drkernel.sim.cost.records import TensorMeta
-from drkernel.sim.cost.roofline import Access, KernelWork
+from drkernel.sim.cost.roofline import Access, KernelWork, mma_sync_share
 
 SKINNY = 8
 """Products whose output has a side this short are streamed by matrix-vector kernels, bound by memory."""
-ATTENTION_SHARE = {"tensor_fp16": 0.62, "tensor_bf16": 0.62, "tensor_tf32": 0.14}
-"""Share of the sustained rate that fused attention reaches: the softmax between its two products is not overlapped, and
-fp32 attention does three TF32 products for one, to keep fp32's accuracy."""
-WIDE_HEAD, WIDE_HEAD_SHARE = 256, 0.17
+ATTENTION_SHARE = {"tensor_fp16": 0.75, "tensor_bf16": 0.75, "tensor_tf32": 0.22}
+"""Share of the rate of ``mma.sync`` that PyTorch's fused attention reaches: the softmax between its two products is not
+overlapped (FlashAttention-3's paper: FlashAttention-2 at 370 TFLOP/s on H100 where 499 can be had), and fp32 attention
+does three TF32 products for one, to keep fp32's accuracy."""
+WIDE_HEAD, WIDE_HEAD_SHARE = 256, 0.27
 """Heads wider than the fused kernels keep on chip spill their accumulators to memory at every step."""
 BACKWARD_PRODUCTS = 2.5
 """Five products where the forward pass has two: scores again, and the gradients of values, scores, queries, keys."""
@@ -148,7 +149,7 @@ def _attention(call: Call, query: TensorMeta, key: TensorMeta, value: TensorMeta
     unit = gemm_unit(query.dtype, tf32=True)
     tile = 128 if depth <= 128 else 64
     blocks = heads * math.ceil(rows / tile)
-    share = ATTENTION_SHARE.get(unit, 0.5) if depth <= WIDE_HEAD else WIDE_HEAD_SHARE
+    share = (ATTENTION_SHARE.get(unit, 0.5) if depth <= WIDE_HEAD else WIDE_HEAD_SHARE) * mma_sync_share(call.spec)
     return KernelWork(
         call.base,
         (),

@@ -14,9 +14,9 @@ from drkernel.sim.cost.records import CostEstimate
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Bound
 
-SUSTAINED_TENSOR_SHARE = 0.80
-"""Dense tensor peak that survives the power limit: large bf16 products on random data run at about 0.7-0.8 of an H100's
-data-sheet peak however good the kernel (He 2024)."""
+MMA_SYNC_SHARE = 0.63
+"""Share of the tensor rate that the previous generation's instructions (``mma.sync``) reach from Hopper on (Luo et al.
+2024: 62.9% on average); the full rate takes ``wgmma``, which four warps issue together for 64 rows or more."""
 VECTOR_ISSUE_SHARE = 0.5
 """Share of the fp32 peak that element-wise code can issue: the peak counts a fused multiply-add as two."""
 SM_BANDWIDTH_SHARE = 0.7
@@ -175,8 +175,13 @@ def unit_rate(unit: str, spec: GPUSpec) -> float:
     if unit not in spec.peak:
         raise ValueError(f"spec {spec.name!r} has no peak for unit {unit!r}; it has {', '.join(sorted(spec.peak))}")
     if unit.startswith("tensor_"):
-        return spec.peak[unit] * SUSTAINED_TENSOR_SHARE
+        return spec.peak[unit] * spec.tensor_share
     return spec.peak[unit] * scale * (1.0 if unit in ("int", "sfu") else VECTOR_ISSUE_SHARE)
+
+
+def mma_sync_share(spec: GPUSpec) -> float:
+    """Share of the tensor rate that kernels on ``mma.sync`` reach: all of it before Hopper."""
+    return MMA_SYNC_SHARE if isinstance(spec.arch, int) and spec.arch >= 90 else 1.0
 
 
 def _ideal_dram(work: KernelWork) -> float:

@@ -15,6 +15,22 @@ FLUSH_BYTES = 256 * 2**20
 """A timed call follows a fill of this size that empties L2, as benchmarks do; meanwhile the host runs ahead."""
 
 
+MAX_SPANS = 20_000
+"""pieces of device work whose start is kept"""
+
+
+@dataclass(frozen=True)
+class Span:
+    """One piece of device work on the clock."""
+
+    name: str
+    owner: Owner
+    start: float
+    """seconds on the clock at which the device begins it"""
+    seconds: float
+    bound: Bound
+
+
 @dataclass
 class _Row:
     calls: int = 0
@@ -41,6 +57,8 @@ class Timeline:
         self.device_free = 0.0
         self.device_seconds = 0.0
         self._rows: dict[tuple[str, Owner], _Row] = {}
+        self.spans: list[Span] = []
+        """The first pieces of device work, in order."""
 
     @property
     def elapsed_seconds(self) -> float:
@@ -59,7 +77,10 @@ class Timeline:
         self.host += overhead if cost.host_seconds is None else cost.host_seconds
         if cost.kernels == 0 and cost.seconds == 0.0:
             return self.device_free
-        self.device_free = max(self.device_free, self.host) + cost.seconds
+        start = max(self.device_free, self.host)
+        if len(self.spans) < MAX_SPANS:
+            self.spans.append(Span(name, owner, start, cost.seconds, cost.bound))
+        self.device_free = start + cost.seconds
         self.device_seconds += cost.seconds
         row = self._rows.setdefault((name, owner), _Row())
         row.calls += 1

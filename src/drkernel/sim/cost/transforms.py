@@ -87,6 +87,7 @@ DIRECT: dict[str, Factorisation] = {
     "cholesky": Factorisation(1 / 3, 0.5e-6),
     "linalg_lu_factor_ex": Factorisation(2 / 3, 2.5e-6, 0.8e-6),
     "linalg_lu": Factorisation(2 / 3, 2.5e-6, 0.8e-6),
+    "_linalg_solve_ex": Factorisation(2 / 3, 2.5e-6, 0.8e-6),
     "_linalg_det": Factorisation(2 / 3, 2.5e-6, 0.8e-6),
     "_linalg_slogdet": Factorisation(2 / 3, 2.5e-6, 0.8e-6),
     "linalg_inv_ex": Factorisation(2.0, 3.5e-6, 1.2e-6),

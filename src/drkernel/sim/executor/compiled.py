@@ -13,7 +13,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from drkernel.sim.executor.allocations import MemoryMap
+from drkernel.sim.executor.allocations import Allocation, MemoryMap
+from drkernel.sim.executor.definedness import run_defined
 from drkernel.sim.executor.launch import Launch, Limits
 from drkernel.sim.executor.lower.function import Lowered, Lowering
 from drkernel.sim.executor.lower.jit import Code, prepare
@@ -84,12 +85,14 @@ class CompiledKernel:
         time_limit: float = DEFAULT_TIME_LIMIT,
         threads: int | None = None,
         order: Order = IN_ORDER,
+        processors: int = 1,
     ) -> LaunchResult:
         """Execute every program of ``grid``; ``args`` has one entry per parameter, addresses for pointers.
 
         Programs run one after another in the given ``order``, or take turns in it. If that makes one wait for another
-        that has not run, all start over in numerical order. Long unchecked launches without atomics or prints are split
-        over ``threads`` (default: ``OMP_NUM_THREADS``, or every core this process may use).
+        that has not run, all start over, together. Long unchecked launches without atomics or prints are split
+        over ``threads`` (default: ``OMP_NUM_THREADS``, or every core this process may use). ``processors`` is the
+        number of the GPU's multiprocessors, for programs that ask where they run.
 
         Raises:
             TTIRError: the arguments do not fit the parameters, or the text contradicts itself.
@@ -99,18 +102,14 @@ class CompiledKernel:
         checks = checks or Checks()
         if len(args) != len(self.params):
             raise TTIRError(f"kernel {self.name} takes {len(self.params)} arguments, not {len(args)}")
-        bases = [
-            found.base
-            for param, value in zip(self.params, args, strict=True)
-            if param.type.elem == "ptr" and (found := memory.find(int(value))) is not None
-        ]
+        bases = [found.base for _, found in self._touched(args, memory)]
         disjoint = len(bases) == len(set(bases))
         variant = self.variant(checks.uninitialized or checks.race, disjoint)
         plain = None
         if checks.sample is not None and checks.sample < math.prod(grid) and not variant.lowered.synchronises:
             other = self.variant(False, disjoint)
             plain = (other.lowered, other.code)
-        limits = Limits(step_limit, time_limit, threads)
+        limits = Limits(step_limit, time_limit, threads, processors)
 
         def launch(order: Order, limits: Limits) -> Launch:
             return Launch(
@@ -119,15 +118,72 @@ class CompiledKernel:
 
         alone = replace(order, turns=None) if not variant.lowered.waits else IN_ORDER
         trial = launch(order, replace(limits, steps=min(step_limit, PATIENCE)))
-        if order == IN_ORDER or not (variant.lowered.waits or trial.takes_turns):
+        if not variant.lowered.waits and (order == IN_ORDER or not trial.takes_turns):
             return launch(order, limits).run()
         saved = trial.saved()
-        if saved is not None:
-            try:
-                return trial.run()
-            except StepLimit:  # a program waits for what comes later in this order, or for very long
-                trial.restore(saved)
-        return launch(alone, limits).run()
+        if saved is None:
+            return launch(alone, limits).run()
+        try:
+            return trial.run()
+        except StepLimit:  # a program waits for what comes later in this order, or for very long
+            trial.restore(saved)
+        if not variant.lowered.waits:
+            return launch(alone, limits).run()
+        return self._waiting(grid, args, memory, checks, limits, disjoint)
+
+    def watched(
+        self,
+        grid: tuple[int, int, int],
+        args: Sequence[int | float],
+        memory: MemoryMap,
+        *,
+        checks: Checks,
+        order: Order,
+        processors: int,
+    ) -> LaunchResult:
+        """:meth:`run`, without findings of unwritten memory whose values had no effect."""
+
+        def run() -> LaunchResult:
+            return self.run(grid, args, memory, checks=checks, order=order, processors=processors)
+
+        touched = self._reads_unwritten(args, memory) if checks.uninitialized else []
+        return run_defined(run, touched) if touched else run()
+
+    def _reads_unwritten(self, args: Sequence[int | float], memory: MemoryMap) -> list[Allocation]:
+        """The allocations that a launch may touch, if some that it may read from hold bytes that nothing wrote."""
+        touched = self._touched(args, memory)
+        allocations = {allocation.base: allocation for _, allocation in touched}
+        lowered = self.variant(True, len(allocations) == len(touched)).lowered
+        loads = {site.argument for site in lowered.sites if site.op != "tt.store"}
+        unwritten = any(
+            allocation.initialized is not None and (name in loads or None in loads) for name, allocation in touched
+        )
+        return list(allocations.values()) if unwritten and not lowered.dynamic_pointers else []
+
+    def _touched(self, args: Sequence[int | float], memory: MemoryMap) -> list[tuple[str, Allocation]]:
+        """The pointer arguments that point to something: name and allocation."""
+        return [
+            (param.name, found)
+            for param, value in zip(self.params, args, strict=False)
+            if param.type.elem == "ptr" and (found := memory.find(int(value))) is not None
+        ]
+
+    def _waiting(
+        self,
+        grid: tuple[int, int, int],
+        args: Sequence[int | float],
+        memory: MemoryMap,
+        checks: Checks,
+        limits: Limits,
+        disjoint: bool,
+    ) -> LaunchResult:
+        """Run programs that wait for later ones, as those of a grid barrier do: all are under way, and take turns."""
+        chosen = self.variant(True, disjoint)  # unchecked code does not stop where programs synchronise
+        order = Order(turns=0, patient=True)
+        launch = Launch(
+            self.name, self.params, chosen.lowered, chosen.code, grid, args, memory, checks, limits, order, None
+        )
+        return launch.run()
 
 
 def _compiled(lowered: Lowered) -> _Variant:

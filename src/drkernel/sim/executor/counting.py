@@ -1,11 +1,13 @@
-"""Sums over the marks of a launch: passes over a program's own data, updates of one address."""
+"""Sums over the marks of a launch: passes over a program's own data, updates of one address, what accesses ask."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
+
+from drkernel.sim.executor.lower.function import Site
 
 _CHUNK = 1 << 20
 """cells of a sector map that are looked at together"""
@@ -25,3 +27,22 @@ def passes_of(asked: float, maps: Iterable[np.ndarray]) -> float:
 def most_updates(counters: np.ndarray, written_bytes: float) -> int:
     """Updates of the most contended address; a counter stands for several addresses where many are updated."""
     return round(int(counters.max()) / max(1.0, math.ceil(written_bytes / 4.0 / len(counters))))
+
+
+SiteRow = tuple[int, int, float, float]
+"""see ``LaunchStats.sites``"""
+
+
+def asked_by_site(sites: Sequence[Site], tables: Sequence[np.ndarray], bases: dict[str, int]) -> tuple[SiteRow, ...]:
+    """What each access of the text asked for beyond what the text says, from the workers' tables (``[sites, 2]``).
+
+    ``bases`` are those of the allocations that pointer arguments point to. One operation may have several sites.
+    """
+    total = np.sum(tables, axis=0).tolist()
+    rows: dict[int, SiteRow] = {}
+    for site, (nbytes, lanes) in zip(sites, total, strict=False):
+        if site.argument is None and not (nbytes or lanes):
+            continue
+        _, base, before, idle = rows.get(site.number, (0, bases.get(site.argument or "", -1), 0.0, 0.0))
+        rows[site.number] = (site.number, base, before + nbytes, idle + lanes)
+    return tuple(rows[number] for number in sorted(rows))

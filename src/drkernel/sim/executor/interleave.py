@@ -19,8 +19,12 @@ MAX_INTERLEAVED = 4096
 """programs of the largest launch that takes turns"""
 UNDER_WAY = 16
 """programs that have begun and not ended"""
-SEGMENTS = 1 << 9
+PATIENT_UNDER_WAY = 1024
+"""the same, where programs may wait for later ones: what a large GPU has resident"""
+SEGMENTS, PATIENT_SEGMENTS = 1 << 9, 1 << 14
 """of each program; one that synchronises more often is waiting for what never comes"""
+PATIENT_TURNS = 1 << 18
+"""turns of all programs together, likewise"""
 SWITCHES = 2000
 """after so many switches they become rare"""
 RARELY = 1 / 64
@@ -32,9 +36,11 @@ _YIELD = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 class Turns:
     """One launch's programs, taking turns. ``workers`` share their log of synchronising accesses."""
 
-    def __init__(self, call: Any, workers: list[Any], programs: int, seed: int | str):
+    def __init__(self, call: Any, workers: list[Any], programs: int, seed: int | str, *, patient: bool = False):
         self._call, self._workers, self._programs = call, workers, programs
         self._rng = random.Random(f"turns:{seed}")
+        self._patient = patient
+        self._segments = PATIENT_SEGMENTS if patient else SEGMENTS
         self._next = 0
         self._switches = self._spins = 0
         self._stopped = False
@@ -62,19 +68,20 @@ class Turns:
         ctx = self._workers[mine].ctx
         while self._next < self._programs and not self._stopped:
             place, self._next = self._next, self._next + 1
-            ctx[Ctx.SEGMENT] = (place + 1) * SEGMENTS - 1
+            ctx[Ctx.SEGMENT] = (place + 1) * self._segments - 1
             self._call(ctx.ctypes.data, place, place + 1)
             self._stopped = self._stopped or ctx[Ctx.STATUS] != Status.DONE
             if self._next < self._programs and not self._stopped and self._rng.random() < 0.5:
                 self._switch(mine)
         self._alive.remove(mine)
         if self._alive:
-            self._hand_over(mine, self._rng.choice(self._alive))
+            self._hand_over(mine, self._following(mine, self._alive))
 
     def _yield(self, mine: int) -> None:
         """Handle a synchronising access of the running program: perhaps another one continues."""
         ctx = self._workers[mine].ctx
-        if self._stopped or ctx[Ctx.SEGMENT] - ctx[Ctx.FIRST_SEGMENT] >= SEGMENTS - 2:
+        too_often = self._patient and self._switches > PATIENT_TURNS
+        if self._stopped or too_often or ctx[Ctx.SEGMENT] - ctx[Ctx.FIRST_SEGMENT] >= self._segments - 2:
             self._stopped = True
             ctx[Ctx.STEPS] = 0  # the next turn of whatever loop it is in is its last
             ctx[Ctx.SEGMENT] = ctx[Ctx.FIRST_SEGMENT]
@@ -82,15 +89,21 @@ class Turns:
             return
         self._spins += 1
         likely = 0.5 if self._switches < SWITCHES else RARELY
-        if self._spins >= SPINS or self._rng.random() < likely:
+        if self._patient or self._spins >= SPINS or self._rng.random() < likely:
             self._switch(mine)
 
     def _switch(self, mine: int) -> None:
         others = [k for k in self._alive if k != mine]
         if others:
             self._switches, self._spins = self._switches + 1, 0
-            self._hand_over(mine, self._rng.choice(others))
+            self._hand_over(mine, self._following(mine, others))
             self._wait(mine)
+
+    def _following(self, mine: int, others: list[int]) -> int:
+        """Who goes on: the next one where all have to get their turn, otherwise by the draw."""
+        if not self._patient:
+            return self._rng.choice(others)
+        return min(others, key=lambda k: (k < mine, k))
 
     def _hand_over(self, mine: int, other: int) -> None:
         self._workers[other].ctx[Ctx.N_SYNCS] = self._workers[mine].ctx[Ctx.N_SYNCS]

@@ -16,8 +16,8 @@ from typing import Literal
 import numpy as np
 
 from drkernel.sim.executor.allocations import Allocation, MemoryMap
-from drkernel.sim.executor.counting import most_updates, passes_of
-from drkernel.sim.executor.interleave import MAX_INTERLEAVED, UNDER_WAY, Turns
+from drkernel.sim.executor.counting import asked_by_site, most_updates, passes_of
+from drkernel.sim.executor.interleave import MAX_INTERLEAVED, PATIENT_UNDER_WAY, UNDER_WAY, Turns
 from drkernel.sim.executor.lower.function import Lowered
 from drkernel.sim.executor.lower.jit import Code, Native
 from drkernel.sim.executor.lower.runtime import (
@@ -27,6 +27,7 @@ from drkernel.sim.executor.lower.runtime import (
     PRINT_WORDS,
     RECENT_BITS,
     SECTOR_BITS,
+    SITE_WORDS,
     SYNC_WORDS,
     Ctx,
     Entry,
@@ -35,6 +36,7 @@ from drkernel.sim.executor.lower.runtime import (
 )
 from drkernel.sim.executor.order import IN_ORDER, Order, Ordered, others, sampled_runs, split_runs
 from drkernel.sim.executor.results import Checks, LaunchResult, LaunchStats, Param, SimFinding, StepLimit
+from drkernel.sim.executor.running import under_way
 from drkernel.sim.executor.ttir.ir import elem_bytes
 
 _MAX_PRINTS = 4096
@@ -42,6 +44,8 @@ _MAX_SYNCS = 1 << 20
 _MAX_CONFLICTS = 1 << 14
 _MAX_SAVED = 256 << 20
 """bytes that are kept in order to start a launch anew"""
+_MAX_ARENAS = 1 << 30
+"""bytes of scratch memory of all programs that are under way together"""
 _WORTH_THREADS = 1e-3
 """seconds of work below which threads cost more than they bring"""
 
@@ -54,6 +58,8 @@ class Limits:
     """work of one program in loops"""
     seconds: float
     threads: int | None = None
+    processors: int = 1
+    """of the GPU"""
 
 
 @dataclass
@@ -70,6 +76,7 @@ class _Worker:
     syncs: np.ndarray
     conflicts: np.ndarray
     recent: np.ndarray
+    sites: np.ndarray
 
 
 class Launch:
@@ -94,6 +101,8 @@ class Launch:
         self.grid, self.args, self.memory, self.checks, self.limits = grid, args, memory, checks, limits
         self.race = checks.race
         self.own_passes: float | None = None
+        self.contexts: list[np.ndarray] = []
+        """of all workers"""
 
     def run(self) -> LaunchResult:
         """Execute every program.
@@ -103,17 +112,18 @@ class Launch:
         """
         programs = self.grid[0] * self.grid[1] * self.grid[2]
         self._prepare()
-        started = time.perf_counter()
-        if self.takes_turns:
-            workers = self._take_turns(programs)
-        elif self.checks.sample is None or self.unchecked is None or programs <= self.checks.sample:
-            workers = self._execute([(0, programs)])
-        else:
-            looked_at = sampled_runs(programs, self.checks.sample, self.checks.seed)
-            workers = self._execute(looked_at)
-            if not any(worker.ctx[Ctx.STATUS] for worker in workers):
-                workers += self._without_shadows(*self.unchecked)._execute(others(looked_at, programs))
-        seconds = time.perf_counter() - started
+        with under_way(self):
+            started = time.perf_counter()
+            if self.takes_turns:
+                workers = self._take_turns(programs)
+            elif self.checks.sample is None or self.unchecked is None or programs <= self.checks.sample:
+                workers = self._execute([(0, programs)])
+            else:
+                looked_at = sampled_runs(programs, self.checks.sample, self.checks.seed)
+                workers = self._execute(looked_at)
+                if not any(worker.ctx[Ctx.STATUS] for worker in workers):
+                    workers += self._without_shadows(*self.unchecked)._execute(others(looked_at, programs))
+            seconds = time.perf_counter() - started
         self._raise_if_stopped(max(int(worker.ctx[Ctx.STATUS]) for worker in workers))
         self._keep_initialized()
         return LaunchResult(
@@ -128,7 +138,7 @@ class Launch:
     def takes_turns(self) -> bool:
         """Whether programs are switched where they synchronise."""
         programs = self.grid[0] * self.grid[1] * self.grid[2]
-        wanted = self.order.turns is not None and self.race and self.lowered.synchronises
+        wanted = self.order.turns is not None and (self.race or self.order.patient) and self.lowered.synchronises
         return wanted and 1 < programs <= MAX_INTERLEAVED
 
     def saved(self) -> list[tuple[Allocation, bytes, np.ndarray | None]] | None:
@@ -157,7 +167,8 @@ class Launch:
         self.arg_words, self.arg_entries = self._arguments()
         self.deadline = time.monotonic_ns() + int(self.limits.seconds * 1e9)
 
-    def _worker(self) -> _Worker:
+    def _worker(self, syncs: np.ndarray | None = None) -> _Worker:
+        """``syncs``: the log that it shares with others; None for one of its own."""
         agree = self.race and self.lowered.synchronises
         worker = _Worker(
             ctx=np.zeros(Ctx.SIZE, np.int64),
@@ -167,13 +178,16 @@ class Launch:
             arena=np.empty(self.lowered.arena_bytes + 64, np.uint8),
             zero=np.zeros(64, np.uint8),
             sectors=np.zeros(1 << SECTOR_BITS, np.int64),
-            syncs=np.empty((_MAX_SYNCS if agree else 1, SYNC_WORDS), np.int64),
+            syncs=np.empty((_MAX_SYNCS if agree else 1, SYNC_WORDS), np.int64) if syncs is None else syncs,
             conflicts=np.empty((_MAX_CONFLICTS if agree else 1, CONFLICT_WORDS), np.int64),
             recent=np.zeros(1 << RECENT_BITS if agree else 1, np.int64),
+            sites=np.zeros((max(1, len(self.lowered.sites)), SITE_WORDS), np.int64),
         )
         ctx = worker.ctx
+        self.contexts.append(ctx)
         ctx[Ctx.STEP_LIMIT], ctx[Ctx.DEADLINE] = self.limits.steps, self.deadline
         ctx[Ctx.GRID_X : Ctx.GRID_Z + 1] = self.grid
+        ctx[Ctx.PROCESSORS] = self.limits.processors
         ctx[Ctx.ENTRIES], ctx[Ctx.N_ENTRIES] = self.entries.ctypes.data, len(self.entries)
         ctx[Ctx.FINDINGS], ctx[Ctx.MAX_FINDINGS] = worker.findings.ctypes.data, self.checks.max_findings
         ctx[Ctx.ATOMIC_TABLE], ctx[Ctx.ZERO] = self.atomics.ctypes.data, worker.zero.ctypes.data
@@ -186,16 +200,16 @@ class Launch:
         ctx[Ctx.ORDER_FACTOR], ctx[Ctx.ORDER_SHIFT] = self.order.factor, self.order.shift
         ctx[Ctx.SYNCS], ctx[Ctx.MAX_SYNCS] = worker.syncs.ctypes.data, len(worker.syncs) if agree else 0
         ctx[Ctx.CONFLICTS], ctx[Ctx.MAX_CONFLICTS] = worker.conflicts.ctypes.data, len(worker.conflicts)
-        ctx[Ctx.RECENT] = worker.recent.ctypes.data
+        ctx[Ctx.RECENT], ctx[Ctx.SITES] = worker.recent.ctypes.data, worker.sites.ctypes.data
         return worker
 
     def _take_turns(self, programs: int) -> list[_Worker]:
         assert self.order.turns is not None
-        workers = [self._worker() for _ in range(min(programs, UNDER_WAY))]
-        for worker in workers[1:]:  # one log of who has synchronised, in order
-            worker.syncs = workers[0].syncs
-            worker.ctx[Ctx.SYNCS] = worker.syncs.ctypes.data
-        Turns(self.code.now().call, workers, programs, self.order.turns).run()
+        most = min(PATIENT_UNDER_WAY, _MAX_ARENAS // self.lowered.arena_bytes) if self.order.patient else UNDER_WAY
+        first = self._worker()
+        # one log of who has synchronised, in order: each takes 32 MB
+        workers = [first, *(self._worker(first.syncs) for _ in range(min(programs, most) - 1))]
+        Turns(self.code.now().call, workers, programs, self.order.turns, patient=self.order.patient).run()
         for worker in workers:
             worker.ctx[Ctx.N_SYNCS] = max(int(other.ctx[Ctx.N_SYNCS]) for other in workers)
         return workers
@@ -272,7 +286,8 @@ class Launch:
     def _threads(self) -> int:
         """Return the number of threads that may share this launch; sanitizers, atomics and prints need a single
         order."""
-        if self.checks.race or self.checks.uninitialized or self.lowered.has_atomics or self.lowered.has_prints:
+        one_order = self.lowered.has_atomics or self.lowered.has_prints or self.lowered.reads_clock
+        if self.checks.race or self.checks.uninitialized or one_order:
             return 1
         if self.limits.threads is not None:
             return max(1, self.limits.threads)
@@ -302,7 +317,7 @@ class Launch:
                     if allocation is not None:
                         found[allocation.base] = allocation
             self.allocations = [found[base] for base in sorted(found)]
-        self.maps = [(np.zeros(a.sectors + 8, np.uint8), np.zeros(a.sectors + 8, np.uint8)) for a in self.allocations]
+        self.maps = self._sector_maps()
         self.race_shift = self._cell_shift()
         cells = [(a.nbytes >> self.race_shift) + 20 if self.race else 0 for a in self.allocations]
         self.shadows = [(np.zeros(n, np.int32), np.zeros(n, np.int32)) for n in cells]
@@ -320,6 +335,10 @@ class Launch:
         self.entries[-1, Entry.BASE] = self.entries[-1, Entry.END] = 1 << 62
         self.nowhere = np.zeros(8, np.uint8)
         self.entries[-1, Entry.READ_MAP] = self.entries[-1, Entry.WRITE_MAP] = self.nowhere.ctypes.data
+
+    def _sector_maps(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """A byte for each 32-byte sector of the allocations, of what is read and of what is written."""
+        return [(np.zeros(a.sectors + 8, np.uint8), np.zeros(a.sectors + 8, np.uint8)) for a in self.allocations]
 
     def _cell_shift(self) -> int:
         """log2 of the bytes a cell of the race shadow stands for: the smallest element the kernel may touch."""
@@ -397,7 +416,13 @@ class Launch:
             footprint=tuple(footprint),
             executed=tuple((block, float(count)) for block, count in sorted(entered.items()) if count),
             own_passes=self.own_passes or 1.0,
+            sites=asked_by_site(self.lowered.sites, [worker.sites for worker in workers], self._bases()),
         )
+
+    def _bases(self) -> dict[str, int]:
+        """Name of each pointer argument -> base of the allocation that it points to."""
+        found = {p.name: self.memory.find(int(a)) for p, a in zip(self.params, self.args, strict=True) if p.is_pointer}
+        return {name: allocation.base for name, allocation in found.items() if allocation is not None}
 
     def _updates(self) -> int:
         """Atomic updates so far."""

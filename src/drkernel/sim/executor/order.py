@@ -28,6 +28,9 @@ class Order:
     shift: int = 0
     turns: int | str | None = field(default=None, compare=False)
     """seed of the draws by which programs take turns where they synchronise; None: each runs to its end"""
+    patient: bool = False
+    """every program is under way, and the next one goes on wherever one synchronises: for those that wait for later
+    ones"""
 
 
 IN_ORDER = Order()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from drkernel.sim.executor.ttir.ir import Type
@@ -62,6 +62,9 @@ class LaunchStats:
     own_passes: float = 1.0
     """how often a program asks for each byte that it reads: sectors asked for over distinct ones, of the first program
     that reads"""
+    sites: tuple[tuple[int, int, float, float], ...] = field(default=(), compare=False)
+    """each access of the text: (``Op.number``, base of the allocation that its argument points to or -1, bytes that it
+    asks for beyond those that the text says, lanes beyond them)"""
 
 
 @dataclass(frozen=True)
@@ -83,3 +86,8 @@ class Param:
 
     name: str
     type: Type
+
+    @property
+    def is_pointer(self) -> bool:
+        """Whether it is an address."""
+        return self.type.elem == "ptr"

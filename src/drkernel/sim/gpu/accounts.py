@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.records import CostEstimate
 from drkernel.sim.cost.timeline import Timeline
@@ -32,7 +34,10 @@ from drkernel.sim.gpu.journal import (
     Operator,
     written,
 )
+from drkernel.sim.gpu.operator_lists import TELLS_A_FLAG
+from drkernel.sim.gpu.operator_rules import OperatorRule
 from drkernel.sim.spec import GPUSpec
+from drkernel.sim.wire.commands import LaunchCommand
 from drkernel.verdict import Profile
 
 MAX_PENDING = 8192
@@ -76,6 +81,15 @@ class LaunchRecord:
     """programs resident on one SM"""
 
 
+LaunchKey = tuple[str, tuple[int, int, int], int, int, tuple[tuple[str, str], ...]]
+
+
+def launch_key(launch: LaunchRecord | LaunchCommand) -> LaunchKey:
+    """Equal for launches of one kernel with the same grid, warps, stages and constexprs."""
+    constexprs = tuple(sorted(launch.constexprs.items()))
+    return launch.identity, launch.grid, launch.num_warps, launch.num_stages, constexprs
+
+
 def facts_of(cost: CostEstimate) -> dict[str, Any]:
     """The modelled facts of a launch besides its seconds."""
     return {
@@ -113,6 +127,11 @@ class Accounts:
         self._clock = Clock(self.spec)
         self._pending: list[Entry] = []
         self._journal: list[Entry] | None = []
+        self.slowest: dict[LaunchKey, tuple[Launch, CostEstimate]] = {}
+        """of the launches with the same key that were priced here"""
+        self.after_flush: Counter[LaunchKey] = Counter()
+        """those that were made right after L2 was emptied, as tuning and benchmarks do"""
+        self._flushed = False
 
     def allow_conv_tf32(self, on: bool) -> None:
         """Whether later convolutions of fp32 are priced in TF32."""
@@ -157,7 +176,7 @@ class Accounts:
         """Record that a storage is freed: its contents in L2 no longer count."""
         self._note(Freed(base))
 
-    def launched(self, launch: Launch) -> CostEstimate | None:
+    def launched(self, launch: Launch, command: LaunchCommand) -> CostEstimate | None:
         """A kernel ran. Its cost, unless launches are priced elsewhere (``prices_launches``)."""
         if not self.prices_launches:
             self._note(launch)
@@ -166,6 +185,11 @@ class Accounts:
         self._settle()
         cost = self._clock.add(launch)
         assert cost is not None, "launches have a cost"
+        key = launch_key(command)
+        self.after_flush[key] += self._flushed
+        self._flushed = False
+        if key not in self.slowest or self.slowest[key][1].seconds < cost.seconds:
+            self.slowest[key] = launch, cost
         return cost
 
     def synchronize(self) -> None:
@@ -175,6 +199,7 @@ class Accounts:
     def flush(self) -> None:
         """Empty L2, as benchmarks do."""
         self._note(FLUSH)
+        self._flushed = True
 
     # ---- working out
 
@@ -212,3 +237,14 @@ class Accounts:
         """Modelled time by kernel and operator."""
         self._settle()
         return self._clock.profile()
+
+
+def bytes_told(rule: OperatorRule, inputs: list[Held], outputs: list[Held]) -> int:
+    """Return the bytes that an operator's result reveals to the host: a flag, or a size that depends on values."""
+    if rule.base in TELLS_A_FLAG:
+        return 1
+    if not rule.sized_by_data:
+        return 0
+    if "index" in rule.base and all(held.spec.dtype not in (torch.bool, torch.uint8) for held in inputs[1:]):
+        return 0
+    return 8 * len(outputs)

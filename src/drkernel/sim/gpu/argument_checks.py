@@ -54,7 +54,7 @@ def _check_numbers(base: str, name: str, value: Any) -> None:
     numbers = value if isinstance(value, list) else [value]
     if not numbers or isinstance(numbers[0], bool) or not all(isinstance(number, int) for number in numbers):
         return
-    if name in ANY_NUMBER:
+    if name in ANY_NUMBER or (name, base) == ("step", "arange"):  # that of a slice is positive, of a range any
         return
     least, most = min(numbers), max(numbers)
     if name in WINDOWS and base not in MEMORY_STRIDES:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from drkernel.sim.gpu.operator_rules import OperatorRule
-from drkernel.sim.gpu.shapes import prepare_shapes
+from drkernel.sim.gpu.shapes import on_meta, prepare_shapes
 
 SHARE = 0.25
 """of the machine's memory that a device takes by default at most"""
@@ -74,7 +74,7 @@ def foresee(rule: OperatorRule, args: list[Any], kwargs: dict[str, Any], headroo
     if rule.takes_device:
         named["device"] = torch.device("meta")
     try:
-        result = rule.call(*metas, **named)
+        result = on_meta(rule.call, metas, named)
     except (NotImplementedError, RuntimeError, TypeError, ValueError):
         return 0  # the operator itself will tell
     given = {form.untyped_storage()._cdata for form in known.values()}

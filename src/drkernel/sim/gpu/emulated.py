@@ -58,5 +58,41 @@ def convolution_operands(base: str, args: list[Any]) -> list[Any]:
     return operands + args[count:]
 
 
-EMULATED: dict[str, Callable[..., Any]] = {"_fused_rms_norm_backward": rms_norm_backward}
+def int_mm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """``aten::_int_mm``: int8 [m, k] times int8 [k, n] as int32 [m, n]; sums are exact in fp64."""
+    if a.dtype != torch.int8 or b.dtype != torch.int8 or a.dim() != 2 or b.dim() != 2:
+        raise RuntimeError("_int_mm takes two matrices of int8")
+    return (a.double() @ b.double()).to(torch.int32)
+
+
+def scaled_mm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    scale_a: torch.Tensor,
+    scale_b: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    scale_result: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    _use_fast_accum: bool = False,
+) -> torch.Tensor:
+    """``aten::_scaled_mm``: fp8 [m, k] times fp8 [k, n], scaled as a whole or by rows and columns, in fp32."""
+    if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0] or a.element_size() != 1 or b.element_size() != 1:
+        raise RuntimeError("_scaled_mm takes two matrices of fp8 that fit")
+    whole = scale_a.numel() == 1 and scale_b.numel() == 1
+    if not whole and (tuple(scale_a.shape), tuple(scale_b.shape)) != ((a.shape[0], 1), (1, b.shape[1])):
+        raise RuntimeError("_scaled_mm takes one scale for each operand, or one for each row and each column")
+    if scale_result is not None or scale_a.dtype != torch.float32 or scale_b.dtype != torch.float32:
+        raise RuntimeError("_scaled_mm takes scales of float32, and none of the result")
+    left, right = (scale.reshape(()) if whole else scale for scale in (scale_a, scale_b))
+    product = (a.float() @ b.float()) * left * right
+    if bias is not None:
+        product = product + bias.float()
+    return product.to(out_dtype or a.dtype)
+
+
+EMULATED: dict[str, Callable[..., Any]] = {
+    "_fused_rms_norm_backward": rms_norm_backward,
+    "_int_mm": int_mm,
+    "_scaled_mm": scaled_mm,
+}
 """Operator (its default overload) -> what computes it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
@@ -29,7 +30,7 @@ from drkernel.sim.executor.compiled import (
     prepare,
 )
 from drkernel.sim.executor.order import IN_ORDER, Order, draw_order
-from drkernel.sim.gpu.accounts import Accounts, Counters, LaunchRecord, facts_of
+from drkernel.sim.gpu.accounts import Accounts, Counters, LaunchRecord, bytes_told, facts_of
 from drkernel.sim.gpu.argument_checks import check_arguments
 from drkernel.sim.gpu.budget import foresee
 from drkernel.sim.gpu.dataflow import DataFlow
@@ -39,10 +40,11 @@ from drkernel.sim.gpu.heap import POISONS, DeviceHeap, Held, poison
 from drkernel.sim.gpu.index_checks import DeviceAssert, check_indices
 from drkernel.sim.gpu.interfere import HostReads, Interference, disturb_changes, flat_extent
 from drkernel.sim.gpu.journal import Launch
-from drkernel.sim.gpu.operator_lists import FREE_OPERATORS, TELLS_A_FLAG
+from drkernel.sim.gpu.operator_lists import FREE_OPERATORS
 from drkernel.sim.gpu.operator_rules import OperatorRule, rule_of
 from drkernel.sim.gpu.pricing import pressure_of, price_launch
 from drkernel.sim.gpu.random_numbers import DeviceRandom
+from drkernel.sim.gpu.trials import trial_of
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.target.compile import KernelResources, TargetCompileError, compile_for_target
 from drkernel.sim.target.shared_memory import OverShared, PassesFailed, exact_shared, shared_bytes
@@ -54,6 +56,8 @@ __all__ = ["POISONS", "Counters", "Depth", "DeviceEngine", "DeviceFault", "Launc
 SAMPLED_PROGRAMS = 4096
 """programs of a launch that the sanitizers look at when checks are "auto" (all, where programs may synchronise)"""
 
+SECTOR_MAPS = 16
+"""bytes of tensors for each byte of the two maps, one for each sector of 32 bytes, that a launch writes"""
 SHADOW_BYTES = 8
 """of the race shadows, for each element of what a launch touches"""
 
@@ -83,7 +87,7 @@ class DeviceFault(RuntimeError):
 
 @dataclass(frozen=True)
 class Schedule:
-    """How the programs of launches are scheduled, and which programs of a large grid are examined."""
+    """How the programs of launches are scheduled, which of a large grid are examined, and random contents of memory."""
 
     seed: int = 0
     """secret, where it matters"""
@@ -120,6 +124,8 @@ class DeviceEngine:
         self.host_reads = HostReads()
         self.flow = self._new_flow()
         self.schedule = Schedule()
+        self.trials = False
+        """whether launches are made only to be timed, so that what they write does not matter"""
         self.fault: str | None = None
 
     def _new_heap(self) -> DeviceHeap:
@@ -231,7 +237,7 @@ class DeviceEngine:
         """Convert results for the host; fresh memory is poisoned."""
         if isinstance(value, torch.Tensor):
             if rule.allocates:
-                poison(value, self.heap.poison_policy)
+                poison(value, self.heap.poison_policy, self.heap.noise)
             outputs.append(self.heap.register(value, initialized=not rule.allocates))
             return outputs[-1].spec
         if isinstance(value, (list, tuple)):
@@ -285,7 +291,7 @@ class DeviceEngine:
             self.flow.read(inputs[0])
         else:
             self.accounts.operator(name, rule.label, inputs, outputs, given)
-            self.accounts.told_host(_bytes_told(rule, inputs, outputs))
+            self.accounts.told_host(bytes_told(rule, inputs, outputs))
             every: list[Held] = []
             self._resolve([*args, *kwargs.values()], every)
             self.flow.operator(rule, every, outputs, self._written(rule, args, kwargs))
@@ -313,8 +319,12 @@ class DeviceEngine:
         on, sample = self.checks != "off", SAMPLED_PROGRAMS if self.checks == "auto" else None
         seed = f"{self.schedule.seed}:{place}"
         held = [self.heap.held(value.handle) for value in command.args if isinstance(value, Ref)]
-        if on:
-            on = self._shadows_fit(held)
+        if self.trials:
+            trial = trial_of(command, held, self.memory, self.accounts.l2, partial(self.price, command, resources))
+            if trial is not None:
+                self._finish_launch(command, held, trial, resources)
+                return
+        on = self._tables_fit(held) and on
         disturbed = self.interference == "disturb"
         before = [(flat, flat.clone()) for flat in (flat_extent(one.tensor) for one in held)] if disturbed else []
         result = self._run_kernel(
@@ -325,13 +335,14 @@ class DeviceEngine:
             draw_order(seed, self._programs(command.grid)) if self.schedule.permuted else IN_ORDER,
         )
         for flat, old in before:
-            disturb_changes(flat, old)
+            disturb_changes(flat, old, self.heap.noise)
         self._finish_launch(command, held, result, resources)
 
-    def _shadows_fit(self, held: list[Held]) -> bool:
+    def _tables_fit(self, held: list[Held]) -> bool:
         """Return whether the race shadows of a launch fit the budget. Raises :class:`OverBudget` where checks are
-        mandatory."""
+        mandatory, and where not even the maps of touched sectors fit."""
         sizes = {one.base: one.nbytes for one in held}
+        self.heap.require_host(sum(sizes.values()) // SECTOR_MAPS)
         element = min((one.spec.dtype.itemsize for one in held), default=1)
         needed = SHADOW_BYTES * sum(sizes.values()) // element
         if self.checks == "full":
@@ -342,7 +353,7 @@ class DeviceEngine:
         self, kernel: CompiledKernel, grid: tuple[int, int, int], args: list[Any], checks: Checks, order: Order
     ) -> LaunchResult:
         try:
-            return kernel.run(grid, args, self.memory, checks=checks, order=order)
+            return kernel.watched(grid, args, self.memory, checks=checks, order=order, processors=self.spec.sm_count)
         except StepLimit as error:  # on a GPU the launch, and whatever waits for it, would never end
             if self.interference == "none":
                 self.fault = str(error)
@@ -403,7 +414,7 @@ class DeviceEngine:
         self.counters.prints += result.prints
         self.flow.launch(held, result.stats.footprint)
         launch = Launch(command.name, command.ttir, command.num_warps, command.num_stages, result.stats, resources)
-        cost = self.accounts.launched(launch)
+        cost = self.accounts.launched(launch, command)
         self._record(
             command,
             cost.seconds if cost else 0.0,
@@ -421,7 +432,7 @@ class DeviceEngine:
             raise DeviceFault(f"CUDA error: an illegal memory access was encountered\n{illegal[0].message}")
 
     def price(
-        self, command: LaunchCommand, stats: LaunchStats, resources: KernelResources | None, l2: L2State
+        self, command: LaunchCommand, resources: KernelResources | None, stats: LaunchStats, l2: L2State
     ) -> CostEstimate:
         """The modelled time of a launch with these counts; moves ``l2`` on."""
         return price_launch(command.ttir, command.num_warps, command.num_stages, stats, resources, self.spec, l2)
@@ -507,14 +518,3 @@ class DeviceEngine:
     def profile(self) -> Profile:
         """Modelled time since the last reset, by kernel and operator."""
         return self.accounts.profile()
-
-
-def _bytes_told(rule: OperatorRule, inputs: list[Held], outputs: list[Held]) -> int:
-    """Return the bytes that an operator's result reveals to the host: a flag, or a size that depends on values."""
-    if rule.base in TELLS_A_FLAG:
-        return 1
-    if not rule.sized_by_data:
-        return 0
-    if "index" in rule.base and all(held.spec.dtype not in (torch.bool, torch.uint8) for held in inputs[1:]):
-        return 0
-    return 8 * len(outputs)

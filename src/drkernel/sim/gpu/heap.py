@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from drkernel.sim.cost.records import TensorMeta
@@ -51,6 +52,8 @@ class DeviceHeap:
         self.budget = budget or default_budget()
         self.memory = MemoryMap()
         self.poison_policy = "nan"
+        self.noise = torch.Generator().manual_seed(0)
+        """what random contents and disturbed results are drawn from: not the candidate's generator"""
         self.used_bytes = 0
         self.peak_bytes = 0
         self._held: dict[int, Held] = {}
@@ -176,20 +179,23 @@ class DeviceHeap:
         return bool(self._fresh)
 
     def mark_written(self, held: Held) -> None:
-        """Record that everything a tensor spans has been written."""
+        """Record that the elements of a tensor have been written; not what lies between them."""
         address, nbytes = extent_of(held.spec)
-        self.memory.mark_initialized(address, nbytes)
+        if nbytes <= math.prod(held.spec.shape) * held.spec.dtype.itemsize:
+            self.memory.mark_initialized(address, nbytes)
+            return
+        allocation = self.memory.find(held.base)
+        if allocation is not None and allocation.initialized is not None:
+            _shadow(allocation.initialized, held).fill_(1)
 
     def unwritten(self, held: Held) -> tuple[int, int] | None:
         """Return (bytes, offset of the first) that a tensor spans and nothing wrote; None when all is written."""
         allocation = self.memory.find(held.base) if held.nbytes else None
         if allocation is None or allocation.initialized is None:
             return None
-        flat = torch.from_numpy(allocation.initialized)
         begin = held.spec.address - held.base
         item = held.spec.dtype.itemsize
-        view = flat.as_strided((*held.spec.shape, item), (*(step * item for step in held.spec.stride), 1), begin)
-        missing = (view == 0).any(-1)
+        missing = (_shadow(allocation.initialized, held) == 0).any(-1)
         count = int(missing.sum())
         if count == 0:
             return None
@@ -246,6 +252,13 @@ def _spec_of(tensor: torch.Tensor, handle: int) -> TensorSpec:
     )
 
 
+def _shadow(initialized: np.ndarray, held: Held) -> torch.Tensor:
+    """The part of a storage's shadow that belongs to a tensor's elements: [*shape, bytes of an element]."""
+    spec, item = held.spec, held.spec.dtype.itemsize
+    strides = (*(step * item for step in spec.stride), 1)
+    return torch.from_numpy(initialized).as_strided((*spec.shape, item), strides, spec.address - held.base)
+
+
 def extent_of(spec: TensorSpec) -> tuple[int, int]:
     """Address and byte count of the region that a tensor spans."""
     if 0 in spec.shape:
@@ -254,16 +267,19 @@ def extent_of(spec: TensorSpec) -> tuple[int, int]:
     return spec.address, (last + 1) * spec.dtype.itemsize
 
 
-def poison(tensor: torch.Tensor, policy: str = "nan") -> None:
+def poison(tensor: torch.Tensor, policy: str, noise: torch.Generator) -> None:
     """Fill fresh memory with values that a kernel must not rely on: NaN (a pattern for integers), zeros, or random
-    values."""
+    values drawn from ``noise``."""
     if tensor.numel() == 0:
         return
+    if not tensor.is_contiguous():  # what lies between the elements, too
+        count = tensor.untyped_storage().nbytes() // tensor.element_size()
+        tensor = tensor.new_empty(0).set_(tensor.untyped_storage(), 0, (count,), (1,))
     floating = tensor.dtype.is_floating_point or tensor.dtype.is_complex
     if policy == "zero" or (policy == "random" and tensor.dtype == torch.bool):
         tensor.zero_()
     elif policy == "random":
-        _fill_random(tensor, floating)
+        _fill_random(tensor, floating, noise)
     elif floating and tensor.element_size() == 1:
         tensor.view(torch.uint8).fill_(0x7F)
     elif floating:
@@ -274,12 +290,9 @@ def poison(tensor: torch.Tensor, policy: str = "nan") -> None:
         tensor.view(torch.uint8).fill_(0x7D) if tensor.is_contiguous() and tensor.dim() else tensor.fill_(0x7D)
 
 
-def _fill_random(tensor: torch.Tensor, floating: bool) -> None:
-    """Fill with plausible values from a separate generator, so that the device's random state does not change."""
+def _fill_random(tensor: torch.Tensor, floating: bool, noise: torch.Generator) -> None:
+    """Fill with plausible values."""
     if floating:
-        tensor.copy_(torch.randn(tensor.shape, generator=_POISON_RANDOM))
+        tensor.copy_(torch.randn(tensor.shape, generator=noise))
     else:
-        tensor.copy_(torch.randint(0, 2, tensor.shape, generator=_POISON_RANDOM))  # an index that is mostly in range
-
-
-_POISON_RANDOM = torch.Generator().manual_seed(0x5EED)
+        tensor.copy_(torch.randint(0, 2, tensor.shape, generator=noise))  # an index that is mostly in range

@@ -19,8 +19,6 @@ INTERFERENCES: tuple[Interference, ...] = get_args(Interference)
 MAX_RECORDED = 4096
 """host reads of one call that are remembered"""
 
-_RANDOM = torch.Generator().manual_seed(0xD157)
-
 
 class HostReads:
     """The host's reads during a call, to be replayed in the next."""
@@ -59,8 +57,8 @@ def flat_extent(tensor: torch.Tensor) -> torch.Tensor:
     return torch.as_strided(tensor, (last + 1,), (1,), tensor.storage_offset())
 
 
-def disturb_changes(flat: torch.Tensor, before: torch.Tensor) -> None:
-    """Change, in place, every element of ``flat`` that is not what it was ``before``.
+def disturb_changes(flat: torch.Tensor, before: torch.Tensor, noise: torch.Generator) -> None:
+    """Change, in place, every element of ``flat`` that is not what it was ``before``, by what ``noise`` draws.
 
     The changed elements are shuffled among themselves and, when floating, scaled each by its own factor; so no
     plausible use of them (a sum, a maximum, a sign) comes out the same.
@@ -69,12 +67,12 @@ def disturb_changes(flat: torch.Tensor, before: torch.Tensor) -> None:
     if changed.numel() == 0:
         return
     values = flat[changed]
-    new = values[torch.randperm(values.numel(), generator=_RANDOM)]
+    new = values[torch.randperm(values.numel(), generator=noise)]
     if flat.dtype == torch.bool:
         new = ~values
     elif flat.is_floating_point() or flat.is_complex():
         wide = new.to(torch.complex128 if flat.is_complex() else torch.float64)
-        factor = 1.2 + 0.6 * torch.rand(values.numel(), generator=_RANDOM, dtype=torch.float64)
+        factor = 1.2 + 0.6 * torch.rand(values.numel(), generator=noise, dtype=torch.float64)
         new = (wide * factor + 0.05).to(flat.dtype)
     else:
         near = torch.where(values > 0, values - 1, values + 1)  # indices stay in range

@@ -195,6 +195,7 @@ def _row(entry: Entry, names: _Names, kernels: dict[str, int]) -> list[Any] | No
     if isinstance(entry, Launch):
         stats = fields_of(entry.stats)
         stats["footprint"] = [[names(base), *rest] for base, *rest in entry.stats.footprint]
+        stats["sites"] = [[number, names(base), *rest] for number, base, *rest in entry.stats.sites]
         resources = None if entry.resources is None else fields_of(entry.resources)
         number = kernels.setdefault(entry.ttir, len(kernels))
         return ["launch", entry.name, number, entry.num_warps, entry.num_stages, stats, resources]
@@ -219,12 +220,13 @@ def _without_handles(value: Any) -> Any:
     return [_without_handles(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def entries_of(text: str) -> list[Entry]:
+@lru_cache(maxsize=4)
+def entries_of(text: str) -> tuple[Entry, ...]:
     """Decode a journal encoded by :func:`written`. Raises :class:`ProtocolError` on anything else."""
     try:
         data = json.loads(text)
         kernels = [str(kernel) for kernel in data["kernels"]]
-        return [_entry(row, kernels) for row in data["entries"]]
+        return tuple(_entry(row, kernels) for row in data["entries"])
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
         raise ProtocolError(f"malformed journal: {type(error).__name__}") from error
 
@@ -262,6 +264,8 @@ def _stats(fields: dict[str, Any]) -> LaunchStats:
     numbers += [number for row in stats.footprint for number in row[1:]]
     if not all(isinstance(number, (int, float)) and math.isfinite(number) and number >= 0 for number in numbers):
         raise ValueError("counts must not be negative")
+    if not all(isinstance(value, (int, float)) and math.isfinite(value) for row in stats.sites for value in row):
+        raise ValueError("what accesses ask for must be numbers")
     return stats
 
 
@@ -278,6 +282,14 @@ def _count(value: Any) -> int:
 # ---- in the judge
 
 
+def launches_of(text: str) -> int | None:
+    """The number of executed launches in a journal; None for one that is too long to be priced.
+
+    Raises :class:`ProtocolError` for what is no journal.
+    """
+    return None if text == TOO_LONG else sum(isinstance(entry, Launch) for entry in entries_of(text))
+
+
 @dataclass(frozen=True)
 class Modelled:
     """A call's time as computed by the judge."""
@@ -289,7 +301,7 @@ class Modelled:
     """false when there was too much to price"""
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=32)
 def modelled(spec_name: str, text: str) -> Modelled:
     """Return the modelled time of a journal; equal journals are computed once. Raises :class:`ProtocolError`."""
     clock = Clock(get_spec(spec_name))

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from drkernel.sim.gpu.emulated import EMULATED
+from drkernel.sim.gpu.half_precision import as_on_cuda
 from drkernel.sim.gpu.operator_lists import (
     ALLOCATORS,
     FACTORIES,
@@ -114,7 +115,7 @@ def rule_of(name: str) -> OperatorRule:
         if argument.alias_info is not None and argument.alias_info.is_write
     )
     return OperatorRule(
-        call=EMULATED.get(name.removesuffix(".default"), call),
+        call=EMULATED.get(name.removesuffix(".default")) or as_on_cuda(base, call),
         base=base,
         label=f"aten.{base}",
         parameters=tuple(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+from collections import OrderedDict
 from typing import Any
 
 import torch
@@ -10,44 +12,85 @@ from drkernel.sim.gpu.operator_rules import OperatorRule
 from drkernel.sim.wire.commands import ProtocolError
 
 MAX_GENERATORS = 4096
+STATE_BYTES = 16
+OFFSET_STEP = 4
+"""what one drawing operator moves a generator on by"""
+STATES_KEPT = 256
+"""of those that the host was told, the latest"""
+_MIX = 0x9E3779B97F4A7C15
+
+
+class _Counting:
+    """A generator whose state is, as on CUDA, a seed and an offset that each drawing call moves on."""
+
+    def __init__(self) -> None:
+        self.torch = torch._C.Generator("cpu")
+        self.seed, self.offset = self.torch.initial_seed(), 0  # torch's constant, as on CUDA
+        self._told: OrderedDict[tuple[int, int], torch.Tensor] = OrderedDict()
+
+    def advance(self) -> torch.Generator:
+        """The generator for the next call."""
+        self.offset += OFFSET_STEP
+        return self.torch
+
+    def read(self) -> bytes:
+        """Seed and offset, which lead back to here."""
+        self._told[self.seed, self.offset] = self.torch.get_state()
+        while len(self._told) > STATES_KEPT:
+            self._told.popitem(last=False)
+        return struct.pack("<QQ", self.seed, self.offset)
+
+    def move(self, seed: int, offset: int) -> None:
+        """Go to a state that was read; to one that was made up, whatever it is, always in the same way."""
+        self.seed, self.offset = seed % (1 << 64), offset
+        known = self._told.get((self.seed, offset))
+        if known is not None:
+            self.torch.set_state(known)
+        else:
+            self.torch.manual_seed(self.seed if offset == 0 else (self.seed + offset * _MIX) % (1 << 63))
 
 
 class DeviceRandom:
     """The device's generators by number; number 0 is the default one."""
 
     def __init__(self) -> None:
-        self._generators: dict[int, torch.Generator] = {}
+        self._generators: dict[int, _Counting] = {}
 
     def generator(self, number: int) -> torch.Generator:
         """The generator of that number, made when first asked for. Raises :class:`ProtocolError` beyond the limit."""
+        return self._numbered(number).torch
+
+    def _numbered(self, number: int) -> _Counting:
         found = self._generators.get(number)
         if found is None:
             if len(self._generators) >= MAX_GENERATORS or number < 0:
                 raise ProtocolError(f"no generator with number {number}: at most {MAX_GENERATORS} may be in use")
-            self._generators[number] = found = torch._C.Generator("cpu")  # seeded with torch's constant, as on CUDA
+            self._generators[number] = found = _Counting()
         return found
 
     def seed(self, seed: int) -> None:
         """Seed the default generator."""
-        self.generator(0).manual_seed(seed)
+        self.command(0, seed, None)
 
     def command(self, number: int, seed: int | None, state: str | None) -> dict[str, Any]:
         """Seed a generator or set its state; without either, returns its seed and its state in hexadecimal."""
-        generator = self.generator(number)
+        generator = self._numbered(number)
         if seed is not None:
-            generator.manual_seed(seed)
+            generator.move(seed, 0)
         if state is not None:
             try:
-                generator.set_state(torch.frombuffer(bytearray.fromhex(state), dtype=torch.uint8))
-            except (ValueError, RuntimeError) as error:
-                raise ProtocolError("malformed state of a generator") from error
+                generator.move(*struct.unpack("<QQ", bytes.fromhex(state)))
+            except (ValueError, struct.error) as error:
+                raise ProtocolError(f"the state of a generator has {STATE_BYTES} bytes: seed and offset") from error
         if seed is not None or state is not None:
             return {}
-        return {"seed": generator.initial_seed(), "state": bytes(generator.get_state().tolist()).hex()}
+        return {"seed": generator.seed, "state": generator.read().hex()}
 
     def run(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call an operator that draws, from the generator it was given or the device's default one."""
-        generator = kwargs.pop("generator", None) or self.generator(0)
+        given = kwargs.pop("generator", None)
+        counting = next((one for one in self._generators.values() if one.torch is given), None)
+        generator = (counting or self._numbered(0)).advance()
         if rule.takes_generator:
             return rule.call(*args, **kwargs, generator=generator)
         host = torch.default_generator

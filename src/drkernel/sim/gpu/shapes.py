@@ -1,12 +1,23 @@
-"""Prepares shape computation: PyTorch's meta functions import half of the compiler on first use."""
+"""Shapes of operators' results: prepared once, and remembered.
+
+PyTorch's meta functions import half of the compiler on first use. Some are Python that takes longer than the operator
+itself (6 ms for a batch norm in training mode), and a network calls the same few on the same few forms.
+"""
 
 from __future__ import annotations
 
 import gc
 import types
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import torch
+
+MOST_KNOWN = 8192
+"""operators on certain forms whose results are remembered"""
+_known: dict[Any, tuple[tuple[Any, ...], ...] | None] = {}
+"""of an operator and its arguments' forms: its results', or None where they share memory with what was given"""
 
 _SHAPES = ("torch._refs", "torch._prims", "torch._decomp", "torch._meta_registrations")
 """modules that say what operators do in terms of others"""
@@ -43,3 +54,72 @@ def _uncompiled() -> list[types.FunctionType]:
         if type(function) is types.FunctionType:
             found.append(function)
     return found
+
+
+def on_meta(call: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+    """Return ``call(*args, **kwargs)`` on meta tensors, from memory where an operator that only makes new tensors was
+    given the same forms before. What it raises is not remembered."""
+    overload: Any = getattr(call, "overload", call)  # halves may be computed in another way
+    key = _key(call, args, kwargs) if isinstance(overload, torch._ops.OpOverload) and _only_makes(overload) else None
+    forms = _known.get(key) if key is not None else None
+    if forms is not None:
+        made = [torch.empty_strided(size, stride, dtype=dtype, device="meta") for size, stride, dtype in forms]
+        return tuple(made) if len(overload._schema.returns) > 1 else made[0]
+    result = call(*args, **kwargs)
+    if key is not None and key not in _known:
+        if len(_known) >= MOST_KNOWN:
+            _known.clear()
+        _known[key] = _forms(result, (*args, *kwargs.values()))
+    return result
+
+
+@cache
+def _only_makes(call: torch._ops.OpOverload) -> bool:
+    """Whether an operator's schema has plain tensors as results, and neither writes nor looks into another's memory."""
+    schema = call._schema
+    if any(argument.alias_info is not None for argument in (*schema.arguments, *schema.returns)):
+        return False
+    return bool(schema.returns) and all(str(result.type) == "Tensor" for result in schema.returns)
+
+
+def _key(call: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """What the forms of results depend on; None where that is not known."""
+    try:
+        return call, torch.get_default_dtype(), _part(args), tuple((name, _part(kwargs[name])) for name in kwargs)
+    except TypeError:
+        return None
+
+
+def _part(value: Any) -> Any:
+    """An argument in a key. Raises TypeError for what is no plain one."""
+    kind = type(value)
+    if kind is torch.Tensor or kind is torch.nn.Parameter:
+        if value.device.type != "meta" or value.layout is not torch.strided or value.is_conj() or value.is_neg():
+            raise TypeError
+        return value.dtype, tuple(value.shape), value.stride()
+    if kind in (list, tuple):
+        return kind, tuple(map(_part, value))
+    if value is None or kind in (bool, int, float, str, torch.dtype, torch.device, torch.memory_format, torch.layout):
+        return kind, value  # equal numbers of several kinds promote differently
+    raise TypeError
+
+
+def _forms(result: Any, given: Any) -> tuple[tuple[Any, ...], ...] | None:
+    """Forms of an operator's results; None where they are more than new tensors of just their size."""
+    made = list(result) if isinstance(result, tuple) else [result]
+    seen = {leaf.untyped_storage()._cdata for leaf in _leaves(given)}
+    for one in made:
+        if type(one) is not torch.Tensor or one.device.type != "meta" or one.layout is not torch.strided:
+            return None
+        storage = one.untyped_storage()
+        bare = torch.empty_strided(one.shape, one.stride(), dtype=one.dtype, device="meta")
+        if storage._cdata in seen or storage.nbytes() != bare.untyped_storage().nbytes() or one.storage_offset():
+            return None
+        seen.add(storage._cdata)
+    return tuple((tuple(one.shape), one.stride(), one.dtype) for one in made)
+
+
+def _leaves(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, (list, tuple)):
+        return [leaf for item in value for leaf in _leaves(item)]
+    return [value] if isinstance(value, torch.Tensor) else []

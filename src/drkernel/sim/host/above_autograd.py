@@ -109,51 +109,43 @@ def _run(overload: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return args[0]._link.dispatch(overload, args, kwargs)
 
 
-class _Registration:
-    """The kernels, registered while any device is in use in this process."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users = 0
-        self._libraries: list[torch.library.Library] = []
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._users += 1
-            if self._users == 1:
-                self._register()
-
-    def __exit__(self, *error: Any) -> None:
-        with self._lock:
-            self._users -= 1
-            if self._users == 0:
-                for library in self._libraries:
-                    library._destroy()
-                self._libraries.clear()
-
-    def _register(self) -> None:
-        library, others = torch.library.Library("aten", "IMPL"), torch.library.Library("_", "IMPL")
-        self._libraries += [library, others]
-        others.fallback(torch.library.fallthrough_kernel, KEY)
-        choices = _choices()
-        wholes: dict[str, Callable[..., Any]] = LibraryCalls(lambda t: isinstance(t, DeviceTensor), _run).stand_ins()
-        wholes["binary_cross_entropy"] = _refuse
-        for name in sorted({*choices, *wholes}):
-            base, _, overload = name.partition(".")
-            operator = getattr(getattr(torch.ops.aten, base), overload or "default")
-            library.impl(name, _kernel(operator, choices.get(name), wholes.get(name)), KEY)
+_lock = threading.Lock()
+_libraries: list[torch.library.Library] = []
+"""what keeps the registered kernels; they stay for the life of the process"""
 
 
-_registration = _Registration()
+def register_kernels() -> None:
+    """Register the kernels, once in a process.
+
+    PyTorch writes to the tables of all its operators then, some 5,000 pages: a process that forks others does it
+    before, so that none of them copies those pages. Without the key, which :func:`above_autograd` switches on in its
+    own thread, the kernels are never met.
+    """
+    with _lock:
+        if not _libraries:
+            _libraries.extend(_registered())
+
+
+def _registered() -> list[torch.library.Library]:
+    library, others = torch.library.Library("aten", "IMPL"), torch.library.Library("_", "IMPL")
+    others.fallback(torch.library.fallthrough_kernel, KEY)
+    choices = _choices()
+    wholes: dict[str, Callable[..., Any]] = LibraryCalls(lambda t: isinstance(t, DeviceTensor), _run).stand_ins()
+    wholes["binary_cross_entropy"] = _refuse
+    for name in sorted({*choices, *wholes}):
+        base, _, overload = name.partition(".")
+        operator = getattr(getattr(torch.ops.aten, base), overload or "default")
+        library.impl(name, _kernel(operator, choices.get(name), wholes.get(name)), KEY)
+    return [library, others]
 
 
 @contextmanager
 def above_autograd() -> Iterator[None]:
     """Route this thread's operators on device tensors through these kernels."""
-    with _registration:
-        before = torch.is_autocast_enabled(BACKEND)
-        torch.set_autocast_enabled(BACKEND, True)
-        try:
-            yield
-        finally:
-            torch.set_autocast_enabled(BACKEND, before)
+    register_kernels()
+    before = torch.is_autocast_enabled(BACKEND)
+    torch.set_autocast_enabled(BACKEND, True)
+    try:
+        yield
+    finally:
+        torch.set_autocast_enabled(BACKEND, before)

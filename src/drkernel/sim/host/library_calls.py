@@ -20,7 +20,7 @@ OWN_KERNELS = ("silu_backward", "mish_backward")
 """operators that CPU and CUDA have kernels for and everything else takes apart"""
 _RMS_NORM = torch.ops.aten._fused_rms_norm.default
 _RMS_NORM_BACKWARD = torch.ops.aten._fused_rms_norm_backward.default
-_FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+FUSED_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 
 
 class LibraryCalls:
@@ -127,16 +127,21 @@ class LibraryCalls:
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Any:
-        plain = query.dim() == key.dim() == value.dim() == 4 and not enable_gqa
-        plain = plain and (self.attention_dropout or not dropout_p)
-        if not plain or not query.shape[-1] == key.shape[-1] == value.shape[-1]:
+        plain = not enable_gqa and (self.attention_dropout or not dropout_p)
+        if not plain or not fits_fused_attention(query, key, value):
             return NotImplemented
-        if any(operand.stride(-1) != 1 for operand in (query, key, value)):
-            return NotImplemented  # the fused kernels take rows only, here as on a GPU
         if attn_mask is not None and attn_mask.dtype == torch.bool:
             attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(attn_mask.logical_not(), -torch.inf)
         options = {"attn_mask": attn_mask, "scale": scale}
-        return self.run(_FLASH, (query, key, value, dropout_p, is_causal), options)[0]
+        return self.run(FUSED_ATTENTION, (query, key, value, dropout_p, is_causal), options)[0]
+
+
+def fits_fused_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> bool:
+    """Whether the fused kernels take these operands, here as on a GPU: four dimensions, one head size, whole rows."""
+    operands = (query, key, value)
+    if not query.dim() == key.dim() == value.dim() == 4 or not query.shape[-1] == key.shape[-1] == value.shape[-1]:
+        return False
+    return all(operand.stride(-1) == 1 for operand in operands)
 
 
 class _FusedRMSNorm(torch.autograd.Function):

@@ -41,6 +41,9 @@ class OperatorMode(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if DeviceTensor in types:
+            if func is torch.ops.aten.allclose.default:
+                with self:
+                    return _allclose(*args, **kwargs)
             if is_composite(func):  # inference mode does not take composite operators apart
                 with self:
                     return func.decompose(*args, **kwargs)
@@ -48,10 +51,26 @@ class OperatorMode(TorchDispatchMode):
                 with DeviceArgumentMode(self.link), self:
                     return kernel(*args, **kwargs)
             return self.link.dispatch(func, args, kwargs)
-        device = kwargs.get("device")
-        if device is not None and device.type in ("cuda", "meta") and not getattr(_plain_meta, "depth", 0):
-            return self.link.dispatch(func, args, kwargs)
-        return func(*args, **kwargs)
+        if getattr(_plain_meta, "depth", 0) or not _names_device(args, kwargs):
+            return func(*args, **kwargs)
+        if is_composite(func):
+            with self:
+                return func.decompose(*args, **kwargs)
+        return self.link.dispatch(func, args, kwargs)
+
+
+def _allclose(
+    a: torch.Tensor, b: torch.Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> bool:
+    """What CUDA runs for it: two operators, and a copy of their result to the host."""
+    return bool(torch.isclose(a, b, rtol, atol, equal_nan).all().item())
+
+
+def _names_device(args: Any, kwargs: dict[str, Any]) -> bool:
+    """Return whether an operator is told the device, by name or, like ``aten::to.device``, by position."""
+    return any(
+        isinstance(value, torch.device) and value.type in ("cuda", "meta") for value in (kwargs.get("device"), *args)
+    )
 
 
 def reinterpret(tensor: torch.Tensor, size: Any, stride: Any, offset: int = 0) -> torch.Tensor:
@@ -98,7 +117,9 @@ class DeviceArgumentMode(TorchFunctionMode):
                 kwargs["device"] = META
             elif torch.device(device).type == "meta":
                 return _on_plain_meta(func, args, kwargs)
-        kwargs.pop("pin_memory", None)
+        pinned = kwargs.pop("pin_memory", False)
+        if pinned and kwargs.get("device") is not META:
+            return pin(func(*args, **kwargs))
         if isinstance(kwargs.get("generator"), DeviceGenerator):
             return self._drawing(func, args, kwargs)
         return func(*args, **kwargs)
@@ -184,12 +205,40 @@ def _on_plain_meta(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         _plain_meta.depth -= 1
 
 
+def pin(tensor: torch.Tensor) -> torch.Tensor:
+    """Note that a host tensor is pinned; copies from pinned memory cost the same here."""
+    tensor._is_pinned_here = True  # type: ignore[attr-defined]
+    return tensor
+
+
+def _pin_memory(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    if isinstance(args[0], DeviceTensor):
+        raise RuntimeError("cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be pinned")
+    return args[0] if _is_pinned(func, args, kwargs) else pin(args[0].clone())
+
+
+def _is_pinned(func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
+    return getattr(args[0], "_is_pinned_here", False)
+
+
+def from_dlpack(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``torch.from_dlpack`` that also takes device tensors: both ends are this torch, and share the memory."""
+
+    def convert(value: Any, *args: Any, **kwargs: Any) -> Any:
+        return value.detach() if isinstance(value, DeviceTensor) else original(value, *args, **kwargs)
+
+    return convert
+
+
 def _cuda(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     is_cuda(args[1] if len(args) > 1 else kwargs.get("device"))
     return args[0].to(META, non_blocking=kwargs.get("non_blocking", False))
 
 
 def _to(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    like = args[1] if len(args) > 1 else None
+    if isinstance(like, DeviceTensor):  # to C++ it looks like a meta tensor
+        return torch.Tensor.to(args[0], META, like.dtype, *args[2:], **kwargs)
     if is_cuda(kwargs.get("device")):
         kwargs["device"] = META
     if len(args) > 1 and is_cuda(args[1]):
@@ -295,8 +344,10 @@ _HANDLERS: dict[Any, Callable[[Any, Any, dict[str, Any]], Any]] = {
     torch.Tensor.cuda: _cuda,
     torch.Tensor.to: _to,
     torch.Tensor.type: _type,
+    torch.Tensor.type_as: _to,
     torch.Tensor.new_tensor: _new_tensor,
-    torch.Tensor.pin_memory: lambda func, args, kwargs: args[0],
+    torch.Tensor.pin_memory: _pin_memory,
+    torch.Tensor.is_pinned: _is_pinned,
     torch.Tensor.__getitem__: _get_item,
     torch.Tensor.__setitem__: _set_item,
     torch.Tensor.data.__set__: _set_data,  # type: ignore[attr-defined]

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -207,6 +209,10 @@ class DeviceLink:
         self.closed = False
         self.generator = threading.local()
         """``.ref``: the device generator that the running call was given"""
+        self.originals: list[tuple[Any, str, Any]] = []
+        """(owner, name, value) of what host code would find without this device"""
+        self.trials: Callable[[], AbstractContextManager[None]] = nullcontext
+        """a block in which kernels are launched only to be timed"""
         self._known: weakref.WeakValueDictionary[int, DeviceTensor] = weakref.WeakValueDictionary()
         self._owners: weakref.WeakValueDictionary[int, _Owner] = weakref.WeakValueDictionary()
 

@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+
+from drkernel.sim.executor.kernel_cache import active
 from drkernel.sim.host.triton_driver import SimDriver
 from drkernel.sim.host.triton_frontend import ttir_text, warm
 from drkernel.sim.wire.commands import LaunchCommand, LaunchRefused, Ref, UnsupportedOp
@@ -59,8 +62,7 @@ class SimKernel:
     def __init__(self, src: Any, target: Any, options: Any):
         if not hasattr(src, "fn"):
             raise UnsupportedOp("only @triton.jit functions run on the simulated device, not IR files")
-        with _DescriptorWatch() as watch:
-            text = ttir_text(src, target, options)
+        text, makes_descriptors = _front_end(src, target, options)
         self.src = src
         self.name: str = src.name
         self.hash = hashlib.sha256(text.encode()).hexdigest()
@@ -78,7 +80,7 @@ class SimKernel:
             for path, value in src.constants.items()
         }
         self._types = tuple(src.signature.values())
-        self._scratch = target.backend == "cuda" and target.arch >= 90 and watch.seen
+        self._scratch = target.backend == "cuda" and target.arch >= 90 and makes_descriptors
 
     @property
     def n_regs(self) -> int:
@@ -164,6 +166,26 @@ class SimKernel:
         return runner
 
 
+def _front_end(src: Any, target: Any, options: Any) -> tuple[str, bool]:
+    """The TTIR of a kernel, and whether its code makes tensor descriptors; from disk, where kernels are kept there."""
+    kept, key = active(), list[str]()
+    if kept is not None:
+        import triton
+        from triton._C.libtriton import get_cache_invalidating_env_vars
+
+        environment = repr(sorted(get_cache_invalidating_env_vars().items()))
+        place = src.fn.fn.__code__.co_filename  # stands in the text
+        key = [triton.__version__, src.hash(), place, repr(target), options.hash(), environment]
+        found = kept.get(*key)
+        if found is not None:
+            return found[1:].decode(), found[:1] == b"1"
+    with _DescriptorWatch() as watch:
+        text = ttir_text(src, target, options)
+    if kept is not None:
+        kept.put(str(int(watch.seen)).encode() + text.encode(), *key)
+    return text, watch.seen
+
+
 def _active_driver() -> SimDriver:
     """Return the driver of the currently active device; Triton keeps kernels longer than a device lives."""
     from triton.runtime import driver
@@ -222,6 +244,9 @@ def _plain(value: Any, index: int) -> Any:
         wrapped = getattr(getattr(value, "base", None), "_handle", None)  # by triton.reinterpret
         if wrapped is not None:
             return Ref(wrapped)
+        address = value.data_ptr()
+        if not isinstance(value, torch.Tensor) and isinstance(address, int):
+            return address  # of what stands for a tensor: the launch finds the storage that it lies in, or none
         raise ValueError(CPU_TENSOR.format(index=index))
     raise TypeError(f"kernel argument {index} is a {type(value).__name__}: neither a number nor a tensor")
 
@@ -287,11 +312,12 @@ def triton_on(driver: SimDriver) -> Iterator[None]:
         active = triton_driver._active
         if not isinstance(active, SimDriver):
             return original(src, target, options, *args, **kwargs)
+        active.first_times += 1
         target = target or active.get_current_target()
         backend = compiler_module.make_backend(target)
         return SimKernel(src, target, backend.parse_options({**(options or {}), **src.parse_options()}))
 
-    benchmark = driver.get_benchmarker()
+    benchmark = driver.get_benchmarker(settled=True)
 
     def do_bench_cudagraph(call: Any, rep: float = 20, *args: Any, **kwargs: Any) -> Any:
         return benchmark(call, 25, rep, *args, **kwargs)

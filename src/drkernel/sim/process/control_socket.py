@@ -12,19 +12,15 @@ import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from drkernel.sim.executor.compiled import SimFinding
-from drkernel.sim.gpu.accounts import LaunchRecord, facts_of
 from drkernel.sim.gpu.budget import OverBudget
-from drkernel.sim.gpu.dataflow import Passed
-from drkernel.sim.gpu.datafree.records import DataFreeRecord, DependsOnData, record_from
+from drkernel.sim.gpu.datafree.records import DependsOnData
 from drkernel.sim.gpu.engine import POISONS, DeviceEngine, DeviceFault, Schedule
 from drkernel.sim.gpu.interfere import INTERFERENCES, Interference
-from drkernel.sim.gpu.journal import Modelled, modelled
+from drkernel.sim.process.call_record import CallRecord, Form, decoded_record, parts_of
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.wire.commands import LaunchRefused, ProtocolError, TensorSpec, UnsupportedOp, decode, encode
 from drkernel.sim.wire.frames import (
@@ -37,7 +33,6 @@ from drkernel.sim.wire.frames import (
     send,
     tensor_of,
 )
-from drkernel.verdict import Profile
 
 
 class NotHeld(ValueError):
@@ -55,65 +50,10 @@ _ERRORS: dict[str, type[Exception]] = {
 
 MAX_LAUNCHES, MAX_RECORDS, MAX_PRINTED = 16384, 256, 64 << 10
 """Of one call: launches in its record (a call with more is refused), findings, characters of kernels' prints."""
+_OF_NOISE = 0x6E6F697365
+"""sets random contents apart from whatever else is drawn from a call's seed"""
 MAX_LATE = 256
 """late commands that are remembered"""
-
-Form = tuple[tuple[int, ...], torch.dtype]
-"""Shape and dtype that a tensor must have for its elements to be sent."""
-
-
-@dataclass(frozen=True)
-class OutputSpec:
-    """A returned handle, as the device knows it."""
-
-    spec: TensorSpec
-    storage: int
-    """address of the storage that the tensor is a view of"""
-    value: torch.Tensor | None
-    """contents when the call ended; None if not of the form that the judge asked for, too large, or on a data-free
-    device"""
-    covered: float | None = None
-    """on a data-free device: share of its elements certainly written since the call began. Elements written by several
-    launches count several times"""
-
-
-@dataclass(frozen=True)
-class CallRecord:
-    """What the device observed between two marks of the judge."""
-
-    launches: list[LaunchRecord]
-    operators: dict[str, int]
-    """ATen operators with device work -> times run"""
-    copies: dict[str, int]
-    """'host to device' and 'device to host' -> times"""
-    findings: list[SimFinding]
-    prints: list[str]
-    profile: Profile
-    """modelled time, computed in this process from what the device reports was done"""
-    fault: str | None = None
-    """the illegal access that made the device unusable"""
-    host_reads: int = 0
-    """how often the host read values or copies from the device, or its clock"""
-    host_bytes: int = 0
-    """bytes that the host learnt this way: by copies, flags, sizes that depend on data, errors, times"""
-    late_work: list[str] = field(default_factory=list)
-    """commands that arrived, and were refused, while the device was frozen before this call"""
-    mutated: list[int] = field(default_factory=list)
-    """handles of granted inputs whose bytes changed since the judge last put or wrote them"""
-    outputs: list[OutputSpec | None] = field(default_factory=list)
-    reaching: dict[str, int] = field(default_factory=dict)
-    """ATen operators that compute something that reaches the outputs -> times run"""
-    uploads_reach: bool = False
-    """whether something that the host sent reaches the outputs"""
-    passed_on: Passed | None = None
-    """set when every output equals what an own kernel had read from PyTorch: bit for bit, or nearly"""
-    data_free: DataFreeRecord | None = None
-    """what a data-free device says besides; None from others"""
-    journal: str = ""
-    """everything that was done, with counts (sim/gpu/journal.py)"""
-    storages: dict[int, int] = field(default_factory=dict)
-    """address of each storage that the judge holds -> its name in the journal"""
-
 
 # ---- in the device process
 
@@ -185,8 +125,9 @@ class ControlDesk:
 
     def _begin(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
         self._set(header)
-        specs = [self._put(put, part)[0] for put, part in _parts(header.get("puts", ()), payload)]
+        specs = [self._put(put, part)[0] for put, part in parts_of(header.get("puts", ()), payload)]
         self.engine.schedule = Schedule(**header["schedule"]) if header.get("schedule") else Schedule()
+        self.engine.heap.noise.manual_seed(self.engine.schedule.seed ^ _OF_NOISE)
         self.engine.reset_counters()
         self.frozen = False
         return specs, b""
@@ -281,15 +222,6 @@ class ControlDesk:
         if handle not in self.pinned:
             raise NotHeld(f"handle {handle} is not held by the judge: never put or returned, or already released")
         return self.engine.tensor(handle)
-
-
-def _parts(headers: Iterable[dict], payload: bytearray) -> Iterator[tuple[dict, memoryview]]:
-    """Yield each header with its share of the bytes."""
-    start, view = 0, memoryview(payload)
-    for header in headers:
-        end = start + header["bytes"]
-        yield header, view[start:end]
-        start = end
 
 
 def _size_of(tensor: torch.Tensor) -> int:
@@ -446,7 +378,7 @@ class DeviceControl:
             "do": "end", "freeze": freeze, "outputs": list(outputs), "forms": asked, "most_bytes": most_bytes,
             "interference": interference,
         }  # fmt: skip
-        return _record_from(self._spec, *self._ask(message, most_bytes=most_bytes))
+        return decoded_record(self._spec, *self._ask(message, most_bytes=most_bytes))
 
     def changed(self) -> list[int]:
         """Return the handles of returned outputs whose bytes changed since the call's end."""
@@ -467,51 +399,3 @@ def _crossing(tensor: torch.Tensor) -> tuple[dict[str, Any], memoryview]:
     if tensor.device.type == "meta":
         return {**describe(tensor), "contents": False}, memoryview(b"")
     return describe(tensor), bytes_of(tensor)
-
-
-def _record_from(spec: GPUSpec, data: dict[str, Any], payload: bytearray) -> CallRecord:
-    """Decode a record sent by the device process; times are computed in this process.
-
-    Raises :class:`ProtocolError` when it is malformed or inconsistent.
-    """
-    try:
-        return _checked_record(spec, data, payload)
-    except (KeyError, TypeError, ValueError, StopIteration) as error:
-        raise ProtocolError(f"malformed record: {error}") from error
-
-
-def _checked_record(spec: GPUSpec, data: dict[str, Any], payload: bytearray) -> CallRecord:
-    time = modelled(spec.name, data["journal"])
-    present = [output for output in data["outputs"] if output is not None and output["bytes"] is not None]
-    values = iter([tensor_of(header, part) for header, part in _parts(present, payload)])
-    outputs = [
-        None
-        if o is None
-        else OutputSpec(decode(o["spec"]), o["storage"], None if o["bytes"] is None else next(values), o.get("covered"))
-        for o in data["outputs"]
-    ]
-    lists: dict[str, list[Any]] = {
-        "launches": _launches(data["launches"], time),
-        "findings": [SimFinding(**{**f, "program": f["program"] and tuple(f["program"])}) for f in data["findings"]],
-        "outputs": outputs,
-    }
-    more = {
-        "data_free": record_from(data.get("data_free")), "profile": time.profile,
-        "storages": {int(address): int(name) for address, name in data["storages"]},
-    }  # fmt: skip
-    return CallRecord(**{**data, **lists, **more})
-
-
-def _launches(records: list[dict[str, Any]], time: Modelled) -> list[LaunchRecord]:
-    """Return the launches with the times of the journal; skipped ones have none."""
-    costs = iter(time.launches)
-    launches = []
-    for record in records:
-        launch = LaunchRecord(**{**record, "grid": tuple(record["grid"]), "written": tuple(record["written"])})
-        if not launch.suppressed and time.complete:
-            cost = next(costs)
-            launch = replace(launch, seconds=cost.seconds, **facts_of(cost))
-        launches.append(launch)
-    if next(costs, None) is not None:
-        raise ValueError("more launches were priced than recorded")
-    return launches

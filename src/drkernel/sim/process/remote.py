@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from drkernel.sim.gpu.datafree.records import DataFree
 from drkernel.sim.gpu.engine import Depth
 from drkernel.sim.host.tensor import DeviceLink
-from drkernel.sim.process.control_socket import CallRecord, DeviceControl
+from drkernel.sim.process.call_record import CallRecord
+from drkernel.sim.process.control_socket import DeviceControl
 from drkernel.sim.process.isolated import connect_host, serve_device
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Profile

@@ -151,12 +151,12 @@ def _cached(request: dict[str, Any]) -> dict[str, Any]:
     except (OSError, ValueError):
         answer = _worker.ask(request)
         if answer.get("error") != CRASH:
-            _store(path, answer)
+            store(path, answer)
     _memory[key] = answer
     return answer
 
 
-def _store(path: Path, answer: dict[str, Any]) -> None:
+def store(path: Path, answer: dict[str, Any]) -> None:
     """Write atomically. A cache that cannot be written (read-only home) costs time, not correctness."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -51,12 +51,12 @@ def _lines(problem: Problem) -> list[tuple[str, bool]]:
 def _draw(problem: Problem, name: str, generator: Any) -> Any:
     import torch
 
-    roles = dict(problem.operands)
+    roles, size = dict(problem.operands), problem.tiny
     shape: tuple[int, ...]
     if problem.kind == "matmul" and name in ("x", "w"):
-        shape = (problem.rows, problem.depth) if name == "x" else (problem.depth, problem.columns)
+        shape = (size.rows, size.depth) if name == "x" else (size.depth, size.columns)
     else:
-        shape = (problem.columns,) if roles.get(name) == "bias" else (problem.rows, problem.columns)
+        shape = (size.columns,) if roles.get(name) == "bias" else (size.rows, size.columns)
     return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 

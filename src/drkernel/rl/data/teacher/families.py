@@ -15,15 +15,24 @@ from dataclasses import dataclass
 from typing import Literal
 
 from drkernel.rl.data.teacher.effect import every_step_matters
-from drkernel.rl.data.teacher.problem import CORES, STEPS, UNARY, Kind, Problem, Step
+from drkernel.rl.data.teacher.problem import CORES, STEPS, UNARY, Kind, Problem, Shape, Step
 from drkernel.rl.data.teacher.reference import make_task
 from drkernel.task import Task
 
 Split = Literal["train", "heldout"]
 
-ROWS = (8, 12, 16, 24, 32)
-COLUMNS = (33, 40, 50, 64, 70, 96, 100, 128, 200)
-TILES = (20, 24, 32, 40, 48)
+ROWS = (4096, 6000, 8192, 16384)
+COLUMNS = (2048, 3000, 4096, 6000, 8192)
+"""own sizes of matrices: far more time in memory than in launches, rows of which some do not fit few warps"""
+PRODUCT = (2000, 2048, 3000, 4096)
+DEPTHS = (32, 48, 64, 96)
+"""own sizes of products: so shallow that what comes after them is a large part of the time"""
+TINY_ROWS = (8, 12, 16, 24, 32)
+TINY_COLUMNS = (33, 40, 50, 64, 70, 96, 100, 128, 200)
+TINY_PRODUCT = (20, 24, 32, 40, 48)
+"""sizes that answers are compared at: most are no multiple of a block, so that masks matter"""
+FEW_ROWS = (2, 3, 4)
+"""where rows are as long as at own sizes"""
 NORMS = ("rms", "l2", "center")
 SOFTMAX = ("softmax", "log_softmax")
 REDUCTIONS = ("sum", "mean", "max")
@@ -137,17 +146,37 @@ def _draw(family: Family, rng: random.Random) -> Problem:
     names = iter("yzuv")
     before = _draw_steps(family.before, rng, names)
     after = _draw_steps(family.after, rng, names)
-    matmul = family.kind == "matmul"
+    own, tiny = _draw_sizes(family.kind, rng)
     return Problem(
         family=family.name,
         kind=family.kind,
         before=before,
         core=rng.choice(family.cores) if family.cores else None,
         after=after,
-        rows=rng.choice(TILES if matmul else ROWS),
-        columns=rng.choice(TILES if matmul else COLUMNS),
-        depth=rng.choice(TILES) if matmul else 0,
+        own=own,
+        tiny=tiny,
     )
+
+
+def _draw_sizes(kind: Kind, rng: random.Random) -> tuple[Shape, Shape]:
+    """Return own and tiny sizes.
+
+    Kernels for rows hold a whole row in one block, the next power of two. Their tiny rows need the same block: what is
+    timed is then what was compared, and the judge need not compare it again. Being no power of two, they need masks.
+    """
+    if kind == "matmul":
+        return _draw_shape(rng, PRODUCT, PRODUCT, DEPTHS), _draw_shape(rng, *[TINY_PRODUCT] * 3)
+    own = _draw_shape(rng, ROWS, COLUMNS)
+    if kind == "pointwise":
+        return own, _draw_shape(rng, TINY_ROWS, TINY_COLUMNS)
+    block = 1 << (own.columns - 1).bit_length()
+    return own, Shape(rng.choice(FEW_ROWS), block * rng.randint(9, 15) // 16 + 1)
+
+
+def _draw_shape(
+    rng: random.Random, rows: tuple[int, ...], columns: tuple[int, ...], depths: tuple[int, ...] = (0,)
+) -> Shape:
+    return Shape(rng.choice(rows), rng.choice(columns), rng.choice(depths))
 
 
 def _draw_steps(slots: tuple[str, ...], rng: random.Random, names: Iterator[str]) -> tuple[Step, ...]:

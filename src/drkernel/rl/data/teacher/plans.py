@@ -16,14 +16,18 @@ from drkernel.config import Config
 from drkernel.rl.data.teacher.problem import Problem
 from drkernel.rl.data.teacher.writer import FLAWS, Flaw, Style, can_have, write_answer
 
-Plan = Literal["fused", "lazy", "bad_mask", "compile_error", "forgotten_step", "stale"]
+Plan = Literal["fused", "partial", "lazy", "bad_mask", "compile_error", "forgotten_step", "stale"]
+
+RIGHT: tuple[Plan, ...] = ("fused", "partial", "lazy")
+"""plans that give right answers"""
 
 
 class Mix(Config):
     """Weights of the plans; they need not sum to one."""
 
-    fused: float = Field(0.40, ge=0, description="one kernel for everything, right")
-    lazy: float = Field(0.35, ge=0, description="Triton for one operator, PyTorch for the rest: correct but no faster")
+    fused: float = Field(0.35, ge=0, description="one kernel for everything, right")
+    partial: float = Field(0.15, ge=0, description="PyTorch for the first operations, one kernel for the others")
+    lazy: float = Field(0.25, ge=0, description="Triton for one operator, PyTorch for the rest: correct but no faster")
     bad_mask: float = Field(0.10, ge=0, description="a mask off by one, or padding that reaches a reduction")
     compile_error: float = Field(0.08, ge=0, description="a name that does not exist, a size that is no constexpr")
     forgotten_step: float = Field(0.07, ge=0, description="one operation left out")
@@ -42,7 +46,7 @@ class Mix(Config):
     @property
     def total(self) -> float:
         """Sum of the weights."""
-        return self.fused + self.lazy + sum(float(getattr(self, flaw)) for flaw in FLAWS if flaw != "lazy")
+        return self.fused + sum(float(getattr(self, flaw)) for flaw in FLAWS)
 
     def draw(self, rng: random.Random) -> Plan:
         """Draw a plan with probability proportional to its weight."""
@@ -54,11 +58,14 @@ class TeacherConfig(Config):
     """How the program teacher behaves."""
 
     variety: Literal["full", "blocks"] = Field(
-        "full", description="'full' varies names and block sizes, 'blocks' only sizes: easier for a very small model"
+        "full",
+        description="'full' varies names and launches, 'blocks' only launches (block sizes, warps): easier for a very "
+        "small model",
     )
     first: Mix = Field(Mix(), description="plans of the first turn")
     mend: float = Field(0.6, ge=0, le=1, description="chance that a turn after a failure is the right fused answer")
-    improve: float = Field(0.5, ge=0, le=1, description="chance that a turn after a lazy answer is fused")
+    improve: float = Field(0.5, ge=0, le=1, description="chance that a turn after a lazy or partial answer is fused")
+    retune: float = Field(0.5, ge=0, le=1, description="chance that a later turn draws block size and warps anew")
 
 
 class ProgramTeacher:
@@ -73,6 +80,8 @@ class ProgramTeacher:
 
     def next_answer(self) -> tuple[Plan, str]:
         """Return the plan and the source of the next turn."""
+        if self.plan is not None and self.rng.random() < self.config.retune:
+            self.style = self.style.launched_anew(self.rng)
         plan = self._next_plan()
         flaw: Flaw | None = None if plan == "fused" else plan
         if flaw is not None and not can_have(self.problem, flaw):
@@ -85,8 +94,8 @@ class ProgramTeacher:
             return self.config.first.draw(self.rng)
         if self.plan == "fused":
             return "fused"
-        if self.plan == "lazy":
-            return "fused" if self.rng.random() < self.config.improve else "lazy"
+        if self.plan in ("lazy", "partial"):
+            return "fused" if self.rng.random() < self.config.improve else self.plan
         if self.rng.random() < self.config.mend:
             return "fused"
-        return "lazy" if self.rng.random() < 0.5 else self.plan
+        return self.rng.choice(("lazy", "partial")) if self.rng.random() < 0.5 else self.plan

@@ -139,17 +139,27 @@ CORES: dict[str, CoreRule] = {
 
 
 @dataclass(frozen=True)
+class Shape:
+    """Rows and columns of the matrix that steps work on and, for a product, its depth (else 0)."""
+
+    rows: int
+    columns: int
+    depth: int = 0
+
+
+@dataclass(frozen=True)
 class Problem:
-    """One generated problem. Sizes are (rows, columns) of the output's matrix and, for a product, its depth."""
+    """One generated problem."""
 
     family: str
     kind: Kind
     before: tuple[Step, ...]
     core: str | None
     after: tuple[Step, ...]
-    rows: int
-    columns: int
-    depth: int = 0
+    own: Shape
+    """the sizes that the task is about, and is timed at"""
+    tiny: Shape
+    """the sizes that answers are compared at"""
 
     @property
     def steps(self) -> tuple[Step, ...]:

@@ -59,24 +59,32 @@ def reference_source(problem: Problem) -> str:
     lines = statements(problem)
     inputs = [f"{name} = torch.randn({shape})" for name, shape in zip(arguments(problem), shapes, strict=True)]
     return TEMPLATE.format(
-        rows=problem.rows,
-        columns=problem.columns,
-        depth=f"DEPTH = {problem.depth}\n" if matmul else "",
+        rows=problem.own.rows,
+        columns=problem.own.columns,
+        depth=f"DEPTH = {problem.own.depth}\n" if matmul else "",
         arguments=", ".join(arguments(problem)),
         body="\n".join(f"        {line}" for line in [*lines, f"return v{len(lines)}"]),
         inputs="\n".join(f"    {line}" for line in [*inputs, f"return [{', '.join(arguments(problem))}]"]),
     )
 
 
+def _constants(problem: Problem) -> dict[str, int]:
+    """Return the module's constants at the problem's tiny sizes."""
+    sizes = {"ROWS": problem.tiny.rows, "COLS": problem.tiny.columns}
+    return sizes | ({"DEPTH": problem.tiny.depth} if problem.kind == "matmul" else {})
+
+
 def make_task(problem: Problem) -> Task:
-    """Return the problem as a :class:`Task`; equal problems give equal ids."""
+    """Return the problem as a :class:`Task`, with its own sizes in the source and a profile ``tiny``; equal problems
+    give equal ids."""
     source = reference_source(problem)
-    digest = hashlib.sha256(source.encode()).hexdigest()[:12]
+    digest = hashlib.sha256(f"{source}{_constants(problem)}".encode()).hexdigest()[:12]
     return Task(
         id=f"gen/{problem.family}/{digest}",
         level=2,
         reference=source,
         precision="fp32",
+        profiles={"tiny": _constants(problem)},
         family=problem.family,
         tags=("generated", problem.kind),
         provenance=Provenance(source="generated", path=problem.signature, license="Apache-2.0"),

@@ -7,14 +7,21 @@ the kernel covers one operator only, the mask is off by one, a name does not exi
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from drkernel.rl.data.teacher.problem import CORES, Problem, Step
 from drkernel.rl.data.teacher.reference import arguments, statements
 
-Flaw = Literal["lazy", "bad_mask", "compile_error", "forgotten_step", "stale"]
-FLAWS: tuple[Flaw, ...] = ("lazy", "bad_mask", "compile_error", "forgotten_step", "stale")
+Flaw = Literal["partial", "lazy", "bad_mask", "compile_error", "forgotten_step", "stale"]
+FLAWS: tuple[Flaw, ...] = ("partial", "lazy", "bad_mask", "compile_error", "forgotten_step", "stale")
+BLOCKS = (64, 128, 256, 512, 1024)
+"""elements of a program of point-wise kernels: at real sizes the smallest lose to PyTorch"""
+TILES = (16, 32, 64)
+"""edge of a product's tile"""
+WARPS = (1, 2, 4, 8, 16)
+"""few spill the registers of a long row, many idle in a short block"""
 
 MODULE = """import torch
 import triton
@@ -32,7 +39,7 @@ class ModelNew(torch.nn.Module):
 
 @dataclass(frozen=True)
 class Style:
-    """The writer's habits: names and block sizes."""
+    """The writer's habits: names, and how kernels are launched."""
 
     kernel: str = "kernel"
     value: str = "v"
@@ -41,22 +48,26 @@ class Style:
     out: str = "o"
     block: int = 256
     tile: int = 16
+    warps: int = 4
 
     @staticmethod
     def draw(rng: random.Random, names: bool = True) -> Style:
-        """Draw a random style; with ``names`` False only the block sizes are drawn."""
-        block, tile = rng.choice((128, 256, 512, 1024)), rng.choice((16, 32))
+        """Draw a random style; with ``names`` False only the launch is drawn."""
+        launched = Style().launched_anew(rng)
         if not names:
-            return Style(block=block, tile=tile)
-        return Style(
+            return launched
+        return replace(
+            launched,
             kernel=rng.choice(("kernel", "fused", "fused_kernel", "k")),
             value=rng.choice(("v", "t", "a")),
             index=rng.choice(("i", "offs", "idx")),
             mask=rng.choice(("m", "mask")),
             out=rng.choice(("o", "out")),
-            block=block,
-            tile=tile,
         )
+
+    def launched_anew(self, rng: random.Random) -> Style:
+        """Return this style with a newly drawn block size, tile and number of warps."""
+        return replace(self, block=rng.choice(BLOCKS), tile=rng.choice(TILES), warps=rng.choice(WARPS))
 
 
 def write_answer(problem: Problem, style: Style, flaw: Flaw | None = None, rng: random.Random | None = None) -> str:
@@ -65,12 +76,13 @@ def write_answer(problem: Problem, style: Style, flaw: Flaw | None = None, rng: 
     rng = rng or random.Random(0)
     if flaw == "lazy":
         return _write_lazy(problem, style, rng)
+    if flaw == "partial":
+        return _write_partial(problem, style)
     if flaw == "stale":
         return _write_stale(problem, style)
     if flaw == "forgotten_step":
         problem = _forget_step(problem, rng)
-    write = {"pointwise": _write_pointwise, "row": _write_row, "matmul": _write_matmul}[problem.kind]
-    source = write(problem, style, bad_mask=flaw == "bad_mask")
+    source = WRITERS[problem.kind](problem, style, bad_mask=flaw == "bad_mask")
     return _break_compile(source, style, rng) if flaw == "compile_error" else source
 
 
@@ -80,12 +92,24 @@ def can_have(problem: Problem, flaw: Flaw) -> bool:
         return any(not step.operand for step in problem.steps)
     if flaw == "lazy":
         return len(problem.steps) >= 1 and (problem.core is not None or len(problem.steps) >= 2)
+    if flaw == "partial":
+        return _cut(problem) is not None
     if flaw == "bad_mask" and problem.kind == "row":
         return problem.core is not None and CORES[problem.core].padding is not None
     return True
 
 
-def _write_pointwise(problem: Problem, style: Style, bad_mask: bool) -> str:
+@dataclass(frozen=True)
+class Around:
+    """What stands around a kernel that does only the last part of a problem."""
+
+    arguments: Sequence[str]
+    """of ``forward``"""
+    statements: Sequence[str]
+    """PyTorch that makes ``x``, the kernel's input"""
+
+
+def _write_pointwise(problem: Problem, style: Style, bad_mask: bool = False, around: Around | None = None) -> str:
     i, m = style.index, style.mask
     indices = {"same": i, "bias": f"{i} % c"}
     values, last = _step_lines(problem.before, style, "x0", 0)
@@ -106,10 +130,10 @@ def _write_pointwise(problem: Problem, style: Style, bad_mask: bool) -> str:
         f"return {style.out}",
     ]
     parameters = [*pointers, style.out, "n", *(["c"] if has_bias else []), "B: tl.constexpr"]
-    return _module(style, parameters, body, arguments(problem), host)
+    return _module(style, parameters, body, problem, host, around)
 
 
-def _write_row(problem: Problem, style: Style, bad_mask: bool) -> str:
+def _write_row(problem: Problem, style: Style, bad_mask: bool = False, around: Around | None = None) -> str:
     i, m = style.index, style.mask
     assert problem.core is not None
     core = CORES[problem.core]
@@ -147,13 +171,14 @@ def _write_row(problem: Problem, style: Style, bad_mask: bool) -> str:
     host = [
         f"{style.out} = {out}",
         "n = x.shape[1]",
-        f"{style.kernel}[(x.shape[0],)]({', '.join(pointers)}, {style.out}, n, B=triton.next_power_of_2(n))",
+        f"{style.kernel}[(x.shape[0],)]({', '.join(pointers)}, {style.out}, n, "
+        f"B=triton.next_power_of_2(n), num_warps={style.warps})",
         f"return {style.out}",
     ]
-    return _module(style, [*pointers, style.out, "n", "B: tl.constexpr"], body, arguments(problem), host)
+    return _module(style, [*pointers, style.out, "n", "B: tl.constexpr"], body, problem, host, around)
 
 
-def _write_matmul(problem: Problem, style: Style, bad_mask: bool) -> str:
+def _write_matmul(problem: Problem, style: Style, bad_mask: bool = False, around: Around | None = None) -> str:
     m = style.mask
     depth_mask = "" if bad_mask else " & (q[None, :] < K)"
     depth_mask_w = "" if bad_mask else "(q[:, None] < K) & "
@@ -179,11 +204,38 @@ def _write_matmul(problem: Problem, style: Style, bad_mask: bool) -> str:
         "N = w.shape[1]",
         f"{style.out} = torch.empty(M, N, device=x.device)",
         f"grid = (triton.cdiv(M, {style.tile}), triton.cdiv(N, {style.tile}))",
-        f"{style.kernel}[grid]({', '.join(pointers)}, {style.out}, M, N, K, B={style.tile})",
+        f"{style.kernel}[grid]({', '.join(pointers)}, {style.out}, M, N, K, B={style.tile}, num_warps={style.warps})",
         f"return {style.out}",
     ]
     parameters = [*pointers, style.out, "M", "N", "K", "B: tl.constexpr"]
-    return _module(style, parameters, body, arguments(problem), host)
+    return _module(style, parameters, body, problem, host, around)
+
+
+WRITERS = {"pointwise": _write_pointwise, "row": _write_row, "matmul": _write_matmul}
+
+
+def _cut(problem: Problem) -> tuple[int, Problem] | None:
+    """Return how many statements PyTorch keeps when one kernel does the several operations after them, and those as a
+    problem of their own; None where there is no such place."""
+    if problem.kind == "pointwise" and len(problem.before) >= 3:
+        kept = len(problem.before) // 2
+        return kept, problem.with_steps(before=problem.before[kept:])
+    if problem.kind == "row" and problem.before:
+        return len(problem.before), problem.with_steps(before=())
+    if problem.kind != "pointwise" and not problem.reduces and len(problem.after) >= 2:
+        rest = replace(problem, kind="pointwise", core=None, before=problem.after, after=())
+        return len(problem.before) + 1, rest
+    return None
+
+
+def _write_partial(problem: Problem, style: Style) -> str:
+    """Write PyTorch for the first operations and one kernel for the others: correct, and faster by a part."""
+    cut = _cut(problem)
+    assert cut is not None, "can_have() says where this is possible"
+    kept, rest = cut
+    lines = statements(problem)[:kept]
+    lines[-1] = f"x = {lines[-1].split(' = ', 1)[1]}"
+    return WRITERS[rest.kind](rest, style, around=Around(arguments(problem), lines))
 
 
 def _write_lazy(problem: Problem, style: Style, rng: random.Random) -> str:
@@ -214,7 +266,7 @@ def _write_lazy(problem: Problem, style: Style, rng: random.Random) -> str:
     ]
     host = [*torch_lines[:-1], *call, f"return {out}"] if at_end else [*call, *torch_lines[1:], f"return v{total}"]
     parameters = ["x", *operands, style.out, "n", *(["c"] if has_bias else []), "B: tl.constexpr"]
-    return _module(style, parameters, body, arguments(problem), host)
+    return _module(style, parameters, body, problem, host)
 
 
 def _write_stale(problem: Problem, style: Style) -> str:
@@ -236,14 +288,14 @@ def _write_stale(problem: Problem, style: Style) -> str:
         _flat_launch(style, ["self.kept"], style.out, style.out, False),
         f"return {style.out}",
     ]
-    source = _module(style, ["x", style.out, "n", "B: tl.constexpr"], body, arguments(problem), host)
+    source = _module(style, ["x", style.out, "n", "B: tl.constexpr"], body, problem, host)
     return source.replace("    def forward(", "    kept = None\n    def forward(")
 
 
 def _flat_launch(style: Style, pointers: list[str], out: str, like: str, has_bias: bool) -> str:
     columns = f"{like}.shape[-1], " if has_bias else ""
     grid = f"{style.kernel}[(triton.cdiv(n, {style.block}),)]"
-    return f"{grid}({', '.join(pointers)}, {out}, n, {columns}B={style.block})"
+    return f"{grid}({', '.join(pointers)}, {out}, n, {columns}B={style.block}, num_warps={style.warps})"
 
 
 def _operand_loads(
@@ -293,11 +345,19 @@ def _break_compile(source: str, style: Style, rng: random.Random) -> str:
     return rng.choice(changed) if changed else source.replace("B: tl.constexpr", "B", 1)
 
 
-def _module(style: Style, parameters: list[str], body: list[str], args: list[str], host: list[str]) -> str:
+def _module(
+    style: Style,
+    parameters: list[str],
+    body: list[str],
+    problem: Problem,
+    host: list[str],
+    around: Around | None = None,
+) -> str:
+    around = around or Around(arguments(problem), ())
     return MODULE.format(
         kernel=style.kernel,
         parameters=", ".join(parameters),
         body="\n".join(f"    {line}" for line in body),
-        arguments=", ".join(args),
-        host="\n".join(f"        {line}" for line in host),
+        arguments=", ".join(around.arguments),
+        host="\n".join(f"        {line}" for line in [*around.statements, *host]),
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from drkernel.sim.executor.lower import access
 from drkernel.sim.executor.lower.elementwise import ELEMENTWISE, SPECIAL_FUNCTION
 from drkernel.sim.executor.ttir.ir import Op
+from drkernel.sim.executor.ttir.ptx import operations
 
 
 @dataclass
@@ -23,11 +24,14 @@ class BlockCost:
 
 
 def count_operation(cost: BlockCost, op: Op) -> None:
-    """Add the work of a load, a store or an elementwise operation on blocks."""
+    """Add the work of a load, a store, an elementwise operation on blocks or inline assembly."""
     if op.name == "tt.load":
         cost.load_bytes += access.counted_bytes(op.operands[0].type)
     elif op.name == "tt.store":
         cost.store_bytes += access.counted_bytes(op.operands[0].type)
+    elif op.name == "tt.elementwise_inline_asm":
+        for unit, count in operations(op.attrs["asm"]).items():
+            cost.flops[unit] += -(-count * op.results[0].type.numel // int(op.attrs["pack"]))
     elif op.name in ELEMENTWISE and op.results and op.results[0].type.is_block:
         count_elementwise(cost, op, op.results[0].type.numel)
 

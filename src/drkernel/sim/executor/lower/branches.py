@@ -6,6 +6,7 @@ blocks that only move by a uniform step keep their initial expression plus one r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,16 @@ if TYPE_CHECKING:
     from drkernel.sim.executor.lower.function import Lowering
 
 TERMINATORS = frozenset(
-    {"scf.yield", "scf.condition", "tt.return", "cf.br", "cf.cond_br", "tt.reduce.return", "tt.scan.return"}
+    {
+        "scf.yield",
+        "scf.condition",
+        "tt.return",
+        "cf.br",
+        "cf.cond_br",
+        "tt.reduce.return",
+        "tt.scan.return",
+        "tt.map_elementwise.return",
+    }
 )
 
 
@@ -31,62 +41,122 @@ def scalar(low: Lowering, value: Value) -> str:
     return binding.val
 
 
-# ---- basic blocks of the function
+# ---- basic blocks
 
 
 def lower_cfg(low: Lowering, blocks: list[Block]) -> None:
-    """All blocks of the function's body, in the order of ``ttir/flow.py``; block arguments are phis of scalars."""
-    e = low.e
-    incoming: dict[str, list[tuple[str, list[str]]]] = {}
-    placeholders: list[tuple[Block, list[tuple[str, int]]]] = []
-    for k, block in enumerate(blocks):
-        if k > 0:
-            e.start(_label(block))
-            slots = []
-            for argument in block.args:
-                if argument.type.is_block:
-                    raise UnsupportedOp("a branch that carries a block value")
-                register = e.fresh()
-                slots.append((register, len(e.lines)))
-                e.lines.append("")
-                low.env[argument] = Uni(register, llvm_type(argument.type))
-            placeholders.append((block, slots))
-        low.count_block(block)
-        low.lower_ops(block)
-        _terminate(low, block.ops[-1] if block.ops else None, incoming)
-    for block, slots in placeholders:
-        edges = incoming.get(block.label, [])
-        for position, (register, line) in enumerate(slots):
-            pairs = ", ".join(f"[ {values[position]}, %{label} ]" for label, values in edges)
-            e.lines[line] = f"  {register} = phi {llvm_type(block.args[position].type)} {pairs}"
+    """All blocks of the kernel's body, in the order of ``ttir/flow.py``."""
 
-
-def _label(block: Block) -> str:
-    return "block_" + block.label.lstrip("^")
-
-
-def _terminate(low: Lowering, op: Op | None, incoming: dict[str, list[tuple[str, list[str]]]]) -> None:
-    e = low.e
-    if op is None or op.name == "tt.return":
+    def ends(op: Op | None) -> None:
+        if op is not None and op.name != "tt.return":
+            raise TTIRError(f"block ends in {op.name}")
         if op is not None and op.operands:
             raise UnsupportedOp("a kernel that returns a value", op.loc)
-        e.jump("program_end")
-        return
-    if (op.name, len(op.successors)) not in (("cf.br", 1), ("cf.cond_br", 2)):
-        raise TTIRError(f"block ends in {op.name}")
-    source, edges = e.label, list[str]()
-    for target, values in op.successors:
-        # an edge of its own where both sides lead to one block: a phi takes one value for each block it comes from
-        label = e.new_label("edge") if edges and target == op.successors[0][0] else source
-        edges.append("block_" + target.lstrip("^") if label == source else label)
-        incoming.setdefault(target, []).append((label, [scalar(low, v) for v in values]))
-    if len(edges) == 1:
-        e.jump(edges[0])
-        return
-    e.branch(scalar(low, op.operands[0]), *edges)
-    if edges[1].startswith("edge"):
-        e.start(edges[1])
-        e.jump(edges[0])
+        low.e.jump("program_end")
+
+    _Blocks(low, blocks, ends).run()
+
+
+def lower_function(low: Lowering, blocks: list[Block]) -> list[Uni]:
+    """All blocks of a function on scalars that is run where the kernel stands; gives what it returns."""
+    e, end = low.e, low.e.new_label("returned")
+    edges: list[tuple[str, list[Uni]]] = []
+
+    def ends(op: Op | None) -> None:
+        if op is None or op.successors:
+            raise TTIRError("a function that returns nothing")
+        edges.append((e.label, [Uni(scalar(low, value), llvm_type(value.type)) for value in op.operands]))
+        e.jump(end)
+
+    _Blocks(low, blocks, ends).run()
+    e.start(end)
+    if any([value.ty for value in values] != [value.ty for value in edges[0][1]] for _, values in edges):
+        raise TTIRError("a function that returns values of different types")
+    columns = zip(*(values for _, values in edges), strict=True)
+    labels = [label for label, _ in edges]
+    return [
+        Uni(
+            e.phi(column[0].ty, *((value.val, label) for value, label in zip(column, labels, strict=True))),
+            column[0].ty,
+        )
+        for column in columns
+    ]
+
+
+class _Blocks:
+    """Basic blocks while they are lowered, every one after all that branch to it.
+
+    Scalar arguments of a block are phis; block values are written by every edge into one buffer. No branch leads back,
+    so that nothing that an edge passes on lies in the buffers it writes to.
+
+    Args:
+        ends: writes what comes after a block that leads to no other; takes its last operation.
+    """
+
+    def __init__(self, low: Lowering, blocks: list[Block], ends: Callable[[Op | None], None]):
+        self.low = low
+        self.blocks = blocks
+        self.ends = ends
+        self.targets = {block.label: block for block in blocks}
+        self.labels = {block.label: low.e.new_label("block") for block in blocks}
+        self.edges: dict[str, list[tuple[str, list[str]]]] = {}
+        """label of a block -> (LLVM block that an edge comes from, the scalars it passes)"""
+
+    def run(self) -> None:
+        """Lower all of them."""
+        low, e = self.low, self.low.e
+        open_: list[tuple[Block, list[tuple[str, int]]]] = []
+        for block in self.blocks[1:]:
+            low.env.update({a: low.allocate(a.type, FOREVER) for a in block.args if a.type.is_block})
+        for k, block in enumerate(self.blocks):
+            if k > 0:
+                e.start(self.labels[block.label])
+                slots = []
+                for argument in _scalars(block.args):
+                    register = e.fresh()
+                    slots.append((register, len(e.lines)))
+                    e.lines.append("")
+                    low.env[argument] = Uni(register, llvm_type(argument.type))
+                open_.append((block, slots))
+            low.count_block(block)
+            low.lower_ops(block)
+            self._terminate(block.ops[-1] if block.ops else None)
+        for block, slots in open_:
+            for position, (argument, (register, line)) in enumerate(zip(_scalars(block.args), slots, strict=True)):
+                pairs = ", ".join(f"[ {values[position]}, %{source} ]" for source, values in self.edges[block.label])
+                e.lines[line] = f"  {register} = phi {llvm_type(argument.type)} {pairs}"
+
+    def _terminate(self, op: Op | None) -> None:
+        e = self.low.e
+        if op is None or (op.name, len(op.successors)) not in (("cf.br", 1), ("cf.cond_br", 2)):
+            self.ends(op)
+            return
+        if len(op.successors) == 1:
+            self._edge(*op.successors[0])
+            return
+        # an edge of its own for each side: a phi takes one value for each block it comes from
+        sides = [e.new_label("edge") for _ in op.successors]
+        e.branch(scalar(self.low, op.operands[0]), *sides)
+        for side, successor in zip(sides, op.successors, strict=True):
+            e.start(side)
+            self._edge(*successor)
+
+    def _edge(self, target: str, values: list[Value]) -> None:
+        """Pass values on to a block, and go there."""
+        low, block = self.low, self.targets[target]
+        if [value.type for value in values] != [argument.type for argument in block.args]:
+            raise TTIRError(f"a branch to {target} with values of other types than it takes")
+        for argument, value in zip(block.args, values, strict=True):
+            held = low.env.get(argument)
+            if isinstance(held, Buffer):
+                low.materialise(value, held)
+        passed = [scalar(low, value) for value in _scalars(values)]
+        self.edges.setdefault(target, []).append((low.e.label, passed))
+        low.e.jump(self.labels[target])
+
+
+def _scalars(values: list[Value]) -> list[Value]:
+    return [value for value in values if not value.type.is_block]
 
 
 # ---- loops
@@ -237,7 +307,7 @@ def _work(op: Op) -> int:
     if op.name.startswith("tt.atomic"):
         return 64  # a loop around an atomic may be a lock that nobody will release: programs run one after another
     elements = max((value.type.numel for value in (*op.operands, *op.results)), default=1)
-    if op.name == "tt.dot":
+    if op.name in ("tt.dot", "tt.dot_scaled"):
         elements = op.results[0].type.numel * (op.operands[0].type.shape or (1,))[-1] // 4
     return max(1, elements // 16)
 

@@ -5,78 +5,45 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drkernel.sim.executor.lower.block_cost import BlockCost, count_elementwise
-from drkernel.sim.executor.lower.elementwise import ELEMENTWISE, apply
+from drkernel.sim.executor.lower.elementwise import ELEMENTWISE
 from drkernel.sim.executor.lower.emit import WIDTH, vec
-from drkernel.sim.executor.lower.nest import Buffer, Index, Nest, constant_text, lanes, split_flat, split_index, strips
+from drkernel.sim.executor.lower.nest import Buffer, Index, Nest, lanes, split_flat, split_index, strips
 from drkernel.sim.executor.lower.plan import walk
+from drkernel.sim.executor.lower.regions import run_region
 from drkernel.sim.executor.lower.strip import Lin, Strip, Uni, Vec, add, llvm_type, mul, to_vec
-from drkernel.sim.executor.ttir.ir import Block, Op, TTIRError, UnsupportedOp, Value
+from drkernel.sim.executor.ttir.ir import Op, TTIRError
 
 if TYPE_CHECKING:
     from drkernel.sim.executor.lower.function import Lowering
 
 
-def _run_region(low: Lowering, op: Op, left: list[Strip], right: list[Strip], width: int) -> list[Strip]:
-    """The combine region on two tuples of strips."""
-    block: Block = op.regions[0].blocks[0]
-    if len(block.args) != len(left) + len(right):
-        raise TTIRError(f"the combine region of {op.name} takes {len(block.args)} values")
-    return _run_block(low, op, block, dict(zip(block.args, [*left, *right], strict=True)), width)
-
-
-def _run_block(low: Lowering, op: Op, block: Block, known: dict[Value, Strip], width: int) -> list[Strip]:
-    """A block of scalar operations on all lanes at once; gives what its last operation returns."""
-
-    def find(value: Value) -> Strip:
-        if value in known:
-            return known[value]
-        outer = low.env.get(value)
-        if isinstance(outer, Uni):
-            return outer
-        raise UnsupportedOp(f"a function inside {op.name} that uses a block from outside", op.loc)
-
-    for inner in block.ops[:-1]:
-        if inner.name == "arith.constant":
-            known[inner.results[0]] = Uni(
-                constant_text(inner.attrs["value"], inner.results[0].type), llvm_type(inner.results[0].type)
-            )
-        elif inner.name in ELEMENTWISE:
-            known[inner.results[0]] = apply(low.e, inner, [find(v) for v in inner.operands], width)
-        elif inner.name == "scf.if" and len(inner.regions) == 2:
-            condition = find(inner.operands[0])
-            sides = [_run_block(low, op, region.blocks[0], known, width) for region in inner.regions]
-            for result, yes, no in zip(inner.results, *sides, strict=True):
-                known[result] = _select(low, condition, yes, no, width)
-        else:
-            raise UnsupportedOp(f"{inner.name} inside {op.name}", inner.loc or op.loc)
-    return [find(value) for value in block.ops[-1].operands]
-
-
-def _select(low: Lowering, condition: Strip, yes: Strip, no: Strip, width: int) -> Strip:
-    """Lanes of one side or the other; both have been computed, which has no effects."""
-    e = low.e
-    if all(isinstance(value, Uni) for value in (condition, yes, no)):
-        texts = [to_vec(e, value, 1) for value in (condition, yes, no)]
-        return Uni(e.op(f"select i1 {texts[0]}, {yes.ty} {texts[1]}, {yes.ty} {texts[2]}"), yes.ty)
-    vt, texts = vec(width, yes.ty), [to_vec(e, value, width) for value in (condition, yes, no)]
-    return Vec(e.op(f"select {vec(width, 'i1')} {texts[0]}, {vt} {texts[1]}, {vt} {texts[2]}"), yes.ty)
-
-
 def map_elementwise(low: Lowering, op: Op) -> None:
-    """``tt.map_elementwise``: a scalar function on every element; its branches become selections."""
-    if op.attrs.get("pack", "1") != "1":
-        raise UnsupportedOp(f"{op.name} of several elements at a time", op.loc)
-    if len(op.regions[0].blocks) != 1:
-        raise UnsupportedOp(f"an early return inside {op.name}", op.loc)
+    """``tt.map_elementwise``: a scalar function on every element, or on each ``pack`` neighbours at a time."""
     count_combined(low.cost, op)
-    block = op.regions[0].blocks[0]
+    pack, shape = int(op.attrs.get("pack", "1")), op.operands[0].type.shape or ()
     outputs = [low.allocate_for(result) for result in op.results]
-    with strips(low, op.operands[0].type.shape or ()) as nest:
-        known = {a: nest.eval(v) for a, v in zip(block.args, op.operands, strict=True)}
-        for value, buffer in zip(_run_block(low, op, block, known, nest.width), outputs, strict=True):
-            nest.write(buffer, value)
+    if pack == 1:
+        with strips(low, shape) as nest:
+            values = [nest.eval(value) for value in op.operands]
+            for value, buffer in zip(run_region(low, op, values, nest.width), outputs, strict=True):
+                nest.write(buffer, value)
+    else:
+        _map_packed(low, op, pack, outputs)
     for result, buffer in zip(op.results, outputs, strict=True):
         low.env[result] = buffer
+
+
+def _map_packed(low: Lowering, op: Op, pack: int, outputs: list[Buffer]) -> None:
+    """Call by call: the function takes ``pack`` elements of the first operand, then of the second, and so on."""
+    inputs = [low.buffer_of(value) for value in op.operands]
+    with low.e.loop(op.operands[0].type.numel // pack) as loop:
+        first = mul(low.e, Uni(loop.var, "i32"), Uni(str(pack), "i32"), 1)
+        places = [add(low.e, first, Uni(str(k), "i32"), 1) for k in range(pack)]
+        flat = [Buffer(buffer.pointer, buffer.type.with_shape((buffer.type.numel,))) for buffer in inputs]
+        nest = Nest(low, 1, (), first, ())
+        values = run_region(low, op, [nest.read(buffer, (place,)) for buffer in flat for place in places], 1)
+        for k, value in enumerate(values):
+            nest.write(outputs[k // pack], value, places[k % pack])
 
 
 COMBINED = frozenset({"tt.reduce", "tt.scan", "tt.map_elementwise"})
@@ -159,12 +126,12 @@ def _accumulate(low: Lowering, op: Op, trips: int, width: int, start: list[Strip
     texts = [to_vec(e, v, width) for v in start]
     tys = [v.ty for v in start]
     if trips == 1:
-        return _run_region(low, op, start, strip("0"), width)
+        return run_region(low, op, [*start, *strip("0")], width)
     with e.loop(trips) as loop:
         carried = [e.carry(loop, vec(width, ty), text) for ty, text in zip(tys, texts, strict=True)]
         kind = Uni if width == 1 else Vec
         left: list[Strip] = [kind(register, ty) for register, ty in zip(carried, tys, strict=True)]
-        merged = _run_region(low, op, left, strip(loop.var), width)
+        merged = run_region(low, op, [*left, *strip(loop.var)], width)
         finals = [to_vec(e, v, width) for v in merged]
         for register, text in zip(carried, finals, strict=True):
             loop.nexts[register] = text
@@ -188,7 +155,7 @@ def _across(low: Lowering, op: Op, values: list[Strip], width: int) -> list[Uni]
                     side.append(Uni(e.op(f"extractelement {vt} {text}, i32 {lane}"), value.ty))
                 else:
                     side.append(Vec(e.op(f"shufflevector {vt} {text}, {vt} poison, <{half} x i32> <{mask}>"), value.ty))
-        values = _run_region(low, op, left, right, half)
+        values = run_region(low, op, [*left, *right], half)
         width = half
     return [Uni(to_vec(e, v, 1), v.ty) for v in values]
 
@@ -260,12 +227,12 @@ def _scan_steps(low: Lowering, op: Op, trips: int, width: int, start: list[Strip
     texts = [to_vec(e, v, width) for v in start]
     kind = Uni if width == 1 else Vec
     if trips == 1:
-        write(_run_region(low, op, start, read("0"), width), "0")
+        write(run_region(low, op, [*start, *read("0")], width), "0")
         return
     with e.loop(trips) as loop:
         carried = [e.carry(loop, vec(width, ty), text) for ty, text in zip(tys, texts, strict=True)]
         left: list[Strip] = [kind(register, ty) for register, ty in zip(carried, tys, strict=True)]
-        merged = _vectors(low, _run_region(low, op, left, read(loop.var), width), width)
+        merged = _vectors(low, run_region(low, op, [*left, *read(loop.var)], width), width)
         write(merged, loop.var)
         for register, value in zip(carried, merged, strict=True):
             loop.nexts[register] = to_vec(e, value, width)

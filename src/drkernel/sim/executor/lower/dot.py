@@ -25,21 +25,24 @@ def dot(low: Lowering, op: Op) -> None:
     tensor core does.
     """
     a, b, c = op.operands[:3]
-    result = op.results[0]
-    shape_a, shape = a.type.shape, result.type.shape
-    if shape_a is None or shape is None or len(shape) < 2:
+    if a.type.shape is None or b.type.shape is None:
         raise TTIRError("tt.dot of an operand that is not a matrix")
-    *batch, m, n = shape
-    k = shape_a[-1]
-    accumulate = _accumulator(op, a.type, result.type)
+    accumulate = _accumulator(op, a.type, op.results[0].type)
     count_products(low.cost, op)
-    left, right = _operand(low, op, a, accumulate), _operand(low, op, b, accumulate)
+    multiply(low, op, _operand(low, op, a, accumulate), _operand(low, op, b, accumulate), c)
+
+
+def multiply(low: Lowering, op: Op, left: Buffer, right: Buffer, c: Value) -> None:
+    """Bind the result of ``op`` to the product of two operands in the accumulator's type, plus ``c``."""
+    result = op.results[0]
+    *batch, m, n = result.type.shape or ()
+    k = (left.type.shape or ())[-1]
     out = low.destination.get(result) or low.allocate_for(result)
     batches = result.type.numel // (m * n)
     with low.e.loop(batches) as outer:
         head = split_index(low.e, Uni(outer.var, "i32"), tuple(batch), 1)
         offsets = [_offset(low.e, outer.var, size) for size in (m * k, k * n, m * n)]
-        _matrix(low, c, result.type, (left, right, out), offsets, (m, n, k), head, accumulate)
+        _matrix(low, c, result.type, (left, right, out), offsets, (m, n, k), head, llvm_type(result.type))
     low.env[result] = out
 
 
@@ -70,7 +73,9 @@ def work_of(op: Op) -> tuple[str, float]:
         factor = 3 if precision in ("tf32x3", "bf16x3") else 6 if precision == "bf16x6" else 1
     else:
         factor = 1
-        unit = {"f16": "tensor_fp16", "bf16": "tensor_bf16", "i8": "tensor_int8", "f64": "fp64"}.get(elem, "tensor_fp8")
+        unit = {"f16": "tensor_fp16", "bf16": "tensor_bf16", "i8": "tensor_int8", "f64": "tensor_fp64"}.get(
+            elem, "tensor_fp8"
+        )
     return unit, 2.0 * products * factor
 
 

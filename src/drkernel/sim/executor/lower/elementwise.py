@@ -242,7 +242,7 @@ def _cast_float(e: Emitter, op: Op, a: str, source: Type, target: Type, width: i
     if st == "double":
         single = e.op(f"fptrunc {sv} {a} to {tv}")
         if target.elem != "f32":
-            single = _round_to_odd(e, a, single, width)
+            single = round_to_odd(e, a, single, width)
     near = round_to(e, single, target.elem, width)
     return near if rounding == "rtne" else _towards_zero(e, a, near, st, target.elem, width)
 
@@ -251,7 +251,7 @@ def _magnitude(e: Emitter, a: str, ty: str, width: int) -> str:
     return e.call(f"llvm.fabs.{suffix(width, ty)}", vec(width, ty), (vec(width, ty), a))
 
 
-def _round_to_odd(e: Emitter, a: str, near: str, width: int) -> str:
+def round_to_odd(e: Emitter, a: str, near: str, width: int) -> str:
     """``near`` (the float nearest to double ``a``) so changed that rounding it once more gives what ``a`` gives."""
     dt, ft, it, bt = vec(width, "double"), vec(width, "float"), vec(width, "i32"), vec(width, "i1")
     wide = e.cast("fpext", ft, near, dt)

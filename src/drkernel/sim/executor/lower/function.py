@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from drkernel.sim.executor.lower import access, atomics, combine, debug, dot, touch
+from drkernel.sim.executor.lower import access, atomics, combine, debug, dot, dot_scaled, inline_asm, touch
 from drkernel.sim.executor.lower import branches as control
 from drkernel.sim.executor.lower.block_cost import BlockCost, count_operation
 from drkernel.sim.executor.lower.elementwise import ELEMENTWISE, apply
@@ -14,6 +14,7 @@ from drkernel.sim.executor.lower.nest import Binding, Buffer, Index, Nest, Shift
 from drkernel.sim.executor.lower.plan import SHAPE_OPS, SOURCES, Plan, Planner, argument_of, blocks_of, walk
 from drkernel.sim.executor.lower.runtime import Ctx, Status
 from drkernel.sim.executor.lower.strip import Strip, Uni, llvm_type
+from drkernel.sim.executor.ttir.attributes import split_top
 from drkernel.sim.executor.ttir.ir import Block, Function, Op, TTIRError, Type, UnsupportedOp, Value
 
 _ARENA_LIMIT = 512 << 20
@@ -33,6 +34,8 @@ class Site:
     """of what is printed"""
     integer: bool = False
     """whether integers are printed"""
+    number: int = -1
+    """of the operation (``Op.number``)"""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class Lowered:
     waits: bool
     """a program may wait for another: a loop of open end looks at memory that others change"""
     has_prints: bool
+    reads_clock: bool
     dynamic_pointers: bool
     """some address does not derive from one known argument"""
 
@@ -73,6 +77,8 @@ class Lowering:
         self.costs: list[BlockCost] = []
         self.numbers = {id(block): k for k, block in enumerate(blocks_of(function))}
         self.cost = BlockCost()
+        self.inside_function = False
+        """while the function inside an operation is lowered, whose work was counted with the operation"""
         self.entries: dict[Value, access.KnownEntry] = {}
         self.globals: list[str] = []
         self.dynamic = False
@@ -119,6 +125,7 @@ class Lowering:
             synchronises=any(_may_synchronise(op) for op in ops),
             waits=_may_wait(self.function, ops),
             has_prints=any(op.name == "tt.print" for op in ops),
+            reads_clock=any(clock in op.attrs.get("asm", "") for op in ops for clock in inline_asm.CLOCKS),
             dynamic_pointers=self.dynamic,
         )
 
@@ -206,6 +213,9 @@ class Lowering:
 
     def count_block(self, block: Block) -> None:
         """Open the execution counter of the block being written."""
+        if self.inside_function:
+            self.cost = BlockCost()
+            return
         e, slot = self.e, self.open_counter()
         if not any(op.name == "dk.count" for op in block.ops[:1]):  # a skeleton's blocks say whose they are
             self.cost.entered[self.numbers[id(block)]] += 1
@@ -298,8 +308,6 @@ class Lowering:
 
     def constant_block(self, op: Op, type_: Type) -> Buffer:
         """A constant with one value per element, as a global."""
-        from drkernel.sim.executor.ttir.parser import split_top
-
         flat = op.attrs["value"].replace("[", "").replace("]", "")
         parts = split_top(flat)
         if len(parts) != type_.numel:
@@ -328,7 +336,7 @@ class Lowering:
         """Number of the place where ``op`` touches memory or says something."""
         argument = argument_of(pointer) if pointer is not None else None
         name = argument.name.lstrip("%") if argument is not None else None
-        self.sites.append(Site(op.name, op.loc, name, message, shape, integer))
+        self.sites.append(Site(op.name, op.loc, name, message, shape, integer, op.number))
         return len(self.sites) - 1
 
     def entry_of(self, pointer: Value) -> access.KnownEntry | None:
@@ -396,7 +404,9 @@ _HANDLERS = {
     "tt.scan": combine.scan,
     "tt.histogram": combine.histogram,
     "tt.map_elementwise": combine.map_elementwise,
+    "tt.elementwise_inline_asm": inline_asm.inline_asm,
     "tt.dot": dot.dot,
+    "tt.dot_scaled": dot_scaled.dot_scaled,
     "scf.for": control.for_loop,
     "scf.if": control.if_else,
     "scf.while": control.while_loop,

@@ -7,7 +7,7 @@ The helpers that look at a strip lane by lane (``dk_lanes``, ``dk_touch``) have 
 from __future__ import annotations
 
 from drkernel.sim.executor.lower.races import word
-from drkernel.sim.executor.lower.runtime import ATOMIC_BITS, SECTOR_BITS, Ctx, Entry
+from drkernel.sim.executor.lower.runtime import ATOMIC_BITS, SECTOR_BITS, SITE_WORDS, Ctx, Entry
 
 _MIX = -7046029254386353131
 """an odd number near 2**64 over the golden ratio: spreads neighbours over a table"""
@@ -65,7 +65,7 @@ active:
 
 
 def lanes_end() -> str:
-    """After the loop: the sectors counted instead of the bytes that the kernel has assumed."""
+    """After the loop: the sectors and lanes counted instead of those that the kernel has assumed."""
     return f"""  %counter.index = select i1 %is_store, i64 {Ctx.STORE_BYTES}, i64 {Ctx.LOAD_BYTES}
   %total.p = getelementptr i64, ptr %ctx, i64 %counter.index
   %total = load i64, ptr %total.p
@@ -74,6 +74,17 @@ def lanes_end() -> str:
   %delta = sub i64 %bytes, %assumed
   %sum = add i64 %total, %delta
   store i64 %sum, ptr %total.p
+{word("sites", "%ctx", Ctx.SITES, "ptr")}  %site.at = mul i64 %site, {SITE_WORDS}
+  %site.p = getelementptr i64, ptr %sites, i64 %site.at
+  %site.bytes = load i64, ptr %site.p
+  %site.sum = add i64 %site.bytes, %delta
+  store i64 %site.sum, ptr %site.p
+  %asking = call i64 @llvm.ctpop.i64(i64 %bits)
+  %idle = sub i64 %asking, %n
+  %lanes.p = getelementptr i64, ptr %site.p, i64 1
+  %lanes = load i64, ptr %lanes.p
+  %lanes.sum = add i64 %lanes, %idle
+  store i64 %lanes.sum, ptr %lanes.p
 """
 
 

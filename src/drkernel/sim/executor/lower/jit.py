@@ -12,10 +12,12 @@ import ctypes.util
 import threading
 import time
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import llvmlite.binding as llvm
 
+from drkernel.sim.executor.kernel_cache import KernelCache, active
 from drkernel.sim.executor.lower.helpers import SYMBOLS, helpers
 
 PROMOTE_AFTER = 7.0
@@ -86,8 +88,25 @@ def build(text: str, symbol: str, *, optimise: bool) -> Native:
     module = llvm.parse_assembly(text)
     module.verify()  # also refuses values used where their definition does not reach
     engine = llvm.create_mcjit_compiler(module, machine)
+    kept = active()
+    if kept is not None:
+        _keep_object(engine, kept, (text, str(optimise), _machine_name()))
     engine.finalize_object()
     return Native(engine, _PROTOTYPE(engine.get_function_address(symbol)))
+
+
+def _keep_object(engine: Any, kept: KernelCache, key: tuple[str, ...]) -> None:
+    """Let an engine take native code from disk, or leave it there."""
+    engine.set_object_cache(
+        notify_func=lambda module, content: kept.put(content, *key), getbuffer_func=lambda module: kept.get(*key)
+    )
+
+
+@cache
+def _machine_name() -> str:
+    """The CPU and the compiler that native code is for, and by."""
+    version = ".".join(map(str, llvm.llvm_version_info))
+    return f"{version} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
 
 
 def _machine(level: int) -> Any:

@@ -82,7 +82,7 @@ def _integer(e: Emitter, name: str, a: list[str], types: list[Type], ty: str, ta
         top, bottom = (e.call(f"llvm.{kind}.{suffix(width, ty)}", vt, (vt, a[0]), (vt, a[1])) for kind in kinds)
         return e.bin("add", vt, e.bin("sub", vt, top, bottom), a[2])
     if name == "byte_perm":
-        return _byte_perm(e, a, width)
+        return byte_perm(e, a, width)
     return None
 
 
@@ -110,7 +110,7 @@ def _average(e: Emitter, a: list[str], bits: int, width: int, *, signed: bool, u
     return e.cast("trunc", wide, e.bin("lshr", wide, total, constant(1, width, f"i{2 * bits}")), vt)
 
 
-def _byte_perm(e: Emitter, a: list[str], width: int) -> str:
+def byte_perm(e: Emitter, a: list[str], width: int) -> str:
     """Four bytes chosen from the eight of (a[1], a[0]) by the nibbles of a[2]; a nibble's top bit repeats the sign."""
     it, wt = vec(width, "i32"), vec(width, "i64")
     low, high, choice = (e.cast("zext", it, v, wt) for v in a)

@@ -263,6 +263,10 @@ def _splat(nest: Nest, op: Op, value: Value, index: Index) -> Strip:
     return nest.eval(op.operands[0], ())
 
 
+def _same(nest: Nest, op: Op, value: Value, index: Index) -> Strip:
+    return nest.eval(op.operands[0], index)
+
+
 def _expand_dims(nest: Nest, op: Op, value: Value, index: Index) -> Strip:
     axis = _attr_int(op, "axis")
     return nest.eval(op.operands[0], index[:axis] + index[axis + 1 :])
@@ -332,10 +336,11 @@ def _gather(nest: Nest, op: Op, value: Value, index: Index) -> Strip:
     e, width, size = nest.low.e, nest.width, source.type.shape[axis]
     at = nest.eval(op.operands[1], index)
     # an index outside the block is undefined in Triton; keep it inside scratch memory
-    vt = vec(width, at.ty)
-    bounded = e.bin("and", vt, to_vec(e, at, width), e.splat(str(size - 1), width, at.ty))
+    places = to_vec(e, at, width)
     if at.ty != "i32":
-        bounded = e.cast("trunc", vt, bounded, vec(width, "i32"))
+        how = "trunc" if int(at.ty[1:]) > 32 else "sext"
+        places = e.cast(how, vec(width, at.ty), places, vec(width, "i32"))
+    bounded = e.bin("and", vec(width, "i32"), places, e.splat(str(size - 1), width, "i32"))
     position: Strip = Uni(bounded, "i32") if width == 1 else Vec(bounded, "i32")
     return nest.read(source, (*index[:axis], position, *index[axis + 1 :]))
 
@@ -351,6 +356,7 @@ _SHAPE = {
     "tt.make_range": _make_range,
     "tt.splat": _splat,
     "tt.unsplat": _splat,
+    "ttg.convert_layout": _same,
     "tt.expand_dims": _expand_dims,
     "tt.broadcast": _broadcast,
     "tt.reshape": _reshape,

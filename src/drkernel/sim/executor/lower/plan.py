@@ -14,9 +14,19 @@ from drkernel.sim.executor.lower.elementwise import ELEMENTWISE
 from drkernel.sim.executor.ttir.ir import Block, Function, Op, Region, Value
 
 SHAPE_OPS = frozenset(
-    {"tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans", "tt.join", "tt.split", "tt.cat"}
+    {
+        "tt.splat",
+        "tt.broadcast",
+        "tt.expand_dims",
+        "tt.reshape",
+        "tt.trans",
+        "tt.join",
+        "tt.split",
+        "tt.cat",
+        "ttg.convert_layout",
+    }
 )
-"""operations that only rearrange elements"""
+"""operations that only rearrange elements, or say which thread holds them"""
 SOURCES = frozenset({"tt.make_range", "arith.constant", "ub.poison"})
 _COSTLY_INTEGER = frozenset({"arith.divsi", "arith.divui", "arith.remsi", "arith.remui", "arith.ceildivsi"})
 _FLOAT_COMPARES = frozenset({"arith.cmpf", "arith.fptosi", "arith.fptoui"})
@@ -170,7 +180,16 @@ class Planner:
 
     @staticmethod
     def _root(user: Op, position: int) -> Root:
-        if user.name in ("tt.dot", "scf.yield", "scf.condition", "scf.for", "scf.while", "tt.gather", "tt.print"):
+        if user.name in (
+            "tt.dot",
+            "tt.dot_scaled",
+            "scf.yield",
+            "scf.condition",
+            "scf.for",
+            "scf.while",
+            "tt.gather",
+            "tt.print",
+        ):
             return (user.name, id(user), position)
         return (user.name, id(user), 0)
 
@@ -181,7 +200,7 @@ class Planner:
         target = self._root_ops[root]
         if target.block is not op.block or op.block is None:
             return False
-        if target.name in ("tt.gather", "scf.for", "scf.while", "scf.condition", "tt.dot_scaled"):
+        if target.name in ("tt.gather", "scf.for", "scf.while", "scf.condition"):
             return False
         between = op.block.ops[self._position[id(op)] + 1 : self._position[id(target)]]
         if any(writes_memory(other) for other in between):

@@ -7,7 +7,10 @@ import struct
 from drkernel.sim.executor.lower.emit import Emitter, float_literal, splat_literal, vec
 from drkernel.sim.executor.ttir.ir import UnsupportedOp
 
-_FP8 = {"f8E5M2": (2, -14, 57344.0), "f8E4M3FN": (3, -6, 448.0)}
+_FP8 = {
+    "f8E5M2": (2, -14, 57344.0), "f8E4M3FN": (3, -6, 448.0), "f8E5M2FNUZ": (2, -15, 57344.0),
+    "f8E4M3FNUZ": (3, -7, 240.0),
+}  # fmt: skip
 """mantissa bits, smallest normal exponent, largest finite value (conversions saturate to it, as cvt.satfinite does)"""
 
 
@@ -88,26 +91,33 @@ def to_bits(e: Emitter, text: str, elem: str, width: int) -> str:
     bits = e.cast("bitcast", ft, text, i32)
     if elem == "bf16":
         return e.cast("trunc", i32, e.bin("lshr", i32, bits, constant(16, width, "i32")), int_vec(width, 16))
-    if elem == "f8E4M3FN":
-        return _e4m3_bits(e, text, bits, width)
+    if elem in _FP8:
+        return _fp8_bits(e, text, bits, elem, width)
     raise UnsupportedOp(f"the float format {elem}")
 
 
-def _e4m3_bits(e: Emitter, text: str, bits: str, width: int) -> str:
+def _fp8_bits(e: Emitter, text: str, bits: str, elem: str, width: int) -> str:
+    """Of formats without infinities. Those that end in UZ have one NaN, where others have the negative zero."""
+    mantissa, emin, _ = _FP8[elem]
     ft, i32, bt = vec(width, "float"), int_vec(width, 32), vec(width, "i1")
     sign = e.bin("and", i32, e.bin("lshr", i32, bits, constant(24, width, "i32")), constant(128, width, "i32"))
     mag = e.call(f"llvm.fabs.{suffix(width)}", ft, (ft, text))
-    mag_bits = e.cast("bitcast", ft, mag, i32)
-    normal = e.bin(
-        "sub", i32, e.bin("lshr", i32, mag_bits, constant(20, width, "i32")), constant(120 << 3, width, "i32")
-    )
-    scaled = e.bin("fmul", ft, mag, constant(512.0, width, "float"))
+    shifted = e.bin("lshr", i32, e.cast("bitcast", ft, mag, i32), constant(23 - mantissa, width, "i32"))
+    normal = e.bin("sub", i32, shifted, constant((126 + emin) << mantissa, width, "i32"))
+    scaled = e.bin("fmul", ft, mag, constant(2.0 ** (mantissa - emin), width, "float"))
     small = e.call(f"llvm.fptosi.sat.{suffix(width, 'i32')}.{suffix(width)}", i32, (ft, scaled))
-    is_small = e.bin("fcmp olt", ft, mag, constant(2.0**-6, width, "float"))
+    is_small = e.bin("fcmp olt", ft, mag, constant(2.0**emin, width, "float"))
     body = e.op(f"select {bt} {is_small}, {i32} {small}, {i32} {normal}")
     nan = e.bin("fcmp uno", ft, text, text)
-    body = e.op(f"select {bt} {nan}, {i32} {constant(127, width, 'i32')}, {i32} {body}")
-    return e.cast("trunc", i32, e.bin("or", i32, sign, body), int_vec(width, 8))
+    if elem.endswith("UZ"):
+        zero = e.bin("icmp eq", i32, body, constant(0, width, "i32"))
+        sign = e.op(f"select {bt} {zero}, {i32} {constant(0, width, 'i32')}, {i32} {sign}")
+        whole = e.bin("or", i32, sign, body)
+        whole = e.op(f"select {bt} {nan}, {i32} {constant(128, width, 'i32')}, {i32} {whole}")
+    else:
+        body = e.op(f"select {bt} {nan}, {i32} {constant(127, width, 'i32')}, {i32} {body}")
+        whole = e.bin("or", i32, sign, body)
+    return e.cast("trunc", i32, whole, int_vec(width, 8))
 
 
 def from_bits(e: Emitter, text: str, elem: str, width: int) -> str:
@@ -126,23 +136,23 @@ def from_bits(e: Emitter, text: str, elem: str, width: int) -> str:
     if elem == "bf16":
         wide = e.cast("zext", int_vec(width, 16), text, i32)
         return e.cast("bitcast", i32, e.bin("shl", i32, wide, constant(16, width, "i32")), ft)
-    if elem == "f8E4M3FN":
-        return _from_e4m3(e, text, width)
+    if elem in _FP8:
+        return _from_fp8(e, text, elem, width)
     raise UnsupportedOp(f"the float format {elem}")
 
 
-def _from_e4m3(e: Emitter, text: str, width: int) -> str:
+def _from_fp8(e: Emitter, text: str, elem: str, width: int) -> str:
+    mantissa, emin, _ = _FP8[elem]
     ft, i32, bt = vec(width, "float"), int_vec(width, 32), vec(width, "i1")
     bits = e.cast("zext", int_vec(width, 8), text, i32)
     low = e.bin("and", i32, bits, constant(127, width, "i32"))
-    normal_bits = e.bin(
-        "add", i32, e.bin("shl", i32, low, constant(20, width, "i32")), constant(120 << 23, width, "i32")
-    )
-    normal = e.cast("bitcast", i32, normal_bits, ft)
-    small = e.bin("fmul", ft, e.cast("uitofp", i32, low, ft), constant(2.0**-9, width, "float"))
-    is_small = e.bin("icmp ult", i32, low, constant(8, width, "i32"))
+    shifted = e.bin("shl", i32, low, constant(23 - mantissa, width, "i32"))
+    normal = e.cast("bitcast", i32, e.bin("add", i32, shifted, constant((126 + emin) << 23, width, "i32")), ft)
+    small = e.bin("fmul", ft, e.cast("uitofp", i32, low, ft), constant(2.0 ** (emin - mantissa), width, "float"))
+    is_small = e.bin("icmp ult", i32, low, constant(1 << mantissa, width, "i32"))
     value = e.op(f"select {bt} {is_small}, {ft} {small}, {ft} {normal}")
-    nan = e.bin("icmp eq", i32, low, constant(127, width, "i32"))
+    pattern, code = (bits, 128) if elem.endswith("UZ") else (low, 127)
+    nan = e.bin("icmp eq", i32, pattern, constant(code, width, "i32"))
     value = e.op(f"select {bt} {nan}, {ft} {constant(float('nan'), width, 'float')}, {ft} {value}")
     negative = e.bin("icmp ugt", i32, bits, constant(127, width, "i32"))
     return e.op(f"select {bt} {negative}, {ft} {e.op(f'fneg {ft} {value}')}, {ft} {value}")
@@ -180,4 +190,6 @@ def constant_from_hex(bits: int, elem: str) -> float:
         return float(struct.unpack("<f", struct.pack("<I", bits << 16))[0])
     if elem == "f8E5M2":
         return float(struct.unpack("<e", struct.pack("<H", bits << 8))[0])
+    if elem in _FP8:  # without infinities
+        return float("nan")
     raise UnsupportedOp(f"a hexadecimal constant of {elem}")

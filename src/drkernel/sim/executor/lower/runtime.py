@@ -67,7 +67,16 @@ class Ctx(IntEnum):
     """the conflicts noted lately, by hash"""
     YIELD = 40
     """called after each synchronising access, so that another program may go on; null where each runs to its end"""
+    PROCESSORS = 41
+    """multiprocessors of the GPU, for code that asks on which one it runs"""
+    CLOCK = 42
+    """what was last read from a clock"""
+    SITES = 43
+    """by site of the kernel: correction to the static count of bytes asked for, and of lanes that ask"""
     SIZE = 48
+
+
+SITE_WORDS = 2
 
 
 class Status(IntEnum):

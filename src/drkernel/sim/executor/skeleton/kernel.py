@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from drkernel.sim.executor.compiled import CompiledKernel, compile_ttir
 from drkernel.sim.executor.lower.function import Lowered, Lowering
@@ -34,9 +34,7 @@ class Skeleton:
     kernel: CompiledKernel
     lowered: Lowered
     code: Code
-    stores: Lowered
-    """the same without looking at reads that do not steer"""
-    stores_code: Code
+    steering: Steering
     reads: tuple[SteeringRead, ...]
     serial: bool
     """programs steer one another through memory: all of them must run, in order"""
@@ -44,6 +42,12 @@ class Skeleton:
     """arguments through which it writes what it is steered by, and does so here; None for an address from memory"""
     loose: frozenset[str | None]
     """arguments through which it writes data, which is not there afterwards"""
+
+    @cached_property
+    def stores(self) -> tuple[Lowered, Code]:
+        """The same without looking at reads that do not steer; large launches alone need it."""
+        lowered = _lower(self.kernel, self.steering, loads=False)
+        return lowered, _code(lowered)
 
 
 @lru_cache(maxsize=256)
@@ -56,7 +60,7 @@ def skeleton_of(ttir: str, name: str | None = None) -> Skeleton:
     """
     kernel = compile_ttir(ttir, name=name)
     steering = steering_of(kernel.function)
-    lowered, stores = (_lower(kernel, steering, loads) for loads in (True, False))
+    lowered = _lower(kernel, steering, loads=True)
     reads = tuple(
         SteeringRead(op.name, argument_name(op), steering.kinds(op).words(), op.loc)
         for op in steering.reads.values()
@@ -66,7 +70,7 @@ def skeleton_of(ttir: str, name: str | None = None) -> Skeleton:
     moved = {**steering.writes, **steering.reads}
     followed = frozenset(argument_name(op) for op in writes if id(op) in moved)
     loose = frozenset(argument_name(op) for op in writes if id(op) not in moved)
-    return Skeleton(kernel, lowered, _code(lowered), stores, _code(stores), reads, serial, followed, loose)
+    return Skeleton(kernel, lowered, _code(lowered), steering, reads, serial, followed, loose)
 
 
 def _lower(kernel: CompiledKernel, steering: Steering, loads: bool) -> Lowered:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from drkernel.sim.executor.allocations import MemoryMap
-from drkernel.sim.executor.counting import most_updates, passes_of
+from drkernel.sim.executor.counting import SiteRow, asked_by_site, most_updates, passes_of
 from drkernel.sim.executor.launch import Launch, Limits
 from drkernel.sim.executor.lower.function import Site
 from drkernel.sim.executor.lower.jit import helper_address
@@ -78,21 +78,29 @@ class SkeletonLaunch(Launch):
 
     def __init__(
         self, skeleton: Skeleton, grid: tuple[int, int, int], args: Sequence[int | float], memory: MemoryMap,
-        limits: Limits, *, loads: bool = True,
+        limits: Limits, *, loads: bool = True, after: SkeletonLaunch | None = None,
     ):  # fmt: skip
-        lowered, code = (skeleton.lowered, skeleton.code) if loads else (skeleton.stores, skeleton.stores_code)
+        """With ``after``, a launch of which groups of programs have run, :meth:`run` goes on in that one's sector maps:
+        all that those programs touched is touched again, and the maps are in memory already."""
+        self._after = after
+        lowered, code = (skeleton.lowered, skeleton.code) if loads else skeleton.stores
         kernel = skeleton.kernel
         super().__init__(kernel.name, kernel.params, lowered, code, grid, args, memory, Checks(), limits)
         self._made: list = []
         self._groups: list[Group] = []
+        if after is not None:
+            self.own_passes = after.own_passes  # of the first program, alone in the maps then
+
+    def _sector_maps(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        return super()._sector_maps() if self._after is None else self._after.maps
 
     def _entries(self) -> None:
         super()._entries()
         for row, allocation in zip(self.entries, self.allocations, strict=False):
             row[Entry.DATA] = allocation.contents
 
-    def _worker(self):  # type: ignore[no-untyped-def]
-        worker = super()._worker()
+    def _worker(self, syncs=None):  # type: ignore[no-untyped-def]
+        worker = super()._worker(syncs)
         worker.ctx[Ctx.MARK] = 1
         self._made.append(worker)
         return worker
@@ -177,6 +185,12 @@ class SkeletonLaunch(Launch):
         _histogram()(sectors.ctypes.data, len(sectors) & ~7, counts.ctypes.data, span.ctypes.data)
         first, last = span.tolist()
         return Touched(tuple(counts[1 : len(self._groups) + 1].tolist()), last - first + 1 if first >= 0 else 0)
+
+    def asked_of(self, programs: int) -> tuple[SiteRow, ...]:
+        """What each access asks for in a grid of ``programs``, by what the groups did (``LaunchStats.sites``)."""
+        rows = asked_by_site(self.lowered.sites, [worker.sites for worker in self._made], self._bases())
+        scale = programs / sum(group.programs for group in self._groups)
+        return tuple((number, base, nbytes * scale, lanes * scale) for number, base, nbytes, lanes in rows)
 
     def contention(self) -> int:
         """Updates of the most contended address so far."""

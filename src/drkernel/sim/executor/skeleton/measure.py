@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -25,6 +26,8 @@ from drkernel.sim.executor.skeleton.sample import Grid, Spread, corners
 
 _GROUPS = 8
 """groups that a sample consists of, each a fair one by itself"""
+_PROBED = 24
+"""programs of which one is drawn to tell how often a program reads the same"""
 _LARGEST_GROUP = 512
 """programs of a group of the first sample: more say little more"""
 
@@ -109,24 +112,43 @@ class _Measuring:
         self.survey: LaunchStats | None = None
         self.surveyed: tuple[SimFinding, ...] = ()
 
-    def _launch(self, *, loads: bool = True) -> SkeletonLaunch:
-        return SkeletonLaunch(self.skeleton, self.grid, self.args, self.memory, self.limits, loads=loads)
+    def _launch(self, *, loads: bool = True, after: SkeletonLaunch | None = None) -> SkeletonLaunch:
+        return SkeletonLaunch(self.skeleton, self.grid, self.args, self.memory, self.limits, loads=loads, after=after)
 
     def run(self) -> Measured:
         if self.skeleton.serial or self.programs <= 2 * len(self.corners):
             return self._everything()
         launch = self._launch()
+        launch.own_passes = self._own_passes()
         spread = Spread(self.grid, self.corners, self.settings.seed)
         launch.run_group(self.corners)
         pilot = [launch.run_group(spread.group(_pilot_size(self.programs))) for _ in range(_GROUPS)]
         work = sum(group.work for group in pilot) / max(1, sum(group.programs for group in pilot)) * self.programs
         if work <= self.settings.full_sectors or not spread.left:
-            return self._everything()
+            return self._everything(after=launch)
         self._survey()
         return self._sample(launch, spread, work / self.programs)
 
-    def _everything(self) -> Measured:
-        launch = self._launch()
+    def _own_passes(self) -> float:
+        """How often a program asks for each byte that it reads.
+
+        By one that is drawn by what it reads, so that none that reads little, and none at a place that is known
+        beforehand, stands for the others.
+        """
+        params = zip(self.skeleton.kernel.params, self.args, strict=True)
+        numbers = [value for param, value in params if param.type.elem != "ptr"]
+        rng = random.Random(f"{self.settings.seed} {self.grid} {numbers} {self.skeleton.lowered.text}")
+        probe = self._launch()
+        programs = rng.sample(range(self.programs), min(_PROBED, self.programs))
+        reads = [probe.run_group([program]).load_bytes for program in programs]
+        if not any(reads):
+            return 1.0
+        alone = self._launch()
+        alone.run_group(rng.choices(programs, reads))
+        return alone.own_passes or 1.0
+
+    def _everything(self, after: SkeletonLaunch | None = None) -> Measured:
+        launch = self._launch(after=after)
         result = launch.run()
         uses = tuple(
             StorageUse(base, Estimate.exact(read), Estimate.exact(written), self._size(base))
@@ -148,7 +170,7 @@ class _Measuring:
         stores = sum(group.store_bytes / SECTOR_BYTES + 8.0 * group.blocks + 16.0 * group.programs for group in pilot)
         if stores / sum(group.programs for group in pilot) * self.programs > self.settings.full_sectors:
             return
-        result = self._launch(loads=False).run()
+        result = self._launch(loads=False, after=launch).run()
         self.survey, self.surveyed = result.stats, result.findings
 
     # ---- a sample of programs
@@ -158,7 +180,7 @@ class _Measuring:
         size = max(_pilot_size(self.programs), min(_LARGEST_GROUP, math.ceil(wanted / work / _GROUPS)))
         while True:
             if 2 * size * _GROUPS > spread.left or len(launch.groups) + _GROUPS > MAX_GROUPS:
-                return self._everything()
+                return self._everything(after=launch)
             launch.expect(size * _GROUPS * work * 3e-9)
             for _ in range(_GROUPS):
                 launch.run_group(spread.group(size))
@@ -175,6 +197,7 @@ class _Measuring:
         totals = _Totals(border, rest, self.programs - border.programs)
         uses = self._uses(launch, [group.programs for group in rest], totals)
         stats = self._stats(totals, uses, lambda e: e.value, launch.contention())
+        stats = dataclasses.replace(stats, sites=launch.asked_of(self.programs))
         times = [
             self.clock(self._stats(totals, uses, pick, launch.contention()))
             for pick in (lambda e: e.value, lambda e: e.low, lambda e: e.high)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from drkernel.sim.executor.lower.block_cost import BlockCost, count_operation
 from drkernel.sim.executor.lower.combine import COMBINED, count_combined
 from drkernel.sim.executor.lower.dot import count_products
+from drkernel.sim.executor.lower.dot_scaled import count_scaled_products
 from drkernel.sim.executor.lower.elementwise import ELEMENTWISE
 from drkernel.sim.executor.lower.plan import SHAPE_OPS, SOURCES, argument_of, blocks_of
 from drkernel.sim.executor.skeleton.steering import ATOMICS, Steering, mask_of
@@ -75,7 +76,7 @@ class _Slimmer:
             value.uses.append(op)
 
     def _emit(self, block: Block, name: str, old: Op, operands: list[Value], attrs: dict[str, str]) -> Op:
-        op = Op(name, [], [], attrs, loc=old.loc, block=block)
+        op = Op(name, [], [], attrs, loc=old.loc, number=old.number, block=block)
         self._use(op, operands)
         block.ops.append(op)
         return op
@@ -130,12 +131,17 @@ class _Slimmer:
             kept.regions.append(self._copy(region, kept))
 
     def _copy(self, region: Region, parent: Op) -> Region:
-        old = region.blocks[0]
-        block = Block(old.label, [], parent=parent)
-        block.args = [self._value(a, None, k, block) for k, a in enumerate(old.args)]
-        for op in old.ops:
-            self._whole(block, op)
-        return Region([block])
+        blocks = [Block(old.label, [], parent=parent) for old in region.blocks]
+        for old, block in zip(region.blocks, blocks, strict=True):
+            block.args = [self._value(a, None, k, block) for k, a in enumerate(old.args)]
+            self.arguments[old.label] = list(range(len(old.args)))
+        for old, block in zip(region.blocks, blocks, strict=True):
+            for op in old.ops:
+                if op.successors:
+                    self._terminator(block, op)
+                else:
+                    self._whole(block, op)
+        return Region(blocks)
 
     # ---- memory
 
@@ -247,9 +253,11 @@ def _count(cost: BlockCost, op: Op) -> None:
     """Add the work of an operation that is left out."""
     if op.name == "tt.dot":
         count_products(cost, op)
+    elif op.name == "tt.dot_scaled":
+        count_scaled_products(cost, op)
     elif op.name in COMBINED:
         count_combined(cost, op)
-    elif op.name in ELEMENTWISE:
+    elif op.name in ELEMENTWISE or op.name == "tt.elementwise_inline_asm":
         count_operation(cost, op)
     elif op.name not in SHAPE_OPS and op.name not in SOURCES and op.name not in _FREE:
         raise UnsupportedOp(op.name, op.loc)

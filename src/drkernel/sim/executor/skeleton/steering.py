@@ -92,14 +92,14 @@ class _Tracer:
             mask = mask_of(op)
             if mask is not None:
                 self._open.append((mask, Steers.MASK))
+        elif op.block is not None and _is_combine(op.block.parent):
+            return  # loops and branches of a function on scalars decide about values alone
         elif op.name == "scf.for":
             self._open += [(value, Steers.LOOP) for value in op.operands[:3]]
         elif op.name == "scf.condition":
             self._open.append((op.operands[0], Steers.LOOP))
         elif op.name in ("scf.if", "cf.cond_br"):
-            inside_combine = op.block is not None and _is_combine(op.block.parent)
-            if not inside_combine:  # both sides of a branch in a combine function are computed: a selection
-                self._open.append((op.operands[0], Steers.BRANCH))
+            self._open.append((op.operands[0], Steers.BRANCH))
 
     def _memory(self) -> bool:
         """Find writes that may change what is read to steer; whether there are new ones."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import prod
 
-FLOAT_BITS = {"f64": 64, "f32": 32, "f16": 16, "bf16": 16, "f8E5M2": 8, "f8E4M3FN": 8, "f8E4M3B11FNUZ": 8}
+FLOAT_BITS = {
+    "f64": 64, "f32": 32, "f16": 16, "bf16": 16, "f8E5M2": 8, "f8E4M3FN": 8, "f8E4M3B11FNUZ": 8, "f8E5M2FNUZ": 8,
+    "f8E4M3FNUZ": 8,
+}  # fmt: skip
 """widths of the float element types"""
 
 
@@ -106,6 +109,10 @@ class Op:
     """branch targets with the values passed to their arguments"""
     loc: str = ""
     """``file:line`` of the source, where the text has it"""
+    callers: tuple[str, ...] = ()
+    """``file:line`` of the calls that led there, the innermost first, where it is in a helper function"""
+    number: int = -1
+    """its place in the text; a skeleton's operations keep it"""
     block: Block | None = None
 
     def __repr__(self) -> str:

@@ -7,8 +7,8 @@ evaluated.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
+from drkernel.sim.executor.ttir.attributes import attributes, scaled, split_top, unescape, unparen
 from drkernel.sim.executor.ttir.flow import order_blocks
 from drkernel.sim.executor.ttir.ir import FLOAT_BITS, Block, Function, Op, Region, TTIRError, Type, UnsupportedOp, Value
 from drkernel.sim.executor.ttir.verify import MAX_OPS, verify
@@ -20,6 +20,8 @@ _RESULTS = re.compile(r"^((?:%[A-Za-z0-9_$.\-]+(?::\d+)?)(?:, %[A-Za-z0-9_$.\-]+
 _OP_NAME = re.compile(r'^"?([a-z_]+\.[a-z_0-9.]+)"?')
 _LOC_ALIAS = re.compile(r"^(#loc\d*) = loc\((.*)\)$")
 _FILE_LINE = re.compile(r'"([^"]*)":(\d+)')
+_MAX_CALLS = 16
+"""calls inside each other of which the places are kept"""
 _TRAILING_LOC = re.compile(r" loc\((#loc\d*|unknown)\)$")
 _SCALARS = {"i1", "i8", "i16", "i32", "i64", "index", *FLOAT_BITS}
 
@@ -52,25 +54,6 @@ def _nested_pointer(text: str) -> str:
     raise UnsupportedOp(f"pointer to {text!r}")
 
 
-def split_top(text: str, separator: str = ",") -> list[str]:
-    """Split at ``separator`` outside brackets and quotes; empty text gives no parts."""
-    parts, depth, start, quoted = [], 0, 0, False
-    for k, ch in enumerate(text):
-        if ch == '"':
-            quoted = not quoted
-        elif quoted:
-            continue
-        elif ch in "(<[{":
-            depth += 1
-        elif ch in ")]}" or (ch == ">" and text[k - 1] != "-"):
-            depth -= 1
-        elif ch == separator and depth == 0:
-            parts.append(text[start:k].strip())
-            start = k + 1
-    tail = text[start:].strip()
-    return [*parts, tail] if tail or parts else []
-
-
 def _find_type_colon(text: str) -> int:
     """Index of the last top-level " : ", or -1."""
     depth, found, quoted = 0, -1, False
@@ -86,6 +69,12 @@ def _find_type_colon(text: str) -> int:
         elif ch == ":" and depth == 0 and text[k - 1] == " ":
             found = k
     return found
+
+
+_ASSEMBLY = re.compile(
+    r'^ "((?:[^"\\]|\\.)*)" \{constraints = "((?:[^"\\]|\\.)*)", '
+    r"packed_element = (\d+) : i32, pure = (true|false)\}(.*)$"
+)
 
 
 class _Reader:
@@ -104,8 +93,11 @@ class _Reader:
         if len(self.lines) > MAX_OPS:
             raise TTIRError(f"{len(self.lines)} lines are over the limit of {MAX_OPS}")
         self.pos = 0
+        self.functions = 0
+        """inside operations, of several blocks each"""
         self.scopes: list[dict[str, Value]] = []
-        self._resolved: dict[str, str] = {}
+        self._resolved: dict[str, tuple[str, ...]] = {}
+        self.made = 0
 
     # ---- small pieces
 
@@ -124,27 +116,24 @@ class _Reader:
                 return scope[name[:-2]]
         raise TTIRError(f"value {name} is used before it is defined")
 
-    def location(self, alias: str) -> str:
-        """``file:line`` of a location alias, following call sites to the innermost known file."""
+    def places(self, alias: str) -> tuple[str, ...]:
+        """``file:line`` of a location alias, then of the calls that led there."""
         if alias not in self._resolved:
-            self._resolved[alias] = ""  # cycles end here
+            self._resolved[alias] = ()  # cycles end here
             body = self.locs.get(alias, "")
             direct = _FILE_LINE.search(body)
             if direct is not None:
-                self._resolved[alias] = f"{direct.group(1)}:{direct.group(2)}"
+                self._resolved[alias] = (f"{direct.group(1)}:{direct.group(2)}",)
             else:
-                for inner in re.findall(r"#loc\d*", body):
-                    found = self.location(inner)
-                    if found:
-                        self._resolved[alias] = found
-                        break
+                found = [place for inner in re.findall(r"#loc\d*", body) for place in self.places(inner)]
+                self._resolved[alias] = tuple(found[:_MAX_CALLS])
         return self._resolved[alias]
 
-    def strip_loc(self, line: str) -> tuple[str, str]:
+    def strip_loc(self, line: str) -> tuple[str, tuple[str, ...]]:
         match = _TRAILING_LOC.search(line)
         if match is None:
-            return line, ""
-        return line[: match.start()], self.location(match.group(1))
+            return line, ()
+        return line[: match.start()], self.places(match.group(1))
 
     # ---- structure
 
@@ -233,7 +222,7 @@ class _Reader:
     # ---- operations
 
     def _op(self, line: str, depth: int) -> Op:
-        text, loc = self.strip_loc(line)
+        text, places = self.strip_loc(line)
         names: list[str] = []
         match = _RESULTS.match(text)
         if match is not None:
@@ -246,7 +235,9 @@ class _Reader:
         op_name = _OP_NAME.match(text)
         if op_name is None:
             raise TTIRError(f"malformed operation {line[:120]!r}")
-        op = Op(op_name.group(1), [], [], {}, loc=loc)
+        loc = places[0] if places else ""
+        op = Op(op_name.group(1), [], [], {}, loc=loc, callers=places[1:], number=self.made)
+        self.made += 1
         rest = text[op_name.end() :]
         reader = {
             "scf.for": self._for,
@@ -256,7 +247,12 @@ class _Reader:
             "tt.scan": self._combine,
             "tt.map_elementwise": self._combine,
         }.get(op.name)
-        types = reader(op, rest, depth) if reader is not None else self._plain(op, rest)
+        try:
+            types = reader(op, rest, depth) if reader is not None else self._plain(op, rest)
+        except UnsupportedOp as error:
+            if error.where:
+                raise
+            raise UnsupportedOp(f"{op.name} ({error.what})", loc) from None  # shared memory of Gluon, descriptors
         if len(types) == 1 and len(names) == 2 and op.name == "tt.split":
             types = types * 2
         if len(types) < len(names):
@@ -276,14 +272,29 @@ class _Reader:
             return self._branch(op, rest)
         if op.name == "arith.constant":
             return self._constant(op, rest)
+        if op.name == "tt.elementwise_inline_asm":
+            return self._assembly(op, rest)
         colon = _find_type_colon(rest)
         head, types = (rest[:colon], rest[colon + 1 :]) if colon >= 0 else (rest, "")
         op.operands = self._operands(head)
-        op.attrs = _attributes(head)
+        op.attrs = attributes(head)
+        if op.name == "tt.dot_scaled":
+            op.attrs = scaled(head)
         if op.name in ("tt.print", "tt.assert"):
             quoted = re.search(r'"((?:[^"\\]|\\.)*)"', head)
-            op.attrs["text"] = _unescape(quoted.group(1)) if quoted is not None else ""
+            op.attrs["text"] = unescape(quoted.group(1)) if quoted is not None else ""
         return _result_types(op, head, types.strip())
+
+    def _assembly(self, op: Op, rest: str) -> list[Type]:
+        """``"text" {constraints = "...", packed_element = 1 : i32, pure = true} %a : type -> type``"""
+        match = _ASSEMBLY.match(rest)
+        if match is None:
+            raise TTIRError(f"malformed {op.name} {rest[:160]!r}")
+        text, constraints, packed, pure, tail = match.groups()
+        op.attrs = {"asm": unescape(text), "constraints": unescape(constraints), "pack": packed, "pure": pure}
+        head, _, types = tail.rpartition(" -> ")
+        op.operands = self._operands(head)
+        return [parse_type(t) for t in split_top(unparen(types.strip()))]
 
     def _branch(self, op: Op, rest: str) -> list[Type]:
         parts = split_top(rest)
@@ -359,7 +370,7 @@ class _Reader:
             raise TTIRError(f"malformed scf.while {rest[:160]!r}")
         types = [parse_type(t) for t in split_top(before)]
         entry = []
-        for part, type_ in zip(split_top(_unparen(head.strip())), types, strict=True):
+        for part, type_ in zip(split_top(unparen(head.strip())), types, strict=True):
             name, _, init = part.partition(" = ")
             op.operands.append(self.lookup(init))
             entry.append((name, type_))
@@ -367,65 +378,41 @@ class _Reader:
         self._close("} do")
         op.regions.append(self._region(op, [], depth + 1))
         self._close("}")
-        return [parse_type(t) for t in split_top(_unparen(after[:-1].strip()))]
+        return [parse_type(t) for t in split_top(unparen(after[:-1].strip()))]
 
     def _combine(self, op: Op, rest: str, depth: int) -> list[Type]:
-        head, brace, attributes = rest.rpartition(") <{")
-        if not brace or not head.startswith("(") or not attributes.endswith("}> ({"):
+        head, brace, written = rest.rpartition(") <{")
+        if not brace or not head.startswith("(") or not written.endswith("}> ({"):
             raise TTIRError(f"malformed {op.name} {rest[:120]!r}")
         op.operands = self._operands(head[1:])
-        op.attrs = _attributes("{" + attributes[: -len("> ({")])
+        op.attrs = attributes("{" + written[: -len("> ({")])
         op.regions.append(self._region(op, [], depth + 1))
+        if len(op.regions[0].blocks) > 1:
+            self._name_apart(op.regions[0])
+            order_blocks(op.regions[0])
         closing = self._close("})")
         arrow = closing.rpartition("->")[2].strip()
-        return [parse_type(t) for t in split_top(_unparen(arrow))]
+        return [parse_type(t) for t in split_top(unparen(arrow))]
 
-
-def _unescape(text: str) -> str:
-    """MLIR's string escapes: two hexadecimal digits, or the character itself."""
-    return re.sub(
-        r"\\([0-9A-Fa-f]{2}|.)", lambda m: chr(int(m.group(1), 16)) if len(m.group(1)) == 2 else m.group(1), text
-    )
-
-
-def _unparen(text: str) -> str:
-    return text[1:-1] if text.startswith("(") and text.endswith(")") else text
-
-
-def _attributes(head: str) -> dict[str, str]:
-    """``{key = value : type, ...}`` and bare ``key = value`` as strings, plus leading keywords under their position."""
-    attrs: dict[str, str] = {}
-    words = []
-    for part in _attribute_parts(head):
-        key, eq, value = part.partition(" = ")
-        if eq and re.fullmatch(r"[A-Za-z_.]+", key.strip()):
-            attrs[key.strip()] = re.sub(r" : [\w<>]+$", "", value.strip())
-        elif re.fullmatch(r"[a-z_0-9]+", part.strip()):
-            words.append(part.strip())
-    for k, word in enumerate(words):
-        attrs[f"word{k}"] = word
-    return attrs
-
-
-def _attribute_parts(head: str) -> Iterator[str]:
-    text = re.sub(r"<\{", "{", head).replace("}>", "}")
-    for chunk in re.findall(r"\{([^{}]*)\}", text):
-        yield from split_top(chunk)
-    bare = re.sub(r"\{[^{}]*\}", "", text)
-    yield from split_top(bare)
+    def _name_apart(self, region: Region) -> None:
+        """Give the blocks of a function inside an operation labels that no other block has."""
+        self.functions += 1
+        names = {block.label: f"{block.label}_of_{self.functions}" for block in region.blocks}
+        for block in region.blocks:
+            block.label = names[block.label]
+            for op in block.ops:
+                op.successors = [(names.get(label, label), passed) for label, passed in op.successors]
 
 
 def _result_types(op: Op, head: str, text: str) -> list[Type]:
     name = op.name
-    if name == "tt.elementwise_inline_asm":
-        raise UnsupportedOp(name, op.loc)
     if name == "tt.make_tensor_descriptor" or "tensordesc" in text:
         raise UnsupportedOp(name, op.loc)
     if not text:
         return []
     if "->" in text:
         after = text.rpartition("->")[2].strip()
-        return [parse_type(t) for t in split_top(_unparen(after))]
+        return [parse_type(t) for t in split_top(unparen(after))]
     if " to " in text:
         return [parse_type(text.rpartition(" to ")[2])]
     if name in (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from drkernel.sim.executor.ttir.ir import Block, Function, Op, Region, TTIRError, Type, UnsupportedOp, Value
+from drkernel.sim.executor.ttir.ir import Function, Op, Region, TTIRError, Type, UnsupportedOp, Value
 
 MAX_NUMEL = 1 << 20
 """elements of a block; Triton's own limit"""
@@ -31,8 +31,8 @@ def verify(function: Function) -> None:
 
 
 def _region(region: Region, *, top: bool = False) -> None:
-    if not top and len(region.blocks) != 1:
-        parent = region.blocks[0].parent
+    parent = region.blocks[0].parent
+    if not top and len(region.blocks) != 1 and (parent is None or parent.name not in _FUNCTIONS):
         raise UnsupportedOp("an early return inside a nested function", parent.loc if parent is not None else "")
     for block in region.blocks:
         for value in block.args:
@@ -164,14 +164,30 @@ def _gather(op: Op) -> None:
     _need(same and _shape(op.results[0]) == index, op, "shapes that do not fit")
 
 
-def _combiner(op: Op) -> Block:
-    _need(len(op.regions) == 1 and len(op.regions[0].blocks) == 1, op, "needs one region of one block")
-    block = op.regions[0].blocks[0]
-    scalars = all(argument.type.shape is None for argument in block.args)
-    _need(scalars and len(block.args) == 2 * len(op.operands), op, "a combine region that takes other values")
-    _need(bool(block.ops), op, "an empty combine region")
-    _need(len(block.ops[-1].operands) == len(op.operands), op, "a combine region that returns other values")
-    return block
+_FUNCTIONS = frozenset({"tt.reduce", "tt.scan", "tt.map_elementwise"})
+"""operations with a function on scalars inside"""
+
+
+def _function(op: Op, args: int, returns: list[Type]) -> None:
+    """The one region of ``op`` takes ``args`` scalars and returns ``returns``, wherever it ends."""
+    _need(len(op.regions) == 1, op, "needs one region")
+    blocks = op.regions[0].blocks
+    _need(all(value.type.shape is None for block in blocks for value in block.args), op, "a region that takes blocks")
+    _need(len(blocks[0].args) == args, op, "a combine region that takes other values")
+    _need(all(block.ops for block in blocks), op, "an empty combine region")
+    ends = [block.ops[-1] for block in blocks if not block.ops[-1].successors]
+    _need(bool(ends), op, "a combine region without an end")
+    fits = all([value.type for value in end.operands] == returns for end in ends)
+    _need(fits, op, "a combine region that returns other values")
+
+
+def _combiner(op: Op) -> None:
+    _function(op, 2 * len(op.operands), [value.type.scalar() for value in op.operands])
+    _need(
+        [value.type.scalar() for value in op.results] == [value.type.scalar() for value in op.operands],
+        op,
+        "results of other types than the operands",
+    )
 
 
 def _reduce(op: Op) -> None:
@@ -193,12 +209,18 @@ def _scan(op: Op) -> None:
 
 
 def _map_elementwise(op: Op) -> None:
-    shape, block = _shape(op.operands[0]), op.regions[0].blocks[0]
+    shape, pack = _shape(op.operands[0]), int(op.attrs.get("pack", "1"))
     _need(all(v.type.shape == shape for v in (*op.operands, *op.results)), op, "values of different shapes")
-    _need(bool(block.ops), op, "an empty region")
-    packed = int(op.attrs.get("pack", "1"))
-    _need(len(block.args) == packed * len(op.operands), op, "a region that takes other values")
-    _need(all(argument.type.shape is None for argument in block.args), op, "a region that takes blocks")
+    _need(pack > 0 and prod(shape) % pack == 0, op, f"{pack} elements at a time")
+    _function(op, pack * len(op.operands), [value.type.scalar() for value in op.results for _ in range(pack)])
+
+
+def _assembly(op: Op) -> None:
+    shapes = {value.type.shape for value in (*op.operands, *op.results)}
+    _need(len(shapes) == 1 and bool(op.results), op, "values of different shapes")
+    pack = int(op.attrs["pack"])
+    _need(pack in (1, 2, 4, 8, 16), op, f"{pack} elements at a time")
+    _need(len(op.attrs["constraints"]) < 4096 and len(op.attrs["asm"]) < 65536, op, "too long")
 
 
 def _histogram(op: Op) -> None:
@@ -212,6 +234,27 @@ def _dot(op: Op) -> None:
     _need(len(a) == len(b) == len(c) >= 2 and c == d, op, "operands of different ranks")
     fits = a[:-2] == b[:-2] == c[:-2] and a[-1] == b[-2] and (a[-2], b[-1]) == c[-2:]
     _need(fits, op, f"{a} times {b} into {c}")
+
+
+def _dot_scaled(op: Op) -> None:
+    operands = iter(op.operands)
+    shapes = []
+    for side, k in (("lhs", -1), ("rhs", -2)):
+        value = next(operands)
+        shape, four_bits = list(_shape(value)), op.attrs[side] == "e2m1"
+        kind = {"e4m3": "f8E4M3FN", "e5m2": "f8E5M2", "bf16": "bf16", "fp16": "f16", "e2m1": "i8"}.get(op.attrs[side])
+        _need(value.type.elem == kind and len(shape) >= 2, op, f"{value.type.elem} as {op.attrs[side]}")
+        if four_bits:
+            shape[k if op.attrs[f"{side}_k_pack"] == "true" else -3 - k] *= 2
+        if op.attrs[f"{side}_scaled"] == "true":
+            scale = next(operands)
+            scales, rows = _shape(scale), (*shape[:-2], shape[-3 - k])
+            _need(scale.type.elem in ("i8", "f8E4M3FN"), op, f"scales of {scale.type.elem}")
+            _need(scales[:-1] == rows and shape[k] >= scales[-1], op, f"scales of shape {scales} for {tuple(shape)}")
+        shapes.append(tuple(shape))
+    (a, b), c, d = shapes, _shape(next(operands)), _shape(op.results[0])
+    fits = len(a) == len(b) and a[:-2] == b[:-2] and a[-1] == b[-2] and c == d == (*a[:-1], b[-1])
+    _need(fits and next(operands, None) is None, op, f"{a} times {b} into {c}")
 
 
 def _same_types(op: Op, *groups: list[Type]) -> None:
@@ -264,6 +307,6 @@ _RULES: dict[str, Rule] = {
     "scf.yield": _anything, "scf.condition": _anything, "tt.reduce.return": _anything, "tt.scan.return": _anything,
     "tt.map_elementwise.return": _anything,
     "cf.br": _anything, "cf.cond_br": _anything, "tt.return": _anything, "tt.print": _anything,
-    "tt.assert": _anything, "tt.map_elementwise": _map_elementwise, "tt.dot_scaled": _anything, "tt.call": _anything,
-    "tt.elementwise_inline_asm": _anything,
+    "tt.assert": _anything, "tt.map_elementwise": _map_elementwise, "tt.dot_scaled": _dot_scaled, "tt.call": _anything,
+    "tt.elementwise_inline_asm": _assembly,
 }  # fmt: skip

@@ -227,7 +227,7 @@ class DataFreeEngine(DeviceEngine):
         self, kernel: CompiledKernel, command: LaunchCommand, resources: KernelResources | None, place: int
     ) -> None:
         def clock(stats: LaunchStats) -> float:
-            return priced(lambda: self.price(command, stats, resources, copy.deepcopy(self.accounts.l2))).seconds
+            return priced(lambda: self.price(command, resources, stats, copy.deepcopy(self.accounts.l2))).seconds
 
         try:
             counted = self._launches.count(command, clock)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,8 @@ from drkernel.sim.gpu.datafree.records import DataDependence, DataFree, LaunchSa
 from drkernel.sim.gpu.heap import Held
 from drkernel.sim.wire.commands import LaunchCommand, Ref
 
+_STANDS_FOR = 4
+"""programs whose steps one program may make where programs steer one another"""
 _REMEMBERED = 512
 """launches whose counts are kept: the same launch on other memory counts the same"""
 
@@ -70,7 +73,9 @@ class LaunchCounter:
             self._known.move_to_end(key)
             before, measured = self._known[key]
             return _moved(measured, dict(zip(before, bases, strict=True)))
-        limits = Limits(DEFAULT_STEP_LIMIT, DEFAULT_TIME_LIMIT)
+        # where programs take work from a counter, the first to run here does that of many
+        share = min(_STANDS_FOR, math.prod(command.grid)) if skeleton.serial else 1
+        limits = Limits(DEFAULT_STEP_LIMIT * share, DEFAULT_TIME_LIMIT)
         found = measure(skeleton, command.grid, args, self.heap.memory, limits, self.settings.sample, clock)
         if cacheable and not found.findings:
             self._known[key] = (bases, found)
@@ -151,4 +156,5 @@ def _moved(measured: Measured, places: dict[int, int]) -> Measured:
     """Return the same counts for other storages."""
     uses = tuple(replace(use, base=places[use.base]) for use in measured.uses)
     footprint = tuple((places[base], read, written) for base, read, written in measured.stats.footprint)
-    return replace(measured, uses=uses, stats=replace(measured.stats, footprint=footprint))
+    sites = tuple((n, places.get(base, base), asked, lanes) for n, base, asked, lanes in measured.stats.sites)
+    return replace(measured, uses=uses, stats=replace(measured.stats, footprint=footprint, sites=sites))

@@ -15,6 +15,7 @@ from drkernel.sim.gpu.heap import Held
 from drkernel.sim.gpu.index_checks import check_indices
 from drkernel.sim.gpu.operator_rules import OperatorRule
 from drkernel.sim.gpu.random_numbers import DeviceRandom
+from drkernel.sim.gpu.shapes import on_meta
 from drkernel.sim.wire.commands import UnsupportedOp
 
 
@@ -77,7 +78,7 @@ class ShapeOperators:
             return recurrent_results(rule.base, *metas)
         if rule.takes_device:
             named["device"] = torch.device("meta")
-        return rule.call(*metas, **named)
+        return on_meta(rule.call, metas, named)
 
     def _refuse(self, rule: OperatorRule, error: Exception) -> None:
         if rule.sized_by_data or torch.Tag.data_dependent_output in rule.call.tags or "data-independent" in str(error):

@@ -4,6 +4,7 @@ import base64
 import contextlib
 import itertools
 import json
+import re
 import shutil
 import subprocess
 import tempfile
@@ -16,6 +17,15 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 def chromium():
     """The path of a Chromium; None when there is none."""
     return next(filter(None, map(shutil.which, NAMES)), None)
+
+
+def rest(page):
+    """A page of ours without its own script and the policy that admits it, once each."""
+    policy = r'<meta http-equiv="Content-Security-Policy"[^>]*>'
+    head, count = re.subn(policy, "", page)
+    left, scripts = re.subn(r"<script>// Tables that.*?</script>", "", head, flags=re.DOTALL)
+    assert count == scripts == 1
+    return left
 
 
 class Browser:

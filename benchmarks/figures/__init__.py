@@ -1,0 +1,1 @@
+"""Kernels and published figures of ``benchmarks/model_vs_figures.py``."""

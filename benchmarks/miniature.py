@@ -1,0 +1,193 @@
+"""An environment in miniature, in which lazy and whole answers both exist and pay differently, and 40 steps are cheap.
+
+    python benchmarks/miniature.py                          cold start and one supervised policy a seed
+    python benchmarks/ablations.py --plans --base runs/miniature/seed0 --base ... --out runs/miniature/cells
+
+Tasks and judge are the quickstart's: several operators, timed at their own sizes. The policy answers with a *plan*
+instead of a kernel: the operations that go into its one kernel (PyTorch does those before or after them), its block
+size and its warps. The program teacher's writer turns a plan into the module that the judge grades. Naming one
+operation is easy to get right, and gains nothing; naming all of them pays several times as much, and every further name
+is another chance to be wrong. A plan that does not fit the module becomes one that raises an error.
+
+So an answer has a dozen tokens, and there are a few hundred answers to a task, which the judge grades once and for all
+(``pool.cache_file``).
+
+The supervised policies learn from the right trajectories of a lazy teacher (half of its answers are). Everything lies
+under ``--out``; what is done is not done again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from drkernel.config import load_config
+from drkernel.gym.request import EvalRequest, Pool
+from drkernel.rl.data.coldstart import ColdstartConfig, ColdstartRow, load_rows, write_coldstart
+from drkernel.rl.data.teacher.families import generate_problems
+from drkernel.rl.data.teacher.plans import RIGHT
+from drkernel.rl.data.teacher.problem import Problem
+from drkernel.rl.data.teacher.reference import make_task
+from drkernel.rl.data.teacher.writer import Flaw, Style, can_have, write_answer
+from drkernel.rl.run.recipe import Recipe, TaskSource, make_pool
+from drkernel.rl.run.trainer import Run
+from drkernel.verdict import Verdict
+
+PLAN = "kernel = {operations}\nblock = {block}\nwarps = {warps}\n"
+_PLAN = re.compile(r"\s*kernel = ([a-z0-9_, ]+)\nblock = (\d{1,6}|row)\nwarps = (\d{1,3})\s*\Z")
+_LAUNCH = re.compile(r"\bB=(\d+|triton\.next_power_of_2\(n\)), num_warps=(\d+)\)")
+MISFIT = 'raise ValueError("the plan does not fit the module")\n'
+"""the module of a plan that the writer cannot follow"""
+DEPTHS: tuple[Flaw | None, ...] = (None, "partial", "lazy")
+"""how much of a problem the writer can put into a kernel, by the teacher's plans that are right"""
+
+
+def operations(problem: Problem) -> list[str]:
+    """Return the names of a problem's operations, in the order of its reference."""
+    core = [problem.core] if problem.core else []
+    return [step.op for step in problem.before] + core + [step.op for step in problem.after]
+
+
+def in_kernel(problem: Problem, depth: Flaw | None) -> list[str] | None:
+    """Return the operations that an answer of this depth computes itself; None where there is none of it."""
+    names = operations(problem)
+    if depth is None:
+        return names
+    if not can_have(problem, depth):
+        return None
+    if depth == "lazy":
+        return names[-1:] if problem.after or problem.core is None else names[:1]
+    host = write_answer(problem, Style(), depth).split("def forward", 1)[1]
+    kept = len(re.findall(r"^        (?:v\d+|x) = ", host, re.MULTILINE))
+    return names[kept:]
+
+
+def in_block(problem: Problem, depth: Flaw | None) -> str:
+    """Return what decides the block size of such an answer: a ``tile``, a ``row``, or a ``block`` of elements."""
+    source = write_answer(problem, Style(block=7, tile=5), depth)
+    launch = _LAUNCH.search(source)
+    assert launch is not None, "every answer has a launch"
+    return {"7": "block", "5": "tile"}.get(launch[1], "row")
+
+
+def written(problem: Problem, plan: str) -> str | None:
+    """Return the source of the module that a plan asks for; None for a plan that does not fit the problem."""
+    match = _PLAN.match(plan)
+    if match is None:
+        return None
+    for depth in DEPTHS:
+        if match[1].split(", ") != in_kernel(problem, depth):
+            continue
+        place = in_block(problem, depth)
+        if (match[2] == "row") != (place == "row"):
+            return None
+        style = Style(warps=int(match[3]))
+        if place != "row":
+            style = replace(style, **{place: int(match[2])})
+        return write_answer(problem, style, depth)
+    return None
+
+
+def plan_of(problem: Problem, depth: Flaw | None, source: str) -> str:
+    """Return the plan that :func:`written` turns into this answer of the teacher."""
+    launch = _LAUNCH.search(source)
+    named = in_kernel(problem, depth)
+    assert launch is not None and named is not None
+    block = launch[1] if launch[1].isdigit() else "row"
+    return PLAN.format(operations=", ".join(named), block=block, warps=launch[2])
+
+
+class PlanPool:
+    """Grades plans: writes each as a module, and asks ``pool`` about that."""
+
+    def __init__(self, pool: Pool, problems: Mapping[str, Problem]):
+        self._pool, self._problems = pool, problems
+
+    async def evaluate(self, request: EvalRequest) -> Verdict:
+        """Grade the module that the plan asks for."""
+        problem = self._problems[request.task.id]
+        source = written(problem, request.candidate) or MISFIT
+        verdict = await self._pool.evaluate(request.model_copy(update={"candidate": source}))
+        if verdict.error is None:
+            return verdict
+        return verdict.model_copy(update={"error": verdict.error.model_copy(update={"line": None})})
+
+    def health(self) -> dict[str, Any]:
+        """Return the pool's."""
+        return self._pool.health()
+
+    async def close(self) -> None:
+        """Close the pool."""
+        await self._pool.close()
+
+
+def plan_pool(recipe: Recipe) -> PlanPool:
+    """Open a pool for the recipe's training and held-out tasks; the caller closes it."""
+    sources: list[tuple[TaskSource, Any]] = [(recipe.train_tasks, "train"), (recipe.heldout_tasks, "heldout")]
+    problems = [
+        p for source, split in sources for p in generate_problems(source.generated or split, source.count, source.seed)
+    ]
+    return PlanPool(make_pool(recipe), {make_task(problem).id: problem for problem in problems})
+
+
+def as_plans(row: ColdstartRow, problem: Problem) -> dict[str, Any] | None:
+    """Return a trajectory with plans for answers; None for one with a mistake in it, which no plan makes."""
+    if any(turn.plan not in RIGHT for turn in row.turns):
+        return None
+    messages = [dict(message) for message in row.messages]
+    for message, turn in zip(messages[1::2], row.turns, strict=True):
+        message["content"] = f"```python\n{plan_of(problem, DEPTHS[RIGHT.index(turn.plan)], message['content'])}```"
+    return {"id": row.id, "messages": messages}
+
+
+def write_plans(config: ColdstartConfig, coldstart: Path, out: Path) -> int:
+    """Write the trajectories of a cold-start file as plans; return how many."""
+    problems = list(generate_problems("train", config.tasks, config.seed))
+    rows = [as_plans(row, problems[row.provenance["index"]]) for row in load_rows(coldstart)]
+    kept = [row for row in rows if row is not None]
+    out.write_text("".join(json.dumps(row) + "\n" for row in kept))
+    return len(kept)
+
+
+async def make_bases(recipe: Recipe, out: Path, seeds: int) -> None:
+    """Make the cold start, then a supervised policy for each seed."""
+    assert recipe.coldstart is not None
+    coldstart, plans = out / "coldstart.jsonl", out / "plans.jsonl"
+    if not coldstart.exists():
+        pool = make_pool(recipe)
+        try:
+            print(await write_coldstart(recipe.coldstart, pool, coldstart), flush=True)
+        finally:
+            await pool.close()
+    print(f"{write_plans(recipe.coldstart, coldstart, plans)} trajectories of plans", flush=True)
+    data = recipe.model_dump(mode="json") | {"runs": str(out), "coldstart": None, "coldstart_file": str(plans)}
+    data["rl"]["steps"] = 0
+    plan = plan_pool(recipe)
+    try:
+        for seed in range(seeds):
+            one = Recipe.model_validate(data | {"name": f"seed{seed}", "seed": seed})
+            if not (out / one.name / "summary.json").exists():
+                print(one.name, (await Run(one, plan).run())["before"], flush=True)
+    finally:
+        await plan.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=Path("runs/miniature"))
+    args = parser.parse_args()
+    recipe = load_config(Recipe, Path(__file__).with_suffix(".yaml"))
+    pool = recipe.pool.model_copy(update={"cache_file": str(args.out / "verdicts.sqlite")})
+    args.out.mkdir(parents=True, exist_ok=True)
+    asyncio.run(make_bases(recipe.model_copy(update={"pool": pool}), args.out, args.seeds))
+
+
+if __name__ == "__main__":
+    main()

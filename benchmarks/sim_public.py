@@ -1,0 +1,322 @@
+"""Code that other people wrote, on the simulated GPU: how much of each public suite runs, and what stops the rest.
+
+    git clone https://github.com/triton-lang/triton                       # the tutorials
+    git clone https://github.com/thunlp/TritonBench                       # 184 files, each with its own test
+    git clone https://github.com/fla-org/flash-linear-attention           # tests of operators and modules
+    git clone https://github.com/linkedin/Liger-Kernel                    # tests of its functions
+    git clone https://github.com/FlagOpen/FlagGems                        # tests of its operators
+    git clone https://github.com/vllm-project/vllm                        # tests of its kernels
+    python benchmarks/sim_public.py triton TritonBench ... --sample 40 --rows rows.jsonl [--write]
+
+Each script or test runs unchanged in a process of its own, with a deadline, as ``drkernel sim`` runs scripts: every
+launch with all checks. Of tests, ``--sample`` takes as many of every function as it can. ``--rows`` keeps results while
+the survey runs, and takes them up again. The packages that a suite imports (einops, transformers, ...) must be
+installed; what lacks is told. Nothing of theirs is kept here. Needs no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "results" / "sim_public.md"
+GPU = "h100"
+OURS = ("UnsupportedOp", "TTIRError")
+Row = dict[str, Any]
+OUTCOMES = {
+    "pass": "runs to its end, and its own checks hold",
+    "memory": "reads or writes out of bounds",
+    "race": "programs of one launch race",
+    "uninitialized": "a kernel reads memory that nothing wrote, and it matters",
+    "unsupported": "the simulator refuses it by name",
+    "assert": "a check of its own fails",
+    "memory size": "needs more memory than this machine has",
+    "error": "fails otherwise",
+    "timeout": "not done within the limit",
+    "no test": "skipped by the suite itself, or needs a package that is not there",
+}
+
+
+@dataclass(frozen=True)
+class Suite:
+    """One public repository."""
+
+    name: str
+    marker: str
+    """a path that tells the repository"""
+    places: tuple[str, ...]
+    """scripts as patterns, or directories and files of tests"""
+    source: str | None = None
+    """what goes onto the path of modules; None: scripts, which need none"""
+    options: tuple[str, ...] = ()
+    """further arguments of pytest"""
+    triton: bool = False
+    """only test files that speak of Triton"""
+    settings: tuple[tuple[str, str], ...] = ()
+    """environment variables that the suite itself offers; FlagGems would ask ``nvidia-smi`` whose GPU there is"""
+
+
+SUITES = (
+    Suite("Triton's tutorials", "python/tutorials", ("python/tutorials/[01][0-9]-*.py",)),
+    Suite("TritonBench-G", "data/TritonBench_G_v1", ("data/TritonBench_G_v1/*.py",)),
+    Suite("flash-linear-attention", "fla/ops", ("tests/ops", "tests/modules"), "."),
+    Suite("Liger-Kernel", "src/liger_kernel", ("test/transformers",), "src"),
+    Suite("FlagGems", "src/flag_gems", ("tests",), "src", ("--mode", "quick"), settings=(("GEMS_VENDOR", "nvidia"),)),
+    Suite("vLLM", "vllm/v1", ("tests/kernels",), ".", triton=True),
+)
+
+
+def main() -> int:
+    if len(sys.argv) > 1 and sys.argv[1] == "--item":
+        return worker(json.loads(sys.argv[2]), Path(sys.argv[3]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directories", type=Path, nargs="+", metavar="DIR", help="checkouts of the suites")
+    parser.add_argument("--sample", type=int, help="scripts or tests of each suite (default: all)")
+    parser.add_argument("--match", default="", help="only what has this in its name")
+    parser.add_argument("--rows", type=Path, help="JSONL of results; taken up again when it is there")
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds for one script or test")
+    parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
+    arguments = parser.parse_args()
+    items = []
+    for directory in arguments.directories:
+        suite = next((suite for suite in SUITES if (directory / suite.marker).exists()), None)
+        if suite is None:
+            parser.error(f"{directory} is none of {', '.join(suite.name for suite in SUITES)}")
+        items += chosen(suite, directory.resolve(), arguments.sample, arguments.match)
+    rows = survey(items, arguments.rows, arguments.limit, arguments.jobs)
+    text = page(rows, arguments.sample)
+    print(text)
+    if arguments.write:
+        PAGE.write_text(text, encoding="utf-8")
+        print(f"wrote {PAGE}")
+    return 0
+
+
+def chosen(suite: Suite, directory: Path, sample: int | None, match: str) -> list[Row]:
+    """The scripts or tests to run: ``{"suite", "directory", "name"}`` each."""
+    if suite.source is None:
+        names = sorted(str(file.relative_to(directory)) for place in suite.places for file in directory.glob(place))
+        if suite.marker == "python/tutorials":
+            names = [name for name in names if not name.endswith("-cpu.py")]
+    else:
+        names = collected(suite, directory)
+    names = spread([name for name in names if match in name], sample)
+    return [{"suite": suite.name, "directory": str(directory), "name": name} for name in names]
+
+
+def spread(names: list[str], sample: int | None) -> list[str]:
+    """At most ``sample`` names, first one of every function (in a fixed random order), then a second, and so on."""
+    if sample is None or sample >= len(names):
+        return names
+    functions: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        functions[name.partition("[")[0]].append(name)
+    dice = random.Random(18)
+    groups = [dice.sample(group, len(group)) for _, group in sorted(functions.items())]
+    dice.shuffle(groups)
+    rounds = max(map(len, groups))
+    return sorted([group[k] for k in range(rounds) for group in groups if k < len(group)][:sample])
+
+
+def collected(suite: Suite, directory: Path) -> list[str]:
+    """The tests of a suite, collected as on a GPU."""
+    done = finished({"suite": suite.name, "directory": str(directory), "name": ""}, 900.0)
+    if done is None or not done["tests"]:
+        raise SystemExit(f"{suite.name}: no tests were collected: {done and done['why']}")
+    return list(done["tests"])
+
+
+def survey(items: Sequence[Row], kept: Path | None, limit: float, jobs: int) -> list[Row]:
+    """One row an item, in order."""
+    known: dict[tuple[str, str], Row] = {}
+    if kept is not None and kept.is_file():
+        rows = map(json.loads, kept.read_text(encoding="utf-8").splitlines())
+        known = {(row["suite"], row["name"]): row for row in rows}
+
+    def one(item: Row) -> Row:
+        row = known.get((item["suite"], item["name"]))
+        if row is None:
+            started = time.monotonic()
+            found = finished(item, limit) or {"outcome": "timeout", "why": f"{limit:g} s", "launches": 0}
+            row = {"suite": item["suite"], "name": item["name"], **found, "seconds": time.monotonic() - started}
+            if kept is not None:
+                with kept.open("a", encoding="utf-8") as out:
+                    out.write(json.dumps(row) + "\n")
+            print(f"{row['seconds']:6.1f} s  {row['outcome']:13s} {row['name']}  {row['why'][:120]}", file=sys.stderr)
+        return row
+
+    with ThreadPoolExecutor(jobs) as pool:
+        return list(pool.map(one, items))
+
+
+def finished(item: Row, limit: float) -> Row | None:
+    """What one process says of an item; None when it was not done in time."""
+    suite = next(suite for suite in SUITES if suite.name == item["suite"])
+    directory = Path(item["directory"])
+    with tempfile.TemporaryDirectory() as folder:
+        answer = Path(folder) / "answer.json"
+        paths = [str(directory / suite.source)] if suite.source else []
+        paths += filter(None, [os.environ.get("PYTHONPATH")])
+        environment = {**os.environ, "MPLBACKEND": "Agg", "PYTHONPATH": os.pathsep.join(paths), **dict(suite.settings)}
+        command = [sys.executable, str(Path(__file__).resolve()), "--item", json.dumps(item), str(answer)]
+        process = subprocess.Popen(
+            command, cwd=directory if suite.source else folder, env=environment, start_new_session=True,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        try:
+            _, errors = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            return None
+        if not answer.is_file():
+            return {"outcome": "error", "why": f"the process ended: {errors[-300:]}", "launches": 0}
+        return dict(json.loads(answer.read_text(encoding="utf-8")))
+
+
+def worker(item: Row, answer: Path) -> int:
+    """Run one script or test in this process, and write what came of it."""
+    from drkernel.sim.script import run_function, run_script
+
+    threading.Thread(target=ends_with, args=(os.getppid(),), daemon=True).start()
+    suite = next(suite for suite in SUITES if suite.name == item["suite"])
+    directory = Path(item["directory"])
+    if suite.source is None:
+        report, seen = run_script(directory / item["name"], gpu=GPU), None
+    else:
+        report, seen = run_function(lambda: tested(suite, item["name"]), directory / "conftest.py", gpu=GPU)
+        if not item["name"] and seen is not None:
+            answer.write_text(json.dumps({"tests": seen.collected, "why": seen.why}), encoding="utf-8")
+            return 0
+    error = None if report.error is None else f"{report.error.type}: {report.error.message}"
+    errors = [(finding.kind, finding.message) for finding in report.findings if finding.severity == "error"]
+    outcome, why = judged(error if seen is None else error or seen.error, errors)
+    if outcome == "pass" and seen is not None and not seen.passed:
+        outcome, why = "no test", seen.why
+    launches = sum(launch.calls for launch in report.launches)
+    answer.write_text(json.dumps({"outcome": outcome, "why": why, "launches": launches}), encoding="utf-8")
+    return 0
+
+
+def ends_with(parent: int) -> None:
+    """End this process when the survey that started it is gone."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
+
+
+class Seen:
+    """A plugin of pytest that keeps what the tests said."""
+
+    def __init__(self) -> None:
+        self.collected: list[str] = []
+        self.passed = False
+        self.error: str | None = None
+        self.why = ""
+
+    def pytest_collection_modifyitems(self, items: Iterable[Any]) -> None:
+        self.collected = [item.nodeid for item in items]
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed:
+            self.why = str(report.longrepr).strip().splitlines()[-1]
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            self.error = self.error or (crash.message if crash is not None else str(report.longrepr)[-600:])
+        elif report.skipped:
+            self.why = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+        elif report.when == "call":
+            self.passed = True
+
+
+def tested(suite: Suite, name: str) -> Seen:
+    """Run the test ``name``, or collect all tests if it is empty."""
+    import pytest
+
+    seen = Seen()
+    places = [name] if name else list(suite.places)
+    if not name and suite.triton:
+        files = [file for place in suite.places for file in Path(place).rglob("test_*.py")]
+        places = sorted(str(file) for file in files if "triton" in file.read_text(encoding="utf-8").lower())
+    ways = () if name else ("--collect-only", "--continue-on-collection-errors")
+    seen.why = "pytest ended before a test"
+    pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *ways, *suite.options, *places], plugins=[seen])
+    return seen
+
+
+def judged(error: str | None, findings: Sequence[tuple[str, str]]) -> tuple[str, str]:
+    """Outcome and its reason; the first finding explains more than the exception that it caused."""
+    for kind, message in findings:
+        kind = "memory" if kind in ("out_of_bounds", "misaligned") else kind
+        return kind if kind in OUTCOMES else "assert", message
+    if error is None:
+        return "pass", ""
+    message = error.replace("\n", " ")[:600]
+    if any(name in message for name in OURS):
+        return "unsupported", message
+    if "OverBudget" in message:
+        return "memory size", message
+    if any(name in message for name in ("ModuleNotFoundError", "No module named")):
+        return "no test", message
+    return ("assert" if "AssertionError" in message or message.startswith("assert ") else "error"), message
+
+
+def page(rows: list[Row], sample: int | None) -> str:
+    """The page of results."""
+    suites = [suite.name for suite in SUITES if any(row["suite"] == suite.name for row in rows)]
+    counts = {name: Counter(row["outcome"] for row in rows if row["suite"] == name) for name in suites}
+    shown = [outcome for outcome in OUTCOMES if any(counts[name][outcome] for name in suites)]
+    chosen = "all of them" if sample is None else f"a sample of up to {sample} of each suite"
+    lines = [
+        "# Public suites on the simulated GPU",
+        "",
+        f"`python benchmarks/sim_public.py DIR...{'' if sample is None else f' --sample {sample}'} --write`, "
+        f"{date.today()}, Triton {version('triton')}, torch {version('torch').partition('+')[0]}, `sim:{GPU}`, all "
+        f"checks on: {chosen}, unchanged, {sum(row['launches'] for row in rows)} launches recorded. Nothing was "
+        "measured on a GPU.",
+        "",
+        "| suite | tried | " + " | ".join(shown) + " | passed of what is a test |",
+        "|---|---:|" + "---:|" * (len(shown) + 1),
+    ]
+    for name in suites:
+        count, total = counts[name], sum(counts[name].values())
+        cells = [str(count[outcome] or "") for outcome in shown]
+        share = count["pass"] / max(1, total - count["no test"])
+        lines.append(f"| {name} | {total} | {' | '.join(cells)} | {share:.0%} |")
+    lines += ["", *[f"- *{outcome}*: {OUTCOMES[outcome]}" for outcome in shown], ""]
+    lines += ["What did not pass:", "", "| what | outcome | why |", "|---|---|---|"]
+    lines += [
+        f"| {cell(row['name'], 90)} | {row['outcome']} | {cell(row['why'], 200)} |"
+        for row in rows
+        if row["outcome"] not in ("pass", "no test")
+    ]
+    return "\n".join([*lines, ""])
+
+
+def cell(text: str, length: int) -> str:
+    """One cell of a table."""
+    return text[:length].replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""Start verl on a recipe: write its configuration and data, and run its own main program on them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from drkernel.config import ConfigError
+from drkernel.engines.verl.translate import directory, environment, start_model, translate
+from drkernel.episode.episode import EpisodeConfig
+from drkernel.rl.run.recipe import Recipe
+from drkernel.task import Task
+
+AGENT = [{"name": "drkernel", "_target_": "drkernel.engines.verl.agent.KernelAgentLoop"}]
+INSTALL = "install drkernel[verl] in an environment of its own, see docs/engines.md"
+
+
+def configuration(recipe: Recipe, pool: str | None = None) -> str:
+    """Return what verl is to read, as YAML over its defaults."""
+    own = {"defaults": ["ppo_trainer", "_self_"], **translate(recipe, pool)}
+    return yaml.safe_dump(own, sort_keys=False, allow_unicode=True)
+
+
+def rows(tasks: Sequence[Task], terms: EpisodeConfig, split: str) -> list[dict[str, Any]]:
+    """Return verl's data set: one row a task, with the prompt for its length and the task for the agent loop."""
+    prompts = terms.texts()
+    return [
+        {
+            "data_source": "drkernel",
+            "prompt": [m.model_dump() for m in prompts.opening(task, terms.settings.for_task(task))],
+            "agent_name": "drkernel",
+            "reward_model": {"style": "rule", "ground_truth": ""},
+            "extra_info": {"index": index, "task_id": task.id, "task": task.model_dump_json(), "split": split},
+        }
+        for index, task in enumerate(tasks)
+    ]
+
+
+def prepare(recipe: Recipe, pool: str | None = None) -> Path:
+    """Write configuration and data into the run's directory and return their directory.
+
+    Raises :class:`ConfigError` when the weights to start from do not exist.
+    """
+    place = directory(recipe) / "verl"
+    text = configuration(recipe, pool)
+    before = Path(start_model(recipe))
+    if not recipe.episode.settings.place.simulated and pool is None:
+        raise ConfigError(
+            f"episode.settings.device {recipe.episode.settings.device}: the GPUs here train; start `drkernel serve` on "
+            "others and give --pool URL"
+        )
+    if recipe.sft is not None and not before.exists():
+        raise ConfigError(
+            f"{before} does not exist: run the stages before RL first, `drkernel train RECIPE rl=null`, then this"
+        )
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "run.yaml").write_text(text, encoding="utf-8")
+    (place / "agent.yaml").write_text(yaml.safe_dump(AGENT), encoding="utf-8")
+    heldout = recipe.heldout()[: recipe.evaluation.tasks]
+    for name, tasks in (("train", recipe.train_tasks.tasks("train")), ("heldout", heldout)):
+        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows(tasks, recipe.episode, name))
+        (place / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
+    return place
+
+
+def run(recipe: Recipe, pool: str | None = None) -> int:
+    """Run verl to the end of the recipe's RL and return its exit code; metrics go to ``verl/metrics.jsonl`` of the
+    run."""
+    if importlib.util.find_spec("verl") is None:
+        raise ConfigError(f"verl is not installed in this environment: {INSTALL}")
+    place = prepare(recipe, pool).absolute()
+    known = {**os.environ, **environment(recipe), "VERL_FILE_LOGGER_PATH": str(place / "metrics.jsonl")}
+    command = [sys.executable, "-m", "verl.trainer.main_ppo", "--config-dir", str(place), "--config-name", "run"]
+    command += ["hydra.run.dir=" + str(place / "hydra"), "hydra.output_subdir=null"]
+    return subprocess.run(command, env=known, check=False).returncode

@@ -1,0 +1,102 @@
+"""verl's synchronous trainer with our methods: the one subclass that registration does not replace.
+
+verl hands a registered estimator rewards, mask and prompt ids of whole trajectories, and applies rejection to the mask
+before it computes baselines. Turns, Σπ², and rejection that leaves the baselines alone need the two methods overridden
+here; the rest of the step is verl's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import transfer_queue as tq
+from omegaconf import OmegaConf, open_dict
+from tensordict import TensorDict
+from verl.trainer.ppo.v1.trainer_base import register_trainer
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.workers.utils.padding import response_from_nested, response_to_nested
+
+from drkernel.engines.verl.turns import teach, unpack
+from drkernel.rl.run.learner import LearnerConfig
+from drkernel.rl.run.turn_rows import Facts, TurnRows
+
+FIELDS = ("response_mask", "rollout_log_probs", "old_log_probs", "sum_pi_squared", "drkernel_turns")
+
+
+@register_trainer("drkernel")
+class KernelTrainer(PPOTrainerSync):
+    """``trainer.v1.trainer_mode: drkernel``."""
+
+    def __init__(self, config: Any):
+        with open_dict(config):  # verl takes any other name for one of its asynchronous modes
+            config.trainer.v1.trainer_mode = "sync"
+        super().__init__(config)
+        terms = OmegaConf.to_container(config.drkernel, resolve=True)
+        self.learner = LearnerConfig.model_validate(terms["learner"])
+        self.seed = int(terms["seed"])
+
+    def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        """Also ask for Σπ² of every token, which OTB weighs with."""
+        batch.extra_info["calculate_sum_pi_squared"] = True
+        batch = super()._compute_old_log_prob(batch, metrics)
+        batch.extra_info["calculate_sum_pi_squared"] = False
+        return batch
+
+    def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        """Write advantages, the mask of what trains and the tokens' weights, computed by our functions."""
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=list(FIELDS))
+        nested = data["response_mask"]
+        lengths = nested.offsets().diff()
+        padding = [bool(tag.get("is_padding", False)) for tag in batch.tags]
+        # rows that only fill the batch up are copies of another row's facts: they have no turns
+        turns: list[list[Facts]] = [
+            [] if padded else unpack(column)
+            for padded, column in zip(padding, data["drkernel_turns"].unbind(), strict=True)
+        ]
+        number: dict[str, int] = {}
+        # a key is the prompt's id, the number of the sample, and the number of the row
+        groups = [number.setdefault(key.rsplit("_", 2)[0], len(number)) for key in batch.keys]
+        rows = TurnRows(turns, groups, int(lengths.max()))
+        actor = self.config.actor_rollout_ref.actor
+        lesson = teach(
+            rows,
+            _padded(data["old_log_probs"]),
+            _padded(data["rollout_log_probs"]),
+            _padded(response_from_nested(data["sum_pi_squared"], nested)),
+            self.learner,
+            seed=self.seed * 1_000_003 + self.global_steps - 1,
+            sequences=float(len(batch) * actor.loss_scale_factor),
+        )
+        metrics.update({f"drkernel/{name}": value for name, value in lesson.metrics.items()})
+        metrics |= _rewards(rows)
+        columns = {
+            "advantages": lesson.advantages_BT,
+            "returns": lesson.advantages_BT,
+            "response_mask": lesson.mask_BT.to(torch.int64),
+            "loss_mask": lesson.mask_BT.to(torch.int64),
+            "rollout_is_weights": lesson.weights_BT,
+        }
+        fields = {name: response_to_nested(values, nested) for name, values in columns.items()}
+        return tq.kv_batch_put(
+            keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(fields, batch_size=len(batch))
+        )
+
+
+def _rewards(rows: TurnRows) -> dict[str, float]:
+    """Return the mean reward, and the share of right answers, of all graded turns and of each turn by number."""
+    found = {}
+    turns = rows.turn_R.tolist()
+    for name, wanted in (("", None), *((f"/turn{k + 1}", k) for k in sorted(set(turns)))):
+        graded = [fact for fact, k in zip(rows.facts, turns, strict=True) if fact.graded and wanted in (None, k)]
+        if graded:
+            found[f"drkernel/reward{name}"] = sum(fact.reward for fact in graded) / len(graded)
+            found[f"drkernel/correct{name}"] = sum(fact.correct for fact in graded) / len(graded)
+    failed = sum(not fact.graded for fact in rows.facts)
+    return {**found, "drkernel/turns": float(len(turns)), "drkernel/grader_failed": float(failed)}
+
+
+def _padded(nested: Any) -> torch.Tensor:
+    """Return verl's nested column as float [B, T]."""
+    padded: torch.Tensor = nested.to_padded_tensor(0.0).float()
+    return padded

@@ -1,0 +1,92 @@
+"""What travels through verl's queue with a trajectory, and what verl is to train on.
+
+Nothing here needs verl or Ray. Shapes as in :mod:`drkernel.rl.run.turn_rows`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from drkernel.rl.maths.losses import denominator
+from drkernel.rl.run.learner import Credit, LearnerConfig, give_credit
+from drkernel.rl.run.turn_rows import Facts, TurnRows
+
+WIDTH = len(dataclasses.fields(Facts))
+
+
+def pack(turns: Sequence[Facts]) -> Tensor:
+    """Return the turns of a trajectory as one flat column of numbers, float64 [turns * WIDTH]."""
+    return torch.tensor([float(value) for turn in turns for value in dataclasses.astuple(turn)], dtype=torch.float64)
+
+
+def unpack(column: Tensor) -> list[Facts]:
+    """Return the turns that :func:`pack` wrote."""
+    rows = column.reshape(-1, WIDTH).tolist()
+    return [
+        Facts(int(r[0]), int(r[1]), bool(r[2]), r[3], bool(r[4]), r[5], r[6], r[7], int(r[8]), int(r[9]), int(r[10]))
+        for r in rows
+    ]
+
+
+def token_rewards(turns: Sequence[Facts], length: int) -> Tensor:
+    """Return each turn's reward at the last token of its answer, float32 [length]."""
+    rewards = torch.zeros(length)
+    for turn in turns:
+        if turn.graded and turn.end > turn.start:
+            rewards[turn.end - 1] = turn.reward
+    return rewards
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What verl is to train on, [B, T] like its own columns."""
+
+    advantages_BT: Tensor
+    mask_BT: Tensor
+    """bool: the tokens that train"""
+    weights_BT: Tensor
+    """What each token's loss is multiplied by, so that verl's sum over tokens is our aggregation."""
+    metrics: dict[str, float]
+
+
+def teach(
+    rows: TurnRows,
+    old_BT: Tensor,
+    rollout_BT: Tensor,
+    square_BT: Tensor,
+    config: LearnerConfig,
+    *,
+    seed: int,
+    sequences: float,
+) -> Lesson:
+    """Compute advantages, mask and weights of a batch by :func:`~drkernel.rl.run.learner.give_credit`.
+
+    verl divides its sum over tokens by ``sequences``, a number it fixes in advance; the weights undo that.
+    """
+    credit = give_credit(rows.batch(old_BT, square_BT), rows.take(rollout_BT), config, seed)
+    scale_RJ = sequences * _shares(credit, config) * credit.mismatch.weights_BT
+    return Lesson(
+        advantages_BT=rows.put_back((credit.advantages_BT * credit.mask_BT).float()),
+        mask_BT=rows.put_back(credit.mask_BT.to(torch.int64)).bool(),
+        weights_BT=rows.put_back((scale_RJ * credit.mask_BT).float()),
+        metrics={name: value for name, value in credit.metrics.items() if math.isfinite(value)},
+    )
+
+
+def _shares(credit: Credit, config: LearnerConfig) -> Tensor:
+    """Return what a token's loss counts in the aggregated loss, [R, J], before importance weights."""
+    mask_RJ = credit.mask_BT
+    if config.aggregation == "fixed_scale_sum":
+        total = torch.tensor(max(1, mask_RJ.shape[0]) * config.scale, dtype=torch.float64)
+    else:
+        total = denominator(mask_RJ, config.aggregation).clamp_min(1).double()
+    share_RJ = (1.0 / total).expand(mask_RJ.shape)
+    if config.aggregation == "seq_mean_token_mean":
+        share_RJ = share_RJ / mask_RJ.sum(dim=1, keepdim=True).clamp_min(1)
+    return share_RJ

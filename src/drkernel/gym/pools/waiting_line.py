@@ -1,0 +1,100 @@
+"""The line that a pool's requests stand in until a slot is free.
+
+A judge works out much about a task at its first answer (the sizes that are checked, what the reference does there, its
+times) and remembers it. So a free slot takes first what it knows, then what no slot knows, and then whoever is first in
+line. A request is passed over a bounded number of times. Verdicts do not depend on any of that.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from drkernel.gym.request import EvalRequest
+from drkernel.verdict import Verdict
+
+PATIENCE = 16
+"""times that a request is passed over"""
+KNOWN = 512
+"""tasks of which it is known who judged them last, about as many as a judge remembers"""
+
+
+@dataclass
+class Work:
+    """A request, and where its verdict goes."""
+
+    request: EvalRequest
+    future: Future[Verdict] = field(default_factory=Future)
+    passed_over: int = 0
+    task: str = ""
+    """content hash of the task"""
+
+    def __post_init__(self) -> None:
+        self.task = self.request.task.content_hash
+
+
+class WarmUp:
+    """A request for one slot to start its judge; no slot takes a second one before all have theirs."""
+
+    def __init__(self, slots: int):
+        self.together = threading.Barrier(slots + 1)
+
+
+class WaitingLine:
+    """Thread-safe. ``None`` asks the thread that takes it to end; neither it nor a :class:`WarmUp` is overtaken."""
+
+    def __init__(self) -> None:
+        self._line: deque[Work | WarmUp | None] = deque()
+        self._knows: OrderedDict[str, int] = OrderedDict()
+        self._changed = threading.Condition()
+
+    def put(self, item: Work | WarmUp | None) -> None:
+        """Let something stand at the end."""
+        with self._changed:
+            self._line.append(item)
+            self._changed.notify()
+
+    def take(self, slot: int) -> Work | WarmUp | None:
+        """Wait for something that this slot may do, and take it out."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._line)
+            place = self._chosen(slot)
+            item = self._line[place]
+            del self._line[place]
+            if isinstance(item, Work):
+                self._knows[item.task] = slot
+                self._knows.move_to_end(item.task)
+                while len(self._knows) > KNOWN:
+                    self._knows.popitem(last=False)
+            return item
+
+    def clear(self) -> list[Work]:
+        """Take everything out; return the requests."""
+        with self._changed:
+            found = [item for item in self._line if isinstance(item, Work)]
+            self._line.clear()
+            return found
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    def _chosen(self, slot: int) -> int:
+        """Return the place in the line of what the slot takes."""
+        chosen: int | None = None
+        for place, item in enumerate(self._line):
+            if not isinstance(item, Work):
+                break
+            knows = self._knows.get(item.task)
+            if knows == slot:
+                chosen = place
+                break
+            if knows is None and chosen is None:
+                chosen = place
+            if item.passed_over >= PATIENCE:
+                break
+        for item in list(self._line)[: chosen or 0]:
+            assert isinstance(item, Work)
+            item.passed_over += 1
+        return chosen or 0

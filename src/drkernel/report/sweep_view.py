@@ -1,0 +1,135 @@
+"""Sweeps, comparisons and advice in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from drkernel.gym.feedback import duration, percent
+from drkernel.sim.script import LaunchRow, ScriptReport
+from drkernel.sim.sweep import Comparison, Configuration, Sweep, own_time
+from drkernel.verdict import Advised
+
+
+def rows_and_columns(found: Sweep) -> tuple[list[str], list[tuple[str, list[Configuration]]]]:
+    """The headings of the columns (values of the last axis), and the rows: the other settings and their cells."""
+    *others, last = found.axes
+    columns = [f"{last}={value}" for value in found.axes[last]]
+    rows = []
+    for start in range(0, len(found.configurations), len(columns)):
+        cells = list(found.configurations[start : start + len(columns)])
+        rows.append((", ".join(f"{name}={cells[0].settings[name]}" for name in others), cells))
+    return columns, rows
+
+
+def render_sweep(found: Sweep) -> RenderableType:
+    """A table of modelled times, the best marked, and why the others failed."""
+    return Group(*_sweep_parts(found))
+
+
+def _sweep_parts(found: Sweep) -> Iterator[RenderableType]:
+    title = f"{Path(found.script).name} on {found.device}"
+    kind = "modelled" if found.data else "modelled, without data"
+    yield Text(f"\n{title}: device time of own kernels ({kind}); {duration(found.own_seconds)} as it is", style="bold")
+    columns, rows = rows_and_columns(found)
+    best = found.best
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("", no_wrap=True)
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
+    for name, cells in rows:
+        table.add_row(name, *(_cell(cell, best) for cell in cells))
+    yield table
+    failed: dict[str, list[str]] = {}
+    for each in found.configurations:
+        if each.failed:
+            failed.setdefault(each.failed, []).append(words(each))
+    for why, which in failed.items():
+        yield Text(f"{'; '.join(which)}: {why}", style="red")
+    if best is not None and best.seconds:
+        yield Text(f"best: {words(best)}, {found.own_seconds / best.seconds:.2f}x as fast as it is", style="green")
+
+
+def _cell(cell: Configuration, best: Configuration | None) -> Text:
+    if cell.seconds is None:
+        return Text("failed", style="red")
+    return Text(duration(cell.seconds), style="bold green" if cell is best else "")
+
+
+def words(configuration: Configuration) -> str:
+    """The settings in words."""
+    return ", ".join(f"{name}={value}" for name, value in configuration.settings.items())
+
+
+def render_comparison(found: Comparison) -> RenderableType:
+    """Two scripts side by side: a row for each pair of launches, then all of it."""
+    left, right = (Path(report.script).name for report in (found.a, found.b))
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name, justify in (("kernel", "left"), (left, "right"), (right, "right"), ("", "right"), ("differs in", "left")):
+        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for pair in found.pairs:
+        table.add_row(*pair_cells(pair.a, pair.b))
+    totals = [(own_time(report), report.profile.total_seconds) for report in (found.a, found.b)]
+    for name, (a, b) in zip(("own kernels", "all device work"), zip(*totals, strict=True), strict=True):
+        table.add_row(Text(name, style="bold"), duration(a), duration(b), ratio(a, b), "")
+    parts: list[RenderableType] = [Text(f"\n{found.a.device}, modelled", style="bold"), table]
+    for name, report in ((left, found.a), (right, found.b)):
+        parts += [Text(f"{name}: {text}", style="red") for text in troubles(report)]
+    return Group(*parts)
+
+
+def pair_cells(a: LaunchRow | None, b: LaunchRow | None) -> list[str]:
+    """Kernel, time in the first script, in the second, their ratio, what differs."""
+    seconds = [row.seconds if row is not None else None for row in (a, b)]
+    names = list(dict.fromkeys(row.kernel for row in (a, b) if row is not None))
+    times = [duration(value) if value is not None else "" for value in seconds]
+    both = ratio(seconds[0], seconds[1]) if seconds[0] is not None and seconds[1] is not None else ""
+    return [" / ".join(names), *times, both, differences(a, b)]
+
+
+def differences(a: LaunchRow | None, b: LaunchRow | None) -> str:
+    """What is different about two launches."""
+    if a is None or b is None:
+        return "only one has it"
+    facts = [
+        {**row.constexprs, "grid": "x".join(map(str, row.grid)), "warps": row.num_warps, "stages": row.num_stages,
+         "calls": row.calls, "bound": row.bound}
+        for row in (a, b)
+    ]  # fmt: skip
+    names = [name for name in dict.fromkeys([*facts[0], *facts[1]]) if facts[0].get(name) != facts[1].get(name)]
+    return ", ".join(f"{name} {facts[0].get(name, 'none')} -> {facts[1].get(name, 'none')}" for name in names)
+
+
+def ratio(a: float, b: float) -> str:
+    """How many times as fast the second is."""
+    return f"{a / b:.2f}x" if b else ""
+
+
+def troubles(report: ScriptReport) -> list[str]:
+    """Error and findings of a run, in a line each."""
+    found = [f"{report.error.type}: {report.error.message.splitlines()[0]}"] if report.error is not None else []
+    return found + [finding.message for finding in report.findings if finding.severity == "error"]
+
+
+def render_advice(found: Advised) -> RenderableType:
+    """Advice, and what was tried besides."""
+    return Group(*_advice_parts(found))
+
+
+def _advice_parts(found: Advised) -> Iterator[RenderableType]:
+    yield Text(f"\nAdvice (modelled; own kernels take {duration(found.seconds)})", style="bold")
+    for each in found.advice:
+        line = Text("  ").append(each.change, style="bold green")
+        line.append(f" (line {each.line})" if each.line else "")
+        line.append(f": {duration(each.before)} -> {duration(each.after)}")
+        line.append(", results unchanged" if each.compared else "", style="dim")
+        yield line
+    if not found.advice:
+        yield Text(f"  no change gains more than the model's own error ({percent(found.error)})", style="dim")
+    for trial in found.tried:
+        result = f"fails: {trial.failed}" if trial.after is None else duration(trial.after)
+        yield Text(f"  {trial.change}: {result}", style="dim")

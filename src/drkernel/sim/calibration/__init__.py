@@ -1,0 +1,1 @@
+"""A card's own figures: small programs timed on it, and the values with which the model agrees with them."""

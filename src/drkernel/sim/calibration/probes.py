@@ -1,0 +1,161 @@
+"""Small programs whose time one figure of a card decides. They run on any ``cuda`` device, a simulated one too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+REPEATS = 5
+"""timings of a program, of which the median counts"""
+FEW, MANY = 8, 40
+"""calls of a program; the difference of both is free of what begins and ends a timing"""
+LARGE = 1 << 28
+"""elements of what does not fit into any L2: 1 GiB of fp32"""
+INNER = 64
+"""rounds of a loop inside a kernel"""
+
+Prepared = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One program, and the figure that it is about."""
+
+    name: str
+    field: str
+    """of the card, or ``peak.UNIT``"""
+    inverse: bool
+    """whether a larger figure makes it faster"""
+    prepare: Callable[[int], Prepared]
+    """of the card's L2 in bytes; allocates, and returns what is timed"""
+    on_host: bool = False
+    """the host is timed: nothing keeps the device busy meanwhile"""
+
+
+def seconds_of(probe: Probe, l2_bytes: int, repeats: int = REPEATS) -> float:
+    """Seconds of one call of a program on the current device, by its events; a model needs no repeats."""
+    call = probe.prepare(l2_bytes)
+    lead = None if probe.on_host else _lead()
+    call()
+    torch.cuda.synchronize()
+    times = [_seconds(call, MANY, lead) - _seconds(call, FEW, lead) for _ in range(repeats)]
+    return median(times) / (MANY - FEW)
+
+
+def _seconds(call: Prepared, calls: int, lead: Prepared | None) -> float:
+    """Seconds of several calls; a long copy in front of them lets the host run ahead."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    begin.record()
+    if lead is not None:
+        lead()
+    for _ in range(calls):
+        call()
+    end.record()
+    torch.cuda.synchronize()
+    return begin.elapsed_time(end) * 1e-3
+
+
+def _lead() -> Prepared:
+    source = torch.empty(LARGE, device="cuda")
+    target = torch.empty_like(source)
+    return lambda: [target.copy_(source) for _ in range(4)]
+
+
+# ---- the programs
+
+
+@triton.jit
+def _exponentials(out, ROUNDS: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = at.to(tl.float32) * 1e-9
+    for _ in range(ROUNDS):
+        value = tl.exp2(value - 1.0)
+    tl.store(out + at, value)
+
+
+@triton.jit
+def _one_address(out):
+    tl.atomic_add(out, 1)
+
+
+@triton.jit
+def _nothing(out):
+    tl.store(out + tl.program_id(0), 0.0)
+
+
+def _copy(l2_bytes: int) -> Prepared:
+    source = torch.empty(LARGE, device="cuda")
+    target = torch.empty_like(source)
+    return lambda: target.copy_(source)
+
+
+def _within_l2(l2_bytes: int) -> Prepared:
+    source = torch.zeros(l2_bytes // 16, device="cuda")  # a quarter to read, a quarter to write
+    target = torch.empty_like(source)
+    return lambda: target.copy_(source)
+
+
+def _small(l2_bytes: int) -> Prepared:
+    target = torch.zeros(32, device="cuda")
+    return lambda: target.zero_()
+
+
+def _views(l2_bytes: int) -> Prepared:
+    target = torch.zeros(32, 32, device="cuda")
+    return lambda: target.t().t().t().t()
+
+
+def _launches(l2_bytes: int) -> Prepared:
+    out = torch.zeros(32, device="cuda")
+    return lambda: _nothing[(1,)](out)
+
+
+def _from_host(size: int) -> Callable[[int], Prepared]:
+    def prepare(l2_bytes: int) -> Prepared:
+        source = torch.zeros(size, pin_memory=True)
+        target = torch.empty(size, device="cuda")
+        return lambda: target.copy_(source)
+
+    return prepare
+
+
+def _product(dtype: torch.dtype) -> Callable[[int], Prepared]:
+    def prepare(l2_bytes: int) -> Prepared:
+        left, right = (torch.zeros(8192, 8192, dtype=dtype, device="cuda") for _ in range(2))
+        return lambda: left @ right
+
+    return prepare
+
+
+def _special(l2_bytes: int) -> Prepared:
+    out = torch.empty(1 << 22, device="cuda")
+    return lambda: _exponentials[(out.numel() // 1024,)](out, ROUNDS=INNER, BLOCK=1024)
+
+
+def _atomics(l2_bytes: int) -> Prepared:
+    out = torch.zeros(1, dtype=torch.int32, device="cuda")
+    return lambda: _one_address[(1 << 14,)](out)
+
+
+PROBES = (
+    Probe("eager operators on the host", "launch_overhead", False, _small, on_host=True),
+    Probe("views on the host", "host_op_overhead", False, _views, on_host=True),
+    Probe("Triton launches on the host", "kernel_launch_overhead", False, _launches, on_host=True),
+    Probe("copy of one number from the host", "copy_latency", False, _from_host(1), on_host=True),
+    Probe("copy of 4 MiB from the host", "pcie_bandwidth", True, _from_host(1 << 20), on_host=True),
+    Probe("smallest kernel in a busy stream", "kernel_min", False, _small),
+    Probe("copy of 1 GiB", "hbm_efficiency", True, _copy),
+    Probe("copy within L2", "l2_bandwidth", True, _within_l2),
+    Probe("product of 8192 cubed, fp16", "peak.tensor_fp16", True, _product(torch.float16)),
+    Probe("product of 8192 cubed, bf16", "peak.tensor_bf16", True, _product(torch.bfloat16)),
+    Probe("product of 8192 cubed, fp32", "peak.fp32", True, _product(torch.float32)),
+    Probe("exponentials", "peak.sfu", True, _special),
+    Probe("atomics on one address", "atomic_same_address", False, _atomics),
+)

@@ -1,0 +1,137 @@
+"""Makes TorchDynamo and TorchInductor of a CPU build of PyTorch generate code for a simulated GPU.
+
+Both ask ``torch.cuda`` what the GPU can do and then generate text; no driver is needed for that. Answers come from the
+card's data sheet, tensors are fake ones on ``cuda:0``, and whatever would be measured on the GPU is modelled instead.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from drkernel.sim.host.cuda_api import device_facts, replaced_attributes
+from drkernel.sim.spec import GPUSpec
+
+GUARDS = "_ZN3c104impl26device_guard_impl_registryE"
+CUDA_TYPE, META_TYPE = 1, 14
+"""numbers of kinds of devices in c10"""
+ANSWERED = (
+    "is_available", "is_initialized", "device_count", "current_device", "get_device_name", "get_device_capability",
+    "get_device_properties", "get_arch_list", "is_bf16_supported", "_lazy_init", "_exchange_device",
+    "_maybe_exchange_device", "device",
+)  # fmt: skip
+"""functions of ``torch.cuda`` that the compilers ask"""
+
+
+@contextmanager
+def believing(spec: GPUSpec, benchmark: Callable[..., float]) -> Iterator[None]:
+    """Dynamo and Inductor compile for ``spec`` within the block, in this thread, without child processes.
+
+    ``benchmark(call)`` gives the milliseconds of a call, for what Inductor decides by measuring.
+    """
+    import torch._inductor.config as config
+
+    from drkernel.sim.host.triton_frontend import warm
+
+    warm()
+    _guard_nothing()
+    with (
+        replaced_attributes([*_cuda(spec), *_compilers(spec, benchmark)]),
+        config.patch(
+            compile_threads=1, fx_graph_cache=False, fx_graph_remote_cache=False, force_disable_caches=True,
+            use_static_triton_launcher=False, shape_padding=False,
+        ),
+    ):  # fmt: skip
+        yield
+
+
+def _guard_nothing() -> None:
+    """Let C++ code that sets the current device around an operator on ``cuda:0`` do nothing, as it does for meta.
+
+    A CPU build has no guard for CUDA devices and raises where fake tensors meet one (batch norm, autograd's metadata).
+    The table of guards is libc10's own; where it is not found, such modules stay uncompiled.
+    """
+    folder = Path(torch.__file__).parent / "lib"
+    try:
+        table = (ctypes.c_void_p * (META_TYPE + 1)).in_dll(ctypes.CDLL(str(folder / "libc10.so")), GUARDS)
+    except (OSError, ValueError):
+        return
+    if not table[CUDA_TYPE]:
+        table[CUDA_TYPE] = table[META_TYPE]
+
+
+def _cuda(spec: GPUSpec) -> list[tuple[Any, str, Any]]:
+    facts = device_facts(spec)
+    state = torch.zeros(16, dtype=torch.uint8)
+    return [
+        *((torch.cuda, name, facts[name]) for name in ANSWERED),
+        (torch.cuda, "synchronize", lambda device=None: None),
+        (torch.cuda, "get_rng_state", lambda device=None: state),
+        (torch.cuda, "set_rng_state", lambda state, device=None: None),
+        (torch._C, "_cuda_getDevice", lambda: 0),
+        (torch._C, "_cuda_setDevice", lambda device: None),
+        (torch._C, "_cuda_getCurrentRawStream", lambda device: 0),
+        (torch.version, "cuda", "12.8" if spec.vendor == "nvidia" else None),
+        (torch.version, "hip", None if spec.vendor == "nvidia" else "6.4"),
+    ]
+
+
+class _ConstantsOnHost(TorchDispatchMode):
+    """Make on the host what a compiler makes on the GPU to learn its value: constants that it folds."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        device = kwargs.get("device")
+        if device is not None and torch.device(device).type == "cuda":
+            kwargs["device"] = torch.device("cpu")
+        return func(*args, **kwargs)
+
+
+def _compilers(spec: GPUSpec, benchmark: Callable[..., float]) -> list[tuple[Any, str, Any]]:
+    """Replace what the compilers bound when they were imported, and what they would do on the GPU."""
+    from torch._dynamo import device_interface
+    from torch._inductor import constant_folding
+    from torch._inductor.fx_passes import joint_graph
+    from torch._inductor.runtime import benchmarking, triton_helpers
+
+    facts, interface = device_facts(spec), device_interface.CudaInterface
+    bound = {
+        "current_device": facts["current_device"],
+        "device_count": facts["device_count"],
+        "get_device_properties": facts["get_device_properties"],
+        "exchange_device": facts["_exchange_device"],
+        "maybe_exchange_device": facts["_maybe_exchange_device"],
+        "is_bf16_supported": facts["is_bf16_supported"],
+        "synchronize": lambda device=None: None,
+        "get_raw_stream": lambda device: 0,
+    }
+    lazy_init = joint_graph.lazy_init
+
+    def patterns_on_host(device: Any = None) -> Any:
+        """Trace the patterns that Inductor looks for on host tensors: they are about operators, not about devices."""
+        return lazy_init(torch.device("cpu"))
+
+    fold = constant_folding.ConstantFolder.run
+
+    def folded_on_host(self: Any) -> Any:
+        with _ConstantsOnHost():
+            return fold(self)
+
+    def timed(self: Any, fn: Callable[[], Any], *args: Any, **kwargs: Any) -> float:
+        return benchmark(fn)
+
+    return [
+        *((interface, name, staticmethod(value)) for name, value in bound.items()),
+        (interface, "device", facts["device"]),
+        (joint_graph, "lazy_init", patterns_on_host),
+        (constant_folding.ConstantFolder, "run", folded_on_host),
+        (triton_helpers, "set_driver_to_gpu", lambda: None),
+        (benchmarking.Benchmarker, "benchmark", timed),
+        (benchmarking.InductorBenchmarker, "benchmark_gpu", timed),
+    ]

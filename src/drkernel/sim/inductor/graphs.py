@@ -1,0 +1,182 @@
+"""Compiles host code with TorchInductor for a simulated GPU, and runs what it generates there.
+
+The compiler sees fake tensors on ``cuda:0`` and gives text: Python that allocates, calls library operators and launches
+Triton kernels. That text is host code like any other: every operator and launch in it is a command to the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_map
+
+from drkernel.sim.host.attach import operators_on
+from drkernel.sim.host.tensor import CUDA, DeviceLink, DeviceTensor
+from drkernel.sim.inductor.attention import keep_attention
+
+
+@dataclass(frozen=True)
+class Generated:
+    """One graph after Inductor."""
+
+    source: str
+    constants: dict[str, Any]
+    """attributes that the code expects in its module"""
+
+
+class Twins:
+    """Fake tensors on ``cuda:0`` for tensors of a simulated device, and the way back.
+
+    A twin stands for its original while a compiler looks at it. Views of a twin are found by their storage.
+    """
+
+    def __init__(self) -> None:
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        self.mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self._twins: dict[int, Any] = {}  # by the original's handle
+        self._originals: dict[int, tuple[Any, DeviceTensor]] = {}  # by the twin's storage; the twin keeps it alive
+
+    def of(self, tensor: DeviceTensor) -> Any:
+        """Return the twin of a device tensor, always the same; a parameter's is a parameter."""
+        from torch._subclasses.fake_tensor import FakeTensor
+
+        known = self._twins.get(tensor._handle)
+        if known is None:
+            with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+                form = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+                known = FakeTensor(self.mode, form, CUDA)
+            if isinstance(tensor, nn.Parameter):
+                known = nn.Parameter(known, requires_grad=False)
+            self._twins[tensor._handle] = known
+            self._originals[known.untyped_storage()._cdata] = (known, tensor)
+        return known
+
+    def forget(self) -> None:
+        """Let go of all tensors."""
+        self._twins.clear()
+        self._originals.clear()
+
+    def original(self, twin: Any) -> DeviceTensor:
+        """Return the device tensor that a fake one stands for. Raises :class:`KeyError` for one made by host code."""
+        first, tensor = self._originals[twin.untyped_storage()._cdata]
+        forms = [(one.shape, one.stride(), one.storage_offset(), one.dtype) for one in (twin, first)]
+        if forms[0] == forms[1]:
+            return tensor
+        offset = int(tensor.storage_offset() + twin.storage_offset())
+        return tensor.as_strided(twin.shape, twin.stride(), offset)  # type: ignore[return-value]
+
+
+@contextmanager
+def twinned(owner: Any, twins: Twins) -> Iterator[None]:
+    """Within the block a module holds the twins of its device tensors: parameters, buffers and plain attributes."""
+    tables: list[dict[str, Any]] = []
+    if isinstance(owner, nn.Module):
+        tables = [table for one in owner.modules() for table in (one._parameters, one._buffers, vars(one))]  # type: ignore[misc]
+    saved = [
+        (table, name, value) for table in tables for name, value in table.items() if isinstance(value, DeviceTensor)
+    ]
+    for table, name, value in saved:
+        table[name] = twins.of(value)
+    try:
+        yield
+    finally:
+        for table, name, value in saved:
+            table[name] = value
+
+
+class Compiled:
+    """A function of device tensors after TorchInductor. Use it while Dynamo and Inductor believe in the device.
+
+    What is compiled is called with device tensors, and holds twins. What Dynamo cannot put into one graph is refused,
+    because code between graphs would not reach the device.
+    """
+
+    def __init__(self, call: Callable[..., Any], twins: Twins, link: DeviceLink):
+        import torch._dynamo as dynamo
+
+        self.graphs: list[Generated] = []
+        self.twins, self._link = twins, link
+        self._call = dynamo.optimize(self._backend, nopython=True, dynamic=False)(call)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it; results are device tensors."""
+        try:
+            with torch.no_grad():
+                result = self._call(*tree_map(self._to_twin, args), **tree_map(self._to_twin, kwargs))
+            with operators_on(self._link):
+                return tree_map(self._from_twin, result)
+        finally:
+            self.twins.forget()
+
+    def _from_twin(self, leaf: Any) -> Any:
+        return self.twins.original(leaf) if isinstance(leaf, torch.Tensor) else leaf
+
+    def _to_twin(self, leaf: Any) -> Any:
+        return self.twins.of(leaf) if isinstance(leaf, DeviceTensor) else leaf
+
+    def _backend(self, module: Any, inputs: Any) -> Any:
+        from torch._inductor.compile_fx import compile_fx
+
+        keep_attention(module)
+        return compile_fx(module, inputs, inner_compile=self._inner)  # type: ignore[arg-type]
+
+    def _inner(self, module: Any, inputs: Any, **options: Any) -> Callable[[list[Any]], Any]:
+        from torch._inductor.compile_fx import compile_fx_inner
+
+        with _captured() as found:
+            compile_fx_inner(module, inputs, **options)
+        if not found:
+            return module.forward  # nothing to compute: arguments and constants come back
+        self.graphs.append(found[0])
+        call = load(found[0])
+
+        def run(args: list[Any]) -> Any:
+            given = [self.twins.original(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in args]
+            args.clear()
+            with operators_on(self._link):
+                results = call(given)
+            return [self.twins.of(leaf) if isinstance(leaf, DeviceTensor) else leaf for leaf in results]
+
+        run._boxed_call = True  # type: ignore[attr-defined]
+        return run
+
+
+def load(generated: Generated) -> Callable[[list[Any]], Sequence[Any]]:
+    """Return the function that generated code defines; its Triton kernels are compiled as they are read."""
+    from torch._inductor.codecache import PyCodeCache
+
+    key, path = PyCodeCache.write(generated.source)
+    return PyCodeCache.load_by_key_path(key, path, attrs=generated.constants).call
+
+
+@contextmanager
+def _captured() -> Iterator[list[Generated]]:
+    """Keep the texts that Inductor writes within the block, instead of loading them."""
+    from torch._inductor.codecache import PyCodeCache
+    from torch._inductor.graph import GraphLowering
+
+    found: list[Generated] = []
+
+    def keep(self: Any, wrapper_code: Any) -> Any:
+        found.append(Generated(wrapper_code.value, {**self.constants, **self.torchbind_constants}))
+        self.cache_key, self.cache_path = PyCodeCache.write(wrapper_code.value)
+        self.cache_linemap = []
+        return SimpleNamespace(__file__=self.cache_path, call=_never_called)
+
+    original = GraphLowering._compile_to_module_lines
+    GraphLowering._compile_to_module_lines = keep  # type: ignore[method-assign]
+    try:
+        yield found
+    finally:
+        GraphLowering._compile_to_module_lines = original  # type: ignore[method-assign]
+
+
+def _never_called(args: Any) -> Any:
+    raise AssertionError("the generated code runs on the device, not here")

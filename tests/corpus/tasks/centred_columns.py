@@ -1,0 +1,17 @@
+# precision: fp32
+import torch
+
+ROWS, COLS = 512, 16384
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x - x.mean(dim=0, keepdim=True)
+
+
+def get_inputs():
+    return [torch.randn(ROWS, COLS)]
+
+
+def get_init_inputs():
+    return []

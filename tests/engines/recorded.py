@@ -1,0 +1,128 @@
+"""A recorded batch of a tiny policy: ragged turns, rejected ones, failed graders; as our trainer holds it and as verl's
+queue would."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import torch
+from torch import Tensor
+
+from drkernel.episode.chat import Reply, Sampled
+from drkernel.episode.records import Trajectory, Turn
+from drkernel.rl.model.pocket import PocketConfig
+from drkernel.rl.model.policy import Policy, PolicyConfig, TokenizerConfig
+from drkernel.rl.model.tokenizer import train_tokenizer
+from drkernel.rl.run.learner import Learner, LearnerConfig
+from drkernel.rl.run.rows import Rows
+from drkernel.rl.run.turn_rows import Facts
+
+TEXTS = ["```python\nclass ModelNew:\n    name = alpha\n```", "Write ModelNew.", "Good. Improve it."] * 3
+PLAN = (  # per trajectory its prompt, and per turn: tokens, reward (None: the grader failed), correct, coverage
+    (0, ((5, 1.5, True, 0.9), (3, 0.2, False, 0.0))),
+    (0, ((4, 0.5, True, 0.05), (6, 1.9, True, 1.0), (2, 0.0, False, 0.0))),  # lazy: PRS rejects its first turn
+    (0, ((7, None, False, 0.0),)),
+    (0, ((2, 0.0, False, 0.0), (5, 0.8, True, 0.34))),
+    (1, ((6, 0.3, False, 0.0), (4, 1.1, True, 0.8))),
+    (1, ((3, 0.7, True, 0.6), (4, None, False, 0.0))),
+    (1, ((1, 0.9, True, 0.1),)),
+)
+
+
+def tiny_policy(seed: int = 0) -> Policy:
+    pocket = PocketConfig(hidden=32, layers=2, heads=4, kv_heads=2, head_dim=8, mlp=64, context=256)
+    terms = PolicyConfig(pocket=pocket, tokenizer=TokenizerConfig(vocab_size=300), device="cpu")
+    return Policy.from_scratch(terms, train_tokenizer(TEXTS, 300, "line"), seed)
+
+
+def _turn(number: int, context: tuple[int, ...], ids: tuple[int, ...], terms: tuple) -> Turn:
+    _, reward, correct, coverage = terms
+    verdict = SimpleNamespace(
+        status="correct" if correct else "incorrect", is_correct=correct, speedup=None, coverage=coverage, profile=None
+    )
+    drawn = Sampled(context, ids, (0.0,) * len(ids), "end")
+    return Turn.model_construct(
+        id=".".join("0" * number), reply=Reply(text="", sampled=drawn), verdict=verdict, reward=reward
+    )
+
+
+def trajectories(policy: Policy, noise: float = 1e-4) -> list[Trajectory]:
+    """Trajectories whose sampling log-probabilities differ from the policy's by a little, and in one token by much."""
+    g = torch.Generator().manual_seed(7)
+    made = []
+    for sample, (group, plan) in enumerate(PLAN):
+        prompts = torch.Generator().manual_seed(100 + group)
+        context = tuple(torch.randint(5, 250, (6 + group,), generator=prompts).tolist())
+        turns = []
+        for number, terms in enumerate(plan, 1):
+            ids = tuple(torch.randint(5, 250, (terms[0],), generator=g).tolist())
+            turns.append(_turn(number, context, ids, terms))
+            context = (*context, *ids, *torch.randint(5, 250, (3,), generator=g).tolist())
+        made.append(Trajectory.model_construct(task_id="t", group=group, sample=sample, turns=tuple(turns)))
+    scores = iter(scored(policy, made)[0])
+    for index, play in enumerate(made):
+        turns = []
+        for turn in play.turns:
+            exact = next(scores)[: turn.tokens]
+            heard = exact + noise * torch.randn(exact.shape, generator=g)
+            if index == 4 and turn.number == 2:
+                heard[0] += 12.0  # a token that the trainer thinks impossible: MRS vetoes the turn
+            drawn = dataclasses.replace(turn.sampled, logprobs=tuple(heard.tolist()))
+            turns.append(turn.model_copy(update={"reply": turn.reply.model_copy(update={"sampled": drawn})}))
+        made[index] = play.model_copy(update={"turns": tuple(turns)})
+    return made
+
+
+def learner(policy: Policy, **config) -> Learner:
+    return Learner(policy, torch.optim.SGD(policy.model.parameters(), lr=0.0), LearnerConfig(**config))
+
+
+def scored(policy: Policy, plays: list[Trajectory]) -> tuple[Tensor, Tensor]:
+    """Log-probabilities and Σπ² of every turn's tokens, [turns, tokens]; those without a grade included."""
+    whole = [
+        play.model_copy(update={"turns": tuple(t.model_copy(update={"reward": 0.0}) for t in play.turns)})
+        for play in plays
+    ]
+    with torch.no_grad():
+        old, square, _ = learner(policy)._score(policy, Rows.of(whole))
+    return old, square
+
+
+@dataclass
+class Columns:
+    """The batch as verl holds it: trajectories [B, T], T tokens after the prompt, feedback among them."""
+
+    prompts: list[list[int]]
+    responses: list[list[int]]
+    facts: list[list[Facts]]
+    groups: list[int]
+    mask: Tensor
+    """1 on sampled tokens of graded turns"""
+    rollout: Tensor
+    old: Tensor
+    square: Tensor
+
+
+def columns(policy: Policy, plays: list[Trajectory]) -> Columns:
+    old_RJ, square_RJ = scored(policy, plays)
+    prompts, responses, facts = [], [], []
+    for play in plays:
+        first = len(play.turns[0].sampled.context_ids)
+        last = play.turns[-1].sampled
+        prompts.append(list(last.context_ids[:first]))
+        responses.append([*last.context_ids[first:], *last.token_ids])
+        spans = [(len(t.sampled.context_ids) - first, t) for t in play.turns]
+        facts.append([Facts.of(turn, start, start + turn.tokens) for start, turn in spans])
+    size = (len(plays), max(map(len, responses)))
+    mask, rollout, old, square = torch.zeros(size), torch.zeros(size), torch.zeros(size), torch.zeros(size)
+    row = 0
+    for b, play in enumerate(plays):
+        for fact, turn in zip(facts[b], play.turns, strict=True):
+            where, count = slice(fact.start, fact.end), fact.end - fact.start
+            mask[b, where] = float(fact.graded)
+            rollout[b, where] = torch.tensor(turn.sampled.logprobs)
+            old[b, where], square[b, where] = old_RJ[row, :count], square_RJ[row, :count]
+            row += 1
+    return Columns(prompts, responses, facts, [play.group for play in plays], mask, rollout, old, square)

@@ -1,0 +1,58 @@
+"""The line of a pool's requests: who is served, and that nobody waits for ever."""
+
+import threading
+
+from drkernel.gym.pools.waiting_line import PATIENCE, WaitingLine, WarmUp, Work
+from drkernel.gym.request import EvalRequest
+from drkernel.task import Task
+
+
+def work(task: str, text: str = "x") -> Work:
+    return Work(EvalRequest(task=Task(id=task, reference=f"# {task}\nclass Model: pass"), candidate=text))
+
+
+def taken(line: WaitingLine, slot: int) -> str:
+    item = line.take(slot)
+    assert isinstance(item, Work)
+    return item.request.task.id + item.request.candidate
+
+
+def test_a_slot_takes_what_it_knows_then_what_nobody_knows_then_the_first():
+    line = WaitingLine()
+    for name, text in (("a", "1"), ("b", "1"), ("b", "2"), ("a", "2"), ("c", "1"), ("b", "3")):
+        line.put(work(name, text))
+    assert [taken(line, slot) for slot in (0, 1, 0, 1, 0)] == ["a1", "b1", "a2", "b2", "c1"]
+    assert taken(line, 0) == "b3"  # another's, but better than to idle
+    line.put(work("d", "1"))
+    line.put(work("b", "4"))
+    assert taken(line, 0) == "b4"  # who judged it last knows it best
+
+
+def test_nobody_is_passed_over_for_ever_nor_ends_and_warm_ups_at_all():
+    line = WaitingLine()
+    line.put(work("mine"))
+    assert taken(line, 0) == "minex"
+    line.put(work("other"))
+    assert taken(line, 1) == "otherx"
+    line.put(work("other", "waits"))
+    for number in range(PATIENCE + 1):
+        line.put(work("mine", str(number)))
+    order = [taken(line, 0) for _ in range(PATIENCE + 1)]
+    assert order[-1] == "otherwaits" and order[0] == "mine0"
+    line.put(WarmUp(1))
+    line.put(work("mine", "late"))
+    assert taken(line, 1) == f"mine{PATIENCE}" and isinstance(line.take(0), WarmUp)
+    line.put(None)
+    assert [len(line), taken(line, 1), line.take(1)] == [2, "minelate", None]
+
+
+def test_a_slot_waits_for_work_and_clearing_gives_back_the_requests():
+    line = WaitingLine()
+    found: list[str] = []
+    waiting = threading.Thread(target=lambda: found.append(taken(line, 0)))
+    waiting.start()
+    line.put(work("a"))
+    waiting.join(5)
+    for item in (work("b"), WarmUp(1), work("c"), None):
+        line.put(item)
+    assert found == ["ax"] and [one.request.task.id for one in line.clear()] == ["b", "c"] and len(line) == 0

@@ -1,0 +1,115 @@
+"""Products, windows and divisions of real Triton kernels: each mechanism by two kernels that differ in it alone."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from drkernel import sim
+from drkernel.sim.cost.kernel_profile import Dot
+from drkernel.sim.cost.launch import dot_rate
+from drkernel.sim.gpu.datafree.records import DataFree
+from drkernel.sim.spec import get_spec
+
+
+@triton.jit
+def product(a, b, c, k, WAITS: tl.constexpr, B: tl.constexpr):
+    rows, columns = tl.program_id(0) * B + tl.arange(0, B), tl.program_id(1) * B + tl.arange(0, B)
+    deep = tl.arange(0, 64)
+    acc = tl.zeros((B, B), dtype=tl.float32)
+    for start in range(0, k, 64):
+        x = tl.load(a + rows[:, None] * k + start + deep[None, :])
+        y = tl.load(b + columns[None, :] * k + start + deep[:, None])
+        if WAITS:
+            x = tl.exp2(x.to(tl.float32)).to(tl.float16)
+        acc = tl.dot(x, y, acc)
+    tl.store(c + rows[:, None] * k + columns[None, :], acc.to(tl.float16))
+
+
+@triton.jit
+def windows(x, out, width, STRIDE: tl.constexpr, TAPS: tl.constexpr, FAR: tl.constexpr, B: tl.constexpr):
+    """Sums of windows; or the same number of reads of a program's inputs in passes, the whole between two of them."""
+    i = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
+    total = tl.zeros((B,), dtype=tl.float32)
+    if FAR:
+        for _ in range(TAPS):
+            for start in range(STRIDE):
+                total += tl.load(
+                    x + tl.program_id(0).to(tl.int64) * B * STRIDE + start * B + tl.arange(0, B), volatile=True
+                )
+    else:
+        for tap in tl.static_range(TAPS):
+            total += tl.load(x + i * STRIDE + tap, mask=i * STRIDE + tap < width)
+    tl.store(out + i, total)
+
+
+@triton.jit
+def divide(x, out, n, EACH: tl.constexpr, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    value = tl.load(x + i)
+    for _ in range(16):
+        value += value // (value + n) if EACH else value // n
+    tl.store(out + i, value)
+
+
+@triton.autotune(configs=[triton.Config({"B": b}) for b in (16, 1024)], key=["n"])
+@triton.jit
+def tuned(x, out, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(out + i, tl.load(x + i))
+
+
+def seconds(kernel, grid, *arguments, card: str = "h100", **options) -> float:
+    shapes = [a if isinstance(a, tuple) else None for a in arguments]
+    with sim.device(card, checks="off", data_free=DataFree()) as device:
+        given = [
+            torch.empty(shape[0], device="cuda", dtype=shape[1]) if shape else value
+            for shape, value in zip(shapes, arguments, strict=True)
+        ]
+        kernel[grid](*given, **options)
+        return device.launches[-1].seconds
+
+
+def test_hopper_takes_four_warps_and_64_rows_for_its_own_instructions() -> None:
+    h100, a100 = get_spec("h100"), get_spec("a100")
+    full, few_warps = Dot("tensor_fp16", 1.0, 64, 64 * 64), Dot("tensor_fp16", 1.0, 32, 32 * 64)
+    assert dot_rate(full, 128, h100) > 1.3 * dot_rate(full, 64, h100) == 1.3 * dot_rate(few_warps, 128, h100)
+    assert dot_rate(full, 128, a100) == dot_rate(full, 64, a100) == dot_rate(few_warps, 128, a100)
+    wide, narrow = Dot("fp32_dot", 1.0, 128, 128 * 128), Dot("fp32_dot", 1.0, 16, 16 * 16)
+    assert dot_rate(wide, 128, h100) > 1.25 * dot_rate(narrow, 128, h100)
+
+
+def test_arithmetic_that_a_product_waits_for_takes_its_time_beside_it() -> None:
+    matrix = ((4096 * 4096,), torch.float16)
+    run, waits = (
+        seconds(product, (32, 32), matrix, matrix, matrix, 4096, WAITS=waits, B=128, num_warps=8, num_stages=3)
+        for waits in (False, True)
+    )
+    peak = get_spec("h100").peak["tensor_fp16"]
+    assert 0.4 < 2 * 4096**3 / run / peak < 0.8  # tiles of 128 by 128 are bound by L2
+    assert waits > 1.1 * run
+
+
+def test_repeated_taps_of_a_window_come_from_l1_and_repeated_passes_do_not() -> None:
+    count, stride = 2**20, 11
+    x, out = ((count * stride,), torch.float32), ((count,), torch.float32)
+    near, far = (
+        seconds(windows, (count // 1024,), x, out, count * stride, STRIDE=stride, TAPS=11, FAR=far, B=1024)
+        for far in (False, True)
+    )
+    assert near < 0.7 * far
+
+
+def test_the_reciprocal_of_one_number_is_made_once() -> None:
+    x = ((2**22,), torch.int32)
+    each, one = (seconds(divide, (2**12,), x, x, 7, EACH=each, B=1024) for each in (True, False))
+    assert 1.5 * one < each
+
+
+def test_a_tuner_that_outlives_its_device_measures_on_the_next_one() -> None:
+    x = ((2**22,), torch.float32)
+    for card in ("h100", "a100"):
+        tuned.cache.clear()
+        seconds(tuned, lambda meta: (2**22 // meta["B"],), x, x, 2**22, card=card)
+        assert tuned.best_config.kwargs == {"B": 1024}

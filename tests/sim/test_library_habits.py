@@ -1,0 +1,230 @@
+"""What host code of published libraries does around kernels: each of these once failed or gave another result."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+import triton.testing
+import triton.tools.tensor_descriptor
+
+from drkernel import sim
+
+
+@triton.autotune([triton.Config({"BLOCK": size}) for size in (128, 256, 512, 1024)], key=["n"])
+@triton.jit
+def add_one(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, mask=at < n) + 1, mask=at < n)
+
+
+def test_a_benchmark_does_not_contain_the_tuning() -> None:
+    with sim.device("h100"):
+        x = torch.randn(100_000, device="cuda")
+        out = torch.empty_like(x)
+
+        def call() -> None:
+            add_one[lambda meta: (triton.cdiv(100_000, meta["BLOCK"]),)](x, out, 100_000)
+
+        first, second = triton.testing.do_bench(call), triton.testing.do_bench(call)
+    assert first == pytest.approx(second) and second < 0.01
+
+
+def test_a_benchmark_does_not_contain_what_only_the_first_call_does() -> None:
+    with sim.device("h100"):
+        x = torch.randn(1 << 20, device="cuda")
+        cache: list[Any] = []
+
+        def call() -> torch.Tensor:
+            if not cache:
+                cache.append(triton.testing.do_bench(lambda: x.sort()))
+            return x + 1
+
+        assert triton.testing.do_bench(call) == pytest.approx(triton.testing.do_bench(lambda: x + 1))
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
+def test_host_tensors_move_to_the_device_in_every_mode(mode: Any) -> None:
+    with sim.device("h100"), mode():
+        host, there = torch.zeros(3), torch.ones(3, device="cuda")
+        for moved in (
+            host.to("cuda"), host.cuda(), host.to("cuda", torch.float16), host.to(device="cuda"), host.to(there),
+            host.to(there, non_blocking=True), host.half().to(there, copy=True), host.type_as(there),
+            torch.ops.aten.to.other(host, there), torch.zeros_like(host, device="cuda"),
+        ):  # fmt: skip
+            assert moved.device == torch.device("cuda", 0)
+            assert (moved + there).tolist() == [1.0] * 3
+        for back in (there.to(host), there.type_as(host), there.cpu()):
+            assert back.device.type == "cpu"
+            assert back.tolist() == [1.0] * 3
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
+def test_allclose_of_device_tensors(mode: Any) -> None:
+    with sim.device("h100") as dev, mode():
+        x = torch.tensor([1.0, float("nan"), 3.0], device="cuda")
+        assert not torch.allclose(x, x) and torch.allclose(x, x, equal_nan=True)
+        near = x[::2] + 1e-3
+        assert not torch.allclose(near, x[::2]) and near.allclose(x[::2], atol=1e-2, rtol=0)
+        assert not torch.allclose(x[:1], x[2:]) and torch.allclose(x[:1].half(), x[:1].half())
+        assert dev.copies["device to host"] == 6
+        with pytest.raises(RuntimeError, match="same device"):
+            torch.allclose(x, x.cpu())
+
+
+@triton.jit
+def copy_block(x, out, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at))
+
+
+class StandsForATensor:
+    """As flag-gems' StridedBuffer: an address and a dtype."""
+
+    def __init__(self, tensor: torch.Tensor, address: int | None = None):
+        self.tensor, self.dtype, self.address = tensor, tensor.dtype, address
+
+    def data_ptr(self) -> int:
+        return self.tensor.data_ptr() if self.address is None else self.address
+
+
+def test_kernel_arguments_that_stand_for_tensors() -> None:
+    with sim.device("h100"):
+        x = torch.arange(16.0, device="cuda")
+        out = torch.empty_like(x)
+        copy_block[(1,)](StandsForATensor(x), StandsForATensor(out), 16)
+        assert torch.equal(out.cpu(), x.cpu())
+        with pytest.raises(ValueError, match="cpu tensor"):
+            copy_block[(1,)](torch.ones(16), out, 16)
+        with pytest.raises(RuntimeError, match="illegal memory access"):  # an address that lies in no storage
+            copy_block[(1,)](StandsForATensor(x, torch.ones(16).data_ptr()), out, 16)
+
+
+@triton.jit
+def from_descriptor(x, out, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at[:, None] * BLOCK + at[None], x.load([0, 0]).to(tl.float32))
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_descriptors_of_fp8(dtype: torch.dtype) -> None:
+    with sim.device("h100"):
+        x = torch.randn(32, 32).to(dtype)
+        out = torch.empty(32, 32, device="cuda")
+        descriptor = triton.tools.tensor_descriptor.TensorDescriptor.from_tensor(x.cuda(), [32, 32])
+        from_descriptor[(1,)](descriptor, out, 32)
+        assert torch.equal(out.cpu(), x.float())
+
+
+@triton.jit
+def backwards(x, out, BLOCK: tl.constexpr, INDEX: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, tl.gather(tl.load(x + at), (BLOCK - 1 - at).to(INDEX), axis=0))
+
+
+@pytest.mark.parametrize("index", [tl.int8, tl.int16, tl.int32, tl.int64])
+def test_gather_with_indices_of_any_width(index: Any) -> None:
+    with sim.device("h100"):
+        x = torch.randn(32)
+        out = torch.empty(32, device="cuda")
+        backwards[(1,)](x.cuda(), out, 32, index)
+        assert torch.equal(out.cpu(), x.flip(0))
+
+
+def test_writing_through_gaps_leaves_the_gaps_unwritten() -> None:
+    with sim.device("h100") as dev:
+        gaps = torch.empty_strided((3,), (4,), device="cuda")
+        gaps.copy_(torch.ones(3))
+        assert gaps.sum().item() == 3 and not dev.findings
+        out = torch.empty(4, device="cuda")
+        copy_block[(1,)](gaps, out, 4)
+        assert [(f.kind, f.offset_bytes, f.count) for f in dev.findings] == [("uninitialized", 4, 3)]
+        assert out.isnan().tolist() == [False, True, True, True]  # and hold what fresh memory holds
+
+
+def test_operators_that_libraries_call() -> None:
+    with sim.device("h100"):
+        a = torch.eye(3) * 4 + torch.rand(3, 3)
+        a = a @ a.T
+        there = a.cuda()
+        assert torch.allclose(torch.linalg.inv(there).cpu(), torch.linalg.inv(a))
+        assert torch.allclose(torch.linalg.cholesky(there).cpu(), torch.linalg.cholesky(a))
+        assert torch.allclose(torch.linalg.solve(there, there[0]).cpu(), torch.linalg.solve(a, a[0]))
+        with pytest.raises(RuntimeError, match="singular"):
+            torch.linalg.inv(torch.zeros(3, 3, device="cuda"))
+        x, y = (torch.randint(-128, 128, (32, 32), dtype=torch.int8) for _ in range(2))
+        assert torch.equal(torch._int_mm(x.cuda(), y.cuda()).cpu(), x.int() @ y.int())
+        eighth = torch.rand(32, 64).to(torch.float8_e4m3fn), torch.rand(16, 64).to(torch.float8_e4m3fn)
+        rows, columns = torch.rand(32, 1), torch.rand(1, 16)
+        product = torch._scaled_mm(
+            eighth[0].cuda(), eighth[1].cuda().t(), rows.cuda(), columns.cuda(), out_dtype=torch.float32
+        )
+        assert torch.allclose(product.cpu(), eighth[0].float() @ eighth[1].float().T * rows * columns)
+        layer, data = torch.nn.PReLU().cuda(), torch.tensor([-2.0, 3.0], device="cuda", requires_grad=True)
+        layer(data).sum().backward()
+        assert data.grad is not None and layer.weight.grad is not None
+        assert (data.grad.tolist(), layer.weight.grad.tolist()) == ([0.25, 1.0], [-2.0])
+
+
+def test_small_things_of_the_host() -> None:
+    with sim.device("h100"):
+        torch.cuda.nvtx.range_push("a range")
+        torch.cuda.nvtx.range_pop()
+        with torch.cuda.nvtx.range("another"):
+            pass
+        x = torch.ones(3, device="cuda")
+        shared = torch.utils.dlpack.from_dlpack(x)
+        shared += 1
+        assert x.tolist() == [2.0] * 3
+        assert torch.from_dlpack(torch.ones(2)).tolist() == [1.0, 1.0]
+        assert torch.ones(3).pin_memory().is_pinned() and torch.empty(3, pin_memory=True).is_pinned()
+        assert not torch.ones(3).is_pinned()
+
+
+def test_the_state_of_a_generator_is_a_seed_and_an_offset() -> None:
+    with sim.device("h100"):
+        torch.cuda.manual_seed(7)
+        generator = torch.cuda.default_generators[0]
+        assert generator.get_state().view(torch.int64).tolist() == [7, 0]
+        first = torch.rand(4, device="cuda")
+        seed, offset = generator.get_state().view(torch.int64).tolist()
+        assert seed == 7 and offset > 0
+        state = generator.get_state()
+        second = torch.rand(4, device="cuda")
+        generator.set_state(state)
+        assert torch.equal(torch.rand(4, device="cuda"), second)
+        assert not torch.equal(first, second)
+        torch.cuda.manual_seed(7)
+        assert torch.equal(torch.rand(4, device="cuda"), first)
+        made_up = torch.tensor([3, 400]).view(torch.uint8)
+        generator.set_state(made_up)
+        third = torch.rand(4, device="cuda")
+        generator.set_state(made_up)
+        assert torch.equal(torch.rand(4, device="cuda"), third)
+        torch.cuda.manual_seed(7)
+        torch.manual_seed(7)  # one seed draws the same on both sides: what a model is built from
+        assert torch.equal(torch.rand(4, device="cuda").cpu(), torch.rand(4))
+        assert torch.equal(torch.randn(4, device="cuda").cpu(), torch.randn(4))
+
+
+def test_threads_that_host_code_starts_have_the_device() -> None:
+    with sim.device("h100"):
+        x, found = torch.ones(64, device="cuda"), []
+
+        def work(number: int) -> None:
+            out = torch.empty(64, device="cuda")
+            for _ in range(5):
+                copy_block[(1,)](x * number, out, 64)
+            found.append((number, out.sum().item()))
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(found) == [(number, 64.0 * number) for number in range(4)]
+    assert threading.Thread.start.__module__ == "threading"

@@ -1,0 +1,72 @@
+"""Forms of results that are remembered are those that PyTorch finds."""
+
+import pytest
+import torch
+
+from drkernel.sim.gpu import shapes
+from drkernel.sim.gpu.half_precision import as_on_cuda
+from drkernel.sim.gpu.shapes import on_meta
+
+aten = torch.ops.aten
+
+
+def meta(*shape, dtype=torch.float32):
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def form(result):
+    made = result if isinstance(result, tuple) else (result,)
+    return [(type(one), tuple(one.shape), one.stride(), one.dtype, one.untyped_storage().nbytes()) for one in made]
+
+
+NORM = (meta(4), meta(4), meta(4), meta(4), True, 0.1, 1e-5)
+CALLS = [
+    (aten.native_batch_norm.default, (meta(2, 4, 8, 8), *NORM)),
+    (aten.native_batch_norm.default, (meta(2, 8, 8, 4).permute(0, 3, 1, 2), *NORM)),
+    (as_on_cuda("native_batch_norm", aten.native_batch_norm.default), (meta(2, 4, 8, dtype=torch.float16), *NORM)),
+    (aten.mm.default, (meta(3, 5), meta(7, 5).t())),
+    (aten.sum.dim_IntList, (meta(3, 5), [1], True)),
+    (aten.sum.dim_IntList, (meta(3, 5), [1], False)),
+    (aten.add.Tensor, (meta(3, 1), meta(5))),
+    (aten.add.Scalar, (meta(3, dtype=torch.int64), 1)),
+    (aten.add.Scalar, (meta(3, dtype=torch.int64), 1.0)),
+    (aten.add.Scalar, (meta(3, dtype=torch.int64), True)),
+    (aten.max_pool2d_with_indices.default, (meta(1, 2, 8, 8), [2, 2])),
+]
+
+
+@pytest.mark.parametrize("number", range(len(CALLS)))
+def test_what_is_remembered_is_what_pytorch_finds(number):
+    call, args = CALLS[number]
+    wanted = form(call(*args))
+    first, second = on_meta(call, args, {}), on_meta(call, args, {})
+    assert form(first) == form(second) == wanted
+    given = {leaf.untyped_storage()._cdata for leaf in args if isinstance(leaf, torch.Tensor)}
+    made = [one.untyped_storage()._cdata for one in (*_tuple(first), *_tuple(second))]
+    assert len({*made, *given}) == len(made) + len(given), "every result has memory of its own"
+
+
+def _tuple(result):
+    return result if isinstance(result, tuple) else (result,)
+
+
+def test_what_shares_memory_is_not_remembered():
+    """``_unsafe_view``'s schema says nothing of it."""
+    given = meta(4, 6)
+    for call, args in ((aten._unsafe_view.default, (given, [24])), (aten.view.default, (given, [24])),
+                       (aten.relu_.default, (given,))):  # fmt: skip
+        for _ in range(2):
+            assert on_meta(call, args, {}).untyped_storage()._cdata == given.untyped_storage()._cdata
+
+
+def test_errors_are_pytorchs_own_each_time():
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="reduction dim"):
+            on_meta(aten.mm.default, (meta(3, 5), meta(4, 5)), {})
+
+
+def test_memory_is_bounded(monkeypatch):
+    monkeypatch.setattr(shapes, "MOST_KNOWN", 8)
+    for size in range(1, 40):
+        assert on_meta(aten.relu.default, (meta(size),), {}).shape == (size,)
+        assert len(shapes._known) <= 8

@@ -1,0 +1,95 @@
+"""Other launch settings: rewriting the text, sweeps, comparisons, and advice that comes from runs alone."""
+
+import ast
+import json
+
+import pytest
+
+from drkernel.cli import main
+from drkernel.sim.advice import advise
+from drkernel.sim.gpu.datafree.records import DataFree
+from drkernel.sim.rewrite import knobs, with_settings
+
+TEXT = """
+import torch, triton, triton.language as tl
+@triton.jit
+def add(x, y, n, BLOCK: tl.constexpr, STEP: tl.constexpr = 1):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, at < n) + STEP, at < n)
+def go(x, BLOCK=16):
+    y, n = torch.empty_like(x), x.numel()
+    add[(triton.cdiv(n, BLOCK),)](
+        x, y, n, BLOCK=BLOCK,
+    )
+    return y
+out = go(torch.randn(1 << 16, device="cuda"))
+"""
+
+
+def drkernel_sim(*args):
+    """Run the command in this process; its exit code."""
+    with pytest.raises(SystemExit) as ended:
+        main(["sim", *map(str, args)])
+    return ended.value.code
+
+
+def test_settings_are_changed_wherever_the_text_gives_them_and_nowhere_else():
+    changed = with_settings(TEXT, {"BLOCK": 64, "num_warps": 8, "num_stages": 1, "STEP": 3})
+    ast.parse(changed)
+    assert changed.count("\n") == TEXT.count("\n")
+    lines = {a: b for a, b in zip(TEXT.splitlines(), changed.splitlines(), strict=True) if a != b}
+    assert [line.strip() for line in lines.values()] == [
+        "def add(x, y, n, BLOCK: tl.constexpr, STEP: tl.constexpr = 3):", "def go(x, BLOCK=64):",
+        "num_warps=8, num_stages=1)",
+    ]  # fmt: skip
+    assert {knob.name: knob.value for knob in knobs(TEXT)} == {"BLOCK": 16, "STEP": 1, "num_warps": 4, "num_stages": 3}
+    positional = "@jit\ndef k(x, B: constexpr): pass\nk[(1,)](x, 32)\nA, B = 1, 2\n"
+    assert with_settings(positional, {"B": 8}).splitlines()[2:] == ["k[(1,)](x, 8)", "A, B = 1, 8"]
+    tuned = "@autotune([Config({'B': 32}, num_warps=2)], key=[])\n@jit\ndef k(x, B: constexpr): pass\nk[(1,)](x)\n"
+    assert with_settings(tuned, {"B": 8, "num_warps": 1}).startswith("@autotune([Config({'B': 8}, num_warps=1)]")
+    with pytest.raises(ValueError, match="nothing in it gives WIDTH"):
+        with_settings(TEXT, {"WIDTH": 1})
+
+
+def test_a_sweep_shows_times_and_why_the_others_failed(tmp_path, capsys):
+    script = tmp_path / "add.py"
+    script.write_text(TEXT + "add[(1024,)](out, out, 1 << 16, 64)\n")  # a grid that follows nothing
+    page = tmp_path / "sweep.html"
+    assert drkernel_sim("--sweep", "num_warps=2,4", "BLOCK=32,64,2097152", script, "--html", page, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    cells = {tuple(each["settings"].values()): each for each in found["configurations"]}
+    assert len(cells) == 6 and cells[2, 64]["seconds"] == cells[4, 64]["seconds"] < found["own_seconds"]
+    assert "of the memory" in cells[2, 32]["failed"] and "exceeds" in cells[4, 2097152]["failed"]
+    shown = page.read_text()
+    assert "exceeds" in shown and "num_warps=4" in shown and "BLOCK=64" in shown and "src=" not in shown
+    assert drkernel_sim("--sweep", "WIDTH=1,2", script) == 2
+    assert "nothing in it gives WIDTH a value" in capsys.readouterr().err
+
+
+def test_two_scripts_stand_side_by_side(tmp_path, capsys):
+    a, b, page = tmp_path / "a.py", tmp_path / "b.py", tmp_path / "both.html"
+    a.write_text(TEXT)
+    b.write_text(TEXT.replace("BLOCK=16", "BLOCK=1024").replace("return y", "return y + 1"))
+    assert drkernel_sim("--compare", a, b, "--html", page) == 0
+    shown = capsys.readouterr().out
+    assert "BLOCK 16 -> 1024" in shown and "a.py" in shown and "own kernels" in shown
+    assert ">store<" in page.read_text()
+
+
+def test_advice_is_a_run_with_unchanged_results(tmp_path):
+    script = tmp_path / "add.py"
+    script.write_text(
+        TEXT.replace("+ STEP, at < n)", "+ STEP * BLOCK, at < n)")
+    )  # the block size is part of the answer
+    found = advise(script)
+    assert found.advice == () and any("results of add change" in (each.failed or "") for each in found.tried)
+    script.write_text(TEXT.replace("1 << 16", "1 << 22"))
+    found = advise(script, data_free=DataFree())
+    (best, *_) = found.advice
+    assert best.change == "BLOCK 16 -> 32" and best.line == 7 and not best.compared
+    other = tmp_path / "other.py"
+    other.write_text(with_settings(script.read_text(), {"BLOCK": 32}))
+    assert advise(other, data_free=DataFree()).seconds == pytest.approx(
+        best.after
+    )  # the time is the changed text's own
+    assert {each.change for each in found.tried} >= {"BLOCK 16 -> 8", "num_warps 4 -> 2", "num_stages 3 -> 4"}

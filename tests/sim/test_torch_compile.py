@@ -1,0 +1,81 @@
+"""``torch.compile`` in scripts: TorchInductor's own kernels on the simulated device, else eagerly with one warning."""
+
+import json
+
+import pytest
+from test_cli_sim import drkernel_sim, script
+
+from drkernel.sim import device
+from drkernel.sim.wire.commands import UnsupportedOp
+
+COMPILED = """
+import torch
+
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm = torch.nn.Linear(64, 128), torch.nn.LayerNorm(128)
+    def forward(self, x):
+        return torch.softmax(self.norm(torch.nn.functional.gelu(self.linear(x))), -1)
+
+@torch.compile(mode="default")
+def chain(x, y, *, k=2):
+    return torch.relu(x * k + y).sum(-1), x
+
+layer, x = Layer().cuda().eval(), torch.randn(16, 64, device="cuda")
+compiled = torch.compile(layer)
+with torch.no_grad():
+    for rows in (x, x * 2, torch.randn(5, 64, device="cuda")):
+        torch.testing.assert_close(compiled(rows), layer(rows))
+assert compiled.linear is layer.linear and isinstance(layer.linear.weight, torch.nn.Parameter)
+assert layer.linear.weight.device.type == "cuda"
+result, same = chain(x, x + 1, k=3)
+torch.testing.assert_close(result, torch.relu(x * 3 + x + 1).sum(-1))
+assert same.data_ptr() == x.data_ptr()
+assert torch.randn(3, device="cuda").device.type == "cuda"
+"""
+EAGER = """
+import torch, warnings
+
+@torch.compile
+class Plus(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x + 1
+
+assert Plus.apply(torch.ones(2, device="cuda")).tolist() == [2.0, 2.0]
+x = torch.ones(4, device="cuda", requires_grad=True)
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    y = torch.compile(lambda v: v * 3)(x)
+    z = torch.compile(lambda v: v * 4)(x)
+    (y + z).sum().backward()
+assert x.grad.tolist() == [7.0] * 4
+assert len(said) == 1 and "runs eagerly" in str(said[0].message) and "gradients" in str(said[0].message), said
+with torch.accelerator.device_index(0), torch.accelerator.device_index(None):
+    torch.ones(1, device="cuda")
+"""
+
+
+def test_a_compiled_module_runs_inductors_kernels_and_gives_the_same_values(tmp_path):
+    done = drkernel_sim(script(tmp_path, COMPILED), "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["error"] is None and report["findings"] == []
+    names = {row["kernel"] for row in report["launches"]}
+    assert any("softmax" in name and "layer_norm" in name for name in names)
+    assert any("relu_sum" in name for name in names)
+
+
+def test_a_class_is_handed_back_and_what_records_gradients_runs_eagerly_with_one_warning(tmp_path):
+    done = drkernel_sim(script(tmp_path, EAGER), "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["error"] is None and report["launches"] == []
+
+
+def test_candidates_are_still_refused():
+    import torch
+
+    with device("h200", isolated=True), pytest.raises(UnsupportedOp, match=r"torch\.compile"):
+        torch.compile(lambda y: y + 1)(torch.ones(2, device="cuda"))

@@ -1,0 +1,67 @@
+"""Autotuning times configurations by their skeletons: the same times and choice as by executing them, and no effect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from drkernel import sim
+from drkernel.sim.executor.compiled import CompiledKernel
+from drkernel.sim.gpu import trials
+
+CONFIGS = [triton.Config({"BLOCK": size}, num_warps=warps) for size, warps in ((64, 1), (256, 4), (1024, 8))]
+
+
+def scale(x, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, 2 * tl.load(x + at, mask=at < n), mask=at < n)
+
+
+def accumulate(x, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(out + at, mask=at < n) + tl.load(x + at, mask=at < n), mask=at < n)
+
+
+def count(x, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(out + at % 8, tl.load(x + at, mask=at < n, other=0.0), mask=at < n)
+
+
+def _tuned(body: Any, monkeypatch: pytest.MonkeyPatch, worth: int) -> tuple[Any, torch.Tensor, list[str]]:
+    """Launch once: times by configuration, what was written, and the launches that were executed."""
+    kernel = triton.autotune(CONFIGS, key=["n"])(triton.jit(body))
+    monkeypatch.setattr(trials, "WORTH_BYTES", worth)
+    executed: list[str] = []
+    original = CompiledKernel.watched
+
+    def watched(self: CompiledKernel, *args: Any, **kwargs: Any) -> Any:
+        executed.append(self.name)
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(CompiledKernel, "watched", watched)
+    with sim.device("h100"):
+        x, out = torch.ones(10_000, device="cuda"), torch.zeros(10_000, device="cuda")
+        kernel[lambda meta: (triton.cdiv(10_000, meta["BLOCK"]),)](x, out, 10_000)
+        times = {str(config): found for config, found in kernel.configs_timings.items()}
+        monkeypatch.setattr(CompiledKernel, "watched", original)
+        return times, out.cpu(), executed
+
+
+def test_trials_are_timed_alike_and_not_executed(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted, values, executed = _tuned(scale, monkeypatch, 0)
+    run, same, all_of_them = _tuned(scale, monkeypatch, 1 << 60)
+    assert counted == run and len(counted) == 3
+    assert values.eq(2).all() and torch.equal(values, same)
+    assert len(executed) == 1 and len(all_of_them) == 4
+
+
+@pytest.mark.parametrize("body", [accumulate, count])
+def test_kernels_that_read_what_they_write_are_executed(body: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, tuning such a kernel without ``reset_to_zero`` spoils its result, and that must be seen."""
+    _, values, executed = _tuned(body, monkeypatch, 0)
+    assert len(executed) == 4
+    assert values[0] == (4 if body is accumulate else 4 * 10_000 / 8)

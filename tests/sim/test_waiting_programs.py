@@ -1,0 +1,98 @@
+"""Programs that wait for later ones: grid barriers, fix-ups of split sums, locks that are handed backwards."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from drkernel import sim
+from drkernel.sim.executor.compiled import StepLimit
+
+
+@triton.jit
+def barrier(count, before, after, PROGRAMS: tl.constexpr):
+    pid = tl.program_id(0)
+    tl.store(before + pid, pid + 1)
+    tl.atomic_add(count, 1)
+    while tl.atomic_add(count, 0) < PROGRAMS:
+        pass
+    tl.store(after + pid, tl.load(before + (pid + 1) % PROGRAMS))
+
+
+@pytest.mark.parametrize("checks", ["auto", "full", "off"])
+@pytest.mark.parametrize("programs", [2, 132])
+def test_a_grid_barrier(programs: int, checks: str) -> None:
+    with sim.device("h100", checks=checks) as dev:
+        count = torch.zeros(1, dtype=torch.int32, device="cuda")
+        before, after = (torch.zeros(programs, dtype=torch.int32, device="cuda") for _ in range(2))
+        barrier[(programs,)](count, before, after, programs)
+        assert after.tolist() == [*range(2, programs + 1), 1]
+        assert count.item() == programs
+        assert not dev.findings
+
+
+@triton.jit
+def broken_barrier(count, before, after, PROGRAMS: tl.constexpr):
+    pid = tl.program_id(0)
+    tl.atomic_add(count, 1)
+    while tl.atomic_add(count, 0) < PROGRAMS:
+        pass
+    tl.store(before + pid, pid + 1)  # behind the barrier: nothing orders it and the read
+    tl.store(after + pid, tl.load(before + (pid + 1) % PROGRAMS))
+
+
+def test_a_race_behind_a_barrier_is_still_found() -> None:
+    with sim.device("h100") as dev:
+        count = torch.zeros(1, dtype=torch.int32, device="cuda")
+        before, after = (torch.zeros(8, dtype=torch.int32, device="cuda") for _ in range(2))
+        broken_barrier[(8,)](count, before, after, 8)
+        assert "race" in {finding.kind for finding in dev.findings}
+
+
+@triton.jit
+def handed_backwards(turn, order, PROGRAMS: tl.constexpr):
+    pid = tl.program_id(0)
+    while tl.atomic_add(turn, 0) != PROGRAMS - 1 - pid:
+        pass
+    tl.store(order + pid, tl.load(turn))
+    tl.atomic_add(turn, 1)
+
+
+def test_a_turn_that_is_handed_backwards() -> None:
+    with sim.device("h100"):
+        turn, order = (
+            torch.zeros(1, dtype=torch.int32, device="cuda"),
+            torch.zeros(40, dtype=torch.int32, device="cuda"),
+        )
+        handed_backwards[(40,)](turn, order, 40)
+        assert order.tolist() == list(range(39, -1, -1))
+
+
+def test_what_waits_forever_is_stopped_and_memory_is_as_it_left_it() -> None:
+    with sim.device("h100"):
+        count = torch.zeros(1, dtype=torch.int32, device="cuda")
+        before, after = (torch.zeros(4, dtype=torch.int32, device="cuda") for _ in range(2))
+        with pytest.raises(StepLimit, match="no program releases"):
+            barrier[(4,)](count, before, after, 5)
+
+
+def test_results_do_not_depend_on_the_run() -> None:
+    def once() -> list[int]:
+        with sim.device("h100"):
+            count = torch.zeros(1, dtype=torch.int32, device="cuda")
+            tickets = torch.zeros(32, dtype=torch.int32, device="cuda")
+            take_tickets[(32,)](count, tickets, 32)
+            return tickets.tolist()
+
+    assert once() == once()
+
+
+@triton.jit
+def take_tickets(count, tickets, PROGRAMS: tl.constexpr):
+    pid = tl.program_id(0)
+    tl.atomic_add(count, 1)
+    while tl.atomic_add(count, 0) < PROGRAMS:
+        pass
+    tl.store(tickets + pid, tl.atomic_add(count, 1))
