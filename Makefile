@@ -44,7 +44,7 @@ quickstart: env
 
 # the documents as a site, in site/
 docs: env
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # sdist and wheel into dist/, checked in a clean environment outside of the checkout
 release:
