@@ -6,11 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from drkernel.config import ConfigError
+from drkernel.config import ConfigError, load_config
 from drkernel.episode.episode import EpisodeConfig
 from drkernel.gym.pools.local import LocalPool
 from drkernel.rl.data.coldstart import ColdstartConfig, Interrupted, load_rows, write_coldstart
+from drkernel.rl.data.teacher.families import generate_problems
 from drkernel.rl.data.teacher.plans import RIGHT
+from drkernel.rl.data.teacher.reference import make_task
+from drkernel.rl.run.recipe import Recipe
+from drkernel.tasks.cost import ScaleLimits
+from drkernel.tasks.thin import thin_sizing
 from drkernel.verdict import Verdict
 
 
@@ -154,3 +159,15 @@ def test_the_real_judge_agrees_with_the_teacher(tmp_path):
     assert all(turn.speedup is not None for turn in fused + less)
     assert all(turn.status not in ("correct", "infra_error") for turn in turns if turn.plan not in RIGHT)
     assert json.loads(Path(tmp_path / "cold.summary.json").read_text())["trajectories"] == 10
+
+
+@pytest.mark.parametrize("name", ["quickstart", "quickstart_trees"])
+def test_the_quickstart_compares_whole_rows(name):
+    """A block of the next power of two is another kernel at half a row, and what was not compared earns no speedup."""
+    settings = load_config(Recipe, Path(__file__).parents[2] / "recipes" / f"{name}.yaml").episode.settings
+    limits = ScaleLimits(bytes=settings.checked_bytes, flops=settings.checked_flops)
+    rows = [problem for problem in generate_problems("train", 400, 0) if problem.kind == "row"]
+    widest = sorted(rows, key=lambda problem: problem.own.columns * (len(problem.steps) + len(problem.operands)))[-12:]
+    assert max(problem.own.columns for problem in widest) == 8192
+    for problem in widest:
+        assert set(thin_sizing(make_task(problem), limits).changed) <= {"ROWS"}, problem
