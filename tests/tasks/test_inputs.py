@@ -169,6 +169,20 @@ def test_a_mixed_input_of_a_million_slices_is_drawn_as_one_of_few():
         assert 0.06 < float((values == 0).double().mean()) < 0.25  # a sixth of the treated seven tenths
 
 
+@pytest.mark.parametrize("draw", ["torch.randn(64, 96)", "torch.rand(64, 96)", "50 * torch.randn(64, 96)"])
+@pytest.mark.parametrize("seed", range(4))
+def test_it_shows_where_a_normalisation_adds_its_eps(draw, seed):
+    source = SOURCE.format(body="torch.nn.functional.layer_norm(x, (96,))").replace("torch.rand(16, 32)", draw)
+    instance = load_problem(Task(id="t", reference=source), None).instance(0)
+    call = instance.draw_call(seed, "mixed")
+    (x,) = call.inputs
+    centred = x - x.mean(1, keepdim=True)
+    variance = centred.square().mean(1, keepdim=True)
+    inside, outside = centred / (variance + 1e-5).sqrt(), centred / (variance.sqrt() + 1e-5)
+    assert compare([inside], call.oracle, instance.rule).passed_calls
+    assert not compare([outside], call.oracle, instance.rule).passed_calls
+
+
 def test_a_mixed_input_holds_zeros_ties_denormals_and_outliers():
     x = torch.randn(200, 64, generator=generator())
     mixed = vary(x, "mixed", 1.0, generator(1))

@@ -10,7 +10,8 @@ affine      each free float input scaled by 0.4 to 4 and shifted by up to two st
 heavy       each element multiplied by a log-normal factor: heavy tails, a few elements dominate
 large       deviation of at least 40 to 120, shifted, rising or falling along every axis: overflows kernels that drop
             a stabilising term or take it from the first block alone
-mixed       slices differ: zeros, ties, denormals, heavy tails, a shift of 4 to 8 deviations, a factor
+mixed       slices differ: zeros, ties, denormals, so faint that an eps decides, heavy tails, a shift of 4 to 8
+            deviations, a factor
 ==========  ========================================================================================
 
 Variants change only free inputs. Integers, booleans and constants stay (constants.py handles constant inputs); so do
@@ -34,7 +35,7 @@ from drkernel.tasks.reference import Reference
 Variant = Literal["declared", "affine", "heavy", "large", "mixed"]
 Role = Literal["fixed", "simplex", "unit", "scale_only", "factor_only", "positive", "free"]
 VARIANTS: tuple[Variant, ...] = ("declared", "affine", "heavy", "large", "mixed")
-TREATMENTS = ("zeros", "ties", "tiny", "heavy", "shifted", "scaled")
+TREATMENTS = ("zeros", "ties", "tiny", "faint", "heavy", "shifted", "scaled")
 """Treatments that slices of a ``mixed`` input may get; positive and structured inputs get only those that keep their
 nature."""
 ZERO_SHARE = 0.002
@@ -173,6 +174,8 @@ def _treated(
     if treatment == "tiny":  # one in two of them denormal
         smallest = math.log2(torch.finfo(dtype).smallest_normal)
         return part * 2.0 ** torch.where(how < 0.5, 2 * how * smallest, smallest - 2 - 6 * (how - 0.5))
+    if treatment == "faint":  # variances about the usual eps of normalisations: where it is added shows
+        return part / max(deviation, 1e-30) * 10.0 ** (-2 - 2 * how)
     if treatment == "heavy":
         return part * torch.exp((0.5 + how) * torch.randn(part.shape, generator=generator).double())
     if treatment == "shifted":
