@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="List, show and check tasks.")
 
 SPEC_HELP = (
-    "builtin, builtin/levelN, kernelbench:DIR, kernelbench:DIR/levelN, flashinfer:DIR, parquet:FILE, jsonl:FILE or "
-    "file:PATH"
+    "builtin, builtin/levelN, kernelbench:DIR, kernelbench:DIR/levelN, flashinfer:DIR, robust-kbench:DIR, "
+    "parquet:FILE, jsonl:FILE or file:PATH"
 )
 OK, NOT_ADMITTED, USAGE = 0, 1, 2
 

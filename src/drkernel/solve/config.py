@@ -50,8 +50,8 @@ class BenchConfig(Config):
     agent: AgentTerms = AgentTerms()
     tasks: str = Field(
         "builtin",
-        description="builtin[/levelN], kernelbench:DIR, flashinfer:DIR, parquet:FILE, jsonl:FILE, file:PATH, a path or "
-        "generated:heldout[:COUNT] (the families that the quickstart holds out)",
+        description="builtin[/levelN], kernelbench:DIR, flashinfer:DIR, robust-kbench:DIR, parquet:FILE, "
+        "jsonl:FILE, file:PATH, a path or generated:heldout[:COUNT] (the families that the quickstart holds out)",
     )
     choose: Choice = Choice()
     samples: int = Field(1, ge=1, description="trajectories per task")

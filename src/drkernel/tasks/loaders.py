@@ -1,9 +1,9 @@
-"""Loads tasks: the built-in suite, KernelBench and FlashInfer-Bench as published, parquet, JSONL, single files.
+"""Loads tasks: the built-in suite, KernelBench, FlashInfer-Bench and robust-kbench as published, parquet, JSONL, files.
 
 A *task spec* is one string: ``builtin``, ``builtin/level2``, ``builtin/level1/softmax``, ``kernelbench:DIR``,
 ``kernelbench:DIR/level1``, ``kernelbench:DIR/level1/23``, ``flashinfer:DIR[/DEFINITION[/UUID]]``,
-``parquet:FILE[#ID]``, ``jsonl:FILE[#ID]``, ``file:PATH``, or the path of a reference's file.
-Every error names the file, the row and the field.
+``robust-kbench:DIR[/TASK[/SETTING]]``, ``parquet:FILE[#ID]``, ``jsonl:FILE[#ID]``, ``file:PATH``, or the path of a
+reference's file. Every error names the file, the row and the field.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from drkernel.tasks.builtin import builtin_task, builtin_tasks
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.flashinfer import load_flashinfer
 from drkernel.tasks.parquet import read_rows
+from drkernel.tasks.robust_kbench import load_robust_kbench
 
 SPECS = (
     "builtin[/levelN[/NAME]], kernelbench:DIR[/levelN[/NUMBER]], flashinfer:DIR[/DEFINITION[/UUID]], "
-    "parquet:FILE[#ID], jsonl:FILE[#ID], file:PATH"
+    "robust-kbench:DIR[/TASK[/SETTING]], parquet:FILE[#ID], jsonl:FILE[#ID], file:PATH"
 )
 _REFERENCE_KEYS = ("reference", "reference_code", "pytorch_code", "code")
 _NAME_KEYS = ("uuid", "name", "problem_id", "index")
@@ -55,6 +56,8 @@ def load_tasks(spec: str, precision: Precision | None = None) -> list[Task]:
         return list(_kernelbench(Path(rest), precision or "fp32"))
     if kind == "flashinfer":
         return list(load_flashinfer(Path(rest), precision))
+    if kind == "robust-kbench":
+        return list(load_robust_kbench(Path(rest), precision or "fp32"))
     if kind == "parquet":
         path, id = _file_and_id(rest)
         return _only(path, id, _parquet(path, precision or "fp32"))
