@@ -112,7 +112,13 @@ def test_the_dry_run_prints_configuration_placement_memory_and_hours(name):
     assert written["actor_rollout_ref"]["rollout"]["n"] == 16 and written["trainer"]["v1"]["trainer_mode"] == "drkernel"
     for word in ("# placement", "the service at http://judge:8765", "AdamW", "its cache", "hours per 100 steps"):
         assert word in result.stdout
-    assert "DOES NOT FIT" not in result.stdout
+    assert "DOES NOT FIT" not in result.stdout and "GB are left" in result.stdout
+    missing = result.stdout.split("# missing on this machine")[1]
+    assert "checkpoints/sft" in missing and "drkernel-coldstart-8k.parquet" in missing
+    assert "drkernel-rl-data.parquet" in missing and "a judge" not in missing
+    assert "a judge that measures on cuda:0" in CliRunner().invoke(app, asked[:-2]).stdout
+    tight = CliRunner().invoke(app, [*asked, "verl.gpu_memory=4e10", "verl.sampler_memory=0.9"])
+    assert "DOES NOT FIT into 40.0 GB" in tight.stdout
 
 
 def test_memory_follows_its_arithmetic():
@@ -120,7 +126,15 @@ def test_memory_follows_its_arithmetic():
     found = lay_out(recipe)
     parameters = 14.77e9
     state = sum(item.value for item in found.state)
-    assert state == pytest.approx(16 * parameters / (8 * recipe.verl.get("nodes", 1)), rel=0.01)
+    assert state == pytest.approx(16 * parameters / (8 * recipe.verl.get("nodes", 1)) + 1.5e9, rel=0.01)
+    seconds = {item.name: item.value for item in found.seconds}
+    # 256 trajectories of 3 answers, half of 8,192 tokens each, and as many tokens of prompts and feedback
+    forward = 2 * parameters + 2 * 40 * 40 * 128 * 24576
+    assert seconds["learning"] == pytest.approx(5 * forward * 256 * 24576 / (8 * 300e12), rel=0.01)
+    row, cache = 12288 * 2 * 40 * 8 * 128 * 2, 2 * (0.55 * 80e9 - parameters - 2e9)  # bf16 over 2 GPUs
+    rounds = 256 * 3 * 4096 / 4 / (cache / row)
+    assert seconds["sampling"] == pytest.approx(rounds * (2 * parameters + cache) / 2 / 2e12, rel=0.01)
+    assert found.step == pytest.approx(seconds["sampling"] + seconds["reading"] + seconds["learning"])
     wider = lay_out(load_config(Recipe, RECIPES / "qwen3-14b.yaml", ["verl.nodes=4"]))
     assert sum(item.value for item in wider.state) < state and wider.step < found.step
     with pytest.raises(ConfigError, match=r"verl\.sampler_memory"):

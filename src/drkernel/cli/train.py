@@ -90,13 +90,16 @@ def train(
 
 def _on_verl(recipe: Any, pool: str | None, dry_run: bool) -> int:
     """Run a recipe's RL on verl, or say what that needs; return the exit code."""
-    from drkernel.engines.verl.launch import configuration, run
+    from drkernel.engines.verl.launch import configuration, missing, run
     from drkernel.engines.verl.layout import describe
 
     if not dry_run:
         return run(recipe, pool)
+    print("# what verl is given; keys that are not here keep verl's own defaults (its ppo_trainer.yaml)")
     print(configuration(recipe, pool))
     print(describe(recipe, pool))
+    print("#\n# missing on this machine")
+    print("\n".join(f"#   {item}" for item in missing(recipe, pool) or ["nothing"]))
     return 0
 
 

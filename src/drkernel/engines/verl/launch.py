@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,13 +13,33 @@ from typing import Any
 import yaml
 
 from drkernel.config import ConfigError
+from drkernel.engines.verl.attend import attend, say
 from drkernel.engines.verl.translate import directory, environment, start_model, translate
 from drkernel.episode.episode import EpisodeConfig
+from drkernel.rl.run.estimate import lacking_files
 from drkernel.rl.run.recipe import Recipe
 from drkernel.task import Task
 
 AGENT = [{"name": "drkernel", "_target_": "drkernel.engines.verl.agent.KernelAgentLoop"}]
 INSTALL = "install drkernel[verl] in an environment of its own, see docs/engines.md"
+
+
+def missing(recipe: Recipe, pool: str | None) -> list[str]:
+    """List what a start here and now would lack."""
+    found = []
+    if importlib.util.find_spec("verl") is None:
+        found.append(f"verl: {INSTALL}")
+    if not _judged(recipe, pool):
+        found.append(f"a judge that measures on {recipe.episode.settings.device}: drkernel serve, and --pool URL")
+    if recipe.sft is not None and not Path(start_model(recipe)).exists():
+        found.append(f"{start_model(recipe)}: the stages before RL make it, drkernel train RECIPE rl=null")
+        return found + lacking_files(recipe)
+    return found + lacking_files(recipe.model_copy(update={"coldstart_file": None}))
+
+
+def _judged(recipe: Recipe, pool: str | None) -> bool:
+    """Whether somebody grades: a service, or local pools where nothing is measured on the GPUs that train."""
+    return pool is not None or recipe.episode.settings.place.simulated
 
 
 def configuration(recipe: Recipe, pool: str | None = None) -> str:
@@ -52,7 +71,7 @@ def prepare(recipe: Recipe, pool: str | None = None) -> Path:
     place = directory(recipe) / "verl"
     text = configuration(recipe, pool)
     before = Path(start_model(recipe))
-    if not recipe.episode.settings.place.simulated and pool is None:
+    if not _judged(recipe, pool):
         raise ConfigError(
             f"episode.settings.device {recipe.episode.settings.device}: the GPUs here train; start `drkernel serve` on "
             "others and give --pool URL"
@@ -73,11 +92,30 @@ def prepare(recipe: Recipe, pool: str | None = None) -> Path:
 
 def run(recipe: Recipe, pool: str | None = None) -> int:
     """Run verl to the end of the recipe's RL and return its exit code; metrics go to ``verl/metrics.jsonl`` of the
-    run."""
+    run. A run that was stopped (130) continues from its last checkpoint when it is started again."""
     if importlib.util.find_spec("verl") is None:
         raise ConfigError(f"verl is not installed in this environment: {INSTALL}")
     place = prepare(recipe, pool).absolute()
+    _put_aside(place / "metrics.jsonl")
     known = {**os.environ, **environment(recipe), "VERL_FILE_LOGGER_PATH": str(place / "metrics.jsonl")}
     command = [sys.executable, "-m", "verl.trainer.main_ppo", "--config-dir", str(place), "--config-name", "run"]
     command += ["hydra.run.dir=" + str(place / "hydra"), "hydra.output_subdir=null"]
-    return subprocess.run(command, env=known, check=False).returncode
+    code, stopped = attend(command, known)
+    if code or stopped:
+        say(f"{'stopped' if stopped else f'verl ended with code {code}'}; {_continuation(recipe)}")
+    return 130 if stopped else code
+
+
+def _continuation(recipe: Recipe) -> str:
+    """Say where the same command would go on."""
+    latest = directory(recipe) / "verl" / "checkpoints" / "latest_checkpointed_iteration.txt"
+    if latest.exists():
+        return f"the same command continues after step {latest.read_text().strip()}"
+    return "no checkpoint was saved yet (verl.save_every), the same command begins again"
+
+
+def _put_aside(metrics: Path) -> None:
+    """Keep the log of an earlier start, which verl would overwrite, under the next free number."""
+    if metrics.exists() and metrics.stat().st_size:
+        taken = len(list(metrics.parent.glob("metrics.*.jsonl")))
+        metrics.rename(metrics.with_name(f"metrics.{taken + 1}.jsonl"))

@@ -23,6 +23,8 @@ from drkernel.rl.run.estimate import Shape, find_shape
 from drkernel.rl.run.recipe import Recipe
 
 GB = 1e9
+CONTEXT, GRAPHS = 1.5 * GB, 2 * GB
+"""Bytes of a GPU, in round figures, for CUDA's context with NCCL's buffers, and for a sampler's captured graphs."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Layout:
     def step(self) -> float:
         """Seconds of a step: grading goes on while others are sampled."""
         by_name = {item.name: item.value for item in self.seconds}
-        return max(by_name["sampling"], by_name["grading"]) + by_name["learning"]
+        return max(by_name["sampling"] + by_name["reading"], by_name["grading"]) + by_name["learning"]
 
 
 def lay_out(recipe: Recipe) -> Layout:
@@ -68,7 +70,7 @@ def lay_out(recipe: Recipe) -> Layout:
         raise ConfigError(f"policy.model {recipe.policy.model}: give a local directory with its config.json")
     state = () if terms.offload else _state(recipe, shape, terms)
     return Layout(
-        state=state,
+        state=(*state, *_fixed(recipe)),
         training=(*(_state(recipe, shape, terms) if terms.offload else ()), *_training(recipe, shape, terms)),
         sampling=_sampling(recipe, shape, terms),
         seconds=_seconds(recipe, shape, terms),
@@ -80,10 +82,14 @@ def _state(recipe: Recipe, shape: Shape, terms: VerlSettings) -> tuple[Item, ...
     trained = shape.parameters if lora is None else shape.adapter_parameters(lora)
     split = f"/ {gpus} GPUs"
     return (
-        Item("weights", 4 * shape.parameters / gpus, f"{shape.parameters / 1e9:.3g} G x 4 bytes (fp32) {split}"),
-        Item("gradients", 4 * trained / gpus, f"{trained / 1e9:.3g} G x 4 bytes {split}"),
-        Item("AdamW", 8 * trained / gpus, f"{trained / 1e9:.3g} G x 8 bytes {split}"),
+        Item("weights", 4 * shape.parameters / gpus, f"{_count(shape.parameters)} x 4 bytes (fp32) {split}"),
+        Item("gradients", 4 * trained / gpus, f"{_count(trained)} x 4 bytes {split}"),
+        Item("AdamW", 8 * trained / gpus, f"{_count(trained)} x 8 bytes (two moments) {split}"),
     )
+
+
+def _fixed(recipe: Recipe) -> tuple[Item, ...]:
+    return () if on_cpu(recipe) else (Item("CUDA, NCCL", CONTEXT, "context and buffers, a round figure"),)
 
 
 def _training(recipe: Recipe, shape: Shape, terms: VerlSettings) -> tuple[Item, ...]:
@@ -93,16 +99,20 @@ def _training(recipe: Recipe, shape: Shape, terms: VerlSettings) -> tuple[Item, 
     width = 34 * shape.hidden + 3 * shape.mlp
     if recipe.policy.checkpoint_activations:
         kept = wide * tokens * (shape.hidden * shape.layers + width)
-        how = f"{tokens} tokens x ({shape.hidden} x {shape.layers} layers + {width} of one layer) x {wide} bytes"
+        how = (
+            f"{tokens:,} tokens x ({shape.layers} layers x {shape.hidden} kept + {width} of the one computed again: "
+            f"34 x {shape.hidden} + 3 x {shape.mlp}) x {wide} bytes"
+        )
     else:
-        kept, how = wide * tokens * width * shape.layers, f"{tokens} tokens x {width} x {shape.layers} x {wide} bytes"
+        kept = wide * tokens * width * shape.layers
+        how = f"{tokens:,} tokens x {shape.layers} layers x (34 x {shape.hidden} + 3 x {shape.mlp}) x {wide} bytes"
     return (
         Item("gathered layers", 2 * wide * layer, f"2 layers x {layer / 1e6:,.0f} M x {wide} bytes"),
         Item("activations", float(kept), how),
         Item(
             "logits, gradient",
             2.0 * wide * tokens * shape.vocab,
-            f"2 x {tokens} tokens x {shape.vocab} x {wide} bytes",
+            f"2 x {tokens:,} tokens x {shape.vocab:,} words x {wide} bytes",
         ),
     )
 
@@ -114,29 +124,45 @@ def _sampler_bytes(recipe: Recipe) -> int:
 def _sampling(recipe: Recipe, shape: Shape, terms: VerlSettings) -> tuple[Item, ...]:
     wide = _sampler_bytes(recipe)
     parts = terms.nodes * terms.gpus if on_cpu(recipe) else terms.sampler_parallel
-    weights = Item("sampler's weights", wide * shape.parameters / parts, f"x {wide} bytes / {parts} GPUs")
+    kind = "bf16" if wide == 2 else "fp32"
+    how = f"{_count(shape.parameters)} x {wide} bytes ({kind}) / {parts} GPUs"
+    weights = Item("sampler's weights", wide * shape.parameters / parts, how)
     if on_cpu(recipe):
         rows = recipe.rollout.sampling.rows
         held = float(rows * recipe.rollout.context * shape.cache_numbers * wide)
         return weights, Item("its cache", held, f"{rows} rows x {recipe.rollout.context} tokens")
-    cache = terms.sampler_memory * terms.gpu_memory - weights.value - 2 * GB
+    cache = terms.sampler_memory * terms.gpu_memory - weights.value - GRAPHS
     if cache <= 0:
         raise ConfigError(
             f"verl.sampler_memory {terms.sampler_memory}: the sampler's weights take {weights.value / GB:.1f} GB of a "
             f"GPU and leave no room for its cache; raise it, or verl.sampler_parallel"
         )
+    token = shape.cache_numbers * wide
     return (
         weights,
-        Item("its cache", cache, f"{terms.sampler_memory:g} x {terms.gpu_memory / GB:g} GB less weights and 2 GB"),
-        Item("its graphs", 2 * GB, "captured graphs and workspaces, a round figure"),
+        Item(
+            "its cache",
+            cache,
+            f"the rest of {terms.sampler_memory:g} x {terms.gpu_memory / GB:g} GB; on {parts} GPU(s) "
+            f"{cache * parts / token:,.0f} tokens of {token:,} bytes",
+        ),
+        Item("its graphs", GRAPHS, "captured graphs and workspaces, a round figure"),
     )
+
+
+def _answer(recipe: Recipe) -> float:
+    """Tokens of an answer: half of what it may have."""
+    return recipe.rollout.sampling.max_tokens / 2
+
+
+def _length(recipe: Recipe) -> float:
+    """Tokens of a trajectory: its answers, and as many of prompts and feedback."""
+    return min(recipe.rollout.context, 2 * recipe.episode.turns * _answer(recipe))
 
 
 def _seconds(recipe: Recipe, shape: Shape, terms: VerlSettings) -> tuple[Item, ...]:
     gpus, turns = terms.nodes * terms.gpus, recipe.episode.turns
-    plays = recipe.rollout.tasks * rows_of_prompt(recipe)
-    answer = recipe.rollout.sampling.max_tokens / 2
-    length = min(recipe.rollout.context, 2 * turns * answer)
+    plays, answer, length = recipe.rollout.tasks * rows_of_prompt(recipe), _answer(recipe), _length(recipe)
     wide = _sampler_bytes(recipe)
     parts = terms.sampler_parallel
     copies = max(1, gpus // parts)
@@ -146,22 +172,32 @@ def _seconds(recipe: Recipe, shape: Shape, terms: VerlSettings) -> tuple[Item, .
     moved = (shape.parameters * wide + together * length / 2 * per_token) / parts
     rounds = plays * turns * answer / copies / together
     sampling = rounds * moved / terms.gpu_bandwidth
-    factor = 10 if recipe.policy.checkpoint_activations else 8
-    learning = factor * shape.parameters * plays * length / (gpus * terms.gpu_flops)
+    read = plays * max(0.0, length - turns * answer)
+    # of a causal mask half is computed: scores and sums of `length / 2` tokens on average
+    forward = 2.0 * shape.parameters + 2.0 * shape.layers * shape.heads * shape.head_dim * length
+    passes = 5 if recipe.policy.checkpoint_activations else 4
     rate = max(1, terms.judge_gpus) * terms.judge_rate
+    trained = f"{gpus} GPUs / {terms.gpu_flops / 1e12:g} TFLOP/s"
     return (
         Item(
             "sampling",
             sampling,
-            f"{plays} trajectories x {turns} turns x {answer:.0f} tokens / {copies} samplers / {together:.0f} at once "
-            f"= {rounds:,.0f} rounds x {moved / GB:.1f} GB / {terms.gpu_bandwidth / 1e12:g} TB/s",
+            f"{plays} trajectories x {turns} turns x {answer:,.0f} tokens / {copies} samplers / {together:.0f} at once "
+            f"= {rounds:,.0f} rounds x {moved / GB:.1f} GB (weights, half-full caches) / "
+            f"{terms.gpu_bandwidth / 1e12:g} TB/s",
+        ),
+        Item(
+            "reading",
+            forward * read / (gpus * terms.gpu_flops),
+            f"{read:,.0f} tokens of prompts and feedback x {_flops(forward)} FLOP / {trained}",
         ),
         Item("grading", plays * turns / rate, f"{plays * turns} answers / {rate:g} a second, while sampling"),
         Item(
             "learning",
-            learning,
-            f"{factor} x {shape.parameters / 1e9:.3g} G x {plays * length:,.0f} tokens / {gpus} GPUs / "
-            f"{terms.gpu_flops / 1e12:g} TFLOP/s",
+            passes * forward * plays * length / (gpus * terms.gpu_flops),
+            f"{passes} forward passes' work (old log-probabilities 1, loss 1, gradient 2"
+            f"{', computed again 1' if passes == 5 else ''}) x {plays * length:,.0f} tokens x {_flops(forward)} FLOP "
+            f"(2 x {_count(shape.parameters)}, the rest attention) / {trained}",
         ),
     )
 
@@ -174,24 +210,40 @@ def describe(recipe: Recipe, pool: str | None) -> str:
     lines = [f"# {recipe.name} on verl, from {start_model(recipe)}; {steps} steps, {learner.advantage.name}", ""]
     lines += ["# placement", *(f"#   {line}" for line in _placement(recipe, terms, pool))]
     kind = "process" if on_cpu(recipe) else "training GPU"
-    lines += ["#", f"# memory of one {kind}"]
+    lines += ["#", f"# memory of one {kind}: what is always there, and what training and sampling add in their turns"]
     for title, items in (("always", found.state), ("training", found.training), ("sampling", found.sampling)):
         lines += [f"#   {title:<9}{item.name:<20}{_size(item.value):>10}   {item.how}" for item in items]
-    here = f"{_size(found.peak)} at the peak" + ("" if on_cpu(recipe) else f" of {_size(terms.gpu_memory)}")
     lines += [
-        f"#   training {_size(found.phase(found.training))}, sampling {_size(found.phase(found.sampling))}: {here}"
+        f"#   in all: {_size(found.phase(found.training))} while training, "
+        f"{_size(found.phase(found.sampling))} while sampling{_room(recipe, terms, found)}"
     ]
-    if not on_cpu(recipe) and found.peak > terms.gpu_memory:
-        lines.append("#   DOES NOT FIT: raise verl.gpus, nodes or sequence_parallel, or set verl.offload")
-    lines += ["#", "# time of one step"]
+    answer, length = _answer(recipe), _length(recipe)
+    lines += [
+        "#",
+        f"# time of one step when answers have {answer:,.0f} of their {recipe.rollout.sampling.max_tokens:,} tokens, "
+        f"and trajectories {length:,.0f}",
+        "# with prompts and feedback; the rates are assumptions (verl.gpu_flops, gpu_bandwidth, judge_rate)",
+    ]
     lines += [f"#   {item.name:<12}{item.value:>8,.0f} s   {item.how}" for item in found.seconds]
     hours = found.step * 100 / 3600
-    lines.append(f"#   {found.step:,.0f} s a step, {hours:,.1f} hours per 100 steps (answers of half their budget)")
+    lines.append(
+        f"#   {found.step:,.0f} s a step (sampling and reading, or grading where that takes longer; then learning): "
+        f"{hours:,.1f} hours per 100 steps"
+    )
     return "\n".join(lines)
 
 
+def _room(recipe: Recipe, terms: VerlSettings, found: Layout) -> str:
+    if on_cpu(recipe):
+        return ""
+    spare = terms.gpu_memory - found.peak
+    if spare >= 0:
+        return f"; of {_size(terms.gpu_memory)}, {_size(spare)} are left"
+    remedy = "raise verl.gpus, nodes or sequence_parallel, lower sampler_memory, or set verl.offload"
+    return f"\n#   DOES NOT FIT into {_size(terms.gpu_memory)}: {remedy}"
+
+
 def _placement(recipe: Recipe, terms: VerlSettings, pool: str | None) -> list[str]:
-    device = recipe.episode.settings.device
     if on_cpu(recipe):
         first = f"{terms.nodes * terms.gpus} processes on CPUs train; one more samples"
     else:
@@ -200,18 +252,27 @@ def _placement(recipe: Recipe, terms: VerlSettings, pool: str | None) -> list[st
             f"{terms.nodes} machine(s) x GPUs 0..{terms.gpus - 1}: FSDP over all of them; {copies} copies of "
             f"{terms.sampler} over {terms.sampler_parallel} GPU(s) each, asleep while training"
         )
+    device = recipe.episode.settings.device
     if pool is not None:
         judge = f"judge: the service at {pool}"
     elif recipe.episode.settings.place.simulated:
         judge = f"judge: a local pool in each of {terms.workers} workers"
     else:
-        judge = "judge: none yet; give --pool URL"
+        judge = "judge: none yet; give --pool URL of a `drkernel serve`"
     if not recipe.episode.settings.place.simulated:
+        apart = f"{terms.judge_gpus} GPUs are assumed" if terms.judge_gpus else "1 GPU is assumed"
         judge += (
-            f"; it measures on {device} of machines or GPUs that are not in the list above "
-            f"({terms.judge_gpus} of them: CUDA_VISIBLE_DEVICES=... drkernel serve)"
+            f", with GPUs that are not in the line above ({apart}); each of its workers measures on its own {device}"
         )
     return [first, judge, f"{terms.workers} worker process(es) play the episodes"]
+
+
+def _count(parameters: float) -> str:
+    return f"{parameters / 1e9:,.4g} G" if parameters >= 1e9 else f"{parameters / 1e6:,.4g} M"
+
+
+def _flops(value: float) -> str:
+    return f"{value / 1e9:,.4g} G"
 
 
 def _size(value: float) -> str:

@@ -8,7 +8,10 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import signal
 import struct
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 CLONE_NEWNS = 0x0002_0000
@@ -72,6 +75,20 @@ def prctl(option: int, *args: int) -> int:
     if result < 0:
         raise _error(f"prctl({option})")
     return result
+
+
+_BOUND = f"""
+import ctypes, os, sys
+ctypes.CDLL(None).prctl({PR_SET_PDEATHSIG}, int(sys.argv[2]), 0, 0, 0)
+if os.getppid() == int(sys.argv[1]):
+    os.execvp(sys.argv[3], sys.argv[3:])
+"""
+
+
+def bound(command: Sequence[str]) -> list[str]:
+    """``command`` as one that gets SIGTERM when the thread that starts it ends, whatever ended it: ``kill -9`` of a
+    trainer leaves no server behind."""
+    return [sys.executable, "-I", "-S", "-c", _BOUND, str(os.getpid()), str(int(signal.SIGTERM)), *command]
 
 
 def unshare(flags: int) -> None:

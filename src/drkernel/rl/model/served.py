@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -26,6 +27,7 @@ from pydantic import Field
 
 from drkernel.config import Config, ConfigError
 from drkernel.episode.chat import Stop
+from drkernel.gym.sandbox import linux
 from drkernel.rl.model.policy import Example, Policy, causal_lm
 from drkernel.rl.model.sampler import Conversation, SampledTurn, SamplingConfig
 from drkernel.rl.model.tokenizer import ChatTokenizer
@@ -95,14 +97,15 @@ class Server:
         command += ["--served-model-name", "policy", "--host", "127.0.0.1", "--port", str(port)]
         command += ["--max-model-len", str(context), "--dtype", config.dtype]
         command += ["--logprobs-mode", "processed_logprobs", *config.args]
+        if shutil.which(config.python) is None:
+            raise ConfigError(f"rollout.server.python {config.python!r}: no such program")
         log = place / "server.log"
         server = Server(f"http://127.0.0.1:{port}", place)
-        try:
-            with open(log, "wb") as file:
-                known = {**os.environ, "VLLM_SERVER_DEV_MODE": "1"}
-                server.process = subprocess.Popen(command, env=known, stdout=file, stderr=file, start_new_session=True)
-        except OSError as error:
-            raise ConfigError(f"rollout.server.python {config.python!r}: {error.strerror}") from error
+        with open(log, "wb") as file:
+            known = {**os.environ, "VLLM_SERVER_DEV_MODE": "1"}
+            server.process = subprocess.Popen(
+                linux.bound(command), env=known, stdout=file, stderr=file, start_new_session=True
+            )
         server.wait(log)
         return server
 

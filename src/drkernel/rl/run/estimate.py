@@ -249,6 +249,12 @@ def lacking(recipe: Recipe) -> list[str]:
     for name in ("transformers", "tokenizers"):
         if importlib.util.find_spec(name) is None:
             missing.append(f"the {name} package: pip install 'drkernel[train]'")
+    return missing + lacking_files(recipe)
+
+
+def lacking_files(recipe: Recipe) -> list[str]:
+    """List the files that the recipe names and that do not exist."""
+    missing = []
     given = recipe.coldstart_file
     if given is not None and not Path(given).is_file():
         missing.append(f"the cold-start file {given}: make one with drkernel coldstart")
