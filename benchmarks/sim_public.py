@@ -8,15 +8,17 @@
     git clone https://github.com/vllm-project/vllm                        # tests of its kernels
     python benchmarks/sim_public.py triton TritonBench ... --sample 40 --rows rows.jsonl [--write]
 
-Each script or test runs unchanged in a process of its own, with a deadline, as ``drkernel sim`` runs scripts: every
-launch with all checks. Of tests, ``--sample`` takes as many of every function as it can. ``--rows`` keeps results while
-the survey runs, and takes them up again. The packages that a suite imports (einops, transformers, ...) must be
-installed; what lacks is told. Nothing of theirs is kept here. Needs no GPU.
+Each script or test runs unchanged in a process of its own (forked from one that has imported PyTorch and Triton), with
+a deadline, as ``drkernel sim`` runs scripts: every launch with all checks. Of tests, ``--sample`` takes as many of
+every function as it can. ``--rows`` keeps results while the survey runs, and takes them up again. The packages that a
+suite imports (einops, transformers, ...) must be installed; what lacks is told. Nothing of theirs is kept here. Needs
+no GPU.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import random
@@ -39,6 +41,8 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results" / "sim_public.md"
 GPU = "h100"
 OURS = ("UnsupportedOp", "TTIRError")
+WARM = ("einops", "numpy", "pandas", "transformers", "pytest")
+"""what suites import that does not look for a GPU; imported once, where it is there"""
 Row = dict[str, Any]
 OUTCOMES = {
     "pass": "runs to its end, and its own checks hold",
@@ -84,8 +88,8 @@ SUITES = (
 
 
 def main() -> int:
-    if len(sys.argv) > 1 and sys.argv[1] == "--item":
-        return worker(json.loads(sys.argv[2]), Path(sys.argv[3]))
+    if sys.argv[1:] == ["--serve"]:
+        return serve()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directories", type=Path, nargs="+", metavar="DIR", help="checkouts of the suites")
     parser.add_argument("--sample", type=int, help="scripts or tests of each suite (default: all)")
@@ -100,7 +104,7 @@ def main() -> int:
         suite = next((suite for suite in SUITES if (directory / suite.marker).exists()), None)
         if suite is None:
             parser.error(f"{directory} is none of {', '.join(suite.name for suite in SUITES)}")
-        items += chosen(suite, directory.resolve(), arguments.sample, arguments.match)
+        items += chosen(suite, directory.resolve(), arguments.sample, arguments.match, arguments.rows)
     rows = survey(items, arguments.rows, arguments.limit, arguments.jobs)
     text = page(rows, arguments.sample)
     print(text)
@@ -110,14 +114,14 @@ def main() -> int:
     return 0
 
 
-def chosen(suite: Suite, directory: Path, sample: int | None, match: str) -> list[Row]:
+def chosen(suite: Suite, directory: Path, sample: int | None, match: str, kept: Path | None) -> list[Row]:
     """The scripts or tests to run: ``{"suite", "directory", "name"}`` each."""
     if suite.source is None:
         names = sorted(str(file.relative_to(directory)) for place in suite.places for file in directory.glob(place))
         if suite.marker == "python/tutorials":
             names = [name for name in names if not name.endswith("-cpu.py")]
     else:
-        names = collected(suite, directory)
+        names = collected(suite, directory, kept)
     names = spread([name for name in names if match in name], sample)
     return [{"suite": suite.name, "directory": str(directory), "name": name} for name in names]
 
@@ -136,63 +140,147 @@ def spread(names: list[str], sample: int | None) -> list[str]:
     return sorted([group[k] for k in range(rounds) for group in groups if k < len(group)][:sample])
 
 
-def collected(suite: Suite, directory: Path) -> list[str]:
+def collected(suite: Suite, directory: Path, kept: Path | None) -> list[str]:
     """The tests of a suite, collected as on a GPU."""
-    done = finished({"suite": suite.name, "directory": str(directory), "name": ""}, 900.0)
-    if done is None or not done["tests"]:
-        raise SystemExit(f"{suite.name}: no tests were collected: {done and done['why']}")
+    before = kept_rows(kept).get((suite.name, ""))
+    if before is not None:
+        return list(before["tests"])
+    item = {"suite": suite.name, "directory": str(directory), "name": ""}
+    warm = Warm(item)
+    done = warm.run(item, 900.0)
+    warm.close()
+    if not done.get("tests"):
+        raise SystemExit(f"{suite.name}: no tests were collected: {done['why']}")
+    keep(kept, {"suite": suite.name, "name": "", "tests": done["tests"]})
     return list(done["tests"])
+
+
+def kept_rows(kept: Path | None) -> dict[tuple[str, str], Row]:
+    """Rows of an earlier survey by suite and name; the collected tests of a suite are the one without a name."""
+    if kept is None or not kept.is_file():
+        return {}
+    rows = map(json.loads, kept.read_text(encoding="utf-8").splitlines())
+    return {(row["suite"], row["name"]): row for row in rows}
+
+
+def keep(kept: Path | None, row: Row) -> None:
+    """Add a row to the file."""
+    if kept is not None:
+        with kept.open("a", encoding="utf-8") as out:
+            out.write(json.dumps(row) + "\n")
 
 
 def survey(items: Sequence[Row], kept: Path | None, limit: float, jobs: int) -> list[Row]:
     """One row an item, in order."""
-    known: dict[tuple[str, str], Row] = {}
-    if kept is not None and kept.is_file():
-        rows = map(json.loads, kept.read_text(encoding="utf-8").splitlines())
-        known = {(row["suite"], row["name"]): row for row in rows}
+    known = kept_rows(kept)
+    idle: list[Warm] = []
 
     def one(item: Row) -> Row:
         row = known.get((item["suite"], item["name"]))
         if row is None:
+            fitting = [warm for warm in list(idle) if warm.suite.name == item["suite"]]
+            warm = fitting[0] if fitting else Warm(item)
+            if fitting:
+                idle.remove(warm)
             started = time.monotonic()
-            found = finished(item, limit) or {"outcome": "timeout", "why": f"{limit:g} s", "launches": 0}
+            found = warm.run(item, limit)
             row = {"suite": item["suite"], "name": item["name"], **found, "seconds": time.monotonic() - started}
-            if kept is not None:
-                with kept.open("a", encoding="utf-8") as out:
-                    out.write(json.dumps(row) + "\n")
+            idle.append(warm)
+            keep(kept, row)
             print(f"{row['seconds']:6.1f} s  {row['outcome']:13s} {row['name']}  {row['why'][:120]}", file=sys.stderr)
         return row
 
     with ThreadPoolExecutor(jobs) as pool:
-        return list(pool.map(one, items))
+        rows_now = list(pool.map(one, items))
+    for warm in idle:
+        warm.close()
+    return rows_now
 
 
-def finished(item: Row, limit: float) -> Row | None:
-    """What one process says of an item; None when it was not done in time."""
-    suite = next(suite for suite in SUITES if suite.name == item["suite"])
-    directory = Path(item["directory"])
-    with tempfile.TemporaryDirectory() as folder:
-        answer = Path(folder) / "answer.json"
-        paths = [str(directory / suite.source)] if suite.source else []
+class Warm:
+    """A process of one suite that has imported PyTorch, Triton and drkernel, and forks one for each item."""
+
+    def __init__(self, item: Row):
+        self.suite = next(suite for suite in SUITES if suite.name == item["suite"])
+        directory = Path(item["directory"])
+        self._folder = tempfile.TemporaryDirectory()
+        paths = [str(directory / self.suite.source)] if self.suite.source else []
         paths += filter(None, [os.environ.get("PYTHONPATH")])
-        environment = {**os.environ, "MPLBACKEND": "Agg", "PYTHONPATH": os.pathsep.join(paths), **dict(suite.settings)}
-        command = [sys.executable, str(Path(__file__).resolve()), "--item", json.dumps(item), str(answer)]
-        process = subprocess.Popen(
-            command, cwd=directory if suite.source else folder, env=environment, start_new_session=True,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        settings = {"MPLBACKEND": "Agg", "PYTHONPATH": os.pathsep.join(paths), **dict(self.suite.settings)}
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).resolve()), "--serve"],
+            cwd=directory if self.suite.source else self._folder.name, env={**os.environ, **settings},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
-        try:
-            _, errors = process.communicate(timeout=limit)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-            return None
+
+    def run(self, item: Row, limit: float) -> Row:
+        """What the process forked for ``item`` says."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        answer, errors = Path(self._folder.name) / "answer.json", Path(self._folder.name) / "errors.txt"
+        answer.unlink(missing_ok=True)
+        self._process.stdin.write(json.dumps([item, str(answer), str(errors), limit]) + "\n")
+        self._process.stdin.flush()
+        ended = self._process.stdout.readline().strip()
+        if ended == "timeout":
+            return {"outcome": "timeout", "why": f"{limit:g} s", "launches": 0}
         if not answer.is_file():
-            return {"outcome": "error", "why": f"the process ended: {errors[-300:]}", "launches": 0}
+            said = errors.read_text(encoding="utf-8", errors="replace")[-300:] if errors.is_file() else ""
+            return {"outcome": "error", "why": f"the process ended ({ended}): {said}", "launches": 0}
         return dict(json.loads(answer.read_text(encoding="utf-8")))
 
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+        self._folder.cleanup()
 
-def worker(item: Row, answer: Path) -> int:
+
+def serve() -> int:
+    """Fork a process for each item that standard input names, and say how each ended."""
+    import triton.language  # noqa: F401
+
+    import drkernel.sim.script  # noqa: F401
+    from drkernel.sim.host.above_autograd import register_kernels
+
+    register_kernels()
+    for name in WARM:
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            continue
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    for line in sys.stdin:
+        item, answer, errors, limit = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            os.setsid()
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+            try:
+                worker(item, Path(answer))
+            finally:
+                os._exit(0)
+        answers.write(outcome_of(child, limit) + "\n")
+        answers.flush()
+    return 0
+
+
+def outcome_of(child: int, limit: float) -> str:
+    """Wait for a process and all of its group: how it ended, or "timeout"."""
+    until = time.monotonic() + limit
+    while time.monotonic() < until:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return f"code {os.waitstatus_to_exitcode(status)}"
+        time.sleep(0.2)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return "timeout"
+
+
+def worker(item: Row, answer: Path) -> None:
     """Run one script or test in this process, and write what came of it."""
     from drkernel.sim.script import run_function, run_script
 
@@ -205,7 +293,7 @@ def worker(item: Row, answer: Path) -> int:
         report, seen = run_function(lambda: tested(suite, item["name"]), directory / "conftest.py", gpu=GPU)
         if not item["name"] and seen is not None:
             answer.write_text(json.dumps({"tests": seen.collected, "why": seen.why}), encoding="utf-8")
-            return 0
+            return
     error = None if report.error is None else f"{report.error.type}: {report.error.message}"
     errors = [(finding.kind, finding.message) for finding in report.findings if finding.severity == "error"]
     outcome, why = judged(error if seen is None else error or seen.error, errors)
@@ -213,7 +301,6 @@ def worker(item: Row, answer: Path) -> int:
         outcome, why = "no test", seen.why
     launches = sum(launch.calls for launch in report.launches)
     answer.write_text(json.dumps({"outcome": outcome, "why": why, "launches": launches}), encoding="utf-8")
-    return 0
 
 
 def ends_with(parent: int) -> None:

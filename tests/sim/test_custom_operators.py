@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -52,6 +53,93 @@ def test_custom_operators_run_their_host_code_and_its_launches_count() -> None:
         double_into(x, out)
         torch.testing.assert_close(out.cpu(), want)
         assert [record.name for record in device.launches] == ["double_kernel"] * 3
+
+
+@doubled.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+doubled.register_autograd(lambda ctx, gradient: doubled(gradient))
+
+
+def test_gradients_of_a_custom_operator_go_through_its_own() -> None:
+    with sim.device("h200") as device:
+        x = torch.randn(100, device="cuda", requires_grad=True)
+        doubled(x).mul(3).sum().backward()
+        assert x.grad is not None and x.grad.eq(6).all()
+        assert [record.name for record in device.launches] == ["double_kernel"] * 2
+
+
+def test_the_fake_kernel_of_a_custom_operator_answers_for_shapes_and_the_real_one_for_values() -> None:
+    with sim.device("h200") as device:
+        with torch._subclasses.FakeTensorMode():
+            form = doubled(torch.empty(3, 5))
+        assert form.shape == (3, 5) and not device.launches
+        assert doubled(torch.ones(3, 5, device="cuda")).sum() == 30 and len(device.launches) == 1
+
+
+def test_kernels_registered_for_cuda_run() -> None:
+    library = torch.library.Library("drkernel_test_cuda", "DEF")
+    library.define("twice(Tensor x, *, float scale=1.0) -> Tensor")
+    library.define("made(int n, *, Device? device=None) -> Tensor")
+    library.define("anywhere(Tensor x) -> Tensor")
+
+    def twice(x: torch.Tensor, *, scale: float = 1.0) -> torch.Tensor:
+        out = torch.empty_like(x)
+        launch(x, out)
+        return out * scale
+
+    def made(n: int, *, device: torch.device | None = None) -> torch.Tensor:
+        assert device is not None and device.type == "cuda"
+        return torch.ones(n, device=device)
+
+    library.impl("twice", twice, "CUDA")
+    library.impl("made", made, "CUDA")
+    library.impl("anywhere", lambda x: x - 1, "CompositeExplicitAutograd")
+    with sim.device("h200") as device:
+        x = torch.ones(100, device="cuda")
+        assert torch.ops.drkernel_test_cuda.twice(x, scale=3.0).eq(6).all()
+        assert torch.ops.drkernel_test_cuda.made(4, device="cuda").tolist() == [1, 1, 1, 1]
+        assert torch.ops.drkernel_test_cuda.anywhere(x).eq(0).all()
+        assert [record.name for record in device.launches] == ["double_kernel"]
+
+
+def test_kernels_that_replace_pytorchs_own_on_cuda_run_while_their_library_lives() -> None:
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        launch(x, out)
+        return out
+
+    def zeros(size: list[int], **options: Any) -> torch.Tensor:
+        assert options["device"].type == "cuda"
+        return torch.full(size, 5.0, device=options["device"])
+
+    with sim.device("h200") as device:
+        x = torch.full((100,), -1.0, device="cuda")
+        library = torch.library.Library("aten", "IMPL")
+        library.impl("abs", scaled, "CUDA")
+        library.impl("zeros", zeros, "CUDA")
+        assert torch.abs(x).eq(-2).all() and x.abs().eq(-2).all()
+        assert torch.zeros(3, device="cuda").tolist() == [5, 5, 5] and torch.zeros(3).tolist() == [0, 0, 0]
+        library._destroy()
+        assert torch.abs(x).eq(1).all() and torch.zeros(3, device="cuda").tolist() == [0, 0, 0]
+        assert [record.name for record in device.launches] == ["double_kernel"] * 2
+
+
+def test_a_wrapped_kernel_is_launched_outside_of_a_triton_op_too() -> None:
+    with sim.device("h200") as device:
+        x = torch.ones(100, device="cuda")
+        out = torch.empty_like(x)
+        torch.library.wrap_triton(double_kernel)[(2,)](x, out, 100, BLOCK=64)
+        assert out.eq(2).all() and len(device.launches) == 1
+
+
+def test_export_is_refused_by_name() -> None:
+    with sim.device("h200"):
+        layer = torch.nn.Linear(4, 4).cuda()
+        with pytest.raises(UnsupportedOp, match=r"torch\.export"):
+            torch.export.export(layer, (torch.ones(2, 4, device="cuda"),))
 
 
 def test_an_operator_without_host_code_is_refused_by_name() -> None:

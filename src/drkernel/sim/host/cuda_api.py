@@ -288,6 +288,10 @@ def _markers() -> dict[str, Any]:
     }
 
 
+def _refuse_export(*args: Any, **kwargs: Any) -> Any:
+    raise UnsupportedOp("torch.export is not offered on the simulated device: call the eager function")
+
+
 @contextmanager
 def cuda_api_on(spec: GPUSpec, link: DeviceLink, compiles: Callable[..., Any] = refuse_compile) -> Iterator[None]:
     """Replace the functions of ``torch.cuda`` that host code calls, and restore them on exit.
@@ -316,6 +320,8 @@ def cuda_api_on(spec: GPUSpec, link: DeviceLink, compiles: Callable[..., Any] = 
         *((torch.cuda.nvtx, name, value) for name, value in _markers().items()),
         (torch, "get_device_module", lambda device=None: torch.cuda),
         *used_by_generated_code(),
+        (torch.export, "export", _refuse_export),
+        (torch._library.triton, "wrap_triton_enabled_default", False),  # kernels are launched, and not recorded
         (torch.version, "cuda", "12.8" if spec.vendor == "nvidia" else None),
         (torch.version, "hip", None if spec.vendor == "nvidia" else "6.4"),
     ]

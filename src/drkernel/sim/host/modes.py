@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +23,7 @@ LEGACY_TYPES = {
     "Char": torch.int8, "Byte": torch.uint8, "Short": torch.int16, "Int": torch.int32, "Long": torch.int64,
     "Bool": torch.bool,
 }  # fmt: skip
+ON_CUDA = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
 _plain_meta = threading.local()
 """``.depth`` > 0 while host code makes meta tensors of its own"""
 
@@ -40,20 +42,17 @@ class OperatorMode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if DeviceTensor in types:
-            if func is torch.ops.aten.allclose.default:
-                with self:
-                    return _allclose(*args, **kwargs)
-            if is_composite(func):  # inference mode does not take composite operators apart
-                with self:
-                    return func.decompose(*args, **kwargs)
-            if func.namespace != "aten" and (kernel := _custom_kernel(func)) is not None:
-                with DeviceArgumentMode(self.link), self:
-                    return kernel(*args, **kwargs)
-            return self.link.dispatch(func, args, kwargs)
-        if getattr(_plain_meta, "depth", 0) or not _names_device(args, kwargs):
+        on_device = DeviceTensor in types
+        if not on_device and (getattr(_plain_meta, "depth", 0) or not _names_device(args, kwargs)):
             return func(*args, **kwargs)
-        if is_composite(func):
+        if func is torch.ops.aten.allclose.default:
+            with self:
+                return _allclose(*args, **kwargs)
+        if (kernel := _host_kernel(func)) is not None:
+            args, kwargs = [_told(value) for value in args], {key: _told(value) for key, value in kwargs.items()}
+            with DeviceArgumentMode(self.link), self:
+                return kernel(*args, **kwargs)
+        if is_composite(func):  # inference mode does not take composite operators apart
             with self:
                 return func.decompose(*args, **kwargs)
         return self.link.dispatch(func, args, kwargs)
@@ -78,19 +77,30 @@ def reinterpret(tensor: torch.Tensor, size: Any, stride: Any, offset: int = 0) -
     return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
 
 
-def _custom_kernel(func: Any) -> Callable[..., Any] | None:
-    """Return the implementation that ``torch.library.custom_op`` registered for the GPU: host code that launches
-    kernels."""
-    from torch._library.custom_ops import OPDEFS
+def _told(value: Any) -> Any:
+    """Return what host code is told for an argument: the GPU, where :class:`DeviceArgumentMode` wrote "meta"."""
+    return CUDA if isinstance(value, torch.device) and value.type == "meta" else value
 
-    name = func.name().partition(".")[0]
-    if name == "inductor::_reinterpret_tensor":
+
+def _host_kernel(func: Any) -> Callable[..., Any] | None:
+    """Return the host code that runs an operator on the GPU, if libraries registered any.
+
+    It may be an operator of their own (``torch.library.custom_op``, ``Library.impl`` for "CUDA" or for every device),
+    or one of PyTorch's for which they registered a kernel: this build has no kernels for CUDA otherwise.
+    """
+    if func.name() == "inductor::_reinterpret_tensor":
         return reinterpret
-    definition = OPDEFS.get(name)
-    if definition is None:
+    if registered_as(func).isdisjoint(torch.library._impls):
         return None
-    kernels = definition._backend_fns
-    return kernels.get("cuda") or kernels.get(None)
+    return functools.partial(func.redispatch, ON_CUDA)
+
+
+@functools.lru_cache(maxsize=4096)
+def registered_as(func: Any) -> frozenset[str]:
+    """The entries of ``torch.library`` that say that Python code has a kernel for an operator on the GPU."""
+    namespace, _, rest = func.name().partition("::")
+    keys = ("CUDA",) if namespace == "aten" else ("CUDA", "CompositeExplicitAutograd")
+    return frozenset(f"{namespace}/{rest}/{key}" for key in keys)
 
 
 class DeviceArgumentMode(TorchFunctionMode):
