@@ -277,6 +277,24 @@ def used_by_generated_code() -> list[tuple[Any, str, Any]]:
     ]
 
 
+def compiler_interface(spec: GPUSpec, module: Any) -> list[tuple[Any, str, Any]]:
+    """Return replacements for what TorchDynamo's ``device_interface`` took from ``torch.cuda`` when it was
+    imported."""
+    facts, interface = device_facts(spec), module.CudaInterface
+    bound = {
+        "current_device": facts["current_device"],
+        "device_count": facts["device_count"],
+        "get_device_properties": facts["get_device_properties"],
+        "exchange_device": facts["_exchange_device"],
+        "maybe_exchange_device": facts["_maybe_exchange_device"],
+        "is_bf16_supported": facts["is_bf16_supported"],
+        "synchronize": lambda device=None: None,
+        "get_raw_stream": lambda device: 0,
+    }
+    replaced = [(interface, name, staticmethod(value)) for name, value in bound.items()]
+    return [*replaced, (interface, "device", facts["device"])]
+
+
 def _markers() -> dict[str, Any]:
     """Return the functions of ``torch.cuda.nvtx``: marks for a profiler, of which there is none."""
     return {
@@ -325,6 +343,8 @@ def cuda_api_on(spec: GPUSpec, link: DeviceLink, compiles: Callable[..., Any] = 
         (torch.version, "cuda", "12.8" if spec.vendor == "nvidia" else None),
         (torch.version, "hip", None if spec.vendor == "nvidia" else "6.4"),
     ]
+    if (compilers := sys.modules.get("torch._dynamo.device_interface")) is not None:
+        replaced += compiler_interface(spec, compilers)
     extensions = CppExtension()
     replaced.append((torch.utils, "cpp_extension", extensions))
     name = extensions.__name__

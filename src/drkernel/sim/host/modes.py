@@ -15,6 +15,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from drkernel.sim.host.fakes import faked, faking, told
 from drkernel.sim.host.tensor import CUDA, META, DeviceLink, DeviceTensor, is_composite
 from drkernel.sim.wire.commands import GeneratorRef
 
@@ -43,13 +44,15 @@ class OperatorMode(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         on_device = DeviceTensor in types
+        if faking() and not getattr(_plain_meta, "depth", 0):
+            return faked(func, args, kwargs)
         if not on_device and (getattr(_plain_meta, "depth", 0) or not _names_device(args, kwargs)):
             return func(*args, **kwargs)
         if func is torch.ops.aten.allclose.default:
             with self:
                 return _allclose(*args, **kwargs)
         if (kernel := _host_kernel(func)) is not None:
-            args, kwargs = [_told(value) for value in args], {key: _told(value) for key, value in kwargs.items()}
+            args, kwargs = [told(value) for value in args], {key: told(value) for key, value in kwargs.items()}
             with DeviceArgumentMode(self.link), self:
                 return kernel(*args, **kwargs)
         if is_composite(func):  # inference mode does not take composite operators apart
@@ -75,11 +78,6 @@ def _names_device(args: Any, kwargs: dict[str, Any]) -> bool:
 def reinterpret(tensor: torch.Tensor, size: Any, stride: Any, offset: int = 0) -> torch.Tensor:
     """A view as TorchInductor's code makes it, through an operator of its own or straight in C++."""
     return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
-
-
-def _told(value: Any) -> Any:
-    """Return what host code is told for an argument: the GPU, where :class:`DeviceArgumentMode` wrote "meta"."""
-    return CUDA if isinstance(value, torch.device) and value.type == "meta" else value
 
 
 def _host_kernel(func: Any) -> Callable[..., Any] | None:

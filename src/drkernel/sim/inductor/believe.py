@@ -6,21 +6,17 @@ card's data sheet, tensors are fake ones on ``cuda:0``, and whatever would be me
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from drkernel.sim.host.cuda_api import device_facts, replaced_attributes
+from drkernel.sim.host.cuda_api import compiler_interface, device_facts, replaced_attributes
+from drkernel.sim.host.fakes import guard_nothing
 from drkernel.sim.spec import GPUSpec
 
-GUARDS = "_ZN3c104impl26device_guard_impl_registryE"
-CUDA_TYPE, META_TYPE = 1, 14
-"""numbers of kinds of devices in c10"""
 ANSWERED = (
     "is_available", "is_initialized", "device_count", "current_device", "get_device_name", "get_device_capability",
     "get_device_properties", "get_arch_list", "is_bf16_supported", "_lazy_init", "_exchange_device",
@@ -40,7 +36,7 @@ def believing(spec: GPUSpec, benchmark: Callable[..., float]) -> Iterator[None]:
     from drkernel.sim.host.triton_frontend import warm
 
     warm()
-    _guard_nothing()
+    guard_nothing()
     with (
         replaced_attributes([*_cuda(spec), *_compilers(spec, benchmark)]),
         config.patch(
@@ -49,21 +45,6 @@ def believing(spec: GPUSpec, benchmark: Callable[..., float]) -> Iterator[None]:
         ),
     ):  # fmt: skip
         yield
-
-
-def _guard_nothing() -> None:
-    """Let C++ code that sets the current device around an operator on ``cuda:0`` do nothing, as it does for meta.
-
-    A CPU build has no guard for CUDA devices and raises where fake tensors meet one (batch norm, autograd's metadata).
-    The table of guards is libc10's own; where it is not found, such modules stay uncompiled.
-    """
-    folder = Path(torch.__file__).parent / "lib"
-    try:
-        table = (ctypes.c_void_p * (META_TYPE + 1)).in_dll(ctypes.CDLL(str(folder / "libc10.so")), GUARDS)
-    except (OSError, ValueError):
-        return
-    if not table[CUDA_TYPE]:
-        table[CUDA_TYPE] = table[META_TYPE]
 
 
 def _cuda(spec: GPUSpec) -> list[tuple[Any, str, Any]]:
@@ -100,17 +81,6 @@ def _compilers(spec: GPUSpec, benchmark: Callable[..., float]) -> list[tuple[Any
     from torch._inductor.fx_passes import joint_graph
     from torch._inductor.runtime import benchmarking, triton_helpers
 
-    facts, interface = device_facts(spec), device_interface.CudaInterface
-    bound = {
-        "current_device": facts["current_device"],
-        "device_count": facts["device_count"],
-        "get_device_properties": facts["get_device_properties"],
-        "exchange_device": facts["_exchange_device"],
-        "maybe_exchange_device": facts["_maybe_exchange_device"],
-        "is_bf16_supported": facts["is_bf16_supported"],
-        "synchronize": lambda device=None: None,
-        "get_raw_stream": lambda device: 0,
-    }
     lazy_init = joint_graph.lazy_init
 
     def patterns_on_host(device: Any = None) -> Any:
@@ -127,8 +97,7 @@ def _compilers(spec: GPUSpec, benchmark: Callable[..., float]) -> list[tuple[Any
         return benchmark(fn)
 
     return [
-        *((interface, name, staticmethod(value)) for name, value in bound.items()),
-        (interface, "device", facts["device"]),
+        *compiler_interface(spec, device_interface),
         (joint_graph, "lazy_init", patterns_on_host),
         (constant_folding.ConstantFolder, "run", folded_on_host),
         (triton_helpers, "set_driver_to_gpu", lambda: None),
