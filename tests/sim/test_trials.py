@@ -65,3 +65,91 @@ def test_kernels_that_read_what_they_write_are_executed(body: Any, monkeypatch: 
     _, values, executed = _tuned(body, monkeypatch, 0)
     assert len(executed) == 4
     assert values[0] == (4 if body is accumulate else 4 * 10_000 / 8)
+
+
+@triton.jit
+def grow(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, mask=at < n) + 1, mask=at < n)
+
+
+def _executed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The launches that are executed from now on, of whatever size."""
+    monkeypatch.setattr(trials, "WORTH_BYTES", 0)
+    executed: list[str] = []
+    original = CompiledKernel.watched
+
+    def watched(self: CompiledKernel, *args: Any, **kwargs: Any) -> Any:
+        executed.append(self.name)
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(CompiledKernel, "watched", watched)
+    return executed
+
+
+def test_a_benchmark_executes_a_kernel_once_for_its_checks_and_times_it_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    executed = _executed(monkeypatch)
+    with sim.device("h100") as device:
+        x = torch.randn(4096, device="cuda")
+
+        def call() -> torch.Tensor:
+            out = torch.empty_like(x)
+            grow[(4,)](x, out, 4096, BLOCK=1024)
+            return out
+
+        times = [triton.testing.do_bench(call) for _ in range(4)]
+        # the first benchmark runs twice, because it compiles
+        assert len(executed) == 1 and len(device.launches) == 5
+        assert max(times) == pytest.approx(min(times))
+        torch.testing.assert_close(call().cpu(), x.cpu() + 1)
+
+
+@pytest.mark.parametrize("look", ["copy", "operator", "kernel", "view", "own input", "drop the input"])
+def test_what_a_benchmark_wrote_is_there_when_something_looks(look: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    executed = _executed(monkeypatch)
+    with sim.device("h100") as device:
+        x, out = torch.zeros(64, device="cuda"), torch.empty(8, 8, device="cuda")
+        grow[(1,)](x, torch.empty_like(x), 64, BLOCK=64)
+        executed.clear()
+
+        def call() -> None:
+            grow[(1,)](x, out.view(-1), 64, BLOCK=64)
+
+        triton.testing.do_bench(call)
+        triton.testing.do_bench(call)
+        assert not executed
+        if look == "copy":
+            assert out.cpu().eq(1).all()
+        elif look == "operator":
+            assert out.sum() == 64
+        elif look == "kernel":
+            more = torch.empty_like(out)
+            grow[(1,)](out, more, 64, BLOCK=64)
+            assert more.cpu().eq(2).all()
+        elif look == "view":
+            assert out[3:5, 2].tolist() == [1, 1]
+        elif look == "own input":
+            x.add_(10)
+            assert out.cpu().eq(1).all()
+        else:
+            del x, call
+            assert out.cpu().eq(1).all()
+        assert executed[0] == "grow" and executed.count("grow") == (2 if look == "kernel" else 1)
+        assert not device.findings
+
+
+def test_steps_of_a_benchmark_that_feed_each_other_are_all_carried_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    executed = _executed(monkeypatch)
+    with sim.device("h100"):
+        x, y = torch.zeros(64, device="cuda"), torch.zeros(64, device="cuda")
+        grow[(1,)](x, torch.empty_like(x), 64, BLOCK=64)
+        executed.clear()
+
+        def call() -> None:
+            grow[(1,)](x, y, 64, BLOCK=64)
+            grow[(1,)](y, x, 64, BLOCK=64)
+
+        for _ in range(3):
+            triton.testing.do_bench(call)
+        assert not executed
+        assert x.tolist() == [6] * 64 and y.tolist() == [5] * 64 and len(executed) == 6

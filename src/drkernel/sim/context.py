@@ -110,15 +110,7 @@ def device_of(spec: GPUSpec, *, data_free: DataFree | None = None) -> AbstractCo
 
 @contextmanager
 def _in_process(engine: DeviceEngine) -> Iterator[SimDevice]:
-    @contextmanager
-    def trials() -> Iterator[None]:
-        engine.trials = True
-        try:
-            yield
-        finally:
-            engine.trials = False
-
     channel = BelowModes(engine)
     with host_side(engine.spec, channel, Compiling(engine.spec).on, threads=True) as link, graphs_on(channel):
-        link.trials = trials
+        link.trials = engine.trials.running_for
         yield SimDevice(engine.spec, engine, link)

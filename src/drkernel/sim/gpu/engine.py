@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
@@ -44,7 +43,7 @@ from drkernel.sim.gpu.operator_lists import FREE_OPERATORS
 from drkernel.sim.gpu.operator_rules import OperatorRule, rule_of
 from drkernel.sim.gpu.pricing import pressure_of, price_launch
 from drkernel.sim.gpu.random_numbers import DeviceRandom
-from drkernel.sim.gpu.trials import trial_of
+from drkernel.sim.gpu.trials import Trials
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.target.compile import KernelResources, TargetCompileError, compile_for_target
 from drkernel.sim.target.shared_memory import OverShared, PassesFailed, exact_shared, shared_bytes
@@ -124,8 +123,7 @@ class DeviceEngine:
         self.host_reads = HostReads()
         self.flow = self._new_flow()
         self.schedule = Schedule()
-        self.trials = False
-        """whether launches are made only to be timed, so that what they write does not matter"""
+        self.trials = Trials(self)
         self.fault: str | None = None
 
     def _new_heap(self) -> DeviceHeap:
@@ -172,6 +170,7 @@ class DeviceEngine:
 
     def free(self, handle: int) -> None:
         """Drop a handle; memory goes when the last tensor over it does."""
+        self.trials.before_free(self.heap.last_over(handle))
         base = self.heap.free(handle)
         if base is not None:
             self.accounts.freed(base)
@@ -186,6 +185,8 @@ class DeviceEngine:
         inputs: list[Held] = []
         real_args = [self._resolve(value, inputs) for value in args]
         real_kwargs = {key: self._resolve(value, inputs) for key, value in kwargs.items()}
+        if not rule.allocates and rule.base not in FREE_OPERATORS:
+            self.trials.before([one.base for one in inputs], changes=bool(rule.written))
         check_arguments(rule.base, rule.parameters, real_args, real_kwargs)
         if rule.makes_from_size:
             self.heap.require_factory(real_args, real_kwargs)
@@ -319,15 +320,12 @@ class DeviceEngine:
         on, sample = self.checks != "off", SAMPLED_PROGRAMS if self.checks == "auto" else None
         seed = f"{self.schedule.seed}:{place}"
         held = [self.heap.held(value.handle) for value in command.args if isinstance(value, Ref)]
-        if self.trials:
-            trial = trial_of(command, held, self.memory, self.accounts.l2, partial(self.price, command, resources))
-            if trial is not None:
-                self._finish_launch(command, held, trial, resources)
-                return
+        if self.trials.counted(command, held, resources):
+            return
         on = self._tables_fit(held) and on
         disturbed = self.interference == "disturb"
         before = [(flat, flat.clone()) for flat in (flat_extent(one.tensor) for one in held)] if disturbed else []
-        result = self._run_kernel(
+        result = self.run_kernel(
             kernel,
             command.grid,
             [self.heap.held(value.handle).spec.address if isinstance(value, Ref) else value for value in command.args],
@@ -336,7 +334,7 @@ class DeviceEngine:
         )
         for flat, old in before:
             disturb_changes(flat, old, self.heap.noise)
-        self._finish_launch(command, held, result, resources)
+        self.finish_launch(command, held, result, resources)
 
     def _tables_fit(self, held: list[Held]) -> bool:
         """Return whether the race shadows of a launch fit the budget. Raises :class:`OverBudget` where checks are
@@ -349,9 +347,10 @@ class DeviceEngine:
             self.heap.require_host(needed)
         return self.heap.host_bytes + needed <= self.heap.budget
 
-    def _run_kernel(
+    def run_kernel(
         self, kernel: CompiledKernel, grid: tuple[int, int, int], args: list[Any], checks: Checks, order: Order
     ) -> LaunchResult:
+        """Execute a kernel, and no more."""
         try:
             return kernel.watched(grid, args, self.memory, checks=checks, order=order, processors=self.spec.sm_count)
         except StepLimit as error:  # on a GPU the launch, and whatever waits for it, would never end
@@ -407,7 +406,7 @@ class DeviceEngine:
             return None
         return KernelResources(None, None, found, warps, stages, blocks_per_sm(self.spec, warps, found), "ttir")
 
-    def _finish_launch(
+    def finish_launch(
         self, command: LaunchCommand, held: list[Held], result: LaunchResult, resources: KernelResources | None
     ) -> None:
         self.counters.findings += result.findings
@@ -460,6 +459,7 @@ class DeviceEngine:
     def download(self, ref: Ref) -> torch.Tensor:
         """Copy a device tensor out."""
         self._refuse_after_fault()
+        self.trials.before([self.heap.held(ref.handle).base], changes=False)
         tensor = self.tensor(ref)
         self.flow.read(self.heap.held(ref.handle))
         self.accounts.copy("device to host", tensor.numel() * tensor.element_size())

@@ -169,6 +169,11 @@ class DeviceHeap:
         self.memory.remove(held.base)
         return held.base
 
+    def last_over(self, handle: int) -> int | None:
+        """The address of the storage that freeing a handle would free, too."""
+        held = self._held.get(handle)
+        return held.base if held is not None and self._storages.get(held.base) == 1 else None
+
     @property
     def has_unwritten(self) -> bool:
         """Whether some storage may hold bytes that nothing wrote."""

@@ -211,8 +211,8 @@ class DeviceLink:
         """``.ref``: the device generator that the running call was given"""
         self.originals: list[tuple[Any, str, Any]] = []
         """(owner, name, value) of what host code would find without this device"""
-        self.trials: Callable[[], AbstractContextManager[None]] = nullcontext
-        """a block in which kernels are launched only to be timed"""
+        self.trials: Callable[[Any], AbstractContextManager[None]] = nullcontext
+        """a block in which kernels are launched only to be timed: for "tuning", or as a "benchmark" """
         self._known: weakref.WeakValueDictionary[int, DeviceTensor] = weakref.WeakValueDictionary()
         self._owners: weakref.WeakValueDictionary[int, _Owner] = weakref.WeakValueDictionary()
 

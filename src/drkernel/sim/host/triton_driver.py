@@ -8,7 +8,6 @@ autotune, hooks). Replaced are the active driver, ``triton.compile``, which runs
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from drkernel.sim.spec import GPUSpec
@@ -81,7 +80,8 @@ class SimDriver:
 
         The model has no noise, so one call after one L2 flush suffices, whatever the number of repetitions requested.
         ``settled``: measure a second call where the first did what it does only once, as Triton's own benchmark does,
-        which runs the call before it measures. Otherwise kernels are launched for their times alone.
+        which runs the call before it measures. Kernels are launched for their times: a tuner's need no results, a
+        benchmark's are made when something looks at them.
         """
 
         def do_bench(
@@ -97,10 +97,10 @@ class SimDriver:
             # A tuner keeps its clock as long as its kernel lives, which may be longer than the device that gave it.
             clock = driver.active if isinstance(driver.active, SimDriver) else self
             before = clock.first_times
-            with nullcontext() if settled else clock.link.trials():
+            with clock.link.trials("benchmark" if settled else "tuning"):
                 elapsed = clock._milliseconds(call, grad_to_none or ())
-            if settled and clock.first_times != before:
-                elapsed = clock._milliseconds(call, grad_to_none or ())
+                if settled and clock.first_times != before:
+                    elapsed = clock._milliseconds(call, grad_to_none or ())
             clock.first_times += 1
             if quantiles is not None:
                 return [elapsed] * len(quantiles) if len(quantiles) > 1 else elapsed

@@ -243,7 +243,7 @@ class DataFreeEngine(DeviceEngine):
                 self._wrote(use.base, use.written.low)
         self._record_of_run.samples.append(sample_of(measured, {one.base: one.nbytes for one in held}))
         result = LaunchResult(measured.findings, measured.stats, 0.0, (), counted.written)
-        self._finish_launch(command, held, result, resources)
+        self.finish_launch(command, held, result, resources)
 
 
 def new_engine(
