@@ -43,10 +43,10 @@ class OperatorMode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        on_device = DeviceTensor in types
-        if faking() and not getattr(_plain_meta, "depth", 0):
+        plain = getattr(_plain_meta, "depth", 0) > 0
+        if faking() and not plain:
             return faked(func, args, kwargs)
-        if not on_device and (getattr(_plain_meta, "depth", 0) or not _names_device(args, kwargs)):
+        if DeviceTensor not in types and (plain or not _names_device(args, kwargs)):
             return func(*args, **kwargs)
         if func is torch.ops.aten.allclose.default:
             with self:
