@@ -1,6 +1,7 @@
 """An environment in miniature, in which lazy and whole answers both exist and pay differently, and 40 steps are cheap.
 
-    python benchmarks/miniature.py                          cold start and one supervised policy a seed
+    drkernel train recipes/quickstart.yaml                  for its cold start: answers of the program teacher, graded
+    python benchmarks/miniature.py --coldstart runs/quickstart/coldstart.jsonl      one supervised policy a seed
     python benchmarks/ablations.py --plans --base runs/miniature/seed0 --base ... --out runs/miniature/cells
 
 Tasks and judge are the quickstart's: several operators, timed at their own sizes. The policy answers with a *plan*
@@ -12,8 +13,9 @@ is another chance to be wrong. A plan that does not fit the module becomes one t
 So an answer has a dozen tokens, and there are a few hundred answers to a task, which the judge grades once and for all
 (``pool.cache_file``).
 
-The supervised policies learn from the right trajectories of a lazy teacher (half of its answers are). Everything lies
-under ``--out``; what is done is not done again.
+The supervised policies learn what a lazy teacher would write: of the cold start's right trajectories all that stay
+lazy or partial and a third of those that end in a whole kernel, and for every other task one first answer, two thirds
+of them lazy. Everything lies under ``--out``; what is done is not done again.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import random
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,9 +32,9 @@ from typing import Any
 
 from drkernel.config import load_config
 from drkernel.gym.request import EvalRequest, Pool
-from drkernel.rl.data.coldstart import ColdstartConfig, ColdstartRow, load_rows, write_coldstart
+from drkernel.rl.data.coldstart import ColdstartRow, load_rows
 from drkernel.rl.data.teacher.families import generate_problems
-from drkernel.rl.data.teacher.plans import RIGHT
+from drkernel.rl.data.teacher.plans import RIGHT, Mix
 from drkernel.rl.data.teacher.problem import Problem
 from drkernel.rl.data.teacher.reference import make_task
 from drkernel.rl.data.teacher.writer import Flaw, Style, can_have, write_answer
@@ -45,7 +48,11 @@ _LAUNCH = re.compile(r"\bB=(\d+|triton\.next_power_of_2\(n\)), num_warps=(\d+)\)
 MISFIT = 'raise ValueError("the plan does not fit the module")\n'
 """the module of a plan that the writer cannot follow"""
 DEPTHS: tuple[Flaw | None, ...] = (None, "partial", "lazy")
-"""how much of a problem the writer can put into a kernel, by the teacher's plans that are right"""
+"""how much of a problem the writer can put into a kernel, in the order of the teacher's plans that are right"""
+FIRST = Mix(fused=0.15, partial=0.2, lazy=0.65, bad_mask=0, compile_error=0, forgotten_step=0)
+"""first answers that are taught alone"""
+WHOLE = 1 / 3
+"""share of the trajectories ending in a whole kernel that is taught"""
 
 
 def operations(problem: Problem) -> list[str]:
@@ -136,37 +143,40 @@ def plan_pool(recipe: Recipe) -> PlanPool:
     return PlanPool(make_pool(recipe), {make_task(problem).id: problem for problem in problems})
 
 
-def as_plans(row: ColdstartRow, problem: Problem) -> dict[str, Any] | None:
-    """Return a trajectory with plans for answers; None for one with a mistake in it, which no plan makes."""
-    if any(turn.plan not in RIGHT for turn in row.turns):
-        return None
-    messages = [dict(message) for message in row.messages]
-    for message, turn in zip(messages[1::2], row.turns, strict=True):
-        message["content"] = f"```python\n{plan_of(problem, DEPTHS[RIGHT.index(turn.plan)], message['content'])}```"
+def taught(row: ColdstartRow, problem: Problem) -> dict[str, Any]:
+    """Return what the supervised policies learn on a task: the trajectory with plans for answers, or a first answer."""
+    rng = random.Random(f"taught-{row.id}")
+    right = all(turn.plan in RIGHT for turn in row.turns)
+    if right and (row.turns[-1].plan != "fused" or rng.random() < WHOLE):
+        messages = [dict(message) for message in row.messages]
+        depths = [DEPTHS[RIGHT.index(turn.plan)] for turn in row.turns]
+        answers = [message["content"] for message in messages[1::2]]
+    else:
+        depth = DEPTHS[RIGHT.index(FIRST.draw(rng))]
+        depths = [depth if depth is None or can_have(problem, depth) else None]
+        messages = [dict(row.messages[0]), {"role": "assistant"}]
+        answers = [write_answer(problem, Style.draw(rng, names=False), depths[0])]
+    for message, depth, answer in zip(messages[1::2], depths, answers, strict=True):
+        message["content"] = f"```python\n{plan_of(problem, depth, answer)}```"
     return {"id": row.id, "messages": messages}
 
 
-def write_plans(config: ColdstartConfig, coldstart: Path, out: Path) -> int:
-    """Write the trajectories of a cold-start file as plans; return how many."""
-    problems = list(generate_problems("train", config.tasks, config.seed))
-    rows = [as_plans(row, problems[row.provenance["index"]]) for row in load_rows(coldstart)]
-    kept = [row for row in rows if row is not None]
+def write_plans(coldstart: Path, out: Path) -> int:
+    """Write what is taught on the tasks of a cold-start file; return how many conversations."""
+    rows = load_rows(coldstart)
+    (seed,) = {row.provenance["seed"] for row in rows}
+    problems = list(generate_problems("train", 1 + max(row.provenance["index"] for row in rows), seed))
+    assert all(make_task(problems[row.provenance["index"]]).id == row.task.id for row in rows), "tasks of other code"
+    kept = [taught(row, problems[row.provenance["index"]]) for row in rows]
     out.write_text("".join(json.dumps(row) + "\n" for row in kept))
     return len(kept)
 
 
-async def make_bases(recipe: Recipe, out: Path, seeds: int) -> None:
-    """Make the cold start, then a supervised policy for each seed."""
-    assert recipe.coldstart is not None
-    coldstart, plans = out / "coldstart.jsonl", out / "plans.jsonl"
-    if not coldstart.exists():
-        pool = make_pool(recipe)
-        try:
-            print(await write_coldstart(recipe.coldstart, pool, coldstart), flush=True)
-        finally:
-            await pool.close()
-    print(f"{write_plans(recipe.coldstart, coldstart, plans)} trajectories of plans", flush=True)
-    data = recipe.model_dump(mode="json") | {"runs": str(out), "coldstart": None, "coldstart_file": str(plans)}
+async def make_bases(recipe: Recipe, coldstart: Path, out: Path, seeds: int) -> None:
+    """Make a supervised policy for each seed."""
+    plans = out / "plans.jsonl"
+    print(f"{write_plans(coldstart, plans)} conversations", flush=True)
+    data = recipe.model_dump(mode="json") | {"runs": str(out), "coldstart_file": str(plans)}
     data["rl"]["steps"] = 0
     plan = plan_pool(recipe)
     try:
@@ -180,13 +190,14 @@ async def make_bases(recipe: Recipe, out: Path, seeds: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--coldstart", type=Path, required=True, help="coldstart.jsonl of a run of the quickstart")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("runs/miniature"))
     args = parser.parse_args()
     recipe = load_config(Recipe, Path(__file__).with_suffix(".yaml"))
     pool = recipe.pool.model_copy(update={"cache_file": str(args.out / "verdicts.sqlite")})
     args.out.mkdir(parents=True, exist_ok=True)
-    asyncio.run(make_bases(recipe.model_copy(update={"pool": pool}), args.out, args.seeds))
+    asyncio.run(make_bases(recipe.model_copy(update={"pool": pool}), args.coldstart, args.out, args.seeds))
 
 
 if __name__ == "__main__":
