@@ -1,6 +1,6 @@
 """The paper's findings in miniature: one policy trained with one thing changed, several seeds, one page.
 
-    python benchmarks/miniature.py                                        the policies that every run starts from
+    python benchmarks/miniature.py --coldstart ...                        the policies that every run starts from
     python benchmarks/ablations.py --plans --base runs/miniature/seed0 --base runs/miniature/seed1 \\
         --base runs/miniature/seed2 --out runs/miniature/cells             all variants, a policy for each seed
     python benchmarks/ablations.py --base runs/quickstart --only grpo     one of them, with the quickstart's policy
@@ -102,7 +102,8 @@ def cell_recipe(
     data |= {"coldstart": None, "coldstart_file": None, "copying": None, "sft": None}
     data["policy"]["model"] = str(base / "checkpoints" / "sft")
     data["rl"]["steps"] = args.steps
-    data["evaluation"] |= {"every": 10_000, "final_tasks": args.eval_tasks, "final_samples": args.eval_samples}
+    asked = {"final_tasks": args.eval_tasks, "final_samples": args.eval_samples}
+    data["evaluation"] |= {"every": 10_000} | {key: value for key, value in asked.items() if value is not None}
     for key, value in {**SMALL, **(VARIANTS[variant] if changes is None else changes)}.items():
         *sections, leaf = key.split(".")
         node = data
@@ -149,6 +150,7 @@ def read_cell(recipe: Recipe) -> Cell | None:
         "after": 100 * summary["after"]["fast_1.2"],
         "after_0": 100 * summary["after"]["fast_0"],
         "after_2": 100 * summary["after"]["fast_2"],
+        "before_0": 100 * summary["before"]["fast_0"],
         "coverage": 100 * (summary["after"]["coverage"] or 0.0),
         "train": 100 * mean("fast_1.2"),
         "train_coverage": mean("coverage"),
@@ -206,7 +208,7 @@ def section(key: str, cells: dict[str, dict[int, Cell]], results: Path) -> list[
     seeds = f"{len(shared)} seeds" if len(shared) > 1 else "one seed"
     lines = [f"## {title}", "", f"{claim} ({seeds}{'; not run: ' + ', '.join(missing) if missing else ''})", ""]
     lines += [
-        f"| variant | held-out fast_1.2 | each seed | against {first} | right answers (fast_0), against {first} "
+        f"| variant | fast_1.2 | each seed | against {first} | right answers (fast_0), against {first} "
         f"| fast_2, against {first} "
         f"| coverage, against {first} | training fast_1.2, against {first} "
         "| gradient norm | rejected | k3 | tokens |",
@@ -237,22 +239,29 @@ def section(key: str, cells: dict[str, dict[int, Cell]], results: Path) -> list[
 
 def write_page(args: argparse.Namespace, cells: dict[str, dict[int, Cell]]) -> None:
     """``ablations.md``: how it was made, what holds for all runs, a section a comparison."""
-    starts = [row["before"] for row in cells["trloo"].values()]
-    start = ", ".join(f"{value:.0f}" for value in starts)
-    bases = " ".join(["--plans"] * args.plans + [f"--base runs/miniature/{base.name}" for base in args.base])
+    starts = list(cells["trloo"].values())
+    before, right = (", ".join(f"{row[key]:.0f}" for row in starts) for key in ("before", "before_0"))
+    bases = " ".join(["--plans"] * args.plans + [f"--base {Path(*base.parts[-3:])}" for base in args.base])
     from_ = "one base each" if len(args.base) > 1 else "one base for all"
+    terms = cell_recipe(args.base[0], args.out, "trloo", 0, args).evaluation
+    where = "the practised ones themselves" if args.plans else "in no training data"
+    sizes = "".join(
+        f" --eval-{key} {value}"
+        for key, value in (("tasks", args.eval_tasks), ("samples", args.eval_samples))
+        if value is not None
+    )
     page = [
         "# The paper's findings in miniature",
         "",
-        f"`python benchmarks/ablations.py {bases} --seeds {args.seeds} --steps {args.steps}`",
+        f"`python benchmarks/ablations.py {bases} --seeds {args.seeds} --steps {args.steps}{sizes}`",
         "",
         f"Every run: {args.steps} RL steps of 32 two-turn trajectories from the base's supervised checkpoint, the rest "
-        f"as in its recipe; {len(starts)} seeds, {from_}. Held-out figures are of {args.eval_tasks} tasks that are in "
-        f"no training data, in percent, after the last turn; before RL fast_1.2 is {start}. Times are modelled at the "
-        "tasks' own sizes. Training fast_1.2, gradient norm, rejected (tokens by MRS, or turns by PRS) and k3 are "
-        "means over the second half of the steps; coverage is that of right answers. Differences are paired by seed, "
-        "with 95% t-intervals over seeds: an interval that holds 0 shows nothing. Bands in the plots are the range "
-        "over seeds.",
+        f"as in its recipe; {len(starts)} seeds, {from_}. Without a further word figures are taken after RL, over "
+        f"{terms.final_tasks} tasks with {terms.final_samples} trajectories each ({where}), in percent, after the last "
+        f"turn; before RL fast_1.2 is {before} and {right} are right. Times are modelled at the tasks' own sizes. "
+        "Training fast_1.2, gradient norm, rejected (tokens by MRS, or turns by PRS) and k3 are means over the second "
+        "half of the steps; coverage is that of right answers. Differences are paired by seed, with 95% t-intervals "
+        "over seeds: an interval that holds 0 shows nothing. Bands in the plots are the range over seeds.",
         "",
     ]
     for key in COMPARISONS:
@@ -270,8 +279,8 @@ def main() -> None:
     parser.add_argument("--only", choices=list(VARIANTS), action="append")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--eval-tasks", type=int, default=64)
-    parser.add_argument("--eval-samples", type=int, default=1, help="trajectories a task, before and after RL")
+    parser.add_argument("--eval-tasks", type=int, help="tasks before and after RL; default: the base's")
+    parser.add_argument("--eval-samples", type=int, help="trajectories of each of them; default: the base's")
     parser.add_argument("--out", type=Path, default=Path("runs/ablations"))
     parser.add_argument("--results", type=Path, default=Path("docs/results"))
     parser.add_argument("--page-only", action="store_true")

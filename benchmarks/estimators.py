@@ -230,7 +230,7 @@ sequences: [variance.md](variance.md). Bias by turn, of rejections and of import
 ## Selection of data
 
 RLoop and ConCuR are no estimators: they choose what supervised training sees. They are filters of cold-start data,
-`coldstart.select` ([coldstart.md](../coldstart.md#selecting)); what a filter does to a policy has no closed form, and
+`select` in a recipe ([coldstart.md](../coldstart.md#selecting)); what a filter does to a policy has no closed form, and
 no figure is claimed for it here.
 """
 

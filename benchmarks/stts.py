@@ -51,7 +51,7 @@ MODES = {
 }
 PLOTTED = "fast_1.2"
 SETTINGS = EvalSettings(profile="tiny", checks=2)
-LEAN = EvalSettings(checked_bytes=1 << 18, checked_flops=1e7, checks=2, other_calls=False)
+LEAN = EvalSettings(checked_bytes=1 << 20, checked_flops=1e7, checks=2, other_calls=False)
 """as the quickstart grades its policy, which knows no other tasks"""
 Row = dict[str, Any]
 

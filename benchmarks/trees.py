@@ -4,6 +4,7 @@
     python benchmarks/trees.py --base runs/quickstart                  both parts, 3 seeds (hours on two cores)
     python benchmarks/trees.py --base A --base B --base C              a cold start of its own for each seed
     python benchmarks/trees.py --base runs/quickstart --steps 0        the variance alone
+    python benchmarks/trees.py --plans --segment 6 --base runs/miniature/seed0 ...   the environment of miniature.py
 
 *Variance*: at the supervised checkpoint, for every shape of rollout, the same prompts are played again and again. Each
 time the gradient of one prompt is computed exactly and kept as a sketch (sums of signed coordinates, which keeps
@@ -36,6 +37,7 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).parent))
 
 from ablations import READING, cell_recipe, interval, train_cells
+from miniature import plan_pool
 
 from drkernel.config import load_config
 from drkernel.episode.episode import Episode
@@ -46,6 +48,7 @@ from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.model.policy import Policy, PolicyConfig
 from drkernel.rl.model.sampler import Sampler
 from drkernel.rl.run import registry
+from drkernel.rl.run.anchor_rollout import AnchorRollout
 from drkernel.rl.run.forks import TreeConfig
 from drkernel.rl.run.recipe import Recipe, make_pool
 from drkernel.rl.run.rollout import Job, Rollout, plan_jobs
@@ -57,7 +60,7 @@ SKETCH = 4096
 
 FLAT = {"rollout.tasks": 8, "rollout.samples": 4}
 TREE = {"width": 5, "start": 3, "branching": 2}
-SEGMENTS = {"width": 4, "branching": 2, "at": "segment", "segment": 40}
+SEGMENTS = {"width": 4, "branching": 2, "at": "segment"}
 LOO, PUBLISHED = {"name": "treepo_loo"}, {"name": "treepo"}
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -81,12 +84,24 @@ SHAPES: dict[str, dict[str, Any]] = {
         "rl.learner.advantage": LOO,
     },
     "anchors, FR3E": {
-        "rollout.tasks": 4,
+        "rollout.tasks": 5,
         "rollout.anchors": {"bases": 2, "count": 1, "samples": 2},
         "rl.learner.advantage": {"name": "fr3e"},
     },
 }
 UNBIASED = ("flat, TRLOO", "tree 3-5, leave-one-out", "tree 2-6, leave-one-out", "segments, leave-one-out")
+
+
+FIRST = next(iter(SHAPES))
+"""what everything else is compared with"""
+
+
+def shape(name: str, segment: int) -> dict[str, Any]:
+    """Return the recipe's keys of a shape, with so many tokens between forks within answers."""
+    changes = SHAPES[name]
+    if changes.get("rollout.tree") is SEGMENTS:
+        return {**changes, "rollout.tree": {**SEGMENTS, "segment": segment}}
+    return changes
 
 
 class Variance:
@@ -115,6 +130,8 @@ class Variance:
 
         if terms.tree is not None:
             return TreeRollout(answerer, make_episode, TreeConfig(**terms.tree.model_dump()), **options), sampler
+        if terms.anchors is not None:
+            return AnchorRollout(answerer, make_episode, terms.anchors, **options), sampler
         return Rollout(answerer, make_episode, **options), sampler
 
     def gradient(self, trajectories: list[Trajectory], recipe: Recipe) -> tuple[Tensor, int, int]:
@@ -152,7 +169,7 @@ class Variance:
                     continue
                 rollout, sampler = self.rollout(recipe)
                 seed = 7_919 * repeat + number + 1
-                if recipe.rollout.tree is not None:
+                if recipe.rollout.tree is not None or recipe.rollout.anchors is not None:
                     jobs = [Job(task, 0, 0, seed)]
                 else:
                     jobs = plan_jobs([task], recipe.rollout.samples, seed)
@@ -228,12 +245,12 @@ def variance_table(out: Path, tasks: int, repeats: int) -> str:
     ]
     header += ["variance", "variance × graded turns, flat = 1", "variance × tokens sampled, flat = 1"]
     lines = [header, ["---"] * len(header)]
-    flat = read_plays(out, next(iter(SHAPES)), tasks, repeats)
+    flat = read_plays(out, FIRST, tasks, repeats)
     for name in SHAPES:
         plays = read_plays(out, name, tasks, repeats)
         if not plays or not flat:
             continue
-        first = name == next(iter(SHAPES))
+        first = name == FIRST
         ratios = ["1" if first else against(plays, flat, key) for key in ("graded", "sampled")]
         lines.append([
             name, f"{average(plays, 'graded'):.2f}", f"{average(plays, 'paths'):.2f}",
@@ -243,16 +260,18 @@ def variance_table(out: Path, tasks: int, repeats: int) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def training_recipe(name: str, seed: int, args: argparse.Namespace) -> Recipe:
+    """Return the recipe of a training run."""
+    base, number = args.base[seed % len(args.base)], list(SHAPES).index(name)
+    return cell_recipe(base, args.out / "train", str(number), seed, args, shape(name, args.segment))
+
+
 def cells(args: argparse.Namespace) -> list[tuple[str, int, Recipe]]:
     """Every training run."""
     return [
-        (
-            name,
-            seed,
-            cell_recipe(args.base[seed % len(args.base)], args.out / "train", f"{index}", seed, args, SHAPES[name]),
-        )
+        (name, seed, training_recipe(name, seed, args))
         for seed in range(args.seeds)
-        for index, name in enumerate(SHAPES)
+        for name in SHAPES
         if args.only is None or name.startswith(tuple(args.only))
     ]
 
@@ -273,40 +292,44 @@ def training_table(done: list[tuple[str, int, Recipe]]) -> str:
             "graded": statistics.mean(row["evaluations"] for row in rows),
             "tokens": statistics.mean(row["tokens"] for row in rows),
             "trained": statistics.mean(row["trained_tokens"] for row in rows),
+            "train": 100 * statistics.mean(row["fast_1.2"] or 0.0 for row in rows[len(rows) // 2 :]),
             "norm": statistics.mean(row["grad_norm"] for row in rows),
         }
-    header = [
-        "shape",
-        "seeds",
-        "held-out fast_1.2, before",
-        "after",
-        "gain against flat, paired",
-        "graded turns a step",
-    ]
-    header += ["tokens sampled a step", "tokens in the loss a step", "gradient norm"]
+    header = ["shape", "seeds", "fast_1.2 before", "after", "against flat", "in training", "against flat"]
+    header += ["graded turns a step", "tokens sampled a step", "tokens in the loss a step", "gradient norm"]
     lines = [header, ["---"] * len(header)]
-    flat = found.get(next(iter(SHAPES)), {})
+    flat = found.get(FIRST, {})
     for name, seeds in found.items():
-        gains = [seeds[s]["after"] - flat[s]["after"] for s in sorted(seeds) if s in flat]
 
         def mean(key: str, seeds: dict[int, dict[str, Any]] = seeds) -> float:
             return statistics.mean(row[key] for row in seeds.values())
 
+        def gain(key: str, seeds: dict[int, dict[str, Any]] = seeds) -> str:
+            pairs = [seeds[s][key] - flat[s][key] for s in sorted(seeds) if s in flat]
+            return interval(pairs) if seeds is not flat and pairs else ""
+
         lines.append([
-            name, f"{len(seeds)}", f"{mean('before'):.1f}", f"{mean('after'):.1f}",
-            interval(gains) if seeds is not flat and gains else "", f"{mean('graded'):.1f}", f"{mean('tokens'):.0f}",
+            name, f"{len(seeds)}", *[f"{mean(key):.1f}" for key in ("before", "after")], gain("after"),
+            f"{mean('train'):.1f}", gain("train"), f"{mean('graded'):.1f}", f"{mean('tokens'):.0f}",
             f"{mean('trained'):.0f}", f"{mean('norm'):.3g}",
         ])  # fmt: skip
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+POLICY = {
+    False: "The policy is the supervised checkpoint of the quickstart's recipe (or a smaller form of it)",
+    True: "The policy is the supervised checkpoint of the environment in miniature (benchmarks/miniature.py), which "
+    "answers with plans",
+}
+PRACTISED = {False: " that are in no training data", True: "; they are those that are practised"}
 PAGE = """# Trees of turns against flat groups
 
 `{command}`
 
-The policy is the supervised checkpoint of the quickstart's recipe (or a smaller form of it), two turns; the judge is
-the real one, times are modelled. A shape "3-5" has 3 first answers a prompt and 5 second ones, 8 graded turns as 4 flat
-trajectories have. "segments" forks within answers, every 40 tokens.
+{policy}, two turns; the judge is the real one, times are modelled. A shape "3-5" has 3 first answers a prompt and 5
+second ones, 8 graded turns as 4 flat trajectories have. "segments" forks within answers, every {segment} tokens.
+"anchors" has 2 base rollouts a prompt and, from one anchor in each of a right and a wrong one and from the task itself,
+2 partial rollouts.
 
 ## Variance of one prompt's gradient, at equal parameters
 
@@ -320,7 +343,9 @@ the forward").
 
 ## Training
 
-{steps} steps from the same checkpoint, 64 graded turns a step, {seeds} seed(s), {eval_tasks} held-out tasks.
+{steps} steps from the same checkpoint, about 64 graded turns a step, {seeds} seed(s). fast_1.2 before and after is of
+{eval_tasks} tasks with {eval_samples} trajectories each{practised}; that of training is the mean over the second half
+of the steps. Gains are paired by seed, with 95% t-intervals.
 
 {training}
 
@@ -337,27 +362,31 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=16, help="plays of each prompt")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--eval-tasks", type=int, default=50)
-    parser.add_argument("--eval-samples", type=int, default=1)
+    parser.add_argument("--eval-tasks", type=int, help="tasks before and after RL; default: the base's")
+    parser.add_argument("--eval-samples", type=int, help="trajectories of each of them; default: the base's")
+    parser.add_argument("--plans", action="store_true", help="the bases are those of benchmarks/miniature.py")
+    parser.add_argument("--segment", type=int, default=40, help="tokens between forks within answers")
     parser.add_argument("--only", action="append", help="train only shapes whose name begins so (several)")
     args = parser.parse_args()
     torch.set_num_threads(1)
     todo = cells(args) if args.steps else []
+    open_pool = plan_pool if args.plans else make_pool
 
     async def measure() -> None:
-        pool = make_pool(cell_recipe(args.base[0], args.out, "variance", 0, args, {}))
+        pool = open_pool(cell_recipe(args.base[0], args.out, "variance", 0, args, {}))
         try:
             variance = Variance(args.base[0], args.out, pool)
-            for name, changes in SHAPES.items():
-                # partial rollouts estimate another sum; a prompt's gradient does not know how many prompts a step has
-                if "rollout.anchors" not in changes and "equal tokens" not in name:
-                    recipe = cell_recipe(args.base[0], args.out, "variance", 0, args, changes)
+            for name in SHAPES:
+                # a prompt's gradient does not know how many prompts a step has
+                if "equal tokens" not in name:
+                    recipe = cell_recipe(args.base[0], args.out, "variance", 0, args, shape(name, args.segment))
                     await variance.play(name, recipe, args.tasks, args.repeats)
         finally:
             await pool.close()
 
     asyncio.run(measure())
-    asyncio.run(train_cells(todo))
+    asyncio.run(train_cells(todo, open_pool))
+    terms = training_recipe(FIRST, 0, args).evaluation
     page = args.results / "trees.md"
     old = page.read_text() if page.exists() else ""
     reading = old.partition(READING)[2]
@@ -369,7 +398,11 @@ def main() -> None:
         variance=variance_table(args.out, args.tasks, args.repeats),
         steps=args.steps,
         seeds=args.seeds,
-        eval_tasks=args.eval_tasks,
+        segment=args.segment,
+        policy=POLICY[args.plans],
+        eval_tasks=terms.final_tasks,
+        eval_samples=terms.final_samples,
+        practised=PRACTISED[args.plans],
         training=training_table(todo) if todo else "Not measured.",
     )
     page.write_text(text + READING + (reading or "\n\nNot written yet.\n"))

@@ -223,55 +223,66 @@ def own_loss(ours, prepared, held, now):
 
 def ragged(seed, rows=8, tokens=9):
     g = torch.Generator().manual_seed(seed)
-    lengths = torch.randint(2, tokens + 1, (rows,), generator=g)
+    lengths = torch.randint(1, tokens + 1, (rows,), generator=g)
     mask = (torch.arange(tokens) < lengths[:, None]).double()
     probs = torch.softmax(torch.randn(rows, tokens, 6, generator=g, dtype=torch.float64), dim=-1)
     logprobs, square = probs[..., 0].log(), probs.square().sum(-1)
     reward = torch.randn(rows, generator=g, dtype=torch.float64)
-    return mask, logprobs, square, reward, lengths
+    ratios = (0.3 * torch.randn(rows, tokens, generator=g, dtype=torch.float64)).exp() if seed % 2 else None
+    return mask, logprobs, square, reward, ratios
 
 
-def test_otb_is_verls_on_single_turns():
-    mask, logprobs, square, reward, lengths = ragged(1)
-    index = ["a"] * 4 + ["b"] * 4
+TAILS = {"zero": True, "own": False}
+"""our names of verl's ``handle_zero_tail``"""
+GROUPS = {0: [0] * 4 + [1] * 4, 1: [0] * 7 + [1], 2: [0, 1, 2, 0, 1, 2, 0, 0], 3: list(range(8))}
+
+
+@pytest.mark.parametrize("tail", TAILS)
+@pytest.mark.parametrize("seed", range(24))
+def test_otb_is_verls_on_single_turns(seed, tail):
+    mask, logprobs, square, reward, ratios = ragged(seed)
+    index = GROUPS[seed % 4]
     rewards = torch.zeros_like(mask)
-    rewards[torch.arange(8), lengths - 1] = reward
-    verls, _ = core_algos.compute_optimal_token_baseline_advantage(rewards, mask, index, logprobs, square)
-    ids = torch.tensor([0] * 4 + [1] * 4)
-    batch = TurnBatch(reward, ids, torch.arange(8), torch.zeros(8, dtype=torch.int64), torch.ones(8, dtype=torch.bool),
-                      logprobs_BT=logprobs, sum_pi_squared_BT=square, mask_BT=mask.bool())  # fmt: skip
-    ours = advantage.get("otb")(batch, leave_one_out=False, tail="zero")
+    rewards[torch.arange(8), mask.long().sum(1) - 1] = reward
+    verls, _ = core_algos.compute_optimal_token_baseline_advantage(
+        rewards, mask, index, logprobs, square, rollout_is_weights=ratios, handle_zero_tail=TAILS[tail]
+    )
+    batch = TurnBatch(reward, torch.tensor(index), torch.arange(8), torch.zeros(8, dtype=torch.int64),
+                      torch.ones(8, dtype=torch.bool), logprobs_BT=logprobs, sum_pi_squared_BT=square,
+                      mask_BT=mask.bool(), ratios_BT=ratios)  # fmt: skip
+    ours = advantage.get("otb")(batch, leave_one_out=False, tail=tail)
     assert torch.allclose(ours * mask, verls.double(), atol=1e-6)
 
 
-def test_otb_tir_is_verls_on_several_turns():
-    mask, logprobs, square, reward, _ = ragged(2)
+@pytest.mark.parametrize("tail", TAILS)
+@pytest.mark.parametrize("seed", range(24))
+def test_otb_tir_is_verls_on_several_turns(seed, tail):
+    mask, logprobs, square, reward, ratios = ragged(seed)
+    index = GROUPS[seed % 4]
     whole = mask.clone()
     whole[:, 3] = 0.0  # feedback after three tokens
-    spans = [(b, 0, 3) if k == 0 else (b, 4, int(mask[b].sum())) for b in range(8) for k in range(2)]
-    spans = [span for span in spans if span[2] > span[1]]
-    first = torch.randn(8, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
-    rewards, rows = torch.zeros_like(mask), []
+    lengths = mask.long().sum(1).tolist()
+    spans = [(b, start, min(end, lengths[b])) for b in range(8) for start, end in ((0, 3), (4, 9))]
+    spans = [(b, start, end) for b, start, end in spans if end > start]
+    first = torch.randn(8, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    rewards = torch.zeros_like(mask)
     for b, start, end in spans:
-        end = min(end, int(mask[b].sum()))
-        value = first[b] if start == 0 else reward[b]
-        rewards[b, end - 1] = value
-        rows.append((b, start, end, value))
+        rewards[b, end - 1] = reward[b] if start else first[b]
     verls, _ = core_algos.compute_multi_turn_optimal_token_baseline_advantage(
-        rewards, whole, ["a"] * 4 + ["b"] * 4, logprobs, square
+        rewards, whole, index, logprobs, square, rollout_is_weights=ratios, handle_zero_tail=TAILS[tail]
     )
-    width = max(end - start for _, start, end, _ in rows)
+    width = max(end - start for _, start, end in spans)
 
     def take(values):
-        return torch.stack([torch.nn.functional.pad(values[b, s:e], (0, width - (e - s))) for b, s, e, _ in rows])
+        return torch.stack([torch.nn.functional.pad(values[b, s:e], (0, width - (e - s))) for b, s, e in spans])
 
     batch = TurnBatch(
-        torch.stack([v for *_, v in rows]), torch.tensor([b // 4 for b, *_ in rows]),
-        torch.tensor([b for b, *_ in rows]), torch.tensor([int(s > 0) for _, s, *_ in rows]),
-        torch.ones(len(rows), dtype=torch.bool), logprobs_BT=take(logprobs), sum_pi_squared_BT=take(square),
-        mask_BT=take(whole).bool(),
+        torch.stack([rewards[b, end - 1] for b, _, end in spans]), torch.tensor([index[b] for b, *_ in spans]),
+        torch.tensor([b for b, *_ in spans]), torch.tensor([int(s > 0) for _, s, _ in spans]),
+        torch.ones(len(spans), dtype=torch.bool), logprobs_BT=take(logprobs), sum_pi_squared_BT=take(square),
+        mask_BT=take(whole).bool(), ratios_BT=None if ratios is None else take(ratios),
     )  # fmt: skip
-    ours = advantage.get("otb_tir")(batch, leave_one_out=False, tail="zero")
+    ours = advantage.get("otb_tir")(batch, leave_one_out=False, tail=tail)
     assert torch.allclose(ours * take(whole), take(verls.double()), atol=1e-6)
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import math
 from types import SimpleNamespace
+from typing import get_args
 
 import pytest
 import torch
@@ -12,8 +13,10 @@ from tiny import tiny_policy
 from drkernel.config import ConfigError
 from drkernel.episode.chat import Reply, Sampled
 from drkernel.episode.records import Trajectory, Turn
+from drkernel.gym.reward import reward
 from drkernel.rl.run.learner import Learner, LearnerConfig, check_methods
 from drkernel.rl.run.rows import Rows, token_sequences
+from drkernel.verdict import Finding, Profile, ProfileRow, Speedup, Status, Verdict
 
 torch.set_num_threads(1)
 
@@ -160,21 +163,20 @@ def test_rejected_turns_leave_the_token_baseline_only_when_asked(policy, rejecte
     assert same == (rejected == "leave")
 
 
-STATUSES = ("correct", "incorrect", "hack", "infra_error")
 VALUES = (None, 0.0, 0.7, math.nan, math.inf)
 
 
 @pytest.mark.parametrize("advantage", ["trloo", "grpo", "rloo", "kevin", "otb", "otb_tir"])
 @pytest.mark.parametrize("coverage", ["time", "launches"])
 def test_no_verdict_stops_training(policy, advantage, coverage):
-    """Every combination of status and of fields that are missing, not numbers or endless gives finite weights."""
-    cases = list(itertools.product(STATUSES, VALUES, VALUES[:4], (None, 0.0, math.inf)))
+    """Every combination of fields that are missing, not numbers or endless gives finite weights, right or wrong."""
+    cases = list(itertools.product((True, False), VALUES, VALUES[:4], (None, 0.0, math.inf)))
     trajectories = []
     for number in range(0, len(cases), 3):
         turns = []
-        for status, reward, share, speedup in cases[number : number + 3]:
+        for correct, earned, share, speedup in cases[number : number + 3]:
             terms = {"coverage": share, "launch_coverage": share, "speedup": speedup}
-            turns.append({"reward": reward, "correct": status == "correct", **terms})
+            turns.append({"reward": earned, "correct": correct, **terms})
         trajectories.append(trajectory(policy, number, turns, group=number % 7))
     options = {"coverage": coverage, "speedup_keeps": 1.5, "level": "geometric" if coverage == "time" else "turn"}
     learner = make_learner(policy, advantage=advantage, rejection={"name": "prs", "options": options})
@@ -182,6 +184,42 @@ def test_no_verdict_stops_training(policy, advantage, coverage):
     assert metrics["skipped"] == 0 and metrics["trained_tokens"] > 0
     assert all(math.isfinite(value) for value in metrics.values()), metrics
     assert all(bool(p.isfinite().all()) for p in policy.model.parameters())
+
+
+def every_verdict():
+    """Every status with every part of a verdict there or missing, and findings of every severity."""
+    fast = Speedup(value=2.0, low=1.5, high=2.5, kind="modelled")
+    row = ProfileRow(name="kernel", owner="custom", calls=2, seconds=1e-5, share=1.0)
+    profile = Profile(kind="modelled", device="sim:h200", total_seconds=1e-5, elapsed_seconds=1e-5, rows=(row,))
+    empty = Profile(kind="modelled", device="sim:h200", total_seconds=0.0, elapsed_seconds=0.0, rows=())
+    found = [()] + [(Finding(kind=k, severity=s, message=k),) for k, s in (
+        ("decoy_kernel", "hack"), ("race", "bug"), ("host_compute", "note"), ("size_dependent", "note"),
+    )]  # fmt: skip
+    parts = itertools.product(get_args(Status), (None, fast), (None, 0.0, 0.35), (None, profile, empty), found)
+    for status, speedup, coverage, shown, findings in parts:
+        yield Verdict(
+            status=status, task_id="task", candidate_sha256="0" * 64, device="sim:h200", speedup=speedup,
+            coverage=coverage, profile=shown, reference_profile=shown, findings=findings,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("advantage", ["trloo", "otb_tir"])
+@pytest.mark.parametrize("coverage", ["time", "launches"])
+def test_no_verdict_of_the_judge_stops_training(policy, advantage, coverage):
+    verdicts = list(every_verdict())
+    trajectories = []
+    for number in range(0, len(verdicts), 3):
+        terms = [{"reward": reward(verdict).total} for verdict in verdicts[number : number + 3]]
+        one = trajectory(policy, number, terms, group=number % 7)
+        pairs = zip(one.turns, verdicts[number : number + 3], strict=True)
+        trajectories.append(with_turns(one, *[turn.model_copy(update={"verdict": v}) for turn, v in pairs]))
+    options = {"coverage": coverage, "speedup_keeps": 1.5, "level": "geometric" if coverage == "time" else "turn"}
+    learner = make_learner(policy, advantage=advantage, rejection={"name": "prs", "options": options})
+    metrics = learner.learn(sampled(policy, trajectories), step=0, seed=3)
+    assert metrics["skipped"] == 0 and metrics["trained_tokens"] > 0
+    assert all(math.isfinite(value) for value in metrics.values()), metrics
+    masked = [turn for t in trajectories for turn in t.turns if not turn.valid]
+    assert {turn.status for turn in masked} == {"infra_error", "invalid_request"}
 
 
 def test_options_are_checked_by_name():

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from drkernel.gym.request import EvalRequest, EvalSettings
+from drkernel.rl.data.coldstart import ColdstartRow, ColdstartTurn
 from drkernel.rl.data.teacher.families import generate_problems
 from drkernel.rl.data.teacher.problem import CORES, STEPS
 from drkernel.rl.data.teacher.reference import make_task
@@ -16,7 +17,7 @@ from drkernel.rl.data.teacher.writer import Style, can_have, write_answer
 from drkernel.verdict import CandidateError, Verdict
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-from miniature import DEPTHS, MISFIT, PlanPool, in_kernel, operations, plan_of, written
+from miniature import DEPTHS, MISFIT, PlanPool, in_kernel, operations, plan_of, taught, written
 
 PROBLEMS = list(generate_problems("train", 96, 0, checked=False))
 CASES = [(p, d) for p in PROBLEMS for d in DEPTHS if d is None or can_have(p, d)]
@@ -71,3 +72,36 @@ def test_the_pool_asks_about_the_module_and_tells_no_line_of_it():
         request = EvalRequest(task=task, candidate=text, settings=EvalSettings())
         assert asyncio.run(pool.evaluate(request)).error.line is None
     assert asked == [write_answer(problem, Style()), MISFIT]
+
+
+def graded_row(problem, number, plans):
+    """A trajectory of the program teacher, as the cold start writes it."""
+    depths = [None if plan == "fused" else plan for plan in plans]
+    messages = []
+    for depth in depths:
+        answer = f"```python\n{write_answer(problem, Style(), depth, random.Random(0))}```"
+        messages += [{"role": "user", "content": "asked"}, {"role": "assistant", "content": answer}]
+    return ColdstartRow(
+        id=f"row-{number}",
+        task=make_task(problem),
+        messages=tuple(messages),
+        turns=tuple(ColdstartTurn(plan=plan, status="correct", reward=1.0) for plan in plans),
+        provenance={"index": number, "seed": 0},
+    )
+
+
+def test_all_that_is_taught_is_right_and_two_thirds_of_what_is_whole_is_left_out():
+    able = [p for p in PROBLEMS if can_have(p, "lazy") and can_have(p, "bad_mask")]
+    whole = 0
+    for number, problem in enumerate(able):
+        lengths = {}
+        for plans in (("lazy", "lazy"), ("fused", "fused"), ("bad_mask", "fused")):
+            messages = taught(graded_row(problem, number, plans), problem)["messages"]
+            lengths[plans] = len(messages)
+            for message in messages[1::2]:
+                plan = message["content"].removeprefix("```python\n").removesuffix("```")
+                assert written(problem, plan), plan
+            assert [message["role"] for message in messages] == ["user", "assistant"] * (len(messages) // 2)
+        assert lengths["lazy", "lazy"] == 4 and lengths["bad_mask", "fused"] == 2
+        whole += lengths["fused", "fused"] == 4
+    assert 0.1 < whole / len(able) < 0.6

@@ -8,8 +8,8 @@ length-triggered schedule keeps its observations in a :class:`LengthState`, whic
 Length-triggered decay is from *Beyond Precision* (arXiv 2602.01826): gradient noise and the mismatch between sampler
 and trainer grow together, a surge in mean response length precedes both, and a smaller rate from there on keeps the run
 stable. The paper's text gives the idea and its setting (Qwen3-4B, learning rate 1e-6, batch 64, on-policy); its
-constants could not be read. From memory, not checked: the rate halves with a period proportional to the step of the
-surge, down to a tenth. Every constant is a parameter and every default is ours.
+constants could not be read. Period, factor and floor are those of a public reproduction, the surge test is ours;
+:class:`LengthTriggered` says which is whose, and every constant is a parameter.
 """
 
 from __future__ import annotations
