@@ -15,7 +15,9 @@ So an answer has a dozen tokens, and there are a few hundred answers to a task, 
 
 The supervised policies learn what a lazy teacher would write: of the cold start's right trajectories all that stay
 lazy or partial and a third of those that end in a whole kernel, and for every other task one first answer, two thirds
-of them lazy. Everything lies under ``--out``; what is done is not done again.
+of them lazy. First answers to 3,000 further tasks come with them (right, as all that the writer makes of a plan; they
+are not graded): on 720 tasks alone a model of this size does not learn which operation a line of the module is, and
+one answer in seven is right. Everything lies under ``--out``; what is done is not done again.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ from pathlib import Path
 from typing import Any
 
 from drkernel.config import load_config
-from drkernel.gym.request import EvalRequest, Pool
+from drkernel.episode.renderer import task_prompt
+from drkernel.gym.request import EvalRequest, EvalSettings, Pool
 from drkernel.rl.data.coldstart import ColdstartRow, load_rows
 from drkernel.rl.data.teacher.families import generate_problems
 from drkernel.rl.data.teacher.plans import RIGHT, Mix
@@ -49,6 +52,8 @@ MISFIT = 'raise ValueError("the plan does not fit the module")\n'
 """the module of a plan that the writer cannot follow"""
 DEPTHS: tuple[Flaw | None, ...] = (None, "partial", "lazy")
 """how much of a problem the writer can put into a kernel, in the order of the teacher's plans that are right"""
+FURTHER = 3000
+"""tasks beyond those of the cold start that have a first answer taught"""
 FIRST = Mix(fused=0.15, partial=0.2, lazy=0.65, bad_mask=0, compile_error=0, forgotten_step=0)
 """first answers that are taught alone"""
 WHOLE = 1 / 3
@@ -143,6 +148,15 @@ def plan_pool(recipe: Recipe) -> PlanPool:
     return PlanPool(make_pool(recipe), {make_task(problem).id: problem for problem in problems})
 
 
+def first_answer(problem: Problem, prompt: str, rng: random.Random) -> list[dict[str, str]]:
+    """Return a conversation of one answer, as lazy as :data:`FIRST` has it."""
+    depth = DEPTHS[RIGHT.index(FIRST.draw(rng))]
+    if depth is not None and not can_have(problem, depth):
+        depth = None
+    plan = plan_of(problem, depth, write_answer(problem, Style.draw(rng, names=False), depth))
+    return [{"role": "user", "content": prompt}, {"role": "assistant", "content": f"```python\n{plan}```"}]
+
+
 def taught(row: ColdstartRow, problem: Problem) -> dict[str, Any]:
     """Return what the supervised policies learn on a task: the trajectory with plans for answers, or a first answer."""
     rng = random.Random(f"taught-{row.id}")
@@ -152,22 +166,24 @@ def taught(row: ColdstartRow, problem: Problem) -> dict[str, Any]:
         depths = [DEPTHS[RIGHT.index(turn.plan)] for turn in row.turns]
         answers = [message["content"] for message in messages[1::2]]
     else:
-        depth = DEPTHS[RIGHT.index(FIRST.draw(rng))]
-        depths = [depth if depth is None or can_have(problem, depth) else None]
-        messages = [dict(row.messages[0]), {"role": "assistant"}]
-        answers = [write_answer(problem, Style.draw(rng, names=False), depths[0])]
+        return {"id": row.id, "messages": first_answer(problem, row.messages[0]["content"], rng)}
     for message, depth, answer in zip(messages[1::2], depths, answers, strict=True):
         message["content"] = f"```python\n{plan_of(problem, depth, answer)}```"
     return {"id": row.id, "messages": messages}
 
 
-def write_plans(coldstart: Path, out: Path) -> int:
-    """Write what is taught on the tasks of a cold-start file; return how many conversations."""
+def write_plans(coldstart: Path, settings: EvalSettings, out: Path) -> int:
+    """Write what is taught, on the tasks of a cold-start file and further ones; return how many conversations."""
     rows = load_rows(coldstart)
     (seed,) = {row.provenance["seed"] for row in rows}
     problems = list(generate_problems("train", 1 + max(row.provenance["index"] for row in rows), seed))
     assert all(make_task(problems[row.provenance["index"]]).id == row.task.id for row in rows), "tasks of other code"
     kept = [taught(row, problems[row.provenance["index"]]) for row in rows]
+    rng = random.Random("further")
+    for number, problem in enumerate(generate_problems("train", FURTHER, 1000, checked=False)):
+        prompt = task_prompt(make_task(problem), settings, "compact")
+        kept.append({"id": f"further-{number}", "messages": first_answer(problem, prompt, rng)})
+    assert task_prompt(rows[0].task, settings, "compact") == rows[0].messages[0]["content"], "prompts of other code"
     out.write_text("".join(json.dumps(row) + "\n" for row in kept))
     return len(kept)
 
@@ -175,7 +191,7 @@ def write_plans(coldstart: Path, out: Path) -> int:
 async def make_bases(recipe: Recipe, coldstart: Path, out: Path, seeds: int) -> None:
     """Make a supervised policy for each seed."""
     plans = out / "plans.jsonl"
-    print(f"{write_plans(coldstart, plans)} conversations", flush=True)
+    print(f"{write_plans(coldstart, recipe.episode.settings, plans)} conversations", flush=True)
     data = recipe.model_dump(mode="json") | {"runs": str(out), "coldstart_file": str(plans)}
     data["rl"]["steps"] = 0
     plan = plan_pool(recipe)
