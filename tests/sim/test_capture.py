@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 
 from drkernel import sim
+from drkernel.sim.wire.commands import UnsupportedOp
 
 
 @pytest.fixture
@@ -167,6 +168,16 @@ def test_warmup_compiles_and_launches_nothing(dev):
     kernel = add_kernel.warmup(x, y, out, 1000, BLOCK=256, grid=(4,))
     kernel[(4, 1, 1)](x, y, out, 1000, 256)
     torch.testing.assert_close(out, x + y)
+
+
+def test_the_targets_texts_are_compiled_when_they_are_asked_for(dev):
+    kernel = add_kernel.warmup(torch.float32, torch.float32, torch.float32, 1000, BLOCK=256, grid=(4,))
+    assert "ttg.num-warps" in kernel.asm["ttgir"]
+    assert ".entry add_kernel" in kernel.asm["ptx"] and kernel.asm["ptx"] is kernel.asm["ptx"]
+    with pytest.raises(UnsupportedOp, match="cubin"):
+        kernel.asm["cubin"]
+    with pytest.raises(KeyError, match="amdgcn"):
+        kernel.asm["amdgcn"]
 
 
 def test_a_launch_returns_a_kernel_with_what_host_code_reads_of_it(dev):

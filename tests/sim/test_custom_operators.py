@@ -142,6 +142,21 @@ def test_export_is_refused_by_name() -> None:
             torch.export.export(layer, (torch.ones(2, 4, device="cuda"),))
 
 
+def test_what_looks_at_a_gpu_from_outside_is_refused_by_name() -> None:
+    with sim.device("h200"):
+        import triton.profiler as proton
+
+        with pytest.raises(UnsupportedOp, match=r"Proton \(triton\.profiler\.start\)"):
+            proton.start("name")
+        with proton.scope("here"), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+            torch.ones(3, device="cuda")
+        with pytest.raises(UnsupportedOp, match=r"torch\.profiler"):
+            torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
+        with pytest.raises(UnsupportedOp, match="NCCL"):
+            torch.distributed.init_process_group("nccl", rank=0, world_size=1)
+    assert not isinstance(sys.modules.get("triton.profiler"), type(proton))
+
+
 def test_an_operator_without_host_code_is_refused_by_name() -> None:
     library = torch.library.Library("drkernel_test", "FRAGMENT")
     library.define("nameless(Tensor x) -> Tensor")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import triton
 import triton.language as tl
 import triton.testing
 import triton.tools.tensor_descriptor
+from triton.language.extra import libdevice
 
 from drkernel import sim
 
@@ -228,3 +230,26 @@ def test_threads_that_host_code_starts_have_the_device() -> None:
             thread.join()
         assert sorted(found) == [(number, 64.0 * number) for number in range(4)]
     assert threading.Thread.start.__module__ == "threading"
+
+
+@triton.jit
+def cut(x, y, quotient, product, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    a, b = tl.load(x + at), tl.load(y + at)
+    tl.store(quotient + at, libdevice.div_rz(a, b))
+    tl.store(product + at, libdevice.mul_rz(a, b))
+
+
+def test_quotients_and_products_rounded_towards_zero() -> None:
+    dice = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(1024, generator=dice) * 10.0 ** torch.randint(-3, 4, (1024,), generator=dice) for _ in range(2))
+    x[:4], y[:4] = torch.tensor([6.0, 1.0, 3e38, -1e-38]), torch.tensor([3.0, 0.0, 1e-3, 1e7])
+    with sim.device("h100"):
+        quotient, product = torch.empty(1024, device="cuda"), torch.empty(1024, device="cuda")
+        cut[(1,)](x.cuda(), y.cuda(), quotient, product, BLOCK=1024)
+        found = quotient.tolist(), product.tolist()
+    assert found[0][:3] == [2.0, float("inf"), torch.finfo(torch.float32).max]
+    for a, b, q, p in list(zip(x.tolist(), y.tolist(), *found, strict=True))[4:]:
+        for got, want in ((q, Fraction(a) / Fraction(b)), (p, Fraction(a) * Fraction(b))):
+            away = torch.nextafter(torch.tensor(got), torch.tensor(float("inf") if want > 0 else -float("inf")))
+            assert abs(Fraction(got)) <= abs(want) < abs(Fraction(away.item()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any, cast
 
 from drkernel.sim.gpu.datafree.engine import new_engine
@@ -14,6 +15,7 @@ from drkernel.sim.host.cuda_graphs import graphs_on
 from drkernel.sim.host.tensor import DeviceLink
 from drkernel.sim.inductor.compiling import Compiling
 from drkernel.sim.spec import GPUSpec, get_spec
+from drkernel.sim.target.compile import text_for_target
 from drkernel.verdict import Profile
 
 
@@ -113,4 +115,5 @@ def _in_process(engine: DeviceEngine) -> Iterator[SimDevice]:
     channel = BelowModes(engine)
     with host_side(engine.spec, channel, Compiling(engine.spec).on, threads=True) as link, graphs_on(channel):
         link.trials = engine.trials.running_for
+        link.text_of_stage = partial(text_for_target, engine.spec)
         yield SimDevice(engine.spec, engine, link)

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.utils.dlpack
 
-from drkernel.sim.host.loading import LEGACY_TENSOR_TYPES, CppExtension, load_on, refuse_compile
+from drkernel.sim.host.loading import (
+    LEGACY_TENSOR_TYPES,
+    CppExtension,
+    Proton,
+    load_on,
+    process_group_on,
+    profile_on,
+    refuse_compile,
+)
 from drkernel.sim.host.modes import DeviceGenerator, from_dlpack, is_cuda, reinterpret
 from drkernel.sim.host.tensor import CUDA
 from drkernel.sim.spec import GPUSpec
@@ -345,21 +353,26 @@ def cuda_api_on(spec: GPUSpec, link: DeviceLink, compiles: Callable[..., Any] = 
     ]
     if (compilers := sys.modules.get("torch._dynamo.device_interface")) is not None:
         replaced += compiler_interface(spec, compilers)
-    extensions = CppExtension()
-    replaced.append((torch.utils, "cpp_extension", extensions))
-    name = extensions.__name__
-    before = sys.modules.get(name)
-    sys.modules[name] = extensions
+    if torch.distributed.is_available():
+        start = torch.distributed.init_process_group
+        replaced.append((torch.distributed, "init_process_group", process_group_on(start)))
+    profiler = torch.profiler.profile
+    replaced.append((profiler, "__init__", profile_on(profiler.__init__)))
+    instead = {module.__name__: module for module in (CppExtension(), Proton())}
+    replaced.append((torch.utils, "cpp_extension", instead["torch.utils.cpp_extension"]))
+    before = {name: sys.modules.get(name) for name in instead}
+    sys.modules.update(instead)
     originals = [(owner, name, vars(owner)[name]) for owner, name, _ in replaced if name in vars(owner)]
     try:
         with replaced_attributes(replaced):
             link.originals = originals
             yield
     finally:
-        if before is None:
-            sys.modules.pop(name, None)
-        else:
-            sys.modules[name] = before
+        for name, module in before.items():
+            if module is None:
+                sys.modules.pop(name, None)
+            else:
+                sys.modules[name] = module
 
 
 @contextmanager

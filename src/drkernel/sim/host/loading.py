@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import types
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from torch.utils._pytree import tree_map
 from drkernel.sim.host.modes import LEGACY_TYPES, is_cuda
 from drkernel.sim.host.tensor import DeviceTensor, loading, restore
 from drkernel.sim.wire.commands import UnsupportedOp
+
+NO_PROFILER = "is not offered on the simulated device: the report of drkernel sim says where modelled time goes"
 
 
 def load_on(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -64,6 +67,51 @@ class CppExtension(types.ModuleType):
 
     def __init__(self) -> None:
         super().__init__("torch.utils.cpp_extension")
+
+
+class Proton(types.ModuleType):
+    """Replaces ``triton.profiler``: scopes do nothing, and everything else raises an error that names it."""
+
+    def __init__(self) -> None:
+        super().__init__("triton.profiler")
+
+    @staticmethod
+    def scope(*_: Any, **__: Any) -> contextlib.AbstractContextManager[None]:
+        """Name what is launched within the block, for nobody."""
+        return contextlib.nullcontext()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+        def refuse(*args: Any, **kwargs: Any) -> Any:
+            raise UnsupportedOp(f"Proton (triton.profiler.{name}) {NO_PROFILER}")
+
+        return refuse
+
+
+def profile_on(original: Callable[..., None]) -> Callable[..., None]:
+    """Return ``torch.profiler.profile.__init__`` that refuses to look at the GPU."""
+
+    @functools.wraps(original)
+    def begin(self: Any, *args: Any, activities: Any = None, **kwargs: Any) -> None:
+        if torch.profiler.ProfilerActivity.CUDA in (activities or ()):
+            raise UnsupportedOp(f"torch.profiler with ProfilerActivity.CUDA {NO_PROFILER}")
+        original(self, *args, activities=activities, **kwargs)
+
+    return begin
+
+
+def process_group_on(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``torch.distributed.init_process_group`` that refuses NCCL."""
+
+    @functools.wraps(original)
+    def begin(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if backend is None or "nccl" in str(backend):
+            raise UnsupportedOp("NCCL is not offered on the simulated device: there is one GPU, and no group of them")
+        return original(backend, *args, **kwargs)
+
+    return begin
 
 
 class _LegacyType(type):

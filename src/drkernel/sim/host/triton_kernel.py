@@ -13,17 +13,30 @@ import torch
 from drkernel.sim.executor.kernel_cache import active
 from drkernel.sim.host.triton_driver import SimDriver
 from drkernel.sim.host.triton_frontend import ttir_text, warm
+from drkernel.sim.target.compile import TargetCompileError
 from drkernel.sim.wire.commands import LaunchCommand, LaunchRefused, Ref, UnsupportedOp
 
 CPU_TENSOR = "Pointer argument (at {index}) cannot be accessed from Triton (cpu tensor?)"
 MAX_THREADS = 1024
+BINARIES = ("cubin", "hsaco")
 
 
-class _Assembly(dict):
-    """The texts of a kernel by stage."""
+class _Assembly(dict[str, Any]):
+    """The texts of a kernel by stage; those of the target are compiled when they are asked for."""
+
+    def __init__(self, ttir: str, num_warps: int, num_stages: int):
+        super().__init__(ttir=ttir)
+        self._settings = num_warps, num_stages
 
     def __missing__(self, stage: str) -> Any:
-        raise UnsupportedOp(f"kernels on the simulated device have no {stage!r}: they are compiled to Triton's own IR")
+        compiles = _active_driver().link.text_of_stage
+        if compiles is None or stage in BINARIES:
+            raise UnsupportedOp(f"kernels on the simulated device have no {stage!r}: they run as Triton's own IR")
+        try:
+            self[stage] = compiles(self["ttir"], *self._settings, stage)
+        except TargetCompileError as error:
+            raise (KeyError(stage) if error.kind == "KeyError" else error) from None
+        return self[stage]
 
 
 class _Metadata:
@@ -66,7 +79,7 @@ class SimKernel:
         self.src = src
         self.name: str = src.name
         self.hash = hashlib.sha256(text.encode()).hexdigest()
-        self.asm: dict[str, Any] = _Assembly(ttir=text)
+        self.asm: dict[str, Any] = _Assembly(text, int(options.num_warps), int(options.num_stages))
         self.metadata = _Metadata(self, options, target)
         self.metadata_group: dict[str, Any] = {}
         self.function = None

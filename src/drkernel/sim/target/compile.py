@@ -100,6 +100,26 @@ def compile_for_target(
     return KernelResources(registers, answer["spills"], shared, num_warps, num_stages, occupancy, "full")
 
 
+def text_for_target(spec: GPUSpec, ttir: str, num_warps: int, num_stages: int, stage: str) -> str:
+    """Return a kernel as a stage of the compiler leaves it: "ttgir", "llir", and "ptx" or "amdgcn".
+
+    Raises:
+        TargetCompileError: the compiler's own error, ``KeyError`` among them for a stage that the target lacks.
+    """
+    request = {
+        "ttir": ttir,
+        "backend": spec.backend,
+        "arch": spec.arch,
+        "warp_size": spec.warp_size,
+        "options": {"num_warps": num_warps, "num_stages": num_stages},
+        "stage": stage,
+    }
+    answer = _cached(request)
+    if "error" in answer:
+        raise TargetCompileError(answer["error"], answer["message"])
+    return str(answer["text"])
+
+
 def strip_locations(ttir: str) -> str:
     """Strip source locations from TTIR, so that the same kernel in another file has the same content."""
     lines = [line for line in ttir.splitlines() if not line.startswith("#loc")]

@@ -2,7 +2,8 @@
 
 Reads one JSON request per line on standard input (``ttir``, ``backend``, ``arch``, ``warp_size``, ``options``) and
 writes one JSON answer per line on standard output: ``registers``, ``spills`` and ``shared``, or ``error`` and
-``message``.
+``message``. A request with a ``stage`` ("ttgir", "llir", "ptx" or "amdgcn") is answered with the ``text`` of that
+stage.
 """
 
 from __future__ import annotations
@@ -51,8 +52,17 @@ def compile_request(request: dict[str, Any]) -> dict[str, Any]:
         target = (request["backend"], arch, request["warp_size"])
         module, stages, metadata = lower_to_ttgir(str(path), *target, request["options"])
         assembly = "ptx" if request["backend"] == "cuda" else "amdgcn"
+        wanted = request.get("stage", "")
+        if wanted not in ("", "ttgir", "llir", assembly):
+            raise KeyError(wanted)
         for stage in ("llir", assembly):
+            if wanted == "ttgir":
+                break
             module = stages[stage](module, metadata)
+            if stage == wanted:
+                break
+        if wanted:
+            return {"text": str(module)}
         if assembly == "ptx":
             registers, spills = _ptxas(module, arch, folder)
         else:

@@ -144,6 +144,8 @@ def _floating(e: Emitter, name: str, a: list[str], types: list[Type], ty: str, t
     arithmetic = re.fullmatch(r"(?:[fd]?(div|add|sub|mul)_rn)|fast_f(div)idef?", name)
     if arithmetic is not None:
         return e.bin(_ARITHMETIC[arithmetic.group(1) or arithmetic.group(2)], vt, a[0], a[1])
+    if name in ("fdiv_rz", "fmul_rz"):
+        return _cut(e, _ARITHMETIC[name[1:4]], a, width)
     if re.fullmatch(r"[fd]rcp_rn", name):
         return e.bin("fdiv", vt, constant(1.0, width, ty), a[0])
     if name in ("fma", "fmaf", "fma_rn", "fmaf_rn"):
@@ -153,6 +155,24 @@ def _floating(e: Emitter, name: str, a: list[str], types: list[Type], ty: str, t
         if value is not None:
             return value
     return None
+
+
+def _cut(e: Emitter, operation: str, a: list[str], width: int) -> str:
+    """A product or quotient of fp32, rounded towards zero.
+
+    By way of fp64, which holds products of 24 bits exactly; a quotient of such numbers that is no fp32 number is
+    further from all of them than fp64's spacing, so rounding it there first changes nothing.
+    """
+    ft, dt, it = (vec(width, name) for name in ("float", "double", "i32"))
+    x, y = (e.cast("fpext", ft, value, dt) for value in a)
+    exact = e.bin(operation, dt, x, y)
+    near = e.cast("fptrunc", dt, exact, ft)
+    both = (e.cast("fpext", ft, near, dt), exact)
+    size, limit = (e.call(f"llvm.fabs.{suffix(width, 'double')}", dt, (dt, value)) for value in both)
+    bits = e.cast("bitcast", ft, near, it)
+    less = e.bin("sub", it, bits, constant(1, width, "i32"))
+    chosen = e.op(f"select {vec(width, 'i1')} {e.bin('fcmp ogt', dt, size, limit)}, {it} {less}, {it} {bits}")
+    return e.cast("bitcast", it, chosen, ft)
 
 
 def _named(e: Emitter, name: str, a: list[str], types: list[Type], ty: str, target: str, width: int) -> str | None:
