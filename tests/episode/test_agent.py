@@ -165,6 +165,15 @@ def test_the_folder_is_sandboxed_as_the_user_allows(agent, tmp_path, sandbox):
     listener.close()
 
 
+def test_the_command_is_started_by_the_path_it_was_given(tmp_path, monkeypatch):
+    # the python of a virtual environment is a link, and finds its packages by the link's own place
+    (tmp_path / "env").mkdir()
+    (tmp_path / "env" / "python").symlink_to(sys.executable)
+    monkeypatch.chdir(tmp_path)
+    words = agent_module.command_line(["env/python", "-c", "pass", "env"], tmp_path, AgentTerms())
+    assert words == [str(tmp_path / "env" / "python"), "-c", "pass", "env"]
+
+
 def test_an_agent_keeps_its_own_memory():
     config = load_terms("solve", None, ["model=agent:true"])
     assert config.episode.context.name == "full"

@@ -12,6 +12,7 @@ from jinja2 import UndefinedError
 from rich.console import Console
 
 from drkernel.report import verdict_view
+from drkernel.report.against import against
 from drkernel.report.render import render
 from drkernel.report.verdict_html import page
 from drkernel.task import Provenance, Task
@@ -19,6 +20,7 @@ from drkernel.verdict import (
     CandidateError,
     Correctness,
     Finding,
+    Mismatch,
     NotChecked,
     Profile,
     ProfileRow,
@@ -80,6 +82,56 @@ def test_page_and_terminal_say_at_which_sizes_a_candidate_was_timed_and_checked(
     assert said in console.export_text()
 
 
+def profile_of(*rows, elapsed):
+    """A profile of (name, owner, seconds, roofline) rows."""
+    busy = sum(seconds for _, _, seconds, _ in rows)
+    made = tuple(
+        ProfileRow(name=n, owner=o, calls=1, seconds=s, share=s / busy, bound="memory", roofline=r)
+        for n, o, s, r in rows
+    )
+    return Profile(device="sim:h200", kind="modelled", total_seconds=busy, elapsed_seconds=elapsed, rows=made)
+
+
+def test_candidate_and_reference_are_drawn_on_one_scale():
+    ours = profile_of(("fused", "custom", 1e-3, 0.9), elapsed=1.5e-3)
+    theirs = profile_of(("aten.div", "library", 3e-3, 0.8), ("aten.add", "library", 1e-3, 1.2), elapsed=4e-3)
+    drawn = against(ours, theirs)
+    bars = dict(re.findall(r'width="([\d.]+)"[^>]*><title>([^:]+):', drawn)[k][::-1] for k in range(4))
+    assert {name: round(float(width) + 1) for name, width in bars.items()} == {
+        "fused": 250, "waiting for the host": 125, "aten.div": 750, "aten.add": 250,
+    }  # fmt: skip
+    assert against(None, theirs) == against(ours, None) == ""
+
+
+def test_no_row_claims_more_than_its_roof():
+    profile = profile_of(("a", "library", 1e-3, 1.14), ("b", "library", 1e-3, 0.5), elapsed=2e-3)
+    verdict = hostile().model_copy(update={"profile": profile, "reference_profile": None})
+    task = Task(id="t", reference="pass")
+    text = page(verdict, task=task, candidate="pass", profile=None)
+    assert "beyond its roof: bytes were still in L2" in text and "50% of roofline" in text and "114%" not in text
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(verdict_view.render(verdict))
+    said = console.export_text()
+    assert "memory from L2" in said and "114%" not in said
+
+
+def test_figures_of_a_finding_are_short_and_a_wrong_answer_is_told_once():
+    worst = Mismatch(
+        output=0, index=(1, 2), actual=0.00963444, expected=0.00936495, tolerance=1e-4, wrong_fraction=0.057
+    )
+    verdict = Verdict(
+        status="incorrect",
+        task_id="t",
+        candidate_sha256="0" * 64,
+        device="sim:h200",
+        correctness=Correctness(checked_calls=1, passed_calls=0, message="output 0[1, 2] should be", mismatch=worst),
+        findings=(Finding(kind="k", severity="bug", message="m", evidence={"rms_error": 5.1821631241924316e-05}),),
+    )
+    text = page(verdict, task=Task(id="t", reference="pass"), candidate="pass", profile=None)
+    assert "rms error: 5.182e-05" in text and "5.18216" not in text
+    assert "Worst element" in text and "should be" not in text
+
+
 def test_every_text_of_a_verdict_stays_text():
     reference = f"# {EVIL}\nclass Model: ...\ndef get_inputs(): return []\ndef get_init_inputs(): return []\n"
     task = Task(id=EVIL, reference=reference, provenance=Provenance(source="test"))
@@ -87,7 +139,8 @@ def test_every_text_of_a_verdict_stays_text():
     seen = Tags()
     seen.feed(text)
     assert seen.tags.isdisjoint({"script", "img", "link", "iframe"}) and not seen.links and not seen.handlers
-    assert text.count("&lt;script&gt;") > 15 and text.count("</title>") == text.count("</style>") == 1
+    assert text.count("&lt;script&gt;") > 15 and text.count("</style>") == 1
+    assert text.count("</title>") == text.count("<title>") == 5  # the page's, and one a bar of the drawn call
 
 
 def test_a_page_admits_its_own_script_and_no_other():

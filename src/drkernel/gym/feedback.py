@@ -393,6 +393,11 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f}%"
 
 
+def of_roofline(share: float) -> str:
+    """How near a row is to its roof; beyond that of device memory only L2 can bring it."""
+    return f"{percent(share)} of roofline" if share <= 1 else "beyond its roof: bytes were still in L2"
+
+
 def duration(seconds: float) -> str:
     """Seconds in a readable unit."""
     for factor, unit in ((1e-6, "us"), (1e-3, "ms")):

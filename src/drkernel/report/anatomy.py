@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from markupsafe import Markup, escape
 
@@ -23,6 +24,8 @@ _OF_BOUND = {"memory": "dram", "compute": "compute", "latency": "chains"}
 
 Read = Callable[[str], Sequence[str]]
 """the lines of a file; empty where it cannot be read"""
+Marks = Mapping[tuple[str, int], str]
+"""what was found at (file, line)"""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,8 @@ class Row:
     text: Markup
     share: float
     facts: str
+    found: str
+    """a finding at this line; empty for none"""
 
 
 @dataclass(frozen=True)
@@ -66,8 +71,8 @@ class Anatomy:
     """share of the time that no line takes"""
 
 
-def anatomy(detail: LaunchDetail, read: Read) -> Anatomy:
-    """Lay a launch out for a page; ``read`` gives the text of its source files."""
+def anatomy(detail: LaunchDetail, read: Read, marks: Marks = MappingProxyType({})) -> Anatomy:
+    """Lay a launch out for a page; ``read`` gives the text of its source files, ``marks`` what was found at lines."""
     longest = binding(detail)
     limits = tuple(
         Limit(LIMITS[name], seconds / detail.seconds, duration(seconds), name == longest)
@@ -75,10 +80,10 @@ def anatomy(detail: LaunchDetail, read: Read) -> Anatomy:
         if detail.seconds and seconds > WORTH * detail.seconds
     )
     rest = max(0.0, 1.0 - sum(line.share for line in detail.lines))
-    return Anatomy(detail, occupancy_text(detail), limits, tuple(_listings(detail.lines, read)), rest)
+    return Anatomy(detail, occupancy_text(detail), limits, tuple(_listings(detail.lines, read, marks)), rest)
 
 
-def _listings(lines: Iterable[SourceLine], read: Read) -> Iterable[Listing]:
+def _listings(lines: Iterable[SourceLine], read: Read, marks: Marks) -> Iterable[Listing]:
     """The functions that the lines are in, the costliest first."""
     by_file: dict[str, dict[int, list[SourceLine]]] = {}
     for line in lines:
@@ -88,15 +93,15 @@ def _listings(lines: Iterable[SourceLine], read: Read) -> Iterable[Listing]:
         text = [line.rstrip("\n") for line in read(file)]
         shown = coloured("\n".join(text))
         for first, last in _functions(text, sorted(numbered)):
-            rows = tuple(_row(n, shown, numbered.get(n, [])) for n in range(first, last + 1))
+            rows = tuple(_row(n, shown, numbered.get(n, []), marks.get((file, n), "")) for n in range(first, last + 1))
             found.append((sum(row.share for row in rows), Listing(f"{Path(file).name}, line {first}", rows)))
     yield from (listing for _, listing in sorted(found, key=lambda item: -item[0]))
 
 
-def _row(number: int, text: Sequence[Markup], lines: list[SourceLine]) -> Row:
+def _row(number: int, text: Sequence[Markup], lines: list[SourceLine], found: str) -> Row:
     said = dict.fromkeys(fact for line in lines for fact in _said(line))
     source = text[number - 1] if number <= len(text) else escape(lines[0].text if lines else "")
-    return Row(number, source, sum(line.share for line in lines), "; ".join(said))
+    return Row(number, source, sum(line.share for line in lines), "; ".join(said), found)
 
 
 def _said(line: SourceLine) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from drkernel.gym.feedback import duration, number, percent, times, told_apart
+from drkernel.gym.feedback import duration, number, of_roofline, percent, times, told_apart
 from drkernel.report.sources import coloured
 
 
@@ -44,7 +44,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"duration": duration, "number": number, "percent": percent, "times": times, "words": _words,
-                     "coloured": coloured}  # fmt: skip
+                     "coloured": coloured, "of_roofline": of_roofline}  # fmt: skip
     templates = resources.files("drkernel.report") / "templates"
     script = (templates / "page.js").read_text(encoding="utf-8")
     made.globals["told_apart"] = told_apart

@@ -9,7 +9,7 @@ from pathlib import Path
 from markupsafe import Markup, escape
 
 from drkernel.gym.feedback import duration, percent, size
-from drkernel.report.anatomy import anatomy, time_stack
+from drkernel.report.anatomy import Marks, anatomy, time_stack
 from drkernel.report.render import render, replace_file
 from drkernel.report.roofline import roofline_plot
 from drkernel.report.svg import legend
@@ -40,11 +40,12 @@ def page(report: ScriptReport) -> str:
         name=Path(report.script).name,
         report=report.model_copy(update={"profile": profile}),
         numbers=_numbers(report),
+        found=[(one.severity, one.kind, one.message, None) for one in report.findings],
         stack=time_stack(profile),
         roofline=roofline_plot(profile),
         timeline=_timeline(report.spans),
         advice=advice_html(report.advised) if report.advised is not None else Markup(),
-        kernels=[anatomy(detail, linecache.getlines) for detail in details[:KERNELS]],
+        kernels=[anatomy(detail, linecache.getlines, _marked(report)) for detail in details[:KERNELS]],
     )
 
 
@@ -58,6 +59,15 @@ def _with_details(report: ScriptReport) -> Profile:
     return report.profile.model_copy(update={"rows": rows})
 
 
+def _marked(report: ScriptReport) -> Marks:
+    """The lines that findings name, with what was found there."""
+    found: dict[tuple[str, int], str] = {}
+    for one in report.findings:
+        if one.file and one.line:
+            found.setdefault((one.file, one.line), one.message.partition("; kernel ")[0])
+    return found
+
+
 def _numbers(report: ScriptReport) -> list[tuple[str, str]]:
     profile = report.profile
     found = [
@@ -67,7 +77,7 @@ def _numbers(report: ScriptReport) -> list[tuple[str, str]]:
         (size(report.peak_bytes), "of device memory"),
     ]
     if report.findings:
-        found.append((str(len(report.findings)), "findings"))
+        found.append((str(len(report.findings)), "finding" if len(report.findings) == 1 else "findings"))
     return found
 
 

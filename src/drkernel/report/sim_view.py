@@ -155,7 +155,7 @@ def _grid(grid: tuple[int, int, int]) -> str:
 def _bound(row: LaunchRow) -> Text:
     text = Text(row.bound, style=BOUNDS.get(row.bound, ""))
     if row.roofline is not None and row.bound != "latency":
-        text.append(f" {percent(row.roofline)}", style="dim")
+        text.append(f" {percent(row.roofline)}" if row.roofline <= 1 else " from L2", style="dim")
     return text
 
 

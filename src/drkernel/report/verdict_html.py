@@ -8,6 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from drkernel.gym.feedback import baseline_text, duration, percent, sizes_text, times
+from drkernel.report.against import against
 from drkernel.report.anatomy import anatomy, time_stack
 from drkernel.report.render import render, replace_file
 from drkernel.report.roofline import roofline_plot
@@ -40,6 +41,8 @@ def page(
         verdict=verdict,
         numbers=_numbers(verdict),
         sizes=sizes_text(verdict),
+        found=[(one.severity, one.kind, one.message, one.evidence) for one in verdict.findings],
+        against=against(verdict.profile, verdict.reference_profile),
         candidate=candidate,
         reference=sized_reference(task, profile),
         before=before,

@@ -148,7 +148,7 @@ def _profile_row(row: ProfileRow) -> list[RenderableType]:
     colour, owner = OWNERS[row.owner]
     limit: str = row.bound or ""
     if row.roofline is not None and row.bound != "latency":
-        limit += f" {percent(row.roofline)}"
+        limit += f" {percent(row.roofline)}" if row.roofline <= 1 else " from L2"
     return [
         bar(row.share, colour),
         Text(row.name[:32], style="bold" if row.owner == "custom" else ""),

@@ -284,8 +284,8 @@ _CONFINED = (
 
 
 def _whole(word: str) -> str:
-    path = Path(word)
-    return str(path.resolve()) if path.is_file() or ("/" in word and path.exists()) else word
+    path = Path(word)  # links are kept: an environment's python is one, and finds its packages by its own path
+    return str(path.absolute()) if path.is_file() or ("/" in word and path.exists()) else word
 
 
 def command_line(argv: Sequence[str], folder: Path, terms: AgentTerms) -> list[str]:
