@@ -27,10 +27,13 @@ import asyncio
 import json
 import random
 import re
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from drkernel.config import load_config
 from drkernel.episode.renderer import task_prompt
@@ -41,6 +44,7 @@ from drkernel.rl.data.teacher.plans import RIGHT, Mix
 from drkernel.rl.data.teacher.problem import Problem
 from drkernel.rl.data.teacher.reference import make_task
 from drkernel.rl.data.teacher.writer import Flaw, Style, can_have, write_answer
+from drkernel.rl.maths.rejection import keep_probability
 from drkernel.rl.run.recipe import Recipe, TaskSource, make_pool
 from drkernel.rl.run.trainer import Run
 from drkernel.verdict import Verdict
@@ -172,9 +176,27 @@ def taught(row: ColdstartRow, problem: Problem) -> dict[str, Any]:
     return {"id": row.id, "messages": messages}
 
 
-def write_plans(coldstart: Path, settings: EvalSettings, out: Path) -> int:
-    """Write what is taught, on the tasks of a cold-start file and further ones; return how many conversations."""
-    rows = load_rows(coldstart)
+def what_pays(rows: Sequence[ColdstartRow]) -> str:
+    """Return a Markdown table: what the graded right answers of a cold start gain, by how much is in the kernel."""
+    lines = [
+        "| in the kernel | right answers | speedup | 1.2x or more | coverage | kept by PRS |",
+        "|---|---|---|---|---|---|",
+    ]
+    for plan in RIGHT:
+        found = [turn for row in rows for turn in row.turns if turn.plan == plan and turn.status == "correct"]
+        speedups = [turn.speedup or 0.0 for turn in found]
+        coverage = [turn.coverage or 0.0 for turn in found]
+        fast = statistics.mean(value >= 1.2 for value in speedups)
+        kept = float(keep_probability(torch.tensor(coverage)).mean())
+        lines.append(
+            f"| {plan} | {len(found)} | {statistics.mean(speedups):.2f} | {fast:.0%} | {statistics.mean(coverage):.2f} "
+            f"| {kept:.0%} |"
+        )
+    return "\n".join(lines)
+
+
+def write_plans(rows: Sequence[ColdstartRow], settings: EvalSettings, out: Path) -> int:
+    """Write what is taught, on the tasks of a cold start and further ones; return how many conversations."""
     (seed,) = {row.provenance["seed"] for row in rows}
     problems = list(generate_problems("train", 1 + max(row.provenance["index"] for row in rows), seed))
     assert all(make_task(problems[row.provenance["index"]]).id == row.task.id for row in rows), "tasks of other code"
@@ -190,8 +212,9 @@ def write_plans(coldstart: Path, settings: EvalSettings, out: Path) -> int:
 
 async def make_bases(recipe: Recipe, coldstart: Path, out: Path, seeds: int) -> None:
     """Make a supervised policy for each seed."""
-    plans = out / "plans.jsonl"
-    print(f"{write_plans(coldstart, recipe.episode.settings, plans)} conversations", flush=True)
+    plans, rows = out / "plans.jsonl", load_rows(coldstart)
+    print(what_pays(rows))
+    print(f"{write_plans(rows, recipe.episode.settings, plans)} conversations", flush=True)
     data = recipe.model_dump(mode="json") | {"runs": str(out), "coldstart_file": str(plans)}
     data["rl"]["steps"] = 0
     plan = plan_pool(recipe)
