@@ -1,4 +1,4 @@
-"""What one command to the simulated device costs on this machine, in-process and isolated.
+"""The cost of one command to the simulated device on this machine, in-process and isolated.
 
     python benchmarks/device_commands.py [--repeat 300] [--json]
 
@@ -77,7 +77,7 @@ def _each(call: Callable[[], Any], repeat: int, clock: Callable[[], float]) -> f
 
 
 def _settling(repeat: int, clock: Callable[[], float]) -> float:
-    """What the model takes for one operator, when an event asks for the clock."""
+    """The modelled time of one operator, when an event asks for the clock."""
     x, event = torch.randn(64, 64, device="cuda"), torch.cuda.Event()
     event.record()
     rounds = []

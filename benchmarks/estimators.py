@@ -43,7 +43,7 @@ TREES = {
 
 
 class Figures(NamedTuple):
-    """What one estimator does on one problem."""
+    """Bias and variance of one estimator on one problem."""
 
     bias: float
     """‖E[ĝ] − g‖ / ‖g‖"""

@@ -102,7 +102,7 @@ def table(rows: list[Row]) -> list[str]:
 
 
 def summary(rows: list[Row]) -> list[str]:
-    """What holds of all kernels."""
+    """The summary over all kernels."""
     lines = []
     for number, name in enumerate(("data-free", "sampled")):
         errors = [row.errors[number] for row in rows]

@@ -101,7 +101,7 @@ class GuardedAllocator:
                 self.damaged.append(f"wrote {where} a storage of {nbytes} bytes")
 
     def check(self) -> list[str]:
-        """What was written outside of storages that live or have lived, since the last look."""
+        """Writes outside of all storages, live or freed, since the last look."""
         for address, (first, mapped, nbytes) in list(self._live.items()):
             self._look(address, first, mapped, nbytes)
         found, self.damaged = self.damaged, []

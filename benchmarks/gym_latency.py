@@ -1,4 +1,4 @@
-"""What grading costs beyond the candidate's own work.
+"""The cost of grading beyond the candidate's own work.
 
     python benchmarks/gym_latency.py [--evals 60] [--slots N] [--json OUT]
 

@@ -145,7 +145,7 @@ class Grader:
         }
 
     def is_stale(self) -> bool:
-        """What it keeps between grades has grown."""
+        """Whether the memory kept between grades has grown."""
         return self.watch.now() - self.start > REPLACED_ABOVE
 
     def close(self) -> None:
@@ -175,7 +175,7 @@ def reference_time(task: Any) -> Row:
 
 
 def shortened(verdict: Any) -> Row:
-    """What the table needs of a verdict."""
+    """The fields of a verdict that the table needs."""
     own = verdict.timed_at is not None and not verdict.timed_at.changed
     timed = own and verdict.timing is not None
     correctness = verdict.correctness

@@ -68,7 +68,7 @@ class Row:
 
     @property
     def key(self) -> str:
-        """What names the row."""
+        """The key of the row."""
         return "|".join((self.card, self.kernel, self.mode, self.config, f"{self.x_name}={self.x}", self.provider))
 
     @property

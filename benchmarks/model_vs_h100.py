@@ -113,7 +113,7 @@ def model_problem(source: str, name: str, spec: GPUSpec, warm: bool, baseline: B
 
 
 def compiled(source: str, spec: GPUSpec) -> tuple[CompiledBaseline, Profile]:
-    """What TorchInductor makes of a problem."""
+    """A problem's modelled time under TorchInductor."""
     with torch.random.fork_rng(devices=[]):
         found = compiled_baseline(source, spec, conv_tf32=True)
     return found, found.profile

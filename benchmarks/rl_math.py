@@ -83,7 +83,7 @@ def loop_otb(returns_BT: Tensor, weights_BT: Tensor, group: Tensor, mask_BT: Ten
 
 
 def loop_otb_left_out(returns_BT: Tensor, weights_BT: Tensor, group: Tensor, mask_BT: Tensor) -> Tensor:
-    """What ours computes, sample by sample: every row against the weighted mean of the others."""
+    """Our formula, sample by sample: every row against the weighted mean of the others."""
     members: dict[int, list[int]] = defaultdict(list)
     for i in range(len(group)):
         members[group[i].item()].append(i)

@@ -40,7 +40,7 @@ class FixedLengths(Sampler):
 
 
 class _Tokenizer:
-    """What the sampler asks of a tokenizer when nothing may stop it early."""
+    """The part of a tokenizer that the sampler needs; no token ends an answer early."""
 
     end_id = -1
     fence_ids = frozenset()

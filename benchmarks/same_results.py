@@ -1,15 +1,21 @@
 """Whether a change of the code changed any result: verdicts, a bench table, a search and a training run, all seeded.
 
-    python benchmarks/same_results.py --against ../other              # both states at once, a core each; what differs
+    python benchmarks/same_results.py --against ../other              # this state and another one; what differs
     python benchmarks/same_results.py --out before.json [--all]       # one state, to be compared later
     python benchmarks/same_results.py --compare before.json after.json
 
-Everything is run through the command line of the checkout that ``--repo`` names (its ``.venv/bin`` first on the path)
-and read from the JSON that it prints or writes, so that two states with different modules inside can be compared.
-``--parts`` chooses among: verdicts (six examples; of the corpus one cheat of every root, four honest twins), bench (a
-scripted writer), solve (the replies of ``examples/solve``), train (a shrunken quickstart; only with ``--all``). With
-``--all`` verdicts takes all examples and one in eight entries of the corpus, and the benchmark is longer: about seven
-minutes a state on two quiet cores. Wall times are left out.
+Each state is run through its own commands (``drkernel serve`` grades; ``bench``, ``solve``, ``train``), and the results
+are read from the JSON that these write, so that two states with different modules inside can be compared. Both get the
+same requests: the examples and the corpus of this checkout; with ``--against``, only the entries of the corpus that the
+other checkout holds word for word.
+
+Differences are listed under two headings. *judged*: statuses and findings, which must agree unless a rule was changed.
+*priced*: coverage, times, speedups and the texts that quote them, which move with the cost model; ``--judged`` leaves
+these out. Wall times are never compared.
+
+``--parts`` chooses among: verdicts (all examples and a sample of the corpus that has every weakness, tier and
+expectation in it), bench (a scripted writer), solve (the replies of ``examples/solve``), train (a shrunken quickstart;
+only with ``--all``). ``--all`` takes the whole corpus and a longer bench.
 """
 
 from __future__ import annotations
@@ -19,21 +25,28 @@ import json
 import math
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
-import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "gym"))
+
+from corpus_grading import Entry, entries, sample  # noqa: E402
+
 PARTS = ("verdicts", "bench", "solve", "train")
-EVERY = 8
-"""Of the corpus with ``--all``, one entry in so many."""
-HONEST, EXAMPLES = 4, 6
-"""Honest twins and examples without it."""
+CHEATS, HONEST = 40, 14
+"""How many entries of the corpus are graded without ``--all``."""
+PATIENCE_S = 300.0
+"""The longest that one verdict is waited for, and as often as there are verdicts before it."""
 WALL = re.compile(r"(^|_)seconds$|^elapsed$|^report$|^verified_speedup$")
 """Names of figures that are wall times or paths."""
 TRAIN = (
@@ -48,96 +61,137 @@ TRAIN = (
 
 
 class Checkout:
-    """The command line of one state of the code, in a scratch directory."""
+    """The commands of one state of the code, in a scratch directory."""
 
     def __init__(self, repo: Path, scratch: Path, whole: bool = True):
         """``whole``: the longer form of each part."""
         self.repo, self.scratch, self.whole = repo, scratch, whole
         path = f"{repo / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
         self.env = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+        self.command = [str(repo / ".venv" / "bin" / "python"), "-m", "drkernel"]
 
-    def run(self, *arguments: object, accept: tuple[int, ...] = (0,)) -> str:
-        """What ``drkernel ARGUMENTS`` prints. Raises ``SystemExit`` with its last words for another exit code."""
-        command = [str(self.repo / ".venv" / "bin" / "python"), "-m", "drkernel", *map(str, arguments)]
+    def run(self, *arguments: object) -> str:
+        """Run ``drkernel ARGUMENTS``; return its output. Raises ``SystemExit`` with its last lines when it fails."""
+        command = [*self.command, *map(str, arguments)]
         done = subprocess.run(command, cwd=self.repo, env=self.env, capture_output=True, text=True, check=False)
-        if done.returncode not in accept:
-            raise SystemExit(
-                f"{' '.join(command)} ended with {done.returncode}:\n{(done.stderr or done.stdout)[-2000:]}"
-            )
+        if done.returncode:
+            last = (done.stderr or done.stdout)[-2000:]
+            raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{last}")
         return done.stdout
 
-
-def verdicts(code: Checkout) -> dict[str, Any]:
-    """Status, findings, coverage and modelled time of the examples and of part of the corpus."""
-    result: dict[str, Any] = {}
-    examples = [
-        path
-        for path in sorted(code.repo.glob("examples/*/*.py"), key=_place)
-        if path.name != "reference.py" and path.with_name("reference.py").exists()
-    ]
-    for path in examples if code.whole else examples[:EXAMPLES]:
-        result[f"examples/{path.parent.name}/{path.stem}"] = _graded(code, path.with_name("reference.py"), path, None)
-    corpus = code.repo / "tests" / "corpus"
-    for path in _chosen(corpus, code.whole):
-        task = corpus / "tasks" / f"{_header(path)['task']}.py"
-        precision = task.read_text(encoding="utf-8").splitlines()[0].removeprefix("# precision: ")
-        result[f"{path.parent.name}/{path.stem}"] = _graded(code, task, path, precision)
-    return result
-
-
-def _chosen(corpus: Path, whole: bool) -> list[Path]:
-    """Entries by a hash of their names, so that both states choose alike when one has more of them."""
-    cheats, honest = (sorted((corpus / folder).glob("*.py"), key=_place) for folder in ("cheats", "honest"))
-    if whole:
-        return [path for path in cheats + honest if _place(path) % EVERY == 0]
-    return [*{_header(path).get("root"): path for path in reversed(cheats)}.values(), *honest[:HONEST]]
+    @contextmanager
+    def served(self) -> Iterator[httpx.Client]:
+        """A grading service of this state with one slot, stopped in the end."""
+        terms = ["serve", "--port", "0", "--slots", "1", "--store", str(self.scratch / "jobs.sqlite")]
+        with (self.scratch / "serve.log").open("w") as log:
+            service = subprocess.Popen(
+                [*self.command, *terms], cwd=self.repo, env=self.env, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        try:
+            assert service.stdout is not None
+            found = re.search(r"http://\S+", service.stdout.readline())
+            if found is None:
+                raise SystemExit((self.scratch / "serve.log").read_text(encoding="utf-8")[-2000:])
+            with httpx.Client(base_url=found[0], timeout=PATIENCE_S + 60) as client:
+                yield client
+        finally:
+            service.send_signal(signal.SIGINT)
+            service.wait(60)
 
 
-def _place(path: Path) -> int:
-    return zlib.crc32(f"{path.parent.name}/{path.stem}".encode())
+def verdicts(code: Checkout, asked: Sequence[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+    """Status and findings, coverage, modelled time and speedup of every evaluation in ``asked``."""
+    found = {}
+    with code.served() as service:
+        bodies = [body for _, body in asked]
+        jobs = service.post("/v1/jobs", json={"requests": bodies}).raise_for_status().json()["jobs"]
+        for (name, _), job in zip(asked, jobs, strict=True):
+            answer: dict[str, Any] = {"verdict": None}
+            for _ in asked:
+                if answer["verdict"] is None:
+                    answer = service.get(f"/v1/jobs/{job['id']}", params={"wait_s": PATIENCE_S}).json()
+            found[name] = _facts(answer["verdict"])
+    return {kind: {name: facts[kind] for name, facts in found.items()} for kind in ("judged", "priced")}
 
 
-def _header(path: Path) -> dict[str, str]:
-    return dict(re.findall(r"^# ([a-z ]+): (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE))
+def questions(other: Path, whole: bool) -> list[tuple[str, dict[str, Any]]]:
+    """Names and requests: every example, and what is chosen of the corpus among what ``other`` has word for word."""
+    asked = []
+    for path in sorted((ROOT / "examples").glob("*/*.py")):
+        reference = path.with_name("reference.py")
+        if path.name != "reference.py" and reference.exists():
+            asked.append((f"examples/{path.parent.name}/{path.stem}", _request(reference, path.read_text(), "fp32")))
+    for folder, size in (("cheats", CHEATS), ("honest", HONEST)):
+        shared = [entry for entry in entries(folder) if _in(other, entry)]
+        for entry in shared if whole else sample(shared, size):
+            task = _task(entry)
+            precision = task.read_text(encoding="utf-8").splitlines()[0].removeprefix("# precision: ")
+            asked.append((f"{folder}/{entry.id}", _request(task, entry.source, precision)))
+    return asked
 
 
-def _graded(code: Checkout, reference: Path, candidate: Path, precision: str | None) -> dict[str, Any]:
-    options = ["--json", "--seed", 0, "--deadline", 60] + (["--precision", precision] if precision else [])
-    verdict = json.loads(code.run("eval", reference, candidate, *options, accept=(0, 1, 3, 4, 5)))
+def _task(entry: Entry) -> Path:
+    return ROOT / "tests" / "corpus" / "tasks" / f"{entry.header['task']}.py"
+
+
+def _in(other: Path, entry: Entry) -> bool:
+    theirs = [other / path.relative_to(ROOT) for path in (entry.path, _task(entry))]
+    return all(path.exists() for path in theirs) and theirs[0].read_text(encoding="utf-8") == entry.source
+
+
+def _request(reference: Path, candidate: str, precision: str) -> dict[str, Any]:
+    text = reference.read_text(encoding="utf-8")
+    task = {"id": f"{reference.parent.name}/{reference.stem}", "reference": text, "precision": precision}
+    return {"task": task, "candidate": candidate, "settings": {"seed": 0, "profile": None, "deadline_s": 60.0}}
+
+
+def _facts(verdict: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
+    if verdict is None:
+        raise SystemExit("the service gave no verdict in time")
     timing = verdict.get("timing") or {}
     return {
-        "status": verdict["status"],
-        "findings": sorted(finding["kind"] for finding in verdict["findings"]),
-        "coverage": verdict.get("coverage"),
-        "modelled": timing.get("seconds") if timing.get("kind") == "modelled" else None,
-        "speedup": (verdict.get("speedup") or {}).get("value"),
+        "judged": {
+            "status": verdict["status"],
+            "findings": sorted(finding["kind"] for finding in verdict["findings"]),
+        },
+        "priced": {
+            "coverage": verdict.get("coverage"),
+            "modelled": timing.get("seconds") if timing.get("kind") == "modelled" else None,
+            "speedup": (verdict.get("speedup") or {}).get("value"),
+        },
     }
 
 
 def bench(code: Checkout) -> dict[str, Any]:
-    """The table of a bench whose model is the scripted writer, and its conversations as data."""
+    """The statuses of a bench whose model is the scripted writer; its table, and its conversations as data."""
     out = code.scratch / "bench"
     writer = "command:python benchmarks/stts_writer.py --climb 0.7"
     length = ["--turns", 4, "--samples", 2] if code.whole else ["--turns", 5, "--limit", 2]
     terms = ["--model", writer, "--tag", "loss", *length, "--judge-seed", 0, "--out", out]
     summary = json.loads(code.run("bench", *terms, "--json"))
+    turns: dict[str, list[str]] = {}
+    for row in _rows(out / "turns.jsonl"):
+        if row.get("turn"):
+            turns.setdefault(f"{row['task_id']} {row['sample']}", []).append(row["turn"]["status"])
     data = code.scratch / "conversations.jsonl"
     code.run("export", out, "--out", data, "--end", "every", "--status", "any", "--allow-hacks")
-    rows = [json.loads(line) for line in data.read_text(encoding="utf-8").splitlines()]
+    rows = _rows(data)
     spoken = {row["task_id"] + row["messages"][-1]["content"][:40]: row["messages"] for row in rows}
-    return {"summary": summary, "conversations": {key: spoken[key] for key in sorted(spoken)}}
+    conversations = {key: spoken[key] for key in sorted(spoken)}
+    return {"judged": dict(sorted(turns.items())), "priced": {"summary": summary, "conversations": conversations}}
 
 
 def solve(code: Checkout) -> dict[str, Any]:
-    """What the search finds in the replies of ``examples/solve``."""
+    """The result of the search over the replies of ``examples/solve``."""
     reference = "examples/matmul_epilogue/reference.py"
     terms = ["--model", "script:examples/solve", "--turns", 5, "--out", code.scratch / "solve", "--json"]
     found = json.loads(code.run("solve", reference, *terms))
-    return {name: found[name] for name in ("verified", "speedup", "found_at_turn", "tokens", "attempts", "ended_by")}
+    judged = {name: found[name] for name in ("verified", "found_at_turn", "attempts", "ended_by")}
+    return {"judged": judged, "priced": {name: found[name] for name in ("speedup", "tokens")}}
 
 
 def train(code: Checkout) -> dict[str, Any]:
-    """Losses and rewards of every step, and the held-out figures, of a shrunken quickstart."""
+    """The statuses of every answer; losses and rewards of every step, and the held-out figures."""
     code.run("train", "recipes/quickstart.yaml", *TRAIN, f"runs={code.scratch}")
     run = code.scratch / "same"
     rows = {name: _rows(run / f"{name}.jsonl") for name in ("metrics", "eval", "samples")}
@@ -150,7 +204,9 @@ def train(code: Checkout) -> dict[str, Any]:
         for row in rows["samples"]
     ]
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
-    return {"coldstart": cold, "metrics": rows["metrics"], "eval": rows["eval"], "samples": kept, "summary": summary}
+    statuses = [(one["where"], [turn[2] for turn in one["turns"]]) for one in kept]
+    priced = {"coldstart": cold, "metrics": rows["metrics"], "eval": rows["eval"], "samples": kept, "summary": summary}
+    return {"judged": statuses, "priced": priced}
 
 
 def _rows(path: Path) -> list[Any]:
@@ -194,42 +250,57 @@ def main() -> int:
         "--parts", help=f"comma-separated, of: {', '.join(PARTS)} (default: without train unless --all)"
     )
     parser.add_argument("--all", action="store_true", help="the longer form of each part, and train")
+    parser.add_argument("--judged", action="store_true", help="compare statuses and findings only")
     parser.add_argument("--against", type=Path, metavar="REPO", help="run this other checkout too, and compare")
     parser.add_argument("--compare", type=Path, nargs=2, metavar="JSON", help="say what differs between two files")
     arguments = parser.parse_args()
     if arguments.compare:
-        return _say(*(json.loads(path.read_text(encoding="utf-8")) for path in arguments.compare))
+        states = [json.loads(path.read_text(encoding="utf-8")) for path in arguments.compare]
+        return _say(states[0], states[1], arguments.judged)
     if arguments.out is None and arguments.against is None:
         parser.error("give --against REPO, --out FILE or --compare A B")
     chosen = (arguments.parts or ",".join(PARTS if arguments.all else PARTS[:3])).split(",")
     if unknown := set(chosen) - set(PARTS):
         parser.error(f"unknown part {sorted(unknown)[0]!r}")
-    if arguments.against is not None:
-        with ThreadPoolExecutor(2) as both:
-            return _say(
-                *both.map(lambda repo: results(repo, chosen, arguments.all), (arguments.against, arguments.repo))
-            )
-    found = results(arguments.repo, chosen, arguments.all)
-    arguments.out.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    print(f"wrote {arguments.out}")
-    return 0
+    asked = questions(arguments.against or ROOT, arguments.all)
+    if arguments.against is None:
+        found = results(arguments.repo, chosen, asked, arguments.all)
+        arguments.out.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        print(f"wrote {arguments.out}")
+        return 0
+    with ThreadPoolExecutor(2) as both:
+        repos = (arguments.against, arguments.repo)
+        before, after = both.map(lambda repo: results(repo, chosen, asked, arguments.all), repos)
+    return _say(before, after, arguments.judged)
 
 
-def results(repo: Path, parts: Sequence[str], whole: bool) -> dict[str, Any]:
-    """What the chosen parts give with one checkout."""
+def results(
+    repo: Path, parts: Sequence[str], asked: Sequence[tuple[str, dict[str, Any]]], whole: bool
+) -> dict[str, Any]:
+    """The results of the chosen parts with one checkout."""
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="same-results-") as scratch:
         code = Checkout(repo.resolve(), Path(scratch), whole)
         for part in parts:
             print(f"{repo}: {part} ...", file=sys.stderr, flush=True)
-            found[part] = {"verdicts": verdicts, "bench": bench, "solve": solve, "train": train}[part](code)
+            if part == "verdicts":
+                found[part] = verdicts(code, asked)
+            else:
+                found[part] = {"bench": bench, "solve": solve, "train": train}[part](code)
     return json.loads(json.dumps(found))
 
 
-def _say(before: dict[str, Any], after: dict[str, Any]) -> int:
-    lines = differences(before, after)
-    print("\n".join(lines) or f"the same: {', '.join(before)}")
-    return 1 if lines else 0
+def _say(before: dict[str, Any], after: dict[str, Any], judged_only: bool) -> int:
+    """Print what differs in both lists; 1 when anything does."""
+    any_differ = 0
+    for kind in ("judged",) if judged_only else ("judged", "priced"):
+        sides = ({part: found[kind] for part, found in state.items()} for state in (before, after))
+        lines = differences(*sides)
+        any_differ |= bool(lines)
+        print(f"{kind}: {f'{len(lines)} differ' if lines else 'the same'} ({', '.join(before)})")
+        for line in lines:
+            print(f"  {line}")
+    return any_differ
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the service costs: HTTP overhead over the bare pool, cached answers a second, and many clients at once.
+"""The cost of the service: HTTP overhead over the bare pool, cached answers a second, and many clients at once.
 
     python benchmarks/serve_load.py
 

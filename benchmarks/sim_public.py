@@ -214,7 +214,7 @@ class Warm:
         )  # fmt: skip
 
     def run(self, item: Row, limit: float) -> Row:
-        """What the process forked for ``item`` says."""
+        """The answer of the process forked for ``item``."""
         assert self._process.stdin is not None and self._process.stdout is not None
         answer, errors = Path(self._folder.name) / "answer.json", Path(self._folder.name) / "errors.txt"
         answer.unlink(missing_ok=True)

@@ -35,7 +35,7 @@ MAY_GROW_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Census:
-    """What the judge and the zygote hold while no job runs."""
+    """The resources that the judge and the zygote hold while no job runs."""
 
     processes: int
     descriptors: int

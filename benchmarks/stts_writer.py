@@ -52,7 +52,7 @@ class Kernel:
     strides: tuple[str, ...] = ()
     """Columns to skip a row for each input; default: cols."""
     pads: tuple[str, ...] = ()
-    """What masked elements of each input read as; default 0."""
+    """The value that masked elements of each input read as; default 0."""
     shape: str = "a0.shape"
     """Shape of whole-row outputs."""
     wrong: tuple[str, str] = ("", "")

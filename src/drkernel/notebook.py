@@ -72,7 +72,7 @@ def _pool() -> LocalPool:
 
 @dataclass(frozen=True)
 class Simulated:
-    """What a function did on a simulated GPU, and what it returned."""
+    """The record of a function run on a simulated GPU, and its return value."""
 
     value: Any
     """what the function returned, on the host; None where it raised"""

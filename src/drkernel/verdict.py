@@ -160,7 +160,7 @@ class Tried(Config):
 
 
 class Advised(Config):
-    """What the model advises for a source."""
+    """The advice of the model for a source."""
 
     seconds: float = Field(ge=0, description="modelled device time of own kernels as they are")
     error: float = Field(ge=0, description="of modelled times, as a logarithm: gains below are not told from it")

@@ -32,9 +32,9 @@ from drkernel.tasks.loaders import load_task
 from drkernel.verdict import Finding, Verdict
 
 KEPT = 200
-"""records that are kept for resources"""
+"""most records that are kept for resources"""
 MAX_SOURCE = 1 << 20
-"""bytes of a file that is read in place of a source"""
+"""most bytes of a file that is read in place of a source"""
 WIDTH = 100
 """columns of a rendered report"""
 
@@ -44,7 +44,7 @@ class ToolError(Exception):
 
 
 class ToolLimits(Config):
-    """What the tools of one server may spend."""
+    """The limits on what the tools of one server may spend."""
 
     evaluations: int | None = Field(None, ge=1, description="evaluations and simulations in all; None: unlimited")
     deadline_s: float = Field(60.0, gt=0, description="seconds that one candidate or script may take")
@@ -136,7 +136,7 @@ class Toolbox:
         return "\n".join(lines)
 
     def explain(self, finding: str) -> str:
-        """Say what a finding means and how to mend the kernel. Raises :class:`ToolError` for an unknown one."""
+        """Explain a finding and how to fix the kernel. Raises :class:`ToolError` for an unknown one."""
         try:
             return f"{finding}\n{explain(finding).text}"
         except ValueError as error:
@@ -204,7 +204,7 @@ class Toolbox:
 
 
 def describe(verdict: Verdict, source: str, budget: int) -> str:
-    """Describe a verdict in at most ``budget`` characters: status, speed, why, where the time goes, what to mend."""
+    """Describe a verdict in at most ``budget`` characters: status, speed, reason, where the time goes, what to fix."""
     head = f"{verdict.status.upper().replace('_', ' ')}  {verdict.task_id} on {verdict.device}"
     if verdict.speedup is not None:
         ratio = verdict.speedup
@@ -238,6 +238,6 @@ def describe_run(run: ConfinedRun, source: str, budget: int) -> str:
 
 
 def _mend(findings: Iterable[Finding | ScriptFinding]) -> str:
-    """A line for each kind of finding that says how to mend it."""
+    """A line for each kind of finding that says how to fix it."""
     kinds = dict.fromkeys(finding.kind for finding in findings if finding.kind in EXPLANATIONS)
     return "".join(f"\nTo mend {kind}: {EXPLANATIONS[kind].mend}" for kind in kinds)

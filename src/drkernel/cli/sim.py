@@ -163,7 +163,7 @@ def _axes(given: list[str]) -> dict[str, list[int]]:
 
 
 def _write(report: ScriptReport, trace: Path | None, html: Path | None) -> None:
-    """Write what else was asked for."""
+    """Write the other requested outputs."""
     try:
         if trace is not None:
             from drkernel.report.trace import trace_of_run, write_trace

@@ -1,4 +1,4 @@
-"""``drkernel sim --sweep`` and ``--compare``: several runs, held against each other."""
+"""``drkernel sim --sweep`` and ``--compare``: several runs, compared with each other."""
 
 from __future__ import annotations
 

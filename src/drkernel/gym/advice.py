@@ -1,7 +1,7 @@
-"""What would make a graded candidate faster: each change is graded as a candidate of its own.
+"""Finds changes that would make a graded candidate faster: each is graded as a candidate of its own.
 
-The judge therefore vouches for advice as for any answer: it is right, it is no hack, and its time is one of the same
-device at the same sizes.
+The judge therefore vouches for advice as it does for any answer: the changed kernel is correct and no hack, and its
+time comes from the same device at the same sizes.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from drkernel.sim.rewrite import with_settings
 from drkernel.verdict import Advice, Advised, Profile, Tried, Verdict
 
 CHECKS = 1
-"""calls that a changed candidate is checked with"""
+"""checked calls of a changed candidate"""
 
 
 async def advise(pool: Pool, request: EvalRequest, verdict: Verdict) -> Advised | None:
-    """Grade ``request`` with other warps, stages and block sizes; None for answers that are not right or have no time.
+    """Grade ``request`` with other warps, stages and block sizes; None for answers that are wrong or untimed.
 
-    A change is advice where its gain exceeds the error of the times.
+    A change becomes advice when its gain exceeds the error of the times.
     """
     if not verdict.is_correct or verdict.timing is None or verdict.profile is None or verdict.speedup is None:
         return None
@@ -45,12 +45,12 @@ async def advise(pool: Pool, request: EvalRequest, verdict: Verdict) -> Advised 
 
 
 async def with_advice(pool: Pool, request: EvalRequest, verdict: Verdict) -> Verdict:
-    """Return the verdict with advice, where there can be any."""
+    """Return the verdict, with advice where there is any to give."""
     return verdict.model_copy(update={"advised": await advise(pool, request, verdict)})
 
 
 def own_error(profile: Profile) -> float:
-    """The error of own kernels' modelled times, as a logarithm."""
+    """The error of the own kernels' modelled times, as a logarithm."""
     return kernel_error((row.seconds, row.bound or "latency") for row in profile.rows if row.owner == "custom")
 
 

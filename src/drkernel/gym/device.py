@@ -108,7 +108,7 @@ def title_of(device: Device) -> str:
 
 
 def gpu_name(device: Device) -> str:
-    """The GPU's name as a model or a person is told it: 'NVIDIA H200'."""
+    """The GPU's name as shown to people and models: 'NVIDIA H200'."""
     title = title_of(device).partition(" ")[2]
     return title or device.full_name
 
@@ -120,7 +120,7 @@ class Check:
     name: str
     needs: tuple[Observable, ...]
     timing: TimingKind | None = None
-    """only where times are of this kind; None: everywhere"""
+    """only on devices whose times are of this kind; None: on all"""
 
 
 CHECKS: tuple[Check, ...] = (

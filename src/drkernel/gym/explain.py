@@ -1,7 +1,7 @@
-"""Says in words what a finding means and how to mend the kernel: for people, and for agents that ask.
+"""Explains kinds of findings and how to fix the kernel, for people and for agents that ask.
 
-The judge's findings carry the evidence of one case; these texts are about the kind. docs/gym.md has the experiments
-behind them.
+The judge's findings carry the evidence of one case; these texts describe the kind. docs/gym.md describes the
+experiments behind them.
 """
 
 from __future__ import annotations
@@ -187,7 +187,8 @@ EXPLANATIONS: dict[str, Explanation] = {
 
 
 def explain(kind: str) -> Explanation:
-    """Return the explanation of a kind of finding. Raises ``ValueError`` naming what is similar."""
+    """Return the explanation of a kind of finding. Raises ``ValueError``, which names similar kinds, for an unknown
+    one."""
     if kind not in EXPLANATIONS:
         near = did_you_mean(kind, EXPLANATIONS)
         raise ValueError(f"no finding is called {kind!r}; there are: {', '.join(EXPLANATIONS)}{near}")

@@ -42,9 +42,9 @@ _HEAD: dict[str, str] = {
 
 
 HOTTEST = 3
-"""lines that a model is shown"""
+"""source lines shown to a model"""
 WORTH_SHOWING = 0.05
-"""share of a launch from which a line is shown"""
+"""a line is shown when its share of the launch is at least this"""
 
 
 def feedback(
@@ -182,14 +182,14 @@ def _speed_text(verdict: Verdict) -> list[str]:
 
 
 def baseline_text(verdict: Verdict) -> str:
-    """What the speedup is against, and where its time is an estimate, why."""
+    """The baseline of the speedup; where its time is an estimate, the reason too."""
     if verdict.baseline_from != "estimate":
         return verdict.baseline
     return f"{verdict.baseline}, estimated: {verdict.baseline_why}"
 
 
 def sizes_text(verdict: Verdict) -> str:
-    """What was timed and what was checked, where these differ; empty where they do not."""
+    """The timed and the checked sizes, where they differ; empty where they do not."""
     timed, checked = verdict.timed_at, verdict.checked_at
     text = ""
     if timed is not None and checked is not None and timed.inputs != checked.inputs:
@@ -223,7 +223,7 @@ def _row_text(row: ProfileRow, width: int) -> str:
 
 
 def hot_lines(profile: Profile) -> str:
-    """The costliest lines of the kernel that takes longest, where the profile has them; else nothing."""
+    """The costliest lines of the slowest kernel; empty when the profile has none."""
     details = [(row.seconds, row.detail) for row in profile.rows if row.detail is not None]
     if not details:
         return ""
@@ -234,7 +234,7 @@ def hot_lines(profile: Profile) -> str:
 
 
 def advice_text(found: Advised) -> str:
-    """Advice for a model; what was tried in vain, too, so that nobody tries it again."""
+    """Advice for a model, including the changes that gained nothing, so that it does not try them again."""
     rows = [
         f"  {each.change}{f' (line {each.line})' if each.line else ''}: "
         f"{duration(each.before)} -> {duration(each.after)}"
@@ -246,7 +246,7 @@ def advice_text(found: Advised) -> str:
 
 
 def facts(line: SourceLine) -> list[str]:
-    """What a line asks of the GPU, each fact in a few words."""
+    """A line's demands on the GPU, each in a few words."""
     found = []
     if line.bytes_asked:
         found.append(f"{size(line.bytes_asked)} asked")
@@ -289,7 +289,7 @@ def count(number: float) -> str:
 
 
 def still_library(profile: Profile) -> list[str]:
-    """Names of PyTorch's operators in the profile, the most expensive first."""
+    """Names of the PyTorch operators in the profile, the most expensive first."""
     rows = [row for row in profile.rows if row.owner == "library"]
     return [row.name for row in sorted(rows, key=lambda row: -row.seconds)][:MAX_ROWS]
 
@@ -350,7 +350,7 @@ def _compact_speed(verdict: Verdict) -> str:
 
 
 def _compact_sizes(verdict: Verdict) -> str:
-    """What was timed and what was checked, where these differ, by the sizes that do."""
+    """The timed and the checked sizes, where they differ; only the dimensions that do."""
     timed, checked = verdict.timed_at, verdict.checked_at
     if timed is None or checked is None or timed.inputs == checked.inputs:
         return ""
@@ -370,7 +370,7 @@ def number(value: float) -> str:
 
 
 def told_apart(first: float, second: float) -> tuple[str, str]:
-    """Two numbers with as many significant digits as it takes to see how they differ; 4 to 9, the same for both."""
+    """Two numbers with as many significant digits (4 to 9) as are needed to tell them apart."""
     gap, size = abs(first - second), max(abs(first), abs(second))
     known = math.isfinite(gap) and gap > 0
     digits = min(9, max(4, 2 + math.ceil(math.log10(size / gap)))) if known else 4
@@ -378,7 +378,7 @@ def told_apart(first: float, second: float) -> tuple[str, str]:
 
 
 def times(ratio: float) -> str:
-    """A speedup: two decimals, and two significant digits where that would say nothing."""
+    """A speedup with two decimals, or with two significant digits when two decimals would show nothing."""
     return f"{ratio:.2f}" if ratio >= 0.095 or ratio <= 0 else f"{ratio:.2g}"
 
 

@@ -84,7 +84,7 @@ def report_json(verdict: Verdict, reward: float | None, budget: int) -> str:
 
 
 def _cut(text: str, room: int) -> str:
-    """Return as much of a text as takes ``room`` characters of JSON, the cut marked."""
+    """Return as much of a text as fits into ``room`` characters of JSON, with the cut marked."""
     sizes = list(accumulate(len(json.dumps(character, ensure_ascii=False)) - 2 for character in text))
     if sizes[-1] <= room:
         return text

@@ -1,4 +1,4 @@
-"""What is asked of a judge: one task, one candidate, the terms. And the protocol that every pool keeps."""
+"""An evaluation request (one task, one candidate, the settings), and the protocol that every pool implements."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class EvalRequest(Config):
 
 
 def objection(request: EvalRequest) -> str | None:
-    """Why a request can never be granted, as far as that shows without running anything; None when nothing does."""
+    """The reason why a request can never be granted, as far as that is visible without running anything; else None."""
     try:
         ast.parse(sized_reference(request.task, request.settings.profile))
     except KeyError as error:

@@ -1,4 +1,4 @@
-"""Where modelled time goes, for pages: each kernel's source with its lines' parts, its limits, a stack of all time."""
+"""Where modelled time goes, for pages: each kernel's source with shares by line, its limits, a bar of all time."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from drkernel.report.svg import legend
 from drkernel.verdict import LaunchDetail, Profile, SourceLine
 
 AROUND = 3
-"""lines shown on either side where the function cannot be told"""
+"""lines shown on either side when the enclosing function is unknown"""
 STACK = ("dram", "l2", "sm_memory", "compute", "atomics", "chains", "dispatch", "fixed", "host")
 COLOURS = {name: f"var(--c{k})" for k, name in enumerate(STACK, 1)} | {"host": "var(--line)"}
 _OF_BOUND = {"memory": "dram", "compute": "compute", "latency": "chains"}
 
 Read = Callable[[str], Sequence[str]]
-"""the lines of a file; empty where it cannot be read"""
+"""reads the lines of a file; empty when it cannot be read"""
 Marks = Mapping[tuple[str, int], str]
-"""what was found at (file, line)"""
+"""the finding at (file, line), in words"""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Listing:
-    """A function of a kernel, with what its lines take."""
+    """A function of a kernel, with the shares of its lines."""
 
     title: str
     rows: tuple[Row, ...]
@@ -54,7 +54,7 @@ class Limit:
 
     name: str
     share: float
-    """of the launch's time"""
+    """share of the launch's time"""
     text: str
     binds: bool
 
@@ -68,7 +68,7 @@ class Anatomy:
     limits: tuple[Limit, ...]
     listings: tuple[Listing, ...]
     elsewhere: float
-    """share of the time that no line takes"""
+    """share of the time that belongs to no line"""
 
 
 def anatomy(detail: LaunchDetail, read: Read, marks: Marks = MappingProxyType({})) -> Anatomy:
@@ -84,7 +84,7 @@ def anatomy(detail: LaunchDetail, read: Read, marks: Marks = MappingProxyType({}
 
 
 def _listings(lines: Iterable[SourceLine], read: Read, marks: Marks) -> Iterable[Listing]:
-    """The functions that the lines are in, the costliest first."""
+    """The functions that contain the lines, the costliest first."""
     by_file: dict[str, dict[int, list[SourceLine]]] = {}
     for line in lines:
         by_file.setdefault(line.file, {}).setdefault(line.line, []).append(line)
@@ -114,7 +114,8 @@ def _said(line: SourceLine) -> list[str]:
 
 
 def _functions(text: Sequence[str], numbers: list[int]) -> list[tuple[int, int]]:
-    """First and last line of the innermost functions around the lines; a few lines around each where there are none."""
+    """First and last line of the innermost functions around the lines; a few lines around each outside of any
+    function."""
     try:
         tree = ast.parse("\n".join(text))
     except (SyntaxError, ValueError, RecursionError):
@@ -131,7 +132,7 @@ def _functions(text: Sequence[str], numbers: list[int]) -> list[tuple[int, int]]
 
 
 def time_stack(profile: Profile) -> Markup:
-    """One bar of all time, from the first command to the last, by what limits it."""
+    """One bar of the whole time, from the first command to the last, split by limit."""
     seconds = dict.fromkeys(STACK, 0.0)
     for row in profile.rows:
         if row.detail is None:

@@ -79,7 +79,7 @@ def page(bench: Bench) -> str:
 
 
 def _numbers(summary: Row) -> list[tuple[str, str]]:
-    """The figures at the top, each with what it is."""
+    """The figures at the top, each with a caption."""
     items: list[tuple[str, str]] = []
     if "last" in summary:
         best = summary["best"]

@@ -1,4 +1,4 @@
-"""Where a launch's time goes, by source line and by limit: in words, for terminal and pages."""
+"""Where a launch's time goes, by source line and by limit, in words for terminal and pages."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from drkernel.verdict import LaunchDetail
 SHOWN = 5
 """lines in the terminal"""
 WORTH = 0.005
-"""share of the time from which a line is worth a row"""
+"""least share of the time for which a line gets a row"""
 LIMITS = {
     "dram": "device memory", "l2": "L2", "sm_memory": "L1 and its port", "compute": "arithmetic", "atomics": "atomics",
     "chains": "latency", "dispatch": "dispatch", "fixed": "launch",
 }  # fmt: skip
-"""the limits of a launch, as people call them"""
+"""names of the limits of a launch, for people"""
 
 
 def binding(detail: LaunchDetail) -> str:
@@ -26,7 +26,7 @@ def binding(detail: LaunchDetail) -> str:
 
 
 def limits_text(detail: LaunchDetail) -> str:
-    """What a launch's time is made of, and how full it makes the device."""
+    """The parts of a launch's time, and its occupancy of the device."""
     longest = binding(detail)
     first = "launch overhead" if longest == "fixed" else LIMITS[longest]
     return f"limited by {first}; {occupancy_text(detail)}"

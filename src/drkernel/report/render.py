@@ -55,5 +55,5 @@ def _environment() -> Environment:
 
 
 def _words(name: str) -> str:
-    """``runtime_error`` as people read it."""
+    """``runtime_error`` in a form for people: 'runtime error'."""
     return name.replace("_", " ")

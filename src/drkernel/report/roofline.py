@@ -13,7 +13,7 @@ from drkernel.verdict import Profile
 
 OWNERS = {"custom": ("own kernels", "var(--custom)"), "library": ("PyTorch", "var(--library)")}
 MIN_BYTES = 1024.0
-"""Traffic below this makes the ratio say nothing."""
+"""Traffic, in bytes, below which the ratio says nothing."""
 
 
 def roofline_plot(profile: Profile) -> Markup:

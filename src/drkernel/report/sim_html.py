@@ -19,9 +19,9 @@ from drkernel.sim.script import ScriptReport, TraceSpan
 from drkernel.verdict import Profile
 
 KERNELS = 6
-"""kernels whose source is shown"""
+"""most kernels whose source is shown"""
 MAX_BARS = 1500
-"""pieces of device work on the timeline"""
+"""most pieces of device work on the timeline"""
 _WIDTH, _ROW = 1000.0, 24
 _COLOURS = {owner: f"var(--{owner})" for owner in TRACKS}
 

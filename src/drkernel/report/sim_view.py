@@ -23,7 +23,7 @@ MAX_PRINTS = 20
 MAX_FINDINGS = 256
 CONTEXT_LINES = 1
 Quote = Callable[[str, int], str]
-"""the text of a line of a file, empty where there is none"""
+"""reads a line of a file; empty when there is none"""
 
 
 def render(report: ScriptReport, quote: Quote = linecache.getline) -> RenderableType:
@@ -131,7 +131,7 @@ def _rates(row: LaunchRow) -> tuple[str, str, str]:
 
 
 def _configuration(row: LaunchRow) -> str:
-    """Constexprs, warps and stages, and what they come to on the GPU where that is known."""
+    """Constexprs, warps and stages, and the resources they take on the GPU where known."""
     parts = [f"{name}={value}" for name, value in row.constexprs.items()]
     parts += [_count(row.num_warps, "warp"), _count(row.num_stages, "stage")]
     if row.registers is not None:

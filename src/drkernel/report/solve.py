@@ -77,10 +77,10 @@ def page(bench: Bench, tried: Sequence[Verified]) -> str:
 
 @dataclass(frozen=True)
 class Change:
-    """What an attempt changed in the answer before it."""
+    """The changes that an attempt made to the answer before it."""
 
     since: str
-    """Id of the last answer with code that the attempt was shown."""
+    """Id of the last answer with code among those that the attempt was shown."""
     rows: list[Beside]
 
 
@@ -98,7 +98,7 @@ def _changes(turns: Sequence[Turn]) -> dict[str, Change]:
 
 
 def _numbers(bench: Bench, turns: Sequence[Turn], best: Verified | None) -> list[tuple[str, str]]:
-    """The figures at the top, each with what it is."""
+    """The figures at the top, each with a caption."""
     usage = sum((turn.reply.usage for turn in turns), Usage())
     prices = bench.config.prices
     items: list[tuple[str, str]] = []
@@ -170,7 +170,7 @@ def _curve(made: Sequence[Turn]) -> Markup | None:
 
 
 def in_short(verdict: Verdict) -> str:
-    """One line on what came of an answer."""
+    """One line on the outcome of an answer."""
     hacks = [finding.kind for finding in verdict.findings if finding.severity == "hack"]
     if hacks:
         return ", ".join(dict.fromkeys(hacks))

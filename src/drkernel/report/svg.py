@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 WIDTH, HEIGHT = 520, 260
 LEFT, RIGHT, TOP, BOTTOM = 52, 14, 14, 40
 FEW = 16
-"""Curves of at most so many points show each."""
+"""Most points of a curve whose points are marked."""
 PALETTE = tuple(f"var(--c{k})" for k in range(1, 8))
 
 

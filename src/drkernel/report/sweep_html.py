@@ -16,7 +16,7 @@ from drkernel.sim.sweep import Comparison, Sweep
 from drkernel.verdict import Advised
 
 KERNELS = 3
-"""kernels of each script whose source is shown"""
+"""most kernels of each script whose source is shown"""
 
 
 def write_sweep(path: Path, found: Sweep) -> None:

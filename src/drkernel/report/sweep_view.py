@@ -66,7 +66,7 @@ def words(configuration: Configuration) -> str:
 
 
 def render_comparison(found: Comparison) -> RenderableType:
-    """Two scripts side by side: a row for each pair of launches, then all of it."""
+    """Two scripts side by side: a row for each pair of launches, then the total."""
     left, right = (Path(report.script).name for report in (found.a, found.b))
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name, justify in (("kernel", "left"), (left, "right"), (right, "right"), ("", "right"), ("differs in", "left")):
@@ -92,7 +92,7 @@ def pair_cells(a: LaunchRow | None, b: LaunchRow | None) -> list[str]:
 
 
 def differences(a: LaunchRow | None, b: LaunchRow | None) -> str:
-    """What is different about two launches."""
+    """The differences between two launches, in words."""
     if a is None or b is None:
         return "only one has it"
     facts = [
@@ -116,7 +116,7 @@ def troubles(report: ScriptReport) -> list[str]:
 
 
 def render_advice(found: Advised) -> RenderableType:
-    """Advice, and what was tried besides."""
+    """Advice, and the changes that gained nothing."""
     return Group(*_advice_parts(found))
 
 

@@ -64,7 +64,7 @@ def _by_line(verdict: Verdict, candidate: str) -> dict[str, Any]:
 
 
 def _numbers(verdict: Verdict) -> list[tuple[str, str]]:
-    """The figures at the top, each with what it is."""
+    """The figures at the top, each with a caption."""
     items: list[tuple[str, str]] = []
     if verdict.speedup is not None:
         speedup = verdict.speedup

@@ -18,7 +18,7 @@ from drkernel.verdict import CandidateError, Status, Verdict
 
 T = TypeVar("T")
 Progress = Callable[[int, int], None] | bool | None
-"""a function that is told (done, all), True for a bar, or nothing"""
+"""a function that is called with (done, all), True for a bar, or nothing"""
 
 _JSON = {"content-type": "application/json"}
 _PASSING = (408, 429, 502, 503, 504, 507)

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 OPEN_PATHS = frozenset({"/health", "/ready", "/login", "/static/watch.css", "/static/watch.js"})
-"""answered without a token: they say nothing about jobs"""
+"""paths answered without a token: they reveal nothing about jobs"""
 
 SECURITY_HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 BIN_S = 10
 BINS = 360
 _KEPT = 512
-"""latencies of a bin that are kept; a busier bin keeps its first so many"""
+"""most latencies of a bin that are kept; a busier bin keeps its first ones"""
 
 
 @dataclass

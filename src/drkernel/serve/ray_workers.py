@@ -26,10 +26,10 @@ log = logging.getLogger("drkernel.ray")
 LOOK_S = 2.0
 """seconds between two looks at the cluster"""
 FIRST_REST_S, LONGEST_REST_S = 1.0, 60.0
-"""before a worker is started again, growing with every end in a row"""
+"""seconds before a worker is restarted, growing with every consecutive failure"""
 
 MakePool = Callable[[int], Pool]
-"""what evaluates in a worker of so many slots"""
+"""makes the pool of a worker with this many slots"""
 
 
 class RayMissing(RuntimeError):
@@ -48,9 +48,9 @@ class Lending:
     slots: int | None = None
     """CPU slots per node; None: all its cores minus one per GPU"""
     memory_bytes: int | None = None
-    """what one evaluation may take, see :class:`~drkernel.gym.pools.local.LocalPool`"""
+    """bytes that one evaluation may take, see :class:`~drkernel.gym.pools.local.LocalPool`"""
     total_bytes: int | None = None
-    """what all evaluations of a worker may hold at once"""
+    """bytes that all evaluations of a worker may hold together"""
     make_pool: MakePool | None = None
     """None: a :class:`~drkernel.gym.pools.local.LocalPool`"""
 
@@ -94,12 +94,12 @@ class Place:
 
     name: str
     kind: str
-    """of device: ``sim`` or ``cuda``"""
+    """kind of device: ``sim`` or ``cuda``"""
     node: str
     slots: int
     actor: Any = None
     work: Any = None
-    """the promise of the worker's end"""
+    """future of the worker's end"""
     begun: float = 0.0
     """when the worker was started, by the monotonic clock"""
     rest_s: float = 0.0

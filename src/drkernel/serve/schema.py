@@ -1,4 +1,4 @@
-"""The store's tables, the migration of older files, and what only their indexes answer quickly."""
+"""The store's tables, the migration of older files, and queries that only their indexes make fast."""
 
 from __future__ import annotations
 

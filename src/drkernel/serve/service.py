@@ -49,7 +49,7 @@ class WorkerInfo:
     """infrastructure errors since the last good evaluation"""
     quarantined: bool = False
     lost: bool = False
-    """its process or machine is gone, as whoever started it says"""
+    """whether its process or machine is gone, as reported by whoever started it"""
     note: str = ""
     """the last problem, in a sentence"""
     kinds: Sequence[str] | None = None
@@ -288,7 +288,7 @@ class Service:
         return True
 
     def _strike(self, info: WorkerInfo, failures: int) -> None:
-        """Count infrastructure errors in a row, and shut out who has too many."""
+        """Count consecutive infrastructure errors, and quarantine a worker with too many."""
         info.in_a_row += failures
         info.quarantined = info.quarantined or info.in_a_row >= self.quarantine_after
 

@@ -89,7 +89,7 @@ class Job:
     status: str | None
     sequence: int | None
     result: str | None = None
-    """of a finished job: the verdict in short, JSON of :class:`~drkernel.serve.protocol.JobResult`"""
+    """for a finished job: the verdict in short, JSON of :class:`~drkernel.serve.protocol.JobResult`"""
 
 
 @dataclass(frozen=True)

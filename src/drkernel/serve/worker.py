@@ -21,7 +21,7 @@ from drkernel.verdict import CandidateError, Verdict
 log = logging.getLogger("drkernel.worker")
 
 QUARANTINE_S = 30.0
-"""between two asks of a worker that is shut out"""
+"""seconds between two requests of a quarantined worker"""
 
 
 class Worker:

@@ -22,7 +22,7 @@ log = logging.getLogger("drkernel.serve")
 T = TypeVar("T")
 
 _GROUP = 256
-"""operations of one commit, at most"""
+"""most operations of one commit"""
 
 
 @dataclass(eq=False)

@@ -1,8 +1,8 @@
-"""What would make a script's kernels faster, by asking the model: every piece of advice is a run of its own.
+"""Finds changes that would make a script's kernels faster: every piece of advice was run on the model.
 
-Warps, stages and block sizes are halved and doubled in the text, one at a time; each change is run, and counts where
-the kernels' results are unchanged. What waste of a line's accesses costs is asked of the model with fewer sectors. Only
-gains above the model's own error are advice; what was tried besides is kept.
+Warps, stages and block sizes are halved and doubled in the text, one at a time; each change is run, and counts when the
+kernels' results are unchanged. For a line whose accesses waste sectors, the model gives the time without the waste.
+Only gains above the model's own error become advice; the other trials are reported too.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from drkernel.sim.wire.commands import Ref
 from drkernel.verdict import Advice, Advised, Tried
 
 SMALLEST_BLOCK = 16
-"""constexprs from here on that are powers of two are taken for block sizes"""
+"""constexprs of at least this that are powers of two are assumed to be block sizes"""
 MAX_WARPS, MAX_STAGES = 32, 8
 MAX_KEPT = 64 << 20
 """bytes of a kernel's results that are compared"""
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 2e-2}
-"""relative to the largest magnitude; other block sizes add in another order"""
+"""tolerance relative to the largest magnitude; other block sizes add in another order"""
 
 Results = dict[str, list[torch.Tensor]]
-"""what the last launch of each kernel wrote"""
+"""outputs of the last launch of each kernel"""
 
 
 def advise(
@@ -43,7 +43,7 @@ def advise(
     data_free: DataFree | None = None,
     budget_bytes: int | None = None,
 ) -> Advised:
-    """Try other launch settings of the script, and ask what its accesses waste.
+    """Try other launch settings of the script, and model its accesses without waste.
 
     With ``data_free`` results cannot be compared; a change then counts if its kernels touch as much memory.
 
@@ -84,7 +84,8 @@ def worth(before: float, after: float, error: float) -> bool:
 
 
 def changes_of(source: str) -> list[tuple[str, dict[str, int], int]]:
-    """Changes that are worth trying: in words, as settings, the line. Raises ``ValueError`` for what is no Python."""
+    """Changes that are worth trying: in words, as settings, the line. Raises ``ValueError`` for text that is not
+    Python."""
     return [(f"{knob.name} {knob.value} -> {value}", {knob.name: value}, knob.line) for knob, value in _changes(source)]
 
 
@@ -100,7 +101,7 @@ def _changes(source: str) -> Iterator[tuple[Knob, int]]:
 
 
 def _wasted(report: ScriptReport) -> Iterator[Advice]:
-    """Lines whose accesses ask for sectors that they do not use."""
+    """Lines whose accesses request sectors that they do not use."""
     for row in report.kernels:
         for line in row.detail.lines if row.detail is not None else ():
             after, needed = line.coalesced_seconds, line.sectors_needed
@@ -118,7 +119,7 @@ def _wasted(report: ScriptReport) -> Iterator[Advice]:
 
 
 def _watch(results: Results) -> Callable[[SimDevice], None]:
-    """Keep what the last launch of each kernel writes."""
+    """Keep the outputs of the last launch of each kernel."""
 
     def watch(dev: SimDevice) -> None:
         engine, launch = dev.engine, dev.engine.launch
@@ -137,7 +138,7 @@ def _watch(results: Results) -> Callable[[SimDevice], None]:
 
 
 def unlike(wanted: Results, found: Results) -> str | None:
-    """In words, if a kernel wrote something else than the same one did before."""
+    """A sentence if a kernel's output differs from the same kernel's before the change."""
     for kernel, tensors in wanted.items():
         others = found.get(kernel)
         if others is None or [t.shape for t in tensors] != [t.shape for t in others]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 TRITON_DEFAULTS = {"num_warps": 4, "num_stages": 3}
-"""settings that every launch has, with what they are where the text does not say"""
+"""settings that every launch has, with Triton's defaults"""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Knob:
     name: str
     value: int
     line: int
-    """where, the first time"""
+    """position of the first occurrence"""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class _Module:
         self.kernels: dict[str, ast.FunctionDef] = {}
         self.tuned: set[str] = set()
         self.host: list[ast.AST] = []
-        """everything that is not in the body of a kernel"""
+        """every node outside the kernels' bodies"""
         self._visit(tree)
 
     def _visit(self, node: ast.AST) -> None:
@@ -193,7 +193,7 @@ def _span(node: ast.expr) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def _added(source: str, call: ast.Call, text: str) -> _Edit:
-    """A keyword more, before the closing bracket of a call."""
+    """Add a keyword before the closing bracket of a call."""
     line, column = call.end_lineno or call.lineno, (call.end_col_offset or 1) - 1
     before = source.encode().split(b"\n")
     inside = b"\n".join([*before[: line - 1], before[line - 1][:column]]).rstrip()

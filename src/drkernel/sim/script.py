@@ -30,7 +30,7 @@ from drkernel.sim.host.uncompared import uncompared
 from drkernel.verdict import Advised, LaunchDetail, Profile
 
 MAX_DETAILS = 20
-"""rows of launches of which it is said where their time goes"""
+"""most rows of launches that are broken down by line"""
 INTERRUPTED = "interrupted; what is shown is what the device saw until then"
 
 
@@ -85,7 +85,7 @@ class ScriptError(Config):
 
 
 class WithoutData(Config):
-    """How a data-free run arrived at its numbers. Its outputs hold no values."""
+    """The accuracy of a data-free run's figures. Its outputs hold no values."""
 
     error: float = Field(ge=0, description="estimated relative error of the modelled device time by sampling programs")
     programs: int = Field(ge=0, description="programs of all launches")

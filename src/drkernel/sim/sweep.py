@@ -1,4 +1,4 @@
-"""Runs a script with other launch settings and holds the modelled times against each other.
+"""Runs a script with other launch settings and compares the modelled times.
 
 A configuration fails when the script does, when the sanitizer finds an error, or when its kernels touch less memory
 than under the script's own settings: a grid that does not follow its block size leaves work undone.
@@ -24,7 +24,7 @@ from drkernel.sim.rewrite import with_settings
 from drkernel.sim.script import LaunchRow, ScriptReport, run_script
 
 TOUCHED = 0.95
-"""share of the distinct bytes of the script's own run below which less work was done"""
+"""a configuration that touches less than this share of the script's own distinct bytes did less work"""
 
 
 class Configuration(Config):
@@ -53,7 +53,7 @@ class Sweep(Config):
 
 
 class Pair(Config):
-    """Launches of two runs that stand beside each other; one of them may be missing."""
+    """Launches of two runs side by side; one of them may be missing."""
 
     a: LaunchRow | None
     b: LaunchRow | None
@@ -118,7 +118,7 @@ def quietly(path: Path, text: str, args: Sequence[str], **options: Any) -> Scrip
 
 
 def failure(report: ScriptReport) -> str | None:
-    """Why a run is no good, in one line; None where nothing is wrong."""
+    """The reason why a run does not count, in one line; None when it counts."""
     if report.error is not None:
         lines = report.error.message.strip().splitlines() or [""]
         return f"{report.error.type}: {lines[-1 if report.error.type == 'CompilationError' else 0]}"[:300]
@@ -134,7 +134,7 @@ def own_time(report: ScriptReport) -> float:
 
 
 def less_work(own: ScriptReport, other: ScriptReport) -> str | None:
-    """In words, if a kernel touches less memory than the same one under the script's own settings."""
+    """A sentence if a kernel touches less memory than under the script's own settings."""
     before, after = _touched(own), _touched(other)
     for kernel, nbytes in before.items():
         share = after.get(kernel, 0.0) / nbytes if nbytes else 1.0
@@ -157,7 +157,7 @@ def compare(a: ScriptReport, b: ScriptReport) -> Comparison:
 
 
 def _pairs(left: list[LaunchRow], right: list[LaunchRow]) -> Iterator[Pair]:
-    """In order; kernels without a namesake are matched where only they are left on both sides."""
+    """In order; kernels without a namesake are paired only if both sides have nothing else left."""
     names = {row.kernel for row in left} & {row.kernel for row in right}
     for row in left:
         same = [other for other in right if other.kernel == row.kernel]

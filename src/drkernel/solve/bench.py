@@ -33,11 +33,11 @@ from drkernel.solve.config import BenchConfig
 from drkernel.task import Task
 
 FREE = ("samples", "model", "model_name", "episode.prompts", "cache")
-"""What may change when a run is taken up again: the number of samples, and the names of model, prompts and cache (what
-they resolve to decides). Sections that only say what may be spent are free too."""
+"""Keys that may change when a run is resumed: the number of samples, and the names of model, prompts and cache (but not
+what they resolve to). Sections that only limit what may be spent are free too."""
 FREE_SECTIONS = ("endpoint.", "limits.", "prices", "budget.")
 EXTENDABLE = ("episode.turns", "episode.target")
-"""What may change besides when a search is taken up again: it goes on from the turns that are there."""
+"""Further keys that may change when a search is resumed: it continues from its last turn."""
 
 Progress = Callable[[Entry], None]
 """Told of every line as it is written."""

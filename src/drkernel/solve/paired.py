@@ -98,7 +98,7 @@ Runs = dict[str, list[list[Outcome]]]
 
 
 def _of(bench: Bench, compared: int, sizes: dict[str, Any]) -> dict[str, Any]:
-    """What a comparison says of one run; ``compared``: its turns that are compared."""
+    """One run's side of a comparison; ``compared``: the number of turns compared."""
     terms = {"turns": bench.config.episode.turns, "turns_compared": compared, "samples": bench.config.samples}
     counts = {name: value for name, value in sizes.items() if name != "by_task"}
     return {"model": bench.model, **terms, "sizes": counts}

@@ -1,9 +1,9 @@
-"""Which numbers in a reference's text are sizes of which axes, and which axes hold independent work.
+"""Finds the numbers in a reference's text that are sizes of axes, and the axes that hold independent work.
 
-An axis is *parallel* when the reference treats its positions independently: leaving positions of the inputs out leaves
-the same positions of the outputs out and changes nothing else. That is tried, on small inputs with numbers in them,
-where the module is small enough to be built; else it is judged by shapes and its name (a batch, the first axis of
-inputs and outputs alike, without statistics over it).
+An axis is *parallel* when the reference treats its positions independently: omitting positions of the inputs omits the
+same positions of the outputs and changes nothing else. Where the module is small enough to be built, this is tested on
+small inputs with data; otherwise it is judged by shapes and by the axis's name (a batch, the first axis of inputs and
+outputs alike, without statistics over it).
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from drkernel.tasks.reference import Reference, load_reference
 
 DRAWS = ("get_inputs", "get_init_inputs")
 SMALL = 4
-"""what axes are made where numbers are tried"""
+"""sizes of axes in a trial with data"""
 POSITIONS = 6
-"""of the axis that is tried; every other one is left out"""
+"""positions of the axis under trial; every other one is omitted"""
 STRUCTURED = 32
-"""of both axes of a matrix whose kind is looked at"""
+"""sizes of both axes of a matrix whose kind is examined"""
 TRIED_BYTES = 64 << 20
-"""a module is built for a trial where it and the call take no more"""
+"""most bytes of a module and its call for a trial"""
 TRIED_FLOPS = 2e8
 MOST_TRIED = 128
-"""operators of a module that is built for a trial"""
+"""most operators of a module that is built for a trial"""
 
 Axis = tuple[int, int]
 """(which tensor, which dimension)"""
@@ -43,24 +43,24 @@ Axis = tuple[int, int]
 
 @dataclass(frozen=True)
 class Knob:
-    """A size of the text that can be another."""
+    """A size in the text that can be changed."""
 
     label: str
     literals: tuple[SizeLiteral, ...]
-    """places of the text that are overwritten together"""
+    """places in the text that are overwritten together"""
     value: int
     inputs_only: bool
-    """weights, constructor arguments and the module's code do not see it"""
+    """whether weights, constructor arguments and the module's code are independent of it"""
     axes: tuple[Axis, ...] = ()
-    """axes of the inputs that grow with it"""
+    """axes of the inputs that scale with it"""
     outputs: tuple[Axis, ...] = ()
-    """axes of the outputs that do, where ``inputs_only``"""
+    """axes of the outputs that scale with it, if ``inputs_only``"""
     parallel: bool = False
-    """their positions are independent"""
+    """whether their positions are independent"""
 
 
 def smaller(value: int) -> int:
-    """The next smaller size to try, about half: a multiple of 16 stays one for as long as it can; 2 is the least."""
+    """The next smaller size to try, about half: a multiple of 16 remains one as long as possible; 2 is the least."""
     if value % 16 == 0:
         half = value // 32 * 16
         return half if half >= 16 else 4
@@ -100,7 +100,7 @@ class SizedSource:
         return rewrite(self.source, literals, numbers)
 
     def cost_at(self, values: Mapping[str, int]) -> Cost:
-        """What one call costs at these sizes. Raises TaskError where the reference does not run."""
+        """The cost of one call at these sizes. Raises TaskError where the reference does not run."""
         changed = {label: value for label, value in values.items() if value != self.knobs[label].value}
         key = tuple(sorted(changed.items()))
         if key not in self._costs:
@@ -132,7 +132,7 @@ class SizedSource:
         return [self._tried(knob) for knob in found]
 
     def _knob(self, label: str, literals: tuple[SizeLiteral, ...], value: int, seen: set[str]) -> Knob:
-        """What follows when these places hold another number."""
+        """The effect on inputs and outputs of another number at these places."""
         other = smaller(value)
         places = [SizeLiteral(str(n), 0, one.line, one.start, one.end) for n, one in enumerate(literals)]
         try:
@@ -166,7 +166,8 @@ class SizedSource:
         return [Knob(_place_name(part, names), part.literals, part.value, True, part.axes) for part in parts]
 
     def _is_structured(self, knob: Knob) -> bool:
-        """An input with two axes of this size is triangular or symmetric, say: it would not be with one shortened."""
+        """Whether an input with two axes of this size is, say, triangular or symmetric: it would not be with one
+        shortened."""
         twice = {n for n, _ in knob.axes if sum(other == n for other, _ in knob.axes) > 1}
         value = min(knob.value, STRUCTURED)
         if not twice or _bytes(_tensors(self._inputs_with(knob, value))) > TRIED_BYTES:
@@ -175,7 +176,7 @@ class SizedSource:
         return any(has_zeros(inputs[n]) or role_of(inputs[n]) == "scale_only" for n in twice)
 
     def _scales_as_one(self, knob: Knob) -> bool:
-        """At most one axis of each input and of each output grows with it."""
+        """Whether at most one axis of each input and of each output scales with it."""
         outputs = self._changed_outputs(knob)
         return outputs is not None and all(
             len({axis for axis, _ in axes}) == len(axes) for axes in (knob.axes, outputs)
@@ -218,7 +219,7 @@ class SizedSource:
         return replace(knob, outputs=outputs, parallel=parallel)
 
     def _follows(self, knob: Knob, outputs: tuple[Axis, ...]) -> bool:
-        """Every output has one axis that grows with the knob, and each input at most one."""
+        """Whether every output has one axis that scales with the knob, and each input at most one."""
         assert self._outputs is not None
         each = [which for which, _ in outputs]
         return sorted(each) == list(range(len(self._outputs))) and self._scales_as_one(knob)
@@ -258,7 +259,7 @@ class SizedSource:
 
     @cached_property
     def _smallest(self) -> dict[str, int]:
-        """Every size that only inputs see made small, where the module takes it."""
+        """Make every size that only inputs depend on small, where the module accepts it."""
         values: dict[str, int] = {}
         for knob in self.knobs.values():
             if knob.inputs_only and knob.value > SMALL:
@@ -271,7 +272,7 @@ class SizedSource:
 
 
 def _shares_positions(module: nn.Module) -> bool:
-    """A module that mixes positions of a batch in training."""
+    """Whether the module mixes positions of a batch in training."""
     return isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training
 
 
@@ -311,7 +312,7 @@ def _shapes(values: Any) -> list[tuple[int, ...]]:
 
 
 def _changed_axes(before: list[tuple[int, ...]], after: list[tuple[int, ...]]) -> tuple[Axis, ...]:
-    """Where the shapes differ; () where they are not of one kind."""
+    """Axes in which the shapes differ; () when they are not of one kind."""
     if [len(shape) for shape in before] != [len(shape) for shape in after]:
         return ()
     return tuple(
@@ -329,7 +330,7 @@ def _form(value: Any) -> str:
 
 
 def _changed_names(before: Reference, after: Reference) -> set[str]:
-    """Module-level names of numbers that are others now."""
+    """Module-level names of numbers that have changed."""
     old, new = vars(before.namespace), vars(after.namespace)
     return {
         name
@@ -339,5 +340,5 @@ def _changed_names(before: Reference, after: Reference) -> set[str]:
 
 
 def _place_name(knob: Knob, names: list[str]) -> str:
-    """The axes of a knob that is a part of a size, as code says it: ``A.shape[0]``."""
+    """The axes of a knob that is part of a size, in code: ``A.shape[0]``."""
     return ", ".join(f"{names[n] if n < len(names) else n}.shape[{dimension}]" for n, dimension in knob.axes)

@@ -144,9 +144,9 @@ class _Written(TorchDispatchMode):
         super().__init__()
         self.bytes = self.operators = 0
         self.flops = 0.0
-        """of products, convolutions and attention"""
+        """operations of products, convolutions and attention"""
         self.widest = 0
-        """the largest outputs of one operator, as judged"""
+        """bytes of the largest outputs of one operator, as judged"""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -168,7 +168,7 @@ class _Written(TorchDispatchMode):
 
 
 class _Layers(TorchFunctionMode):
-    """Recurrent layers as one operator each: taken apart on meta tensors, one takes a minute."""
+    """Treats recurrent layers as one operator each: decomposed on meta tensors, one takes a minute."""
 
     def __init__(self, written: _Written) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The one error of this room; apart, so that listing tasks does not load torch."""
+"""The error of this package, in a module of its own so that listing tasks does not load torch."""
 
 
 class TaskError(ValueError):

@@ -54,7 +54,7 @@ class Tensor(_Foreign):
 
 
 class Definition(_Foreign):
-    """What is computed."""
+    """The computation: its axes, inputs, outputs and reference."""
 
     name: str = Field(min_length=1)
     op_type: str = ""

@@ -43,7 +43,7 @@ CALLS: tuple[Variant, ...] = ("declared", "affine", "heavy")
 """Variants of the calls that a control must all pass to mark a task: as many as the judge makes by default."""
 
 GATED = ScaleLimits(bytes=2 << 20, flops=4e7)
-"""of a call, where a task has no size profile: controls take about a hundred calls of the reference"""
+"""limits of a call for a task without size profile: the controls call the reference about a hundred times"""
 
 MOST_PARAMETERS = 64
 """Up to so many parameters are tried one by one for influence: each costs a forward."""
@@ -125,7 +125,7 @@ def admit_thin(task: Task, limits: ScaleLimits = GATED, seed: int = 0, budget: i
 
 
 def _input_faults(reference: Reference, seed: int) -> list[str]:
-    """Reasons against inputs that the seed alone does not decide: nobody could draw those of a verdict again."""
+    """Objections to inputs that the seed alone does not determine: a verdict's inputs could not be drawn again."""
     first = reference.draw_inputs(seed)
     later = time.time() + 1e6
     with mock.patch("time.time", lambda: later), mock.patch("time.time_ns", lambda: int(later * 1e9)):
@@ -136,7 +136,7 @@ def _input_faults(reference: Reference, seed: int) -> list[str]:
 
 
 def _same(left: Any, right: Any) -> bool:
-    """Whether two drawn values are equal, NaN included; objects that cannot be compared pass for it."""
+    """Whether two drawn values are equal, NaN included; objects that cannot be compared count as equal."""
     if type(left) is not type(right):
         return False
     if isinstance(left, torch.Tensor):

@@ -51,7 +51,7 @@ JITTER_UNITS: dict[str, float] = {"fp64": 4.0, "fp32": 4.0, "tf32": 1.0, "fp16":
 
 _SAMPLE = 1 << 16
 _HUGE = 1e300
-"""products with a tolerance's factors stay finite below this"""
+"""products with a tolerance's factors stay finite below this magnitude"""
 
 
 @dataclass(frozen=True)
@@ -271,7 +271,7 @@ class _Stateless:
         return [(id(buffer), buffer._version) for buffer in self._model.buffers()]
 
     def _attributes(self) -> list[tuple[str, int]]:
-        """Which objects the modules hold, buffers among them."""
+        """The objects that the modules hold, including buffers."""
         if self._pristine is None:
             return []
         held = [vars(module) | module._buffers for module in self._model.modules()]
@@ -328,7 +328,7 @@ def _rms(difference: torch.Tensor, scale: torch.Tensor, kept: torch.Tensor | Non
 
 
 def _root_mean_square(values: torch.Tensor) -> float:
-    """Of real values, in double; 0 when there are none."""
+    """Root mean square of real values, in double; 0 when there are none."""
     count = values.numel()
     return float(torch.linalg.vector_norm(values, dtype=torch.float64)) / count**0.5 if count else 0.0
 
@@ -375,7 +375,7 @@ def distance(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 
 
 def _regular_rms(own: torch.Tensor, moved: torch.Tensor, scale: torch.Tensor, most: float) -> tuple[bool, float, float]:
-    """Whether every scaled difference is finite and ``most`` at most, and both root mean squares where it is so.
+    """Whether every scaled difference is finite and at most ``most``, and both root mean squares where applicable.
 
     ``own`` and ``moved`` are overwritten: a new tensor for each step would take several times as long.
     """

@@ -1,7 +1,7 @@
 """Calls that a task's own draws never make but callers may: other sizes, NaN and infinity, the other mode.
 
-A candidate is told about them (or refused, if the task asks for that) only after everything else is right. Each is made
-only where the reference itself defines the answer.
+They come after everything else was right. Failures are reported, and refuse the candidate if the task requires these
+calls. Each is made only where the reference itself defines the answer.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from drkernel.tasks.tolerance import tolerance_for
 MOST_LITERALS = 12
 """Size literals of a source that are tried."""
 MOST_SIZES = 3
-"""of those that shapes allow are drawn, until the reference has a usable answer to one"""
+"""most sizes that shapes allow that are drawn, until the reference has a usable answer to one"""
 SPECIAL_SHARE = 200
-"""One element in so many (one at least) of an input becomes NaN or infinite."""
+"""One in this many elements of an input (at least one) becomes NaN or infinite."""
 DEFINED_SHARE = 0.1
 """Share of the output that has to stay finite for a call with NaN or infinity to say anything."""
 

@@ -26,9 +26,9 @@ _CASTS = {"float", "half", "bfloat16"}
 
 
 JITTER_BLOCK = 99_991
-"""elements (a prime, so that rows of no matrix fall on blocks) after which factors are used again"""
+"""elements (a prime, so that rows of no matrix fall on blocks) after which factors repeat"""
 LARGE = 8 << 20
-"""elements of parameters above which a module has no copy of them in double: each is converted where it is used"""
+"""most elements of parameters for which a module has a copy in double; beyond it each is converted where it is used"""
 
 
 class PromoteToDouble(TorchFunctionMode):

@@ -1,4 +1,5 @@
-"""Which random numbers a reference's answer depends on: a candidate draws others, and could only be wrong by chance."""
+"""Detects references whose answer depends on random numbers: a candidate draws others, and would be wrong only by
+chance."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from drkernel.tasks.reference import Reference, seeded
 ALIKE = 1e-3
 """difference of two runs, relative to an element and to the mean of all, below which random numbers do not matter"""
 OTHER = 1 << 20
-"""the second run takes its seeds from here on (a generator looks at the lower 32 bits of one)"""
+"""the second run's seeds start here (a generator uses only the lower 32 bits)"""
 _known: WeakKeyDictionary[Reference, str | None] = WeakKeyDictionary()
 
 
@@ -73,7 +74,7 @@ class _OtherNumbers(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.drawn: set[str] = set()
-        """names of those operators"""
+        """names of the operators that drew"""
         self._seed = OTHER
 
     @classmethod
@@ -91,7 +92,7 @@ class _OtherNumbers(TorchDispatchMode):
 
 
 def _alike(first: RawOutput, second: RawOutput) -> bool:
-    """Whether two runs gave the same, up to rounding."""
+    """Whether two runs agree, up to rounding."""
     if not isinstance(first, torch.Tensor) or not isinstance(second, torch.Tensor):
         return repr(first) == repr(second)  # NaN equals NaN
     if first.shape != second.shape or first.dtype != second.dtype:

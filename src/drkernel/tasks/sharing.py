@@ -12,7 +12,7 @@ Share = tuple[int, str, int]
 """(output, 'itself' | 'output' | 'input', the other's place)"""
 
 MOST_ELEMENTS = 1 << 22
-"""Tensors up to this size are compared element by element where bounds do not decide; larger ones are let be."""
+"""Tensors up to this size are compared element by element where bounds do not decide; larger ones are not compared."""
 
 
 @dataclass(frozen=True)

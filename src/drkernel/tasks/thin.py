@@ -1,10 +1,10 @@
-"""A task at its own sizes, and at sizes that can be checked here: *thin* ones.
+"""A task at its own sizes, and at *thin* sizes that can be checked here.
 
-Time needs no data and is modelled at a task's own sizes; correctness needs data. So checks run at sizes that keep what
-code specialises on: axes whose positions are independent (``axes.py``) are shortened first and no more than the limits
-ask for, and a multiple of 16 stays one. For a product that is rows and columns of the result; the length of a row of a
-softmax, or the K of a product, stays. Only where that is not enough are other axes shortened, and then the sizing says
-so (``kept_rows``).
+Time needs no data and is modelled at a task's own sizes; correctness needs data. So checks run at sizes that keep
+whatever code specialises on: axes with independent positions (``axes.py``) are shortened first, and no more than the
+limits require, and a multiple of 16 remains one. For a product these are the rows and columns of the result; the row
+length of a softmax, or the K of a product, stays. Other axes are shortened only where that is not enough, and then the
+sizing says so (``kept_rows``).
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from drkernel.tasks.cost import KEPT, Cost, ScaleLimits
 from drkernel.tasks.errors import TaskError
 
 LEAST = 2
-"""positions that a shortened axis of independent work keeps at least"""
+"""fewest positions of a shortened axis of independent work"""
 LEAST_TILE = 16
-"""of each side of a product, and of other axes as long as anything else can be shortened"""
+"""fewest positions of each side of a product, and of other axes as long as anything else can be shortened"""
 LEAST_SIZE = 4
 WORTHWHILE = 0.5
-"""other weights are taken where they leave no more than this part of it"""
+"""other weights are used when they leave at most this share of the cost"""
 WORTH = 0.97
-"""a step leaves no more than this part of what a call is over its limits by"""
+"""a step leaves at most this share of a call's excess over its limits"""
 OTHERS = 2
-"""sizings beyond the best one that are looked for"""
+"""most further sizings besides the best one"""
 MOST_OPERATORS = 64
-"""a reference of more operators is not sized in other ways: that takes long, and says little of one kernel"""
+"""a reference with more operators is not sized in other ways: that takes long, and says little about one kernel"""
 
 
 @dataclass(frozen=True)
@@ -38,19 +38,19 @@ class Sizing:
     """A reference at certain sizes."""
 
     source: str
-    """the reference's text with these sizes written in"""
+    """the reference's text with these sizes"""
     changed: dict[str, tuple[int, int]]
     """label of the size -> (the task's own, used here); empty: the task's own sizes"""
     only_inputs: bool
-    """constructor arguments and weights are the same as at the task's own sizes"""
+    """whether constructor arguments and weights are the same as at the task's own sizes"""
     cost: Cost
-    """of one call; may be over the limits where nothing more can be shortened"""
+    """cost of one call; may exceed the limits where nothing more can be shortened"""
     kept_rows: bool
-    """only axes of independent work were shortened"""
+    """whether only axes of independent work were shortened"""
 
 
 def own_source(task: Task) -> str:
-    """The reference at the task's own sizes: profile ``full`` where it has one, else as it is written."""
+    """The reference at the task's own sizes: profile ``full`` if it has one, else as written."""
     return override_constants(task.reference, task.profiles["full"]) if "full" in task.profiles else task.reference
 
 
@@ -69,7 +69,8 @@ def thin_sizing(task: Task, limits: ScaleLimits) -> Sizing:
 
 
 def thin_sizings(task: Task, limits: ScaleLimits) -> tuple[Sizing, ...]:
-    """That of :func:`thin_sizing`, and some within the limits that keep other axes whole; raises as that does."""
+    """The sizing of :func:`thin_sizing`, and others within the limits that keep other axes whole; raises as that
+    does."""
     return _thin(own_source(task), limits.bytes, limits.flops)
 
 
@@ -112,10 +113,10 @@ class _Search:
     """labels that keep their size"""
     values: dict[str, int] = field(default_factory=dict)
     weights_stay: bool = True
-    """only inputs are being shortened"""
+    """whether only inputs are being shortened"""
 
     def run(self) -> Sizing:
-        """The sizes that were found; the least over the limits where none fits."""
+        """The sizing found so far; the smallest when none fits."""
         self.values = {label: knob.value for label, knob in self.sized.knobs.items()}
         self.cost = self.sized.cost
         knobs = [knob for knob in self.sized.knobs.values() if knob.label not in self.whole]
@@ -139,7 +140,7 @@ class _Search:
         return self._sizing()
 
     def _with_other_weights(self, last: list[Knob], parallel: list[Knob]) -> None:
-        """Shorten what constructors are given; then anything."""
+        """Shorten constructor arguments, then anything."""
         weights = [knob for knob in last if not knob.inputs_only]
         if not self._fits() and weights:
             self._fewer_groups()
@@ -166,14 +167,15 @@ class _Search:
         return self._over(self.cost) <= 1
 
     def _over(self, cost: Cost) -> float:
-        """How far a cost is over the limits. While only inputs are shortened, weights leave them a quarter at least."""
+        """The excess of a cost over the limits. While only inputs are shortened, weights leave them at least a
+        quarter."""
         if not self.weights_stay:
             return cost.over(self.limits)
         left = max(self.limits.bytes - cost.weight_bytes, self.limits.bytes // 4)
         return max((cost.bytes - cost.weight_bytes) / left, cost.flops / self.limits.flops)
 
     def _longer(self, knob: Knob) -> None:
-        """Give back of a shortened axis what fits now that others have been shortened."""
+        """Lengthen shortened axes again as far as fits after others have been shortened."""
         if not self._fits():
             return
         own = knob.value
@@ -184,7 +186,7 @@ class _Search:
                 return
 
     def _in_turn(self, knobs: Iterable[Knob], least: int) -> None:
-        """Each as long as fits, or at its least before the next has its turn."""
+        """Keep each axis as long as fits; shorten the next only when this one is at its least."""
         for knob in knobs:
             if self._fits():
                 return
@@ -199,7 +201,7 @@ class _Search:
                     break
 
     def _in_balance(self, knobs: list[Knob], least: int) -> None:
-        """The largest is halved again and again; where the reference refuses, with all of its size, or with all."""
+        """Halve the largest axis repeatedly; where the reference refuses, all axes of its size, or all axes."""
         stuck: set[str] = set()
         while not self._fits():
             open_labels = [
@@ -218,17 +220,17 @@ class _Search:
                 stuck.add(label)
 
     def _next(self, label: str, least: int) -> int:
-        """The next size of a knob; 0 where that is below the least."""
+        """The next size of a knob; 0 when that is below the least."""
         size = smaller(self.values[label])
         return size if least <= size < self.values[label] else 0
 
     def _fewer_groups(self) -> None:
-        """Groups of channels cut to 8 at most, so that fewer channels still leave several to a group."""
+        """Cut groups of channels to at most 8, so that fewer channels still leave several per group."""
         groups = [knob.label for knob in self.sized.knobs.values() if "group" in knob.label.lower()]
         self._take({one: 8 for one in groups if self.values[one] > 8 and self.values[one] % 8 == 0}, always=True)
 
     def _take(self, sizes: dict[str, int], always: bool = False) -> bool:
-        """Go on with these sizes if the reference runs at them and costs less."""
+        """Adopt these sizes if the reference runs at them and costs less."""
         cost = self._cost(sizes) if sizes else None
         if cost is None or (self._over(cost) > WORTH * self._over(self.cost) and not always):
             return False
@@ -244,17 +246,17 @@ class _Search:
     # ---- what the knobs are
 
     def _is_shared(self, knob: Knob) -> bool:
-        """It is an axis of every input that is not small against the largest: a batch, not one side of a product."""
+        """Whether it is an axis of every input, small ones aside: a batch, not one side of a product."""
         elements = [value.numel() if hasattr(value, "numel") else 0 for value in self.sized.inputs]
         return {n for n, count in enumerate(elements) if 16 * count >= max(elements)} <= {n for n, _ in knob.axes}
 
     def _reduces_to_nothing(self) -> bool:
-        """What comes out is of one size (a loss), and rows are the terms of a sum."""
+        """Whether the output has one fixed size (a loss), so that rows are the terms of a sum."""
         return not any(knob.outputs for knob in self.sized.knobs.values())
 
 
 def _sizes_below(value: int, least: int) -> list[int]:
-    """Smaller and smaller sizes down to the least."""
+    """Ever smaller sizes down to the least."""
     sizes = [value]
     while smaller(sizes[-1]) < sizes[-1] and smaller(sizes[-1]) >= least:
         sizes.append(smaller(sizes[-1]))
@@ -262,5 +264,5 @@ def _sizes_below(value: int, least: int) -> list[int]:
 
 
 def _is_choice(knob: Knob) -> bool:
-    """A choice of the algorithm by its name (kernel size, stride, heads), not a size of data."""
+    """Whether its name marks a choice of the algorithm (kernel size, stride, heads) rather than a size of data."""
     return not knob.inputs_only and KEPT.search(knob.label.partition("[")[0].lower()) is not None

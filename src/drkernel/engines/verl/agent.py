@@ -46,7 +46,7 @@ class KernelOutput(AgentLoopOutput):
 
 
 class KernelAgentLoop(AgentLoopBase):
-    """Plays one episode with verl's sampler. The terms stand in verl's configuration under ``drkernel``."""
+    """Plays one episode with verl's sampler. Its terms are in verl's configuration under ``drkernel``."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         # verl's own builder of token sequences is not used, and has demands on the tokenizer by model type

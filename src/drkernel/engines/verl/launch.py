@@ -43,7 +43,7 @@ def _judged(recipe: Recipe, pool: str | None) -> bool:
 
 
 def configuration(recipe: Recipe, pool: str | None = None) -> str:
-    """Return what verl is to read, as YAML over its defaults."""
+    """Return verl's configuration, as YAML over its defaults."""
     own = {"defaults": ["ppo_trainer", "_self_"], **translate(recipe, pool)}
     return yaml.safe_dump(own, sort_keys=False, allow_unicode=True)
 

@@ -42,7 +42,7 @@ class Layout:
     """Memory of one training GPU in bytes, and seconds of one step."""
 
     state: tuple[Item, ...]
-    """held all the time (with ``offload`` only while training)"""
+    """bytes held all the time (with ``offload`` only while training)"""
     training: tuple[Item, ...]
     sampling: tuple[Item, ...]
     seconds: tuple[Item, ...]
@@ -53,7 +53,7 @@ class Layout:
         return max(self.phase(self.training), self.phase(self.sampling))
 
     def phase(self, items: tuple[Item, ...]) -> float:
-        """Bytes of a phase with the state that is held through it."""
+        """Bytes of a phase, including the state that is held through it."""
         return sum(item.value for item in (*self.state, *items))
 
     @property

@@ -1,5 +1,5 @@
-"""What verl imports in each of its processes (``VERL_USE_EXTERNAL_MODULES``): it registers our trainer, and a platform
-where verl is to run on a CPU."""
+"""The module that verl imports in each of its processes (``VERL_USE_EXTERNAL_MODULES``): it registers our trainer and,
+for runs of verl on a CPU, a platform."""
 
 import os
 

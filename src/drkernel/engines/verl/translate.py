@@ -1,4 +1,4 @@
-"""A recipe in verl's words.
+"""Translates a recipe into verl's configuration.
 
 Every key of a recipe is in one of three tables: translated to verl's keys, carried to our own code inside verl, or
 without effect there. A value that verl cannot express is an error that names the key; so is a key in none of the tables
@@ -66,7 +66,7 @@ REFUSED = {
 
 
 def handled(key: str) -> bool:
-    """Whether the tables say what becomes of a key, itself or a section it lies in."""
+    """Whether the tables cover a key, itself or a section that contains it."""
     tables = (*TRANSLATED, *CARRIED, *BEFORE, *OTHERWISE, *REFUSED)
     sections = ("policy", "rollout", "rl", "rl.learner", "evaluation", "checkpoint")
     return key in sections or any(key == known or key.startswith(f"{known}.") for known in tables)

@@ -1,4 +1,4 @@
-"""What travels through verl's queue with a trajectory, and what verl is to train on.
+"""The data that travel through verl's queue with a trajectory, and the columns that verl trains on.
 
 Nothing here needs verl or Ray. Shapes as in :mod:`drkernel.rl.run.turn_rows`.
 """
@@ -45,13 +45,13 @@ def token_rewards(turns: Sequence[Facts], length: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Lesson:
-    """What verl is to train on, [B, T] like its own columns."""
+    """The columns that verl trains on, [B, T] like its own."""
 
     advantages_BT: Tensor
     mask_BT: Tensor
     """bool: the tokens that train"""
     weights_BT: Tensor
-    """What each token's loss is multiplied by, so that verl's sum over tokens is our aggregation."""
+    """A factor for each token's loss, so that verl's sum over tokens is our aggregation."""
     metrics: dict[str, float]
 
 
@@ -80,7 +80,7 @@ def teach(
 
 
 def _shares(credit: Credit, config: LearnerConfig) -> Tensor:
-    """Return what a token's loss counts in the aggregated loss, [R, J], before importance weights."""
+    """Return the weight of a token's loss in the aggregated loss, [R, J], before importance weights."""
     mask_RJ = credit.mask_BT
     if config.aggregation == "fixed_scale_sum":
         total = torch.tensor(max(1, mask_RJ.shape[0]) * config.scale, dtype=torch.float64)

@@ -40,7 +40,7 @@ LOG_TAIL = 2000
 
 
 class AgentTerms(Config):
-    """What an agent may take, and where it may write."""
+    """The limits of an agent: time, and what its sandbox lets it reach."""
 
     seconds: float = Field(1800.0, gt=0, description="wall seconds of an agent for one trajectory, grading included")
     sandbox: Literal["none", "folder", "offline"] = Field(

@@ -1,8 +1,8 @@
-"""How often each basic block of a kernel ran, and what part of its work goes when inner loops run less often.
+"""How often each basic block of a kernel ran, and how much of its work is lost when inner loops run less often.
 
-Two launches of one kernel may do the same amount in a program and still not the same work: a program that goes through
-more rows and gives each of them fewer rounds. What tells them apart is how often a block runs for each run of the block
-around it, and how many lanes of its loads and stores are masked off.
+Two launches of one kernel may do the same amount of work per program and still different work: a program may visit more
+rows and run fewer rounds for each. Two counts tell them apart: how often a block runs for each run of its enclosing
+block, and how many lanes of its loads and stores are masked off.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ LOADED, STORED = "bytes loaded", "bytes stored"
 
 @dataclass(frozen=True)
 class BlockWork:
-    """One execution of one basic block, as the kernel's text has it."""
+    """The work of one execution of a basic block, from the kernel's text."""
 
     parent: int | None
-    """the block around it; None for those of the function itself"""
+    """the enclosing block; None for the blocks of the function itself"""
     work: Mapping[str, float]
     """bytes of all lanes of its loads and stores, masked or not, and operations by unit"""
 
@@ -73,9 +73,9 @@ def kept(
     programs_there: float,
     unit: str,
 ) -> float:
-    """Share of the work ``there`` that is left when each block runs as often as ``here`` for each run of the block
-    around it; where it runs more often that counts as once, so that nothing makes up for a loop that runs less often.
-    """
+    """The share of the work ``there`` that remains when each block runs as often as ``here`` for each run of its
+    enclosing block. A block that runs more often counts as once, so nothing makes up for a loop that runs less
+    often."""
     left: list[float] = []
     total = remaining = 0.0
     for number, block in enumerate(blocks):

@@ -46,11 +46,11 @@ from drkernel.verdict import CandidateError, Correctness, Finding
 T = TypeVar("T")
 Mode = Literal["fresh", "anew", "overwritten", "patched", "stressed", "mixed", "repeated", "reweighted"]
 DRAWN_AHEAD: tuple[Mode, ...] = ("fresh", "anew", "overwritten", "patched", "stressed", "mixed")
-"""calls whose inputs and oracle may be worked out while the call before is being answered"""
+"""calls whose inputs and oracle may be computed while the previous call is being answered"""
 TIMED: tuple[Mode, ...] = ("anew", "overwritten", "patched")
-"""calls whose contents are new and drawn as the task draws them: any of them may be the one that is timed"""
+"""calls with new contents drawn as the task draws them: any of them may be the timed one"""
 DEVICES: tuple[str, ...] = ("cuda",)
-"""where outputs must be"""
+"""device that outputs must be on"""
 PLAIN_TYPES = ("Tensor", "DeviceTensor", "Parameter")
 HOW: dict[str, str] = {
     "fresh": "new tensors",
@@ -98,7 +98,7 @@ def raw_output(output: Output) -> RawOutput:
 
 
 def forms_of(oracle: Oracle) -> list[Form | None]:
-    """Shape and dtype of each output that is a tensor: what a session asks for."""
+    """Shape and dtype that a session requests for each output; None for one that is not a tensor."""
     return [
         (tuple(out.declared.shape), out.declared.dtype) if out.python_type == "Tensor" else None
         for out in oracle.outputs
@@ -203,7 +203,7 @@ class Checker:
         return checked.passed
 
     def _prepare(self, index: int, first: Call, then: Mode | None) -> None:
-        """While the candidate works on call ``index``: price the call before it, and draw the call after it."""
+        """While the candidate works on call ``index``: price the previous call and draw the next."""
         record = self.calls[-1].result.record.device if self.calls else None
         if record is not None and self.calls[-1].timed:
             with contextlib.suppress(Exception):  # who asks for them later is told
@@ -383,9 +383,9 @@ class Checker:
 
 SLACK_BYTES = 1 << 20
 MIN_ROUNDED_SHARE = 0.02
-"""Rounding spoils many elements; a mistake may spoil one."""
+"""Rounding affects many elements; a bug may affect one."""
 MAX_ROUNDING_ERROR = 0.03
-"""A scaled error above this is a wrong answer, not a coarse one (bf16 rounds to 2^-9)."""
+"""A scaled error above this is a wrong answer rather than a coarse one (bf16 rounds to 2^-9)."""
 
 
 def arguments_of(inputs: list[Any]) -> list[Any]:

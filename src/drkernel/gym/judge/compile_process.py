@@ -1,8 +1,8 @@
-"""The process in which references meet ``torch.compile``: one fork for each, with a deadline and a memory limit.
+"""The process that compiles references with ``torch.compile``: one fork each, with a deadline and a memory limit.
 
-A reference is trusted as far as it is in the judge's own process, but compilers take seconds, keep what they saw and
-change what ``torch.cuda`` says. This process imports them once, compiles something small for its card, and then forks
-for every reference. It ends when the judge's end of the pipe closes.
+References are trusted even in the judge's own process, but compilers take seconds, keep state, and change the answers
+of ``torch.cuda``. This process imports them once, compiles something small for its card, and then forks for every
+reference. It ends when the judge's end of the pipe closes.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from drkernel.gym.judge.memory import bound_this_process
 from drkernel.gym.sandbox import linux
 
 TAIL = 1 << 24
-"""bytes of an answer at most"""
+"""most bytes of an answer"""
 LOOK_SECONDS = 1.0
-"""between looks whether the judge still lives"""
+"""seconds between checks that the judge still lives"""
 
 
 def main(requests_fd: int, answers_fd: int) -> None:
-    """Answer requests, one JSON object a line, until there are no more."""
+    """Answer requests, one JSON object per line, until the pipe closes."""
     with open(requests_fd, "rb") as requests, open(answers_fd, "wb", buffering=0) as answers:
         serve(requests, answers)
 
@@ -45,7 +45,7 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
 
 
 def _rehearse(spec: Any) -> None:
-    """Compile something small, so that imports and the compilers' own tables are there before forking."""
+    """Compile something small, so that the compilers are imported and initialised before forking."""
     import torch
 
     from drkernel.sim.inductor.timed import compiled_profile
@@ -58,7 +58,7 @@ def _rehearse(spec: Any) -> None:
 
 
 def _forked(request: dict[str, Any], spec: Any, *inherited: BinaryIO) -> bytes:
-    """Answer one request in a child; whatever happens to it, there is an answer."""
+    """Answer one request in a child; there is an answer whatever happens to the child."""
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
@@ -85,7 +85,7 @@ def _forked(request: dict[str, Any], spec: Any, *inherited: BinaryIO) -> bytes:
 
 
 def _read(fd: int, deadline: float) -> bytes | None:
-    """Read to the end; None when the deadline passes, or the judge is gone, first."""
+    """Read to the end; None when the deadline passes or the judge goes away first."""
     text = b""
     judge = os.getppid()
     while len(text) < TAIL:
@@ -106,7 +106,7 @@ def _error(message: str) -> bytes:
 
 
 def _answer(request: dict[str, Any], spec: Any) -> dict[str, Any]:
-    """Compile and price one reference; errors in words."""
+    """Compile and price one reference; errors become text."""
     from drkernel.sim.inductor.timed import compiled_profile
     from drkernel.tasks.reference import load_reference
 
@@ -124,7 +124,7 @@ def _answer(request: dict[str, Any], spec: Any) -> dict[str, Any]:
 
 
 class _folder:
-    """A directory of its own for what the compilers write."""
+    """A directory of its own for the compilers' files."""
 
     def __enter__(self) -> None:
         self.path = tempfile.mkdtemp(prefix="drkernel-compile-")

@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 import torch
 
-from drkernel.gym.digest import source_digest
+from drkernel.digest import source_digest
 from drkernel.gym.judge.memory import default_budget
 from drkernel.sim.module_cost import model_module
 from drkernel.sim.spec import GPUSpec
@@ -32,20 +32,20 @@ from drkernel.tasks.reference import Reference, load_reference
 from drkernel.verdict import Profile
 
 COMPILE_SECONDS = 150.0
-"""for one reference"""
+"""seconds for one reference"""
 START_SECONDS = 240.0
-"""to import the compilers and to compile something small"""
+"""seconds to import the compilers and compile something small"""
 _KEPT = 512
 
 
 @dataclass(frozen=True)
 class CompiledBaseline:
-    """What ``torch.compile`` makes of a reference."""
+    """The time of a reference under ``torch.compile``, and how it was found."""
 
     profile: Profile
     found_by: Literal["inductor", "estimate"]
     why: str | None = None
-    """why it is an estimate"""
+    """the reason when it is an estimate"""
 
 
 @lru_cache(maxsize=_KEPT)
@@ -71,7 +71,7 @@ def compiled_baseline(source: str, spec: GPUSpec, *, conv_tf32: bool) -> Compile
 
 
 class NotCompiled(Exception):
-    """The compiler has no answer for a reference; ``str`` says why."""
+    """The reference could not be compiled; ``str`` says why."""
 
 
 class Compiler:
@@ -146,7 +146,7 @@ def _compiler_for(spec: GPUSpec) -> Compiler:
 
 
 def _estimate(reference: Reference, spec: GPUSpec) -> Profile:
-    """The profile that fused chains of the reference's operators would have."""
+    """The estimated profile: the reference's operators with element-wise chains fused."""
     try:
         with torch.device("meta"):
             model = reference.build(0).to("meta")

@@ -21,7 +21,7 @@ from drkernel.verdict import Finding, Profile
 COPYING = ("aten.clone", "aten._to_copy", "aten.copy_", "aten.contiguous")
 """operators whose work an own kernel that copies may have taken over"""
 STABLE = 1.05
-"""a modelled time that varies by more than this from call to call is not one time"""
+"""a modelled time that varies by more than this factor between calls is not reported as one time"""
 REPLACED_AT_LEAST = 0.02
 """share of the reference's device time that PyTorch must no longer spend where outputs are nearly what it computed"""
 
@@ -90,7 +90,7 @@ def _of_copies(
     operators: dict[str, int],
     reference: Callable[[], Profile | None],
 ) -> Contribution:
-    """Judge candidates whose kernels may only pass on what PyTorch or the host computed."""
+    """Judge candidates whose kernels may only copy what PyTorch or the host computed."""
     for record, launches in zip(records, working, strict=True):
         if not (record.reaching or record.uploads_reach):
             continue
@@ -121,9 +121,10 @@ def _replaced(reference: Profile, candidate: Profile) -> float:
 def same_places(
     idle: Mapping[int, str], checked: Sequence[LaunchRecord], own: Sequence[LaunchRecord]
 ) -> dict[int, str]:
-    """The idle launches of a checked call among those of a call at other sizes.
+    """Map the idle launches of a checked call to those of a call at other sizes.
 
-    By their place among the launches of one name where there are as many; else all of a name with an idle launch.
+    By place among the launches of the same name when both calls have equally many; otherwise every launch whose name
+    has an idle one.
     """
     found: dict[int, str] = {}
     for name in set(idle.values()):

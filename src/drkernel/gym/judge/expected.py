@@ -52,7 +52,7 @@ class ExpectedSide:
         """``source`` is the reference with other sizes than those of the request's profile."""
         self.task = request.task
         self.has_dot = "dot(" in request.candidate
-        """its text multiplies matrices by ``tl.dot``, as far as advice goes"""
+        """whether its text multiplies matrices by ``tl.dot``; used for advice only"""
         self.seeds = Seeds(request)
         profile = request.settings.profile
         problem = load_problem(request.task, profile) if source is None else None
@@ -154,7 +154,7 @@ class ExpectedSide:
 
 
 def expected_side(request: EvalRequest, source: str, budget: int) -> ExpectedSide:
-    """The reference made ready at the sizes of ``source``; whatever is wrong with it is a :class:`TaskError`."""
+    """Load the reference at the sizes of ``source``; any problem with it is a :class:`TaskError`."""
     try:
         require_memory(source, budget)
         side = ExpectedSide(request, source)

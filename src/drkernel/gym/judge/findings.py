@@ -91,7 +91,7 @@ def unstable_time(ratio: float) -> Finding:
 
 
 def size_dependent(differences: list[str], own: list[str], checked: list[str]) -> Finding:
-    """What was timed at the task's own sizes is not what was checked."""
+    """The run timed at the task's own sizes does other work than the one that was checked."""
     return Finding(
         kind="size_dependent",
         severity="note",
@@ -102,7 +102,7 @@ def size_dependent(differences: list[str], own: list[str], checked: list[str]) -
 
 
 def data_dependent(why: str) -> Finding:
-    """The candidate's work at the task's own sizes cannot be told without their data, the reference's can."""
+    """The candidate's work at the task's own sizes depends on data, but the reference's does not."""
     return Finding(
         kind="data_dependent",
         severity="note",
@@ -290,7 +290,7 @@ def host_compute(told: float) -> Finding:
 
 
 def unpriced_operator(reasons: dict[str, str], *, of_the_task: bool) -> Finding:
-    """Something ran whose time the model does not know."""
+    """Something ran that the cost model has no price for."""
     shown = "; ".join(f"{name}: {why}" for name, why in list(reasons.items())[:4])
     if of_the_task:
         message = (

@@ -1,8 +1,9 @@
-"""A call at the task's own sizes, held against calls that were compared and right.
+"""Compares a call at the task's own sizes with calls that were checked and correct.
 
-A candidate could be honest where it is checked and lazy where it is timed. So what it does at its own sizes must have
-been exercised: the same kernels launched the same way and the same operators as in one right call, on as much of each
-input, into all of each output, with the work that the sizes ask for. All quantities are the device's.
+A candidate could be honest where it is checked and lazy where it is timed. So whatever it does at the task's own sizes
+must have been exercised: the same kernels launched in the same way and the same operators as in one correct call, on as
+large a part of each input, into all of each output, with as much work as the sizes require. All quantities come from
+the device.
 """
 
 from __future__ import annotations
@@ -19,46 +20,46 @@ from drkernel.gym.judge.seen import WHOLE, Launched, Seen, Signature
 SLACK = 0.9
 """Shares and totals at sampled sizes are estimates within 5% on either side (``SampleSettings.max_error``)."""
 EXACT_SLACK = 0.98
-"""the same for shares where all programs were looked at and only axes of independent work were shorter: borders"""
+"""the same for shares where all programs were counted and only axes of independent work were shorter: borders"""
 WHOLE_SLACK, ADDRESSING = 0.5, 1.0
-"""Strides of one and known sizes take some arithmetic of addresses away: at most half of a program's
-whole-number work, and one operation for each byte that it moves."""
+"""Strides of one and known sizes save address arithmetic: at most half of a program's integer work, and one operation
+per byte moved."""
 ALL_OF_IT = 0.9
-"""a candidate that does so much of the reference's own arithmetic where it is checked does it by the same algorithm"""
+"""a candidate that does at least this share of the reference's arithmetic when checked uses the same algorithm"""
 MOST_OF_IT = 0.5
-"""the same where an axis is shorter whose positions belong together (the keys of attention): nothing else tells there
+"""the same when a shortened axis has positions that belong together (the keys of attention): there, only this shows
 whether a loop over that axis has grown with it"""
 PADDING = 0.8
-"""of that, what must be left at its own sizes, where tiles fit better"""
+"""the share of it that must remain at the task's own sizes, where tiles fit better"""
 UNPADDED = 0.95
-"""the same of PyTorch's operators, whose operations are counted without padding"""
+"""the same for PyTorch's operators, whose operations are counted without padding"""
 FASTER = 1.5
-"""growth of the reference's arithmetic over that of its bytes from which bytes cannot tell how much of it is done"""
+"""when the reference's arithmetic grows this much faster than its bytes, bytes cannot show how much of it is done"""
 INTENSE = 16.0
-"""operations of the reference for each byte of inputs, weights and outputs from which arithmetic decides its time, so
-that bytes do not tell either"""
+"""from this many operations per byte of inputs, weights and outputs, arithmetic decides the reference's time, so bytes
+do not show how much is done either"""
 PYTORCH = "PyTorch's operators"
-"""a unit of its own in comparisons of arithmetic"""
+"""counted as a unit of its own in comparisons of arithmetic"""
 MAIN = 0.25
-"""share of a candidate's arithmetic from which a unit (tensor cores in a format, fp32) is held against itself, so that
-cheaper operations do not stand for dearer ones"""
+"""a unit (tensor cores in a format, fp32) with at least this share of the candidate's arithmetic is compared by itself,
+so that cheap operations do not replace expensive ones"""
 TRIFLE = 0.005
-"""elements for each byte of inputs and outputs below which PyTorch only prepares something (zeros to add to)"""
+"""below this many elements per byte of inputs and outputs, PyTorch only prepares something (zeros to add to)"""
 FULL, NEARLY_FULL = 0.999, 0.99
 """share of an output's bytes that must be written; the second where the count is the low end of an estimate"""
 
 
 @dataclass(frozen=True)
 class Exercise:
-    """A call that was compared with the oracle, and right."""
+    """A call whose answer was compared with the oracle and correct."""
 
     seen: Seen
     work: Work | None
-    """of the reference at the sizes of that call; None where it cannot be told"""
+    """the reference's work at the sizes of that call; None when unknown"""
     kept_rows: bool
     """only axes of independent work were shorter than the task's own"""
     live: float = HALF
-    """share of what the reference computes at the sizes of that call that its masks leave, where it has any"""
+    """share of the reference's results at those sizes that its masks keep, where it has any"""
 
 
 @dataclass(frozen=True)
@@ -68,19 +69,19 @@ class OwnCall:
     seen: Seen
     work: Work
     covered: tuple[float | None, ...]
-    """share of each returned tensor that was written in this call; None for what is no tensor on the device"""
+    """share of each returned tensor that this call wrote; None for a value that is not a tensor on the device"""
     borrowed: tuple[str | None, ...]
-    """name of the argument in whose memory it lies"""
+    """the argument that shares its memory"""
 
 
 def unexercised(own: Seen, exercises: Sequence[Exercise]) -> list[Signature]:
-    """Signatures of the call that no right call has shown."""
+    """Signatures of the call that occur in no correct call."""
     known = frozenset[Signature]().union(*(one.seen.signatures for one in exercises))
     return [signature for signature in own.launched if signature not in known]
 
 
 def fitting(own: Seen, exercises: Sequence[Exercise]) -> list[Exercise]:
-    """The right calls that did what this call does: the same launches and operators, in whatever numbers."""
+    """The correct calls with the same launches and operators as this call, in any number."""
     return [one for one in exercises if _does_the_same(own, one.seen)]
 
 
@@ -89,7 +90,7 @@ def _does_the_same(own: Seen, other: Seen) -> bool:
 
 
 def differences(own: OwnCall, exercises: Sequence[Exercise], views: frozenset[int] = frozenset()) -> list[str]:
-    """What does not fit, a sentence each; empty when the call's time may be given.
+    """Mismatches between the two runs, one sentence each; empty when the call's time may be used.
 
     ``views`` are places of outputs that the reference returns as views of its arguments.
     """
@@ -132,7 +133,7 @@ def _of_quantities(own: OwnCall, one: Exercise) -> Iterator[str]:
 
 
 def _of_elements(own: OwnCall, one: Exercise) -> Iterator[str]:
-    """PyTorch's operators work on as many more elements as the sizes ask for, where these come from what is larger."""
+    """PyTorch's operators work on as many more elements as the sizes require, where these derive from larger inputs."""
     if one.work is None:
         return
     larger = frozenset(name for name, size in own.seen.sizes.items() if size != one.seen.sizes.get(name))
@@ -145,7 +146,7 @@ def _of_elements(own: OwnCall, one: Exercise) -> Iterator[str]:
 
 
 def _of_inputs(own: OwnCall, one: Exercise) -> Iterator[str]:
-    """As large a part of each input is read as where it was checked, or as much more as the sizes ask for."""
+    """Each input is read to the same extent as when checked, or by as much more as the sizes require."""
     asked = least_growth(own.work, one.work) if one.work is not None and not one.kept_rows else None
     slack = _slack(own, one)
     for name, before in one.seen.read.items():
@@ -158,7 +159,7 @@ def _of_inputs(own: OwnCall, one: Exercise) -> Iterator[str]:
 
 
 def _of_launches(own: OwnCall, one: Exercise) -> Iterator[str]:
-    """A program does as much as where it was checked, or all of them together as much as the sizes ask for."""
+    """A program does as much work as when checked, or all programs together do as much as the sizes require."""
     asked = least_growth(own.work, one.work) if one.work is not None else None
     for signature, launched in own.seen.launched.items():
         before = one.seen.launched[signature]
@@ -172,7 +173,7 @@ def _of_launches(own: OwnCall, one: Exercise) -> Iterator[str]:
 
 
 def _does_enough(launched: Launched, before: Launched, unit: str) -> bool:
-    """A program does as much, and not by going through more with less for each piece of it."""
+    """A program does as much work, and not by visiting more pieces with less work for each."""
     here, there = launched.per_program(unit), before.per_program(unit)
     if not _as_often(launched, before, unit):
         return False
@@ -190,8 +191,8 @@ def _less_work(launched: Launched, before: Launched, unit: str) -> str:
 
 
 def _as_often(launched: Launched, before: Launched, unit: str) -> bool:
-    """Whether blocks with work in this unit run as often for each run of the blocks around them, and masks keep no more
-    of what is loaded and stored away."""
+    """Whether blocks with work in this unit run as often for each run of their enclosing blocks, and masks keep no more
+    away from what is loaded and stored."""
     if len(launched.blocks) != len(before.blocks):
         return False
     left = kept(before.blocks, launched.entered, launched.programs, before.entered, before.programs, unit)
@@ -205,11 +206,11 @@ def _slack(own: OwnCall, one: Exercise) -> float:
 
 
 def _of_shares(launched: Launched, before: Launched, slack: float, asked: float | None) -> Iterator[str]:
-    """A kernel itself reads as large a part of each input, and of what others had made, as where it was checked.
+    """Each kernel reads as large a part of each input, and of intermediate results, as when it was checked.
 
-    That all of an input is read by the kernels together says little: one may look at the same few columns in every
-    program while another reads them all. Where an axis was shortened whose positions belong together, parts have
-    another meaning; there it is enough that it reads ``asked`` times as much.
+    That all kernels together read all of an input says little: one may look at the same few columns in every program
+    while another reads them all. Where a shortened axis has positions that belong together, parts have another meaning;
+    there it is enough that the kernel reads ``asked`` times as much.
     """
     for name, there in before.shares.items():
         here, grown = launched.shares.get(name, 0.0), launched.read.get(name, 0.0) / before.read[name]
@@ -218,7 +219,7 @@ def _of_shares(launched: Launched, before: Launched, slack: float, asked: float 
 
 
 def _of_arithmetic(own: OwnCall, one: Exercise) -> Iterator[str]:
-    """What did all of the reference's arithmetic where it was checked does so here, on the same units.
+    """A candidate that did all of the reference's arithmetic when it was checked must do so here, on the same units.
 
     Shares are of the reference's operations at the same sizes; PyTorch's operators are counted with the kernels, as one
     unit. Bytes cannot tell: programs that take a part of the keys each, in turns, read every input whole and do a
@@ -255,7 +256,7 @@ def _arithmetic(call: Seen) -> Counter[str]:
 
 
 def least_growth(own: Work, other: Work) -> float:
-    """How much more the reference has to do at its own sizes, by the quantity that grows least."""
+    """The growth of the reference's work at its own sizes, by the quantity that grows least."""
     pairs = [
         (own.flops, other.flops),
         (own.read, other.read),

@@ -59,11 +59,11 @@ from drkernel.tasks.reference import TaskError
 from drkernel.verdict import CandidateError, Correctness, Finding, Profile, Status, Verdict
 
 HOST_TRAFFIC = 1024
-"""bytes that go to the host within one call, beyond the reference's, from which on the host is taken to compute"""
+"""from this many bytes to the host within one call, beyond the reference's, the host is assumed to compute"""
 
 
 def evaluate(request: EvalRequest, factory: OpensSessions, budget: int | None = None) -> Verdict:
-    """Grade one candidate. Never raises for what a candidate, a reference or the machinery does.
+    """Grade one candidate. Never raises, whatever a candidate, a reference or the machinery does.
 
     ``budget``: bytes that the judge may take, by default a quarter of the machine's memory.
 
@@ -99,7 +99,7 @@ def evaluate(request: EvalRequest, factory: OpensSessions, budget: int | None = 
 
 
 class Trial:
-    """One evaluation under way: what is known so far."""
+    """One evaluation in progress, and its results so far."""
 
     def __init__(self, request: EvalRequest):
         self.request = request
@@ -111,15 +111,15 @@ class Trial:
         """the sizes that are checked"""
         self.checker: Checker | None = None
         self.weights: dict[str, Place] = {}
-        """where those of the session lie, if a timed run is to be held against it"""
+        """addresses of the session's weights, if a timed run is to be compared with it"""
         self.error: CandidateError | None = None
         self.error_status: Status | None = None
         self.unproven: dict[str, str] = {}
-        """experiments that showed nothing, and how the candidate ended in them"""
+        """inconclusive experiments, with the way in which the candidate ended"""
         self.disturbed = False
-        """the second experiment had a result"""
+        """whether the second experiment was conclusive"""
         self.idle: dict[int, str] = {}
-        """launches of a call that the answer does without"""
+        """launches of a call that the answer does not need, by place"""
         self.contribution = Contribution()
         self.fields: dict[str, Any] = {}
         if request.settings.unsafe_no_checks:
@@ -196,7 +196,7 @@ class Trial:
         return wrong is None
 
     def _own_sizes(self) -> Chosen | None:
-        """The sizes that are timed without data; None where those that are checked are timed."""
+        """The sizes that are timed without data; None when the checked sizes are timed."""
         return None if self.checked is None else chosen_to_time(self.request, self.checked)
 
     def _judge(self, side: ExpectedSide, factory: OpensSessions) -> None:
@@ -240,7 +240,7 @@ class Trial:
             self.findings.append(show.knocked_down(how, kind))
 
     def _knock_out_finely(self, side: ExpectedSide, checker: Checker) -> None:
-        """The experiments that may spoil a session: they come last."""
+        """Run the experiments that may break a session; they come last."""
         records = device_records(checker.calls)
         if not records or not {"host_reads", "disturb"} <= self.session.observes.keys():
             return
@@ -285,7 +285,7 @@ class Trial:
             return checker.run("anew")
 
     def _judge_naively(self, side: ExpectedSide, session: Session, factory: OpensSessions) -> None:
-        """The research mode: what a harness without any defence would say."""
+        """The research mode: judge as a harness without any defence would."""
         side.instance = side.problem.instance(side.build_seed, randomize=False)
         with self.phase("checks"):
             self.fields["correctness"], last = naive_check(side, session, self.settings.checks)
@@ -318,7 +318,7 @@ class Trial:
             self._give_credit(records, self.idle)
 
     def _time_at_own_sizes(self, side: ExpectedSide, factory: OpensSessions) -> bool:
-        """Time the task's own sizes without data; False where that was not asked for, or cannot be done."""
+        """Time the task's own sizes without data; return False when that was not requested or is impossible."""
         own, checker, checked = self._own_sizes(), self.checker, self.checked
         condemned = any(finding.severity == "hack" for finding in self.findings)
         if own is None or checker is None or checked is None or condemned or not self.contribution.credited:
@@ -359,7 +359,8 @@ class Trial:
         self.findings += self.contribution.findings
 
     def _give_credit(self, records: list[CallRecord], idle: dict[int, str]) -> None:
-        """Coverage by what counts; without a contribution to every timed call, neither it nor a speedup."""
+        """Set the coverage from the launches that count; a candidate that does not contribute to every timed call gets
+        neither coverage nor speedup."""
         profiles = [record.profile for record in records]
         if spread(profiles) > STABLE:
             self.findings.append(show.unstable_time(spread(profiles)))
@@ -377,7 +378,7 @@ class Trial:
             self.fields["coverage"] = counted_coverage(chosen, idle, self.contribution.copies_count)
 
     def _reference_profile(self, side: ExpectedSide, inputs: list[Any]) -> Profile:
-        """The reference's, at the sizes that are checked."""
+        """The reference's profile at the checked sizes."""
         spec = self.session.device.spec
         assert spec is not None, "only a simulated GPU models time"
         return reference_profile(side.source_key, spec, side.instance.model, inputs, conv_tf32=side.conv_tf32)
@@ -412,7 +413,7 @@ class Trial:
         return found.profile
 
     def _has_no_price(self, timed: list[Profile], reference: Profile) -> bool:
-        """Note what ran without a price, the candidate's first; True when there was any."""
+        """Record work without a price, the candidate's first; return whether there was any."""
         mine = {row.name: row.unpriced for profile in timed for row in profile.rows if row.unpriced}
         theirs = {row.name: row.unpriced for row in reference.rows if row.unpriced}
         if theirs:
@@ -437,7 +438,7 @@ class Trial:
         self.error, self.error_status = CandidateError(type=kind, message=message), "invalid_request"
 
     def verdict(self) -> Verdict:
-        """The record of it all."""
+        """The verdict."""
         self._weigh_calls()
         self._name_sizes()
         candidate = self.request.candidate.encode("utf-8", "surrogatepass")
@@ -457,7 +458,7 @@ class Trial:
         )
 
     def _name_sizes(self) -> None:
-        """What was checked at and what was timed at."""
+        """Record the checked and the timed sizes."""
         if self.checked is None or self.checker is None:
             return
         try:

@@ -39,11 +39,11 @@ from drkernel.verdict import Finding
 PATIENCE_S, PATIENCE_CALLS = 2.0, 20
 """an interfered call may take so many seconds, or so many times the longest ordinary call"""
 MOST = 64
-"""experiments of one candidate that skip some launches; what they do not come to has not been shown to be needed"""
+"""most experiments with one candidate that skip some launches; launches beyond them have not been shown to be needed"""
 ALIKE = 4
-"""launches of one kernel on one grid that are skipped each by itself; of more, so many are drawn"""
+"""most launches of one kernel on one grid that are skipped one by one; of more, this many are drawn"""
 REVIVED = 3
-"""how often a candidate that ends when something is skipped is started anew"""
+"""how often a candidate that ends during a skip is started anew"""
 Experiment = Literal["skip", "disturb"]
 
 
@@ -56,7 +56,7 @@ class Outcome:
     ended: SessionError | None = None
     """set when the candidate did not answer, which proves nothing"""
     noticed: bool = False
-    """whether a kernel went astray on data that others did not write, which shows that these were needed"""
+    """whether a kernel misbehaved on data that skipped launches did not write, which shows that these were needed"""
 
 
 def experiment(side: ExpectedSide, checker: Checker, how: Experiment) -> Outcome:
@@ -103,7 +103,7 @@ def idle_launches(
 
 
 class _Trials:
-    """Calls in which some launches are skipped."""
+    """Makes calls in which some launches are skipped."""
 
     def __init__(self, side: ExpectedSide, checker: Checker, launches: list[LaunchRecord], revive: Callable[[], bool]):
         self.side, self.checker, self.launches, self.revive = side, checker, launches, revive
@@ -117,7 +117,7 @@ class _Trials:
         return sum(self.launches[place].seconds for place in places)
 
     def drawn(self, places: list[int]) -> tuple[list[int], list[int]]:
-        """Those that are skipped by themselves in any case, and the others."""
+        """Split launches into those that are skipped one by one in any case, and the others."""
         if len(places) <= ALIKE:
             return places, []
         # a draw without replacement in proportion to cost: who comes first in a race of exponential waits
@@ -126,7 +126,7 @@ class _Trials:
         return order[:ALIKE], order[ALIKE:]
 
     def idle(self, places: list[int]) -> bool:
-        """Whether these launches have not been shown to be needed; notes them then."""
+        """Whether these launches have not been shown to be needed; records them if so."""
         if self._needed(places):
             return False
         self.found |= {place: self.launches[place].name for place in places}
@@ -170,7 +170,7 @@ def _interfered(
 
 
 def _still_right(values: list[RawOutput], inputs: list[Any], side: ExpectedSide) -> bool:
-    """The full comparison, after a quick look that settles nearly every honest case."""
+    """Compare fully, after a quick look that settles nearly every honest case."""
     expected = side.instance.run(inputs)
     for got, want in zip(values, expected, strict=False):
         if isinstance(got, torch.Tensor) and isinstance(want, torch.Tensor) and want.is_floating_point():

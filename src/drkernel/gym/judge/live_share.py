@@ -1,4 +1,4 @@
-"""How much of what a reference computes its masks leave: a kernel may skip the rest, and no more."""
+"""The share of a reference's results that its masks keep: a kernel may skip the rest, but no more."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from drkernel.tasks.promote import cloned
 from drkernel.tasks.reference import load_reference
 
 HALF = 0.5
-"""what a causal mask leaves, about; the least that is ever said, and where it cannot be told what is discarded"""
+"""about the share that a causal mask keeps; the lower bound, and the value when discarded elements cannot be
+determined"""
 NEVER = -1e4
-"""what is added to a score so that its weight is 0, or less"""
+"""a score with this added gets weight 0, or less"""
 _PARTS = ("tril", "triu", "index", "gather", "diag", "masked_s")
-"""operators whose result may be a mask, or what is left: their shares say nothing"""
+"""operators whose result may be the mask or the remaining values: their shares say nothing"""
 
 
 @lru_cache(maxsize=256)
@@ -37,7 +38,7 @@ def live_share(source: str) -> float:
 
 
 class _Masks(TorchDispatchMode):
-    """Looks at what masking operators keep."""
+    """Records the share of elements that masking operators keep."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -54,7 +55,7 @@ class _Masks(TorchDispatchMode):
 
 
 def _kept(name: str, args: Any, kwargs: dict[str, Any]) -> float:
-    """Share of the elements that an operator keeps of what was computed; 1 for one that masks nothing."""
+    """Share of computed elements that an operator keeps; 1 for one that masks nothing."""
     if name.startswith("masked_fill"):
         return 1.0 - _share(args[1])
     if name.startswith("where"):

@@ -43,7 +43,7 @@ FLUSH_BYTES = 512 << 20
 """Written before each call; more than any GPU's caches hold."""
 PROFILED_CALLS = 3
 FLOOR_SLACK = 0.8
-"""A time under this share of the roofline floor is refused; the rest is what a clock may be off by."""
+"""A time below this share of the roofline floor is refused; the margin allows for the clock's error."""
 WRAPPERS = {
     "eager": "\nModelNew = Model\n",
     "compile": "\ndef ModelNew(*args, **kwargs):\n    import torch\n    return torch.compile(Model(*args, **kwargs))\n",
@@ -101,10 +101,10 @@ def _load_reference(side: ExpectedSide, session: TimedSession, baseline: str) ->
 
 @contextmanager
 def _reference_at_work() -> Iterator[None]:
-    """Whatever ends a session of the reference's is never the candidate's.
+    """An error in the reference's session is never the candidate's fault.
 
-    A reference that does not run here is refused for good. But how much of a GPU's memory there is may be somebody
-    else's doing, the candidate's runner among them: where it does not suffice, trying again may help.
+    A reference that does not run here is refused for good. But free GPU memory may depend on others, the candidate's
+    runner among them: where it does not suffice, trying again may help.
     """
     try:
         yield
@@ -142,7 +142,7 @@ def _inputs(side: ExpectedSide, purpose: str, number: int) -> list[list[Any]]:
 
 
 def _timed_block(session: TimedSession, inputs: list[list[Any]], keep: int | None) -> tuple[Block, TimedCalls]:
-    """Time one call for each set of inputs, in buffers of their own; what an empty block costs is subtracted."""
+    """Time one call for each set of inputs, in its own buffers; the cost of an empty block is subtracted."""
     sets = [_put(session, values) for values in inputs]
     empty = session.time(sets, flush_bytes=FLUSH_BYTES, dry=True)
     timed = session.time(sets, flush_bytes=FLUSH_BYTES, keep=keep)
@@ -178,7 +178,7 @@ def _conclude(
     reference_profile: Profile,
     settings: EvalSettings,
 ) -> Measured:
-    """Fields of the verdict, and what the clocks and the roofline have to say."""
+    """Fields of the verdict, and the findings of the clocks and the roofline."""
     name = title_of(settings.place)
     seconds, reference_seconds = median_seconds(ours), median_seconds(theirs)
     found = Measured(

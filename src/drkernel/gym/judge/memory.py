@@ -18,9 +18,9 @@ from pathlib import Path
 from drkernel.tasks.errors import TaskError
 
 SHARE = 4
-"""the budget is by default this part of the machine's memory"""
+"""the default budget is this share of the machine's memory"""
 NO_ROOM = ("can't allocate memory", "not enough memory", "MemoryError", "out of memory")
-"""what an allocation that failed says"""
+"""texts of a failed allocation"""
 
 
 class TaskTooLarge(TaskError):
@@ -64,7 +64,7 @@ def require_memory(source: str, budget: int) -> None:
 
 
 def too_large(what: str, budget: int) -> str:
-    """The sentence that tells a user what to do."""
+    """A sentence that tells the user what to do."""
     return (
         f"the task {what}, and the budget of one evaluation is {shown(budget)}. Take a smaller size profile, shrink "
         "the sizes in the reference, or raise the budget (--memory-gib)"
@@ -72,7 +72,7 @@ def too_large(what: str, budget: int) -> str:
 
 
 def shown(count: int) -> str:
-    """Bytes in a unit that people read."""
+    """Bytes in a readable unit."""
     return f"{count / 2**30:.1f} GiB" if count >= 1 << 30 else f"{count / 2**20:.0f} MiB"
 
 
@@ -98,9 +98,9 @@ def resident_bytes() -> int:
 
 
 def give_back(above: int) -> None:
-    """Return what was freed to the system, if this process holds more than ``above`` bytes.
+    """Return freed memory to the system if this process holds more than ``above`` bytes.
 
-    The allocator keeps it otherwise: hundreds of megabytes after a large task, in every slot, until the next one.
+    Otherwise the allocator keeps it: hundreds of megabytes after a large task, in every slot, until the next one.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's alone
     if trim is not None and resident_bytes() > above:
@@ -109,7 +109,7 @@ def give_back(above: int) -> None:
 
 @contextmanager
 def bounded(budget: int) -> Iterator[None]:
-    """Let this process take ``budget`` bytes beyond what it has now, for the block."""
+    """Let this process allocate at most ``budget`` bytes more during the block."""
     before = resource.getrlimit(resource.RLIMIT_DATA)
     bound_this_process(budget)
     try:

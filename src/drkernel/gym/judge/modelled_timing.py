@@ -76,7 +76,7 @@ def model_profile(spec: GPUSpec, model: nn.Module, inputs: list[Any], *, conv_tf
 
 @contextmanager
 def host_modes(engine: DeviceEngine) -> Iterator[DeviceLink]:
-    """Host tensors of ``engine`` work in this thread; no other thread notices."""
+    """Make host tensors of ``engine`` work in this thread; other threads are unaffected."""
     link = DeviceLink(BelowModes(engine))
     try:
         with operators_on(link):

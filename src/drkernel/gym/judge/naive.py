@@ -22,7 +22,7 @@ TOLERANCE = 1e-2
 
 
 def naive_check(side: ExpectedSide, session: Session, calls: int) -> tuple[Correctness, CallResult]:
-    """Compare ``calls`` calls on one fixed set of inputs; returns the result and what the last call gave."""
+    """Compare ``calls`` calls on one fixed set of inputs; return the result and the last call's answer."""
     inputs = side.reference.draw_inputs(SEED)
     expected = side.instance.run(inputs)
     passed = 0
@@ -33,7 +33,7 @@ def naive_check(side: ExpectedSide, session: Session, calls: int) -> tuple[Corre
 
 
 def naive_match(actual: list[RawOutput], expected: list[RawOutput]) -> bool:
-    """``torch.allclose`` at 1e-2 on as many outputs as both sides have."""
+    """``torch.allclose`` at 1e-2 on the outputs that both sides have."""
     return bool(actual) and all(_close(got, want) for got, want in zip(actual, expected, strict=False))
 
 

@@ -29,13 +29,13 @@ from drkernel.tasks.reference import load_reference
 from drkernel.verdict import Profile
 
 TIMED_CALLS = 3
-"""after the first, which compiles and tunes"""
+"""timed calls, after a first one that compiles and tunes"""
 AGAIN = 2
-"""the call that is given the tensors of the one before it, with what is as good as new contents"""
+"""the call that reuses the tensors of the previous one, whose contents count as new"""
 BUILT_HERE = 4 << 20
-"""bytes of weights up to which the candidate's constructor makes them on the host, as where it was checked"""
+"""up to this many bytes of weights, the candidate's constructor builds them on the host, as when it was checked"""
 NOT_ITS_FAULT = ("DependsOnData", "UnsupportedOp", "OverBudget")
-"""errors of a device without data that are its own limits"""
+"""errors that are limits of a device without data itself"""
 UNKNOWN_FORM: Form = ((-1,), torch.bool)
 
 
@@ -44,10 +44,10 @@ class Untimed(Exception):
 
 
 class DataDependent(Exception):
-    """They can, and the candidate's calls there cannot, as it goes by data that is not there; ``str`` says how.
+    """The task can be timed at its own sizes, but the candidate's work there depends on data; ``str`` says how.
 
-    Another time than the one at own sizes must not stand in for it: at the small sizes that are checked a launch is all
-    there is to save, and whoever likes those better would only have to look at an element of an input.
+    The time at the checked sizes must not stand in for it: a launch is all there is to save at those small sizes, and a
+    candidate that prefers them would only have to look at an element of an input.
     """
 
 
@@ -57,15 +57,15 @@ class FailedThere(Exception):
 
 @dataclass(frozen=True)
 class OwnRun:
-    """What the calls at the task's own sizes gave."""
+    """The results of the calls at the task's own sizes."""
 
     records: list[CallRecord]
-    """of the timed calls"""
+    """records of the timed calls"""
     calls: list[OwnCall]
-    """the same calls, to be held against those that were checked"""
+    """the same calls, to be compared with the checked ones"""
     reference: Profile
     forms_differ: str | None
-    """how outputs or weights are not of the reference's form; None where they are"""
+    """how outputs or weights differ in form from the reference's; None where they do not"""
     stdout: str
 
 
@@ -111,7 +111,7 @@ def run_at_own_sizes(
 
 
 def _numbers_missing(forms: Forms) -> bool:
-    """Whether inputs of whole numbers (indices, lengths) are too large to be handed over with their elements."""
+    """Whether integer inputs (indices, lengths) are too large to be handed over with their elements."""
     leaves = _tensors(forms.inputs)
     return any(leaf.is_meta and not (leaf.is_floating_point() or leaf.is_complex()) for leaf in leaves)
 
@@ -141,7 +141,7 @@ class _Calls:
         self.host_reads = host_reads
         self.weights = weight_places(state)
         self.outputs: list[Output] = []
-        """of the last call"""
+        """result of the last call"""
 
     def timed(self) -> list[tuple[CallRecord, _Facts]]:
         """Every call but the first, which compiles and tunes."""
@@ -190,7 +190,7 @@ class _Facts:
 
 
 def places_of(session: Session, arguments: Sequence[Any]) -> dict[str, Place]:
-    """Where a call's arguments lie, by their place in words."""
+    """Addresses of a call's arguments, by their place in words."""
     found = {}
     for number, leaf in enumerate(tree_leaves(list(arguments))):
         region = session.region(leaf) if isinstance(leaf, int) and not isinstance(leaf, bool) else None
@@ -200,7 +200,7 @@ def places_of(session: Session, arguments: Sequence[Any]) -> dict[str, Place]:
 
 
 def weight_places(state: Mapping[str, Output]) -> dict[str, Place]:
-    """Where parameters and buffers lie."""
+    """Addresses of parameters and buffers."""
     return {
         f"weight {name}": Place(output.storage, _bytes(output.shape, output.dtype))
         for name, output in state.items()

@@ -1,4 +1,4 @@
-"""The verdict's times at the task's own sizes, and whether they may be given."""
+"""The times at the task's own sizes, and whether the verdict may report them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from drkernel.verdict import Finding
 
 @dataclass
 class OwnTiming:
-    """One candidate, right where it was checked, about to be timed at its task's own sizes."""
+    """A candidate that was correct when checked and is about to be timed at its task's own sizes."""
 
     request: EvalRequest
     checked: Chosen
@@ -40,13 +40,13 @@ class OwnTiming:
     side: ExpectedSide
     checker: Checker
     weights: dict[str, Place]
-    """of the session that the checker has called last"""
+    """addresses of the weights in the checker's latest session"""
     factory: OpensSessions
     findings: list[Finding] = field(default_factory=list)
     stdout: str = ""
 
     def run(self) -> OwnRun | None:
-        """The timed calls, :attr:`findings` telling what does not fit; None where the candidate does not run there.
+        """The timed calls, with mismatches in :attr:`findings`; None when the candidate does not run there.
 
         Raises :class:`Untimed` when the task cannot be timed without data, :class:`DataDependent` when only the
         candidate cannot.
@@ -93,7 +93,7 @@ class OwnTiming:
         return found
 
     def _sizings(self, calls: Sequence[OwnCall], known: list[Exercise]) -> Iterator[Chosen]:
-        """Where it has been checked, if a tuner chose otherwise there; then sizes that keep one axis or another."""
+        """The checked sizes, if a tuner chose otherwise there; then sizes that keep one axis or another."""
         tried = self._tried()
         if any(signature in tried for call in calls for signature in unexercised(call.seen, known)):
             yield self.checked
@@ -107,7 +107,7 @@ class OwnTiming:
         )
 
     def _exercise(self, chosen: Chosen, preferred: list[Choice]) -> list[Exercise]:
-        """Two calls in a fresh session, of which the second has nothing to compile or tune; none where one is wrong."""
+        """Two calls in a fresh session, the second with nothing to compile or tune; none when one is wrong."""
         try:
             side = ExpectedSide(self.request, chosen.source)
         except TaskError:
@@ -134,7 +134,7 @@ class OwnTiming:
 
 
 def places_of_weights(session: Session, loaded: LoadResult) -> dict[str, Place]:
-    """Where a loaded candidate's weights lie on the device."""
+    """Addresses of a loaded candidate's weights on the device."""
     if not loaded.parameters:
         return {}
     return weight_places(session.state({name: UNKNOWN_FORM for name in loaded.parameters}))
@@ -147,7 +147,7 @@ def _exercises(calls: Sequence[Checked], session: Session, weights: dict[str, Pl
 
 
 def _facts(calls: Sequence[Checked], session: Session, weights: dict[str, Place]) -> list[Seen]:
-    """What each call did; calls that did the same are told once."""
+    """The work of each call; calls that did the same appear once."""
     found: dict[str, Seen] = {}
     for call in calls:
         record = call.result.record.device
@@ -160,7 +160,7 @@ def _facts(calls: Sequence[Checked], session: Session, weights: dict[str, Place]
 
 
 def _different(calls: Sequence[OwnCall]) -> list[OwnCall]:
-    """Calls without repeats."""
+    """The calls without repetitions."""
     found: list[OwnCall] = []
     for call in calls:
         if call not in found:

@@ -1,4 +1,4 @@
-"""A reference at sizes that nobody could execute here: forms of what goes in and comes out, time, amount of work.
+"""A reference at sizes that this machine cannot execute: forms of inputs and outputs, time, amount of work.
 
 The module is built and called on a device without data, in this process (see ``modelled_timing.py``): weights, inputs
 and results are shapes, so that a product of 8192³ or a batch of 6 GB takes milliseconds and no memory.
@@ -30,7 +30,7 @@ from drkernel.verdict import Profile
 
 _KEPT = 512
 _COUNTED_ON = "h200"
-"""a GPU to draw inputs and count work on: operators and shapes are the same on all"""
+"""the GPU for drawing inputs and counting work: operators and shapes are the same on all"""
 _MASKS = ("tril", "triu", "masked_fill", "diag")
 _SELECTIONS = ("index", "gather", "slice", "select", "take")
 """operators that keep a part of their argument's elements"""
@@ -50,16 +50,16 @@ _PRODUCTS = (
 
 @dataclass(frozen=True)
 class Forms:
-    """What a call of a reference takes and gives, without elements."""
+    """The inputs and outputs of a call of a reference, without their elements."""
 
     inputs: tuple[Any, ...]
     """arguments: meta tensors, with their elements (as host tensors) where those are few and whole numbers"""
     words: tuple[str, ...]
     """the same in words"""
     state: dict[str, Form]
-    """of parameters and buffers; empty where the module does not build without data"""
+    """forms of parameters and buffers; empty when the module does not build without data"""
     outputs: tuple[Form | None, ...] | None
-    """of what is returned (None for what is no tensor); None where it does not run without data"""
+    """forms of the outputs (None for a value that is not a tensor); None when it does not run without data"""
 
 
 @dataclass(frozen=True)
@@ -73,16 +73,16 @@ class Work:
     written: int
     """elements that operators write"""
     input_bytes: int
-    """of the call's tensor arguments"""
+    """bytes of the call's tensor arguments"""
     weight_bytes: int
-    """of parameters and buffers"""
+    """bytes of parameters and buffers"""
     output_bytes: int
-    """of what the call returns"""
+    """bytes of the call's outputs"""
     operators: tuple[str, ...]
     """names of the operators with device work, in order"""
 
     discards: bool = False
-    """an operator throws away what was computed (a causal mask), so that a kernel need not compute it"""
+    """whether an operator discards results (a causal mask), so that a kernel need not compute them"""
 
     @property
     def flops_per_byte(self) -> float:
@@ -102,7 +102,7 @@ class _Timed:
 class _Run:
     forms: Forms
     timed: _Timed | str
-    """a text: why it does not run without data"""
+    """text: why it does not run without data"""
 
 
 def forms_of(source: str) -> Forms:
@@ -175,7 +175,7 @@ def _form(value: Any) -> Form | None:
 
 
 def _off_device(leaf: Any, engine: DataFreeEngine) -> Any:
-    """A drawn value as the judge hands it over: whole numbers with their values, all else by its form."""
+    """A drawn value as the judge passes it on: integers with their values, everything else by its form."""
     if not isinstance(leaf, torch.Tensor):
         return leaf
     contents = engine.contents(leaf._handle) if isinstance(leaf, DeviceTensor) else leaf
@@ -205,7 +205,7 @@ def _work(profile: Profile, calls: Iterable[OperatorCall], sizes: list[int], ent
 
 
 def _discards(operators: Sequence[Operator]) -> bool:
-    """Whether a mask throws away what a product computes, or part of what it is given, whatever the values."""
+    """Whether a mask discards part of a product, or of its argument, whatever the values."""
     products: set[int] = set()
     masked: set[int] = set()
     for operator in operators:

@@ -1,7 +1,7 @@
-"""The facts of one call, as the judge's own device counted them: what was launched, read, written and worked.
+"""The facts of one call, as the judge's own device counted them: launches, reads, writes and work.
 
 Everything here comes from the device's journal (kernels' texts, counts, operators by metadata). Names of kernels and of
-constants are the runner's words and serve messages alone.
+constants come from the runner and are used in messages only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from drkernel.sim.process.call_record import CallRecord
 
 SECTOR = 32
 WHOLE = "int"
-"""the unit of whole-number work: addresses, mostly, and all there is where data are whole numbers"""
+"""the unit of integer work: mostly addresses, and the only unit where data are integers"""
 BETWEEN = "what the call itself has made"
 _NAME = re.compile(r"%[\w$.#:-]+")
 _OPERATOR = re.compile(r"^(?:%[\w$.#:, -]+ = )?\"?([a-z_]+\.[a-z_.]+)\"?")
@@ -35,16 +35,16 @@ _WHOLE = frozenset(f"arith.{name}" for name in _ARITHMETIC.split()) | {
     "tt.addptr", "tt.splat", "tt.expand_dims", "tt.broadcast", "tt.make_range", "tt.get_program_id",
     "tt.get_num_programs", "tt.return", "tt.func", "ub.poison",
 }  # fmt: skip
-"""operators that only find out where to work: they come and go as Triton specialises on a size"""
+"""operations that only compute addresses: they come and go as Triton specialises on a size"""
 
 
 @lru_cache(maxsize=1024)
 def essence(ttir: str) -> str:
-    """A kernel's text without what Triton makes of whole numbers: constants, addresses, hints of divisibility.
+    """A kernel's text without Triton's specialisation on integers: constants, addresses, divisibility hints.
 
-    What is left is what it does: loads, stores, products, reductions, functions, loops and branches, each with the
-    shapes and dtypes of its tiles. Two specialisations of one kernel for different sizes have one essence, unless
-    a size decides about more than numbers.
+    What remains is its work: loads, stores, products, reductions, functions, loops and branches, each with the shapes
+    and dtypes of its tiles. Two specialisations of one kernel for different sizes have the same essence, unless a size
+    decides about more than numbers.
     """
     kept = []
     for line in ttir.splitlines():
@@ -58,7 +58,7 @@ def essence(ttir: str) -> str:
 
 @dataclass(frozen=True)
 class Signature:
-    """What two launches have in common that run the same code the same way."""
+    """The identity of a launch: equal for two that run the same code the same way."""
 
     essence: str
     num_warps: int
@@ -75,28 +75,28 @@ class Launched:
     work: dict[str, float]
     """bytes loaded and stored, and operations by unit"""
     choice: Choice
-    """of the first of them, in the runner's words"""
+    """the configuration of the first of them, as the runner names it"""
     grid: tuple[int, int, int]
     shares: dict[str, float]
-    """part of each argument or weight that it read, and of what the call had made itself; 1 at most"""
+    """share of each argument, weight or intermediate result that it read; at most 1"""
     read: dict[str, float]
-    """and how many bytes of it, each counted once by a launch"""
+    """bytes of each that it read, each counted once per launch"""
     blocks: tuple[BlockWork, ...]
-    """of the kernel's text"""
+    """the basic blocks of the kernel's text"""
     entered: dict[int, float]
-    """how often each of them ran, in all programs"""
+    """executions of each block, over all programs"""
 
     def per_program(self, unit: str) -> float:
-        """Mean over programs."""
+        """The mean work of a program."""
         return self.work.get(unit, 0.0) / max(1, self.programs)
 
     def unmasked(self, unit: str) -> float:
-        """Bytes loaded or stored over those of all lanes: how little of them masks keep away."""
+        """Bytes loaded or stored, as a share of those of all lanes: 1 when masks keep nothing away."""
         return self.work.get(unit, 0.0) / (asked(self.blocks, self.entered, unit) or 1.0)
 
     @property
     def words(self) -> str:
-        """For people."""
+        """A description for people."""
         constants = ", ".join(f"{name}={value}" for name, value in self.choice.constexprs.items())
         how = f"{self.choice.num_warps} warps, {self.choice.num_stages} stages"
         times = f"{self.count} x " if self.count > 1 else ""
@@ -105,32 +105,32 @@ class Launched:
 
 @dataclass(frozen=True)
 class Seen:
-    """One call."""
+    """The facts of one call."""
 
     launched: dict[Signature, Launched]
     operators: tuple[str, ...]
-    """PyTorch's with device work, with dtypes, in order; runs of equal ones once"""
+    """PyTorch operators with device work, with dtypes, in order; a run of equal ones appears once"""
     worked_on: tuple[tuple[float, frozenset[str]], ...]
-    """elements that each of them read and wrote, and the arguments and weights that these come from"""
+    """elements that each of them read and wrote, and the arguments and weights they derive from"""
     library_flops: float
-    """operations of those operators on floating-point numbers, as the cost model counts them"""
+    """floating-point operations of those operators, as the cost model counts them"""
     exact: bool
-    """all programs were looked at; else shares and sums are estimates"""
+    """whether all programs were counted; otherwise shares and sums are estimates"""
     read: dict[str, float]
-    """argument or weight -> bytes of it that were read, each counted once by a launch or operator; at most all"""
+    """argument or weight -> bytes of it that were read, each counted once per launch or operator; at most its size"""
     sizes: dict[str, int]
-    """and how many bytes it has"""
+    """argument or weight -> its size in bytes"""
     written: frozenset[str]
-    """arguments that something was written into"""
+    """arguments that were written to"""
 
     @property
     def signatures(self) -> frozenset[Signature]:
-        """Of all launches."""
+        """The signatures of all launches."""
         return frozenset(self.launched)
 
     @property
     def words(self) -> list[str]:
-        """What was launched and run, for people."""
+        """The launches and operators, in words."""
         return [launched.words for launched in self.launched.values()] + list(self.operators)
 
     def share(self, name: str) -> float:
@@ -138,17 +138,18 @@ class Seen:
         return self.read.get(name, 0.0) / max(1, self.sizes.get(name, 1))
 
     def elements(self, of: frozenset[str]) -> float:
-        """That PyTorch's operators read and wrote for what comes from these arguments and weights, or from none."""
+        """Elements that PyTorch's operators read and wrote for values that derive from these arguments and weights, or
+        from none."""
         return sum(elements for elements, sources in self.worked_on if not sources or sources & of)
 
     def total(self, unit: str) -> float:
-        """Work of all own launches."""
+        """The work of all own launches."""
         return sum(launched.work.get(unit, 0.0) for launched in self.launched.values())
 
 
 @dataclass(frozen=True)
 class Place:
-    """A tensor that the judge handed over."""
+    """A tensor that the judge passed to the candidate."""
 
     storage: int
     """its address on the device"""
@@ -156,7 +157,7 @@ class Place:
 
 
 def seen(record: CallRecord, places: Mapping[str, Place]) -> Seen | None:
-    """The facts of a call; None where there was too much to be told. ``places`` are arguments and weights by name."""
+    """The facts of a call; None when there were too many to record. ``places`` are arguments and weights by name."""
     if record.journal == TOO_LONG:
         return None
     entries = entries_of(record.journal)
@@ -200,7 +201,7 @@ def _traffic(launches: Sequence[Launch], operators: Sequence[Operator]) -> tuple
 
 
 def _worked_on(entries: Sequence[Entry], labels: Mapping[int, str]) -> Iterator[tuple[float, frozenset[str]]]:
-    """Elements and sources of each operator, what kernels pass on included."""
+    """Elements and sources of each operator, through the kernels in between."""
     sources = {storage: frozenset([label]) for storage, label in labels.items()}
     for entry in entries:
         if isinstance(entry, Operator):

@@ -1,6 +1,6 @@
-"""Which sizes a candidate is checked at, and which it is timed at.
+"""The sizes at which a candidate is checked, and those at which it is timed.
 
-Correctness needs data and runs at sizes that can be executed; time needs none and is modelled at the task's own.
+Correctness needs data and runs at sizes that can be executed; time needs none and is modelled at the task's own sizes.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from drkernel.tasks.thin import Sizing, own_source, thin_sizing, thin_sizings
 from drkernel.verdict import Sizes
 
 EXERCISED = ScaleLimits(bytes=2 << 20, flops=4e7)
-"""of a call that only shows that a kernel is right"""
+"""limits of a call that only shows that a kernel is correct"""
 MOST_EXERCISES = 3
 MOST_TIMES = 32
-"""what a module's own numbers may ask for beyond the limit of operations; more takes minutes to check"""
+"""how far a module's own numbers may exceed the limit on operations; more would take minutes to check"""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """A reference at sizes that were chosen for a run."""
+    """A reference at the sizes chosen for a run."""
 
     source: str
     changed: dict[str, tuple[int, int]]
@@ -44,12 +44,12 @@ class Chosen:
 
     @property
     def sizes(self) -> Sizes:
-        """For the verdict."""
+        """The record for the verdict."""
         return Sizes(profile=self.profile, changed=self.changed, inputs=forms_of(self.source).words)
 
 
 def chosen_to_check(request: EvalRequest) -> Chosen:
-    """The sizes that answers are compared at. Whatever is wrong with the asked profile is a :class:`TaskError`."""
+    """The sizes at which answers are compared. A problem with the requested profile is a :class:`TaskError`."""
     task, settings = request.task, request.settings
     if settings.profile is not None or not settings.place.simulated:
         try:
@@ -72,7 +72,7 @@ def chosen_to_check(request: EvalRequest) -> Chosen:
 
 
 def chosen_to_time(request: EvalRequest, checked: Chosen) -> Chosen | None:
-    """The sizes that a run without data is to time; None where what is checked is timed."""
+    """The sizes at which a run without data is timed; None when the checked sizes are timed."""
     task, settings = request.task, request.settings
     if not settings.timing or settings.unsafe_no_checks or settings.time_at == "checked":
         return None
@@ -83,7 +83,7 @@ def chosen_to_time(request: EvalRequest, checked: Chosen) -> Chosen | None:
 
 
 def sizings_to_exercise(request: EvalRequest, besides: str) -> list[Chosen]:
-    """Sizes at which kernels that another size showed may be launched and compared, the best first."""
+    """Sizes at which kernels seen at another size may be launched and compared, the best first."""
     most = ScaleLimits(bytes=request.settings.checked_bytes, flops=request.settings.checked_flops)
     try:
         sizings = thin_sizings(request.task, EXERCISED)
@@ -98,7 +98,7 @@ def _of_sizing(sizing: Sizing) -> Chosen:
 
 
 def changed_between(own: str, used: str) -> dict[str, tuple[int, int]]:
-    """Sizes of two texts of one reference that differ: label -> (own, used)."""
+    """Sizes that differ between two texts of one reference: label -> (own, used)."""
     if own == used:
         return {}
     there = {literal.label: literal.value for literal in size_literals(used)}

@@ -1,4 +1,4 @@
-"""Verdicts whose text any store can write."""
+"""Makes verdicts whose text any store can write."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from drkernel.verdict import Verdict
 
 
 def storable(fields: dict[str, Any]) -> Verdict:
-    """The verdict, its text such that UTF-8 can write it: a candidate's messages may hold lone surrogates."""
+    """Build the verdict with text that UTF-8 can encode: a candidate's messages may hold lone surrogates."""
     verdict = Verdict(**fields)
     try:
         verdict.model_dump_json()

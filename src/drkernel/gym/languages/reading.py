@@ -121,7 +121,7 @@ class _Reader:
         self.found[dotted] = self.found.get(dotted, False) or always
 
     def _name(self, name: str, called: bool, always: bool) -> None:
-        """A name of the source's own: what it stands for lives too."""
+        """Follow a name that the source defines: what it stands for is live too."""
         for node in self._definitions.get(name, ()):
             at_once = always and called and not isinstance(node, ast.ClassDef)
             if (id(node), at_once) in self._seen:
@@ -154,7 +154,7 @@ class _Reader:
 
 
 def _outside_of_definitions(root: ast.AST) -> Iterator[ast.AST]:
-    """``root`` and what is below it, without the bodies of functions that are only defined there."""
+    """``root`` and the nodes below it, without the bodies of functions that are only defined there."""
     stack = [root]
     while stack:
         node = stack.pop()

@@ -28,7 +28,7 @@ from drkernel.verdict import Verdict
 
 START_S = 180.0
 KEPT_BYTES = 128 << 20
-"""freed memory that a judge keeps for its next evaluation"""
+"""bytes of freed memory that a judge keeps for its next evaluation"""
 _BOOT = """
 import sys
 from multiprocessing.connection import Connection
@@ -134,7 +134,7 @@ class JudgeProcess:
                 self.busy = False
 
     def end_over_memory(self, evaluation: int, nbytes: int, why: str) -> bool:
-        """End the process while it is at that evaluation, which has taken so many bytes; from any thread.
+        """End the process if it is still at that evaluation, which has taken this many bytes; from any thread.
 
         Returns False, and does nothing, when the evaluation is over.
         """

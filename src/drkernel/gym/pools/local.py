@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from drkernel.gym.session.factory import SessionFactory
 
 Evaluate = Callable[[EvalRequest, "SessionFactory"], Verdict]
-"""a judge: never raises for what a candidate does"""
+"""a judging function: never raises, whatever a candidate does"""
 
 
 class PoolClosed(RuntimeError):

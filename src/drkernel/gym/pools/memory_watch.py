@@ -1,4 +1,4 @@
-"""What all slots of a pool hold of this machine's memory together, looked at in /proc, and who is ended for it.
+"""Watches in /proc how much of this machine's memory all slots of a pool hold together, and ends what grew too large.
 
 Every evaluation has limits of its own: its judge's budget, its runner's and its device's. Together they may be more
 than the machine has, and some memory no limit of a process sees. So the pool looks at what is really held. A judge that
@@ -21,39 +21,40 @@ from drkernel.gym.runner.processes import children_of, job_bytes, private_bytes,
 
 LOOK_SECONDS = 0.1
 LEAST_BYTES = 128 << 20
-"""what has grown by less is never ended: it would free next to nothing"""
+"""a process that has grown by less is never ended: that would free next to nothing"""
 GONE_SECONDS = 5.0
-"""how long memory may take to come back before somebody else is ended"""
+"""seconds that memory may take to come back before another process is ended"""
 
 
 @dataclass(frozen=True)
 class Grown:
-    """A judge, or a runner or device, that holds more than when it was started."""
+    """A judge, or a job's runner or device, that holds more memory than when it started."""
 
     pid: int
     nbytes: int
     seat: JudgeProcess | None
-    """whose judge it is; None for a job's process"""
+    """the slot whose judge it is; None for a job's process"""
     zygote: SharedZygote | None
-    """whose job it is; None for a judge"""
+    """the slot whose job it is; None for a judge"""
     evaluation: int = 0
-    """which of its judge's"""
+    """its number among its judge's jobs"""
 
 
 class MemoryWatch:
-    """Looks while there is work; a thread of the pool. ``most_bytes``: of all slots; ``budget``: of one judge."""
+    """Watches while there is work; a thread of the pool. ``most_bytes`` limits all slots together, ``budget`` one
+    judge."""
 
     def __init__(self, most_bytes: int, budget: int, seats: Sequence[JudgeProcess], zygotes: Sequence[SharedZygote]):
         self.most_bytes, self.budget = most_bytes, budget
         self.ended = 0
-        """judges and jobs that were ended"""
+        """judges and jobs ended so far"""
         self._seats, self._zygotes = seats, zygotes
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="drkernel-memory", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop watching."""
         self._stop.set()
         self._thread.join(10)
 
@@ -63,7 +64,7 @@ class MemoryWatch:
                 self.look()
 
     def look(self) -> None:
-        """Look once, and end whoever is to be ended."""
+        """Look once, and end the process that must be ended, if any."""
         total, grown = self._measure()
         for judge in [one for one in grown if one.seat is not None and one.nbytes > self.budget + LEAST_BYTES]:
             self._end(judge, f"took {judge.nbytes} bytes")

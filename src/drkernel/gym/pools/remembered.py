@@ -1,7 +1,7 @@
-"""A pool that remembers verdicts on disk, so that equal questions are asked once however many runs ask them.
+"""A pool that remembers verdicts on disk, so that equal requests are evaluated once, however many runs make them.
 
-Only what would come out again is remembered: a request with a seed, and an outcome that no clock had a part in. The
-file is bound to the code that judges; verdicts of another version are never used.
+Only repeatable verdicts are remembered: those of requests with a seed whose outcome no clock influenced. The file is
+bound to the code that judges; verdicts of another version are never used.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from drkernel.config import ConfigError
-from drkernel.gym.digest import source_digest
+from drkernel.digest import source_digest
 from drkernel.gym.request import EvalRequest, Pool
 from drkernel.verdict import Verdict
 
@@ -28,7 +28,7 @@ def code_digest() -> str:
 
 
 class RememberingPool:
-    """Asks ``pool`` what the file at ``path`` does not know, and writes down what may be asked again."""
+    """Answers from the file at ``path``; asks ``pool`` for the rest and stores its repeatable verdicts."""
 
     def __init__(self, pool: Pool, path: Path):
         """Open or create the file. Raises :class:`ConfigError` when that fails."""

@@ -13,14 +13,15 @@ JUDGES = 8
 
 
 class SharedZygote:
-    """Owned by the pool. Started when the first judge asks for it, and again when it has died. Thread-safe."""
+    """The zygote and nursery of several judges; owned by the pool. Started when the first judge asks for it, and again
+    when it has died. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._launcher: Launcher | None = None
         self._closed = False
         self.started = 0
-        """times that it was started"""
+        """number of times it was started"""
 
     @property
     def launcher(self) -> Launcher | None:

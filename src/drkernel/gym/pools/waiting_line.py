@@ -1,8 +1,8 @@
-"""The line that a pool's requests stand in until a slot is free.
+"""The queue of a pool's requests that wait for a slot.
 
-A judge works out much about a task at its first answer (the sizes that are checked, what the reference does there, its
-times) and remembers it. So a free slot takes first what it knows, then what no slot knows, and then whoever is first in
-line. A request is passed over a bounded number of times. Verdicts do not depend on any of that.
+A judge computes much about a task for its first answer (the checked sizes, the reference's behaviour and times there)
+and remembers it. So a free slot first takes a task that it knows, then one that no slot knows, and then the oldest
+request. A request is overtaken a bounded number of times. Verdicts do not depend on the order.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from drkernel.gym.request import EvalRequest
 from drkernel.verdict import Verdict
 
 PATIENCE = 16
-"""times that a request is passed over"""
+"""most times that a request is overtaken"""
 KNOWN = 512
-"""tasks of which it is known who judged them last, about as many as a judge remembers"""
+"""most tasks whose latest judge is remembered; about as many as a judge remembers"""
 
 
 @dataclass
 class Work:
-    """A request, and where its verdict goes."""
+    """A request and the future of its verdict."""
 
     request: EvalRequest
     future: Future[Verdict] = field(default_factory=Future)
@@ -51,13 +51,13 @@ class WaitingLine:
         self._changed = threading.Condition()
 
     def put(self, item: Work | WarmUp | None) -> None:
-        """Let something stand at the end."""
+        """Append to the queue."""
         with self._changed:
             self._line.append(item)
             self._changed.notify()
 
     def take(self, slot: int) -> Work | WarmUp | None:
-        """Wait for something that this slot may do, and take it out."""
+        """Wait for an entry that this slot may take, and remove it."""
         with self._changed:
             self._changed.wait_for(lambda: self._line)
             place = self._chosen(slot)
@@ -81,7 +81,7 @@ class WaitingLine:
         return len(self._line)
 
     def _chosen(self, slot: int) -> int:
-        """Return the place in the line of what the slot takes."""
+        """Return the position in the queue of the entry that the slot takes."""
         chosen: int | None = None
         for place, item in enumerate(self._line):
             if not isinstance(item, Work):

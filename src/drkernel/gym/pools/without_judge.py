@@ -1,4 +1,4 @@
-"""Verdicts on requests that no judge could answer."""
+"""Verdicts on requests that no judge could evaluate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def infra_verdict(request: EvalRequest, error: BaseException, seconds: float) ->
 
 
 def too_large_verdict(request: EvalRequest, error: BaseException, budget: int, seconds: float) -> Verdict:
-    """The verdict for a task whose judge was ended for the memory that it held."""
+    """The verdict for a task whose judge was ended because of its memory use."""
     told = CandidateError(type="TaskTooLarge", message=too_large(str(error), budget))
     return _verdict_without_judge(request, "invalid_request", told, seconds)
 

@@ -131,9 +131,10 @@ def _enter(scratch: str, path: str) -> None:
 
 
 def device_main(gpu: str, memory_bytes: int, budget_bytes: int | None = None) -> Main:
-    """Be the device: the judge's side, on descriptors 3 (host) and 4 (control).
+    """Run as the device, on the judge's side, with descriptors 3 (host) and 4 (control).
 
-    With ``budget_bytes`` it is without data: its memory is addresses, and so much may be taken here for what is small.
+    With ``budget_bytes`` it has no data: its memory is addresses only, and this many bytes may be used for small
+    contents.
     """
 
     def main(layers: list[str], missing: dict[str, str]) -> None:

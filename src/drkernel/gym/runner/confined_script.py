@@ -29,9 +29,9 @@ from drkernel.gym.sandbox.leftovers import remove_tree
 from drkernel.sim.script import ScriptReport
 
 MAX_REPORT = 8 << 20
-"""bytes of a report that are read"""
+"""most bytes of a report that are read"""
 START_S = 120.0
-"""seconds for the imports, on a busy machine"""
+"""seconds allowed for the imports, on a busy machine"""
 _BOOT = (
     "import json, sys; spec = json.load(sys.stdin); sys.path[:0] = spec.pop('paths'); "
     "from drkernel.gym.runner.confined_script import main; main(spec)"
@@ -50,7 +50,7 @@ class ScriptTerms(Config):
 
 
 class ConfinedRun(Config):
-    """What came of a script."""
+    """The outcome of a script."""
 
     report: ScriptReport | None = Field(None, description="what the device saw; None where the script was ended")
     output: str = Field("", description="what the script printed, its beginning")
@@ -137,7 +137,7 @@ def _script_main(script: Path, terms: ScriptTerms) -> child.Main:
 
 
 def _read(pipes: dict[int, int], seconds: float) -> tuple[dict[int, bytes], bool]:
-    """Read pipes to their ends, keeping so many bytes of each; False where the time was up before."""
+    """Read pipes to their ends, keeping this many bytes of each; return False when the time ran out first."""
     selector, kept = selectors.DefaultSelector(), dict.fromkeys(pipes, b"")
     for fd in pipes:
         selector.register(fd, selectors.EVENT_READ)

@@ -50,7 +50,7 @@ class JobTerms:
     limits: RunnerLimits
     device_memory_bytes: int
     data_free: bool = False
-    """the simulated device has no data: its memory is addresses, and operators and kernels are only counted"""
+    """the simulated device has no data: its memory is addresses only, and work is counted but not done"""
 
 
 @dataclass(eq=False)
@@ -61,7 +61,7 @@ class JobHandle:
     terms: JobTerms
     result: socket.socket
     control: socket.socket | None
-    """to the device, when that is a process of its own"""
+    """socket to the device, when that is a process of its own"""
     output: int
     """read end of the runner's stdout and stderr"""
     output_limit: int = 64 << 10
@@ -75,7 +75,7 @@ class JobHandle:
     failure: str | None = None
     changed: threading.Condition = field(default_factory=threading.Condition)
     gone: bool = False
-    """everything is killed, reaped and removed"""
+    """set when everything is killed, reaped and removed"""
 
     def wait_for_exit(self, seconds: float) -> dict[str, dict[str, Any]]:
         """The events of ended processes, at least one of them when it comes in time."""
@@ -85,11 +85,11 @@ class JobHandle:
 
     @property
     def usable(self) -> bool:
-        """Whether nothing of the job has ended yet, as far as is known."""
+        """Whether no process of the job is known to have ended."""
         return not (self.exits or self.gone or self.failure)
 
     def wait_until_gone(self, seconds: float) -> bool:
-        """Whether nothing of the job is left."""
+        """Whether no process of the job is left."""
         with self.changed:
             return self.changed.wait_for(lambda: self.gone, seconds)
 
@@ -164,7 +164,7 @@ class Launcher:
 
     @property
     def jobs(self) -> int:
-        """Number of jobs of which something is left."""
+        """Number of jobs with processes left."""
         return len(self._jobs)
 
     @property
@@ -180,7 +180,7 @@ class Launcher:
                 raise ZygoteError(f"the zygote did not start:\n{self.log()}")
 
     def log(self) -> str:
-        """The last part of the zygote's standard error."""
+        """The end of the zygote's standard error."""
         try:
             return Path(self._folder, _LOG).read_text(errors="replace")[-4000:]
         except OSError:
@@ -232,7 +232,7 @@ class Launcher:
             self._control.send(json.dumps({"do": "kill", "job": job.id}).encode())
 
     def close(self) -> None:
-        """End every job of this launcher's, and the zygote that it has started."""
+        """End every job of this launcher, and the zygote if this launcher started it."""
         with contextlib.suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)
         if self._process is None:
@@ -335,13 +335,13 @@ class Launcher:
 
 
 def clean_environment() -> dict[str, str]:
-    """Nothing of the judge's environment but where programs are, and the user's own cards; one thread everywhere, so
-    that forking is safe."""
+    """The environment of the zygote: of the judge's own only the search path and the user's cards; one thread
+    everywhere, so that forking is safe."""
     threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
     cards = {OWN_CARDS: os.environ[OWN_CARDS]} if OWN_CARDS in os.environ else {}
     return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", "HOME": "/", **threads, **cards}
 
 
 def import_paths() -> list[str]:
-    """Where this package is, for an interpreter that ignores PYTHONPATH."""
+    """The folder of this package, for an interpreter that ignores PYTHONPATH."""
     return [str(Path(__file__).resolve().parents[3])]

@@ -46,7 +46,7 @@ class DeviceTerms:
     gpu: str
     memory_bytes: int
     budget_bytes: int | None
-    """of this machine's memory, for a device without data; None for one with data"""
+    """limit on this machine's memory, for a device without data; None for one with data"""
     limits: sandbox.RunnerLimits
     uid: int | None
 
@@ -63,7 +63,7 @@ class Nursery:
             )  # fmt: skip
         self.pid = self._process.pid
         self.baseline = 0
-        """memory of a device that has done nothing yet, bytes"""
+        """bytes of a device that has done nothing yet"""
         config = {
             "paths": [entry for entry in sys.path if entry],
             "zygote": os.getpid(),

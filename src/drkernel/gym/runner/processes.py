@@ -12,7 +12,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PATIENCE_SECONDS = 5.0
 _SOCKET_BYTES = 256 << 10
-"""what the buffer of a socket takes when it is full: 208 KiB, and the kernel's own share"""
+"""bytes of a full socket buffer: 208 KiB, and the kernel's own share"""
 
 
 def children_of(pid: int) -> list[int]:
@@ -53,10 +53,10 @@ def private_bytes(pid: int) -> int:
 
 
 def job_bytes(pid: int) -> int:
-    """Return :func:`private_bytes` of an untrusted process, and what the kernel may hold for its descriptors.
+    """Return :func:`private_bytes` of an untrusted process, plus the memory that the kernel may hold for its
+    descriptors.
 
-    What stands in the buffer of a socket is nobody's memory, so every descriptor counts as a socket whose buffer is
-    full.
+    The contents of a socket's buffer belong to no process, so every descriptor counts as a socket with a full buffer.
     """
     try:
         path = f"/proc/{pid}/fd"
@@ -67,10 +67,10 @@ def job_bytes(pid: int) -> int:
 
 
 class ProcessorTime:
-    """The processor seconds of a job's processes together, from looks at those that are there.
+    """The processor seconds of a job's processes together, from repeated looks at the living ones.
 
-    What a process used and was seen to use is kept when it is gone. What one used between two looks, its parent knows
-    once it has waited for it; the larger of both sums counts.
+    The last figure seen of a process is kept after its end. What it used after that look is known to its parent once
+    the parent has waited for it; the larger of the two sums counts.
     """
 
     def __init__(self) -> None:

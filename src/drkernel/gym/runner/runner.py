@@ -23,7 +23,7 @@ from drkernel.sim.wire.frames import ConnectionLost, receive, send
 CANDIDATE_FILE = "candidate.py"
 _MAX_TEXT = 20_000
 _MOST_BITS = 4096
-"""of a returned integer: one of thousands of digits cannot be written as JSON, and no tensor holds it"""
+"""most bits of a returned integer: one of thousands of digits cannot be written as JSON, and no tensor holds it"""
 
 
 class Runner:
@@ -38,7 +38,7 @@ class Runner:
         self._module: Any = None
         self._tensors: dict[int, torch.Tensor] = {}
         self.data = bytearray()
-        """bytes that go along with the answer"""
+        """bytes that accompany the answer"""
 
     def commands(self) -> dict[str, Any]:
         """The commands that the judge may send."""
@@ -100,7 +100,7 @@ class Runner:
         return {"type": type_name(self._module), "parameters": self._parameters(header, payload)}
 
     def _construct(self, new: Any, args: list[Any], kwargs: dict[str, Any], header: dict[str, Any]) -> Any:
-        """The module; its tensors made on the device where that is asked for and the constructor bears it."""
+        """Build the module; its tensors are made on the device when that is requested and the constructor allows it."""
         if header.get("built_there"):
             with contextlib.suppress(Exception), torch.device("cuda"):
                 return new(*args, **kwargs)

@@ -1,7 +1,7 @@
-"""Steering Triton's tuner in the candidate's process: what it has chosen elsewhere is what it is to choose here.
+"""Steers Triton's tuner in the candidate's process towards configurations that it chose elsewhere.
 
-A configuration that was fastest at the task's own sizes has to be right where answers are compared. Whether it was
-really chosen is not asked of this process: the device sees what is launched.
+The configuration that was fastest at the task's own sizes must be correct where answers are compared. This process is
+not asked whether it was really chosen: the device sees the launches.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Wanted = tuple[dict[str, str], int, int]
 
 
 def prefer(wanted: Sequence[Any]) -> None:
-    """Let every tuner of this process choose among its configurations that are wanted, where any is."""
+    """Restrict every tuner of this process to the wanted configurations among its own, if it has any."""
     from triton.runtime.autotuner import Autotuner
 
     choices: list[Wanted] = [(dict(constexprs), int(warps), int(stages)) for constexprs, warps, stages in wanted]

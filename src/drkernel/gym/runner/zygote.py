@@ -31,14 +31,14 @@ from drkernel.gym.sandbox import linux
 from drkernel.gym.sandbox.leftovers import remove_tree
 
 WATCH_SECONDS = 0.05
-"""how often memory is looked at (one process is bounded by its own limit at once; this bounds the sum of many)"""
+"""seconds between looks at memory (a limit of its own bounds one process at once; this bounds the sum of many)"""
 IDLE_SECONDS = 0.5
-"""how often an idle zygote looks whether the judge is still its parent"""
+"""seconds between an idle zygote's checks that the judge is still its parent"""
 MAX_PACKET = 64 << 10
 MAX_LOG = 1 << 20
 """bytes of standard error kept, over all jobs"""
 EXECUTOR_BYTES = 1 << 30
-"""what the device process may take beyond the simulated GPU's memory"""
+"""bytes that the device process may use beyond the simulated GPU's memory"""
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Job:
     """The processes of one evaluation."""
 
     client: int
-    """which judge's it is"""
+    """the judge that it belongs to"""
     id: int
     limits: sandbox.RunnerLimits
     scratch: str
@@ -56,11 +56,11 @@ class Job:
     exited: dict[int, int] = field(default_factory=dict)
     """pid -> wait status"""
     over_memory: str | None = None
-    """whose limit it is over, where it is ended for that: its "own", or what "all" slots may hold"""
+    """the limit that it exceeded, if it is ended for that: its "own", or that of "all" slots"""
     processor: processes.ProcessorTime = field(default_factory=processes.ProcessorTime)
-    """of the runner and everything it has started"""
+    """processor seconds of the runner and everything it has started"""
     over_time: bool = False
-    """ended because those have used up their processor time together"""
+    """ended because they have used up their processor time together"""
 
     @property
     def living(self) -> list[int]:
@@ -69,11 +69,11 @@ class Job:
 
 
 OWNER = 0
-"""the client that has started the zygote, and whose end is its own"""
+"""the client that started the zygote; the zygote ends with it"""
 
 
 class Zygote:
-    """The event loop."""
+    """The zygote's event loop."""
 
     def __init__(self, control: socket.socket, folder: str, surroundings: sandbox.Surroundings, nursery: Nursery):
         self.clients = {OWNER: control}
@@ -118,14 +118,14 @@ class Zygote:
         self._tell(client, {**ready, "missing": self.surroundings.missing})
 
     def _join(self, fd: int) -> None:
-        """One more judge."""
+        """Accept another judge."""
         self.joined += 1
         self.clients[self.joined] = socket.socket(fileno=fd)
         self.selector.register(self.clients[self.joined], selectors.EVENT_READ, self.joined)
         self._greet(self.joined)
 
     def _leave(self, client: int) -> None:
-        """A judge is gone: so are its jobs."""
+        """End the jobs of a judge that is gone."""
         for job in [job for job in self.jobs.values() if job.client == client]:
             self._end(job)
         sock = self.clients.pop(client)
@@ -139,7 +139,7 @@ class Zygote:
             return  # the judge is gone; the loop sees it next
 
     def _command(self, client: int) -> bool:
-        """Do what a client says; False when it is gone."""
+        """Carry out a client's command; return False when the client is gone."""
         try:
             data, fds, _, _ = socket.recv_fds(self.clients[client], MAX_PACKET, 16)
         except ConnectionResetError:
@@ -242,7 +242,7 @@ class Zygote:
             self._end_orphans()
 
     def _end_over_memory(self, root: int) -> None:
-        """The owner finds that a process takes more than there is for all: it ends as one that is over its limit."""
+        """End a process that takes more memory than all slots have left, as one over its limit."""
         for job in self.jobs.values():
             if root in job.living:
                 job.over_memory = "all"

@@ -28,7 +28,7 @@ from drkernel.gym.sandbox import landlock, linux, seccomp
 
 INSIDE = "DRKERNEL_INSIDE_BUBBLEWRAP"
 MAX_JOBS = 64
-"""jobs of one zygote at once"""
+"""most jobs of one zygote at a time"""
 _UID_FIRST, _UID_LAST, _UID_BLOCK = 61_184, 65_519, 2 * MAX_JOBS
 """user ids that systemd sets aside for services of the moment: nobody's own"""
 WRITABLE_DEVICES = ("/dev/null", "/dev/urandom", "/dev/random")
@@ -53,14 +53,14 @@ class RunnerLimits(Config):
 
 @dataclass
 class Surroundings:
-    """What the zygote found to be permitted, determined once."""
+    """The layers that this machine permits, as the zygote found once."""
 
     pid_namespace: bool = False
     needs_keeper: bool = False
     """PID namespaces can be made only by a process that does nothing else afterwards"""
     user_namespace: bool = False
     bubblewrap: bool = False
-    """the zygote and all its jobs are in one set of namespaces that bubblewrap made"""
+    """whether the zygote and all its jobs share one set of namespaces made by bubblewrap"""
     mount_namespace: bool = False
     network_namespace: bool = False
     first_uid: int | None = None
@@ -287,7 +287,7 @@ def gpu_devices() -> list[str]:
 
 
 def gpu_facts() -> list[str]:
-    """What CUDA's libraries read of the machine, and the headers that Triton's launcher is compiled with."""
+    """The files that CUDA's libraries read, and the headers that Triton's launcher is compiled with."""
     paths = ["/proc/driver/nvidia", "/proc/devices", "/proc/modules", "/sys/module", "/sys/bus/pci", "/sys/devices",
              "/etc/ld.so.conf", "/etc/ld.so.conf.d", sysconfig.get_path("include")]  # fmt: skip
     return [path for path in paths if os.path.exists(path)]
@@ -313,14 +313,15 @@ class Confinement:
 
     limits: RunnerLimits
     scratch: str | None
-    """the only folder it may write to; None for none"""
+    """the only folder it may write to, if any"""
     uid: int | None
     memory_in_use: int
-    """address space the process already had, bytes"""
+    """address space that the process already had, in bytes"""
     gpu: bool = False
-    """may use the machine's own GPU"""
+    """whether it may use the machine's own GPU"""
     trusted: bool = False
-    """may read this package (the device process: confined as a second line, though it runs no candidate code)"""
+    """whether it may read this package (the device process: confined as a second line of defence, though it runs no
+    candidate code)"""
 
 
 def confine(

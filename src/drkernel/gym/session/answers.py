@@ -26,7 +26,7 @@ class SessionError(Exception):
         self.kind: ErrorKind = kind
         self.detail = detail
         self.record = record
-        """what the device saw during the call that failed"""
+        """the device's record of the call that failed"""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class LoadResult:
     """The result of loading a candidate."""
 
     type: str
-    """class of what was constructed, as the runner says"""
+    """class of the constructed object, as the runner reports it"""
     parameters: dict[str, ParameterSpec]
     """its state dict: names, shapes and dtypes, buffers included"""
     seconds: float
@@ -100,10 +100,10 @@ class ToldLaunch:
 
 @dataclass(frozen=True)
 class Observed:
-    """What is known about one call besides its outputs, as far as the device allows (``Session.observes``)."""
+    """The facts known about one call besides its outputs, as far as the device allows (``Session.observes``)."""
 
     launches: Sequence[Launch]
-    """of the candidate's own kernels, in order"""
+    """launches of the candidate's own kernels, in order"""
     operators: dict[str, int]
     """ATen operators with device work -> times run"""
     mutated: list[int]
@@ -119,7 +119,7 @@ class CallResult:
 
     outputs: list[Output]
     python_type: str
-    """class of the returned value, as the runner says"""
+    """class of the returned value, as the runner reports it"""
     record: Observed
     seconds: float
     """wall seconds that the runner took, on the judge's clock"""

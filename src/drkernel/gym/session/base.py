@@ -26,16 +26,17 @@ from drkernel.sim.wire.frames import MAX_DIMENSIONS, ConnectionLost, receive, se
 from drkernel.verdict import CandidateError, ObservedBy, SandboxReport
 
 MAX_ANSWER = 4 << 20
-"""bytes of the header of one answer"""
+"""most bytes of an answer's header"""
 MAX_OUTPUTS = 256
 MAX_STATE, MAX_NAME = 65536, 1000
 """entries of a state dict, and characters of a name in it"""
 MALFORMED = (
     KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, StopIteration,
 )  # fmt: skip
-"""What reading a message of the wrong form may raise; the judge's own code between message and record is short."""
+"""exceptions that reading a malformed message may raise; little of the judge's own code runs between message and
+record"""
 EXIT_SECONDS = 5.0
-"""how long the end of a process may be in coming after its socket has closed: its memory goes first"""
+"""how long a process may take to end after its socket has closed: its memory is freed first"""
 _OVER = {"own": "allowed", "all": "there is for all evaluations together, and most of all of them"}
 T = TypeVar("T")
 
@@ -48,7 +49,7 @@ class JobSession:
         self._settings = settings
         self.device = parse_device(job.terms.device)
         self.most_output_bytes = settings.memory_bytes
-        """bytes of a call's outputs that are taken over at most; without elements an output is only described"""
+        """most bytes of a call's outputs that are transferred; beyond it an output is only described"""
         self._left = settings.deadline_s
         self._over: SessionError | None = None
         self._meanwhile: list[Callable[[], None]] = []
@@ -67,7 +68,7 @@ class JobSession:
 
     @property
     def observes(self) -> Mapping[Observable, ObservedBy]:
-        """What can be observed of this candidate here, and by whom."""
+        """The observables of this candidate here, with the side that observes them."""
         return self.device.observes
 
     # ---- the candidate
@@ -100,7 +101,7 @@ class JobSession:
         return self._checked(lambda: LoadResult(str(answer["type"])[:100], _parameters(answer["parameters"]), seconds))
 
     def _before_load(self, source: str, conv_tf32: bool) -> None:
-        """What the judge's side of a session has to know of a candidate."""
+        """Note what the judge's side of a session needs to know about a candidate."""
 
     def parameters(self) -> dict[str, ParameterSpec]:
         """Names, shapes and dtypes of the module's state dict, buffers included."""
@@ -192,7 +193,7 @@ class JobSession:
         return answer.get("ok"), data
 
     def _work_meanwhile(self) -> float:
-        """Do the pending work while the candidate works; return its seconds, which are credited back."""
+        """Do the pending work while the candidate works; return its seconds, which are credited to the candidate."""
         pending, self._meanwhile = self._meanwhile, []
         if not pending:
             return 0.0
@@ -240,7 +241,7 @@ class JobSession:
             self._left -= time.monotonic() - start
 
     def _checked(self, read: Callable[[], T]) -> T:
-        """Read something the runner said; anything malformed is tampering."""
+        """Parse an answer of the runner; anything malformed is tampering."""
         try:
             return read()
         except MALFORMED as error:
@@ -268,7 +269,7 @@ class JobSession:
         return self._checked(read)
 
     def _ended(self) -> SessionError:
-        """Return the error for a process of the job that is gone, or has closed its socket: which, and why."""
+        """Return the error for a process of the job that ended or closed its socket: which process, and why."""
         if self._closed.is_set():
             return self._end("infra_error", "Killed", "the session was ended from outside")
         exits = self._job.wait_for_exit(EXIT_SECONDS)

@@ -44,7 +44,7 @@ class CudaSession(JobSession):
 
     @property
     def observes(self) -> Mapping[Observable, ObservedBy]:
-        """What the runner can report about a candidate in this one's language."""
+        """The observables that the runner can report for a candidate in this language."""
         return self._language.observes(self.device)
 
     def _before_load(self, source: str, conv_tf32: bool) -> None:

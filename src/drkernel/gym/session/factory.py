@@ -74,7 +74,7 @@ class SessionFactory:
         return session
 
     def _take(self, launcher: Launcher, terms: JobTerms) -> JobHandle | None:
-        """A job that stands ready on these terms; one of this kind on other terms makes room for what is wanted now."""
+        """A waiting job on these terms; one of this kind on other terms is ended to make room."""
         while True:
             with self._lock:
                 job = next((job for job in self._ready if job.terms.data_free == terms.data_free), None)

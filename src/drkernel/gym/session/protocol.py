@@ -32,7 +32,7 @@ class Session(Protocol):
 
     @property
     def observes(self) -> Mapping[Observable, ObservedBy]:
-        """What can be observed of this candidate here, and by which side; anything missing goes unchecked."""
+        """The observables of this candidate here, with the side that observes them; anything missing goes unchecked."""
 
     def load(
         self,

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 Alone = Literal["return", "zero"]
-"""What a row without companions gets: its own return (baseline 0, unbiased) or nothing (advantage 0)."""
+"""The advantage of a row without companions: its own return (baseline 0, unbiased) or 0."""
 
 
 def group_ids(*keys_B: Tensor) -> Tensor:

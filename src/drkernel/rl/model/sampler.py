@@ -69,9 +69,9 @@ class Conversation:
     """The cache of ``ids`` but the last one, when kept; dropped by :meth:`forget`. Forks share it: it is never written
     to."""
     answer: tuple[int, ...] = ()
-    """What was sampled of an answer that is to go on: the end of ``ids``."""
+    """The tokens sampled so far of an unfinished answer: the end of ``ids``."""
     budget: int | None = None
-    """Tokens at most that the next piece of an answer may have; None takes the sampler's."""
+    """Most tokens that the next piece of an answer may have; None takes the sampler's limit."""
 
     def forget(self) -> None:
         """Release the cache's memory."""

@@ -83,7 +83,7 @@ def check_methods(config: LearnerConfig) -> None:
 
 @dataclass(frozen=True)
 class Credit:
-    """What a graded batch teaches, per token: advantage, weight, and whether it trains. [B, T], rows are turns."""
+    """The lesson of a graded batch, per token: advantage, weight, and whether it trains. [B, T], rows are turns."""
 
     advantages_BT: Tensor
     """0 outside of graded turns."""

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Literal
 
 import torch
@@ -187,36 +188,28 @@ def _fr3e(
     return explore.fr3e(batch.returns(gamma), *rows, **options)
 
 
-@advantage.register("otb")
-def _otb(
-    batch: TurnBatch,
-    *,
-    gamma: float = 1.0,
-    energy: otb.Energy = "cumulative",
-    leave_one_out: bool = True,
-    tail: otb.Tail | None = None,
-    rejected: Rejected = "stay",
-) -> Tensor:
-    parts = _otb_inputs(batch, rejected)
-    options: dict[str, Any] = {"kind": energy, "leave_one_out": leave_one_out, "tail": tail}
-    rows = (batch.groups(), batch.trajectory_B, batch.turn_B)
-    return otb.otb_turns(batch.returns(gamma), *parts, *rows, ratios_BT=batch.ratios_BT, **options)
+def _otb(form: Callable[..., Tensor], group: Callable[[TurnBatch], Tensor]) -> Callable[..., Tensor]:
+    """A form of the optimal token baseline as an estimator; ``group`` gives the rows that share a baseline."""
+
+    def advantages(
+        batch: TurnBatch,
+        *,
+        gamma: float = 1.0,
+        energy: otb.Energy = "cumulative",
+        leave_one_out: bool = True,
+        tail: otb.Tail | None = None,
+        rejected: Rejected = "stay",
+    ) -> Tensor:
+        parts = _otb_inputs(batch, rejected)
+        options: dict[str, Any] = {"kind": energy, "leave_one_out": leave_one_out, "tail": tail}
+        rows = (group(batch), batch.trajectory_B, batch.turn_B)
+        return form(batch.returns(gamma), *parts, *rows, ratios_BT=batch.ratios_BT, **options)
+
+    return advantages
 
 
-@advantage.register("otb_tir")
-def _otb_tir(
-    batch: TurnBatch,
-    *,
-    gamma: float = 1.0,
-    energy: otb.Energy = "cumulative",
-    leave_one_out: bool = True,
-    tail: otb.Tail | None = None,
-    rejected: Rejected = "stay",
-) -> Tensor:
-    parts = _otb_inputs(batch, rejected)
-    options: dict[str, Any] = {"kind": energy, "leave_one_out": leave_one_out, "tail": tail}
-    rows = (batch.task_B, batch.trajectory_B, batch.turn_B)
-    return otb.otb_tir(batch.returns(gamma), *parts, *rows, ratios_BT=batch.ratios_BT, **options)
+advantage.register("otb")(_otb(otb.otb_turns, TurnBatch.groups))
+advantage.register("otb_tir")(_otb(otb.otb_tir, attrgetter("task_B")))
 
 
 def _otb_inputs(batch: TurnBatch, rejected: Rejected) -> tuple[Tensor, Tensor, Tensor]:

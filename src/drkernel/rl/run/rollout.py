@@ -183,7 +183,7 @@ class Rollout:
             on_graded(result.turn)
 
     def _trajectories(self, plays: Sequence[Play]) -> list[Trajectory]:
-        """What was played; a conversation without a turn is left out."""
+        """The conversations played; those without a turn are left out."""
         return [self._trajectory(play) for play in plays if play.episode.path]
 
     def _trajectory(self, play: Play, **facts: object) -> Trajectory:

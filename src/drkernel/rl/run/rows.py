@@ -77,7 +77,7 @@ def known(value: float | None) -> float:
 
 
 Shared = tuple[int, str, int]
-"""What paths of one tree share: group, turn, number of the stretch in it. A stretch goes by its first turn."""
+"""A stretch that paths of one tree share: group, turn, number within the turn. Its first turn names it."""
 
 
 class _Pieces:

@@ -1,1 +1,1 @@
-"""A card's own figures: small programs timed on it, and the values with which the model agrees with them."""
+"""Calibration: small programs timed on a card, and the figures for which the model agrees with them."""

@@ -1,7 +1,8 @@
-"""Chooses a card's figures so that the model's times of the probes are those that were measured.
+"""Fits a card's figures so that the model reproduces the measured times of the probes.
 
-Each probe is about one figure. The model runs the same programs on a simulated card, and a figure is moved by the ratio
-of both times until they agree. No figure may pass the data sheet's peak, and one that its probe does not follow stays.
+Each probe tests one figure. The model runs the same programs on a simulated card, and a figure is scaled by the ratio
+of the two times until they agree. No figure may exceed the data sheet's peak, and one that does not affect its probe is
+left unchanged.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from drkernel.sim.spec import GPUSpec
 
 ROUNDS = 6
 CLOSE = 0.01
-"""relative difference of modelled and measured from which on a probe agrees"""
+"""a probe agrees when modelled and measured times differ by at most this, relatively"""
 FARTHEST = 4.0
-"""a figure moves at most by this factor"""
+"""a figure changes at most by this factor"""
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,13 @@ class Fitted:
     probe: str
     field: str
     before: float
-    """the built-in card's"""
+    """the built-in card's value"""
     after: float
     measured_seconds: float
     modelled_before: float
     modelled_after: float
     note: str = ""
-    """why it does not agree"""
+    """the reason when it does not agree"""
 
 
 def modelled(spec: GPUSpec, probes: Sequence[Probe] = PROBES) -> dict[str, float]:
@@ -46,7 +47,7 @@ def modelled(spec: GPUSpec, probes: Sequence[Probe] = PROBES) -> dict[str, float
 
 
 def fit(base: GPUSpec, measured: Mapping[str, float]) -> tuple[GPUSpec, list[Fitted]]:
-    """Return the card whose modelled times are the measured ones, and how each figure came out.
+    """Return the card whose modelled times match the measured ones, and the result for each figure.
 
     ``measured``: seconds by name of the probe; figures of probes that were not measured stay as they are.
 
@@ -88,7 +89,7 @@ def value_of(spec: GPUSpec, field: str) -> float:
 def _moved(
     spec: GPUSpec, base: GPUSpec, probes: list[Probe], measured: Mapping[str, float], times: Mapping[str, float]
 ) -> GPUSpec:
-    """Every figure once by the ratio of measured and modelled."""
+    """Scale every figure once by the ratio of measured and modelled time."""
     for probe in probes:
         ratio = measured[probe.name] / times[probe.name]
         value = value_of(spec, probe.field) * (1 / ratio if probe.inverse else ratio)
@@ -104,7 +105,7 @@ def _with(spec: GPUSpec, field: str, value: float) -> GPUSpec:
 
 
 def _unless_needless(spec: GPUSpec, base: GPUSpec, probe: Probe, measured: float) -> GPUSpec:
-    """The card with the built-in figure, where its probe agrees with that as well: others decided its time."""
+    """The card with the built-in figure where its probe agrees with that too: other figures decided its time."""
     trial = _with(spec, probe.field, value_of(base, probe.field))
     return trial if abs(modelled(trial, [probe])[probe.name] / measured - 1) < CLOSE else spec
 

@@ -1,4 +1,4 @@
-"""Small programs whose time one figure of a card decides. They run on any ``cuda`` device, a simulated one too."""
+"""Small programs whose time depends on one figure of a card. They run on any ``cuda`` device, simulated or not."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import triton
 import triton.language as tl
 
 REPEATS = 5
-"""timings of a program, of which the median counts"""
+"""timings of a program; the median counts"""
 FEW, MANY = 8, 40
-"""calls of a program; the difference of both is free of what begins and ends a timing"""
+"""calls of a program; the difference of two timings excludes the start and end of a timing"""
 LARGE = 1 << 28
-"""elements of what does not fit into any L2: 1 GiB of fp32"""
+"""elements of an array that fits into no L2: 1 GiB of fp32"""
 INNER = 64
 """rounds of a loop inside a kernel"""
 
@@ -25,17 +25,17 @@ Prepared = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Probe:
-    """One program, and the figure that it is about."""
+    """One program, and the figure that it tests."""
 
     name: str
     field: str
-    """of the card, or ``peak.UNIT``"""
+    """field of the card, or ``peak.UNIT``"""
     inverse: bool
-    """whether a larger figure makes it faster"""
+    """whether a larger value makes it faster"""
     prepare: Callable[[int], Prepared]
-    """of the card's L2 in bytes; allocates, and returns what is timed"""
+    """maps the L2's size in bytes to the program to time; allocates its arrays"""
     on_host: bool = False
-    """the host is timed: nothing keeps the device busy meanwhile"""
+    """times the host: nothing keeps the device busy meanwhile"""
 
 
 def seconds_of(probe: Probe, l2_bytes: int, repeats: int = REPEATS) -> float:

@@ -30,7 +30,7 @@ class Call:
 
     @property
     def first(self) -> TensorMeta:
-        """The first tensor there is."""
+        """The first tensor of the call."""
         return (self.inputs or self.outputs)[0]
 
     @property
@@ -66,7 +66,7 @@ class Call:
 
 
 class Unpriced(Exception):
-    """There is no model of what this operator runs on a GPU; the message says what is missing."""
+    """There is no model of this operator's kernels; the message says what is missing."""
 
 
 def read(meta: TensorMeta, passes: float = 1.0, waste: float = 1.0) -> Access:

@@ -14,7 +14,7 @@ from typing import Literal
 from drkernel.verdict import Profile, ProfileRow, Speedup
 
 Source = Literal["eager", "inductor", "estimate"]
-"""how a call was run: operator by operator, by TorchInductor's own code, or as the estimate of such code"""
+"""how a call ran: operator by operator, through TorchInductor's own code, or as an estimate of such code"""
 CONFIDENCE = 0.9
 """coverage of the intervals: the residuals are 90th percentiles"""
 CUSTOM = {"memory": 0.17, "latency": 0.30, "compute": 0.55}
@@ -26,7 +26,7 @@ CONVOLUTION: dict[Source, float] = {"eager": LIBRARY, "inductor": 0.89, "estimat
 """Convolutions by where the time is from. Under a compiler they are other kernels, in another layout: KernelBench's
 published compiled times on H100, 91 problems of levels 1 and 2 with convolutions (98 of the estimate)"""
 COMPILED: dict[Source, float] = {"inductor": 0.23, "estimate": 0.28}
-"""All else that a compiler makes or calls: 98 of those problems without convolutions and windows (102)"""
+"""Everything else that a compiler generates or calls: 98 of those problems without convolutions and windows (102)"""
 COPY = 0.30
 HOST, HOST_ESTIMATED = 0.40, 0.60
 """time in which the device waits for the host: level 3 of KernelBench, between clouds; the estimate's level 3"""

@@ -154,7 +154,7 @@ def adds(call: Call) -> bool:
 
 
 def _source(call: Call) -> TensorMeta | None:
-    """What is written, where it is a tensor."""
+    """The tensor whose elements are written; None for a scalar."""
     last = call.inputs[-1] if len(call.inputs) > 1 else None
     scalar = call.overload in ("value", "value_reduce", "int_Scalar") or call.base == "index_fill"
     return None if scalar else last

@@ -1,4 +1,4 @@
-"""What one execution of each basic block of a kernel does, derived from the parsed function.
+"""The work of each basic block of a kernel when it runs once, derived from the parsed function.
 
 Together with how often programs entered each block (counted by the executor), this is all that the cost model knows
 about a kernel's code: instructions by unit and width, rounds of memory latency, reductions, tensor work, registers. A

@@ -1,7 +1,8 @@
-"""A launch's modelled time by source line: each line's share of the limit that binds.
+"""A launch's modelled time by source line: each line's share of the binding limit.
 
-A line's operations and accesses are those of the text, times how often its block ran; accesses that are no plain runs
-of memory are counted one by one (``LaunchStats.sites``). What no line causes (start-up, dispatch, spills) is no line's.
+A line's operations and accesses are those of the text, times the executions of its block; accesses that are not plain
+runs of memory are counted one by one (``LaunchStats.sites``). Costs that no line causes (start-up, dispatch, spills)
+are attributed to none.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import SourceLine
 
 WARP = 32
-"""lanes whose addresses make one request"""
+"""lanes whose addresses form one request"""
 WASTEFUL = 1.25
-"""sectors over those needed from which a line is asked what less of them would save"""
+"""a line whose sectors exceed those needed by this factor is modelled without the waste"""
 _SWITCHES = 5
 """steps of a reduction across lanes"""
 Place = tuple[str, tuple[str, ...]]
@@ -50,7 +51,7 @@ Weights = defaultdict[Place, float]
 
 
 def weights() -> Weights:
-    """Nothing for any place."""
+    """An empty table of weights by place."""
     return defaultdict(float)
 
 
@@ -68,7 +69,7 @@ class _Access:
 
 @dataclass
 class _Tally:
-    """What is summed over a launch, by place."""
+    """Sums over a launch, by place."""
 
     accesses: list[_Access] = field(default_factory=list)
     operations: Weights = field(default_factory=weights)
@@ -194,7 +195,7 @@ def _chain_of(
 
 
 def _weights(binding: str, tally: _Tally, stats: LaunchStats) -> Weights:
-    """What each place asks of the limit that binds, in any unit."""
+    """The demand of each place on the limit that binds, in any unit."""
     moved = weights()
     if binding == "compute" and tally.serial:
         for place in tally.issue.keys() | tally.products.keys():

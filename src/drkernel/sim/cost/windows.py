@@ -93,7 +93,7 @@ def pooling_backward(call: Call) -> list[KernelWork]:
 
 
 def gradient_inputs(call: Call) -> tuple[TensorMeta, ...]:
-    """What a pooling gradient reads: never the forward's input, of which it only needs the shape."""
+    """The inputs that a pooling gradient reads: never the forward's input, of which it only needs the shape."""
     return tuple(meta for k, meta in enumerate(call.inputs) if k != 1)
 
 

@@ -16,13 +16,13 @@ class Allocation:
     nbytes: int
     label: str = ""
     initialized: np.ndarray | None = field(default=None, repr=False)
-    """a byte per byte: 1 where something was written"""
+    """one byte per byte: 1 where something was written"""
     contents: int = 0
     """on a data-free device: address of the contents, which differs from ``base``; 0 if there are none"""
 
     @property
     def end(self) -> int:
-        """First address behind the region."""
+        """The first address after the region."""
         return self.base + self.nbytes
 
     @property

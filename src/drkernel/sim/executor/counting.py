@@ -34,7 +34,7 @@ SiteRow = tuple[int, int, float, float]
 
 
 def asked_by_site(sites: Sequence[Site], tables: Sequence[np.ndarray], bases: dict[str, int]) -> tuple[SiteRow, ...]:
-    """What each access of the text asked for beyond what the text says, from the workers' tables (``[sites, 2]``).
+    """The traffic of each access that its text does not tell, from the workers' tables (``[sites, 2]``).
 
     ``bases`` are those of the allocations that pointer arguments point to. One operation may have several sites.
     """

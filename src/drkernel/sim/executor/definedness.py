@@ -1,9 +1,9 @@
-"""Decides whether memory that nothing wrote had a say in what a launch did, by running it again on other contents.
+"""Decides whether unwritten memory affected a launch, by running it again on other contents.
 
-A kernel may load what nothing wrote and throw it away: ``tl.where`` on the upper triangle of a block, a masked sum. The
-load is noticed when it happens; whether it matters shows when the unwritten bytes hold something else: if then every
-byte that was written, every print and every other finding is the same, the values reached no store, no branch and no
-address, and there is nothing to report.
+A kernel may load unwritten bytes and discard them: ``tl.where`` on the upper triangle of a block, a masked sum. The
+load is noticed when it happens. Whether it matters shows when the unwritten bytes hold something else: if every byte
+written, every print and every other finding is then the same, the values reached no store, no branch and no address,
+and there is nothing to report.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from drkernel.sim.executor.allocations import Allocation
 from drkernel.sim.executor.results import LaunchResult, SimFinding, StepLimit
 
 OTHER_CONTENTS = (0x7B, 0xF7, 0x3C)
-"""bytes that stand in unwritten memory: floats that are large, large and negative, and about one or less"""
+"""bytes placed in unwritten memory: floats that are large, large and negative, and about one or less"""
 MOST_BYTES = 64 << 20
-"""of the memory that is kept in order to run again; a launch on more reports every load"""
+"""most bytes of memory that are kept in order to run again; a larger launch reports every load"""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class _State:
             memory[self.initialized == 0] = pattern
 
     def same_as_now(self) -> bool:
-        """Whether the allocation holds the same where something was written, and was written in the same places."""
+        """Whether the allocation has the same contents where it was written, and was written in the same places."""
         now, known = self.allocation.initialized, self.initialized
         if known is None or now is None:
             return known is now and np.array_equal(_bytes(self.allocation), self.contents)
@@ -59,7 +59,7 @@ def _bytes(allocation: Allocation) -> np.ndarray:
 
 
 def run_defined(run: Callable[[], LaunchResult], allocations: Sequence[Allocation]) -> LaunchResult:
-    """``run`` a launch that touches ``allocations``; without findings of reads that had no effect."""
+    """``run`` a launch that touches ``allocations``, and drop findings of reads that had no effect."""
     if sum(allocation.nbytes for allocation in allocations) > MOST_BYTES:
         return run()
     before = [_State.of(allocation) for allocation in allocations]
@@ -78,7 +78,7 @@ def run_defined(run: Callable[[], LaunchResult], allocations: Sequence[Allocatio
 def _differs(
     run: Callable[[], LaunchResult], first: LaunchResult, before: list[_State], after: list[_State], pattern: int
 ) -> bool:
-    """Whether another run, with ``pattern`` in unwritten memory, does anything else."""
+    """Whether another run, with ``pattern`` in unwritten memory, differs in any result."""
     for state in before:
         state.restore(pattern)
     try:

@@ -16,15 +16,15 @@ from typing import Any
 from drkernel.sim.executor.lower.runtime import Ctx, Status
 
 MAX_INTERLEAVED = 4096
-"""programs of the largest launch that takes turns"""
+"""most programs of a launch that takes turns"""
 UNDER_WAY = 16
-"""programs that have begun and not ended"""
+"""most programs that have begun and not ended"""
 PATIENT_UNDER_WAY = 1024
 """the same, where programs may wait for later ones: what a large GPU has resident"""
 SEGMENTS, PATIENT_SEGMENTS = 1 << 9, 1 << 14
-"""of each program; one that synchronises more often is waiting for what never comes"""
+"""most turns of each program; one that synchronises more often is waiting for something that never comes"""
 PATIENT_TURNS = 1 << 18
-"""turns of all programs together, likewise"""
+"""most turns of all programs together, likewise"""
 SWITCHES = 2000
 """after so many switches they become rare"""
 RARELY = 1 / 64
@@ -100,7 +100,7 @@ class Turns:
             self._wait(mine)
 
     def _following(self, mine: int, others: list[int]) -> int:
-        """Who goes on: the next one where all have to get their turn, otherwise by the draw."""
+        """The program to continue: the next one where all must get their turn, otherwise by the draw."""
         if not self._patient:
             return self._rng.choice(others)
         return min(others, key=lambda k: (k < mine, k))

@@ -1,8 +1,8 @@
-"""Compiled kernels kept on disk between runs of a user's own scripts: what the front end made, and native code.
+"""Keeps compiled kernels on disk between runs of a user's own scripts: the front end's output, and native code.
 
-Only ``drkernel sim`` switches it on. A judge never does, and what candidates run in cannot write to the folder; a
+Only ``drkernel sim`` switches it on; a judge never does. The processes of candidates cannot write to the folder, and a
 folder that others could write to is not used. Entries carry a digest of themselves: a damaged one is ignored, with a
-warning. Keys hold everything that an entry depends on, the version of this code among it.
+warning. Keys hold everything that an entry depends on, including the version of this code.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 
+from drkernel.digest import source_digest
+
 MOST_ENTRIES = 4000
-"""entries kept; when there are more, the older half goes"""
+"""most entries; when there are more, the older half is deleted"""
 _DIGEST_BYTES = 32
 
 
@@ -51,24 +52,15 @@ class KernelCache:
             return
 
     def _path(self, key: tuple[str, ...]) -> Path:
-        text = "\0".join((_version(), *key))
+        text = "\0".join((source_digest("sim"), *key))
         return self.folder / hashlib.sha256(text.encode()).hexdigest()
 
     def trim(self) -> None:
-        """Delete the older half where there are too many entries."""
+        """Delete the older half when there are too many entries."""
         entries = [(entry.stat().st_mtime, entry.path) for entry in os.scandir(self.folder) if entry.is_file()]
         if len(entries) > MOST_ENTRIES:
             for _, path in sorted(entries)[: len(entries) // 2]:
                 Path(path).unlink(missing_ok=True)
-
-
-@cache
-def _version() -> str:
-    """Changes with every change of the simulator's sources."""
-    root = Path(__file__).parents[1]
-    files = [(str(path.relative_to(root)), path.stat()) for path in sorted(root.rglob("*.py"))]
-    text = repr([(name, found.st_size, found.st_mtime_ns) for name, found in files])
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 _active: list[KernelCache] = []
@@ -87,7 +79,7 @@ def default_folder() -> Path:
 
 @contextmanager
 def kernels_on_disk(folder: Path | None = None) -> Iterator[None]:
-    """Keep compiled kernels in ``folder`` while the block runs, if it is there, or can be made, for this user alone."""
+    """Keep compiled kernels in ``folder`` while the block runs, if it exists or can be made, for this user alone."""
     folder = folder or default_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)

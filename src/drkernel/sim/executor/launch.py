@@ -43,11 +43,11 @@ _MAX_PRINTS = 4096
 _MAX_SYNCS = 1 << 20
 _MAX_CONFLICTS = 1 << 14
 _MAX_SAVED = 256 << 20
-"""bytes that are kept in order to start a launch anew"""
+"""most bytes that are kept in order to restart a launch"""
 _MAX_ARENAS = 1 << 30
-"""bytes of scratch memory of all programs that are under way together"""
+"""most bytes of scratch memory of all running programs together"""
 _WORTH_THREADS = 1e-3
-"""seconds of work below which threads cost more than they bring"""
+"""seconds of work below which threads cost more than they save"""
 
 
 @dataclass(frozen=True)

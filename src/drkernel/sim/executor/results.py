@@ -23,12 +23,12 @@ class Checks:
     """number of programs that they examine, None for all; launches whose programs may synchronise are always examined
     whole"""
     seed: int | str = 0
-    """which ones"""
+    """seed of the sample"""
 
 
 @dataclass(frozen=True)
 class SimFinding:
-    """Something a kernel did that is an error on a GPU, or works only by luck."""
+    """A kernel's action that is an error on a GPU, or works only by luck."""
 
     kind: str
     """``out_of_bounds``, ``misaligned``, ``uninitialized``, ``race``, ``assert``"""
@@ -60,7 +60,7 @@ class LaunchStats:
     executed: tuple[tuple[int, float], ...] = ()
     """(basic block of the function, in the order of ``plan.blocks_of``; how often programs entered it)"""
     own_passes: float = 1.0
-    """how often a program asks for each byte that it reads: sectors asked for over distinct ones, of the first program
+    """requests of a program for each byte that it reads: sectors requested over distinct ones, of the first program
     that reads"""
     sites: tuple[tuple[int, int, float, float], ...] = field(default=(), compare=False)
     """each access of the text: (``Op.number``, base of the allocation that its argument points to or -1, bytes that it

@@ -41,7 +41,7 @@ from drkernel.sim.wire.commands import LaunchCommand
 from drkernel.verdict import Profile
 
 MAX_PENDING = 8192
-"""commands that may wait for their times to be worked out"""
+"""most commands whose times have not been computed yet"""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class LaunchRecord:
     written: tuple[int, ...] = ()
     """addresses of the storages that the kernel wrote"""
     reaches: bool = True
-    """whether what it wrote reaches the call's outputs, as far as storages show; this and the next two are known at the
+    """whether its stores reach the call's outputs, as far as storages show; this and the next two are known at the
     end"""
     copied: bool = False
     """whether everything it wrote that is used equals, element for element, another of its arguments"""
@@ -117,7 +117,7 @@ class Accounts:
         self.spec = spec
         self.keep_journal = keep_journal
         self.prices_launches = True
-        """the cost of a launch is worked out when it is made; else, like an operator's, when somebody asks the time"""
+        """whether a launch is priced when it is made; otherwise, like an operator, when its time is requested"""
         self.conv_tf32 = False
         self.reset()
 
@@ -128,9 +128,9 @@ class Accounts:
         self._pending: list[Entry] = []
         self._journal: list[Entry] | None = []
         self.slowest: dict[LaunchKey, tuple[Launch, CostEstimate]] = {}
-        """of the launches with the same key that were priced here"""
+        """for each key, the slowest of its launches that were priced here"""
         self.after_flush: Counter[LaunchKey] = Counter()
-        """those that were made right after L2 was emptied, as tuning and benchmarks do"""
+        """for each key, the number of launches right after L2 was emptied, as tuning and benchmarks do"""
         self._flushed = False
 
     def allow_conv_tf32(self, on: bool) -> None:
@@ -177,7 +177,7 @@ class Accounts:
         self._note(Freed(base))
 
     def launched(self, launch: Launch, command: LaunchCommand) -> CostEstimate | None:
-        """A kernel ran. Its cost, unless launches are priced elsewhere (``prices_launches``)."""
+        """Record a launch; return its cost, unless launches are priced elsewhere (``prices_launches``)."""
         if not self.prices_launches:
             self._note(launch)
             return None
@@ -226,11 +226,11 @@ class Accounts:
         return self._journal
 
     def journal(self) -> str:
-        """Everything since the last reset, for somebody else to price."""
+        """Return everything since the last reset, to be priced elsewhere."""
         return self.named_journal(())[0]
 
     def named_journal(self, addresses: Iterable[int]) -> tuple[str, dict[int, int]]:
-        """The same, and its names of the storages that are at these addresses now."""
+        """Return the same, with its names of the storages that are at these addresses now."""
         return written(self._journal, addresses)
 
     def profile(self) -> Profile:

@@ -21,19 +21,19 @@ from drkernel.sim.gpu.operator_rules import OperatorRule, names
 FILLS = names(
     "zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full fill_ zero_ arange eye scalar_tensor"
 )
-"""operators that compute nothing from what is there"""
+"""operators that compute nothing from existing values"""
 MOVES = names("clone _to_copy copy_")
-"""operators whose result is as good as what they read"""
+"""operators whose result has the same contents as their input"""
 REPLACING = names("copy_ fill_ zero_ normal_ uniform_ random_ bernoulli_ exponential_")
 """operators that write into an argument without reading it"""
 MAX_PERMUTED = 4
-"""dimensions of which all permutations are tried"""
+"""most dimensions of which all permutations are tried"""
 MAX_KEPT = 64 << 20
-"""bytes of PyTorch's results that are kept to compare outputs with"""
+"""most bytes of PyTorch's results that are kept to compare outputs with"""
 NEAR = 1e-4
 """difference, relative to element and spread, below which an element counts as passed on"""
 NEARLY_ALL = 0.999
-"""share of elements"""
+"""share of elements that must be passed on"""
 
 Origin = Literal["given", "fill", "operator", "upload", "launch"]
 Passed = Literal["exact", "near"]

@@ -18,7 +18,7 @@ from drkernel.verdict import LaunchDetail, Profile
 OWN_FILE = "candidate.py"
 """file of a candidate's kernels, in whatever folder it ran"""
 MAX_TEXT = 200
-"""characters of a line that are kept"""
+"""most characters of a line that are kept"""
 
 
 def detail_of(entry: Launch, cost: CostEstimate, spec: GPUSpec) -> LaunchDetail:

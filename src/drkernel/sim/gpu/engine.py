@@ -7,6 +7,7 @@ against a list, launches by the executor's memory map.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -14,9 +15,7 @@ from typing import Any, Literal, get_args
 import torch
 
 from drkernel.sim.cost.arguments import in_order, read_only
-from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.launch import blocks_per_sm
-from drkernel.sim.cost.records import CostEstimate
 from drkernel.sim.executor.allocations import MemoryMap
 from drkernel.sim.executor.compiled import (
     Checks,
@@ -38,7 +37,7 @@ from drkernel.sim.gpu.error_text import without_values
 from drkernel.sim.gpu.heap import POISONS, DeviceHeap, Held, poison
 from drkernel.sim.gpu.index_checks import DeviceAssert, check_indices
 from drkernel.sim.gpu.interfere import HostReads, Interference, disturb_changes, flat_extent
-from drkernel.sim.gpu.journal import Launch
+from drkernel.sim.gpu.journal import Launch, priced
 from drkernel.sim.gpu.operator_lists import FREE_OPERATORS
 from drkernel.sim.gpu.operator_rules import OperatorRule, rule_of
 from drkernel.sim.gpu.pricing import pressure_of, price_launch
@@ -58,15 +57,15 @@ SAMPLED_PROGRAMS = 4096
 SECTOR_MAPS = 16
 """bytes of tensors for each byte of the two maps, one for each sector of 32 bytes, that a launch writes"""
 SHADOW_BYTES = 8
-"""of the race shadows, for each element of what a launch touches"""
+"""bytes of the race shadows for each element that a launch accesses"""
 
 MAX_GRID_X, MAX_GRID_YZ = 2**31 - 1, 65535
 """largest grids that CUDA launches"""
 
 ERROR_BYTES = 8
-"""what the host is taken to learn of values from one error of an operator"""
+"""bytes that the host is assumed to learn of values from one error of an operator"""
 GENERATOR_BYTES = 16
-"""what it learns from a generator's state: a GPU keeps a seed and an offset"""
+"""bytes that it learns from a generator's state: a GPU keeps a seed and an offset"""
 
 Depth = Literal["ttir", "full"]
 """how far kernels are compiled: Triton's own IR, or machine code of the target (registers, shared memory)"""
@@ -89,7 +88,7 @@ class Schedule:
     """How the programs of launches are scheduled, which of a large grid are examined, and random contents of memory."""
 
     seed: int = 0
-    """secret, where it matters"""
+    """secret where a candidate could exploit it"""
     permuted: bool = False
     """whether programs run in an order drawn for each launch instead of by number"""
 
@@ -430,11 +429,11 @@ class DeviceEngine:
             self.fault = illegal[0].message
             raise DeviceFault(f"CUDA error: an illegal memory access was encountered\n{illegal[0].message}")
 
-    def price(
-        self, command: LaunchCommand, resources: KernelResources | None, stats: LaunchStats, l2: L2State
-    ) -> CostEstimate:
-        """The modelled time of a launch with these counts; moves ``l2`` on."""
-        return price_launch(command.ttir, command.num_warps, command.num_stages, stats, resources, self.spec, l2)
+    def modelled_seconds(self, command: LaunchCommand, resources: KernelResources | None, stats: LaunchStats) -> float:
+        """The modelled seconds of a launch with these counts, from the current L2 state, which is left unchanged."""
+        l2 = copy.deepcopy(self.accounts.l2)
+        terms = (command.ttir, command.num_warps, command.num_stages, stats, resources, self.spec, l2)
+        return priced(lambda: price_launch(*terms)).seconds
 
     def _record(self, command: LaunchCommand, seconds: float, *, suppressed: bool = False, **facts: Any) -> None:
         self.counters.launches.append(

@@ -16,7 +16,7 @@ from drkernel.sim.gpu.budget import default_budget, over_budget
 from drkernel.sim.wire.commands import DTYPES, ProtocolError, Ref, TensorSpec, UnsupportedOp
 
 POISONS = ("nan", "zero", "random")
-"""what memory that nothing has been written to may hold"""
+"""contents of memory that nothing has written to"""
 
 KNOWN_DTYPES = frozenset(DTYPES.values())
 
@@ -53,7 +53,7 @@ class DeviceHeap:
         self.memory = MemoryMap()
         self.poison_policy = "nan"
         self.noise = torch.Generator().manual_seed(0)
-        """what random contents and disturbed results are drawn from: not the candidate's generator"""
+        """source of random contents and disturbed results: not the candidate's generator"""
         self.used_bytes = 0
         self.peak_bytes = 0
         self._held: dict[int, Held] = {}
@@ -225,7 +225,7 @@ class DeviceHeap:
         self.require_host(nbytes)
 
     def require_host(self, nbytes: int) -> None:
-        """Raise :class:`~.budget.OverBudget` where so much more of this machine's memory is over the budget."""
+        """Raise :class:`~.budget.OverBudget` when this much more of this machine's memory would exceed the budget."""
         if 2 * self.used_bytes + nbytes > self.budget and self.host_bytes + nbytes > self.budget:
             raise over_budget(nbytes, self.host_bytes, self.budget)
 

@@ -27,11 +27,11 @@ from drkernel.sim.wire.frames import fields_of
 from drkernel.verdict import Profile
 
 MAX_ENTRIES = 50_000
-"""of one call; a longer one is not priced"""
+"""most entries of one call; a longer journal is not priced"""
 MAX_TEXT = 8 << 20
 """characters of an encoded journal; a longer one is not priced"""
 WORD_BYTES = 8
-"""what the host reads when it waits for the size of a result"""
+"""bytes that the host reads when it waits for the size of a result"""
 TOO_LONG = "too long"
 _FLUSHED = TensorMeta((FLUSH_BYTES,), (1,), "int8", -1)
 
@@ -71,7 +71,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """A storage is gone."""
+    """A storage was freed."""
 
     storage: int
 
@@ -296,7 +296,7 @@ class Modelled:
 
     profile: Profile
     launches: tuple[CostEstimate, ...]
-    """of each launch that was executed, in order"""
+    """cost of each executed launch, in order"""
     complete: bool = True
     """false when there was too much to price"""
 

@@ -50,18 +50,18 @@ class OperatorRule:
     allocates: bool
     makes_from_size: bool
     only_metadata: bool
-    """it looks at or changes the form of a tensor alone"""
+    """whether it only reads or changes the form of a tensor"""
     draws: bool
-    """it uses random numbers"""
+    """whether it uses random numbers"""
     takes_generator: bool
     takes_device: bool
-    """it may be told a device for its result"""
+    """whether it may be given a device for its result"""
     sized_by_data: bool
-    """its result's shape may depend on values"""
+    """whether its result's shape may depend on values"""
     written: frozenset[int | str]
     """arguments that it writes to: positions, and names of keyword arguments"""
     out_variant: bool
-    """what it writes to is where its results go, and is not read"""
+    """whether it writes its results to an argument without reading it"""
 
     def normal(self, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Return the call with every positional parameter in its place, and only keyword-only options by name.

@@ -14,9 +14,9 @@ from drkernel.sim.wire.commands import ProtocolError
 MAX_GENERATORS = 4096
 STATE_BYTES = 16
 OFFSET_STEP = 4
-"""what one drawing operator moves a generator on by"""
+"""the amount by which one drawing operator advances a generator"""
 STATES_KEPT = 256
-"""of those that the host was told, the latest"""
+"""states that the host was given, the latest ones"""
 _MIX = 0x9E3779B97F4A7C15
 
 
@@ -41,7 +41,7 @@ class _Counting:
         return struct.pack("<QQ", self.seed, self.offset)
 
     def move(self, seed: int, offset: int) -> None:
-        """Go to a state that was read; to one that was made up, whatever it is, always in the same way."""
+        """Restore a state that was read; a made-up state leads to the same sequence every time."""
         self.seed, self.offset = seed % (1 << 64), offset
         known = self._told.get((self.seed, offset))
         if known is not None:

@@ -15,12 +15,12 @@ from typing import Any
 import torch
 
 MOST_KNOWN = 8192
-"""operators on certain forms whose results are remembered"""
+"""most operators on certain forms whose results are remembered"""
 _known: dict[Any, tuple[tuple[Any, ...], ...] | None] = {}
 """of an operator and its arguments' forms: its results', or None where they share memory with what was given"""
 
 _SHAPES = ("torch._refs", "torch._prims", "torch._decomp", "torch._meta_registrations")
-"""modules that say what operators do in terms of others"""
+"""modules that define operators in terms of others"""
 
 
 @cache
@@ -83,7 +83,7 @@ def _only_makes(call: torch._ops.OpOverload) -> bool:
 
 
 def _key(call: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """What the forms of results depend on; None where that is not known."""
+    """A key of everything that the forms of results depend on; None where that is unknown."""
     try:
         return call, torch.get_default_dtype(), _part(args), tuple((name, _part(kwargs[name])) for name in kwargs)
     except TypeError:
@@ -105,7 +105,7 @@ def _part(value: Any) -> Any:
 
 
 def _forms(result: Any, given: Any) -> tuple[tuple[Any, ...], ...] | None:
-    """Forms of an operator's results; None where they are more than new tensors of just their size."""
+    """Forms of an operator's results; None when they are more than new tensors of exactly their size."""
     made = list(result) if isinstance(result, tuple) else [result]
     seen = {leaf.untyped_storage()._cdata for leaf in _leaves(given)}
     for one in made:

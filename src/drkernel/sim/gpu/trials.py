@@ -8,14 +8,12 @@ or updates it atomically, is executed in both cases; so is the first launch of a
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from drkernel.sim.cost.l2 import L2State
-from drkernel.sim.cost.records import CostEstimate
 from drkernel.sim.executor.allocations import MemoryMap
 from drkernel.sim.executor.compiled import (
     DEFAULT_STEP_LIMIT,
@@ -30,7 +28,6 @@ from drkernel.sim.executor.order import IN_ORDER
 from drkernel.sim.executor.skeleton.kernel import skeleton_of
 from drkernel.sim.executor.skeleton.measure import SampleSettings, measure
 from drkernel.sim.gpu.heap import Held
-from drkernel.sim.gpu.journal import priced
 from drkernel.sim.target.compile import KernelResources
 from drkernel.sim.wire.commands import LaunchCommand, Ref
 
@@ -39,7 +36,6 @@ if TYPE_CHECKING:
 
 WORTH_BYTES = 4 << 20
 """launches on less memory are executed: that is quicker than building a skeleton"""
-Price = Callable[[LaunchStats, L2State], CostEstimate]
 Purpose = Literal["result", "tuning", "benchmark"]
 MAX_POSTPONED = 64
 """launches; a benchmark of more carries out the earlier ones"""
@@ -62,7 +58,7 @@ class _Postponed:
 
 
 class Trials:
-    """What an engine does with launches, by the purpose that they have now."""
+    """Decides, by the current purpose of launches, whether they are executed, counted or postponed."""
 
     def __init__(self, engine: DeviceEngine):
         self.purpose: Purpose = "result"
@@ -84,12 +80,8 @@ class Trials:
         """Count a launch without executing it, where its purpose and its kernel allow that."""
         trial = None
         if self.purpose == "tuning" or (self.purpose == "benchmark" and command.ttir in self._executed):
-            engine = self._engine
-
-            def price(stats: LaunchStats, l2: L2State) -> CostEstimate:
-                return engine.price(command, resources, stats, l2)
-
-            trial = trial_of(command, held, engine.memory, engine.accounts.l2, price)
+            seconds = partial(self._engine.modelled_seconds, command, resources)
+            trial = trial_of(command, held, self._engine.memory, seconds)
         if trial is None:
             self.before([one.base for one in held], changes=True)
             self._executed.add(command.ttir)
@@ -135,9 +127,11 @@ class Trials:
 
 
 def trial_of(
-    command: LaunchCommand, held: Sequence[Held], memory: MemoryMap, l2: L2State, price: Price
+    command: LaunchCommand, held: Sequence[Held], memory: MemoryMap, clock: Callable[[LaunchStats], float]
 ) -> LaunchResult | None:
-    """Count a trial launch, of large ones a sample of programs; None for one that has to be executed.
+    """Count a trial launch, sampling programs of large ones; None for a launch that must be executed.
+
+    ``clock`` gives the modelled seconds of a launch with these counts.
 
     Raises:
         StepLimit: a program loops beyond its budget.
@@ -148,10 +142,6 @@ def trial_of(
     if skeleton.reads or skeleton.serial or skeleton.lowered.dynamic_pointers:
         return None
     args = _plain(command, held)
-
-    def clock(stats: LaunchStats) -> float:
-        return priced(lambda: price(stats, copy.deepcopy(l2))).seconds
-
     limits = Limits(DEFAULT_STEP_LIMIT, DEFAULT_TIME_LIMIT)
     found = measure(skeleton, command.grid, args, memory, limits, SampleSettings(), clock)
     if found.stats.atomics or any(use.read.value and use.written.value for use in found.uses):

@@ -1,4 +1,4 @@
-"""CUDA graphs on the in-process device: what is captured is a list of commands, and a replay carries them out again.
+"""CUDA graphs on the in-process device: a capture is a list of commands, and a replay executes them again.
 
 On a GPU a capture runs nothing. Here commands are carried out while they are captured, because what follows may depend
 on them (sizes, checks of indices); then memory, random numbers, counts and the clock are put back. A replay writes
@@ -25,7 +25,7 @@ FORBIDDEN = "CUDA error: operation not permitted when stream is capturing ({what
 
 
 class _Recorded:
-    """What one graph holds."""
+    """The contents of one graph."""
 
     def __init__(self) -> None:
         self.commands: list[LaunchCommand | tuple[str, Any, dict[str, Any], Any]] = []
@@ -33,7 +33,7 @@ class _Recorded:
         self.handles: set[int] = set()
         """tensors that the commands read and write"""
         self.saved: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        """while it is captured: base of a storage -> its bytes on the device, and what they were"""
+        """during a capture: base of a storage -> its bytes on the device, and their earlier contents"""
 
 
 class _Layer:
@@ -116,7 +116,7 @@ class _Layer:
 
     @contextmanager
     def capture(self) -> Iterator[_Recorded]:
-        """Record what is asked for, and undo what it did."""
+        """Record the commands of a block, and undo their effects."""
         if isinstance(self.engine, DataFreeEngine):
             raise UnsupportedOp("a CUDA graph on a device without data")
         if self.recording is not None:
@@ -138,7 +138,7 @@ class _Layer:
                 self._held[handle] = self._held.get(handle, 0) + 1
 
     def replay(self, recorded: _Recorded) -> None:
-        """Carry the commands out again, into the tensors of the capture."""
+        """Execute the commands again, into the tensors of the capture."""
         engine = self.engine
         timeline = engine.accounts.timeline
         launched = timeline.host + engine.spec.launch_overhead
@@ -165,7 +165,7 @@ class _Layer:
                 self.engine.free(new)
 
     def release(self, recorded: _Recorded) -> None:
-        """A graph is gone: free what only it needed."""
+        """Free what only this graph needed."""
         for handle in recorded.handles:
             self._held[handle] -= 1
             if not self._held[handle]:
@@ -203,7 +203,7 @@ def graphs_on(channel: BelowModes) -> Iterator[None]:
     layer = channel.inner = _Layer(channel.inner)
 
     class CUDAGraph:
-        """Commands of the device, to be carried out again."""
+        """Commands of the device that can be executed again."""
 
         def __init__(self, *_: Any, **__: Any) -> None:
             self._recorded: _Recorded | None = None

@@ -64,7 +64,7 @@ class OperatorMode(TorchDispatchMode):
 def _allclose(
     a: torch.Tensor, b: torch.Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> bool:
-    """What CUDA runs for it: two operators, and a copy of their result to the host."""
+    """``torch.allclose`` as CUDA runs it: two operators, and a copy of their result to the host."""
     return bool(torch.isclose(a, b, rtol, atol, equal_nan).all().item())
 
 
@@ -76,7 +76,7 @@ def _names_device(args: Any, kwargs: dict[str, Any]) -> bool:
 
 
 def reinterpret(tensor: torch.Tensor, size: Any, stride: Any, offset: int = 0) -> torch.Tensor:
-    """A view as TorchInductor's code makes it, through an operator of its own or straight in C++."""
+    """Make a view as TorchInductor's code does, through an operator of its own or directly in C++."""
     return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
 
 

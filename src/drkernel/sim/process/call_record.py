@@ -41,7 +41,7 @@ class OutputSpec:
 
 @dataclass(frozen=True)
 class CallRecord:
-    """What the device observed between two marks of the judge."""
+    """The observations of the device between two marks of the judge."""
 
     spec_name: str
     """the GPU whose time is modelled"""

@@ -49,11 +49,11 @@ _ERRORS: dict[str, type[Exception]] = {
 
 
 MAX_LAUNCHES, MAX_RECORDS, MAX_PRINTED = 16384, 256, 64 << 10
-"""Of one call: launches in its record (a call with more is refused), findings, characters of kernels' prints."""
+"""Limits of one call: launches in its record (a call with more is refused), findings, characters of kernels' prints."""
 _OF_NOISE = 0x6E6F697365
 """sets random contents apart from whatever else is drawn from a call's seed"""
 MAX_LATE = 256
-"""late commands that are remembered"""
+"""most late commands that are remembered"""
 
 # ---- in the device process
 
@@ -70,7 +70,7 @@ class ControlDesk:
         self.pinned: set[int] = set()
         """handles that stay until the judge lets go"""
         self.frozen = False
-        """the host's commands are refused"""
+        """whether the host's commands are refused"""
         self.late: list[str] = []
         self.stopped = False
         self._granted: set[int] = set()

@@ -30,7 +30,7 @@ from drkernel.sim.wire.commands import DTYPES, LaunchCommand, ProtocolError, Ref
 from drkernel.sim.wire.frames import ConnectionLost, bytes_of, describe, receive, send, tensor_of
 
 MAX_KERNELS = 4096
-"""different kernels that one host may launch"""
+"""most different kernels that one host may launch"""
 
 # ---- the device process
 

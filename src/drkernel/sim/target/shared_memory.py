@@ -24,9 +24,9 @@ from drkernel.sim.spec import GPUSpec
 from drkernel.sim.target.compile_worker import lower_to_ttgir
 
 SECONDS = 30.0
-"""how long the passes may take; Triton's own need well under a second"""
+"""seconds that the passes may take; Triton's own need well under a second"""
 PTX_VERSION = 87
-"""that of CUDA 12.8; asking the assembler would mean running a program, which a confined device may not"""
+"""version of CUDA 12.8; asking the assembler would mean running a program, which a confined device may not"""
 _STAGES = re.compile(r"tt\.num_stages = (\d+)")
 _CACHE_SIZE = 1024
 _bounds: OrderedDict[Any, int] = OrderedDict()

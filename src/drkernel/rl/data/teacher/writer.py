@@ -101,7 +101,7 @@ def can_have(problem: Problem, flaw: Flaw) -> bool:
 
 @dataclass(frozen=True)
 class Around:
-    """What stands around a kernel that does only the last part of a problem."""
+    """The module around a kernel that does only the last part of a problem."""
 
     arguments: Sequence[str]
     """of ``forward``"""

@@ -1,4 +1,4 @@
-"""What a block of a kernel's code does when it runs once, counted from its text."""
+"""The work of a basic block of a kernel when it runs once, counted from its text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from drkernel.sim.executor.ttir.ptx import operations
 
 @dataclass
 class BlockCost:
-    """What one execution of a basic block does, counted statically."""
+    """The work of one execution of a basic block, counted statically."""
 
     flops: Counter[str] = field(default_factory=Counter)
     load_bytes: int = 0

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drkernel.sim.executor.lower.lifetime import FOREVER
-from drkernel.sim.executor.lower.nest import Buffer, Shifted
+from drkernel.sim.executor.lower.nest import Buffer, Shifted, strips
 from drkernel.sim.executor.lower.plan import uniform_step
 from drkernel.sim.executor.lower.strip import Uni, int_literal, llvm_type, scalar_int
 from drkernel.sim.executor.ttir.ir import Block, Op, TTIRError, Type, UnsupportedOp, Value, elem_bytes
@@ -58,7 +58,7 @@ def lower_cfg(low: Lowering, blocks: list[Block]) -> None:
 
 
 def lower_function(low: Lowering, blocks: list[Block]) -> list[Uni]:
-    """All blocks of a function on scalars that is run where the kernel stands; gives what it returns."""
+    """Lower all blocks of a function on scalars in place; return its results."""
     e, end = low.e, low.e.new_label("returned")
     edges: list[tuple[str, list[Uni]]] = []
 
@@ -142,7 +142,7 @@ class _Blocks:
             self._edge(*successor)
 
     def _edge(self, target: str, values: list[Value]) -> None:
-        """Pass values on to a block, and go there."""
+        """Pass values to a block, and branch to it."""
         low, block = self.low, self.targets[target]
         if [value.type for value in values] != [argument.type for argument in block.args]:
             raise TTIRError(f"a branch to {target} with values of other types than it takes")
@@ -177,7 +177,7 @@ class _Carried:
 
 
 def _prepare(low: Lowering, initial: Value, argument: Value, yielded: Value | None, last: int) -> _Carried:
-    """Before the loop: choose how to hold the value (until position ``last``), and make its initial state."""
+    """Choose how to hold the value (until position ``last``) before the loop, and create its initial state."""
     type_ = argument.type
     if not type_.is_block:
         return _Carried("scalar", type_, [], [scalar(low, initial)], [], [])
@@ -185,8 +185,6 @@ def _prepare(low: Lowering, initial: Value, argument: Value, yielded: Value | No
     if yielded is not None and index_like and uniform_step(yielded, argument) is not None:
         return _Carried("shift", type_, [], ["0"], [], [])
     first, second = low.allocate(type_, last), low.allocate(type_, last)
-    from drkernel.sim.executor.lower.nest import strips
-
     assert type_.shape is not None
     with strips(low, type_.shape) as nest:
         nest.write(first, nest.eval(initial))
@@ -202,7 +200,7 @@ def _phi_types(carried: _Carried) -> list[str]:
 
 
 def _open(low: Lowering, carried: list[_Carried]) -> None:
-    """At the loop's head: placeholders for the phis."""
+    """Write placeholders for the phis at the loop's head."""
     for item in carried:
         for _ in item.initial:
             item.registers.append(low.e.fresh())
@@ -211,7 +209,7 @@ def _open(low: Lowering, carried: list[_Carried]) -> None:
 
 
 def _bind(low: Lowering, item: _Carried, value: Value, initial: Value) -> None:
-    """What the value is inside the loop (and after it)."""
+    """Bind the value inside the loop (and after it)."""
     if item.kind == "scalar":
         low.env[value] = Uni(item.registers[0], llvm_type(item.type))
     elif item.kind == "shift":
@@ -227,9 +225,7 @@ def _destine(low: Lowering, item: _Carried, yielded: Value, body: Block) -> None
 
 
 def _advance(low: Lowering, item: _Carried, argument: Value, yielded: Value) -> None:
-    """At the loop's end: what the phis take on."""
-    from drkernel.sim.executor.lower.nest import strips
-
+    """Set the phis' next values at the loop's end."""
     e = low.e
     if item.kind == "scalar":
         item.nexts = [scalar(low, yielded)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drkernel.sim.executor.lower.emit import WIDTH, Emitter, vec
-from drkernel.sim.executor.lower.nest import Buffer, Nest, split_index, strips
+from drkernel.sim.executor.lower.nest import Buffer, Index, Nest, lanes, split_index, strips
 from drkernel.sim.executor.lower.rounding import constant, round_to, suffix
 from drkernel.sim.executor.lower.strip import Uni, Vec, llvm_type, to_vec
 from drkernel.sim.executor.ttir.ir import Op, TTIRError, Type, UnsupportedOp, Value
@@ -131,9 +131,7 @@ def _matrix(low: Lowering, c: Value, type_: Type, buffers, offsets, sizes, head,
                 )
 
 
-def _nest(low: Lowering, c: Value, head, row: str, column: str, width: int) -> Nest:  # type: ignore[no-untyped-def]
-    from drkernel.sim.executor.lower.nest import lanes
-
+def _nest(low: Lowering, c: Value, head: Index, row: str, column: str, width: int) -> Nest:
     index = (*head, Uni(row, "i32"), lanes(column, width))
     return Nest(low, width, index, Uni("0", "i32"), ())
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from drkernel.sim.executor.ttir.ir import UnsupportedOp
 
 MAX_LINES = 300_000
-"""instructions of one kernel; what is longer would take minutes to compile"""
+"""most instructions of one kernel; a longer one would take minutes to compile"""
 WIDTH = 16
 """lanes of a strip: a block value is computed this many elements at a time"""
 

@@ -27,20 +27,20 @@ class Site:
     op: str
     loc: str
     argument: str | None = None
-    """name of the pointer argument the address derives from, where that is certain"""
+    """name of the pointer argument that the address derives from, where that is certain"""
     message: str = ""
     """text of a ``device_print`` or ``device_assert``"""
     shape: tuple[int, ...] | None = None
-    """of what is printed"""
+    """types of the printed operands"""
     integer: bool = False
     """whether integers are printed"""
     number: int = -1
-    """of the operation (``Op.number``)"""
+    """number of the operation (``Op.number``)"""
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """LLVM IR of a kernel, and what its runner has to know."""
+    """LLVM IR of a kernel, and the facts that its runner needs."""
 
     text: str
     symbol: str
@@ -57,7 +57,7 @@ class Lowered:
     has_prints: bool
     reads_clock: bool
     dynamic_pointers: bool
-    """some address does not derive from one known argument"""
+    """whether some address does not derive from one known argument"""
 
 
 class Lowering:
@@ -78,7 +78,7 @@ class Lowering:
         self.numbers = {id(block): k for k, block in enumerate(blocks_of(function))}
         self.cost = BlockCost()
         self.inside_function = False
-        """while the function inside an operation is lowered, whose work was counted with the operation"""
+        """set while the function inside an operation is lowered; its work was counted with the operation"""
         self.entries: dict[Value, access.KnownEntry] = {}
         self.globals: list[str] = []
         self.dynamic = False
@@ -206,7 +206,7 @@ class Lowering:
     # ---- blocks and operations
 
     def open_counter(self) -> str:
-        """A new execution counter, for what is counted from now on; gives its address."""
+        """Open a new execution counter for the operations that follow; return its address."""
         self.cost = BlockCost()
         self.costs.append(self.cost)
         return self.e.op(f"getelementptr i64, ptr %counts, i64 {len(self.costs) - 1}")
@@ -333,7 +333,7 @@ class Lowering:
         shape: tuple[int, ...] | None = None,
         integer: bool = False,
     ) -> int:
-        """Number of the place where ``op`` touches memory or says something."""
+        """Number of the place where ``op`` accesses memory or prints."""
         argument = argument_of(pointer) if pointer is not None else None
         name = argument.name.lstrip("%") if argument is not None else None
         self.sites.append(Site(op.name, op.loc, name, message, shape, integer, op.number))

@@ -1,4 +1,4 @@
-"""What several native helpers have in common, as pieces of LLVM IR.
+"""Pieces of LLVM IR that several native helpers share.
 
 The helpers that look at a strip lane by lane (``dk_lanes``, ``dk_touch``) have the arguments ``%ctx``, ``%addrs``,
 ``%n``, ``%bits`` and ``%size``, and set ``%is_store``; the address of the lane at hand is ``%addr``.

@@ -33,9 +33,9 @@ _FLOAT_COMPARES = frozenset({"arith.cmpf", "arith.fptosi", "arith.fptoui"})
 _WRITES = frozenset({"tt.store", "tt.atomic_rmw", "tt.atomic_cas"})
 
 _MAX_DEPTH = 48
-"""operations that may stand inside each other before one is given a buffer: lowering recurses over them"""
+"""most nested operations before one is given a buffer: lowering recurses over them"""
 _CHEAP = 16
-"""integer operations that are rather repeated at every use than kept"""
+"""most integer operations that are repeated at every use rather than stored"""
 
 Root = tuple[str, int, int]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def run_region(low: Lowering, op: Op, values: list[Strip], width: int) -> list[Strip]:
-    """What the function inside ``op`` returns for ``values``, one strip for each of its arguments."""
+    """Inline the function inside ``op`` for ``values``, one strip for each argument; return its results."""
     blocks = op.regions[0].blocks
     if len(blocks[0].args) != len(values):
         raise TTIRError(f"the combine region of {op.name} takes {len(blocks[0].args)} values")

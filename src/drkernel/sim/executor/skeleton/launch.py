@@ -34,7 +34,7 @@ def _histogram() -> Any:
 
 @dataclass(frozen=True)
 class Group:
-    """What a group of programs did."""
+    """The counts of a group of programs."""
 
     programs: int
     load_bytes: float
@@ -167,7 +167,7 @@ class SkeletonLaunch(Launch):
 
     @property
     def groups(self) -> tuple[Group, ...]:
-        """What ran so far."""
+        """The groups that have run so far."""
         return tuple(self._groups)
 
     def touched(self) -> list[tuple[int, Touched, Touched]]:
@@ -187,7 +187,7 @@ class SkeletonLaunch(Launch):
         return Touched(tuple(counts[1 : len(self._groups) + 1].tolist()), last - first + 1 if first >= 0 else 0)
 
     def asked_of(self, programs: int) -> tuple[SiteRow, ...]:
-        """What each access asks for in a grid of ``programs``, by what the groups did (``LaunchStats.sites``)."""
+        """The traffic of each access in a grid of ``programs``, scaled from groups that ran (``LaunchStats.sites``)."""
         rows = asked_by_site(self.lowered.sites, [worker.sites for worker in self._made], self._bases())
         scale = programs / sum(group.programs for group in self._groups)
         return tuple((number, base, nbytes * scale, lanes * scale) for number, base, nbytes, lanes in rows)
@@ -197,5 +197,5 @@ class SkeletonLaunch(Launch):
         return most_updates(self.atomics, 32.0 * sum(int(np.count_nonzero(write)) for _, write in self.maps))
 
     def findings(self) -> tuple[SimFinding, ...]:
-        """What the groups did that is an error on a GPU."""
+        """Errors on a GPU that the groups made."""
         return self._read_findings([self._rows(worker) for worker in self._made])

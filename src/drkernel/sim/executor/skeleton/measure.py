@@ -25,15 +25,15 @@ from drkernel.sim.executor.skeleton.launch import MAX_GROUPS, SECTOR_BYTES, Grou
 from drkernel.sim.executor.skeleton.sample import Grid, Spread, corners
 
 _GROUPS = 8
-"""groups that a sample consists of, each a fair one by itself"""
+"""groups of a sample, each representative by itself"""
 _PROBED = 24
-"""programs of which one is drawn to tell how often a program reads the same"""
+"""one of this many programs is drawn to tell how often a program reads the same bytes"""
 _LARGEST_GROUP = 512
-"""programs of a group of the first sample: more say little more"""
+"""most programs of a group of the first sample: more add little"""
 
 
 class SampleSettings(Config):
-    """How much of a launch runs. Work is counted in 32-byte sectors examined, about 3 ns each."""
+    """The extent to which a launch runs. Work is counted in 32-byte sectors examined, about 3 ns each."""
 
     full_sectors: float = Field(6e7, gt=0, description="work up to which all programs of a launch run")
     sample_sectors: float = Field(1.5e7, gt=0, description="work of the first sample of a larger launch")
@@ -64,7 +64,7 @@ class Measured:
 
     stats: LaunchStats
     sampled: int
-    """programs whose reads were looked at"""
+    """programs whose reads were examined"""
     error: float
     """estimated relative error of the modelled time; 0 where all was counted"""
     uses: tuple[StorageUse, ...]

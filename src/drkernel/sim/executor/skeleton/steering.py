@@ -47,7 +47,7 @@ class Steering:
         return id(value) in self.needed
 
     def kinds(self, op: Op) -> Steers:
-        """What the results of an operation decide."""
+        """The kinds of decision that depend on an operation's results."""
         total = Steers(0)
         for value in op.results:
             total |= self.needed.get(id(value), Steers(0))
@@ -163,7 +163,7 @@ class _Tracer:
         return []  # of a combine function
 
     def _carried(self, loop: Op, index: int) -> list[Value]:
-        """What a value that a loop carries comes from. All its names are needed together."""
+        """The sources of a value that a loop carries. All its names are needed together."""
         body = loop.regions[0].blocks[0]
         return [loop.operands[3 + index], body.args[1 + index], body.ops[-1].operands[index]]
 

@@ -10,9 +10,9 @@ from drkernel.sim.executor.ttir.ir import TTIRError
 _DOT_SCALED = re.compile(r"^ *%\S+( scale %\S+)?, %\S+( scale %\S+)?, %\S+ lhs = (\w+) rhs = (\w+)")
 
 
-def split_top(text: str, separator: str = ",") -> list[str]:
-    """Split at ``separator`` outside brackets and quotes; empty text gives no parts."""
-    parts, depth, start, quoted = [], 0, 0, False
+def places_outside(text: str, separator: str) -> Iterator[int]:
+    """Yield the places of ``separator`` outside brackets and quotes."""
+    depth, quoted = 0, False
     for k, ch in enumerate(text):
         if ch == '"':
             quoted = not quoted
@@ -23,8 +23,15 @@ def split_top(text: str, separator: str = ",") -> list[str]:
         elif ch in ")]}" or (ch == ">" and text[k - 1] != "-"):
             depth -= 1
         elif ch == separator and depth == 0:
-            parts.append(text[start:k].strip())
-            start = k + 1
+            yield k
+
+
+def split_top(text: str, separator: str = ",") -> list[str]:
+    """Split at ``separator`` outside brackets and quotes; empty text gives no parts."""
+    parts, start = [], 0
+    for k in places_outside(text, separator):
+        parts.append(text[start:k].strip())
+        start = k + 1
     tail = text[start:].strip()
     return [*parts, tail] if tail or parts else []
 

@@ -112,7 +112,7 @@ class Op:
     callers: tuple[str, ...] = ()
     """``file:line`` of the calls that led there, the innermost first, where it is in a helper function"""
     number: int = -1
-    """its place in the text; a skeleton's operations keep it"""
+    """its position in the text; a skeleton's operations keep it"""
     block: Block | None = None
 
     def __repr__(self) -> str:

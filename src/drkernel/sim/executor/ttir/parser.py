@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from drkernel.sim.executor.ttir.attributes import attributes, scaled, split_top, unescape, unparen
+from drkernel.sim.executor.ttir.attributes import attributes, places_outside, scaled, split_top, unescape, unparen
 from drkernel.sim.executor.ttir.flow import order_blocks
 from drkernel.sim.executor.ttir.ir import FLOAT_BITS, Block, Function, Op, Region, TTIRError, Type, UnsupportedOp, Value
 from drkernel.sim.executor.ttir.verify import MAX_OPS, verify
@@ -56,19 +56,7 @@ def _nested_pointer(text: str) -> str:
 
 def _find_type_colon(text: str) -> int:
     """Index of the last top-level " : ", or -1."""
-    depth, found, quoted = 0, -1, False
-    for k, ch in enumerate(text):
-        if ch == '"':
-            quoted = not quoted
-        elif quoted:
-            continue
-        elif ch in "(<[{":
-            depth += 1
-        elif ch in ")]}" or (ch == ">" and text[k - 1] != "-"):
-            depth -= 1
-        elif ch == ":" and depth == 0 and text[k - 1] == " ":
-            found = k
-    return found
+    return max((k for k in places_outside(text, ":") if text[k - 1] == " "), default=-1)
 
 
 _ASSEMBLY = re.compile(

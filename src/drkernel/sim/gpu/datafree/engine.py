@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 
-from drkernel.sim.executor.compiled import CompiledKernel, LaunchResult, LaunchStats, StepLimit
+from drkernel.sim.executor.compiled import CompiledKernel, LaunchResult, StepLimit
 from drkernel.sim.gpu.dataflow import DataFlow
 from drkernel.sim.gpu.datafree.addresses import AddressHeap
 from drkernel.sim.gpu.datafree.launches import LaunchCounter, sample_of
@@ -25,7 +25,6 @@ from drkernel.sim.gpu.datafree.records import (
 from drkernel.sim.gpu.engine import Depth, DeviceEngine, DeviceFault
 from drkernel.sim.gpu.heap import Held
 from drkernel.sim.gpu.index_checks import DeviceAssert
-from drkernel.sim.gpu.journal import priced
 from drkernel.sim.gpu.operator_rules import OperatorRule, rule_of
 from drkernel.sim.gpu.shapes import prepare_shapes
 from drkernel.sim.spec import GPUSpec
@@ -226,11 +225,8 @@ class DataFreeEngine(DeviceEngine):
     def _execute(
         self, kernel: CompiledKernel, command: LaunchCommand, resources: KernelResources | None, place: int
     ) -> None:
-        def clock(stats: LaunchStats) -> float:
-            return priced(lambda: self.price(command, resources, stats, copy.deepcopy(self.accounts.l2))).seconds
-
         try:
-            counted = self._launches.count(command, clock)
+            counted = self._launches.count(command, partial(self.modelled_seconds, command, resources))
         except StepLimit as error:
             self.fault = str(error)
             raise
