@@ -196,7 +196,7 @@ class TestConclusions:
     def test_a_reference_that_reads_less_than_its_inputs_lifts_the_floor(self, monkeypatch):
         read = 24 * 100 * 4 / get_spec("h200").dram_bandwidth
         found = self.conclude(Block((read / 4,) * 5, 0.0), Block((read / 2,) * 5, 0.0), monkeypatch)
-        assert found.findings == [] and found.fields["speedup"].value == pytest.approx(2.0)
+        assert found.findings == [] and found.speedup.value == pytest.approx(2.0)
 
     def test_only_launched_kernels_are_the_candidates_own(self):
         rows = [

@@ -11,8 +11,8 @@ import pytest
 from service_kit import CountingPool, make_request, make_verdict
 
 from drkernel.serve.client import AsyncClient, Client, ServiceError
+from drkernel.serve.jobs import StoreError
 from drkernel.serve.service import Service
-from drkernel.serve.store import StoreError
 
 
 def test_the_plain_client_does_all_that_the_other_does(serving):

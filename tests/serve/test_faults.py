@@ -17,7 +17,8 @@ import pytest
 from service_kit import CountingPool, make_request, make_verdict
 
 from drkernel.serve.client import AsyncClient, ServiceError
-from drkernel.serve.store import Store, StoreError
+from drkernel.serve.jobs import StoreError
+from drkernel.serve.store import Store
 from drkernel.serve.writer import Writer
 
 BENCHMARKS = str(Path(__file__).parents[2] / "benchmarks")

@@ -11,7 +11,6 @@ from drkernel.gym.pools.local import LocalPool
 from drkernel.serve import examples
 from drkernel.serve import worker as worker_module
 from drkernel.serve.client import AsyncClient, Client, HttpPool
-from drkernel.serve.ending import give_up
 from drkernel.serve.service import Service
 from drkernel.serve.worker import Worker
 
@@ -131,7 +130,7 @@ def test_a_job_that_lost_its_worker_three_times_is_given_up_when_a_service_start
         verdict = client.get(poison, wait_s=20).verdict
     assert (verdict.status, verdict.error.type, verdict.attempts) == ("infra_error", "GivenUp", 3)
     assert sum(pool.calls.values()) == 1
-    assert give_up(store, 3) == []
+    assert store.give_up(3) == []
 
 
 def test_a_job_that_was_interrupted_by_a_stop_has_lost_no_attempt(store):

@@ -7,9 +7,10 @@ import threading
 import pytest
 from service_kit import make_request, make_verdict
 
+from drkernel.serve.jobs import StoreError
 from drkernel.serve.protocol import JobResult
 from drkernel.serve.schema import INDEXES, TABLES
-from drkernel.serve.store import Store, StoreError
+from drkernel.serve.store import Store
 from drkernel.verdict import Sizes, Speedup
 
 

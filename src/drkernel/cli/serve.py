@@ -62,8 +62,8 @@ def serve(
     from drkernel.config import ConfigError
     from drkernel.gym.device import parse_device
     from drkernel.serve.guard import GuardError, check_binding
+    from drkernel.serve.jobs import StoreError
     from drkernel.serve.ray_workers import Lending, RayMissing
-    from drkernel.serve.store import StoreError
 
     token = _token(token_file)
     try:

@@ -109,7 +109,8 @@ def _write(path: Path, rows: Iterator[dict[str, Any]], parquet: bool) -> int:
 
 
 def _open(path: Path) -> Any:
-    from drkernel.serve.store import Store, StoreError
+    from drkernel.serve.jobs import StoreError
+    from drkernel.serve.store import Store
 
     try:
         return Store(path)

@@ -23,6 +23,7 @@ from drkernel import __version__
 from drkernel.gym.request import EvalRequest, objection
 from drkernel.serve import examples, pages
 from drkernel.serve.guard import Guard
+from drkernel.serve.jobs import Job, QueueFull, StoreError
 from drkernel.serve.kernelgym import add_kernelgym
 from drkernel.serve.prometheus import exposition
 from drkernel.serve.protocol import (
@@ -39,7 +40,6 @@ from drkernel.serve.protocol import (
     SubmitBody,
 )
 from drkernel.serve.service import Draining, Service
-from drkernel.serve.store import Job, QueueFull, StoreError
 
 JobId = Annotated[str, Path(pattern="^[0-9a-f]{1,64}$", description="24 hexadecimal digits")]
 

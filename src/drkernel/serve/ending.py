@@ -5,12 +5,9 @@ from __future__ import annotations
 import sqlite3
 import time
 import zlib
-from typing import TYPE_CHECKING
 
+from drkernel.serve.jobs import Job
 from drkernel.verdict import CandidateError, Status, Verdict
-
-if TYPE_CHECKING:
-    from drkernel.serve.store import Job, Store
 
 
 def end_without_trial(db: sqlite3.Connection, job: Job, status: Status, kind: str, message: str) -> None:
@@ -29,14 +26,3 @@ def end_without_trial(db: sqlite3.Connection, job: Job, status: Status, kind: st
         (time.time(), verdict.status, zlib.compress(verdict.model_dump_json().encode(), 1), job.id),
     )
     db.execute("UPDATE tally SET n = n + 1 WHERE what = 'sequence'")
-
-
-def give_up(store: Store, max_attempts: int) -> list[Job]:
-    """End queued jobs whose attempts are used up because every worker that leased them was lost; return the jobs, now
-    done."""
-    with store.transaction() as db:
-        spent = store.spent(db, max_attempts)
-        for job in spent:
-            text = f"given up after {job.attempts} attempts: each time whoever evaluated it was lost with it"
-            end_without_trial(db, job, "infra_error", "GivenUp", text)
-        return spent

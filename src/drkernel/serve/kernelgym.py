@@ -16,9 +16,9 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_v
 from drkernel.gym.kernelgym import findings, outcome, work
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.serve import examples
+from drkernel.serve.jobs import Job
 from drkernel.serve.protocol import unicode_only
 from drkernel.serve.service import Service
-from drkernel.serve.store import Job
 from drkernel.task import Provenance, Task
 from drkernel.verdict import Verdict
 

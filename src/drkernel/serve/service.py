@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from drkernel.gym.request import EvalRequest, Pool
-from drkernel.serve.ending import give_up
 from drkernel.serve.history import History
-from drkernel.serve.store import Job, Store, StoreError, pack
+from drkernel.serve.jobs import Job, StoreError, pack
+from drkernel.serve.store import Store
 from drkernel.serve.writer import Writer
 from drkernel.verdict import CandidateError, Verdict
 
@@ -347,7 +347,7 @@ class Service:
 
     async def _give_up(self) -> None:
         """End jobs whose attempts are used up without a verdict."""
-        for job in await self.writer.do(lambda: give_up(self.store, self.max_attempts)):
+        for job in await self.writer.do(lambda: self.store.give_up(self.max_attempts)):
             log.warning("gave up job %s of %s after %d attempts", job.id, job.task_id, job.attempts)
             await self._tell(job.id)
 

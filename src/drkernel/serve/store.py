@@ -17,7 +17,6 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,11 +24,10 @@ from pydantic import ValidationError
 
 from drkernel.gym.request import EvalRequest
 from drkernel.serve.ending import end_without_trial
+from drkernel.serve.jobs import Job, Prepared, QueueFull, StoreError, pack
 from drkernel.serve.protocol import JobResult
 from drkernel.serve.schema import SCHEMA_VERSION, prepare, waiting_kinds
 from drkernel.verdict import Verdict
-
-State = Literal["queued", "leased", "done", "cancelled"]
 
 _EQUAL = (
     "SELECT id FROM jobs WHERE key = ? AND state != 'cancelled' "
@@ -53,67 +51,10 @@ FROM waiting WHERE client IS NOT NULL ORDER BY running, oldest LIMIT 1
 """
 
 
-class StoreError(RuntimeError):
-    """The store cannot write or read what was asked: disk full, file locked or damaged. Nothing was accepted."""
-
-    full = False
-    """whether the disk is full"""
-    locked = False
-    """whether another program holds the file"""
-
-
-class QueueFull(RuntimeError):
-    """The queue is full; no more jobs are accepted."""
-
-    def __init__(self, waiting: int):
-        super().__init__(f"{waiting} jobs are waiting")
-        self.waiting = waiting
-
-
-@dataclass(frozen=True)
-class Job:
-    """One accepted evaluation."""
-
-    id: str
-    key: str
-    client: str
-    priority: int
-    state: State
-    task_id: str
-    device: str
-    submitted: float
-    started: float | None
-    finished: float | None
-    attempts: int
-    owner: str | None
-    status: str | None
-    sequence: int | None
-    result: str | None = None
-    """for a finished job: the verdict in short, JSON of :class:`~drkernel.serve.protocol.JobResult`"""
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A request in stored form; built outside the transaction, because hashing and packing take time."""
-
-    key: str
-    task_id: str
-    device: str
-    kind: str
-    """kind of the device: 'sim' or 'cuda'"""
-    blob: bytes
-
-
 _COLUMNS = (
     "id, key, client, priority, state, task_id, device, submitted, started, finished, attempts, owner, status, "
     "sequence, result"
 )
-
-
-def pack(request: EvalRequest) -> Prepared:
-    """Pack a request for storage."""
-    blob = zlib.compress(request.model_dump_json().encode("utf-8", "surrogatepass"), 1)
-    return Prepared(request.key, request.task.id, request.settings.device, request.settings.place.kind, blob)
 
 
 class Store:
@@ -395,6 +336,17 @@ class Store:
             )
             return changed.rowcount
 
+    def give_up(self, max_attempts: int) -> list[Job]:
+        """End queued jobs whose attempts are used up because every worker that leased them was lost; return the jobs,
+        now done."""
+        with self.transaction() as db:
+            rows = db.execute(f"SELECT {_COLUMNS} FROM jobs WHERE state = 'queued' AND attempts >= ?", (max_attempts,))
+            spent = [Job(*row) for row in rows.fetchall()]
+            for job in spent:
+                text = f"given up after {job.attempts} attempts: each time whoever evaluated it was lost with it"
+                end_without_trial(db, job, "infra_error", "GivenUp", text)
+            return spent
+
     # ---- asking
 
     def get(self, job_id: str) -> Job | None:
@@ -460,11 +412,6 @@ class Store:
         """Return the number of queued jobs."""
         rows = self._look("SELECT n FROM tally WHERE what = 'state' AND name = 'queued'")
         return int(rows[0][0]) if rows else 0
-
-    def spent(self, db: sqlite3.Connection, attempts: int) -> list[Job]:
-        """Return queued jobs with this many attempts, inside a transaction."""
-        rows = db.execute(f"SELECT {_COLUMNS} FROM jobs WHERE state = 'queued' AND attempts >= ?", (attempts,))
-        return [Job(*row) for row in rows.fetchall()]
 
     def kinds_waiting(self) -> list[str]:
         """Return the kinds of device that queued jobs need."""

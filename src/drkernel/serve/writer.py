@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from drkernel.serve.store import Store, StoreError
+from drkernel.serve.jobs import StoreError
+from drkernel.serve.store import Store
 
 log = logging.getLogger("drkernel.serve")
 T = TypeVar("T")

@@ -9,7 +9,8 @@ from typing import Any, cast
 
 from drkernel.sim.gpu.datafree.engine import new_engine
 from drkernel.sim.gpu.datafree.records import DataFree
-from drkernel.sim.gpu.engine import Depth, DeviceEngine, check_words
+from drkernel.sim.gpu.engine import DeviceEngine
+from drkernel.sim.gpu.resources import Depth, check_words
 from drkernel.sim.host.attach import BelowModes, host_side
 from drkernel.sim.host.cuda_graphs import graphs_on
 from drkernel.sim.host.tensor import DeviceLink

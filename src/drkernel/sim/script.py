@@ -25,7 +25,8 @@ from drkernel.sim.gpu.accounts import LaunchKey, launch_key
 from drkernel.sim.gpu.datafree.engine import DataFreeEngine
 from drkernel.sim.gpu.datafree.records import DataFree
 from drkernel.sim.gpu.detail import MAX_TEXT, detail_of
-from drkernel.sim.gpu.engine import Depth, LaunchRecord
+from drkernel.sim.gpu.engine import LaunchRecord
+from drkernel.sim.gpu.resources import Depth
 from drkernel.sim.host.uncompared import uncompared
 from drkernel.verdict import Advised, LaunchDetail, Profile
 

@@ -33,14 +33,11 @@ from drkernel.gym.judge.contribution import (
     timed_calls,
 )
 from drkernel.gym.judge.expected import ExpectedSide, expected_side
+from drkernel.gym.judge.facts import Facts
 from drkernel.gym.judge.knockout import Experiment, experiment, idle_launches
 from drkernel.gym.judge.measured_timing import WrongWhenTimed, measure
 from drkernel.gym.judge.memory import TaskTooLarge, default_budget, is_no_room, too_large
-from drkernel.gym.judge.modelled_timing import (
-    bytes_to_host,
-    modelled_timing,
-    reference_profile,
-)
+from drkernel.gym.judge.modelled_timing import bytes_to_host, modelled_timing, reference_profile, without_price
 from drkernel.gym.judge.naive import SEED, naive_check
 from drkernel.gym.judge.other_calls import draw_ahead, make_other_calls
 from drkernel.gym.judge.own_sizes import DataDependent, Untimed
@@ -121,7 +118,7 @@ class Trial:
         self.idle: dict[int, str] = {}
         """launches of a call that the answer does not need, by place"""
         self.contribution = Contribution()
-        self.fields: dict[str, Any] = {}
+        self.facts = Facts()
         if request.settings.unsafe_no_checks:
             self.findings.append(show.unsafe_no_checks())
 
@@ -137,7 +134,7 @@ class Trial:
     def is_unsupported(self) -> bool:
         """Whether the device cannot run the candidate's language; says so before anything of it is run."""
         language = recognise(self.request.candidate)
-        self.fields["language"] = language.name
+        self.facts.language = language.name
         refusal = language.refusal(self.settings.place)
         if refusal is None:
             return False
@@ -166,10 +163,10 @@ class Trial:
                     self._judge(side, factory)
             finally:
                 # only now is the candidate's language known
-                self.fields["not_checked"] = tuple(unchecked(self.session.device, self.session.observes))
-                self.fields["coverage_source"] = self.session.observes.get("launches")
-                self.fields["sandbox"] = self.session.report()
-                self.fields["stdout"] = said + self.session.stdout()
+                self.facts.not_checked = tuple(unchecked(self.session.device, self.session.observes))
+                self.facts.coverage_source = self.session.observes.get("launches")
+                self.facts.sandbox = self.session.report()
+                self.facts.stdout = said + self.session.stdout()
                 del self._reopen  # it holds this trial, and with it the tensors of every call
 
     def _prepare(self, side: ExpectedSide) -> bool:
@@ -190,7 +187,7 @@ class Trial:
             if wrong is None and side.pairs:
                 self.session.load_state(side.state())
             if wrong is not None:
-                self.fields["correctness"] = Correctness(checked_calls=0, passed_calls=0, message=wrong)
+                self.facts.correctness = Correctness(checked_calls=0, passed_calls=0, message=wrong)
             elif self._own_sizes() is not None:
                 self.weights = places_of_weights(self.session, loaded)
         return wrong is None
@@ -288,11 +285,11 @@ class Trial:
         """The research mode: judge as a harness without any defence would."""
         side.instance = side.problem.instance(side.build_seed, randomize=False)
         with self.phase("checks"):
-            self.fields["correctness"], last = naive_check(side, session, self.settings.checks)
+            self.facts.correctness, last = naive_check(side, session, self.settings.checks)
         with self.phase("timing"):
             if isinstance(session, TimedSession):
                 with suppress(WrongWhenTimed):  # a naive harness does not look
-                    self.fields |= measure(side, session, factory, self.settings, names_of([last.record])).fields
+                    measure(side, session, factory, self.settings, names_of([last.record])).tell(self.facts)
             elif (record := last.record.device) is not None:
                 inputs = side.reference.draw_inputs(SEED)
                 eager = self._reference_profile(side, inputs)
@@ -308,7 +305,7 @@ class Trial:
                 assert self.checker is not None
                 self.checker.fail(calls[-1], show.wrong_when_timed(str(error)))
                 return
-            self.fields |= measured.fields
+            measured.tell(self.facts)
             self.findings += measured.findings
         elif not self._time_at_own_sizes(side, factory):
             told = max(record.host_bytes for record in device_records(calls[1:] or calls))  # tuning reads times, once
@@ -327,15 +324,15 @@ class Trial:
         try:
             run = timing.run()
         except Untimed as error:
-            self.fields["untimed"] = f"the task's own sizes were not timed, but those that were checked: {error}"
+            self.facts.untimed = f"the task's own sizes were not timed, but those that were checked: {error}"
             return False
         except DataDependent as error:
             self.findings += [*timing.findings, show.data_dependent(str(error))]
-            self.fields |= {"coverage": 0.0, "speedup": None}
-            self.fields["untimed"] = f"the task's own sizes were not timed: {error}"
+            self.facts.withhold()
+            self.facts.untimed = f"the task's own sizes were not timed: {error}"
             return True
         self.findings += timing.findings
-        self.fields["timed_at"] = own.sizes
+        self.facts.timed_at = own.sizes
         if run is not None:
             told = max(record.host_bytes for record in run.records)
             profiles = [record.profile for record in run.records]
@@ -343,7 +340,7 @@ class Trial:
             where = device_records(timed_calls(checker.calls))[-1].launches
             self._give_credit(run.records, same_places(self.idle, where, run.records[0].launches))
         if timing.findings:
-            self.fields |= {"coverage": 0.0, "speedup": None}
+            self.facts.withhold()
         return True
 
     def _weigh_contribution(self, side: ExpectedSide, checker: Checker) -> None:
@@ -364,18 +361,21 @@ class Trial:
         profiles = [record.profile for record in records]
         if spread(profiles) > STABLE:
             self.findings.append(show.unstable_time(spread(profiles)))
-        chosen = next(record for record in records if record.profile is self.fields["profile"])
+        chosen = next(record for record in records if record.profile is self.facts.profile)
         if self.settings.lines:
-            self.fields["profile"] = chosen.detailed_profile(self.request.candidate)
-        if "coverage" not in self.fields:
+            self.facts.profile = chosen.detailed_profile(self.request.candidate)
+        if self.facts.coverage is None:
             return
         if not self.contribution.credited:
             condemned = any(finding.severity == "hack" for finding in self.contribution.findings)
-            self.fields |= {"coverage": 0.0} if condemned else {"coverage": 0.0, "speedup": None}
+            if condemned:
+                self.facts.coverage = 0.0
+            else:
+                self.facts.withhold()
         elif self.unproven:
-            self.fields["coverage"] = 0.0
+            self.facts.coverage = 0.0
         else:
-            self.fields["coverage"] = counted_coverage(chosen, idle, self.contribution.copies_count)
+            self.facts.coverage = counted_coverage(chosen, idle, self.contribution.copies_count)
 
     def _reference_profile(self, side: ExpectedSide, inputs: list[Any]) -> Profile:
         """The reference's profile at the checked sizes."""
@@ -390,18 +390,19 @@ class Trial:
         what it computes from them has no modelled time. ``source`` and ``eager`` are the reference and its profile at
         the sizes of ``timed``.
         """
-        profile = self.fields["profile"] = slowest(timed)
+        profile = self.facts.profile = slowest(timed)
         # what comes back may be little (a sum), or no copy at all (arguments of a launch)
         if told - bytes_to_host(eager) >= HOST_TRAFFIC and not self.settings.unsafe_no_checks:
             self.findings.append(show.host_compute(told))
             return
         reference = self._baseline(source, conv_tf32) if self.settings.baseline == "compile" else eager
-        if not self.settings.unsafe_no_checks and self._has_no_price(timed, reference):
+        if not self.settings.unsafe_no_checks and (unpriced := without_price(timed, reference)):
+            self.findings += unpriced
             return
-        self.fields["coverage"] = profile.coverage
-        self.fields["timing"] = modelled_timing(profile)
-        self.fields |= {"reference_profile": reference, "reference_timing": modelled_timing(reference)}
-        self.fields["speedup"] = speedup_of(reference, profile, source=self.fields.get("baseline_from") or "eager")
+        facts = self.facts
+        facts.coverage, facts.timing = profile.coverage, modelled_timing(profile)
+        facts.reference_profile, facts.reference_timing = reference, modelled_timing(reference)
+        facts.speedup = speedup_of(reference, profile, source=facts.baseline_from or "eager")
 
     def _baseline(self, source: str, conv_tf32: bool) -> Profile:
         """The profile of the reference under ``torch.compile``, and how it was found."""
@@ -409,19 +410,8 @@ class Trial:
         assert spec is not None, "only a simulated GPU models time"
         with self.phase("compile"):
             found = compiled_baseline(source, spec, conv_tf32=conv_tf32)
-        self.fields |= {"baseline_from": found.found_by, "baseline_why": found.why}
+        self.facts.baseline_from, self.facts.baseline_why = found.found_by, found.why
         return found.profile
-
-    def _has_no_price(self, timed: list[Profile], reference: Profile) -> bool:
-        """Record work without a price, the candidate's first; return whether there was any."""
-        mine = {row.name: row.unpriced for profile in timed for row in profile.rows if row.unpriced}
-        theirs = {row.name: row.unpriced for row in reference.rows if row.unpriced}
-        if theirs:
-            self.findings.append(show.unpriced_operator(theirs, of_the_task=True))
-        own = {name: why for name, why in mine.items() if name not in theirs}
-        if own:
-            self.findings.append(show.unpriced_operator(own, of_the_task=False))
-        return bool(mine or theirs)
 
     # ---- ends
 
@@ -453,7 +443,7 @@ class Trial:
                 "error": self.error,
                 "seconds": time.perf_counter() - self.start,
                 "phases": dict(self.phases),
-                **self.fields,
+                **vars(self.facts),
             }
         )
 
@@ -462,11 +452,11 @@ class Trial:
         if self.checked is None or self.checker is None:
             return
         try:
-            self.fields["checked_at"] = self.checked.sizes
+            self.facts.checked_at = self.checked.sizes
         except TaskError:  # inputs that cannot be drawn without data
             return
-        if any(self.fields.get(name) is not None for name in ("timing", "profile")):
-            self.fields.setdefault("timed_at", self.fields["checked_at"])
+        if self.facts.timed_at is None and (self.facts.timing is not None or self.facts.profile is not None):
+            self.facts.timed_at = self.facts.checked_at
 
     def _weigh_calls(self) -> None:
         """Findings from what the device saw, and the calls' correctness as one."""
@@ -484,7 +474,7 @@ class Trial:
         copies = records[-1].copies if records else {}
         if copies:
             self.findings.append(show.host_copies(copies))
-        self.fields["correctness"] = checker.correctness
+        self.facts.correctness = checker.correctness
 
     def _status(self) -> Status:
         if self.error_status in ("infra_error", "invalid_request"):
@@ -494,7 +484,7 @@ class Trial:
             return "hack"
         if self.error_status is not None:
             return self.error_status
-        correctness = self.fields.get("correctness")
+        correctness = self.facts.correctness
         right = correctness is not None and 0 < correctness.checked_calls == correctness.passed_calls
         return "correct" if right else "incorrect"
 

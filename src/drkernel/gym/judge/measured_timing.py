@@ -22,6 +22,7 @@ from drkernel.gym.device import title_of
 from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.checks import arguments_of, raw_output
 from drkernel.gym.judge.expected import ExpectedSide
+from drkernel.gym.judge.facts import Facts
 from drkernel.gym.judge.measured_statistics import (
     Block,
     clocks_disagree,
@@ -35,7 +36,7 @@ from drkernel.gym.session.protocol import OpensSessions, TimedSession
 from drkernel.sim.spec import GPUSpec, get_spec
 from drkernel.tasks.correctness import compare
 from drkernel.tasks.reference import TaskError
-from drkernel.verdict import CandidateError, Finding, Profile, Timing
+from drkernel.verdict import CandidateError, Finding, Profile, Speedup, Timing
 
 BLOCK_CALLS = 5
 WARM_UP_BLOCKS = 1
@@ -56,10 +57,20 @@ class WrongWhenTimed(Exception):
 
 @dataclass
 class Measured:
-    """The result of measuring: fields of the verdict, and findings."""
+    """The result of measuring."""
 
-    fields: dict[str, Any]
+    profile: Profile
+    reference_profile: Profile
+    timing: Timing
+    reference_timing: Timing
+    speedup: Speedup
     findings: list[Finding] = field(default_factory=list)
+
+    def tell(self, facts: Facts) -> None:
+        """Set the verdict's fields."""
+        facts.profile, facts.reference_profile = self.profile, self.reference_profile
+        facts.timing, facts.reference_timing = self.timing, self.reference_timing
+        facts.speedup, facts.coverage = self.speedup, self.profile.coverage
 
 
 def measure(
@@ -178,18 +189,15 @@ def _conclude(
     reference_profile: Profile,
     settings: EvalSettings,
 ) -> Measured:
-    """Fields of the verdict, and the findings of the clocks and the roofline."""
+    """Times and speedup, and the findings of the clocks and the roofline."""
     name = title_of(settings.place)
     seconds, reference_seconds = median_seconds(ours), median_seconds(theirs)
     found = Measured(
-        {
-            "profile": profile,
-            "reference_profile": reference_profile,
-            "coverage": profile.coverage,
-            "timing": _timing(name, seconds, ours),
-            "reference_timing": _timing(name, reference_seconds, theirs),
-            "speedup": speedup_interval(theirs, ours, seed=side.seeds("bootstrap") % 2**32),
-        }
+        profile=profile,
+        reference_profile=reference_profile,
+        timing=_timing(name, seconds, ours),
+        reference_timing=_timing(name, reference_seconds, theirs),
+        speedup=speedup_interval(theirs, ours, seed=side.seeds("bootstrap") % 2**32),
     )
     disagreement = clocks_disagree(ours)
     if disagreement is not None:

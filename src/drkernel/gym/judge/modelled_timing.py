@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,13 +20,14 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
+from drkernel.gym.judge import findings as show
 from drkernel.sim.gpu.engine import DeviceEngine
 from drkernel.sim.host.attach import BelowModes, operators_on
 from drkernel.sim.host.tensor import DeviceLink
 from drkernel.sim.spec import GPUSpec
 from drkernel.tasks.module_copy import copied
 from drkernel.tasks.reference import TaskError
-from drkernel.verdict import Profile, Timing
+from drkernel.verdict import Finding, Profile, Timing
 
 _CACHE_SIZE = 512
 _cache: OrderedDict[tuple[str, str, bool], Profile] = OrderedDict()
@@ -123,3 +124,13 @@ def modelled_timing(profile: Profile) -> Timing:
 def bytes_to_host(profile: Profile) -> float:
     """Bytes that a call copied from the device to the host."""
     return sum(row.bytes or 0.0 for row in profile.rows if row.owner == "copy" and row.name.endswith("device to host"))
+
+
+def without_price(timed: Sequence[Profile], reference: Profile) -> list[Finding]:
+    """The findings on work that has no price, the task's before the candidate's own; none when all has one."""
+    mine = {row.name: row.unpriced for profile in timed for row in profile.rows if row.unpriced}
+    theirs = {row.name: row.unpriced for row in reference.rows if row.unpriced}
+    own = {name: why for name, why in mine.items() if name not in theirs}
+    found = [(theirs, True)] if theirs else []
+    found += [(own, False)] if own else []
+    return [show.unpriced_operator(rows, of_the_task=of_the_task) for rows, of_the_task in found]

@@ -8,10 +8,9 @@ import os
 import struct
 import threading
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -31,15 +30,14 @@ from drkernel.sim.executor.lower.runtime import (
     SYNC_WORDS,
     Ctx,
     Entry,
-    Kind,
     Status,
 )
-from drkernel.sim.executor.order import IN_ORDER, Order, Ordered, others, sampled_runs, split_runs
-from drkernel.sim.executor.results import Checks, LaunchResult, LaunchStats, Param, SimFinding, StepLimit
+from drkernel.sim.executor.order import IN_ORDER, Order, others, sampled_runs, split_runs
+from drkernel.sim.executor.recorded import MAX_PRINTS, Recorded, Worker
+from drkernel.sim.executor.results import Checks, LaunchResult, LaunchStats, Param, StepLimit
 from drkernel.sim.executor.running import under_way
 from drkernel.sim.executor.ttir.ir import elem_bytes
 
-_MAX_PRINTS = 4096
 _MAX_SYNCS = 1 << 20
 _MAX_CONFLICTS = 1 << 14
 _MAX_SAVED = 256 << 20
@@ -62,23 +60,6 @@ class Limits:
     """of the GPU"""
 
 
-@dataclass
-class _Worker:
-    """The context of one thread and the tables it points to."""
-
-    ctx: np.ndarray
-    blocks: np.ndarray
-    findings: np.ndarray
-    prints: np.ndarray
-    arena: np.ndarray
-    zero: np.ndarray
-    sectors: np.ndarray
-    syncs: np.ndarray
-    conflicts: np.ndarray
-    recent: np.ndarray
-    sites: np.ndarray
-
-
 class Launch:
     """One execution of a native kernel."""
 
@@ -99,6 +80,7 @@ class Launch:
         self.order, self.unchecked = order, unchecked
         self.name, self.params, self.lowered, self.code = name, params, lowered, code
         self.grid, self.args, self.memory, self.checks, self.limits = grid, args, memory, checks, limits
+        self.recorded = Recorded(name, grid, lowered.sites, memory, checks.max_findings)
         self.race = checks.race
         self.own_passes: float | None = None
         self.contexts: list[np.ndarray] = []
@@ -127,10 +109,10 @@ class Launch:
         self._raise_if_stopped(max(int(worker.ctx[Ctx.STATUS]) for worker in workers))
         self._keep_initialized()
         return LaunchResult(
-            findings=self._read_findings([self._rows(worker) for worker in workers]),
+            findings=self.recorded.findings(workers),
             stats=self._stats(workers, programs),
             seconds=seconds,
-            prints=tuple(line for worker in workers for line in self._read_prints(worker)),
+            prints=tuple(line for worker in workers for line in self.recorded.prints(worker)),
             written=tuple(a.base for a, (_, w) in zip(self.allocations, self.maps, strict=True) if w.any()),
         )
 
@@ -167,14 +149,14 @@ class Launch:
         self.arg_words, self.arg_entries = self._arguments()
         self.deadline = time.monotonic_ns() + int(self.limits.seconds * 1e9)
 
-    def _worker(self, syncs: np.ndarray | None = None) -> _Worker:
+    def _worker(self, syncs: np.ndarray | None = None) -> Worker:
         """``syncs``: the log that it shares with others; None for one of its own."""
         agree = self.race and self.lowered.synchronises
-        worker = _Worker(
+        worker = Worker(
             ctx=np.zeros(Ctx.SIZE, np.int64),
             blocks=np.zeros(max(1, len(self.lowered.blocks)), np.int64),
             findings=np.zeros((max(1, self.checks.max_findings), FINDING_WORDS), np.int64),
-            prints=np.zeros((_MAX_PRINTS if self.lowered.has_prints else 1, PRINT_WORDS), np.int64),
+            prints=np.zeros((MAX_PRINTS if self.lowered.has_prints else 1, PRINT_WORDS), np.int64),
             arena=np.empty(self.lowered.arena_bytes + 64, np.uint8),
             zero=np.zeros(64, np.uint8),
             sectors=np.zeros(1 << SECTOR_BITS, np.int64),
@@ -203,7 +185,7 @@ class Launch:
         ctx[Ctx.RECENT], ctx[Ctx.SITES] = worker.recent.ctypes.data, worker.sites.ctypes.data
         return worker
 
-    def _take_turns(self, programs: int) -> list[_Worker]:
+    def _take_turns(self, programs: int) -> list[Worker]:
         assert self.order.turns is not None
         most = min(PATIENT_UNDER_WAY, _MAX_ARENAS // self.lowered.arena_bytes) if self.order.patient else UNDER_WAY
         first = self._worker()
@@ -225,7 +207,7 @@ class Launch:
         _, other.arg_entries = other._arguments()
         return other
 
-    def _execute(self, runs: list[tuple[int, int]]) -> list[_Worker]:
+    def _execute(self, runs: list[tuple[int, int]]) -> list[Worker]:
         """Run the programs at these places: a few first; by what they took, the rest in optimised code or threads."""
         first, threads = self._worker(), self._threads()
         native, programs = self.code.now(), sum(stop - start for start, stop in runs)
@@ -261,12 +243,12 @@ class Launch:
             return runs
         return [(start, start + 1), (start + 1, stop), *rest]
 
-    def _in_parallel(self, native: Native, first: _Worker, runs: list[tuple[int, int]], threads: int) -> list[_Worker]:
+    def _in_parallel(self, native: Native, first: Worker, runs: list[tuple[int, int]], threads: int) -> list[Worker]:
         chunk = max(1, sum(stop - start for start, stop in runs) // (8 * threads))
         parts = iter([(k, min(stop, k + chunk)) for start, stop in runs for k in range(start, stop, chunk)])
         guard = threading.Lock()
 
-        def work(worker: _Worker) -> None:
+        def work(worker: Worker) -> None:
             while not worker.ctx[Ctx.STATUS]:
                 with guard:
                     part = next(parts, None)
@@ -381,7 +363,7 @@ class Launch:
 
     # ---- what happened
 
-    def _moved(self, workers: list[_Worker]) -> tuple[float, float]:
+    def _moved(self, workers: list[Worker]) -> tuple[float, float]:
         """Bytes asked for by loads and by stores, in whole sectors."""
         loads, stores = (sum(int(w.ctx[word]) for w in workers) for word in (Ctx.LOAD_BYTES, Ctx.STORE_BYTES))
         for worker in workers:
@@ -390,7 +372,7 @@ class Launch:
                 stores += cost.store_bytes * count
         return max(0.0, float(loads)), max(0.0, float(stores))
 
-    def _stats(self, workers: list[_Worker], programs: int) -> LaunchStats:
+    def _stats(self, workers: list[Worker], programs: int) -> LaunchStats:
         flops: Counter[str] = Counter()
         loads, stores = self._moved(workers)
         entered: Counter[int] = Counter()
@@ -427,92 +409,3 @@ class Launch:
     def _updates(self) -> int:
         """Atomic updates so far."""
         return int(self.atomics.sum(dtype=np.int64))
-
-    # ---- findings and prints
-
-    def _program(self, linear: int) -> tuple[int, int, int]:
-        x, y = self.grid[0], self.grid[1]
-        return linear % x, linear // x % y, linear // (x * y)
-
-    def _rows(self, worker: _Worker) -> tuple[int, list[list[int]]]:
-        """How many findings a worker had, and those that were kept: its own and the conflicts that nothing orders."""
-        total, most = int(worker.ctx[Ctx.N_FINDINGS]), self.checks.max_findings
-        rows: list[list[int]] = worker.findings[: min(total, most)].tolist()
-        noted = worker.conflicts[: min(int(worker.ctx[Ctx.N_CONFLICTS]), len(worker.conflicts))].tolist()
-        if noted:
-            ordered = Ordered(worker.syncs[: int(worker.ctx[Ctx.N_SYNCS])])
-            for *row, earlier, segment, first in noted:
-                if len(rows) >= most:
-                    break
-                if not ordered.before(earlier, segment, first):
-                    rows.append(row)
-                    total += 1
-        return total, rows
-
-    def _read_findings(self, found: list[tuple[int, list[list[int]]]]) -> tuple[SimFinding, ...]:
-        total = sum(count for count, _ in found)
-        rows = [row for _, some in found for row in some]
-        if len(found) > 1:
-            rows.sort(key=lambda row: row[2])  # by program, as one thread would have met them
-        groups: OrderedDict[tuple[int, int], list[list[int]]] = OrderedDict()
-        for row in rows:
-            groups.setdefault((row[0], row[1]), []).append(row)
-        findings = []
-        for (kind, site), members in groups.items():
-            # beyond the kept ones nobody knows where they fell: the total goes to a single group
-            count = total if len(groups) == 1 else len(members)
-            findings.append(self._finding(Kind(kind), site, members[0], count))
-        return tuple(findings)
-
-    def _finding(self, kind: Kind, site: int, row: list[int], count: int) -> SimFinding:
-        place = self.lowered.sites[site]
-        file, _, line = place.loc.rpartition(":")
-        _, _, program, address, base, size = row
-        coordinates = self._program(program)
-        allocation: Allocation | None = self.memory.find(base)
-        offset = address - base if allocation is not None else None
-        name, severity, text = _WORDS[kind]
-        if kind is Kind.ASSERT:
-            detail = f"{text}: {place.message}"
-        else:
-            what = f"{size}-byte {'store' if place.op == 'tt.store' else 'access' if 'atomic' in place.op else 'load'}"
-            target = f" of argument {place.argument!r}" if place.argument else ""
-            if offset is not None and allocation is not None:
-                where = f" at byte {offset}{target} ({allocation.nbytes} bytes long)"
-            else:
-                where = f" at address {address:#x}{target}"
-            detail = f"{text}: {what}{where}"
-        source = f", {file.rpartition('/')[2]}:{line}" if line else ""
-        message = f"{detail}; kernel {self.name}{source}, program {coordinates}, {count} time{'s' * (count != 1)}"
-        return SimFinding(
-            name, message, self.name, file or None, int(line) if line.isdigit() else None, coordinates,
-            place.argument, offset, count, severity,
-        )  # fmt: skip
-
-    def _read_prints(self, worker: _Worker) -> tuple[str, ...]:
-        """Lines as Triton prints them on a GPU."""
-        lines = []
-        total = int(worker.ctx[Ctx.N_PRINTS])
-        for site, program, flat, bits in worker.prints[: min(total, _MAX_PRINTS)].tolist():
-            place = self.lowered.sites[site]
-            pid = ", ".join(map(str, self._program(program)))
-            index = ", ".join(str(int(k)) for k in np.unravel_index(flat, place.shape)) if place.shape else ""
-            value = struct.unpack("<d", struct.pack("<q", bits))[0]
-            number = "" if place.shape is None else f"{int(value)}" if place.integer else f"{value:g}"
-            lines.append(f"pid ({pid}) idx ({index}){place.message}{number}")
-        if total > _MAX_PRINTS:
-            lines.append(f"... {total - _MAX_PRINTS} more values printed")
-        return tuple(lines)
-
-
-_WORDS: dict[Kind, tuple[str, Literal["error", "warning"], str]] = {
-    Kind.OUT_OF_BOUNDS: ("out_of_bounds", "error", "out of bounds"),
-    Kind.MISALIGNED: ("misaligned", "error", "misaligned address"),
-    Kind.UNINITIALIZED: ("uninitialized", "error", "read of memory that nothing wrote"),
-    Kind.RACE_WRITE: ("race", "error", "two programs write the same bytes with different values"),
-    Kind.RACE_READ: ("race", "error", "one program reads what another writes in the same launch"),
-    Kind.RACE_SAME_VALUE: ("race", "warning", "two programs write the same bytes with the same value"),
-    Kind.RACE_ATOMIC: ("race", "error", "one program updates atomically what another accesses without atomics"),
-    Kind.READ_ONLY: ("read_only", "error", "store to read-only memory"),
-    Kind.ASSERT: ("assert", "error", "device assertion failed"),
-}

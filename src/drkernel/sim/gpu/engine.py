@@ -10,12 +10,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 
 from drkernel.sim.cost.arguments import in_order, read_only
-from drkernel.sim.cost.launch import blocks_per_sm
 from drkernel.sim.executor.allocations import MemoryMap
 from drkernel.sim.executor.compiled import (
     Checks,
@@ -40,16 +39,16 @@ from drkernel.sim.gpu.interfere import HostReads, Interference, disturb_changes,
 from drkernel.sim.gpu.journal import Launch, priced
 from drkernel.sim.gpu.operator_lists import FREE_OPERATORS
 from drkernel.sim.gpu.operator_rules import OperatorRule, rule_of
-from drkernel.sim.gpu.pricing import pressure_of, price_launch
+from drkernel.sim.gpu.pricing import price_launch
 from drkernel.sim.gpu.random_numbers import DeviceRandom
+from drkernel.sim.gpu.resources import Depth, Target, check_words
 from drkernel.sim.gpu.trials import Trials
 from drkernel.sim.spec import GPUSpec
-from drkernel.sim.target.compile import KernelResources, TargetCompileError, compile_for_target
-from drkernel.sim.target.shared_memory import OverShared, PassesFailed, exact_shared, shared_bytes
-from drkernel.sim.wire.commands import GeneratorRef, LaunchCommand, LaunchRefused, ProtocolError, Ref, TensorSpec
+from drkernel.sim.target.compile import KernelResources
+from drkernel.sim.wire.commands import GeneratorRef, LaunchCommand, ProtocolError, Ref, TensorSpec
 from drkernel.verdict import Profile
 
-__all__ = ["POISONS", "Counters", "Depth", "DeviceEngine", "DeviceFault", "LaunchRecord"]
+__all__ = ["POISONS", "Counters", "DeviceEngine", "DeviceFault", "LaunchRecord"]
 
 SAMPLED_PROGRAMS = 4096
 """programs of a launch that the sanitizers look at when checks are "auto" (all, where programs may synchronise)"""
@@ -59,24 +58,10 @@ SECTOR_MAPS = 16
 SHADOW_BYTES = 8
 """bytes of the race shadows for each element that a launch accesses"""
 
-MAX_GRID_X, MAX_GRID_YZ = 2**31 - 1, 65535
-"""largest grids that CUDA launches"""
-
 ERROR_BYTES = 8
 """bytes that the host is assumed to learn of values from one error of an operator"""
 GENERATOR_BYTES = 16
 """bytes that it learns from a generator's state: a GPU keeps a seed and an offset"""
-
-Depth = Literal["ttir", "full"]
-"""how far kernels are compiled: Triton's own IR, or machine code of the target (registers, shared memory)"""
-
-
-def check_words(checks: str, depth: str) -> None:
-    """Raise ``ValueError`` for an invalid value of ``checks`` or ``depth``."""
-    if checks not in ("auto", "full", "off"):
-        raise ValueError(f"checks must be 'auto', 'full' or 'off', not {checks!r}")
-    if depth not in get_args(Depth):
-        raise ValueError(f"depth must be 'ttir' or 'full', not {depth!r}")
 
 
 class DeviceFault(RuntimeError):
@@ -110,7 +95,7 @@ class DeviceEngine:
         prepare()
         self.spec = spec
         self.checks = checks
-        self.depth = depth
+        self.target = Target(spec, depth)
         self.memory_bytes = memory_bytes or spec.hbm_bytes
         self.budget_bytes = budget_bytes
         self.heap = self._new_heap()
@@ -301,11 +286,11 @@ class DeviceEngine:
     def launch(self, command: LaunchCommand) -> None:
         """Execute (or, under the knock-out test, skip) one kernel launch and add its modelled time."""
         self._refuse_after_fault()
-        programs = self._programs(command.grid)
+        programs = self.target.programs(command.grid)
         if programs == 0:
             return
         kernel = compile_ttir(command.ttir, name=command.name)
-        resources = self._resources_of(kernel, command)
+        resources = self.target.resources(kernel, command)
         place = len(self.counters.launches)
         if self.interference == "skip" and (self.skip_only is None or place in self.skip_only):
             self.flow.skipped()
@@ -329,7 +314,7 @@ class DeviceEngine:
             command.grid,
             [self.heap.held(value.handle).spec.address if isinstance(value, Ref) else value for value in command.args],
             Checks(uninitialized=on, race=on, sample=sample, seed=seed),
-            draw_order(seed, self._programs(command.grid)) if self.schedule.permuted else IN_ORDER,
+            draw_order(seed, self.target.programs(command.grid)) if self.schedule.permuted else IN_ORDER,
         )
         for flat, old in before:
             disturb_changes(flat, old, self.heap.noise)
@@ -356,54 +341,6 @@ class DeviceEngine:
             if self.interference == "none":
                 self.fault = str(error)
             raise
-
-    def _programs(self, grid: tuple[int, int, int]) -> int:
-        """Return the programs of a grid: 0 when a size is 0, as in Triton's launchers. Raises beyond the GPU's
-        limits."""
-        x, y, z = grid
-        if x * y * z <= 0:
-            return 0
-        if min(grid) < 1 or x > MAX_GRID_X or (self.spec.vendor == "nvidia" and max(y, z) > MAX_GRID_YZ):
-            limits = f"at most {MAX_GRID_X} x {MAX_GRID_YZ} x {MAX_GRID_YZ}"
-            raise RuntimeError(f"Triton Error [CUDA]: invalid argument (grid {grid}; {limits})")
-        return x * y * z
-
-    def resources(self, ttir: str, num_warps: int, num_stages: int) -> tuple[int, int, int]:
-        """Registers and spilled words a thread, and bytes of shared memory a program, on the target.
-
-        At depth "ttir" registers are estimated; shared memory is exact at either.
-        """
-        if self.depth == "full":
-            found = self._compile(ttir, num_warps, num_stages)
-            return found.registers or 0, found.spills or 0, found.shared_bytes
-        pressure = pressure_of(ttir, num_warps * self.spec.warp_size)
-        try:
-            shared = exact_shared(ttir, self.spec, num_warps, num_stages)
-        except PassesFailed as error:
-            raise LaunchRefused(f"RuntimeError: {error}") from error
-        return pressure.registers, pressure.spilled_bytes // 4, shared
-
-    def _compile(self, ttir: str, num_warps: int, num_stages: int) -> KernelResources:
-        try:
-            return compile_for_target(ttir, self.spec, num_warps=num_warps, num_stages=num_stages, depth="full")
-        except TargetCompileError as error:
-            raise LaunchRefused(f"{error.kind}: {error}") from error
-
-    def _resources_of(self, kernel: CompiledKernel, command: LaunchCommand) -> KernelResources | None:
-        """Return the resources of a launch, as far as known at this depth; refuse launches that the GPU would
-        refuse."""
-        if self.depth == "full":
-            return self._compile(command.ttir, command.num_warps, command.num_stages)
-        warps, stages = command.num_warps, command.num_stages
-        try:
-            found = shared_bytes(kernel.function, command.ttir, self.spec, warps, stages)
-        except OverShared as error:
-            raise LaunchRefused(f"OutOfResources: {error}") from error
-        except PassesFailed as error:
-            raise LaunchRefused(f"RuntimeError: {self.spec.full_name} cannot run {command.name}: {error}") from error
-        if found is None:
-            return None
-        return KernelResources(None, None, found, warps, stages, blocks_per_sm(self.spec, warps, found), "ttir")
 
     def finish_launch(
         self, command: LaunchCommand, held: list[Held], result: LaunchResult, resources: KernelResources | None
@@ -442,6 +379,10 @@ class DeviceEngine:
                 command.constexprs, seconds, suppressed, **facts,
             )
         )  # fmt: skip
+
+    def resources(self, ttir: str, num_warps: int, num_stages: int) -> tuple[int, int, int]:
+        """Registers and spilled words a thread, and bytes of shared memory a program, on the target."""
+        return self.target.figures(ttir, num_warps, num_stages)
 
     # ---- copies, random numbers, facts
 

@@ -21,7 +21,8 @@ import torch
 from drkernel.sim.gpu.budget import over_budget
 from drkernel.sim.gpu.datafree.engine import DataFreeEngine, new_engine
 from drkernel.sim.gpu.datafree.records import DataFree
-from drkernel.sim.gpu.engine import Depth, DeviceEngine
+from drkernel.sim.gpu.engine import DeviceEngine
+from drkernel.sim.gpu.resources import Depth
 from drkernel.sim.host.attach import BelowModes, host_side
 from drkernel.sim.process.control_socket import MAX_LATE, ControlDesk, named, unwrap
 from drkernel.sim.process.datafree import DataFreeDesk, reserve

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from drkernel.sim.gpu.datafree.records import DataFree
-from drkernel.sim.gpu.engine import Depth
+from drkernel.sim.gpu.resources import Depth
 from drkernel.sim.host.tensor import DeviceLink
 from drkernel.sim.process.call_record import CallRecord
 from drkernel.sim.process.control_socket import DeviceControl

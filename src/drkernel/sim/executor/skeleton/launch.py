@@ -198,4 +198,4 @@ class SkeletonLaunch(Launch):
 
     def findings(self) -> tuple[SimFinding, ...]:
         """Errors on a GPU that the groups made."""
-        return self._read_findings([self._rows(worker) for worker in self._made])
+        return self.recorded.findings(self._made)

@@ -22,10 +22,11 @@ from drkernel.sim.gpu.datafree.records import (
     DependsOnData,
     OperatorCall,
 )
-from drkernel.sim.gpu.engine import Depth, DeviceEngine, DeviceFault
+from drkernel.sim.gpu.engine import DeviceEngine, DeviceFault
 from drkernel.sim.gpu.heap import Held
 from drkernel.sim.gpu.index_checks import DeviceAssert
 from drkernel.sim.gpu.operator_rules import OperatorRule, rule_of
+from drkernel.sim.gpu.resources import Depth
 from drkernel.sim.gpu.shapes import prepare_shapes
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.target.compile import KernelResources
