@@ -53,8 +53,6 @@ _.uid_claim, _.deleter
 _.descriptors, _.zygote_descriptors, _.memory_mib, _.zygote_memory_mib, _.shared_memory_files
 # what only tests can see of another process
 _.wait_until_gone, _.call_seconds, _.pids
-# begun: only tests look at these so far; each gets a user or goes
-_.only_inputs, _.own_sizes, _.token_sequences
 # read by TorchInductor
 _._boxed_call, _.cache_key, _.cache_linemap
 # read by the script of the live page (serve/static/watch.js)

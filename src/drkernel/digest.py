@@ -6,13 +6,11 @@ import hashlib
 from functools import lru_cache
 from pathlib import Path
 
-import drkernel
-
 
 @lru_cache(maxsize=4)
 def source_digest(*packages: str) -> str:
     """Return a digest of every file of the named packages of ``drkernel``, and of the modules beside them."""
-    root = Path(drkernel.__file__).parent
+    root = Path(__file__).parent
     files = [*root.glob("*.py"), *(path for name in packages for path in (root / name).rglob("*") if path.is_file())]
     digest = hashlib.sha256()
     for path in sorted(path for path in files if path.suffix != ".pyc"):

@@ -15,7 +15,7 @@ from drkernel.episode.chat import Reply, Sampled
 from drkernel.episode.records import Trajectory, Turn
 from drkernel.gym.reward import reward
 from drkernel.rl.run.learner import Learner, LearnerConfig, check_methods
-from drkernel.rl.run.rows import Rows, token_sequences
+from drkernel.rl.run.rows import Rows
 from drkernel.verdict import Finding, Profile, ProfileRow, Speedup, Status, Verdict
 
 torch.set_num_threads(1)
@@ -232,12 +232,12 @@ def test_options_are_checked_by_name():
 def test_turns_that_append_share_a_sequence_and_a_cut_begins_another(policy):
     """Ids of each answer's context are exactly those that the sampler read; every answer is in one sequence."""
     whole = trajectory(policy, 1, [{"reward": 1.0}, {"reward": 0.0}, {"reward": 2.0}])
-    (alone,) = token_sequences([whole])
+    (alone,) = Rows.of([whole]).sequences
     assert alone.rows == (0, 1, 2) and len(alone.ids) == 21 and alone.spans == ((3, 7), (10, 14), (17, 21))
     # the third turn was shown the second alone: its context is another
     kept = whole.turns[1].sampled
     cut = with_sampled(whole.turns[2], context_ids=(*whole.turns[0].sampled.context_ids, *kept.token_ids, 9, 9))
-    first, second = token_sequences([with_turns(whole, *whole.turns[:2], cut)])
+    first, second = Rows.of([with_turns(whole, *whole.turns[:2], cut)]).sequences
     assert (
         first.rows == (0, 1) and second.rows == (2,) and second.ids == cut.sampled.context_ids + cut.sampled.token_ids
     )
@@ -245,7 +245,7 @@ def test_turns_that_append_share_a_sequence_and_a_cut_begins_another(policy):
     # an equal answer to an equal context is another answer all the same
     twin = with_sampled(whole.turns[1], context_ids=whole.turns[0].sampled.context_ids)
     twin = with_sampled(twin, token_ids=whole.turns[0].sampled.token_ids)
-    assert [one.rows for one in token_sequences([with_turns(whole, whole.turns[0], twin)])] == [(0,), (1,)]
+    assert [one.rows for one in Rows.of([with_turns(whole, whole.turns[0], twin)]).sequences] == [(0,), (1,)]
 
 
 def test_what_a_cut_conversation_trains_on_is_what_was_sampled(policy):

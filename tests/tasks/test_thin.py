@@ -9,7 +9,7 @@ from drkernel.tasks.builtin import builtin_task
 from drkernel.tasks.cost import ScaleLimits
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.reference import load_reference
-from drkernel.tasks.thin import own_sizes, thin_sizings
+from drkernel.tasks.thin import own_source, thin_sizings
 
 LIMITS = ScaleLimits(bytes=64 << 20, flops=2e9)
 
@@ -42,7 +42,7 @@ def get_init_inputs():
 def test_a_row_stays_a_row() -> None:
     long_rows = task("return torch.softmax(x, -1)", "torch.rand(batch, dim)", "batch = 4096\ndim = 393216")
     best, *others = thin_sizings(long_rows, LIMITS)
-    assert best.changed == {"batch": (4096, 16)} and best.kept_rows and best.only_inputs
+    assert best.changed == {"batch": (4096, 16)} and best.kept_rows
     assert best.cost.over(LIMITS) <= 1
     assert [value.shape for value in load_reference(best.source).draw_inputs(0)] == [(16, 393216)]
     assert len(others) == 1 and others[0].changed["dim"][1] < 393216 and "batch" not in others[0].changed
@@ -107,7 +107,7 @@ def test_statistics_of_a_batch_are_no_independent_rows() -> None:
         "self.norm = nn.BatchNorm1d(*sizes)", "width",
     )  # fmt: skip
     best = thin_sizings(normed, LIMITS)[0]
-    assert best.changed.keys() == {"batch"} and not best.kept_rows and best.only_inputs
+    assert best.changed.keys() == {"batch"} and not best.kept_rows
 
 
 def test_too_large_weights_are_shrunk_and_said_so() -> None:
@@ -116,7 +116,7 @@ def test_too_large_weights_are_shrunk_and_said_so() -> None:
         "self.linear = nn.Linear(*sizes)", "wide, out",
     )  # fmt: skip
     best = thin_sizings(linear, LIMITS)[0]
-    assert best.cost.over(LIMITS) <= 1 and not best.kept_rows and not best.only_inputs
+    assert best.cost.over(LIMITS) <= 1 and not best.kept_rows
     assert best.changed["out"][1] < 8192 and "wide" not in best.changed and best.changed["batch"][1] >= 16
 
 
@@ -129,9 +129,9 @@ def test_what_cannot_be_shortened_says_how_far_it_is_over() -> None:
 
 def test_own_sizes_are_those_of_the_full_profile() -> None:
     builtin = builtin_task("level1/softmax")
-    assert own_sizes(builtin).source == builtin.reference and own_sizes(builtin).changed == {}
+    assert own_source(builtin) == builtin.reference
     full = builtin.model_copy(update={"profiles": {"full": {"ROWS": 8, "COLS": 96}}})
-    assert load_reference(own_sizes(full).source).draw_inputs(0)[0].shape == (8, 96)
+    assert load_reference(own_source(full)).draw_inputs(0)[0].shape == (8, 96)
 
 
 def test_what_does_not_run_is_refused() -> None:

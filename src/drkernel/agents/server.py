@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 INSTRUCTIONS = """drkernel grades Triton kernels without a GPU. Write a module ModelNew that computes what the
 reference's Model computes, faster, with kernels of its own. Use `simulate` for a script that launches kernels (it finds
-races and accesses out of bounds, and models the time), `evaluate` for a verdict (correct? cheating? how fast?),
+races and accesses out of bounds, and models the time), `evaluate` for a verdict (correct? a hack? how fast?),
 `explain` for a finding, `tasks` and `gpus` to see what there is. Times on sim: devices are modelled, not measured."""
 
 Source = Annotated[str, Field(description="whole Python source, or a path under the server's folder where it has one")]
@@ -48,7 +48,7 @@ def make_server(box: Toolbox) -> MCPServer[Any]:
             bool, Field(description="also grade it with other warps, stages and block sizes, and say what is faster")
         ] = False,
     ) -> str:
-        """Grade a kernel module against a reference: right or wrong, cheating or not, how fast, where the time goes."""
+        """Grade a kernel module against a reference: right or wrong, a hack or not, how fast, where the time goes."""
         return await _refused(box.evaluate(reference, candidate, device, precision, advice))
 
     @server.tool()

@@ -18,6 +18,7 @@ from pydantic import Field, ValidationError
 
 from drkernel.config import Config
 from drkernel.gym.advice import with_advice
+from drkernel.gym.device import card_of
 from drkernel.gym.explain import EXPLANATIONS, explain
 from drkernel.gym.feedback import feedback, shorten
 from drkernel.gym.request import EvalRequest, EvalSettings, Pool
@@ -104,7 +105,7 @@ class Toolbox:
         Raises :class:`ToolError` for an unknown GPU, or when the budget is spent.
         """
         try:
-            name = get_spec(gpu.removeprefix("sim:")).name
+            name = card_of(gpu).name
         except ValueError as error:
             raise ToolError(str(error)) from None
         source = self._text(script, "script")

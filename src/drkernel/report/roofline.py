@@ -6,9 +6,10 @@ import math
 
 from markupsafe import Markup, escape
 
+from drkernel.gym.device import card_of
 from drkernel.gym.feedback import duration
 from drkernel.report.svg import Axes, dot, frame, legend, svg
-from drkernel.sim.spec import GPUSpec, get_spec
+from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Profile
 
 OWNERS = {"custom": ("own kernels", "var(--custom)"), "library": ("PyTorch", "var(--library)")}
@@ -19,7 +20,7 @@ MIN_BYTES = 1024.0
 def roofline_plot(profile: Profile) -> Markup:
     """A point for each row that computes and moves something; empty where the card is unknown or there are none."""
     try:
-        spec = get_spec(profile.device.removeprefix("sim:"))
+        spec = card_of(profile.device)
     except ValueError:
         return Markup()
     points = [

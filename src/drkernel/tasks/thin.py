@@ -41,8 +41,6 @@ class Sizing:
     """the reference's text with these sizes"""
     changed: dict[str, tuple[int, int]]
     """label of the size -> (the task's own, used here); empty: the task's own sizes"""
-    only_inputs: bool
-    """whether constructor arguments and weights are the same as at the task's own sizes"""
     cost: Cost
     """cost of one call; may exceed the limits where nothing more can be shortened"""
     kept_rows: bool
@@ -52,11 +50,6 @@ class Sizing:
 def own_source(task: Task) -> str:
     """The reference at the task's own sizes: profile ``full`` if it has one, else as written."""
     return override_constants(task.reference, task.profiles["full"]) if "full" in task.profiles else task.reference
-
-
-def own_sizes(task: Task) -> Sizing:
-    """The task at its own sizes. Raises :class:`TaskError` when the reference does not run at them."""
-    return _own(own_source(task))
 
 
 def thin_sizing(task: Task, limits: ScaleLimits) -> Sizing:
@@ -76,7 +69,7 @@ def thin_sizings(task: Task, limits: ScaleLimits) -> tuple[Sizing, ...]:
 
 @lru_cache(maxsize=512)
 def _own(source: str) -> Sizing:
-    return Sizing(source, {}, True, _sized(source).cost, True)
+    return Sizing(source, {}, _sized(source).cost, True)
 
 
 @lru_cache(maxsize=16)
@@ -156,7 +149,6 @@ class _Search:
         return Sizing(
             self.sized.text(changed),
             {label: (knobs[label].value, value) for label, value in changed.items()},
-            all(knobs[label].inputs_only for label in changed),
             self.cost,
             all(knobs[label].parallel for label in changed),
         )

@@ -334,18 +334,22 @@ def summarise(rows: list[ColdstartRow], dropped: dict[str, int] | None = None) -
     )
 
 
+def lines_of(path: Path) -> list[str]:
+    """Read the lines of a file of conversations. Raises :class:`ConfigError` when it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise ConfigError(f"cannot read cold-start data {path}: {error.strerror}") from error
+
+
 def load_rows(path: Path) -> list[ColdstartRow]:
     """Read all trajectories of a file.
 
     Raises:
         ConfigError: the file cannot be read, or a line is malformed; names the line.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise ConfigError(f"cannot read cold-start data {path}: {error.strerror}") from error
     rows = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(lines_of(path), 1):
         try:
             rows.append(ColdstartRow.model_validate_json(line))
         except ValidationError as error:

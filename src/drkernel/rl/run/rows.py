@@ -151,11 +151,6 @@ def lay_out(trajectories: Sequence[Trajectory]) -> tuple[list[Stretch], list[Tok
     return rows, sequences
 
 
-def token_sequences(trajectories: Sequence[Trajectory]) -> list[TokenSequence]:
-    """Return the sequences of all turns, ordered by trajectory and turn; rows number the turns in that order."""
-    return lay_out(trajectories)[1]
-
-
 @dataclass(frozen=True)
 class Rows:
     """The turns of a batch of trajectories as padded tensors, one row a turn (or a stretch of one)."""

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from drkernel.config import Config, ConfigError
 from drkernel.registry import Method
+from drkernel.rl.data.coldstart import lines_of
 from drkernel.rl.data.released import read_parquet
 from drkernel.rl.data.select import select
 from drkernel.rl.model.distributed import whole
@@ -63,12 +64,8 @@ def load_conversations(path: Path, chosen: Sequence[Method] = ()) -> list[list[d
     """
     if path.suffix == ".parquet":
         return [row["messages"] for row in select(_some(read_parquet(path), path), chosen)]
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise ConfigError(f"cannot read cold-start data {path}: {error.strerror}") from error
     rows = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(lines_of(path), 1):
         try:
             row = json.loads(line)
             row["messages"] = [{"role": str(m["role"]), "content": str(m["content"])} for m in row["messages"]]

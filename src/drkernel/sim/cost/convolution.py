@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from drkernel.sim.cost.call import Call, Unpriced, read, scratch, write
-from drkernel.sim.cost.gemm import Product, gemm_unit, plan_gemm
+from drkernel.sim.cost.gemm import GemmPlan, Product, gemm_unit, plan_gemm
 from drkernel.sim.cost.pointwise import BROADCAST_EFFICIENCY, streaming
 from drkernel.sim.cost.records import TensorMeta
 from drkernel.sim.cost.reduction import reduce
@@ -133,21 +133,25 @@ def _weight_gradient(
         if kernel > 1 and not _is_channels_last(meta):
             work.append(_convert(meta, read(meta), scratch(meta.nbytes, write=True)))
     plan = plan_gemm(Product(rows, columns, pixels, groups, x.itemsize, unit, "convolution"), call.spec)
-    work.append(
-        KernelWork(
-            "weight_gradient",
-            accesses,
-            flops={unit: shape.flops},
-            blocks=plan.blocks,
-            threads=256,
-            blocks_per_sm=2,
-            bytes_in_flight=96.0,
-            compute_seconds=plan.seconds,
-            overlap=CONV_OVERLAP,
-            fixed_kernels=2 if plan.split > 1 else 1,
-        )
-    )
+    work.append(_gemm_work("weight_gradient", accesses, unit, shape, plan, overlap=CONV_OVERLAP))
     return work
+
+
+def _gemm_work(
+    name: str, accesses: tuple[Access, ...], unit: str, shape: ConvShape, plan: GemmPlan, *, overlap: float
+) -> KernelWork:
+    return KernelWork(
+        name,
+        accesses,
+        flops={unit: shape.flops},
+        blocks=plan.blocks,
+        threads=256,
+        blocks_per_sm=2,
+        bytes_in_flight=96.0,
+        compute_seconds=plan.seconds,
+        overlap=overlap,
+        fixed_kernels=2 if plan.split > 1 else 1,
+    )
 
 
 def implicit_gemm(call: Call, shape: ConvShape) -> list[KernelWork]:
@@ -173,20 +177,8 @@ def implicit_gemm(call: Call, shape: ConvShape) -> list[KernelWork]:
                 result = scratch(out.nbytes, write=True)
     product = Product(shape.pixels, shape.columns, depth, shape.groups, x.itemsize, unit, tiles)
     plan = plan_gemm(product, call.spec)
-    work.append(
-        KernelWork(
-            "implicit_gemm",
-            (source, read(weight), result),
-            flops={unit: shape.flops},
-            blocks=plan.blocks,
-            threads=256,
-            blocks_per_sm=2,
-            bytes_in_flight=96.0,
-            compute_seconds=plan.seconds,
-            overlap=CONV_OVERLAP if shape.kernel > 1 else 1.0,
-            fixed_kernels=2 if plan.split > 1 else 1,
-        )
-    )
+    overlap = CONV_OVERLAP if shape.kernel > 1 else 1.0
+    work.append(_gemm_work("implicit_gemm", (source, read(weight), result), unit, shape, plan, overlap=overlap))
     if result.storage != out.storage:
         work.append(_convert(out, scratch(out.nbytes), write(out)))
     return work
