@@ -110,7 +110,7 @@ def test_every_mismatch_setting_can_be_made(name):
 
 
 def test_unknown_and_taken_names_are_refused_and_ones_own_is_one_line(batch):
-    with pytest.raises(ValueError, match="known: fr3e, grpo, grpo_no_std, kevin, otb, otb_tir, reinforce"):
+    with pytest.raises(ValueError, match=r"unknown advantage .*; known: .*grpo_no_std, kevin, .*trloo"):
         advantage.get("ppo")
     own: Registry = Registry("advantage")
 

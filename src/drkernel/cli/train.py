@@ -6,7 +6,6 @@ import asyncio
 import json
 import signal
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,11 +16,8 @@ from drkernel.cli.pools import POOL_HELP, check_pool, http_pool
 app = typer.Typer(add_completion=False)
 
 
-class Engine(StrEnum):
-    """Who runs the stage of reinforcement learning."""
-
-    local = "local"
-    verl = "verl"
+LOCAL = "local"
+"""the engine that is our own trainer"""
 
 
 @app.command()
@@ -32,7 +28,9 @@ def train(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="estimate memory and time, change nothing")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="refuse to resume an existing run")] = False,
     pool: Annotated[str | None, typer.Option(help=POOL_HELP)] = None,
-    engine: Annotated[Engine, typer.Option(help="who runs the stage of RL: our own trainer, or verl")] = Engine.local,
+    engine: Annotated[
+        str, typer.Option(help="who runs the stage of RL: local (our own trainer), verl, or an engine of a plug-in")
+    ] = LOCAL,
 ) -> None:
     """Train a policy: cold start, supervised fine-tuning, reinforcement learning, evaluation, report.
 
@@ -64,8 +62,11 @@ def train(
             loaded = loaded.model_copy(update={"runs": str(resume.parent), "name": resume.name})
         check_recipe(loaded)
         check_pool(pool)
-        if engine is Engine.verl:
-            raise SystemExit(_on_verl(loaded, pool, dry_run))
+        if engine != LOCAL:
+            from drkernel.engines.named import engines
+
+            engines.check("--engine", engine, {})
+            raise SystemExit(engines.get(engine)(loaded, pool, dry_run))
         if dry_run:
             from drkernel.rl.run.estimate import dry_run as estimate
 
@@ -86,21 +87,6 @@ def train(
     except ConfigError as error:
         print(f"drkernel train: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-
-
-def _on_verl(recipe: Any, pool: str | None, dry_run: bool) -> int:
-    """Run a recipe's RL on verl, or say what that needs; return the exit code."""
-    from drkernel.engines.verl.launch import configuration, missing, run
-    from drkernel.engines.verl.layout import describe
-
-    if not dry_run:
-        return run(recipe, pool)
-    print("# what verl is given; keys that are not here keep verl's own defaults (its ppo_trainer.yaml)")
-    print(configuration(recipe, pool))
-    print(describe(recipe, pool))
-    print("#\n# missing on this machine")
-    print("\n".join(f"#   {item}" for item in missing(recipe, pool) or ["nothing"]))
-    return 0
 
 
 def _recipe_path(recipe: Path | None, overrides: list[str], resume: Path | None) -> tuple[Path, list[str]]:
