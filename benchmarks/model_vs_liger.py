@@ -62,15 +62,16 @@ for 2,048 elements, whose latency is the time (no chain for operators). H100 PCI
 hosts whose path through `autograd.Function` takes several times what the model has; two thirds of its rows, and the
 GeForce cards', were not run. A host is no property of a card, so nothing is fitted to these.
 
-**What the published rows themselves say.** Some of the held-out rows time a host. On the A100 (Liger 0.2.1,
-September 2024) "full" takes Liger 0.286, 0.287, 0.288 and 0.294 ms for RMS norm of 1,024 to 8,192 columns, 0.280, 0.278 and
-0.285 ms for layer norm of 1,024 to 4,096, and 0.265 to 0.282 ms for six of the eight sizes of rope: one time for three kernels
-and for eight times the work, while PyTorch's own layer norm takes 0.119 ms at the first of these sizes. "Backward" has such a floor at
-0.090 to 0.099 ms (RMS norm) and 0.116 to 0.128 ms (rope). A speedup of these rows is that of two host programs; the model,
-whose host is that of the H100 rows, cannot rank them. On H100 PCIe JSD takes 0.93 ms at 8,192 columns, 10.96 at 16,384 and 22.4 at
-32,768: eleven times for the first doubling, two for the next, which is the spill of a block of 16,384 at four warps, and
-the four sizes from there on are most of that card's error. Not explained is the A100's cross entropy, whose eager forward pass has about 0.5 ms
-that do not depend on the vocabulary (0.875, 1.189 and 1.952 ms at 4,096, 8,192 and 16,384).
+**What the published rows themselves say.** Some of the held-out rows time a host. On the A100 (Liger 0.2.1, September
+2024) "full" takes Liger 0.286, 0.287, 0.288 and 0.294 ms for RMS norm of 1,024 to 8,192 columns, 0.280, 0.278 and
+0.285 ms for layer norm of 1,024 to 4,096, and 0.265 to 0.282 ms for six of the eight sizes of rope: one time for
+three kernels and for eight times the work, while PyTorch's own layer norm takes 0.119 ms at the first of these sizes.
+"Backward" has such a floor at 0.090 to 0.099 ms (RMS norm) and 0.116 to 0.128 ms (rope). A speedup of these rows is
+that of two host programs; the model, whose host is that of the H100 rows, cannot rank them. On H100 PCIe JSD takes
+0.93 ms at 8,192 columns, 10.96 at 16,384 and 22.4 at 32,768: eleven times for the first doubling, two for the next,
+which is the spill of a block of 16,384 at four warps, and the four sizes from there on are most of that card's error.
+Not explained is the A100's cross entropy, whose eager forward pass has about 0.5 ms that do not depend on the
+vocabulary (0.875, 1.189 and 1.952 ms at 4,096, 8,192 and 16,384).
 
 **What is not run.** Scripts that start a process for each of several GPUs, rows of `megatron-core`, losses that
 Liger itself compiles with `torch.compile`, mixtures of experts (routing goes by data), and calls of more than

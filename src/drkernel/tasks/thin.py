@@ -67,11 +67,6 @@ def thin_sizings(task: Task, limits: ScaleLimits) -> tuple[Sizing, ...]:
     return _thin(own_source(task), limits.bytes, limits.flops)
 
 
-@lru_cache(maxsize=512)
-def _own(source: str) -> Sizing:
-    return Sizing(source, {}, _sized(source).cost, True)
-
-
 @lru_cache(maxsize=16)
 def _sized(source: str) -> SizedSource:
     return SizedSource(source)
