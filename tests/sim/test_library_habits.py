@@ -253,3 +253,12 @@ def test_quotients_and_products_rounded_towards_zero() -> None:
         for got, want in ((q, Fraction(a) / Fraction(b)), (p, Fraction(a) * Fraction(b))):
             away = torch.nextafter(torch.tensor(got), torch.tensor(float("inf") if want > 0 else -float("inf")))
             assert abs(Fraction(got)) <= abs(want) < abs(Fraction(away.item()))
+
+
+def test_the_limits_of_random_numbers_are_no_sizes() -> None:
+    with sim.device("h100"):
+        assert torch.randint(2**40, (64,), device="cuda").shape == (64,)
+        assert torch.randint(-(2**40), 2**40, (2, 3), device="cuda").shape == (2, 3)
+        assert torch.normal(1e12, 1.0, (5,), device="cuda").shape == (5,)
+        with pytest.raises(torch.OutOfMemoryError):
+            torch.randint(2, (2**40,), device="cuda")

@@ -231,7 +231,7 @@ class DeviceHeap:
 
     def require_factory(self, args: Any, kwargs: dict[str, Any]) -> None:
         """:meth:`require` for what ``zeros(size, dtype=...)`` and its like are about to make."""
-        size = args[0] if args and isinstance(args[0], (list, tuple)) else args[:1]
+        size = next((value for value in args if isinstance(value, (list, tuple))), args[:1])  # after randint's limits
         if all(isinstance(n, int) for n in size):
             dtype = kwargs.get("dtype") or torch.get_default_dtype()
             self.require(math.prod(size) * dtype.itemsize)
