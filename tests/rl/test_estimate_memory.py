@@ -80,3 +80,12 @@ def test_sharding_and_recomputation_pay_for_dense_masks():
     assert estimate(plain).memory["attention masks"] == 0
     micro = plain.rl.learner.micro_tokens
     assert estimate(plain, ranks=2).memory["attention masks"] == 3 * micro**2
+
+
+def test_a_run_that_never_evaluates_needs_no_sampler_for_it():
+    silent = recipe("bf16", "bf16")
+    off = silent.evaluation.model_copy(update={"final_tasks": 0})
+    silent = silent.model_copy(update={"evaluation": off})
+    assert estimate(silent).memory["evaluation's sampler"] == 0
+    often = silent.model_copy(update={"rl": silent.rl.model_copy(update={"steps": off.every + 1})})
+    assert estimate(often).memory["evaluation's sampler"] > 0

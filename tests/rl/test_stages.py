@@ -12,6 +12,7 @@ from fakes import FakePool, tiny_recipe
 from pydantic import ValidationError
 
 from drkernel.config import ConfigError
+from drkernel.report.run import write_report
 from drkernel.rl.run.reinforce import RlStage
 from drkernel.rl.run.sitting import Clock, Stopped
 from drkernel.rl.run.state import RunState
@@ -51,6 +52,15 @@ def test_fine_tuning_lowers_the_loss_counts_its_steps_and_exports(tmp_path):
     assert rows[-1]["loss"] < rows[0]["loss"] and sitting.state.steps["sft"] == len(rows) > 1
     assert (sitting.state.stage, sitting.state.step) == ("rl", 0)
     assert (sitting.directory / "checkpoints" / "sft" / "model.safetensors").is_file()
+
+
+def test_a_run_for_fine_tuning_alone_grades_nothing(tmp_path):
+    short = {"sft": {"epochs": 1}, "evaluation": {"final_tasks": 0}, "report": True}
+    recipe, pool = tiny_recipe(tmp_path, copying=None, rl=None, **short), FakePool()
+    summary = asyncio.run(Run(recipe, pool, write_report=write_report).run())
+    assert pool.calls == 0 and summary["before"] is None and summary["after"] is None
+    weights = Path(recipe.runs) / recipe.name / "checkpoints" / "sft" / "model.safetensors"
+    assert weights.is_file() and Path(summary["report"]).is_file()
 
 
 def test_one_step_of_rl_counts_what_it_used(tmp_path):

@@ -33,7 +33,7 @@ from drkernel.rl.model.sampler import Conversation, SampledTurn, SamplingConfig
 from drkernel.rl.model.tokenizer import ChatTokenizer
 
 WAIT_S = 600.0
-"""How long a server may take to start, and to answer one request."""
+"""How long a server may take to answer one request."""
 PROBES, PROBE_TOKENS = 4, 32
 """Answers of the check after a load, and tokens of each."""
 AT_MOST = 0.05
@@ -46,6 +46,7 @@ class ServerConfig(Config):
     python: str = Field("python", description="interpreter of an environment that has vllm (docs/training.md)")
     dtype: Literal["float32", "bfloat16"] = Field("bfloat16", description="of the served weights and cache")
     args: tuple[str, ...] = Field((), description="further arguments of vLLM's server")
+    start_s: float = Field(1200.0, gt=0, description="seconds that it may take to load the model and answer")
 
 
 def check_backend(name: str) -> None:
@@ -106,14 +107,14 @@ class Server:
             server.process = subprocess.Popen(
                 linux.bound(command), env=known, stdout=file, stderr=file, start_new_session=True
             )
-        server.wait(log)
+        server.wait(config.start_s, log)
         return server
 
-    def wait(self, log: Path | None = None) -> None:
+    def wait(self, seconds: float = WAIT_S, log: Path | None = None) -> None:
         """Wait until the server answers, and learn its model's name."""
         import httpx
 
-        until = time.monotonic() + WAIT_S
+        until = time.monotonic() + seconds
         while time.monotonic() < until:
             if self.process is not None and self.process.poll() is not None:
                 break

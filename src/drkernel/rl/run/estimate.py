@@ -183,9 +183,14 @@ def _memory(recipe: Recipe, shape: Shape, ranks: int) -> dict[str, float]:
         "logits of one chunk": 512 * shape.vocab * 4.0,
         "sampler's weights": float(wide * shape.parameters) if recipe.rl is not None else 0.0,
         "sampler's cache": float(wide * numbers) if recipe.rl is not None else 0.0,
-        "evaluation's sampler": 4.0 * (shape.parameters + numbers),
+        "evaluation's sampler": 4.0 * (shape.parameters + numbers) if _evaluates(recipe) else 0.0,
         "reference policy": 4.0 * shape.parameters / ranks if learner and learner.kl_coefficient else 0.0,
     }
+
+
+def _evaluates(recipe: Recipe) -> bool:
+    terms = recipe.evaluation
+    return terms.final_tasks > 0 or (recipe.rl is not None and recipe.rl.steps > terms.every)
 
 
 def _times(recipe: Recipe, shape: Shape, flops: float, judge_rate: float) -> dict[str, float]:

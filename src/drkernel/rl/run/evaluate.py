@@ -30,7 +30,7 @@ class EvaluationConfig(Config):
     every: int = Field(10, ge=1, description="RL steps between evaluations on held-out tasks")
     tasks: int = Field(40, ge=1, description="held-out tasks of an evaluation during training")
     samples: int = Field(1, ge=1, description="trajectories a task")
-    final_tasks: int = Field(100, ge=1, description="held-out tasks before and after RL")
+    final_tasks: int = Field(100, ge=0, description="held-out tasks before and after RL; 0: no evaluation then")
     final_samples: int = Field(2, ge=1, description="trajectories a task before and after RL")
     temperature: float = Field(1.0, ge=0)
     top_p: float | None = Field(None, gt=0, le=1, description="None takes that of rollout.sampling")

@@ -54,8 +54,9 @@ class RlStage:
         sitting, state, terms = self.sitting, self.sitting.state, self.sitting.recipe.evaluation
         steps = sitting.recipe.rl.steps if sitting.recipe.rl is not None else 0
         learner = self._make_learner(resume)
-        if state.before is None:
-            state.before = await self.evaluate("before", terms.final_tasks, terms.final_samples)
+        if state.before is None and not state.step:
+            if terms.final_tasks:
+                state.before = await self.evaluate("before", terms.final_tasks, terms.final_samples)
             sitting.checkpoint(learner.optimizer)
         sitting.progress("stage", {"stage": "rl", "steps": steps})
         tasks = sitting.recipe.train_tasks.tasks("train") if steps else []
@@ -65,7 +66,7 @@ class RlStage:
                 await self.evaluate("during", terms.tasks, terms.samples)
             sitting.checkpoint_if_due(learner.optimizer)
         state.after = state.before
-        if state.step:
+        if state.step and terms.final_tasks:
             state.after = await self.evaluate("after", terms.final_tasks, terms.final_samples)
         sitting.checkpoints.export("final", sitting.policy)
 
