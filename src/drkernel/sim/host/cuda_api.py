@@ -333,7 +333,7 @@ def cuda_api_on(spec: GPUSpec, link: DeviceLink, compiles: Callable[..., Any] = 
             return DeviceGenerator(link, next(numbers)) if is_cuda(device) else base(device)
 
     cuda = _replacements(spec, link, DeviceGenerator(link, 0))
-    replaced = [(torch.cuda, name, value) for name, value in cuda.items()]
+    replaced: list[tuple[Any, str, Any]] = [(torch.cuda, name, value) for name, value in cuda.items()]
     replaced += [(torch.accelerator, name, value) for name, value in _accelerator(cuda).items()]
     replaced += [(torch.cuda.random, name, cuda[name]) for name in _random(link, cuda["default_generators"][0])]
     replaced += [
