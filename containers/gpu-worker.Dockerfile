@@ -17,10 +17,10 @@ COPY recipes recipes
 COPY examples examples
 
 ARG TORCH="torch==2.13.0"
-RUN pip install --no-cache-dir "$TORCH" \
- && pip install --no-cache-dir ".[serve,data]" \
- && cd / && drkernel --version
+RUN pip install --no-cache-dir -c constraints.txt "$TORCH" \
+ && pip install --no-cache-dir -c constraints.txt ".[serve,data]"
 
 WORKDIR /tmp
+RUN drkernel --version
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["drkernel", "worker", "--slots", "1", "--takes", "cuda"]

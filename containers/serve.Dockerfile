@@ -21,13 +21,13 @@ COPY examples examples
 ARG TORCH="torch==2.13.0"
 ARG PIP_EXTRA_INDEX_URL=""
 RUN pip install --no-cache-dir -c constraints.txt "$TORCH" \
- && pip install --no-cache-dir -c constraints.txt ".[serve,data]" \
- && cd / && drkernel --version
+ && pip install --no-cache-dir -c constraints.txt ".[serve,data]"
 
 WORKDIR /data
+RUN drkernel --version
 VOLUME /data
 EXPOSE 8765
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=30s --timeout=5s --start-period=60s \
-  CMD python -c "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8765/health', timeout=4)"
+  CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8765/health', timeout=4)"]
 ENTRYPOINT ["drkernel", "serve", "--host", "0.0.0.0", "--store", "/data/drkernel-store.sqlite"]
