@@ -153,3 +153,44 @@ def test_steps_of_a_benchmark_that_feed_each_other_are_all_carried_out(monkeypat
             triton.testing.do_bench(call)
         assert not executed
         assert x.tolist() == [6] * 64 and y.tolist() == [5] * 64 and len(executed) == 6
+
+
+@triton.jit
+def grow_behind(table, out, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    x = tl.load(table).to(tl.pointer_type(tl.float32))
+    tl.store(out + at, tl.load(x + at) + 1)
+
+
+class Address:
+    """Stands for a tensor in a launch."""
+
+    def __init__(self, tensor: torch.Tensor):
+        self.address, self.dtype = tensor.data_ptr(), tensor.dtype
+
+    def data_ptr(self) -> int:
+        return self.address
+
+
+def test_pointers_in_memory_lead_to_what_a_benchmark_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
+    executed = _executed(monkeypatch)
+    with sim.device("h100"):
+        x, y, z = (torch.zeros(64, device="cuda") for _ in range(3))
+        grow[(1,)](x, y, 64, BLOCK=64)
+        x.fill_(4)
+        executed.clear()
+        triton.testing.do_bench(lambda: grow[(1,)](x, y, 64, BLOCK=64))
+        assert not executed
+        grow_behind[(1,)](torch.tensor([y.data_ptr()], device="cuda"), z, BLOCK=64)
+        assert z.tolist() == [6] * 64
+
+
+def test_launches_on_addresses_are_not_postponed(monkeypatch: pytest.MonkeyPatch) -> None:
+    executed = _executed(monkeypatch)
+    with sim.device("h100"):
+        x, y = torch.zeros(64, device="cuda"), torch.zeros(64, device="cuda")
+        grow[(1,)](Address(x), y, 64, BLOCK=64)
+        x.fill_(4)
+        executed.clear()
+        triton.testing.do_bench(lambda: grow[(1,)](Address(x), y, 64, BLOCK=64))
+        assert executed == ["grow"] and y.tolist() == [5] * 64

@@ -82,14 +82,16 @@ class Trials:
         if self.purpose == "tuning" or (self.purpose == "benchmark" and command.ttir in self._executed):
             seconds = partial(self._engine.modelled_seconds, command, resources)
             trial = trial_of(command, held, self._engine.memory, seconds)
+        touched = frozenset(one.base for one in held)
+        if trial is not None and self.purpose == "benchmark":
+            if touched.issuperset(base for base, _, _ in trial.stats.footprint):
+                self._postpone(_Postponed(command, tuple(_plain(command, held)), touched, frozenset(trial.written)))
+            else:  # it was given addresses: what happens to storages behind them is not seen from here
+                trial = None
         if trial is None:
-            self.before([one.base for one in held], changes=True)
+            self._carry_out()  # its pointers may come from memory
             self._executed.add(command.ttir)
             return False
-        if self.purpose == "benchmark":
-            args = tuple(_plain(command, held))
-            touched, written = frozenset(one.base for one in held), frozenset(trial.written)
-            self._postpone(_Postponed(command, args, touched, written))
         self._engine.finish_launch(command, list(held), trial, resources)
         return True
 
