@@ -14,6 +14,7 @@ from rich.console import Console
 from drkernel.report import verdict_view
 from drkernel.report.against import against
 from drkernel.report.render import render
+from drkernel.report.svg import Line, line_plot
 from drkernel.report.verdict_html import page
 from drkernel.task import Provenance, Task
 from drkernel.verdict import (
@@ -101,6 +102,12 @@ def test_candidate_and_reference_are_drawn_on_one_scale():
         "fused": 250, "waiting for the host": 125, "aten.div": 750, "aten.add": 250,
     }  # fmt: skip
     assert against(None, theirs) == against(ours, None) == ""
+
+
+def test_no_band_lies_over_a_curve():
+    lines = [Line(name, [1, 2], [0.2, 0.4], [0.1, 0.1], [0.9, 0.9]) for name in ("a", "b")]
+    drawn = line_plot(lines)
+    assert drawn.count("<polygon") == 2 and drawn.rindex("<polygon") < drawn.index("<polyline")
 
 
 def test_no_row_claims_more_than_its_roof():

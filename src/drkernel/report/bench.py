@@ -18,7 +18,7 @@ from drkernel.gym.device import gpu_name
 from drkernel.gym.feedback import percent, sizes_text, times
 from drkernel.report.render import render, replace_file
 from drkernel.report.solve import in_short
-from drkernel.report.svg import Line, line_plot, stacked_plot
+from drkernel.report.svg import Line, empty_plot, line_plot, stacked_plot
 from drkernel.solve.bench import Bench, read_bench, summary_of
 
 MEANINGS = {
@@ -125,7 +125,10 @@ def _curves(bench: Bench, summary: Row) -> list[tuple[str, Markup]]:
             )
             for label, key in (("best turn so far", "best"), ("this turn", "last"))
         ]
-        plot = line_plot(lines, x_label="turn", y_label="share of tasks", y_range=(0.0, 1.0))
+        if any(value for line in lines for value in line.y):
+            plot = line_plot(lines, x_label="turn", y_label="share of tasks", y_range=(0.0, 1.0))
+        else:
+            plot = empty_plot("no answer of any task, at any turn")
         plots.append((title, plot))
     made = [turn for key in bench.keys for turn in bench.played.turns(key)]
     counts = [Counter[str](turn.status for turn in made if turn.number == number) for number in turns]

@@ -66,10 +66,9 @@ def line_plot(
         return empty_plot("no data yet")
     axes = Axes((min(xs), max(xs)), y_range or nice_range(min(values), max(values)), x_label, y_label)
     parts = [frame(axes)]
-    for k, line in enumerate(lines):
+    parts += [_band(axes, line, PALETTE[k % len(PALETTE)]) for k, line in enumerate(lines) if line.low is not None]
+    for k, line in enumerate(lines):  # over all bands, so that none hides a curve
         color = PALETTE[k % len(PALETTE)]
-        if line.low is not None and line.high is not None:
-            parts.append(_band(axes, line, color))
         for run in _runs(line.x, line.y):
             points = " ".join(f"{axes.px(x):.1f},{axes.py(y):.1f}" for x, y in run)
             if len(run) == 1:
@@ -215,7 +214,7 @@ def _band(axes: Axes, line: Line, color: str) -> str:
     ]
     upper = [f"{axes.px(a):.1f},{axes.py(hi):.1f}" for a, _, hi in kept]
     lower = [f"{axes.px(a):.1f},{axes.py(lo):.1f}" for a, lo, _ in kept][::-1]
-    return f'<polygon points="{" ".join(upper + lower)}" fill="{color}" opacity="0.15"/>'
+    return f'<polygon points="{" ".join(upper + lower)}" fill="{color}" opacity="0.12"/>'
 
 
 def dot(axes: Axes, x: float, y: float, color: str, radius: float, title: str) -> str:
