@@ -80,7 +80,9 @@ def test_a_command_prints_what_stands_below_it(page, command, output, tmp_path):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     environment = os.environ | {"COLUMNS": "100", "NO_COLOR": "1"}
     argv = [sys.executable, "-m", *shlex.split(command)]
-    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=280, env=environment)
-    assert done.returncode in (0, 1, 3), done.stderr
+    done = subprocess.run(
+        argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=280, env=environment
+    )
+    assert done.returncode in (0, 1, 3), done.stdout
     for part in re.split(r"^ *\.\.\.$", output, flags=re.MULTILINE):
         assert words(part) in words(done.stdout), f"{page}\n--- shown\n{words(part)}\n--- printed\n{words(done.stdout)}"

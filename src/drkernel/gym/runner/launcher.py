@@ -177,7 +177,9 @@ class Launcher:
         deadline = time.monotonic() + START_SECONDS
         while not self._ready.wait(0.05):
             if self._dead.is_set() or time.monotonic() > deadline:
-                raise ZygoteError(f"the zygote did not start:\n{self.log()}")
+                slow = f"was not ready after {START_SECONDS:.0f} s: is the machine busy?"
+                how = "ended before it was ready:" if self._dead.is_set() else slow
+                raise ZygoteError(f"the zygote {how}\n{self.log()}".rstrip())
 
     def log(self) -> str:
         """The end of the zygote's standard error."""
