@@ -22,7 +22,7 @@ from drkernel.rl.maths.mismatch import mismatch
 from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.model.policy import Policy, PolicyConfig
 from drkernel.rl.model.sampler import Conversation, Sampler, SamplingConfig
-from drkernel.rl.model.served import ServedSampler, Server, check_backend, export_untied, read_choice
+from drkernel.rl.model.served import ServedSampler, Server, ServerConfig, check_backend, export_untied, read_choice
 from drkernel.rl.run.learner import Learner, LearnerConfig
 from drkernel.rl.run.rollout import Rollout, plan_jobs
 from drkernel.rl.run.rows import Rows
@@ -209,6 +209,19 @@ def test_what_a_server_cannot_do_is_said(vllm):
         check_backend("sglang")
     with pytest.raises(ConfigError, match="no token ids"):
         read_choice({"choices": [{"token_ids": [1, 2], "logprobs": {"token_logprobs": [0.0]}}]})
+
+
+def test_a_server_that_does_not_start_is_said_with_the_first_cause_in_its_log(tmp_path):
+    program = tmp_path / "python"
+    program.write_text(
+        "#!/bin/sh\necho '(Worker) ERROR [core.py:1] ValueError: no memory for this'\n"
+        "echo 'RuntimeError: initialization failed, see above'\nexit 1\n"
+    )
+    program.chmod(0o755)
+    with pytest.raises(ConfigError, match=r"server\.log\nValueError: no memory for this$"):
+        Server.start(ServerConfig(python=str(program)), tiny_policy(), tmp_path / "served", 256)
+    with pytest.raises(ConfigError, match=r"rollout\.server\.python.*no such program"):
+        Server.start(ServerConfig(python=str(tmp_path / "none")), tiny_policy(), tmp_path / "served", 256)
 
 
 def test_a_run_samples_and_evaluates_with_its_server_alone(vllm, tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import signal
 import socket
@@ -45,6 +46,7 @@ class ServerConfig(Config):
 
     python: str = Field("python", description="interpreter of an environment that has vllm (docs/training.md)")
     dtype: Literal["float32", "bfloat16"] = Field("bfloat16", description="of the served weights and cache")
+    memory: float = Field(0.4, gt=0, lt=1, description="share of its device's memory; the trainer may need the rest")
     args: tuple[str, ...] = Field((), description="further arguments of vLLM's server")
     start_s: float = Field(1200.0, gt=0, description="seconds that it may take to load the model and answer")
 
@@ -97,6 +99,7 @@ class Server:
         command = [config.python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(place)]
         command += ["--served-model-name", "policy", "--host", "127.0.0.1", "--port", str(port)]
         command += ["--max-model-len", str(context), "--dtype", config.dtype]
+        command += ["--gpu-memory-utilization", str(config.memory)]  # of a CPU's memory too
         command += ["--logprobs-mode", "processed_logprobs", *config.args]
         if shutil.which(config.python) is None:
             raise ConfigError(f"rollout.server.python {config.python!r}: no such program")
@@ -127,8 +130,8 @@ class Server:
                 pass
             time.sleep(0.5 if self.process is not None else 5.0)
         self.close()
-        said = log.read_text(errors="replace")[-1500:] if log is not None and log.exists() else ""
-        raise ConfigError(f"rollout.backend: no model is served at {self.url}\n{said}")
+        said = f"; its log is {log}{_cause(log.read_text(errors='replace'))}" if log is not None else ""
+        raise ConfigError(f"rollout.backend: no model is served at {self.url}{said}")
 
     def load(self, policy: Policy) -> None:
         """Put the policy's present weights into the server. Raises :class:`ConfigError` where it cannot take any."""
@@ -179,6 +182,12 @@ class Server:
                 os.killpg(self.process.pid, signal.SIGKILL)
                 self.process.wait()
         self.client.close()
+
+
+def _cause(log: str) -> str:
+    """Return the first exception that a log names, which is what the later ones come from; else its end."""
+    named = re.search(r"^.*?\b(\w*(?:Error|Exception): \S.*)$", log, re.MULTILINE)
+    return f"\n{named[1][:1000] if named else log[-1500:]}"
 
 
 def request_body(name: str, ids: list[int], room: int, sampling: SamplingConfig, seed: int, end: int) -> dict[str, Any]:
