@@ -40,6 +40,8 @@ class Axes:
     y_label: str = ""
     log_y: bool = False
     log_x: bool = False
+    whole_x: bool = False
+    """x counts turns or steps: there are none between"""
 
     def px(self, value: float) -> float:
         """Horizontal position of a data value."""
@@ -64,7 +66,13 @@ def line_plot(
     xs = [v for line in lines for v in line.x]
     if not values or not xs:
         return empty_plot("no data yet")
-    axes = Axes((min(xs), max(xs)), y_range or nice_range(min(values), max(values)), x_label, y_label)
+    axes = Axes(
+        (min(xs), max(xs)),
+        y_range or nice_range(min(values), max(values)),
+        x_label,
+        y_label,
+        whole_x=all(x == int(x) for x in xs),
+    )
     parts = [frame(axes)]
     parts += [_band(axes, line, PALETTE[k % len(PALETTE)]) for k, line in enumerate(lines) if line.low is not None]
     for k, line in enumerate(lines):  # over all bands, so that none hides a curve
@@ -92,7 +100,7 @@ def stacked_plot(
     if not x or not series:
         return empty_plot("no data yet")
     totals = [sum(values[k] for values in series.values()) for k in range(len(x))]
-    axes = Axes((min(x), max(x)), (0.0, max([*totals, 1e-9])), x_label, y_label)
+    axes = Axes((min(x), max(x)), (0.0, max([*totals, 1e-9])), x_label, y_label, whole_x=all(v == int(v) for v in x))
     parts, base = [frame(axes)], [0.0] * len(x)
     for k, values in enumerate(series.values()):
         top = [b + v for b, v in zip(base, values, strict=True)]
@@ -151,6 +159,8 @@ def frame(axes: Axes) -> str:
         parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
         parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end" class="tick">{short(value)}</text>')
     for value in powers(*axes.x) if axes.log_x else ticks(*axes.x):
+        if axes.whole_x and value != int(value):
+            continue
         x = axes.px(value)
         parts.append(
             f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle" class="tick">{short(value)}</text>'
