@@ -269,7 +269,7 @@ def write_page(args: argparse.Namespace, cells: dict[str, dict[int, Cell]]) -> N
     path = args.results / "ablations.md"
     old = path.read_text() if path.exists() else ""
     reading = old[old.index(READING) :] if READING in old else ""
-    path.write_text("\n".join(page) + reading)
+    path.write_text("\n".join([*page, reading]))
 
 
 def main() -> None:
