@@ -1,12 +1,13 @@
 """How well the modelled eager times agree with KernelBench's published ones.
 
     git clone https://github.com/ScalingIntelligence/KernelBench DIR
-    python benchmarks/model_vs_h100.py DIR [--gpu h100|h100_pcie] [--compiled | --estimate] [--json OUT]
-        [--explain LEVEL/ID]
+    python benchmarks/model_vs_h100.py DIR [--gpu h100|h100_pcie] [--compiled | --estimate] [--explain LEVEL/ID]
+        [--rows FILE.jsonl] [--only LEVEL/ID ...] [--again] [--deadline SECONDS]
 
 ``--compiled`` takes the published times of ``torch.compile`` and runs TorchInductor itself for the simulated GPU (some
-seconds a problem; what it cannot compile is estimated and listed, and with ``--json`` an interrupted run goes on);
-``--estimate`` takes the same times and estimates every problem.
+seconds a problem; what it cannot compile is estimated and listed); ``--estimate`` takes the same times and estimates
+every problem. Outcomes go to ``--rows``, a line each with its date: an interrupted run goes on, ``--only`` names the
+problems to run (none: a report of what is there), and ``--again`` runs those again that are there.
 
 Reads the timing file and the problems of the git revision that published it (sizes changed over time), runs every
 problem's module on meta tensors (no arithmetic, shapes alone), models it, and prints per level Spearman's rank
@@ -29,6 +30,7 @@ from typing import Any
 
 import torch
 
+from drkernel.gym.judge import compiled_reference
 from drkernel.gym.judge.compiled_reference import CompiledBaseline, compiled_baseline
 from drkernel.sim.cost.timeline import Timeline
 from drkernel.sim.module_cost import Baseline, model_module
@@ -55,6 +57,7 @@ class Outcome:
     """'inductor' or 'estimate' for compiled times"""
     why: str = ""
     """it is an estimate"""
+    date: str = ""
 
     @property
     def number(self) -> int:
@@ -120,56 +123,79 @@ def compiled(source: str, spec: GPUSpec) -> tuple[CompiledBaseline, Profile]:
 
 
 def kept(file: Path | None) -> dict[tuple[int, str], Outcome]:
-    """Outcomes of an interrupted run."""
-    if file is None or not file.exists():
-        return {}
-    outcomes = [Outcome(**row) for row in json.loads(file.read_text(encoding="utf-8"))]
+    """The last outcome of each problem in a file of rows."""
+    lines = file.read_text(encoding="utf-8").splitlines() if file is not None and file.exists() else []
+    outcomes = [Outcome(**json.loads(line)) for line in lines]
     return {(item.level, item.name): item for item in outcomes}
 
 
-def save(file: Path | None, outcomes: list[Outcome]) -> None:
+def keep(file: Path | None, outcome: Outcome) -> None:
+    """Append an outcome to a file of rows."""
     if file is not None:
-        file.write_text(json.dumps([asdict(item) for item in outcomes], indent=1), encoding="utf-8")
+        with file.open("a", encoding="utf-8") as rows:
+            rows.write(json.dumps(asdict(outcome)) + "\n")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which problems run, and where outcomes are kept."""
+
+    problems: tuple[str, ...] | None = None
+    """LEVEL/ID; None: all"""
+    rows: Path | None = None
+    again: bool = False
+    """run those too whose outcome is kept"""
+    explain: bool = False
+
+    def runs(self, level: int, name: str) -> bool:
+        """Whether a problem is among those that run."""
+        return self.problems is None or f"{level}/{name.split('_')[0]}" in self.problems
 
 
 def run(
-    folder: Path, spec: GPUSpec, where: str, only: str = "", *, inductor: bool = False, file: Path | None = None
+    folder: Path, spec: GPUSpec, where: str, wanted: Wanted | None = None, *, inductor: bool = False
 ) -> tuple[str, list[Outcome]]:
+    """The published revision, and the outcomes of problems that run or are kept."""
     revision, timings = load_timings(folder, where)
+    wanted = wanted or Wanted()
     baseline: Baseline = "compile" if "compile" in where else "eager"
-    known = kept(file) if inductor else {}
+    known = kept(wanted.rows)
     warm = not flushes_cache(folder, revision)
     outcomes: list[Outcome] = []
     for level_name, problems in timings.items():
         level = int(level_name.removeprefix("level"))
-        if level > 3:
-            continue
-        for name, entry in problems.items():
-            if only and f"{level}/{name.split('_')[0]}" != only:
-                continue
-            if not entry:
-                outcomes.append(Outcome(level, name, math.nan, reason="no published time"))
-                continue
-            if (before := known.get((level, name))) is not None and before.found_by == "inductor":
+        for name, entry in problems.items() if level <= 3 else ():
+            before = known.get((level, name))
+            if before is not None and (not wanted.again or not wanted.runs(level, name)):
                 outcomes.append(before)
-                continue
-            measured, source = entry["mean"] * 1e-3, load_problem(folder, revision, level, name)
-            try:
-                if inductor:
-                    found, profile = compiled(source, spec)
-                    how = {"found_by": found.found_by, "why": found.why or ""}
-                else:
-                    profile, how = model_problem(source, name, spec, warm, baseline)[1], {}
-            except Exception as error:
-                reason = f"{type(error).__name__}: {str(error).splitlines()[0][:140]}"
-                outcomes.append(Outcome(level, name, measured, reason=reason))
-                continue
-            outcomes.append(Outcome(level, name, measured, profile.elapsed_seconds, profile.total_seconds, **how))
-            if inductor:
-                save(file, [*outcomes, *(item for key, item in known.items() if item.found_by == "inductor")])
-            if only:
-                explain(outcomes[-1], profile)
+            elif wanted.runs(level, name) and not entry:
+                outcomes.append(Outcome(level, name, math.nan, reason="no published time"))
+            elif wanted.runs(level, name):
+                source = load_problem(folder, revision, level, name)
+                outcome, profile = model_one(source, level, name, entry["mean"] * 1e-3, spec, warm, baseline, inductor)
+                outcomes.append(outcome)
+                keep(wanted.rows, outcome)
+                if wanted.explain and profile is not None:
+                    explain(outcome, profile)
     return revision, outcomes
+
+
+def model_one(
+    source: str, level: int, name: str, measured: float, spec: GPUSpec, warm: bool, baseline: Baseline, inductor: bool
+) -> tuple[Outcome, Profile | None]:
+    """Model one problem; ``measured`` are its published seconds."""
+    date, how = time.strftime("%Y-%m-%d"), {}
+    try:
+        if inductor:
+            found, profile = compiled(source, spec)
+            how = {"found_by": found.found_by, "why": found.why or ""}
+        else:
+            profile = model_problem(source, name, spec, warm, baseline)[1]
+    except Exception as error:
+        reason = f"{type(error).__name__}: {str(error).splitlines()[0][:140]}"
+        return Outcome(level, name, measured, reason=reason, date=date), None
+    seconds = profile.elapsed_seconds, profile.total_seconds
+    return Outcome(level, name, measured, *seconds, date=date, **how), profile
 
 
 def explain(outcome: Outcome, profile: Profile) -> None:
@@ -235,7 +261,10 @@ def report(outcomes: list[Outcome], worst: int) -> None:
             ("  even ids", lambda number: number % 2 == 0),
             ("  odd ids", lambda number: number % 2 == 1),
         ):
-            row = summary([item for item in outcomes if item.level == level and chosen(item.number)])
+            some = [item for item in outcomes if item.level == level and chosen(item.number)]
+            if sum(not item.reason for item in some) < 3:
+                continue
+            row = summary(some)
             print(
                 f"{label:14s} {row['problems']:8.0f}  {row['spearman']:8.3f}  {row['median_log']:11.3f}  "
                 f"{row['p90_log']:8.3f}  {row['median_relative']:11.1%}  {row['bias']:12.2f}"
@@ -260,7 +289,10 @@ def main() -> int:
     parser.add_argument("--gpu", default="h100", help="spec to model with")
     parser.add_argument("--compiled", action="store_true", help="the published torch.compile times instead of eager")
     parser.add_argument("--timing", help="REVISION:PATH of another timing file in the checkout")
-    parser.add_argument("--json", type=Path, help="write every outcome to this file")
+    parser.add_argument("--rows", type=Path, help="keep outcomes in this file, a line each")
+    parser.add_argument("--only", nargs="*", metavar="LEVEL/ID", help="run these problems alone")
+    parser.add_argument("--again", action="store_true", help="run again what is in the file of rows")
+    parser.add_argument("--deadline", type=float, help="seconds that one problem may compile (a loaded machine)")
     parser.add_argument("--explain", default="", help="LEVEL/ID: print this problem's operators")
     parser.add_argument("--worst", type=int, default=20)
     parser.add_argument(
@@ -272,15 +304,16 @@ def main() -> int:
         where = where.replace("_torch.json", "_torch_compile_inductor_default.json")
     if where is None:
         parser.error(f"no published timings for {options.gpu}; give --timing REVISION:PATH")
+    if options.deadline:
+        compiled_reference.COMPILE_SECONDS = compiled_reference.START_SECONDS = options.deadline
+    only = (options.explain,) if options.explain else None if options.only is None else tuple(options.only)
+    wanted = Wanted(only, options.rows, options.again, bool(options.explain))
     start = time.perf_counter()
-    revision, outcomes = run(
-        options.dir, get_spec(options.gpu), where, options.explain, inductor=options.compiled, file=options.json
-    )
+    revision, outcomes = run(options.dir, get_spec(options.gpu), where, wanted, inductor=options.compiled)
     if options.explain:
         return 0
     print(f"{where} against spec {options.gpu}; problems of revision {revision}; {time.perf_counter() - start:.0f} s\n")
     report(outcomes, options.worst)
-    save(options.json, outcomes)
     return 0
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, KernelProfile
+from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, KernelProfile, Load
 from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.launch import launch_cost
 from drkernel.sim.cost.pressure import BlockPressure
@@ -51,7 +51,10 @@ def random_launch(rng: random.Random) -> Launch:
         unit = rng.choice(("tensor_bf16", "tensor_fp64", "fp32_dot"))
         dots = (Dot(unit, 2 ** rng.uniform(10, 22), sides[0], math.prod(sides)),) if rng.random() < 0.3 else ()
         levels = tuple(2 ** rng.uniform(2, 18) for _ in range(rng.randint(0, 3)))
-        window = {"serial": rng.random() < 0.3, "beside": rng.random() * sum(levels), "widest": 2 ** rng.randint(0, 14)}
+        arrays = rng.choice(((), (0,), (0, 0), (0, 1, 1, 1)))
+        loads = tuple(Load(10 * index + k, 2 ** rng.uniform(5, 18), array) for k, array in enumerate(arrays))
+        window = {"serial": rng.random() < 0.3, "loads": loads, "around": rng.randint(-1, index - 1),
+                  "widest": 2 ** rng.randint(0, 14), "exposed": levels[: rng.randint(0, 1)]}  # fmt: skip
         pipelined = rng.random() < 0.3
         blocks.append(BlockProfile(lanes, levels, rng.randint(0, 3), rng.uniform(0, 90), dots, pipelined, **window))
         pressure.append(BlockPressure(2 ** rng.uniform(0, 19), 2 ** rng.uniform(0, 20)))

@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 
 from drkernel import sim
+from drkernel.sim.gpu.datafree.records import DataFree
 
 
 @triton.jit
@@ -83,3 +84,127 @@ def test_warps_matter_where_rows_are_wide() -> None:
     """One warp for 16,384 elements holds 512 values a thread, which spill; eight hold 64."""
     times = [seconds("nothing", 264, 16384, num_warps=warps) for warps in (1, 2, 4, 8)]
     assert times == sorted(times, reverse=True) and times[0] > 1.5 * times[-1]
+
+
+@triton.jit
+def one_worker_kernel(x, out, n, HOW: tl.constexpr):
+    """The first program sums; others have a branch, or a loop, of no work."""
+    if HOW == "branch":
+        if tl.program_id(0) == 0:
+            total = 0.0
+            for i in range(n):
+                total = total * 0.5 + tl.load(x + i)
+            tl.store(out, total)
+    else:
+        total = 0.0
+        for i in range(tl.where(tl.program_id(0) == 0, n, 0)):
+            total = total * 0.5 + tl.load(x + i)
+        tl.store(out, total, mask=tl.program_id(0) == 0)
+
+
+@pytest.mark.parametrize("data_free", [None, DataFree()], ids=["executed", "data-free"])
+def test_idle_programs_share_no_work(data_free: DataFree | None) -> None:
+    """One program takes its time, however many others there are to divide it by."""
+    with sim.device("h100", checks="off", data_free=data_free) as device:
+        x, out = torch.zeros(2048, device="cuda"), torch.zeros(16, device="cuda")
+        device.reset_counters()
+        for how in ("branch", "loop"):
+            for programs in (1, 132, 2000):
+                one_worker_kernel[(programs,)](x, out, 2048, HOW=how)
+        alone, *others = [launch.seconds for launch in device.launches]
+    assert all(time == pytest.approx(alone, rel=0.02) for time in others)
+
+
+@triton.jit
+def sums_of_products_kernel(x, out, TIMES: tl.constexpr, BLOCK: tl.constexpr):
+    k = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + k)
+    w = v + 1.0
+    for _ in range(TIMES):
+        v, w = v * 0.7 + w * 0.3, v * 0.2 - w * 0.6
+    tl.store(out + k, v + w)
+
+
+def test_a_sum_absorbs_one_of_two_products() -> None:
+    """``a * b + c * d`` is a product and a multiply-add: three operations, in no less than the peak allows."""
+    with sim.device("h100", checks="off", data_free=DataFree()) as device:
+        x, out = (torch.zeros(2112 * 1024, device="cuda") for _ in range(2))
+        device.reset_counters()
+        sums_of_products_kernel[(2112,)](x, out, TIMES=1000, BLOCK=1024)
+        assert 0.5 < device.launches[0].roofline <= 0.75
+
+
+@triton.jit
+def table_kernel(table, out, a, b, n, EXTRA: tl.constexpr, BLOCK: tl.constexpr):
+    """Every program reads a table from L2; with EXTRA the first one also reads small arrays."""
+    k = tl.arange(0, BLOCK)
+    total = tl.zeros([BLOCK], tl.float32)
+    if EXTRA and tl.program_id(0) == 0:
+        for i in range(0, 12288, BLOCK):
+            total += tl.load(a + i + k) + tl.load(b + i + k)
+    for i in range(0, n, BLOCK):
+        total += tl.load(table + i + k)
+    tl.store(out + tl.program_id(0) * BLOCK + k, total)
+
+
+def test_small_arrays_that_one_program_reads_keep_nothing_else_in_l1() -> None:
+    with sim.device("h100", checks="off", data_free=DataFree()) as device:
+        table, a, b = (torch.zeros(n, device="cuda") for n in (1 << 20, 12288, 12288))
+        out = torch.zeros(1056 * 1024, device="cuda")
+        device.reset_counters()
+        for extra in (False, True):
+            table_kernel[(1056,)](table, out, a, b, 1 << 20, EXTRA=extra, BLOCK=1024)
+        plain, more = [launch.seconds for launch in device.launches]
+    assert plain <= more < 1.05 * plain
+
+
+@triton.jit
+def passes_kernel(x, out, n, EXTRA: tl.constexpr, BLOCK: tl.constexpr):
+    """Three passes over a row; with EXTRA each loads, too, what is masked off."""
+    k = tl.arange(0, BLOCK)
+    x += tl.program_id(0) * n
+    total = 0.0
+    for _ in range(3):
+        for i in range(0, n, BLOCK):
+            total += tl.sum(tl.load(x + i + k))
+            if EXTRA:
+                for j in tl.static_range(3):
+                    total += tl.sum(tl.load(x + i + k + j, mask=k < 0, other=0.0))
+    tl.store(out + tl.program_id(0), total)
+
+
+def test_loads_that_are_masked_off_bring_no_other_ones_closer() -> None:
+    with sim.device("h100", checks="off", data_free=DataFree()) as device:
+        x, out = torch.zeros(1056, 65536, device="cuda"), torch.zeros(1056, device="cuda")
+        device.reset_counters()
+        for extra in (False, True):
+            passes_kernel[(1056,)](x, out, 65536, EXTRA=extra, BLOCK=2048)
+        plain, more = device.launches
+    assert more.seconds >= plain.seconds and more.dram_bytes >= plain.dram_bytes
+
+
+@triton.jit
+def chase_kernel(x, index, out, n, EXTRA: tl.constexpr, BLOCK: tl.constexpr):
+    """Sums what an index points to; with EXTRA the loop also makes a product that nobody needs."""
+    k, tile = tl.arange(0, BLOCK), tl.arange(0, 16)
+    total, product = tl.zeros([BLOCK], tl.float32), tl.zeros([16, 16], tl.float32)
+    for i in range(0, n, BLOCK):
+        total += tl.load(x + tl.load(index + i + k))
+        if EXTRA:
+            w = tl.load(x + tile[:, None] * 16 + tile[None, :])
+            product = tl.dot(w, w, product)
+    tl.store(out + tl.program_id(0) * BLOCK + k, total)
+    if EXTRA:
+        tl.store(out + tile[:, None] * 16 + tile[None, :], product, mask=tl.program_id(0) > 1 << 20)
+
+
+def test_a_needless_product_does_not_load_a_loop_ahead() -> None:
+    """Triton loads ahead what products are made of, and nothing else."""
+    with sim.device("h100", checks="off") as device:
+        x, index = torch.zeros(1 << 20, device="cuda"), torch.arange(1 << 14, device="cuda", dtype=torch.int32) * 61
+        out = torch.zeros(132 * 256, device="cuda")
+        device.reset_counters()
+        for extra in (False, True):
+            chase_kernel[(132,)](x, index, out, 1 << 14, EXTRA=extra, BLOCK=256, num_stages=5)
+        plain, more = [launch.seconds for launch in device.launches]
+    assert more >= plain

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from drkernel.sim.cost.instructions import instructions
 from drkernel.sim.cost.pressure import BlockPressure, block_pressure
+from drkernel.sim.executor.lower.access import counted_bytes
 from drkernel.sim.executor.lower.dot import work_of
 from drkernel.sim.executor.lower.plan import blocks_of, is_index_like, walk
 from drkernel.sim.executor.ttir.ir import Block, Function, Op, Value, elem_bytes
@@ -42,6 +43,18 @@ class Dot:
 
 
 @dataclass(frozen=True)
+class Load:
+    """One ``tt.load`` of a block."""
+
+    number: int
+    """of the operation (``Op.number``), as in ``LaunchStats.sites``"""
+    nbytes: float
+    """that the text says it asks for, in whole sectors"""
+    array: int
+    """loads of one block with the same number start from the same pointer"""
+
+
+@dataclass(frozen=True)
 class BlockProfile:
     """One execution of one basic block."""
 
@@ -60,8 +73,12 @@ class BlockProfile:
     """Triton loads this loop's next iterations ahead"""
     stages: int | None = None
     """the loop's own depth of pipelining, where it names one"""
-    beside: float = 0.0
-    """bytes of loads that follow another load from the same pointer argument: taps of a window, unrolled rows"""
+    exposed: tuple[float, ...] = ()
+    """of a loop that is pipelined for its products: ``levels`` of the loads that do not lead to one, and are not loaded
+    ahead"""
+    loads: tuple[Load, ...] = ()
+    around: int = -1
+    """number of the block in which the innermost loop around this one stands; -1: in none"""
     widest: int = 0
     """elements of the largest load"""
     serial: bool = False
@@ -95,7 +112,8 @@ def profile_of(function: Function) -> KernelProfile:
     """Return the profile of a kernel; it depends on the parsed function alone."""
     blocks = blocks_of(function)
     addresses = address_values(function)
-    return KernelProfile(tuple(_profile(block, addresses) for block in blocks), block_pressure(function))
+    numbers = {id(block): number for number, block in enumerate(blocks)}
+    return KernelProfile(tuple(_profile(block, addresses, numbers) for block in blocks), block_pressure(function))
 
 
 # ---- instructions
@@ -119,10 +137,15 @@ def _only_addresses(value: Value, user: Op, found: set[int]) -> bool:
 
 
 def _fused(op: Op) -> bool:
-    """Whether a product is absorbed by the one sum that uses it."""
-    if op.name != "arith.mulf":
+    """Whether a product is absorbed by the one sum that uses it; a sum absorbs one."""
+    if not _feeds_one_sum(op):
         return False
-    uses = op.results[0].uses
+    taken = next(operand.op for operand in op.results[0].uses[0].operands if _feeds_one_sum(operand.op))
+    return taken is op
+
+
+def _feeds_one_sum(op: Op | None) -> bool:
+    uses = op.results[0].uses if op is not None and op.name == "arith.mulf" else []
     return len(uses) == 1 and uses[0].name in ("arith.addf", "arith.subf")
 
 
@@ -215,8 +238,11 @@ def dot_of(op: Op) -> Dot:
     return Dot(unit, operations, rows, result.numel)
 
 
-def _profile(block: Block, addresses: set[int]) -> BlockProfile:
+def _profile(block: Block, addresses: set[int], numbers: dict[int, int]) -> BlockProfile:
     levels: list[float] = []
+    exposed: Counter[int] = Counter()
+    stages, pipelined = _pipelining(block)
+    ahead = _leading_to_products(block) if pipelined and stages is None else None
     lanes: Counter[tuple[str, int]] = Counter()
     dots: Counter[tuple[str, int, int]] = Counter()
     last = _Reach()
@@ -226,13 +252,16 @@ def _profile(block: Block, addresses: set[int]) -> BlockProfile:
         if op.name == "tt.dot":
             dot = dot_of(op)
             dots[dot.unit, dot.rows, dot.elements] += dot.operations  # type: ignore[assignment]
+        if op.name == "tt.load" and ahead is not None and id(op) not in ahead:
+            exposed[after.level - 1] += _nbytes(op)  # type: ignore[assignment]
         last = last.beside(after)
-    stages, pipelined = _pipelining(block)
     loads = [op for op in block.ops if op.name == "tt.load"]
     return BlockProfile(
         lanes=tuple((unit, numel, float(count)) for (unit, numel), count in lanes.items()),
         levels=tuple(levels),
-        beside=sum(map(_nbytes, loads)) - sum({_root(op): _nbytes(op) for op in reversed(loads)}.values()),
+        exposed=tuple(float(exposed[level]) for level in range(len(levels))) if exposed else (),
+        loads=_loads(loads),
+        around=_around(block, numbers),
         widest=max([op.operands[0].type.numel for op in loads], default=0),
         reductions=last.reductions,
         depth=last.depth,
@@ -312,6 +341,33 @@ def _same_along(value: Value, steps: int) -> bool:
     if op.name in ("tt.splat", "tt.broadcast", "arith.constant"):
         return True
     return bool(op.operands) and all(_same_along(operand, steps - 1) for operand in op.operands)
+
+
+def _loads(ops: list[Op]) -> tuple[Load, ...]:
+    arrays: dict[int, int] = {}
+    return tuple(
+        Load(op.number, float(counted_bytes(op.operands[0].type)), arrays.setdefault(_root(op), len(arrays)))
+        for op in ops
+    )  # fmt: skip
+
+
+def _around(block: Block, numbers: dict[int, int]) -> int:
+    op = block.parent
+    while op is not None and op.name not in ("scf.for", "scf.while"):
+        op = op.block.parent if op.block is not None else None
+    return numbers.get(id(op.block), -1) if op is not None else -1
+
+
+def _leading_to_products(block: Block) -> set[int]:
+    """The operations of a block that a product's operands are made from, addresses of loads included."""
+    ahead = [operand for op in block.ops if op.name == "tt.dot" for operand in op.operands[:2]]
+    found: set[int] = set()
+    while ahead:
+        op = ahead.pop().op
+        if op is not None and op.block is block and id(op) not in found:
+            found.add(id(op))
+            ahead += op.operands
+    return found
 
 
 def _root(load: Op) -> int:

@@ -17,14 +17,15 @@ from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, KernelProfile
 from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.pressure import register_limit, spilled_share
 from drkernel.sim.cost.records import CostEstimate
+from drkernel.sim.cost.reuse import L1_SHARE, SECTOR_BYTES, beyond, past_l1
 from drkernel.sim.cost.roofline import SM_BANDWIDTH_SHARE, mma_sync_share, rereads_missing, unit_rate
+from drkernel.sim.cost.spread import Spread
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Bound
 
 if TYPE_CHECKING:
     from drkernel.sim.executor.compiled import LaunchStats
 
-SECTOR_BYTES = 32
 RESERVED_SHARED_BYTES = 1024
 """Shared memory that CUDA keeps for itself in every block (CUDA C++ Programming Guide, compute capability 8.0 on)."""
 TRITON_TENSOR_SHARE = {"mma": 0.95, "wgmma": 0.85}
@@ -35,10 +36,6 @@ TRITON_FP32_DOT_SHARE = 0.88
 """The same for fp32 dots on the vector units, before operands are fetched: the libraries' share (``gemm.py``)."""
 THREAD_BYTES_AHEAD = 256.0
 """Loads that a thread can have outstanding: a quarter of the most registers it may have."""
-L1_SHARE = 0.25
-"""Share of an SM's shared memory and L1 assumed to hold repeated reads."""
-L1_WINDOW_SHARE = 0.75
-"""The same for reads that are repeated by the next load or the one after it."""
 L1_BYTES_PER_CLOCK = 128.0
 """Bytes that an SM's L1 moves in a clock (CUDA C++ Programming Guide, from capability 7.0 on)."""
 FRAME_SHARE = 0.4
@@ -69,16 +66,23 @@ class LaunchShape:
     busiest: float
     """total number of programs that the busiest SM runs"""
     stages: int
-
-    @property
-    def waves(self) -> float:
-        """Rounds of resident programs on the busiest SM."""
-        return math.ceil(self.busiest / self.resident)
+    spread: Spread
+    sms: int
 
     @property
     def share(self) -> float:
-        """Share of all programs that the busiest SM runs."""
-        return self.busiest / self.programs
+        """Share of all work that the busiest SM does."""
+        return max(1.0 / self.sms, self.spread.share(lambda programs: math.ceil(programs / self.sms - 1e-9)))
+
+    @property
+    def on_sm(self) -> float:
+        """Share of all work of the programs that are on one SM at a time, as far as threads count."""
+        return self.spread.share(lambda programs: min(self.most, math.ceil(programs / self.sms - 1e-9)))
+
+    @property
+    def under_way(self) -> float:
+        """The same of all SMs."""
+        return self.spread.share(lambda programs: min(programs, float(self.sms * self.most)))
 
 
 @dataclass(frozen=True)
@@ -134,7 +138,8 @@ def launch_cost(
         frame_bytes: local memory of one thread as the compiler has it; estimated from the blocks where None.
     """
     spilled = _spilled(stats, profile, num_warps * spec.warp_size, spec, frame_bytes)
-    shape = _shape(stats, spec, num_warps, num_stages, blocks_per_sm(spec, num_warps, shared_bytes, registers))
+    resident = blocks_per_sm(spec, num_warps, shared_bytes, registers)
+    shape = _shape(stats, profile, spec, num_warps, num_stages, resident)
     traffic = _traffic(stats, profile, shape, spilled, spec, l2)
     lanes = _lanes(stats, profile, shape)
     parts = {
@@ -145,9 +150,10 @@ def launch_cost(
             _issue(lanes, shape, spec),
             _tensor_seconds(stats, profile, shape, spec),
             _serial_seconds(stats, profile, shape, spec),
+            _at_peak(stats, spec),
         ),
         "atomics": _atomic_seconds(stats, profile, spec),
-        "chains": shape.waves * _chain(stats, profile, shape, spec),
+        "chains": shape.spread.elapsed(spec.sm_count, resident, PROGRAM_CYCLES / spec.clock_hz),
         "dispatch": shape.programs / spec.clock_hz,
     }
     busy = max(parts.values())
@@ -169,8 +175,12 @@ def launch_cost(
     )
 
 
-def _shape(stats: LaunchStats, spec: GPUSpec, num_warps: int, num_stages: int, resident: int) -> LaunchShape:
+def _shape(
+    stats: LaunchStats, profile: KernelProfile, spec: GPUSpec, num_warps: int, num_stages: int, resident: int
+) -> LaunchShape:
     programs = max(float(stats.programs), 1.0)
+    alone = block_seconds(profile, num_warps, num_stages, spec)
+    classes = stats.classes or ((programs, stats.executed),)
     return LaunchShape(
         programs=programs,
         warps=num_warps,
@@ -179,6 +189,8 @@ def _shape(stats: LaunchStats, spec: GPUSpec, num_warps: int, num_stages: int, r
         most=blocks_per_sm(spec, num_warps),
         busiest=float(math.ceil(programs / spec.sm_count)),
         stages=num_stages,
+        spread=Spread.of((n, sum(count * alone[block] for block, count in entered) / n) for n, entered in classes),
+        sms=spec.sm_count,
     )
 
 
@@ -219,10 +231,10 @@ def _traffic(
     asked = stats.load_sectors * SECTOR_BYTES
     stored = stats.store_sectors * SECTOR_BYTES
     unique = float(sum(read for _, read, _ in stats.footprint))
-    from_l2, own_again = _past_l1(stats, profile, unique, shape, spec)
+    from_l2, own_again = past_l1(stats, profile, min(shape.most, shape.busiest), shape.on_sm, spec)
     concurrent = min(shape.programs, float(spec.sm_count * shape.most))
-    own = asked / max(1.0, stats.own_passes) / shape.programs  # distinct bytes that one program reads
-    dram = own_again * rereads_missing(own * concurrent, spec)
+    own = asked / max(1.0, stats.own_passes)  # distinct bytes of each program
+    dram = own_again * rereads_missing(own * shape.under_way, spec)
     for storage, nbytes, _ in stats.footprint:
         if nbytes:
             dram += l2.read(storage, nbytes)
@@ -231,43 +243,11 @@ def _traffic(
             l2.write(storage, written)
     dram += l2.take_writeback()
     frame, local = spilled
-    past_l1 = local * _beyond(L1_SHARE * spec.smem_per_sm, frame * min(shape.most, shape.busiest))
-    dram += past_l1 * _beyond(l2.capacity, frame * concurrent)
+    spills = local * beyond(L1_SHARE * spec.smem_per_sm, frame * min(shape.most, shape.busiest))
+    dram += spills * beyond(l2.capacity, frame * concurrent)
     atomics = stats.atomics * 8.0
     moved = max(from_l2, unique) + max(stored, float(sum(written for _, _, written in stats.footprint)))
-    return _Traffic(dram, moved + past_l1 + atomics, asked + stored + local)
-
-
-def _beyond(capacity: float, needed: float) -> float:
-    """Share of accesses that miss a level of ``capacity`` when ``needed`` bytes are in use."""
-    return 0.0 if needed <= capacity else 1.0 - capacity / needed
-
-
-def _past_l1(
-    stats: LaunchStats, profile: KernelProfile, unique: float, shape: LaunchShape, spec: GPUSpec
-) -> tuple[float, float]:
-    """Return (bytes of loads that reach L2, those of them that a program re-reads after all it read before).
-
-    What a program re-reads comes from L1 as far as its SM's L1 holds what was read in between: everything that the
-    resident programs read, or two loads of theirs where one block loads from the same array again and again (the taps
-    of a window, whose neighbours share their sectors). Small storages that every program re-reads (weights of a norm)
-    stay in L1, too: bytes requested beyond one pass over everything are attributed to the small storages first, as far
-    as every program can have read them whole.
-    """
-    asked = stats.load_sectors * SECTOR_BYTES
-    first = asked / max(1.0, stats.own_passes)
-    held = L1_SHARE * spec.smem_per_sm
-    residents = min(shape.most, shape.busiest) / shape.programs  # of one SM, as a share
-    executed = [(profile.blocks[index], count) for index, count in stats.executed]
-    loaded = max(1.0, sum(sum(block.levels) * count for block, count in executed))
-    near = min(asked - first, asked * min(1.0, sum(block.beside * count for block, count in executed) / loaded))
-    far = (asked - first - near) * _beyond(held, first * residents)
-    pair = min(first, 2.0 * SECTOR_BYTES * shape.programs * max([block.widest for block, _ in executed], default=0))
-    again = far + near * _beyond(L1_WINDOW_SHARE * spec.smem_per_sm, pair * residents)
-    small = sum(math.ceil(read / SECTOR_BYTES) * SECTOR_BYTES for _, read, _ in stats.footprint if read <= held)
-    shared = min(max(0.0, first - unique), small * max(0.0, shape.programs - 1.0))
-    per_sm = small * max(0.0, min(shape.programs, float(spec.sm_count)) - 1.0)
-    return first - shared + min(shared, per_sm) + again, far
+    return _Traffic(dram, moved + spills + atomics, asked + stored + local)
 
 
 def _sm_memory(traffic: _Traffic, shape: LaunchShape, spec: GPUSpec) -> float:
@@ -352,9 +332,9 @@ def dot_rate(dot: Dot, threads: int, spec: GPUSpec) -> float:
     return rate * TRITON_TENSOR_SHARE["wgmma" if newer or spec.vendor != "nvidia" else "mma"]
 
 
-def _dots_seconds(block: BlockProfile, shape: LaunchShape, spec: GPUSpec) -> float:
+def _dots_seconds(block: BlockProfile, threads: int, spec: GPUSpec) -> float:
     """Seconds of one SM for the dots of one execution of a block, with all schedulers at work."""
-    return sum(dot.operations / dot_rate(dot, shape.threads, spec) for dot in block.dots)
+    return sum(dot.operations / dot_rate(dot, threads, spec) for dot in block.dots)
 
 
 def _tensor_seconds(
@@ -364,7 +344,7 @@ def _tensor_seconds(
     warps = min(shape.busiest, shape.resident) * shape.warps
     executed = [(profile.blocks[index], count) for index, count in stats.executed]
     seconds = sum(
-        count * _dots_seconds(block, shape, spec)
+        count * _dots_seconds(block, shape.threads, spec)
         for block, count in executed
         if block.dots and (block.serial or not serial)
     )
@@ -389,41 +369,51 @@ def _serial_seconds(stats: LaunchStats, profile: KernelProfile, shape: LaunchSha
 # ---- chains
 
 
-def _chain(stats: LaunchStats, profile: KernelProfile, shape: LaunchShape, spec: GPUSpec) -> float:
-    """Seconds that one program takes alone on its SM, on average over the programs."""
-    seconds = PROGRAM_CYCLES / spec.clock_hz
-    for index, count in stats.executed:
-        seconds += count / shape.programs * _block_chain(profile.blocks[index], shape, spec)
-    return seconds
+def block_seconds(profile: KernelProfile, num_warps: int, num_stages: int, spec: GPUSpec) -> list[float]:
+    """Seconds that one execution of each block takes a program that is alone on its SM."""
+    return [_block_chain(block, num_warps, num_stages, spec) for block in profile.blocks]
 
 
-def _block_chain(block: BlockProfile, shape: LaunchShape, spec: GPUSpec) -> float:
+def block_cycles(profile: KernelProfile, num_warps: int, num_stages: int, spec: GPUSpec) -> tuple[float, ...]:
+    """The same in clocks."""
+    return tuple(seconds * spec.clock_hz for seconds in block_seconds(profile, num_warps, num_stages, spec))
+
+
+def _block_chain(block: BlockProfile, num_warps: int, num_stages: int, spec: GPUSpec) -> float:
     """Return the seconds of one execution of a block by one program: memory rounds, then arithmetic, then lane
     exchanges.
 
     Every round takes the latency of device memory, because hits in L2 also meet queues there.
     """
-    latency = spec.dram_latency
-    rounds = sum(max(1.0, nbytes / (shape.threads * THREAD_BYTES_AHEAD)) for nbytes in block.levels)
-    lanes = _block_lanes(block, shape.threads)
-    alone = _vector_seconds(lanes, spec) / min(1.0, shape.warps / SCHEDULERS)
-    dots = _dots_seconds(block, shape, spec) / min(1.0, shape.warps / SCHEDULERS)
+    threads = num_warps * spec.warp_size
+    waits = [_rounds(nbytes, threads) * spec.dram_latency for nbytes in block.levels]
+    alone = _vector_seconds(_block_lanes(block, threads), spec) / min(1.0, num_warps / SCHEDULERS)
+    dots = _dots_seconds(block, threads, spec) / min(1.0, num_warps / SCHEDULERS)
     arithmetic = max(alone, block.depth * DEPENDENT_CYCLES / spec.clock_hz)
     work = arithmetic + dots if block.serial or not block.pipelined else max(arithmetic, dots)
     exchange = SHUFFLE_CYCLES * 5
-    if shape.warps > 1:
-        exchange += BARRIER_CYCLES + SHUFFLE_CYCLES * math.log2(shape.warps)
+    if num_warps > 1:
+        exchange += BARRIER_CYCLES + SHUFFLE_CYCLES * math.log2(num_warps)
     work += block.reductions * exchange / spec.clock_hz
-    if not block.pipelined:
-        return rounds * latency + work
-    ahead = max(1, (block.stages or shape.stages) - 1)
-    if ahead == 1 and (block.stages or shape.stages) < 2:
-        return rounds * latency + work
-    return max(rounds * latency / ahead, work)
+    stages = block.stages or num_stages
+    if not block.pipelined or stages < 2:
+        return sum(waits) + work
+    exposed = sum(_rounds(nbytes, threads) * spec.dram_latency for nbytes in block.exposed if nbytes)
+    return max(sum(waits) / (stages - 1), work + exposed)
+
+
+def _rounds(nbytes: float, threads: int) -> float:
+    """Rounds of latency in which a program loads so many bytes."""
+    return max(1.0, nbytes / (threads * THREAD_BYTES_AHEAD))
+
+
+def _at_peak(stats: LaunchStats, spec: GPUSpec) -> float:
+    """Seconds of the operations at data-sheet rates; no mixture of instructions is faster."""
+    rates = {**spec.peak, "fp32_dot": spec.peak["fp32"]}
+    return max([0.0, *(count / rates[unit] for unit, count in stats.flops.items())])
 
 
 def _ideal(stats: LaunchStats, spec: GPUSpec) -> float:
     """Seconds at data-sheet rates: distinct bytes over the bandwidth, operations over their unit's peak."""
-    rates = {**spec.peak, "fp32_dot": spec.peak["fp32"]}
     moved = sum(read + written for _, read, written in stats.footprint)
-    return max([moved / spec.hbm_bandwidth, *(count / rates[unit] for unit, count in stats.flops.items())])
+    return max(moved / spec.hbm_bandwidth, _at_peak(stats, spec))

@@ -86,13 +86,15 @@ class CompiledKernel:
         threads: int | None = None,
         order: Order = IN_ORDER,
         processors: int = 1,
+        weights: Sequence[float] = (),
     ) -> LaunchResult:
         """Execute every program of ``grid``; ``args`` has one entry per parameter, addresses for pointers.
 
         Programs run one after another in the given ``order``, or take turns in it. If that makes one wait for another
         that has not run, all start over, together. Long unchecked launches without atomics or prints are split
         over ``threads`` (default: ``OMP_NUM_THREADS``, or every core this process may use). ``processors`` is the
-        number of the GPU's multiprocessors, for programs that ask where they run.
+        number of the GPU's multiprocessors, for programs that ask where they run. ``weights`` say what entering each
+        block costs a program, by which programs are counted in classes (``LaunchStats.classes``).
 
         Raises:
             TTIRError: the arguments do not fit the parameters, or the text contradicts itself.
@@ -113,8 +115,9 @@ class CompiledKernel:
 
         def launch(order: Order, limits: Limits) -> Launch:
             return Launch(
-                self.name, self.params, variant.lowered, variant.code, grid, args, memory, checks, limits, order, plain
-            )
+                self.name, self.params, variant.lowered, variant.code, grid, args, memory, checks, limits, order, plain,
+                weights,
+            )  # fmt: skip
 
         alone = replace(order, turns=None) if not variant.lowered.waits else IN_ORDER
         trial = launch(order, replace(limits, steps=min(step_limit, PATIENCE)))
@@ -129,7 +132,7 @@ class CompiledKernel:
             trial.restore(saved)
         if not variant.lowered.waits:
             return launch(alone, limits).run()
-        return self._waiting(grid, args, memory, checks, limits, disjoint)
+        return self._waiting(grid, args, memory, checks, limits, disjoint, weights)
 
     def watched(
         self,
@@ -140,11 +143,14 @@ class CompiledKernel:
         checks: Checks,
         order: Order,
         processors: int,
+        weights: Sequence[float] = (),
     ) -> LaunchResult:
         """:meth:`run`, without findings of unwritten memory whose values had no effect."""
 
         def run() -> LaunchResult:
-            return self.run(grid, args, memory, checks=checks, order=order, processors=processors)
+            return self.run(
+                grid, args, memory, checks=checks, order=order, processors=processors, weights=weights
+            )  # fmt: skip
 
         touched = self._reads_unwritten(args, memory) if checks.uninitialized else []
         return run_defined(run, touched) if touched else run()
@@ -176,13 +182,15 @@ class CompiledKernel:
         checks: Checks,
         limits: Limits,
         disjoint: bool,
+        weights: Sequence[float],
     ) -> LaunchResult:
         """Run programs that wait for later ones, as those of a grid barrier do: all are under way, and take turns."""
         chosen = self.variant(True, disjoint)  # unchecked code does not stop where programs synchronise
         order = Order(turns=0, patient=True)
         launch = Launch(
-            self.name, self.params, chosen.lowered, chosen.code, grid, args, memory, checks, limits, order, None
-        )
+            self.name, self.params, chosen.lowered, chosen.code, grid, args, memory, checks, limits, order, None,
+            weights,
+        )  # fmt: skip
         return launch.run()
 
 

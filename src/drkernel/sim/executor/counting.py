@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from drkernel.sim.executor.lower.block_cost import BlockCost
 from drkernel.sim.executor.lower.function import Site
 
 _CHUNK = 1 << 20
@@ -27,6 +29,29 @@ def passes_of(asked: float, maps: Iterable[np.ndarray]) -> float:
 def most_updates(counters: np.ndarray, written_bytes: float) -> int:
     """Updates of the most contended address; a counter stands for several addresses where many are updated."""
     return round(int(counters.max()) / max(1.0, math.ceil(written_bytes / 4.0 / len(counters))))
+
+
+ProgramClass = tuple[float, tuple[tuple[int, float], ...]]
+"""see ``LaunchStats.classes``"""
+
+
+def classes_of(blocks: Sequence[BlockCost], tables: Sequence[np.ndarray]) -> tuple[ProgramClass, ...]:
+    """Programs of like work, and how often they entered each block of the function together; none where all are alike.
+
+    ``tables`` are the workers', ``[classes, 1 + counters]``; the longest programs come first.
+    """
+    total = np.sum(tables, axis=0)
+    used = np.flatnonzero(total[:, 0])[::-1]
+    if len(used) < 2:
+        return ()
+    found = []
+    for programs, *counts in total[used].tolist():
+        entered: Counter[int] = Counter()
+        for cost, count in zip(blocks, counts, strict=True):
+            for block, times in cost.entered.items():
+                entered[block] += times * count
+        found.append((float(programs), tuple((block, float(n)) for block, n in sorted(entered.items()) if n)))
+    return tuple(found)
 
 
 SiteRow = tuple[int, int, float, float]

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from drkernel.sim.executor.allocations import Allocation, MemoryMap
-from drkernel.sim.executor.counting import asked_by_site, most_updates, passes_of
+from drkernel.sim.executor.counting import asked_by_site, classes_of, most_updates, passes_of
 from drkernel.sim.executor.interleave import MAX_INTERLEAVED, PATIENT_UNDER_WAY, UNDER_WAY, Turns
 from drkernel.sim.executor.lower.function import Lowered
 from drkernel.sim.executor.lower.jit import Code, Native
 from drkernel.sim.executor.lower.runtime import (
     ATOMIC_BITS,
+    CLASSES,
     CONFLICT_WORDS,
     FINDING_WORDS,
     PRINT_WORDS,
@@ -76,13 +77,17 @@ class Launch:
         limits: Limits,
         order: Order = IN_ORDER,
         unchecked: tuple[Lowered, Code] | None = None,
+        weights: Sequence[float] = (),
     ):
-        self.order, self.unchecked = order, unchecked
+        """``weights``: what entering each block of the function costs a program, to tell long programs from short."""
+        self.order, self.unchecked, self.weights = order, unchecked, weights
         self.name, self.params, self.lowered, self.code = name, params, lowered, code
         self.grid, self.args, self.memory, self.checks, self.limits = grid, args, memory, checks, limits
         self.recorded = Recorded(name, grid, lowered.sites, memory, checks.max_findings)
         self.race = checks.race
         self.own_passes: float | None = None
+        self.alone_bytes: float | None = None
+        """asked for by the program that :attr:`own_passes` is of; None where that one was chosen with care"""
         self.contexts: list[np.ndarray] = []
         """of all workers"""
 
@@ -152,9 +157,10 @@ class Launch:
     def _worker(self, syncs: np.ndarray | None = None) -> Worker:
         """``syncs``: the log that it shares with others; None for one of its own."""
         agree = self.race and self.lowered.synchronises
+        counters = len(self.lowered.blocks)
         worker = Worker(
             ctx=np.zeros(Ctx.SIZE, np.int64),
-            blocks=np.zeros(max(1, len(self.lowered.blocks)), np.int64),
+            blocks=np.zeros(max(1, counters), np.int64),
             findings=np.zeros((max(1, self.checks.max_findings), FINDING_WORDS), np.int64),
             prints=np.zeros((MAX_PRINTS if self.lowered.has_prints else 1, PRINT_WORDS), np.int64),
             arena=np.empty(self.lowered.arena_bytes + 64, np.uint8),
@@ -164,6 +170,9 @@ class Launch:
             conflicts=np.empty((_MAX_CONFLICTS if agree else 1, CONFLICT_WORDS), np.int64),
             recent=np.zeros(1 << RECENT_BITS if agree else 1, np.int64),
             sites=np.zeros((max(1, len(self.lowered.sites)), SITE_WORDS), np.int64),
+            weights=self._counter_weights(),
+            sorted=np.zeros(max(1, counters), np.int64),
+            classes=np.zeros((CLASSES if self.weights else 1, counters + 1), np.int64),
         )
         ctx = worker.ctx
         self.contexts.append(ctx)
@@ -183,7 +192,15 @@ class Launch:
         ctx[Ctx.SYNCS], ctx[Ctx.MAX_SYNCS] = worker.syncs.ctypes.data, len(worker.syncs) if agree else 0
         ctx[Ctx.CONFLICTS], ctx[Ctx.MAX_CONFLICTS] = worker.conflicts.ctypes.data, len(worker.conflicts)
         ctx[Ctx.RECENT], ctx[Ctx.SITES] = worker.recent.ctypes.data, worker.sites.ctypes.data
+        ctx[Ctx.SORTED], ctx[Ctx.CLASSES] = worker.sorted.ctypes.data, worker.classes.ctypes.data
+        ctx[Ctx.WEIGHTS] = worker.weights.ctypes.data if self.weights else 0
         return worker
+
+    def _counter_weights(self) -> np.ndarray:
+        """:attr:`weights` by counter, each of which may stand for several blocks of the function."""
+        blocks = self.lowered.blocks if self.weights else ()
+        sums = [sum(self.weights[block] * times for block, times in cost.entered.items()) for cost in blocks]
+        return np.array([*sums, 0.0])
 
     def _take_turns(self, programs: int) -> list[Worker]:
         assert self.order.turns is not None
@@ -219,7 +236,8 @@ class Launch:
                 native.call(first.ctx.ctypes.data, start, stop)
                 spent += time.perf_counter() - started
             if self.own_passes is None:
-                self.own_passes = passes_of(self._moved([first])[0], (read for read, _ in self.maps))
+                self.alone_bytes = self._moved([first])[0]
+                self.own_passes = passes_of(self.alone_bytes, (read for read, _ in self.maps))
         self.code.spend(spent)
         if not tail or first.ctx[Ctx.STATUS]:
             return [first]
@@ -397,9 +415,15 @@ class Launch:
             max_same_address_atomics=most_updates(self.atomics, sum(written for _, _, written in footprint)),
             footprint=tuple(footprint),
             executed=tuple((block, float(count)) for block, count in sorted(entered.items()) if count),
-            own_passes=self.own_passes or 1.0,
+            own_passes=self._passes(loads / programs),
             sites=asked_by_site(self.lowered.sites, [worker.sites for worker in workers], self._bases()),
+            classes=classes_of(self.lowered.blocks, [worker.classes for worker in workers]),
         )
+
+    def _passes(self, mean_bytes: float) -> float:
+        """Passes of a program over its own data. A first program that reads little says nothing about the others."""
+        little = self.alone_bytes is not None and 2.0 * self.alone_bytes < mean_bytes
+        return 1.0 if little else self.own_passes or 1.0
 
     def _bases(self) -> dict[str, int]:
         """Name of each pointer argument -> base of the allocation that it points to."""

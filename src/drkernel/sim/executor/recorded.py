@@ -35,6 +35,10 @@ class Worker:
     conflicts: np.ndarray
     recent: np.ndarray
     sites: np.ndarray
+    weights: np.ndarray
+    sorted: np.ndarray
+    classes: np.ndarray
+    """``[CLASSES, 1 + counters]``"""
 
 
 @dataclass(frozen=True)

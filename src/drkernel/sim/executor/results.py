@@ -62,6 +62,8 @@ class LaunchStats:
     own_passes: float = 1.0
     """requests of a program for each byte that it reads: sectors requested over distinct ones, of the first program
     that reads"""
+    classes: tuple[tuple[float, tuple[tuple[int, float], ...]], ...] = ()
+    """programs of like work, the longest first: (how many, ``executed`` of them together); none where all are alike"""
     sites: tuple[tuple[int, int, float, float], ...] = field(default=(), compare=False)
     """each access of the text: (``Op.number``, base of the allocation that its argument points to or -1, bytes that it
     asks for beyond those that the text says, lanes beyond them)"""

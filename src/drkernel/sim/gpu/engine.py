@@ -39,7 +39,7 @@ from drkernel.sim.gpu.interfere import HostReads, Interference, disturb_changes,
 from drkernel.sim.gpu.journal import Launch, priced
 from drkernel.sim.gpu.operator_lists import FREE_OPERATORS
 from drkernel.sim.gpu.operator_rules import OperatorRule, rule_of
-from drkernel.sim.gpu.pricing import price_launch
+from drkernel.sim.gpu.pricing import price_launch, weights_of
 from drkernel.sim.gpu.random_numbers import DeviceRandom
 from drkernel.sim.gpu.resources import Depth, Target, check_words
 from drkernel.sim.gpu.trials import Trials
@@ -315,6 +315,7 @@ class DeviceEngine:
             [self.heap.held(value.handle).spec.address if isinstance(value, Ref) else value for value in command.args],
             Checks(uninitialized=on, race=on, sample=sample, seed=seed),
             draw_order(seed, self.target.programs(command.grid)) if self.schedule.permuted else IN_ORDER,
+            self.weights(command),
         )
         for flat, old in before:
             disturb_changes(flat, old, self.heap.noise)
@@ -332,11 +333,20 @@ class DeviceEngine:
         return self.heap.host_bytes + needed <= self.heap.budget
 
     def run_kernel(
-        self, kernel: CompiledKernel, grid: tuple[int, int, int], args: list[Any], checks: Checks, order: Order
+        self,
+        kernel: CompiledKernel,
+        grid: tuple[int, int, int],
+        args: list[Any],
+        checks: Checks,
+        order: Order,
+        weights: tuple[float, ...] = (),
     ) -> LaunchResult:
-        """Execute a kernel, and no more."""
+        """Execute a kernel, and no more. ``weights``: what entering each block costs a program."""
+        processors = self.spec.sm_count
         try:
-            return kernel.watched(grid, args, self.memory, checks=checks, order=order, processors=self.spec.sm_count)
+            return kernel.watched(
+                grid, args, self.memory, checks=checks, order=order, processors=processors, weights=weights
+            )
         except StepLimit as error:  # on a GPU the launch, and whatever waits for it, would never end
             if self.interference == "none":
                 self.fault = str(error)
@@ -371,6 +381,10 @@ class DeviceEngine:
         l2 = copy.deepcopy(self.accounts.l2)
         terms = (command.ttir, command.num_warps, command.num_stages, stats, resources, self.spec, l2)
         return priced(lambda: price_launch(*terms)).seconds
+
+    def weights(self, command: LaunchCommand) -> tuple[float, ...]:
+        """What entering each block of a launch's kernel costs a program, in clocks."""
+        return weights_of(command.ttir, command.num_warps, command.num_stages, self.spec)
 
     def _record(self, command: LaunchCommand, seconds: float, *, suppressed: bool = False, **facts: Any) -> None:
         self.counters.launches.append(

@@ -262,6 +262,9 @@ def _stats(fields: dict[str, Any]) -> LaunchStats:
     stats = LaunchStats(**{name: _tuples(value) for name, value in fields.items()})
     numbers = [*stats.flops.values(), stats.programs, stats.load_sectors, stats.store_sectors]
     numbers += [number for row in stats.footprint for number in row[1:]]
+    numbers += [number for programs, entered in stats.classes for pair in ((programs,), *entered) for number in pair]
+    if any(not programs for programs, _ in stats.classes):
+        raise ValueError("a class without programs")
     if not all(isinstance(number, (int, float)) and math.isfinite(number) and number >= 0 for number in numbers):
         raise ValueError("counts must not be negative")
     if not all(isinstance(value, (int, float)) and math.isfinite(value) for row in stats.sites for value in row):

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from drkernel.sim.cost.kernel_profile import KernelProfile, profile_of
 from drkernel.sim.cost.l2 import L2State
-from drkernel.sim.cost.launch import launch_cost
+from drkernel.sim.cost.launch import block_cycles, launch_cost
 from drkernel.sim.cost.pressure import Pressure, register_pressure
 from drkernel.sim.cost.records import CostEstimate
 from drkernel.sim.executor.compiled import LaunchStats, compile_ttir
@@ -24,6 +24,11 @@ def pressure_of(ttir: str, threads: int) -> Pressure:
 def profile_of_text(ttir: str) -> KernelProfile:
     """:func:`profile_of` a kernel's text."""
     return profile_of(compile_ttir(ttir).function)
+
+
+def weights_of(ttir: str, num_warps: int, num_stages: int, spec: GPUSpec) -> tuple[float, ...]:
+    """What entering each block of a kernel costs a program, in clocks."""
+    return block_cycles(profile_of_text(ttir), num_warps, num_stages, spec)
 
 
 def price_launch(

@@ -81,7 +81,7 @@ class Trials:
         trial = None
         if self.purpose == "tuning" or (self.purpose == "benchmark" and command.ttir in self._executed):
             seconds = partial(self._engine.modelled_seconds, command, resources)
-            trial = trial_of(command, held, self._engine.memory, seconds)
+            trial = trial_of(command, held, self._engine.memory, seconds, self._engine.weights(command))
         touched = frozenset(one.base for one in held)
         if trial is not None and self.purpose == "benchmark":
             if touched.issuperset(base for base, _, _ in trial.stats.footprint):
@@ -129,11 +129,16 @@ class Trials:
 
 
 def trial_of(
-    command: LaunchCommand, held: Sequence[Held], memory: MemoryMap, clock: Callable[[LaunchStats], float]
+    command: LaunchCommand,
+    held: Sequence[Held],
+    memory: MemoryMap,
+    clock: Callable[[LaunchStats], float],
+    weights: Sequence[float],
 ) -> LaunchResult | None:
     """Count a trial launch, sampling programs of large ones; None for a launch that must be executed.
 
-    ``clock`` gives the modelled seconds of a launch with these counts.
+    ``clock`` gives the modelled seconds of a launch with these counts; ``weights`` what entering each block costs a
+    program.
 
     Raises:
         StepLimit: a program loops beyond its budget.
@@ -145,7 +150,7 @@ def trial_of(
         return None
     args = _plain(command, held)
     limits = Limits(DEFAULT_STEP_LIMIT, DEFAULT_TIME_LIMIT)
-    found = measure(skeleton, command.grid, args, memory, limits, SampleSettings(), clock)
+    found = measure(skeleton, command.grid, args, memory, limits, SampleSettings(), clock, weights)
     if found.stats.atomics or any(use.read.value and use.written.value for use in found.uses):
         return None
     written = tuple(use.base for use in found.uses if use.written.value)

@@ -97,6 +97,7 @@ class Lowering:
         blocks = self.function.body.blocks
         control.lower_cfg(self, blocks)
         e.start("program_end")
+        e.call("dk_sort", "void", ("ptr", "%ctx"), ("i64", str(len(self.costs))))
         e.do("%program.next = add i64 %program, 1")
         e.do("%program.more = icmp ult i64 %program.next, %last")
         e.branch("%program.more", "program_more", "return")

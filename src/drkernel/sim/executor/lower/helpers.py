@@ -18,6 +18,7 @@ from drkernel.sim.executor.lower.runtime import (
     Entry,
     Kind,
 )
+from drkernel.sim.executor.lower.sorting import SORT
 from drkernel.sim.executor.lower.touch_helpers import TOUCH_SYMBOLS, touch_helpers
 
 _FIND = f"""
@@ -284,10 +285,11 @@ start:
 """
 """CLOCK_MONOTONIC against the launch's deadline"""
 
-SYMBOLS = ("dk_late", "dk_assert", "dk_print", "dk_atomic", "dk_lanes", "dk_run", "dk_sync", *TOUCH_SYMBOLS)
+SYMBOLS = ("dk_late", "dk_assert", "dk_print", "dk_atomic", "dk_lanes", "dk_run", "dk_sync", "dk_sort",
+           *TOUCH_SYMBOLS)  # fmt: skip
 """what kernels call"""
 
 
 def helpers() -> str:
     """LLVM IR of all helpers."""
-    return _FIND + _RECORD + SYNC + CONFLICT + RACE + _ACCESS + _LANES + RUN + _CLOCK + touch_helpers()
+    return _FIND + _RECORD + SYNC + CONFLICT + RACE + _ACCESS + _LANES + RUN + _CLOCK + SORT + touch_helpers()

@@ -73,10 +73,19 @@ class Ctx(IntEnum):
     """what was last read from a clock"""
     SITES = 43
     """by site of the kernel: correction to the static count of bytes asked for, and of lanes that ask"""
+    WEIGHTS = 44
+    """what one count of each counter of BLOCKS weighs in a program's work, as doubles; null where that is not known"""
+    SORTED = 45
+    """the counters of BLOCKS after the last program that ended"""
+    CLASSES = 46
+    """by class of programs of like work: how many there are, and their sum of each counter of BLOCKS"""
     SIZE = 48
 
 
 SITE_WORDS = 2
+
+CLASSES = 256
+"""classes of programs: a quarter of an octave each"""
 
 
 class Status(IntEnum):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from drkernel.sim.executor.allocations import MemoryMap
-from drkernel.sim.executor.counting import SiteRow, asked_by_site, most_updates, passes_of
+from drkernel.sim.executor.counting import ProgramClass, SiteRow, asked_by_site, classes_of, most_updates, passes_of
 from drkernel.sim.executor.launch import Launch, Limits
 from drkernel.sim.executor.lower.function import Site
 from drkernel.sim.executor.lower.jit import helper_address
@@ -78,14 +78,16 @@ class SkeletonLaunch(Launch):
 
     def __init__(
         self, skeleton: Skeleton, grid: tuple[int, int, int], args: Sequence[int | float], memory: MemoryMap,
-        limits: Limits, *, loads: bool = True, after: SkeletonLaunch | None = None,
+        limits: Limits, *, weights: Sequence[float] = (), loads: bool = True, after: SkeletonLaunch | None = None,
     ):  # fmt: skip
         """With ``after``, a launch of which groups of programs have run, :meth:`run` goes on in that one's sector maps:
         all that those programs touched is touched again, and the maps are in memory already."""
         self._after = after
         lowered, code = (skeleton.lowered, skeleton.code) if loads else skeleton.stores
         kernel = skeleton.kernel
-        super().__init__(kernel.name, kernel.params, lowered, code, grid, args, memory, Checks(), limits)
+        super().__init__(
+            kernel.name, kernel.params, lowered, code, grid, args, memory, Checks(), limits, weights=weights
+        )
         self._made: list = []
         self._groups: list[Group] = []
         if after is not None:
@@ -191,6 +193,12 @@ class SkeletonLaunch(Launch):
         rows = asked_by_site(self.lowered.sites, [worker.sites for worker in self._made], self._bases())
         scale = programs / sum(group.programs for group in self._groups)
         return tuple((number, base, nbytes * scale, lanes * scale) for number, base, nbytes, lanes in rows)
+
+    def classes_of(self, programs: int) -> tuple[ProgramClass, ...]:
+        """Programs by how much they do in a grid of ``programs``, by what the groups did (``LaunchStats.classes``)."""
+        scale = programs / sum(group.programs for group in self._groups)
+        found = classes_of(self.lowered.blocks, [worker.classes for worker in self._made])
+        return tuple((n * scale, tuple((block, count * scale) for block, count in entered)) for n, entered in found)
 
     def contention(self) -> int:
         """Updates of the most contended address so far."""

@@ -17,6 +17,7 @@ from pydantic import Field
 
 from drkernel.config import Config
 from drkernel.sim.executor.allocations import MemoryMap
+from drkernel.sim.executor.counting import ProgramClass
 from drkernel.sim.executor.launch import Limits
 from drkernel.sim.executor.results import LaunchStats, SimFinding
 from drkernel.sim.executor.skeleton.extrapolate import Estimate, distinct_of, total_of
@@ -90,30 +91,34 @@ def measure(
     limits: Limits,
     settings: SampleSettings,
     clock: Clock,
+    weights: Sequence[float] = (),
 ) -> Measured:
-    """Count one launch.
+    """Count one launch. ``weights`` say what entering each block of the kernel costs a program.
 
     Raises:
         StepLimit: a program looped beyond its budget, or what had to run took longer than the limit.
     """
-    return _Measuring(skeleton, grid, args, memory, limits, settings, clock).run()
+    return _Measuring(skeleton, grid, args, memory, limits, settings, clock, weights).run()
 
 
 class _Measuring:
     def __init__(
         self, skeleton: Skeleton, grid: Grid, args: Sequence[int | float], memory: MemoryMap, limits: Limits,
-        settings: SampleSettings, clock: Clock,
+        settings: SampleSettings, clock: Clock, weights: Sequence[float],
     ):  # fmt: skip
+        self.weights = weights
         self.skeleton, self.grid, self.args, self.memory = skeleton, grid, args, memory
         self.limits, self.settings, self.clock = limits, settings, clock
         self.programs = grid[0] * grid[1] * grid[2]
         self.corners = corners(grid)
         self.passes: float | None = None
+        self.classes: tuple[ProgramClass, ...] = ()
         self.survey: LaunchStats | None = None
         self.surveyed: tuple[SimFinding, ...] = ()
 
     def _launch(self, *, loads: bool = True, after: SkeletonLaunch | None = None) -> SkeletonLaunch:
-        return SkeletonLaunch(self.skeleton, self.grid, self.args, self.memory, self.limits, loads=loads, after=after)
+        where = self.skeleton, self.grid, self.args, self.memory, self.limits
+        return SkeletonLaunch(*where, weights=self.weights, loads=loads, after=after)
 
     def run(self) -> Measured:
         if self.skeleton.serial or self.programs <= 2 * len(self.corners):
@@ -196,6 +201,8 @@ class _Measuring:
         self.passes = launch.own_passes
         totals = _Totals(border, rest, self.programs - border.programs)
         uses = self._uses(launch, [group.programs for group in rest], totals)
+        if self.survey is None:
+            self.classes = launch.classes_of(self.programs)
         stats = self._stats(totals, uses, lambda e: e.value, launch.contention())
         stats = dataclasses.replace(stats, sites=launch.asked_of(self.programs))
         times = [
@@ -249,6 +256,7 @@ class _Measuring:
             footprint=footprint,
             executed=tuple((block, pick(count)) for block, count in totals.entered.items()),
             own_passes=self.passes or 1.0,
+            classes=self.classes,
         )
 
 

@@ -227,7 +227,8 @@ class DataFreeEngine(DeviceEngine):
         self, kernel: CompiledKernel, command: LaunchCommand, resources: KernelResources | None, place: int
     ) -> None:
         try:
-            counted = self._launches.count(command, partial(self.modelled_seconds, command, resources))
+            clock = partial(self.modelled_seconds, command, resources)
+            counted = self._launches.count(command, clock, self.weights(command))
         except StepLimit as error:
             self.fault = str(error)
             raise

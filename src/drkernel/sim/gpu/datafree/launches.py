@@ -40,8 +40,9 @@ class LaunchCounter:
         self.heap, self.settings = heap, settings
         self._known: OrderedDict[Any, tuple[tuple[int, ...], Measured]] = OrderedDict()
 
-    def count(self, command: LaunchCommand, clock: Clock) -> Counted:
-        """Count one launch. What it wrote has no contents any more.
+    def count(self, command: LaunchCommand, clock: Clock, weights: Sequence[float]) -> Counted:
+        """Count one launch. What it wrote has no contents any more. ``weights``: what entering each block costs a
+        program.
 
         Raises:
             StepLimit: a program loops beyond its budget, or all of it takes too long here.
@@ -49,7 +50,7 @@ class LaunchCounter:
         skeleton = skeleton_of(command.ttir, command.name)
         held = [self.heap.held(arg.handle) if isinstance(arg, Ref) else None for arg in command.args]
         dependences = list(self._dependences(skeleton, command, held))
-        measured = self._measured(skeleton, command, held, clock)
+        measured = self._measured(skeleton, command, held, clock, weights)
         if measured.without_data is not None and not dependences:
             dependences.append(_steered(command.name, measured.without_data, "an address that it got from memory"))
         written = tuple(use.base for use in measured.uses if use.written.value)
@@ -62,7 +63,12 @@ class LaunchCounter:
     # ---- counting once
 
     def _measured(
-        self, skeleton: Skeleton, command: LaunchCommand, held: Sequence[Held | None], clock: Clock
+        self,
+        skeleton: Skeleton,
+        command: LaunchCommand,
+        held: Sequence[Held | None],
+        clock: Clock,
+        weights: Sequence[float],
     ) -> Measured:
         args = [
             one.spec.address if one is not None else arg for one, arg in zip(held, command.args, strict=True)
@@ -76,7 +82,7 @@ class LaunchCounter:
         # where programs take work from a counter, the first to run here does that of many
         share = min(_STANDS_FOR, math.prod(command.grid)) if skeleton.serial else 1
         limits = Limits(DEFAULT_STEP_LIMIT * share, DEFAULT_TIME_LIMIT)
-        found = measure(skeleton, command.grid, args, self.heap.memory, limits, self.settings.sample, clock)
+        found = measure(skeleton, command.grid, args, self.heap.memory, limits, self.settings.sample, clock, weights)
         if cacheable and not found.findings:
             self._known[key] = (bases, found)
             while len(self._known) > _REMEMBERED:
