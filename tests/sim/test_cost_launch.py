@@ -12,7 +12,7 @@ import triton.language as tl
 from harness import executing
 
 from drkernel import sim
-from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, KernelProfile
+from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, KernelProfile, Load
 from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.launch import blocks_per_sm, launch_cost
 from drkernel.sim.cost.operators import TensorMeta, operator_cost
@@ -36,6 +36,18 @@ class Counts:
     own_passes: float = 1.0
     rounds: float = 1.0
     """times that every program enters the block"""
+    classes = ()
+
+    @property
+    def sites(self) -> tuple[tuple[int, int, float, float], ...]:
+        """A load for each storage that is read, numbered as it: the last asks for what the others leave."""
+        left, rows = self.load_sectors * 32, []
+        reads = [(base, read) for base, read, _ in self.footprint if read]
+        for k, (base, read) in enumerate(reads, 1):
+            asked = left if k == len(reads) else min(left, read * self.own_passes)
+            left -= asked
+            rows.append((base, base, asked, 0.0))
+        return tuple(rows)
 
     @property
     def executed(self) -> tuple[tuple[int, float], ...]:
@@ -59,7 +71,8 @@ def plain(stats: Counts, held: float = 0.0, **options) -> KernelProfile:
         Dot(unit, count / entries, 128, 128 * 128) for unit, count in stats.flops.items() if unit.startswith("tensor_")
     )
     loads = (stats.load_sectors * 32 / entries,) if stats.load_sectors else ()
-    block = BlockProfile(**{"lanes": lanes, "levels": loads, "dots": dots, **options})
+    sites = tuple(Load(number, 0.0, number) for number, *_ in stats.sites)
+    block = BlockProfile(**{"lanes": lanes, "levels": loads, "dots": dots, "loads": sites, **options})
     return KernelProfile((block,), (BlockPressure(held, 2.0 * held),))
 
 

@@ -18,6 +18,7 @@ from drkernel import sim
 from drkernel.sim.gpu.datafree.records import DataFree
 from drkernel.sim.gpu.journal import Launch as Launched
 from drkernel.sim.gpu.pricing import pressure_of, profile_of_text
+from drkernel.sim.spec import get_spec
 
 KERNELS = Path(__file__).parents[2] / "benchmarks" / "extrapolation_kernels"
 FAST = ("softmax", "persistent_matmul", "max_pool", "causal_attention")
@@ -54,7 +55,7 @@ def launched(package: ModuleType, name: str) -> Launched:
 
 def priced(entry: Launched) -> Launch:
     """The same as the cost model has it."""
-    spec, resources = sim.get_spec("h100"), entry.resources
+    spec, resources = get_spec("h100"), entry.resources
     registers = pressure_of(entry.ttir, entry.num_warps * spec.warp_size).registers
     shared = resources.shared_bytes if resources else 0
     return Launch(spec, entry.stats, profile_of_text(entry.ttir), entry.num_warps, entry.num_stages, shared, registers)
