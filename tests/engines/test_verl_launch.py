@@ -20,8 +20,9 @@ def end(number, frame):
         file.write(signal.Signals(number).name + " ")
     if sys.argv[2] == "listens":
         sys.exit(1)
-for number in (signal.SIGINT, signal.SIGTERM):
-    signal.signal(number, end)
+if sys.argv[2] != "plain":
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
 (place / "started.tmp").write_text(str(os.getpid()))
 (place / "started.tmp").rename(place / "started")
 while True:
@@ -41,9 +42,11 @@ def start(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     running = []
 
-    def begin(manner="listens"):
+    def begin(manner="listens", before=None):
         command = [sys.executable, "-c", ATTEND, str(tmp_path / "program.py"), str(tmp_path), manner]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=before
+        )
         running.append(process)
         return process, int(wait_for(lambda: read(tmp_path / "started")))
 
@@ -81,6 +84,13 @@ def test_a_signal_reaches_the_program_and_is_no_failure_of_ours(tmp_path, start,
     out, said = process.communicate(timeout=120)
     assert out == "code 1 stopped True\n" and said.count("\n") == 1 and "stopping" in said
     assert read(tmp_path / "heard").split() == [signal.Signals(number).name] and gone(program)
+
+
+def test_a_program_in_the_background_of_a_script_hears_an_interrupt_too(start):
+    """Shells start such jobs with SIGINT ignored, and a program that finds it so leaves it so."""
+    process, program = start("plain", before=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+    process.send_signal(signal.SIGINT)
+    assert "stopped True" in process.communicate(timeout=120)[0] and gone(program)
 
 
 def test_a_killed_trainer_leaves_no_program_behind(tmp_path, start):

@@ -78,7 +78,8 @@ def prctl(option: int, *args: int) -> int:
 
 
 _BOUND = f"""
-import ctypes, os, sys
+import ctypes, os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs ignore it, and would hand that on
 ctypes.CDLL(None).prctl({PR_SET_PDEATHSIG}, int(sys.argv[2]), 0, 0, 0)
 if os.getppid() == int(sys.argv[1]):
     os.execvp(sys.argv[3], sys.argv[3:])
