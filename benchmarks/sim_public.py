@@ -54,8 +54,20 @@ OUTCOMES = {
     "memory size": "needs more memory than this machine has",
     "error": "fails otherwise",
     "timeout": "not done within the limit",
+    "theirs": "a finding or an error that was read by hand and is a mistake of the suite's own (below)",
     "no test": "skipped by the suite itself, or needs a package that is not there",
 }
+
+THEIRS = {
+    "chunk_gla_fwd.py": "its test gives one state a head where the kernel reads one a chunk",
+    "quantize_kv_copy.py": "its test draws destinations at random, some twice: two programs write the same row",
+    "chunk_retention_ops.py": "takes the gradient of a sum, one number with strides of 0, for a dense tensor",
+    "fused_recurrent_delta.py": "takes the gradient of a sum, one number with strides of 0, for a dense tensor",
+    "mixed_sparse_attention.py": "reads a block of column indices with one mask for all of it, where rows have 8",
+    "token_attn_mistral.py": "its test gives values as (heads, tokens), the kernel takes (tokens, heads)",
+    "sgmv_expand_slice.py": "a comma makes a tuple of a pointer, which Triton's own compiler refuses",
+}
+"""findings and errors that somebody read, by script or test"""
 
 
 @dataclass(frozen=True)
@@ -370,6 +382,7 @@ def judged(error: str | None, findings: Sequence[tuple[str, str]]) -> tuple[str,
 
 def page(rows: list[Row], sample: int | None) -> str:
     """The page of results."""
+    rows = [{**row, **theirs(row)} for row in rows]
     suites = [suite.name for suite in SUITES if any(row["suite"] == suite.name for row in rows)]
     counts = {name: Counter(row["outcome"] for row in rows if row["suite"] == name) for name in suites}
     shown = [outcome for outcome in OUTCOMES if any(counts[name][outcome] for name in suites)]
@@ -382,22 +395,30 @@ def page(rows: list[Row], sample: int | None) -> str:
         f"checks on: {chosen}, unchanged, {sum(row['launches'] for row in rows)} launches recorded. Nothing was "
         "measured on a GPU.",
         "",
-        "| suite | tried | " + " | ".join(shown) + " | passed of what is a test |",
+        "| suite | tried | " + " | ".join(shown) + " | passed of right tests |",
         "|---|---:|" + "---:|" * (len(shown) + 1),
     ]
     for name in suites:
         count, total = counts[name], sum(counts[name].values())
         cells = [str(count[outcome] or "") for outcome in shown]
-        share = count["pass"] / max(1, total - count["no test"])
+        share = count["pass"] / max(1, total - count["no test"] - count["theirs"])
         lines.append(f"| {name} | {total} | {' | '.join(cells)} | {share:.0%} |")
     lines += ["", *[f"- *{outcome}*: {OUTCOMES[outcome]}" for outcome in shown], ""]
     lines += ["What did not pass:", "", "| what | outcome | why |", "|---|---|---|"]
     lines += [
-        f"| {cell(row['name'], 90)} | {row['outcome']} | {cell(row['why'], 200)} |"
+        f"| {cell(row['name'], 90)} | {row['outcome']} | {cell(row['why'], 260)} |"
         for row in rows
         if row["outcome"] not in ("pass", "no test")
     ]
     return "\n".join([*lines, ""])
+
+
+def theirs(row: Row) -> Row:
+    """What replaces the outcome of a row that is a mistake of the suite's own."""
+    name = row["name"].partition("[")[0].rpartition("/")[2]
+    if row["outcome"] == "pass" or name not in THEIRS:
+        return {}
+    return {"outcome": "theirs", "why": f"{THEIRS[name]} ({row['outcome']}: {row['why'][:100]})"}
 
 
 def cell(text: str, length: int) -> str:
