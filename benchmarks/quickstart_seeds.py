@@ -287,7 +287,7 @@ def main() -> None:
         "`drkernel train recipes/quickstart.yaml name=... seed=...`.",
         "",
         f"Held-out fast_1.2 (GPU time {runs[0].summary['timing_kind']} on {runs[0].summary['device']}) changes by "
-        f"**{gain} points** over {len(runs)} seeds (mean and 95% t-interval over seeds). Evaluated are "
+        f"**{gain} points** over {len(runs)} seed(s) (mean and 95% t-interval over seeds). Evaluated are "
         f"{first['tasks']} tasks of families never trained on, {first['trajectories']} trajectories, with equal "
         "draws before and after.",
         "",
