@@ -31,9 +31,8 @@ def count(x, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     tl.atomic_add(out + at % 8, tl.load(x + at, mask=at < n, other=0.0), mask=at < n)
 
 
-def _tuned(body: Any, monkeypatch: pytest.MonkeyPatch, worth: int) -> tuple[Any, torch.Tensor, list[str]]:
-    """Launch once: times by configuration, what was written, and the launches that were executed."""
-    kernel = triton.autotune(CONFIGS, key=["n"])(triton.jit(body))
+def _executed(monkeypatch: pytest.MonkeyPatch, worth: int = 0) -> list[str]:
+    """The names of the launches that are executed from now on; trials are counted from ``worth`` bytes on."""
     monkeypatch.setattr(trials, "WORTH_BYTES", worth)
     executed: list[str] = []
     original = CompiledKernel.watched
@@ -43,11 +42,17 @@ def _tuned(body: Any, monkeypatch: pytest.MonkeyPatch, worth: int) -> tuple[Any,
         return original(self, *args, **kwargs)
 
     monkeypatch.setattr(CompiledKernel, "watched", watched)
-    with sim.device("h100"):
+    return executed
+
+
+def _tuned(body: Any, monkeypatch: pytest.MonkeyPatch, worth: int) -> tuple[Any, torch.Tensor, list[str]]:
+    """Launch once: times by configuration, what was written, and the launches that were executed."""
+    kernel = triton.autotune(CONFIGS, key=["n"])(triton.jit(body))
+    with monkeypatch.context() as patch, sim.device("h100"):
+        executed = _executed(patch, worth)
         x, out = torch.ones(10_000, device="cuda"), torch.zeros(10_000, device="cuda")
         kernel[lambda meta: (triton.cdiv(10_000, meta["BLOCK"]),)](x, out, 10_000)
         times = {str(config): found for config, found in kernel.configs_timings.items()}
-        monkeypatch.setattr(CompiledKernel, "watched", original)
         return times, out.cpu(), executed
 
 
@@ -71,20 +76,6 @@ def test_kernels_that_read_what_they_write_are_executed(body: Any, monkeypatch: 
 def grow(x, out, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + at, tl.load(x + at, mask=at < n) + 1, mask=at < n)
-
-
-def _executed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The launches that are executed from now on, of whatever size."""
-    monkeypatch.setattr(trials, "WORTH_BYTES", 0)
-    executed: list[str] = []
-    original = CompiledKernel.watched
-
-    def watched(self: CompiledKernel, *args: Any, **kwargs: Any) -> Any:
-        executed.append(self.name)
-        return original(self, *args, **kwargs)
-
-    monkeypatch.setattr(CompiledKernel, "watched", watched)
-    return executed
 
 
 def test_a_benchmark_executes_a_kernel_once_for_its_checks_and_times_it_alike(monkeypatch: pytest.MonkeyPatch) -> None:
