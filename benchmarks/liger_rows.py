@@ -186,7 +186,7 @@ class Recorder:
 
 def replay(events: list[Any], spec: Any) -> Any:
     """The time line of recorded events under today's model."""
-    from drkernel.sim.gpu.journal import Clock
+    from drkernel.sim.gpu.device_journal import Clock
 
     clock = Clock(spec)
     for event in events:

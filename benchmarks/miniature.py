@@ -39,9 +39,9 @@ from drkernel.config import load_config
 from drkernel.episode.renderer import task_prompt
 from drkernel.gym.request import EvalRequest, EvalSettings, Pool
 from drkernel.rl.data.coldstart import ColdstartRow, load_rows
-from drkernel.rl.data.teacher.families import generate_problems
 from drkernel.rl.data.teacher.plans import RIGHT, Mix
 from drkernel.rl.data.teacher.problem import Problem
+from drkernel.rl.data.teacher.problem_families import generate_problems
 from drkernel.rl.data.teacher.reference import make_task
 from drkernel.rl.data.teacher.writer import Flaw, Style, can_have, write_answer
 from drkernel.rl.maths.rejection import keep_probability

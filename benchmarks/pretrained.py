@@ -26,7 +26,7 @@ import torch
 
 from drkernel.episode.renderer import task_prompt
 from drkernel.gym.request import EvalSettings
-from drkernel.rl.data.teacher.families import generate_tasks
+from drkernel.rl.data.teacher.problem_families import generate_tasks
 from drkernel.rl.model.policy import Example, Policy, PolicyConfig
 from drkernel.rl.model.sampler import Conversation, Sampler, SamplingConfig
 from drkernel.rl.run.recipe import Recipe, make_pool

@@ -138,7 +138,7 @@ def setting(arguments: argparse.Namespace) -> tuple[list[Task], Prompts, Samplin
 
         tasks = [builtin_task(name) for name in KERNELS]
         return tasks, Prompts.load("full"), Sampling(max_tokens=1024, seed=0), arguments.context
-    from drkernel.rl.data.teacher.families import generate_tasks
+    from drkernel.rl.data.teacher.problem_families import generate_tasks
 
     sampling = Sampling(max_tokens=arguments.answer, seed=0, extra={"rows": 32})
     return generate_tasks("heldout", arguments.tasks, 2), Prompts.load("compact"), sampling, None

@@ -15,7 +15,7 @@ import yaml
 pytest.importorskip("verl")
 
 from drkernel.episode.episode import EpisodeConfig
-from drkernel.rl.data.teacher.families import generate_tasks
+from drkernel.rl.data.teacher.problem_families import generate_tasks
 from drkernel.rl.model.pocket import PocketConfig
 from drkernel.rl.model.policy import Policy, PolicyConfig, TokenizerConfig
 from drkernel.rl.model.tokenizer import train_tokenizer

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from drkernel.config import ConfigError, load_config
-from drkernel.engines.verl.launch import run
+from drkernel.engines.verl.start import run
 from drkernel.rl.run.recipe import Recipe
 
 PROGRAM = """

@@ -24,7 +24,7 @@ from verl.workers.utils.losses import ppo_loss
 from drkernel.config import load_config
 from drkernel.engines.verl import agent as agent_module
 from drkernel.engines.verl import trainer as trainer_module
-from drkernel.engines.verl.launch import prepare
+from drkernel.engines.verl.start import prepare
 from drkernel.engines.verl.translate import translate
 from drkernel.engines.verl.turns import pack, unpack
 from drkernel.rl.maths.losses import denominator, policy_loss

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from drkernel.cli.train import app
 from drkernel.config import ConfigError, field_keys, load_config
-from drkernel.engines.verl.launch import prepare
 from drkernel.engines.verl.layout import lay_out
+from drkernel.engines.verl.start import prepare
 from drkernel.engines.verl.translate import handled, translate
 from drkernel.rl.run.recipe import Recipe
 

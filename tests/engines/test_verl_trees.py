@@ -17,7 +17,7 @@ from tiny import POCKET, tiny_tokenizer
 from drkernel.engines.verl.trees import VerlSampler, path_facts
 from drkernel.engines.verl.turns import pack, teach, unpack
 from drkernel.episode.episode import Episode, EpisodeConfig
-from drkernel.rl.data.teacher.families import generate_tasks
+from drkernel.rl.data.teacher.problem_families import generate_tasks
 from drkernel.rl.maths.losses import clipped
 from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.model.policy import Policy, PolicyConfig

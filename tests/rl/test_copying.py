@@ -1,7 +1,7 @@
 import pytest
 from tiny import tiny_tokenizer
 
-from drkernel.rl.data.teacher.families import generate_tasks
+from drkernel.rl.data.teacher.problem_families import generate_tasks
 from drkernel.rl.run.copy_practice import AGAIN, copy_of, copying_examples
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from drkernel.config import load_config
-from drkernel.rl.data.teacher.families import generate_tasks
+from drkernel.rl.data.teacher.problem_families import generate_tasks
 from drkernel.rl.run.recipe import Recipe
 
 QUICKSTART = Path(__file__).parents[2] / "recipes" / "quickstart.yaml"

@@ -10,7 +10,7 @@ from tiny import POCKET, tiny_tokenizer
 from drkernel.episode.episode import Episode, EpisodeConfig
 from drkernel.episode.renderer import task_prompt
 from drkernel.gym.request import EvalSettings
-from drkernel.rl.data.teacher.families import generate_tasks
+from drkernel.rl.data.teacher.problem_families import generate_tasks
 from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.model.policy import Policy, PolicyConfig
 from drkernel.rl.model.sampler import Sampler, SamplingConfig

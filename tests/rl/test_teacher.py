@@ -7,15 +7,15 @@ import re
 import pytest
 import torch
 
-from drkernel.rl.data.teacher.families import (
+from drkernel.rl.data.teacher.plans import Mix, ProgramTeacher, TeacherConfig
+from drkernel.rl.data.teacher.problem import STEPS
+from drkernel.rl.data.teacher.problem_families import (
     FAMILIES,
     draw_problem,
     family_names,
     generate_problems,
     generate_tasks,
 )
-from drkernel.rl.data.teacher.plans import Mix, ProgramTeacher, TeacherConfig
-from drkernel.rl.data.teacher.problem import STEPS
 from drkernel.rl.data.teacher.reference import make_task
 from drkernel.rl.data.teacher.writer import BLOCKS, FLAWS, WARPS, Style, can_have, write_answer
 from drkernel.task import sized_reference

@@ -12,7 +12,7 @@ from tiny import POCKET, tiny_tokenizer
 from drkernel.config import ConfigError
 from drkernel.episode.episode import Episode, EpisodeConfig
 from drkernel.episode.records import distinct_turns
-from drkernel.rl.data.teacher.families import generate_tasks
+from drkernel.rl.data.teacher.problem_families import generate_tasks
 from drkernel.rl.maths import trees
 from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.model.policy import Example, Policy, PolicyConfig

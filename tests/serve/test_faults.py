@@ -17,9 +17,9 @@ import pytest
 from service_kit import CountingPool, make_request, make_verdict
 
 from drkernel.serve.client import AsyncClient, ServiceError
+from drkernel.serve.group_commit import Writer
 from drkernel.serve.jobs import StoreError
 from drkernel.serve.store import Store
-from drkernel.serve.writer import Writer
 
 BENCHMARKS = str(Path(__file__).parents[2] / "benchmarks")
 

@@ -14,7 +14,7 @@ from harness import executing
 from drkernel import sim
 from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, KernelProfile, Load
 from drkernel.sim.cost.l2 import L2State
-from drkernel.sim.cost.launch import blocks_per_sm, launch_cost
+from drkernel.sim.cost.launch_time import blocks_per_sm, launch_cost
 from drkernel.sim.cost.operators import TensorMeta, operator_cost
 from drkernel.sim.cost.pressure import BlockPressure
 from drkernel.sim.spec import get_spec

@@ -10,7 +10,7 @@ import pytest
 
 from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, KernelProfile, Load
 from drkernel.sim.cost.l2 import L2State
-from drkernel.sim.cost.launch import launch_cost
+from drkernel.sim.cost.launch_time import launch_cost
 from drkernel.sim.cost.pressure import BlockPressure
 from drkernel.sim.cost.records import CostEstimate
 from drkernel.sim.executor.results import LaunchStats

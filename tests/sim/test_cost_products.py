@@ -8,7 +8,7 @@ import triton.language as tl
 
 from drkernel import sim
 from drkernel.sim.cost.kernel_profile import Dot
-from drkernel.sim.cost.launch import dot_rate
+from drkernel.sim.cost.launch_time import dot_rate
 from drkernel.sim.gpu.datafree.records import DataFree
 from drkernel.sim.spec import get_spec
 

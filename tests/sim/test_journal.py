@@ -7,8 +7,8 @@ import json
 import pytest
 import torch
 
+from drkernel.sim.gpu.device_journal import MAX_ENTRIES, TOO_LONG, entries_of, modelled
 from drkernel.sim.gpu.engine import DeviceEngine
-from drkernel.sim.gpu.journal import MAX_ENTRIES, TOO_LONG, entries_of, modelled
 from drkernel.sim.spec import get_spec
 from drkernel.sim.wire.commands import ProtocolError, Ref
 

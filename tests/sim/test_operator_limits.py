@@ -15,9 +15,9 @@ from torch.utils.flop_counter import flop_registry
 from tracing import trace
 
 from drkernel.sim.cost.arithmetic import NAMES
-from drkernel.sim.cost.families import FAMILIES, base_name
 from drkernel.sim.cost.gemm import gemm_unit
 from drkernel.sim.cost.l2 import L2State
+from drkernel.sim.cost.operator_families import FAMILIES, base_name
 from drkernel.sim.cost.operators import operator_cost
 from drkernel.sim.cost.records import TensorMeta
 from drkernel.sim.cost.traced import TracedCall

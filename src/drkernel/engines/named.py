@@ -23,8 +23,8 @@ machine; with ``dry_run`` the engine prints what a start would do and need, and 
 
 @engines.register("verl")
 def _verl(recipe: Recipe, pool: str | None, dry_run: bool) -> int:
-    from drkernel.engines.verl.launch import configuration, missing, run
     from drkernel.engines.verl.layout import describe
+    from drkernel.engines.verl.start import configuration, missing, run
 
     if not dry_run:
         return run(recipe, pool)

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from drkernel.gym.request import EvalRequest, Pool
+from drkernel.serve.group_commit import Writer
 from drkernel.serve.history import History
 from drkernel.serve.jobs import Job, StoreError, pack
 from drkernel.serve.store import Store
-from drkernel.serve.writer import Writer
 from drkernel.verdict import CandidateError, Verdict
 
 log = logging.getLogger("drkernel.serve")

@@ -15,9 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from drkernel.sim.cost.arguments import in_order, read_only
-from drkernel.sim.cost.families import synchronises
 from drkernel.sim.cost.fusion import ENTRY_SECONDS, compiled_costs
 from drkernel.sim.cost.l2 import L2State
+from drkernel.sim.cost.operator_families import synchronises
 from drkernel.sim.cost.operators import operator_cost
 from drkernel.sim.cost.records import TensorMeta
 from drkernel.sim.cost.timeline import Timeline

@@ -68,7 +68,7 @@ def _generated(spec: str) -> list[Task]:
     found = re.fullmatch(r"generated:(train|heldout)(?::([1-9]\d{0,5}))?", spec)
     if found is None:
         return []
-    from drkernel.rl.data.teacher.families import generate_tasks
+    from drkernel.rl.data.teacher.problem_families import generate_tasks
 
     return generate_tasks("train" if found[1] == "train" else "heldout", int(found[2] or GENERATED), seed=0)
 

@@ -19,7 +19,7 @@ from drkernel.sim.cost.arguments import by_name
 from drkernel.sim.cost.records import ITEM_BYTES, TensorMeta
 from drkernel.sim.gpu.datafree.engine import DataFreeEngine
 from drkernel.sim.gpu.datafree.records import DataFree, OperatorCall
-from drkernel.sim.gpu.journal import Entry, Operator
+from drkernel.sim.gpu.device_journal import Entry, Operator
 from drkernel.sim.host.tensor import DeviceTensor
 from drkernel.sim.process.call_record import Form
 from drkernel.sim.spec import GPUSpec, get_spec

@@ -16,7 +16,7 @@ from itertools import groupby
 from drkernel.gym.judge.block_work import LOADED, STORED, BlockWork, asked, blocks_in
 from drkernel.gym.session.answers import Choice
 from drkernel.sim.gpu.accounts import LaunchRecord
-from drkernel.sim.gpu.journal import TOO_LONG, Entry, Launch, Operator, entries_of
+from drkernel.sim.gpu.device_journal import TOO_LONG, Entry, Launch, Operator, entries_of
 from drkernel.sim.process.call_record import CallRecord
 
 SECTOR = 32

@@ -20,7 +20,7 @@ from drkernel.gym.runner.launcher import JobHandle, Launcher
 from drkernel.gym.runner.values import Granted, pack, replace_leaves
 from drkernel.gym.session.answers import CallResult, Observed, Output, Plain, TimedCalls, ToldLaunch
 from drkernel.gym.session.base import MAX_OUTPUTS, JobSession, claims_of, plain_of, sizes_of
-from drkernel.gym.session.trace import MAX_TRACE, profile_of, read_trace
+from drkernel.gym.session.profiler_trace import MAX_TRACE, profile_of, read_trace
 from drkernel.sim.gpu.engine import Schedule
 from drkernel.sim.gpu.interfere import Interference
 from drkernel.sim.process.call_record import Form

@@ -27,9 +27,9 @@ from drkernel.episode.journal import Entry, Journal, read_journal
 from drkernel.episode.play import play
 from drkernel.episode.records import COMPLETE, Trajectory, Turn, conversation
 from drkernel.gym.request import Pool
-from drkernel.rl.data.teacher.families import generate_problems
 from drkernel.rl.data.teacher.plans import RIGHT, ProgramTeacher, TeacherConfig
 from drkernel.rl.data.teacher.problem import Problem
+from drkernel.rl.data.teacher.problem_families import generate_problems
 from drkernel.rl.data.teacher.reference import make_task
 from drkernel.task import Task
 

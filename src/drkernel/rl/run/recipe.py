@@ -48,7 +48,7 @@ class TaskSource(Config):
             from drkernel.tasks.loaders import load_tasks
 
             return load_tasks(self.load)[: self.count]
-        from drkernel.rl.data.teacher.families import generate_tasks
+        from drkernel.rl.data.teacher.problem_families import generate_tasks
 
         return generate_tasks(self.generated or split, self.count, self.seed)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from drkernel.rl.data.teacher.families import generate_tasks
+from drkernel.rl.data.teacher.problem_families import generate_tasks
 from drkernel.rl.model.policy import Example
 from drkernel.rl.run.checkpoint import Checkpoints
 from drkernel.rl.run.copy_practice import copying_examples

@@ -7,7 +7,7 @@ from drkernel.sim.cost.roofline import Access
 from drkernel.sim.spec import GPUSpec
 
 UPDATE_BYTES = 2 * 64.0
-"""L2 bandwidth that one scattered update takes, as ``launch.py`` has it: what an atomic unit reads and
+"""L2 bandwidth that one scattered update takes, as ``launch_time.py`` has it: what an atomic unit reads and
 writes. PyTorch's kernels issue their updates one element at a time."""
 
 

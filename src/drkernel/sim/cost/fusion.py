@@ -13,13 +13,13 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from drkernel.sim.cost import gather, losses, pointwise, products, reduction, sorting, windows
+from drkernel.sim.cost import gather, loss_operators, pointwise, products, reduction, sorting, windows
 from drkernel.sim.cost.arguments import by_name
 from drkernel.sim.cost.arithmetic import arithmetic
 from drkernel.sim.cost.call import read, write
 from drkernel.sim.cost.convolution import convolution
-from drkernel.sim.cost.families import base_name, family_of
 from drkernel.sim.cost.l2 import L2State
+from drkernel.sim.cost.operator_families import base_name, family_of
 from drkernel.sim.cost.operators import HOST_FACTOR, make_call, operator_work
 from drkernel.sim.cost.records import CostEstimate, TensorMeta, combine
 from drkernel.sim.cost.recurrent import recurrent
@@ -32,7 +32,7 @@ LIBRARY = (
 )  # fmt: skip
 STATISTICS = {
     reduction.reduce: 1, reduction.softmax: 1, reduction.layer_norm: 1, reduction.rms_norm: 1, reduction.batch_norm: 1,
-    reduction.group_norm: 1, reduction.logsumexp: 1, reduction.scan: 1, losses.loss: 1, losses.nll: 1,
+    reduction.group_norm: 1, reduction.logsumexp: 1, reduction.scan: 1, loss_operators.loss: 1, loss_operators.nll: 1,
 }  # fmt: skip
 """reductions that a fused kernel must finish before it can go on with the same elements"""
 ON_CHIP_BYTES = 64 * 1024

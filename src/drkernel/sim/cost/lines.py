@@ -19,7 +19,7 @@ from drkernel.sim.cost.kernel_profile import (
     lane_instructions,
     steps_of,
 )
-from drkernel.sim.cost.launch import (
+from drkernel.sim.cost.launch_time import (
     DEPENDENT_CYCLES,
     PROGRAM_CYCLES,
     SECTOR_BYTES,

@@ -7,8 +7,8 @@ from typing import Any
 
 from drkernel.sim.cost.arguments import by_name
 from drkernel.sim.cost.call import Call, Unpriced, read, write
-from drkernel.sim.cost.families import base_name, family_of
 from drkernel.sim.cost.l2 import L2State
+from drkernel.sim.cost.operator_families import base_name, family_of
 from drkernel.sim.cost.pointwise import streaming
 from drkernel.sim.cost.records import CostEstimate, TensorMeta, combine
 from drkernel.sim.cost.roofline import KernelWork, kernel_cost

@@ -20,8 +20,7 @@ from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.records import CostEstimate
 from drkernel.sim.cost.timeline import Timeline
 from drkernel.sim.executor.compiled import SimFinding
-from drkernel.sim.gpu.heap import Held
-from drkernel.sim.gpu.journal import (
+from drkernel.sim.gpu.device_journal import (
     FLUSH,
     HOST_WORK,
     MAX_ENTRIES,
@@ -34,6 +33,7 @@ from drkernel.sim.gpu.journal import (
     Operator,
     written,
 )
+from drkernel.sim.gpu.heap import Held
 from drkernel.sim.gpu.operator_lists import TELLS_A_FLAG
 from drkernel.sim.gpu.operator_rules import OperatorRule
 from drkernel.sim.spec import GPUSpec

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import lru_cache
 
 from drkernel.sim.cost.l2 import L2State
-from drkernel.sim.cost.launch import residence
+from drkernel.sim.cost.launch_time import residence
 from drkernel.sim.cost.lines import source_lines
 from drkernel.sim.cost.records import CostEstimate
 from drkernel.sim.cost.roofline import unit_rate
 from drkernel.sim.executor.compiled import LaunchStats, compile_ttir
-from drkernel.sim.gpu.journal import TOO_LONG, Clock, Launch, entries_of
+from drkernel.sim.gpu.device_journal import TOO_LONG, Clock, Launch, entries_of
 from drkernel.sim.gpu.pricing import pressure_of, price_launch, profile_of_text
 from drkernel.sim.spec import GPUSpec, get_spec
 from drkernel.verdict import LaunchDetail, Profile

@@ -31,12 +31,12 @@ from drkernel.sim.gpu.accounts import Accounts, Counters, LaunchRecord, bytes_to
 from drkernel.sim.gpu.argument_checks import check_arguments
 from drkernel.sim.gpu.budget import foresee
 from drkernel.sim.gpu.dataflow import DataFlow
+from drkernel.sim.gpu.device_journal import Launch, priced
 from drkernel.sim.gpu.emulated import convolution_operands
 from drkernel.sim.gpu.error_text import without_values
 from drkernel.sim.gpu.heap import POISONS, DeviceHeap, Held, poison
 from drkernel.sim.gpu.index_checks import DeviceAssert, check_indices
 from drkernel.sim.gpu.interfere import HostReads, Interference, disturb_changes, flat_extent
-from drkernel.sim.gpu.journal import Launch, priced
 from drkernel.sim.gpu.operator_lists import FREE_OPERATORS
 from drkernel.sim.gpu.operator_rules import OperatorRule, rule_of
 from drkernel.sim.gpu.pricing import price_launch, weights_of

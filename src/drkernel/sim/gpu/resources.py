@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from drkernel.sim.cost.launch import blocks_per_sm
+from drkernel.sim.cost.launch_time import blocks_per_sm
 from drkernel.sim.executor.compiled import CompiledKernel
 from drkernel.sim.gpu.pricing import pressure_of
 from drkernel.sim.spec import GPUSpec

@@ -14,7 +14,7 @@ from drkernel.sim.gpu.accounts import LaunchRecord, facts_of
 from drkernel.sim.gpu.dataflow import Passed
 from drkernel.sim.gpu.datafree.records import DataFreeRecord, record_from
 from drkernel.sim.gpu.detail import detailed
-from drkernel.sim.gpu.journal import launches_of, modelled
+from drkernel.sim.gpu.device_journal import launches_of, modelled
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.wire.commands import ProtocolError, TensorSpec, decode
 from drkernel.sim.wire.frames import tensor_of
@@ -73,7 +73,7 @@ class CallRecord:
     data_free: DataFreeRecord | None = None
     """what a data-free device says besides; None from others"""
     journal: str = ""
-    """everything that was done, with counts (sim/gpu/journal.py)"""
+    """everything that was done, with counts (sim/gpu/device_journal.py)"""
     storages: dict[int, int] = field(default_factory=dict)
     """address of each storage that the judge holds -> its name in the journal"""
 

@@ -23,7 +23,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
-from drkernel.sim.cost.launch import blocks_per_sm
+from drkernel.sim.cost.launch_time import blocks_per_sm
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.target.shared_memory import OverShared
 

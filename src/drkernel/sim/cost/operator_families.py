@@ -11,7 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from drkernel.sim.cost import arithmetic, gather, losses, pointwise, products, reduction, sorting, transforms, windows
+from drkernel.sim.cost import (
+    arithmetic,
+    gather,
+    loss_operators,
+    pointwise,
+    products,
+    reduction,
+    sorting,
+    transforms,
+    windows,
+)
 from drkernel.sim.cost.call import Call, Unpriced
 from drkernel.sim.cost.convolution import convolution, convolution_backward
 from drkernel.sim.cost.records import TensorMeta
@@ -86,15 +96,15 @@ FAMILIES: dict[str, Family] = {
     **_names("native_batch_norm_backward native_group_norm_backward", reduction.channel_norm_backward),
     **_names("_weight_norm_interface _weight_norm_interface_backward", reduction.weight_norm),
     **_names("cumsum cumprod cummax cummin logcumsumexp", reduction.scan),
-    **_names("mse_loss smooth_l1_loss huber_loss binary_cross_entropy", losses.loss),
-    **_names("binary_cross_entropy_with_logits", losses.bce_with_logits),
-    **_names("soft_margin_loss", losses.soft_margin),
-    **_names("multi_margin_loss multilabel_margin_loss_forward", losses.margin_loss),
-    **_names("dist", losses.distance),
-    **_names("trace", losses.trace),
-    **_names("nll_loss_forward nll_loss2d_forward", losses.nll),
-    **_names("nll_loss_backward nll_loss2d_backward", losses.nll_backward),
-    **_names("_ctc_loss", losses.ctc),
+    **_names("mse_loss smooth_l1_loss huber_loss binary_cross_entropy", loss_operators.loss),
+    **_names("binary_cross_entropy_with_logits", loss_operators.bce_with_logits),
+    **_names("soft_margin_loss", loss_operators.soft_margin),
+    **_names("multi_margin_loss multilabel_margin_loss_forward", loss_operators.margin_loss),
+    **_names("dist", loss_operators.distance),
+    **_names("trace", loss_operators.trace),
+    **_names("nll_loss_forward nll_loss2d_forward", loss_operators.nll),
+    **_names("nll_loss_backward nll_loss2d_backward", loss_operators.nll_backward),
+    **_names("_ctc_loss", loss_operators.ctc),
     **_names(
         """max_pool1d max_pool2d max_pool3d max_pool2d_with_indices max_pool3d_with_indices avg_pool1d avg_pool2d
         avg_pool3d adaptive_avg_pool1d _adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_avg_pool2d

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-from drkernel.sim.cost.families import synchronises
 from drkernel.sim.cost.l2 import L2State
+from drkernel.sim.cost.operator_families import synchronises
 from drkernel.sim.cost.operators import operator_cost
 from drkernel.sim.cost.records import CostEstimate, TensorMeta
 from drkernel.sim.cost.timeline import FLUSH_BYTES, Timeline
