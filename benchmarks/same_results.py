@@ -171,7 +171,7 @@ def bench(code: Checkout) -> dict[str, Any]:
     turns: dict[str, list[str]] = {}
     for row in _rows(out / "turns.jsonl"):
         if row.get("turn"):
-            turns.setdefault(f"{row['task_id']} {row['sample']}", []).append(row["turn"]["status"])
+            turns.setdefault(f"{row['task_id']} {row['sample']}", []).append(row["turn"]["verdict"]["status"])
     data = code.scratch / "conversations.jsonl"
     code.run("export", out, "--out", data, "--end", "every", "--status", "any", "--allow-hacks")
     rows = _rows(data)
