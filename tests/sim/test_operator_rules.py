@@ -128,6 +128,9 @@ def test_storages_that_an_operator_moves_are_followed(engine: DeviceEngine) -> N
         ("max_unpool2d.default", [torch.rand(1, 1, 2, 2), torch.full((1, 1, 2, 2), 16), [4, 4]]),
         ("multi_margin_loss.default", [torch.rand(2, 3), torch.tensor([0, 3])]),
         ("embedding_dense_backward.default", [torch.rand(2, 3), torch.tensor([0, -1]), 10, -1, True]),
+        *[("grid_sampler_2d_backward.default", [torch.rand(1, 1, 2, 2), torch.rand(1, 1, 3, 3),
+                                                torch.full((1, 2, 2, 2), far), 0, padding, False, [True, True]])
+          for far, padding in ((float("nan"), 1), (float("inf"), 2), (-3e38, 2))],
     ],
 )  # fmt: skip
 def test_an_index_out_of_bounds_breaks_the_device_as_on_a_gpu(engine: DeviceEngine, name: str, args: list[Any]) -> None:

@@ -1,4 +1,4 @@
-"""Bounds checks of indices: the values of integer tensors, checked before a CPU kernel uses them as addresses.
+"""Bounds checks of indices: values of tensors, checked before a CPU kernel uses them as addresses.
 
 Most kernels of PyTorch check for themselves, some do not (the gradients of pooling, of ``nll_loss``, ``embedding`` with
 frequencies, LAPACK's pivots). A GPU asserts in the kernel, after which the device is unusable, and the same happens
@@ -20,9 +20,11 @@ class DeviceAssert(RuntimeError):
     """An operator received a value that it cannot process; as on a GPU, the device is unusable afterwards."""
 
 
-Bound = tuple[Any, int, int, int | None]
-"""an integer tensor, its least value, its greatest, and a value that it may also have"""
+Bound = tuple[Any, float, float, int | None]
+"""a tensor, its least value, its greatest, and a value that it may also have"""
 Arguments = Sequence[Any]
+FURTHEST = 1e28
+"""coordinate of a grid that is still finite in units of pixels"""
 
 
 def check_indices(base: str, label: str, args: Arguments, options: dict[str, Any]) -> None:
@@ -35,7 +37,7 @@ def check_indices(base: str, label: str, args: Arguments, options: dict[str, Any
             _require(label, index, low, high, also)
 
 
-def _require(label: str, index: torch.Tensor, low: int, high: int, also: int | None) -> None:
+def _require(label: str, index: torch.Tensor, low: float, high: float, also: int | None) -> None:
     if index.is_complex():
         raise TypeError(f"{label} takes no complex indices")
     values = index.detach()
@@ -105,6 +107,15 @@ def _lists(args: Arguments, options: dict[str, Any]) -> Iterator[Bound]:
             size = int(target.shape[dim])
             yield index, -size, size - 1, None
             dim += 1
+
+
+def _coordinates(args: Arguments, options: dict[str, Any]) -> Iterator[Bound]:
+    """``(grad, input, grid, interpolation, padding, ...)``: clipped and reflected coordinates are used as they come.
+
+    A GPU takes NaN for 0; PyTorch's CPU kernel writes to where NaN converts to.
+    """
+    if args[4] != 0:
+        yield args[2], -FURTHEST, FURTHEST, None
 
 
 def _plane(image: int, index: int, dims: int, least: int = 0) -> Callable[[Arguments, dict], Iterator[Bound]]:
@@ -219,6 +230,7 @@ def _counts(args: Arguments, options: dict[str, Any]) -> Iterator[Bound]:
 
 
 _BOUNDS: dict[str, Callable[[Arguments, dict[str, Any]], Iterator[Bound]]] = {
+    "grid_sampler_2d_backward": _coordinates,
     "embedding": _rows(0, 1),
     "embedding_renorm": _rows(0, 1),
     "embedding_dense_backward": _table,
