@@ -183,7 +183,8 @@ def bench(code: Checkout) -> dict[str, Any]:
 def solve(code: Checkout) -> dict[str, Any]:
     """The result of the search over the replies of ``examples/solve``."""
     reference = "examples/matmul_epilogue/reference.py"
-    terms = ["--model", "script:examples/solve", "--turns", 5, "--out", code.scratch / "solve", "--json"]
+    script = ["--model", "script:examples/solve", "--turns", 5, "judge_seed=0"]
+    terms = [*script, "--out", code.scratch / "solve", "--json"]
     found = json.loads(code.run("solve", reference, *terms))
     judged = {name: found[name] for name in ("verified", "found_at_turn", "attempts", "ended_by")}
     return {"judged": judged, "priced": {name: found[name] for name in ("speedup", "tokens")}}
