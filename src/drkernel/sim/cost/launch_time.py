@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ from drkernel.verdict import Bound
 if TYPE_CHECKING:
     from drkernel.sim.executor.compiled import LaunchStats
 
+Executed = Sequence[tuple[int, float]]
+"""executions by block: (its index, how many)"""
 RESERVED_SHARED_BYTES = 1024
 """Shared memory that CUDA keeps for itself in every block (CUDA C++ Programming Guide, compute capability 8.0 on)."""
 TRITON_TENSOR_SHARE = {"mma": 0.95, "wgmma": 0.85}
@@ -66,23 +69,48 @@ class LaunchShape:
     busiest: float
     """total number of programs that the busiest SM runs"""
     stages: int
+    executed: Executed
+    """by all programs"""
+    classes: Sequence[tuple[float, Executed]]
+    """(how many programs, executed by all of these)"""
     spread: Spread
+    """the classes by the time that a program takes alone"""
+    loads: Spread
+    """the classes by the bytes that a program loads, or by time where none loads"""
     sms: int
 
     @property
     def share(self) -> float:
-        """Share of all work that the busiest SM does."""
-        return max(1.0 / self.sms, self.spread.share(lambda programs: math.ceil(programs / self.sms - 1e-9)))
+        """Share of all bytes that the busiest SM moves."""
+        return max(1.0 / self.sms, self.loads.share(self._on_busiest))
 
     @property
     def on_sm(self) -> float:
-        """Share of all work of the programs that are on one SM at a time, as far as threads count."""
-        return self.spread.share(lambda programs: min(self.most, math.ceil(programs / self.sms - 1e-9)))
+        """Share of all loaded bytes of the programs that are on one SM at a time, as far as threads count."""
+        return self.loads.share(lambda programs: min(self.most, self._on_busiest(programs)))
 
     @property
     def under_way(self) -> float:
         """The same of all SMs."""
-        return self.spread.share(lambda programs: min(programs, float(self.sms * self.most)))
+        return self.loads.share(lambda programs: min(programs, float(self.sms * self.most)))
+
+    def busiest_sm(self, seconds: Callable[[Executed], float]) -> float:
+        """Seconds of the busiest SM, where executions of blocks keep one SM busy for ``seconds``.
+
+        Each resource is spread by its own work: were it a share of all work by time, a program that waits longer would
+        take away from what the others compute.
+        """
+        together = seconds(self.executed) / self.sms
+        each = Spread.of((count, seconds(executed) / count) for count, executed in self.classes)
+        return max(together, each.longest(self._on_busiest))
+
+    @property
+    def schedulers(self) -> float:
+        """Share of an SM's schedulers that have a warp of the launch."""
+        return min(1.0, min(self.busiest, self.resident) * self.warps / SCHEDULERS)
+
+    def _on_busiest(self, programs: float) -> float:
+        return math.ceil(programs / self.sms - 1e-9)
 
 
 @dataclass(frozen=True)
@@ -141,15 +169,12 @@ def launch_cost(
     resident = blocks_per_sm(spec, num_warps, shared_bytes, registers)
     shape = _shape(stats, profile, spec, num_warps, num_stages, resident)
     traffic = _traffic(stats, profile, shape, spilled, spec, l2)
-    lanes = _lanes(stats, profile, shape)
     parts = {
         "dram": traffic.dram / spec.dram_bandwidth,
         "l2": traffic.l2 / spec.l2_bandwidth,
         "sm_memory": _sm_memory(traffic, shape, spec),
         "compute": max(
-            _issue(lanes, shape, spec),
-            _tensor_seconds(stats, profile, shape, spec),
-            _serial_seconds(stats, profile, shape, spec),
+            _compute(profile, shape, spec),
             _at_peak(stats, spec),
         ),
         "atomics": _atomic_seconds(stats, profile, spec),
@@ -181,6 +206,9 @@ def _shape(
     programs = max(float(stats.programs), 1.0)
     alone = block_seconds(profile, num_warps, num_stages, spec)
     classes = stats.classes or ((programs, stats.executed),)
+    spread = Spread.of((n, sum(count * alone[block] for block, count in entered) / n) for n, entered in classes)
+    nbytes = [sum(block.levels) for block in profile.blocks]
+    loads = Spread.of((n, sum(count * nbytes[block] for block, count in entered) / n) for n, entered in classes)
     return LaunchShape(
         programs=programs,
         warps=num_warps,
@@ -189,7 +217,10 @@ def _shape(
         most=blocks_per_sm(spec, num_warps),
         busiest=float(math.ceil(programs / spec.sm_count)),
         stages=num_stages,
-        spread=Spread.of((n, sum(count * alone[block] for block, count in entered) / n) for n, entered in classes),
+        executed=stats.executed,
+        classes=classes,
+        spread=spread,
+        loads=loads if loads.seconds else spread,
         sms=spec.sm_count,
     )
 
@@ -288,15 +319,6 @@ def _block_lanes(block: BlockProfile, threads: int) -> Counter[str]:
     return lanes
 
 
-def _lanes(stats: LaunchStats, profile: KernelProfile, shape: LaunchShape) -> Counter[str]:
-    """Instructions of single lanes by unit, over all programs."""
-    total: Counter[str] = Counter()
-    for index, count in stats.executed:
-        for unit, lanes in _block_lanes(profile.blocks[index], shape.threads).items():
-            total[unit] += lanes * count  # type: ignore[assignment]
-    return total
-
-
 def _vector_seconds(lanes: Counter[str], spec: GPUSpec) -> float:
     """Seconds of one SM for so many lane instructions: its slowest unit, or the issue slots that all of them share."""
     slots = spec.peak["fp32"] / 2.0 * spec.clock_hz / spec.boost_clock_hz / spec.sm_count
@@ -309,11 +331,30 @@ def _vector_seconds(lanes: Counter[str], spec: GPUSpec) -> float:
     return max([issued / slots, *units])
 
 
-def _issue(lanes: Counter[str], shape: LaunchShape, spec: GPUSpec) -> float:
-    """Seconds of the busiest SM for all instructions; an SM with few warps issues no more than one from each."""
-    warps = min(shape.busiest, shape.resident) * shape.warps
-    scaled = Counter({unit: count * shape.share for unit, count in lanes.items()})
-    return _vector_seconds(scaled, spec) / min(1.0, warps / SCHEDULERS)
+def _compute(profile: KernelProfile, shape: LaunchShape, spec: GPUSpec) -> float:
+    """Seconds of the busiest SM for its instructions and its dots, which overlap but for those of serial blocks.
+
+    Programs that share the SM overlap little of those either, as published attention without specialised warps shows.
+    """
+    lanes = [_block_lanes(block, shape.threads) for block in profile.blocks]
+    dots = [_dots_seconds(block, shape.threads, spec) for block in profile.blocks]
+
+    def issue(executed: Executed) -> float:
+        total: Counter[str] = Counter()
+        for index, count in executed:
+            for unit, number in lanes[index].items():
+                total[unit] += number * count  # type: ignore[assignment]
+        return _vector_seconds(total, spec)
+
+    def tensor(executed: Executed) -> float:
+        return sum(count * dots[index] for index, count in executed)
+
+    def serial(executed: Executed) -> float:
+        those = [(index, count) for index, count in executed if profile.blocks[index].serial]
+        return issue(those) + tensor(those)
+
+    # an SM with few warps issues no more than one instruction from each
+    return max(map(shape.busiest_sm, (issue, tensor, serial))) / shape.schedulers
 
 
 def dot_rate(dot: Dot, threads: int, spec: GPUSpec) -> float:
@@ -335,35 +376,6 @@ def dot_rate(dot: Dot, threads: int, spec: GPUSpec) -> float:
 def _dots_seconds(block: BlockProfile, threads: int, spec: GPUSpec) -> float:
     """Seconds of one SM for the dots of one execution of a block, with all schedulers at work."""
     return sum(dot.operations / dot_rate(dot, threads, spec) for dot in block.dots)
-
-
-def _tensor_seconds(
-    stats: LaunchStats, profile: KernelProfile, shape: LaunchShape, spec: GPUSpec, *, serial: bool = False
-) -> float:
-    """Seconds of the busiest SM for its share of all dots (or those of serial blocks), with the warps that it holds."""
-    warps = min(shape.busiest, shape.resident) * shape.warps
-    executed = [(profile.blocks[index], count) for index, count in stats.executed]
-    seconds = sum(
-        count * _dots_seconds(block, shape.threads, spec)
-        for block, count in executed
-        if block.dots and (block.serial or not serial)
-    )
-    return seconds * shape.share / min(1.0, warps / SCHEDULERS)
-
-
-def _serial_seconds(stats: LaunchStats, profile: KernelProfile, shape: LaunchShape, spec: GPUSpec) -> float:
-    """Seconds of the busiest SM for blocks in which products and arithmetic wait for each other: their sum.
-
-    Other programs of the SM overlap little of it, as published attention without specialised warps shows.
-    """
-    lanes: Counter[str] = Counter()
-    for index, count in stats.executed:
-        if profile.blocks[index].serial:
-            for unit, number in _block_lanes(profile.blocks[index], shape.threads).items():
-                lanes[unit] += number * count  # type: ignore[assignment]
-    if not lanes:
-        return 0.0
-    return _issue(lanes, shape, spec) + _tensor_seconds(stats, profile, shape, spec, serial=True)
 
 
 # ---- chains

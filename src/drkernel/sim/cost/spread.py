@@ -35,13 +35,18 @@ class Spread:
 
     def share(self, programs: Callable[[float], float]) -> float:
         """Share of all work that is done by so many of the longest ``programs`` as a function of their number says."""
-        whole, longer, most = self.seconds, 0.0, 0.0
+        whole = self.seconds
         if not whole:
             return min(1.0, programs(self.programs) / self.programs)
+        return min(1.0, self.longest(programs) / whole)
+
+    def longest(self, programs: Callable[[float], float]) -> float:
+        """Seconds of so many of the longest ``programs`` as a function of their number says, one after the other."""
+        longer, most = 0.0, 0.0
         for count, seconds in self.classes:
             longer += count
             most = max(most, programs(longer) * seconds)
-        return min(1.0, most / whole)
+        return most
 
     def elapsed(self, sms: int, resident: int, start: float) -> float:
         """Seconds on ``sms`` that hold ``resident`` programs each, where each takes ``start`` more to begin and end.
