@@ -9,10 +9,10 @@
     python benchmarks/sim_public.py triton TritonBench ... --sample 40 --rows rows.jsonl [--write]
 
 Each script or test runs unchanged in a process of its own (forked from one that has imported PyTorch and Triton), with
-a deadline, as ``drkernel sim`` runs scripts: every launch with all checks. Of tests, ``--sample`` takes as many of
-every function as it can. ``--rows`` keeps results while the survey runs, and takes them up again. The packages that a
-suite imports (einops, transformers, ...) must be installed; what lacks is told. Nothing of theirs is kept here. Needs
-no GPU.
+a limit of processor time, as ``drkernel sim`` runs scripts: every launch with all checks. Of tests, ``--sample`` takes
+as many of every function as it can. ``--rows`` keeps results while the survey runs, and takes them up again. The
+packages that a suite imports (einops, transformers, ...) must be installed, or be on ``PYTHONPATH``; what lacks is
+told. vLLM's compiled CUDA extension is an empty module here. Nothing of theirs is kept here. Needs no GPU.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import math
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import types
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -41,6 +44,8 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results" / "sim_public.md"
 GPU = "h100"
 OURS = ("UnsupportedOp", "TTIRError")
+PATIENCE = 5.0
+"""wall seconds for a second of the limit, on a machine that does other work, too"""
 WARM = ("einops", "numpy", "pandas", "transformers", "pytest")
 """what suites import that does not look for a GPU; imported once, where it is there"""
 Row = dict[str, Any]
@@ -85,6 +90,8 @@ class Suite:
     """further arguments of pytest"""
     triton: bool = False
     """only test files that speak of Triton"""
+    extensions: tuple[str, ...] = ()
+    """compiled modules that it imports to register CUDA C++ operators; empty here"""
     settings: tuple[tuple[str, str], ...] = ()
     """environment variables that the suite itself offers; FlagGems would ask ``nvidia-smi`` whose GPU there is"""
 
@@ -95,7 +102,7 @@ SUITES = (
     Suite("flash-linear-attention", "fla/ops", ("tests/ops", "tests/modules"), "."),
     Suite("Liger-Kernel", "src/liger_kernel", ("test/transformers",), "src"),
     Suite("FlagGems", "src/flag_gems", ("tests",), "src", ("--mode", "quick"), settings=(("GEMS_VENDOR", "nvidia"),)),
-    Suite("vLLM", "vllm/v1", ("tests/kernels",), ".", triton=True),
+    Suite("vLLM", "vllm/v1", ("tests/kernels",), ".", triton=True, extensions=("vllm._C_stable_libtorch",)),
 )
 
 
@@ -107,7 +114,7 @@ def main() -> int:
     parser.add_argument("--sample", type=int, help="scripts or tests of each suite (default: all)")
     parser.add_argument("--match", default="", help="only what has this in its name")
     parser.add_argument("--rows", type=Path, help="JSONL of results; taken up again when it is there")
-    parser.add_argument("--limit", type=float, default=300.0, help="seconds for one script or test")
+    parser.add_argument("--limit", type=float, default=300.0, help="processor seconds for one script or test")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
     arguments = parser.parse_args()
@@ -194,9 +201,7 @@ def survey(items: Sequence[Row], kept: Path | None, limit: float, jobs: int) -> 
             warm = fitting[0] if fitting else Warm(item)
             if fitting:
                 idle.remove(warm)
-            started = time.monotonic()
-            found = warm.run(item, limit)
-            row = {"suite": item["suite"], "name": item["name"], **found, "seconds": time.monotonic() - started}
+            row = {"suite": item["suite"], "name": item["name"], **warm.run(item, limit)}
             idle.append(warm)
             keep(kept, row)
             print(f"{row['seconds']:6.1f} s  {row['outcome']:13s} {row['name']}  {row['why'][:120]}", file=sys.stderr)
@@ -232,13 +237,14 @@ class Warm:
         answer.unlink(missing_ok=True)
         self._process.stdin.write(json.dumps([item, str(answer), str(errors), limit]) + "\n")
         self._process.stdin.flush()
-        ended = self._process.stdout.readline().strip()
+        ended, seconds = json.loads(self._process.stdout.readline())
         if ended == "timeout":
-            return {"outcome": "timeout", "why": f"{limit:g} s", "launches": 0}
+            return {"outcome": "timeout", "why": f"{limit:g} s", "launches": 0, "seconds": seconds}
         if not answer.is_file():
             said = errors.read_text(encoding="utf-8", errors="replace")[-300:] if errors.is_file() else ""
-            return {"outcome": "error", "why": f"the process ended ({ended}): {said}", "launches": 0}
-        return dict(json.loads(answer.read_text(encoding="utf-8")))
+            why = f"the process ended ({ended}): {said}"
+            return {"outcome": "error", "why": why, "launches": 0, "seconds": seconds}
+        return {**json.loads(answer.read_text(encoding="utf-8")), "seconds": seconds}
 
     def close(self) -> None:
         """End the process."""
@@ -270,26 +276,29 @@ def serve() -> int:
             os.setsid()
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+            resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(limit), resource.RLIM_INFINITY))
             try:
                 worker(item, Path(answer))
             finally:
                 os._exit(0)
-        answers.write(outcome_of(child, limit) + "\n")
+        answers.write(json.dumps(outcome_of(child, limit)) + "\n")
         answers.flush()
     return 0
 
 
-def outcome_of(child: int, limit: float) -> str:
-    """Wait for a process and all of its group: how it ended, or "timeout"."""
-    until = time.monotonic() + limit
-    while time.monotonic() < until:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            return f"code {os.waitstatus_to_exitcode(status)}"
+def outcome_of(child: int, limit: float) -> tuple[str, float]:
+    """Wait for a process: how it ended, or "timeout", and its processor time."""
+    until = time.monotonic() + PATIENCE * limit
+    ended, status, usage = os.wait4(child, os.WNOHANG)
+    while not ended and time.monotonic() < until:
         time.sleep(0.2)
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return "timeout"
+        ended, status, usage = os.wait4(child, os.WNOHANG)
+    if not ended:
+        os.killpg(child, signal.SIGKILL)
+        _, status, usage = os.wait4(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    late = not ended or code == -signal.SIGXCPU
+    return "timeout" if late else f"code {code}", usage.ru_utime + usage.ru_stime
 
 
 def worker(item: Row, answer: Path) -> None:
@@ -298,6 +307,7 @@ def worker(item: Row, answer: Path) -> None:
 
     threading.Thread(target=ends_with, args=(os.getppid(),), daemon=True).start()
     suite = next(suite for suite in SUITES if suite.name == item["suite"])
+    sys.modules.update((name, types.ModuleType(name)) for name in suite.extensions)
     directory = Path(item["directory"])
     if suite.source is None:
         report, seen = run_script(directory / item["name"], gpu=GPU), None
