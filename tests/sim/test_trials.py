@@ -35,6 +35,7 @@ def count(x, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
 def _executed(monkeypatch: pytest.MonkeyPatch, worth: int = 0) -> list[str]:
     """The names of the launches that are executed from now on; trials are counted from ``worth`` bytes on."""
     monkeypatch.setattr(trials, "WORTH_BYTES", worth)
+    monkeypatch.setattr(trials, "TUNING_BYTES", worth)
     executed: list[str] = []
     original = CompiledKernel.watched
 
@@ -71,6 +72,29 @@ def test_kernels_that_read_what_they_write_are_executed(body: Any, monkeypatch: 
     _, values, executed = _tuned(body, monkeypatch, 0)
     assert len(executed) == 4
     assert values[0] == (4 if body is accumulate else 4 * 10_000 / 8)
+
+
+def ragged(x, ends, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    row = tl.program_id(0)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for start in range(tl.load(ends + row), tl.load(ends + row + 1), BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        total += tl.load(x + at, mask=at < tl.load(ends + row + 1), other=0.0)
+    tl.store(out + row, tl.sum(total))
+
+
+def test_a_tuner_follows_data_that_tells_programs_where_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {}
+    for worth in (0, 1 << 60):
+        kernel = triton.autotune(CONFIGS, key=["n"])(triton.jit(ragged))
+        with monkeypatch.context() as patch, sim.device("h100"):
+            executed = _executed(patch, worth)
+            ends = torch.tensor([0, 10, 5000, 10_000], device="cuda", dtype=torch.int32)
+            x, out = torch.ones(10_000, device="cuda"), torch.zeros(3, device="cuda")
+            kernel[(3,)](x, ends, out, 10_000)
+            times[worth] = [found[0] for found in kernel.configs_timings.values()]
+            assert out.tolist() == [10, 4990, 5000] and len(executed) == (4 if worth else 1)
+    assert times[0] == pytest.approx(times[1 << 60], rel=0.05)
 
 
 @triton.jit

@@ -28,7 +28,7 @@ from drkernel.sim.executor.compiled import (
 )
 from drkernel.sim.executor.launch import Limits
 from drkernel.sim.executor.order import IN_ORDER
-from drkernel.sim.executor.skeleton.kernel import skeleton_of
+from drkernel.sim.executor.skeleton.kernel import Skeleton, skeleton_of
 from drkernel.sim.executor.skeleton.measure import SampleSettings, measure
 from drkernel.sim.gpu.heap import Held
 from drkernel.sim.gpu.operator_rules import FREE_OPERATORS, OperatorRule
@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     from drkernel.sim.gpu.engine import DeviceEngine
 
 WORTH_BYTES = 4 << 20
-"""launches on less memory are executed: that is quicker than building a skeleton"""
+"""a benchmark's launches on less memory are executed: that is quicker than building a skeleton"""
+TUNING_BYTES = 1 << 18
+"""and a tuner's: most of its kernels are compiled for it alone, which takes as long as building their skeletons"""
 TUNING = SampleSettings(full_sectors=4e6, sample_sectors=2e6, max_error=0.1, most_sectors=4e7)
 """a tuner's choice needs no more: it tries many, and what it chose is counted in full where it is timed"""
 Purpose = Literal["result", "tuning", "benchmark"]
@@ -89,8 +91,7 @@ class Trials:
         trial = None
         if self.purpose == "tuning" or (self.purpose == "benchmark" and command.identity in self._executed):
             seconds = partial(self._engine.modelled_seconds, command, resources)
-            settings = TUNING if self.purpose == "tuning" else SampleSettings()
-            trial = trial_of(command, held, self._engine.memory, seconds, self._engine.weights(command), settings)
+            trial = self._trial(command, held, seconds)
         touched = frozenset(one.base for one in held)
         if trial is not None and self.purpose == "benchmark":
             if touched.issuperset(base for base, _, _ in trial.stats.footprint):
@@ -103,6 +104,19 @@ class Trials:
             return False
         self._engine.finish_launch(command, list(held), trial, resources)
         return True
+
+    def _trial(
+        self, command: LaunchCommand, held: Sequence[Held], seconds: Callable[[LaunchStats], float]
+    ) -> LaunchResult | None:
+        worth, settings = (TUNING_BYTES, TUNING) if self.purpose == "tuning" else (WORTH_BYTES, SampleSettings())
+        if sum({one.base: one.nbytes for one in held}.values()) < worth:
+            return None
+        skeleton = skeleton_of(command.ttir, command.name)
+        if skeleton.serial or skeleton.lowered.dynamic_pointers:
+            return None
+        if skeleton.reads:
+            self.before([one.base for one in held], changes=False)
+        return trial_of(skeleton, command, held, self._engine.memory, seconds, self._engine.weights(command), settings)
 
     def operator(
         self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any], inputs: Sequence[Held]
@@ -193,6 +207,7 @@ def _form(value: Any) -> Any:
 
 
 def trial_of(
+    skeleton: Skeleton,
     command: LaunchCommand,
     held: Sequence[Held],
     memory: MemoryMap,
@@ -208,11 +223,10 @@ def trial_of(
     Raises:
         StepLimit: a program loops beyond its budget.
     """
-    if sum({one.base: one.nbytes for one in held}.values()) < WORTH_BYTES:
-        return None
-    skeleton = skeleton_of(command.ttir, command.name)
-    if skeleton.reads or skeleton.serial or skeleton.lowered.dynamic_pointers:
-        return None
+    for one in held:
+        allocation = memory.find(one.base)
+        if allocation is not None:  # where programs go, and what they address, may be told by data, which is there
+            allocation.contents = allocation.base
     args = _plain(command, held)
     limits = Limits(DEFAULT_STEP_LIMIT, DEFAULT_TIME_LIMIT)
     found = measure(skeleton, command.grid, args, memory, limits, settings, clock, weights)
