@@ -24,6 +24,7 @@ import json
 import math
 import os
 import random
+import re
 import resource
 import signal
 import subprocess
@@ -52,6 +53,7 @@ PATIENCE = 5.0
 """wall seconds for a second of the limit, on a machine that does other work, too"""
 WARM = ("einops", "numpy", "pandas", "transformers", "pytest")
 """what suites import that does not look for a GPU; imported once, where it is there"""
+IMPORTS_TRITON = re.compile(r"^\s*(?:from|import) .*triton", re.MULTILINE)
 Row = dict[str, Any]
 OUTCOMES = {
     "pass": "runs to its end, and its own checks hold",
@@ -64,7 +66,7 @@ OUTCOMES = {
     "error": "fails otherwise",
     "timeout": "not done within the limit",
     "theirs": "a finding or an error that was read by hand and is a mistake of the suite's own (below)",
-    "no test": "skipped by the suite itself, or needs a package or compiled CUDA operators that are not there",
+    "no test": "skipped by the suite itself, or needs a package, a version of it or CUDA operators that are not there",
 }
 
 THEIRS = {
@@ -93,7 +95,7 @@ class Suite:
     options: tuple[str, ...] = ()
     """further arguments of pytest"""
     triton: bool = False
-    """only test files that speak of Triton"""
+    """only test files that import something which is named so"""
     extensions: tuple[str, ...] = ()
     """compiled modules that it imports to register CUDA C++ operators; empty here"""
     settings: tuple[tuple[str, str], ...] = ()
@@ -393,7 +395,7 @@ def tested(suite: Suite, names: Sequence[str], seen: Seen) -> None:
     places = list(names or suite.places)
     if not names and suite.triton:
         files = [file for place in suite.places for file in Path(place).rglob("test_*.py")]
-        places = sorted(str(file) for file in files if "triton" in file.read_text(encoding="utf-8").lower())
+        places = sorted(str(file) for file in files if IMPORTS_TRITON.search(file.read_text(encoding="utf-8")))
     ways = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--continue-on-collection-errors")
     pytest.main([*ways, *suite.options, *places], plugins=[seen])
 
@@ -410,7 +412,8 @@ def judged(error: str | None, findings: Sequence[tuple[str, str]]) -> tuple[str,
         return "unsupported", message
     if "OverBudget" in message:
         return "memory size", message
-    if any(name in message for name in ("ModuleNotFoundError", "No module named", "'_OpNamespace'")):
+    another = "cannot import name" in message and not any(f"from '{name}" in message for name in ("torch", "triton"))
+    if another or any(name in message for name in ("ModuleNotFoundError", "No module named", "'_OpNamespace'")):
         return "no test", message
     return ("assert" if "AssertionError" in message or message.startswith("assert ") else "error"), message
 
@@ -430,14 +433,15 @@ def page(rows: list[Row], sample: int | None) -> str:
         f"checks on: {chosen}, unchanged, {sum(row['launches'] for row in rows)} launches recorded. Nothing was "
         "measured on a GPU.",
         "",
-        "| suite | tried | " + " | ".join(shown) + " | passed of right tests |",
-        "|---|---:|" + "---:|" * (len(shown) + 1),
+        "| suite | tried | launched kernels | " + " | ".join(shown) + " | passed of right tests |",
+        "|---|---:|---:|" + "---:|" * (len(shown) + 1),
     ]
     for name in suites:
         count, total = counts[name], sum(counts[name].values())
         cells = [str(count[outcome] or "") for outcome in shown]
         share = count["pass"] / max(1, total - count["no test"] - count["theirs"])
-        lines.append(f"| {name} | {total} | {' | '.join(cells)} | {share:.0%} |")
+        launched = sum(row["suite"] == name and row["launches"] > 0 for row in rows)
+        lines.append(f"| {name} | {total} | {launched} | {' | '.join(cells)} | {share:.0%} |")
     lines += ["", *[f"- *{outcome}*: {OUTCOMES[outcome]}" for outcome in shown], ""]
     lines += ["What did not pass:", "", "| what | outcome | why |", "|---|---|---|"]
     lines += [

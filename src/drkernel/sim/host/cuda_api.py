@@ -24,6 +24,7 @@ from drkernel.sim.host.loading import (
 )
 from drkernel.sim.host.modes import DeviceGenerator, from_dlpack, is_cuda, reinterpret
 from drkernel.sim.host.nvml import library_on
+from drkernel.sim.host.registered import impl_on
 from drkernel.sim.host.tensor import CUDA
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.wire.commands import UnsupportedOp
@@ -349,6 +350,7 @@ def cuda_api_on(spec: GPUSpec, link: DeviceLink, compiles: Callable[..., Any] = 
         (torch, "get_device_module", lambda device=None: torch.cuda),
         *used_by_generated_code(),
         (torch.export, "export", _refuse_export),
+        (torch.library.Library, "impl", impl_on(torch.library.Library.impl)),
         (torch._library.triton, "wrap_triton_enabled_default", False),  # kernels are launched, and not recorded
         (torch.version, "cuda", "12.8" if spec.vendor == "nvidia" else None),
         (torch.version, "hip", None if spec.vendor == "nvidia" else "6.4"),
