@@ -48,6 +48,11 @@ def library_on(spec: GPUSpec, query: Callable[[str], Any], original: Callable[..
     return load
 
 
+def _plain(value: Any) -> Any:
+    """What a number or a text of ``ctypes`` holds, or what was passed as it is."""
+    return getattr(value, "value", value)
+
+
 def _functions(spec: GPUSpec, query: Callable[[str], Any]) -> dict[str, Callable[..., Any]]:
     """The functions by name. They take what ``ctypes`` passes: numbers, buffers, and references to what they fill."""
     identity = f"GPU-{uuid.uuid5(uuid.NAMESPACE_OID, spec.full_name)}".encode()
@@ -76,10 +81,10 @@ def _functions(spec: GPUSpec, query: Callable[[str], Any]) -> dict[str, Callable
         return SUCCESS
 
     def by_index(index: Any, reference: Any) -> int:
-        return handle(getattr(index, "value", index) == 0, INVALID_ARGUMENT, reference)
+        return handle(_plain(index) == 0, INVALID_ARGUMENT, reference)
 
     def by_uuid(wanted: Any, reference: Any) -> int:
-        return handle(getattr(wanted, "value", wanted) == identity, NOT_FOUND, reference)
+        return handle(_plain(wanted) == identity, NOT_FOUND, reference)
 
     def capability(device: Any, major: Any, minor: Any) -> int:
         major._obj.value, minor._obj.value = spec.capability
@@ -95,7 +100,7 @@ def _functions(spec: GPUSpec, query: Callable[[str], Any]) -> dict[str, Callable
         "nvmlInit_v2": done,
         "nvmlInitWithFlags": done,
         "nvmlShutdown": done,
-        "nvmlErrorString": lambda code: ERRORS.get(getattr(code, "value", code), b"Unknown error"),
+        "nvmlErrorString": lambda code: ERRORS.get(_plain(code), b"Unknown error"),
         "nvmlSystemGetDriverVersion": text(DRIVER),
         "nvmlSystemGetNVMLVersion": text(b"12." + DRIVER),
         "nvmlSystemGetCudaDriverVersion": number(CUDA),
