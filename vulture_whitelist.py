@@ -6,6 +6,8 @@ at the end. Module-level names are also looked at by tests/test_unreached.py, wh
 
 # torch: TorchDispatchMode asks it before torch.compile traces through the mode
 _._should_skip_dynamo
+# Python: what makes an instance one of another class
+_.__class__
 # torch: attributes of tensors, streams and events that candidates read
 _.is_cpu, _.is_pinned, _.record_stream, _.tensor_contents
 _.device_index, _.cuda_stream, _.stream_id

@@ -127,6 +127,23 @@ def test_kernels_that_replace_pytorchs_own_on_cuda_run_while_their_library_lives
         assert [record.name for record in device.launches] == ["double_kernel"] * 2
 
 
+def test_kernels_that_replace_pytorchs_own_are_given_numbers_as_they_are() -> None:
+    given: list[Any] = []
+
+    def less(x: torch.Tensor, other: Any, *, alpha: float = 1) -> torch.Tensor:
+        given.append(other)
+        return x.copy_(x + -alpha * other)
+
+    with sim.device("h200"):
+        x = torch.ones(100, device="cuda")
+        library = torch.library.Library("aten", "IMPL")
+        library.impl("sub_.Tensor", less, "CUDA")
+        assert x.sub_(2.5, alpha=2).eq(-4).all() and x.sub_(torch.ones(100, device="cuda")).eq(-5).all()
+        library._destroy()
+        assert given[0] == 2.5 and isinstance(given[1], torch.Tensor) and len(given) == 2
+        assert x.sub_(1).eq(-6).all() and len(given) == 2
+
+
 def test_a_wrapped_kernel_is_launched_outside_of_a_triton_op_too() -> None:
     with sim.device("h200") as device:
         x = torch.ones(100, device="cuda")

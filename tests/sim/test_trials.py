@@ -12,6 +12,7 @@ import triton.language as tl
 from drkernel import sim
 from drkernel.sim.executor.compiled import CompiledKernel
 from drkernel.sim.gpu import trials
+from drkernel.sim.gpu.engine import DeviceEngine
 
 CONFIGS = [triton.Config({"BLOCK": size}, num_warps=warps) for size, warps in ((64, 1), (256, 4), (1024, 8))]
 
@@ -34,6 +35,7 @@ def count(x, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
 def _executed(monkeypatch: pytest.MonkeyPatch, worth: int = 0) -> list[str]:
     """The names of the launches that are executed from now on; trials are counted from ``worth`` bytes on."""
     monkeypatch.setattr(trials, "WORTH_BYTES", worth)
+    monkeypatch.setattr(trials, "TUNING_BYTES", worth)
     executed: list[str] = []
     original = CompiledKernel.watched
 
@@ -70,6 +72,29 @@ def test_kernels_that_read_what_they_write_are_executed(body: Any, monkeypatch: 
     _, values, executed = _tuned(body, monkeypatch, 0)
     assert len(executed) == 4
     assert values[0] == (4 if body is accumulate else 4 * 10_000 / 8)
+
+
+def ragged(x, ends, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    row = tl.program_id(0)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for start in range(tl.load(ends + row), tl.load(ends + row + 1), BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        total += tl.load(x + at, mask=at < tl.load(ends + row + 1), other=0.0)
+    tl.store(out + row, tl.sum(total))
+
+
+def test_a_tuner_follows_data_that_tells_programs_where_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {}
+    for worth in (0, 1 << 60):
+        kernel = triton.autotune(CONFIGS, key=["n"])(triton.jit(ragged))
+        with monkeypatch.context() as patch, sim.device("h100"):
+            executed = _executed(patch, worth)
+            ends = torch.tensor([0, 10, 5000, 10_000], device="cuda", dtype=torch.int32)
+            x, out = torch.ones(10_000, device="cuda"), torch.zeros(3, device="cuda")
+            kernel[(3,)](x, ends, out, 10_000)
+            times[worth] = [found[0] for found in kernel.configs_timings.values()]
+            assert out.tolist() == [10, 4990, 5000] and len(executed) == (4 if worth else 1)
+    assert times[0] == pytest.approx(times[1 << 60], rel=0.05)
 
 
 @triton.jit
@@ -185,3 +210,68 @@ def test_launches_on_addresses_are_not_postponed(monkeypatch: pytest.MonkeyPatch
         executed.clear()
         triton.testing.do_bench(lambda: grow[(1,)](Address(x), y, 64, BLOCK=64))
         assert executed == ["grow"] and y.tolist() == [5] * 64
+
+
+def _normalised(x: torch.Tensor) -> torch.Tensor:
+    spread = x - x.max(dim=1).values[:, None]
+    return spread.exp() / spread.exp().sum(dim=1)[:, None]
+
+
+def _computed(monkeypatch: pytest.MonkeyPatch, worth: int) -> list[str]:
+    """The names of the operators that are computed from now on."""
+    monkeypatch.setattr(trials, "WORTH_BYTES", worth)
+    computed: list[str] = []
+    original = DeviceEngine.computed
+
+    def seen(self: DeviceEngine, rule: Any, args: Any, kwargs: Any) -> Any:
+        computed.append(rule.base)
+        return original(self, rule, args, kwargs)
+
+    monkeypatch.setattr(DeviceEngine, "computed", seen)
+    return computed
+
+
+WORK = {"max", "sub", "exp", "sum", "div", "mm"}
+
+
+def test_a_benchmarks_operators_are_priced_and_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    times, ran = {}, {}
+    for worth in (0, 1 << 60):
+        with monkeypatch.context() as patch, sim.device("h100"):
+            computed = _computed(patch, worth)
+            x = torch.randn(64, 64, device="cuda")
+            times[worth] = [triton.testing.do_bench(lambda: f(x)) for f in (_normalised, lambda x: x @ x)]  # noqa: B023
+            ran[worth] = WORK & set(computed)
+    assert times[0] == times[1 << 60] and min(times[0]) > 0
+    assert not ran[0] and ran[1 << 60] == WORK
+
+
+@pytest.mark.parametrize("look", ["copy", "operator", "kernel", "change", "drop"])
+def test_what_a_benchmarks_operators_make_is_there_when_something_looks(
+    look: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with sim.device("h100"):
+        computed = _computed(monkeypatch, 0)
+        x = torch.randn(8, 64, device="cuda")
+        before, kept = x.cpu(), {}
+
+        def call() -> None:
+            kept["y"] = _normalised(x)
+
+        triton.testing.do_bench(call)
+        assert not WORK & set(computed)
+        y = kept.pop("y")
+        wanted = _normalised(before)
+        if look == "operator":
+            wanted, y = wanted + 1, y + 1
+        elif look == "kernel":
+            wanted, out = wanted + 1, torch.empty_like(y)
+            grow[(1,)](y, out, 512, BLOCK=512)
+            y = out
+        elif look == "change":
+            x.zero_()
+        elif look == "drop":
+            del x
+            kept["other"] = torch.full((8, 64), 7.0, device="cuda")
+        torch.testing.assert_close(y.cpu(), wanted)
+        assert set(computed) >= {"max", "exp", "sum", "div"}

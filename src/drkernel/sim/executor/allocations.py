@@ -18,7 +18,7 @@ class Allocation:
     initialized: np.ndarray | None = field(default=None, repr=False)
     """one byte per byte: 1 where something was written"""
     contents: int = 0
-    """on a data-free device: address of the contents, which differs from ``base``; 0 if there are none"""
+    """address of what skeletons read; on a data-free device it differs from ``base``; 0 if there is nothing"""
 
     @property
     def end(self) -> int:

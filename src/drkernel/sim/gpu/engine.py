@@ -169,14 +169,16 @@ class DeviceEngine:
         inputs: list[Held] = []
         real_args = [self._resolve(value, inputs) for value in args]
         real_kwargs = {key: self._resolve(value, inputs) for key, value in kwargs.items()}
-        if not rule.allocates and rule.base not in FREE_OPERATORS:
-            self.trials.before([one.base for one in inputs], changes=bool(rule.written))
         check_arguments(rule.base, rule.parameters, real_args, real_kwargs)
-        if rule.makes_from_size:
-            self.heap.require_factory(real_args, real_kwargs)
-        else:
-            self.heap.require(foresee(rule, real_args, real_kwargs, self.heap.budget - 2 * self.heap.used_bytes))
-        result = self._call(rule, real_args, real_kwargs)
+        result = self.trials.operator(rule, real_args, real_kwargs, inputs)
+        if result is None:
+            if not rule.allocates and rule.base not in FREE_OPERATORS:
+                self.trials.before([one.base for one in inputs], changes=bool(rule.written))
+            if rule.makes_from_size:
+                self.heap.require_factory(real_args, real_kwargs)
+            else:
+                self.heap.require(foresee(rule, real_args, real_kwargs, self.heap.budget - 2 * self.heap.used_bytes))
+            result = self.computed(rule, real_args, real_kwargs)
         written = self._written(rule, args, kwargs)
         for held in written:
             self.heap.refresh(held)
@@ -199,8 +201,8 @@ class DeviceEngine:
             return self.random.generator(value.number)
         return value
 
-    def _call(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Run the kernel. An error reveals something about values to the host, and is counted as such."""
+    def computed(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Return an operator's results. An error reveals something about values to the host, and is counted as such."""
         try:
             check_indices(rule.base, rule.label, args, kwargs)
             if self.conv_tf32:

@@ -73,6 +73,18 @@ def on_meta(call: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
     return result
 
 
+def forms_of_new(call: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], ...] | None:
+    """Return shape, strides and type of each result of an operator that only makes new tensors, from meta tensors;
+    None for any other operator, or where shapes alone do not tell."""
+    overload: Any = getattr(call, "overload", call)
+    if not isinstance(overload, torch._ops.OpOverload) or not _only_makes(overload):
+        return None
+    try:
+        return _forms(on_meta(call, args, kwargs), (*args, *kwargs.values()))
+    except (NotImplementedError, RuntimeError):
+        return None
+
+
 @cache
 def _only_makes(call: torch._ops.OpOverload) -> bool:
     """Whether an operator's schema has plain tensors as results, and neither writes nor looks into another's memory."""

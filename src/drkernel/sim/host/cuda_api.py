@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import sys
 from collections.abc import Callable, Iterator
@@ -22,6 +23,8 @@ from drkernel.sim.host.loading import (
     refuse_compile,
 )
 from drkernel.sim.host.modes import DeviceGenerator, from_dlpack, is_cuda, reinterpret
+from drkernel.sim.host.nvml import library_on
+from drkernel.sim.host.registered import impl_on
 from drkernel.sim.host.tensor import CUDA
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.wire.commands import UnsupportedOp
@@ -347,10 +350,13 @@ def cuda_api_on(spec: GPUSpec, link: DeviceLink, compiles: Callable[..., Any] = 
         (torch, "get_device_module", lambda device=None: torch.cuda),
         *used_by_generated_code(),
         (torch.export, "export", _refuse_export),
+        (torch.library.Library, "impl", impl_on(torch.library.Library.impl)),
         (torch._library.triton, "wrap_triton_enabled_default", False),  # kernels are launched, and not recorded
         (torch.version, "cuda", "12.8" if spec.vendor == "nvidia" else None),
         (torch.version, "hip", None if spec.vendor == "nvidia" else "6.4"),
     ]
+    if spec.vendor == "nvidia":
+        replaced.append((ctypes.CDLL, "__init__", library_on(spec, link.channel.query, ctypes.CDLL.__init__)))
     if (compilers := sys.modules.get("torch._dynamo.device_interface")) is not None:
         replaced += compiler_interface(spec, compilers)
     if torch.distributed.is_available():

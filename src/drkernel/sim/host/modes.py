@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from drkernel.sim.host.fakes import faked, faking, told
+from drkernel.sim.host.registered import registered_kernel
 from drkernel.sim.host.tensor import CUDA, META, DeviceLink, DeviceTensor, is_composite
 from drkernel.sim.wire.commands import GeneratorRef
 
@@ -24,7 +24,6 @@ LEGACY_TYPES = {
     "Char": torch.int8, "Byte": torch.uint8, "Short": torch.int16, "Int": torch.int32, "Long": torch.int64,
     "Bool": torch.bool,
 }  # fmt: skip
-ON_CUDA = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
 _plain_meta = threading.local()
 """``.depth`` > 0 while host code makes meta tensors of its own"""
 
@@ -88,17 +87,7 @@ def _host_kernel(func: Any) -> Callable[..., Any] | None:
     """
     if func.name() == "inductor::_reinterpret_tensor":
         return reinterpret
-    if registered_as(func).isdisjoint(torch.library._impls):
-        return None
-    return functools.partial(func.redispatch, ON_CUDA)
-
-
-@functools.lru_cache(maxsize=4096)
-def registered_as(func: Any) -> frozenset[str]:
-    """The entries of ``torch.library`` that say that Python code has a kernel for an operator on the GPU."""
-    namespace, _, rest = func.name().partition("::")
-    keys = ("CUDA",) if namespace == "aten" else ("CUDA", "CompositeExplicitAutograd")
-    return frozenset(f"{namespace}/{rest}/{key}" for key in keys)
+    return registered_kernel(func)
 
 
 class DeviceArgumentMode(TorchFunctionMode):
