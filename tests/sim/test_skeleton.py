@@ -18,7 +18,7 @@ from harness import executing
 from drkernel.sim.executor.allocations import MemoryMap
 from drkernel.sim.executor.compiled import CompiledKernel, LaunchResult
 from drkernel.sim.executor.launch import Limits
-from drkernel.sim.executor.skeleton.extrapolate import distinct_of, total_of
+from drkernel.sim.executor.skeleton.extrapolate import distinct_of, least_apart, total_of
 from drkernel.sim.executor.skeleton.kernel import skeleton_of
 from drkernel.sim.executor.skeleton.launch import SkeletonLaunch
 from drkernel.sim.executor.skeleton.sample import Spread, corners
@@ -242,3 +242,21 @@ def test_distinct_sectors(name: str, share: float) -> None:
     found = distinct_of(_touched(sets, groups), [size] * 16, PROGRAMS, min(asked, span))
     assert found.low <= 1.02 * truth and found.high >= 0.98 * truth
     assert found.value == pytest.approx(truth, rel=0.4 if share < 0.1 else 0.12)
+
+
+@pytest.mark.parametrize("sharing", [1, 2, 3, 16])
+@pytest.mark.parametrize("ran", [200, 2000])
+def test_the_least_number_of_distinct_sectors_is_a_bound_that_tightens(sharing: int, ran: int) -> None:
+    """Programs of eight sectors each, which ``sharing`` programs at random have in common."""
+    programs, each = 20_000, 8
+    rng, missed, bounds = random.Random(f"{sharing} {ran}"), 0, []
+    distinct = programs // sharing * each
+    for _ in range(200):
+        owners = [k // sharing for k in rng.sample(range(programs), ran)]
+        bound = least_apart(ran * each, len(set(owners)) * each, ran, programs, programs * each)
+        bounds.append(bound / (programs * each))
+        missed += bound > distinct
+    assert missed <= 10, "a bound of two standard errors"
+    if sharing == 1:
+        assert min(bounds) >= (0.98 if ran == 2000 else 0.0)
+        assert missed == 0

@@ -31,6 +31,10 @@ class Estimate:
         """A number that was counted."""
         return Estimate(value, value, value)
 
+    def at_least(self, low: float) -> Estimate:
+        """The same, where it is known to be no less than ``low``."""
+        return Estimate(max(self.value, low), max(self.low, low), max(self.high, low))
+
 
 def total_of(groups: Sequence[float], sizes: Sequence[int], left: int) -> Estimate:
     """Estimate the sum over ``left`` programs from the sums over groups of ``sizes`` of them; two standard errors
@@ -78,6 +82,21 @@ def distinct_of(last: Sequence[int], sizes: Sequence[int], programs: int, most: 
     value = min(max(mixed, touched), most)
     high = min(most, max(value, touched + rate * (programs - ran)))
     return Estimate(value, max(touched, min(alike, value)), high)
+
+
+def least_apart(asked: float, touched: float, ran: int, programs: int, total: float) -> float:
+    """Least number of distinct sectors among ``total`` that ``programs`` ask for, from ``ran`` of them.
+
+    Those asked for ``asked`` sectors, ``touched`` of them distinct. A pair of programs that asks for the same sector is
+    in the sample with a chance of (ran / programs)², so what the sample has twice says how much all programs can have
+    twice: exactly where each sector is asked for once or twice, and more than there is where it is asked for more
+    often. Three programs' worth, and two standard errors, are added: none in common in the sample may be luck.
+    """
+    if ran == 0 or asked == 0.0:
+        return 0.0
+    each, twice = asked / ran, max(0.0, asked - touched)
+    at_most = twice + 2.0 * math.sqrt(twice * each) + 3.0 * each
+    return max(0.0, total - at_most * (programs / ran) ** 2)
 
 
 def _fit(shares: Sequence[float], seen: Sequence[float], programs: int, *, shared: bool) -> tuple[float, float]:

@@ -20,7 +20,7 @@ from drkernel.sim.executor.allocations import MemoryMap
 from drkernel.sim.executor.counting import ProgramClass
 from drkernel.sim.executor.launch import Limits
 from drkernel.sim.executor.results import LaunchStats, SimFinding
-from drkernel.sim.executor.skeleton.extrapolate import Estimate, distinct_of, total_of
+from drkernel.sim.executor.skeleton.extrapolate import Estimate, distinct_of, least_apart, total_of
 from drkernel.sim.executor.skeleton.kernel import Skeleton
 from drkernel.sim.executor.skeleton.launch import MAX_GROUPS, SECTOR_BYTES, Group, SkeletonLaunch, Touched
 from drkernel.sim.executor.skeleton.sample import Grid, Spread, corners
@@ -43,6 +43,12 @@ class SampleSettings(Config):
     seed: int = Field(0, description="of the choice of programs")
 
 
+_DECIDING = 2.0
+"""as much work as runs in full, times this, may go into telling whether all of a storage is read or written"""
+WHOLE = 0.99
+"""share of a storage that is all of it but for what sampling leaves open"""
+
+
 @dataclass(frozen=True)
 class StorageUse:
     """A launch's use of one storage, in bytes of whole sectors."""
@@ -52,6 +58,13 @@ class StorageUse:
     written: Estimate
     nbytes: int
     """size of the storage"""
+
+    @property
+    def half_seen(self) -> bool:
+        """Whether all of the storage may be read, which is not what the sample says, or written, which it does not
+        say for sure."""
+        whole = WHOLE * self.nbytes
+        return self.read.value < whole <= self.read.high or self.written.low < whole <= self.written.high
 
     @property
     def coverage(self) -> float:
@@ -191,7 +204,8 @@ class _Measuring:
                 launch.run_group(spread.group(size))
             found = self._estimate(launch)
             ran = sum(group.work for group in launch.groups)
-            if found.error <= self.settings.max_error or 2.0 * ran > self.settings.most_sectors:
+            undecided = any(use.half_seen for use in found.uses) and ran <= _DECIDING * self.settings.full_sectors
+            if (found.error <= self.settings.max_error and not undecided) or 2.0 * ran > self.settings.most_sectors:
                 return found
             size *= 2
 
@@ -200,7 +214,7 @@ class _Measuring:
         border, *rest = launch.groups
         self.passes = launch.own_passes
         totals = _Totals(border, rest, self.programs - border.programs)
-        uses = self._uses(launch, [group.programs for group in rest], totals)
+        uses = self._uses(launch, rest, totals)
         if self.survey is None:
             self.classes = launch.classes_of(self.programs)
         stats = self._stats(totals, uses, lambda e: e.value, launch.contention())
@@ -214,13 +228,22 @@ class _Measuring:
         findings = launch.findings() or self.surveyed
         return Measured(stats, ran, error, uses, findings, _words(launch))
 
-    def _uses(self, launch: SkeletonLaunch, sizes: list[int], totals: _Totals) -> tuple[StorageUse, ...]:
+    def _uses(self, launch: SkeletonLaunch, groups: list[Group], totals: _Totals) -> tuple[StorageUse, ...]:
+        sizes = [group.programs for group in groups]
+        touched = launch.touched()
+        alone = sum(written.total > 0 for _, _, written in touched) == 1  # what is stored is of one storage
         exact = {place: nbytes for place, _, nbytes in self.survey.footprint} if self.survey else {}
         uses = []
-        for base, read, written in launch.touched():
+        for base, read, written in touched:
             nbytes = self._size(base)
             reads = self._distinct(read, sizes, nbytes, totals.loads.high)
             writes = self._distinct(written, sizes, nbytes, totals.stores.high)
+            if alone and written.total:
+                stored = sum(group.store_bytes for group in groups) / SECTOR_BYTES
+                apart = least_apart(
+                    stored, sum(written.last[1:]), sum(sizes), self.programs, totals.stores.low / SECTOR_BYTES
+                )
+                writes = writes.at_least(min(float(nbytes), apart * SECTOR_BYTES))
             uses.append(StorageUse(base, reads, Estimate.exact(exact[base]) if base in exact else writes, nbytes))
         known = {use.base for use in uses}
         for base, counted in exact.items():
