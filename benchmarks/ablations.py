@@ -42,6 +42,7 @@ SMALL = {"rollout.tasks": 8, "rollout.samples": 4}
 VARIANTS: dict[str, dict[str, Any]] = {
     "trloo": {},
     "grpo": {"rl.learner.advantage": {"name": "grpo"}},
+    "grpo_no_std": {"rl.learner.advantage": {"name": "grpo_no_std"}},
     "rloo": {"rl.learner.advantage": {"name": "rloo"}},
     "no_pr": {"episode.reward.coverage_weight": 0.0},
     "prs": {"rl.learner.rejection": {"name": "prs"}},
@@ -54,7 +55,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 COMPARISONS: dict[str, tuple[str, list[str], str]] = {
     "estimators": (
         "TRLOO, GRPO, RLOO",
-        ["trloo", "grpo", "rloo"],
+        ["trloo", "grpo", "grpo_no_std", "rloo"],
         "The paper: TRLOO, unbiased turn by turn, beats GRPO, whose own-sample baseline biases multi-turn gradients.",
     ),
     "pr": (
