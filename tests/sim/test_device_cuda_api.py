@@ -1,5 +1,7 @@
 """``torch.cuda`` while a device is simulated: its answers, streams and events, and that everything is put back."""
 
+import threading
+
 import pytest
 import torch
 
@@ -35,6 +37,60 @@ def test_devices_and_contexts(dev):
     for wrong in (lambda: torch.cuda.set_device(1), lambda: torch.cuda.device(2)):
         with pytest.raises(RuntimeError, match="invalid device ordinal"):
             wrong()
+
+
+def test_the_accelerator_answers_as_cuda_does(dev):
+    one = {"device_index", "set_device_index", "set_device_idx", "set_stream"}
+    kept = torch.zeros(1 << 20, device="cuda")
+    for name in set(torch.accelerator.__all__) - one - {"Graph"}:
+        assert getattr(torch.accelerator, name)() == getattr(torch.accelerator, name)()
+    torch.accelerator.set_stream(torch.cuda.Stream())
+    torch.accelerator.set_device_index("cuda:0")
+    with torch.accelerator.device_index(0):
+        assert torch.accelerator.get_memory_info() == torch.cuda.mem_get_info()
+    assert torch.accelerator.memory_reserved() >= torch.accelerator.memory_allocated() == kept.nbytes
+    assert torch.bfloat16 in torch.accelerator.get_device_capability("cuda:0")["supported_dtypes"]
+    with pytest.raises(RuntimeError, match="invalid device ordinal"):
+        torch.accelerator.set_device_index(1)
+
+
+def test_streams_and_events_of_any_device(dev):
+    stream, cuda = torch.Stream(device="cuda"), torch.cuda.Stream
+    assert isinstance(stream, cuda) and isinstance(torch.Stream(), cuda)
+    start, end = torch.Event(device="cuda", enable_timing=True), torch.Event(enable_timing=True)
+    start.record(stream)
+    torch.ones(1 << 20, device="cuda") + 1
+    end.record()
+    assert start.elapsed_time(end) > 0
+    with pytest.raises(RuntimeError):  # as without a device: a CPU has none
+        torch.Event(device="cpu").record()
+
+
+def test_the_default_device_is_told(dev):
+    assert torch.get_default_device() == torch.device("cpu")
+    with torch.device("cuda"):
+        assert torch.get_default_device() == torch.zeros(1).device == torch.device("cuda", 0)
+        with torch.device("cpu"):
+            assert torch.get_default_device() == torch.device("cpu")
+
+
+def test_the_default_device_is_where_tensors_are_made(dev):
+    made = {
+        "tensor": lambda: torch.tensor(0.5), "list": lambda: torch.tensor([1, 2]), "as_tensor": lambda: torch.as_tensor([1.0]),
+        "asarray": lambda: torch.asarray([1.0]), "zeros": lambda: torch.zeros(2), "weights": lambda: torch.nn.Linear(2, 2).weight,
+        "drawn": lambda: torch.rand(2, generator=torch.Generator("cuda")), "eye": lambda: torch.eye(2),
+        "gradient": lambda: torch.tensor([1.0], requires_grad=True), "copy": lambda: torch.tensor(torch.ones(2, device="cuda")),
+    }  # fmt: skip
+    with torch.device("cuda"):
+        assert {name: str(make().device) for name, make in made.items()} == dict.fromkeys(made, "cuda:0")
+        assert torch.tensor(0.5, device="cpu").device == torch.zeros(2, device="cpu").device == torch.device("cpu")
+        assert torch.tensor([1.5, 2.5]).tolist() == [1.5, 2.5] and torch.tensor([1.0], requires_grad=True).requires_grad
+        elsewhere = []
+        thread = threading.Thread(target=lambda: elsewhere.append(torch.tensor([1.0]).device.type))
+        thread.start()
+        thread.join()
+        assert elsewhere == ["cpu"]  # the default is a thread's own
+    assert torch.tensor(0.5).device == torch.device("cpu")
 
 
 def test_memory_statistics(dev):

@@ -22,7 +22,7 @@ from drkernel.sim.host.loading import (
     profile_on,
     refuse_compile,
 )
-from drkernel.sim.host.modes import DeviceGenerator, from_dlpack, is_cuda, reinterpret
+from drkernel.sim.host.modes import DeviceGenerator, default_is_cuda, from_dlpack, is_cuda, reinterpret
 from drkernel.sim.host.nvml import library_on
 from drkernel.sim.host.registered import impl_on
 from drkernel.sim.host.tensor import CUDA
@@ -260,17 +260,44 @@ def _replacements(spec: GPUSpec, link: DeviceLink, default: DeviceGenerator) -> 
 
 def _accelerator(replacements: dict[str, Any]) -> dict[str, Any]:
     """Return the same functions under the names of ``torch.accelerator``."""
-    same = ("is_available", "device_count", "synchronize", "current_stream", "set_stream", "empty_cache")
+    same = (
+        "is_available", "device_count", "synchronize", "current_stream", "set_stream", "empty_cache", "memory_stats",
+        "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved",
+        "reset_peak_memory_stats", "reset_accumulated_memory_stats",
+    )  # fmt: skip
+    dtypes = {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
     return {
         **{name: replacements[name] for name in same},
         "current_accelerator": lambda check_available=False: torch.device("cuda"),
         "current_device_index": replacements["current_device"],
         "current_device_idx": replacements["current_device"],
         "set_device_index": replacements["set_device"],
+        "set_device_idx": replacements["set_device"],
         "device_index": lambda device, /: replacements["device"](device),
-        "memory_allocated": replacements["memory_allocated"],
-        "max_memory_allocated": replacements["max_memory_allocated"],
+        "empty_host_cache": lambda: None,
+        "get_device_capability": lambda device=None, /: {"supported_dtypes": set(dtypes)},
+        "get_memory_info": replacements["mem_get_info"],
+        "Graph": replacements["CUDAGraph"],
     }
+
+
+def _of_any_device(base: type, on_gpu: Callable[..., Any]) -> type:
+    """Return ``torch.Stream`` or ``torch.Event`` (``base``) that also makes the GPU's, which is the default device of
+    both."""
+
+    def make(cls: type, device: Any = None, *args: Any, **options: Any) -> Any:
+        return on_gpu(**options) if device is None or is_cuda(device) else base(device, *args, **options)
+
+    return type(base.__name__, (base,), {"__new__": make, "__module__": base.__module__})
+
+
+def default_device_on(original: Callable[[], torch.device]) -> Callable[[], torch.device]:
+    """Return ``torch.get_default_device``, which makes a tensor to learn a device's index below our modes."""
+
+    def get_default_device() -> torch.device:
+        return CUDA if default_is_cuda() else original()
+
+    return get_default_device
 
 
 def used_by_generated_code() -> list[tuple[Any, str, Any]]:
@@ -341,6 +368,9 @@ def cuda_api_on(spec: GPUSpec, link: DeviceLink, compiles: Callable[..., Any] = 
     replaced += [(torch.cuda.random, name, cuda[name]) for name in _random(link, cuda["default_generators"][0])]
     replaced += [
         (torch, "Generator", Generator),
+        (torch, "Stream", _of_any_device(torch.Stream, cuda["Stream"])),
+        (torch, "Event", _of_any_device(torch.Event, cuda["Event"])),
+        (torch, "get_default_device", default_device_on(torch.get_default_device)),
         (torch, "load", load_on(torch.load)),
         (torch, "compile", compiles),
         (torch.autograd, "has_torch_function", lambda args: False),  # so that modes stay on during autograd.grad

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._device import DeviceContext, _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from drkernel.sim.host.fakes import faked, faking, told
@@ -67,6 +68,15 @@ def _allclose(
     return bool(torch.isclose(a, b, rtol, atol, equal_nan).all().item())
 
 
+def default_is_cuda() -> bool:
+    """Return whether ``torch.set_default_device`` or ``with torch.device(...)`` has made the GPU this thread's
+    default."""
+    if torch._C._len_torch_function_stack() == 0:
+        return False
+    lowest = torch._C._get_function_stack_at(0)  # where it is put, and put back
+    return isinstance(lowest, DeviceContext) and lowest.device.type == "cuda"
+
+
 def _names_device(args: Any, kwargs: dict[str, Any]) -> bool:
     """Return whether an operator is told the device, by name or, like ``aten::to.device``, by position."""
     return any(
@@ -99,6 +109,8 @@ class DeviceArgumentMode(TorchFunctionMode):
         self.link = link
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if default_is_cuda() and func in _device_constructors() and (kwargs or {}).get("device") is None:
+            kwargs = {**(kwargs or {}), "device": CUDA}  # its own mode lies below, and is too late
         handler = _HANDLERS.get(func)
         if handler is not None:
             return handler(func, args, dict(kwargs or {}))
@@ -275,7 +287,7 @@ def _from_data(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         if not on_device:
             return func(data, *args[1:], **kwargs, **({"requires_grad": True} if requires_grad else {}))
         with torch._C._DisableFuncTorch():  # plain data: nothing that a transform would follow
-            value = func(data, *args[1:], **kwargs)
+            value = func(data, *args[1:], **kwargs, device="cpu")
         value = value.to(META)
     return value.requires_grad_() if requires_grad else value
 
