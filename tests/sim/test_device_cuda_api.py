@@ -76,10 +76,11 @@ def test_the_default_device_is_told(dev):
 
 def test_the_default_device_is_where_tensors_are_made(dev):
     made = {
-        "tensor": lambda: torch.tensor(0.5), "list": lambda: torch.tensor([1, 2]), "as_tensor": lambda: torch.as_tensor([1.0]),
-        "asarray": lambda: torch.asarray([1.0]), "zeros": lambda: torch.zeros(2), "weights": lambda: torch.nn.Linear(2, 2).weight,
+        "tensor": lambda: torch.tensor(0.5), "list": lambda: torch.tensor([1, 2]), "zeros": lambda: torch.zeros(2),
+        "asarray": lambda: torch.asarray([1.0]), "as_tensor": lambda: torch.as_tensor([1.0]),
+        "weights": lambda: torch.nn.Linear(2, 2).weight, "gradient": lambda: torch.tensor([1.0], requires_grad=True),
         "drawn": lambda: torch.rand(2, generator=torch.Generator("cuda")), "eye": lambda: torch.eye(2),
-        "gradient": lambda: torch.tensor([1.0], requires_grad=True), "copy": lambda: torch.tensor(torch.ones(2, device="cuda")),
+        "copy": lambda: torch.tensor(torch.ones(2, device="cuda")),
     }  # fmt: skip
     with torch.device("cuda"):
         assert {name: str(make().device) for name, make in made.items()} == dict.fromkeys(made, "cuda:0")
@@ -90,7 +91,16 @@ def test_the_default_device_is_where_tensors_are_made(dev):
         thread.start()
         thread.join()
         assert elsewhere == ["cpu"]  # the default is a thread's own
+        assert torch.arange(6).reshape(3, 2)[[0, 2]].tolist() == [[0, 1], [4, 5]]
     assert torch.tensor(0.5).device == torch.device("cpu")
+
+
+def test_tensors_of_the_device_can_be_elements(dev):
+    x = torch.arange(4, dtype=torch.float64, device="cuda")
+    for made in (torch.tensor([x[1], x[2]]), torch.tensor([x[1], x[2]], device="cuda"), x.new_tensor([x[1], x[2]])):
+        assert made.tolist() == [1.0, 2.0] and made.dtype == torch.float64
+    assert torch.tensor([[x[1], 7], [x[2], x[3]]]).tolist() == [[1.0, 7.0], [2.0, 3.0]]
+    assert torch.tensor([x[1]], device="cuda").is_cuda and not torch.tensor([x[1]]).is_cuda
 
 
 def test_memory_statistics(dev):

@@ -282,6 +282,7 @@ def _from_data(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         if wanted is not None and not on_device:
             value = value.to(wanted)
     else:
+        data = _with_elements_on_host(data)
         if wanted is not None and not on_device:
             kwargs["device"] = wanted
         if not on_device:
@@ -290,6 +291,15 @@ def _from_data(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
             value = func(data, *args[1:], **kwargs, device="cpu")
         value = value.to(META)
     return value.requires_grad_() if requires_grad else value
+
+
+def _with_elements_on_host(data: Any) -> Any:
+    """Copy the device's tensors in (nested) lists to the host, as ``torch.tensor([x[0], x[1]])`` does one by one."""
+    if isinstance(data, DeviceTensor):
+        return data.cpu()
+    if isinstance(data, (list, tuple)) and any(isinstance(value, (DeviceTensor, list, tuple)) for value in data):
+        return [_with_elements_on_host(value) for value in data]
+    return data
 
 
 def _new_tensor(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -316,7 +326,7 @@ def _index(tensor: Any, index: Any) -> Any:
     if isinstance(index, tuple):
         return tuple(_index(tensor, item) for item in index)
     if isinstance(index, (list, range)) or type(index).__name__ == "ndarray":
-        return torch.as_tensor(list(index) if isinstance(index, range) else index).to(META)
+        return torch.as_tensor(list(index) if isinstance(index, range) else index, device="cpu").to(META)
     return index
 
 
