@@ -414,7 +414,9 @@ def judged(error: str | None, findings: Sequence[tuple[str, str]]) -> tuple[str,
     if "OverBudget" in message:
         return "memory size", message
     another = "cannot import name" in message and not any(f"from '{name}" in message for name in ("torch", "triton"))
-    if another or any(name in message for name in ("ModuleNotFoundError", "No module named", "'_OpNamespace'")):
+    lacks = ("ModuleNotFoundError", "No module named", "'_OpNamespace'", "requires the CUDA")
+    unimported = re.search(r"module '(?!torch|triton|drkernel)[\w.]+' has no attribute", message)
+    if another or unimported or any(name in message for name in lacks):
         return "no test", message
     return ("assert" if "AssertionError" in message or message.startswith("assert ") else "error"), message
 

@@ -90,7 +90,7 @@ def tiny_recipe(directory: Path, **changes) -> Recipe:
         "heldout_tasks": {"count": 10, "seed": 1},
         "episode": {"turns": 2, "prompts": "compact"},
         "coldstart_file": str(write_rows(directory / "rows.jsonl")),
-        "copying": {"tasks": 24, "batch_tokens": 600},
+        "copying": {"tasks": 18, "kernels": 4, "batch_tokens": 600},
         "sft": {"epochs": 15, "lr": 0.01, "batch_tokens": 300},
         "rollout": {"tasks": 4, "samples": 4, "context": 250, "sampling": {"max_tokens": 40, "rows": 16}},
         "rl": {"steps": 3, "learner": {"lr": 0.003}},

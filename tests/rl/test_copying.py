@@ -1,8 +1,10 @@
 import pytest
 from tiny import tiny_tokenizer
 
-from drkernel.rl.data.teacher.problem_families import generate_tasks
-from drkernel.rl.run.copy_practice import AGAIN, copy_of, copying_examples
+from drkernel.rl.data.teacher.plans import TeacherConfig
+from drkernel.rl.data.teacher.problem_families import generate_problems, generate_tasks
+from drkernel.rl.data.teacher.reference import make_task
+from drkernel.rl.run.copy_practice import AGAIN, copied_modules, copy_of, repeated_kernels
 
 
 def test_the_copy_is_the_class_under_the_new_name():
@@ -18,12 +20,12 @@ def test_the_copy_is_the_class_under_the_new_name():
 def test_examples_ask_for_the_copy_and_train_on_it_alone():
     tokenizer = tiny_tokenizer()
     tasks = generate_tasks("train", 3, 0)
-    examples = copying_examples(tokenizer, tasks, 10_000)
+    examples = copied_modules(tokenizer, tasks, 10_000)
     for task, example in zip(tasks, examples, strict=True):
         trained = [i for i, m in zip(example.ids, example.mask, strict=True) if m]
         assert tokenizer.decode(trained) == f"```python\n{copy_of(task.reference)}\n```"
         assert trained[-1] == tokenizer.end_id
-    assert copying_examples(tokenizer, tasks, 20) == []
+    assert copied_modules(tokenizer, tasks, 20) == []
 
 
 def test_a_module_without_model_is_refused():
@@ -31,11 +33,19 @@ def test_a_module_without_model_is_refused():
         copy_of("import torch\nclass Other: pass\n")
 
 
-def test_later_turns_ask_for_the_same_copy_again():
+def test_kernels_are_repeated_and_only_the_repeat_is_learnt():
     tokenizer = tiny_tokenizer()
-    tasks = generate_tasks("train", 2, 0)
-    for task, example in zip(tasks, copying_examples(tokenizer, tasks, 10_000, turns=3), strict=True):
-        copy = f"```python\n{copy_of(task.reference)}\n```"
-        trained = tokenizer.decode([i for i, m in zip(example.ids, example.mask, strict=True) if m])
-        assert trained == copy * 3
-        assert tokenizer.decode(example.ids).count(AGAIN) == 2
+    problems = list(generate_problems("train", 6, 0))
+    examples = repeated_kernels(tokenizer, problems, TeacherConfig(), 3, 10_000)
+    sources = set()
+    for problem, example in zip(problems, examples, strict=True):
+        trained = [i for i, m in zip(example.ids, example.mask, strict=True) if m]
+        answer = tokenizer.decode(trained)
+        assert answer.startswith("```python\n") and "ModelNew" in answer and trained[-1] == tokenizer.end_id
+        shown = tokenizer.decode(example.ids[: example.mask.index(True)])
+        assert answer in shown and make_task(problem).reference.strip() in shown and shown.count(AGAIN) == 1
+        assert all(example.mask[example.mask.index(True) :])
+        sources.add(answer)
+    assert len(sources) == 6
+    assert repeated_kernels(tokenizer, problems, TeacherConfig(), 3, 10_000) == examples
+    assert repeated_kernels(tokenizer, problems, TeacherConfig(), 3, 20) == []

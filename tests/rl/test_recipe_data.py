@@ -14,6 +14,7 @@ def test_the_quickstart_can_draw_what_it_asks_for():
     assert recipe.copying is not None and recipe.coldstart is not None
     wanted = {
         ("train", recipe.copying.task_seed): recipe.copying.tasks,
+        ("train", recipe.copying.task_seed + 1): recipe.copying.kernels,
         ("train", recipe.coldstart.seed): recipe.coldstart.tasks,
         ("train", recipe.train_tasks.seed): recipe.train_tasks.count,
         ("heldout", recipe.heldout_tasks.seed): recipe.heldout_tasks.count,

@@ -202,7 +202,8 @@ def _times(recipe: Recipe, shape: Shape, flops: float, judge_rate: float) -> dic
     if recipe.coldstart is not None:
         times["cold start"] = recipe.coldstart.tasks * recipe.coldstart.episode.turns / judge_rate
         if recipe.copying is not None:
-            copied = recipe.copying.tasks * (1 + recipe.copying.turns) * answer / 2 * recipe.copying.epochs
+            modules, kernels = recipe.copying.tasks * answer, recipe.copying.kernels * 3 * answer
+            copied = (modules + kernels) * recipe.copying.epochs
             times["copying"] = copied * 6 * shape.parameters / flops
         if recipe.sft is not None:
             tokens = recipe.coldstart.tasks * sequence * recipe.sft.epochs

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from drkernel.rl.data.teacher.problem_families import generate_tasks
+from drkernel.rl.data.coldstart import ColdstartConfig
+from drkernel.rl.data.teacher.plans import TeacherConfig
+from drkernel.rl.data.teacher.problem_families import generate_problems, generate_tasks
 from drkernel.rl.model.policy import Example
+from drkernel.rl.model.tokenizer import ChatTokenizer
 from drkernel.rl.run.checkpoint import Checkpoints
-from drkernel.rl.run.copy_practice import copying_examples
+from drkernel.rl.run.copy_practice import CopyingConfig, copied_modules, repeated_kernels
 from drkernel.rl.run.sft import SftConfig, encode_rows, load_conversations, make_optimizer, run_sft
 from drkernel.rl.run.sitting import Sitting
 from drkernel.rl.run.state import Stage
@@ -25,12 +28,23 @@ class CopyingStage:
         """Train, continuing from the checkpoint ``resume`` if given, then start the fine-tuning stage."""
         sitting, config = self.sitting, self.sitting.recipe.copying
         if config is not None:
-            tasks = generate_tasks("train", config.tasks, config.task_seed, checked=False)
-            context = sitting.recipe.rollout.context
-            examples = copying_examples(sitting.tokenizer, tasks, context, config.turns)
+            examples = practice(sitting.tokenizer, config, sitting.recipe.coldstart, sitting.recipe.rollout.context)
             supervise(sitting, "copying", config, examples, resume)
         sitting.state.begin("sft")
         sitting.checkpoint(None)
+
+
+def practice(
+    tokenizer: ChatTokenizer, config: CopyingConfig, coldstart: ColdstartConfig | None, context: int
+) -> list[Example]:
+    """Return the conversations of copying practice; repeated kernels are those of the teacher in ``coldstart``."""
+    tasks = generate_tasks("train", config.tasks, config.task_seed, checked=False)
+    problems = generate_problems("train", config.kernels, config.task_seed + 1, checked=False)
+    teacher = coldstart.teacher if coldstart is not None else TeacherConfig()
+    return [
+        *copied_modules(tokenizer, tasks, context),
+        *repeated_kernels(tokenizer, problems, teacher, config.task_seed, context),
+    ]
 
 
 class SftStage:
