@@ -1,5 +1,6 @@
 """The learner without a trainer: what rejection, mismatch and missing grades do to advantages, masks and gradients."""
 
+import copy
 import dataclasses
 import itertools
 import math
@@ -220,6 +221,25 @@ def test_no_verdict_of_the_judge_stops_training(policy, advantage, coverage):
     assert all(math.isfinite(value) for value in metrics.values()), metrics
     masked = [turn for t in trajectories for turn in t.turns if not turn.valid]
     assert {turn.status for turn in masked} == {"infra_error", "invalid_request"}
+
+
+def trained(policy, calls=1, **config):
+    """The weights after ``calls`` calls of the learner with one batch, and the metrics of the last."""
+    mine = copy.deepcopy(policy)
+    optimizer = torch.optim.SGD([p for p in mine.model.parameters() if p.requires_grad], lr=0.0)
+    learner = Learner(mine, optimizer, LearnerConfig(lr=0.05, mismatch={"name": "off"}, updates=2, **config))
+    metrics = [learner.learn(worked_example(policy), 0, seed=1) for _ in range(calls)]
+    return torch.cat([p.detach().reshape(-1) for p in mine.model.parameters()]), metrics[-1]
+
+
+def test_a_second_pass_goes_over_the_batch_again_with_the_ratio_of_the_first(policy):
+    start = torch.cat([p.detach().reshape(-1) for p in policy.model.parameters()])
+    twice, _ = trained(policy, calls=2, loss={"name": "reinforce"})
+    passed, _ = trained(policy, passes=2, loss={"name": "reinforce"})  # its gradient knows no ratio
+    once, before = trained(policy, loss={"name": "clipped"})
+    ratio, after = trained(policy, passes=2, loss={"name": "clipped"})
+    assert torch.allclose(passed, twice, atol=1e-7) and not torch.allclose(passed, start, atol=1e-5)
+    assert not torch.allclose(ratio, once, atol=1e-5) and after["policy_kl"] > before["policy_kl"]
 
 
 def test_options_are_checked_by_name():

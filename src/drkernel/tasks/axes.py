@@ -83,6 +83,8 @@ class SizedSource:
         self.weight_bytes = _bytes([*self.model.parameters(), *self.model.buffers()])
         self.knobs: dict[str, Knob] = {}
         self._costs: dict[tuple[tuple[str, int], ...], Cost | str] = {}
+        self._grown: dict[tuple[SizeLiteral, ...], tuple[Axis, ...] | None] = {}
+        """places of a knob -> axes of the outputs that scale with it"""
         for knob in self._find():
             self.knobs[knob.label] = knob
 
@@ -184,6 +186,11 @@ class SizedSource:
 
     def _changed_outputs(self, knob: Knob) -> tuple[Axis, ...] | None:
         """Axes of the outputs that grow with a knob; None where the reference does not run with another value."""
+        if knob.literals not in self._grown:
+            self._grown[knob.literals] = self._find_outputs(knob)
+        return self._grown[knob.literals]
+
+    def _find_outputs(self, knob: Knob) -> tuple[Axis, ...] | None:
         inputs = self._inputs_with(knob, smaller(knob.value))
         try:
             _, results = cost_of(self.model, inputs)

@@ -102,6 +102,8 @@ class _Search:
     values: dict[str, int] = field(default_factory=dict)
     weights_stay: bool = True
     """whether only inputs are being shortened"""
+    beside: dict[str, dict[str, int]] = field(default_factory=dict)
+    """label of an axis shortened in turn -> the sizes of all others for which its size is the longest that fits"""
 
     def run(self) -> Sizing:
         """The sizing found so far; the smallest when none fits."""
@@ -163,7 +165,7 @@ class _Search:
 
     def _longer(self, knob: Knob) -> None:
         """Lengthen shortened axes again as far as fits after others have been shortened."""
-        if not self._fits():
+        if not self._fits() or self.beside.get(knob.label) == self._others(knob):
             return
         own = knob.value
         for size in [own, *_sizes_below(own, self.values[knob.label] + 1)]:
@@ -171,6 +173,9 @@ class _Search:
             if cost is not None and self._over(cost) <= 1:
                 self.values, self.cost = {**self.values, knob.label: size}, cost
                 return
+
+    def _others(self, knob: Knob) -> dict[str, int]:
+        return {label: value for label, value in self.values.items() if label != knob.label}
 
     def _in_turn(self, knobs: Iterable[Knob], least: int) -> None:
         """Keep each axis as long as fits; shorten the next only when this one is at its least."""
@@ -185,6 +190,8 @@ class _Search:
                 low, high = (low, middle) if cost is not None and self._over(cost) <= 1 else (middle + 1, high)
             for size in sizes[low:]:
                 if self._take({knob.label: size}):
+                    if self._fits():
+                        self.beside[knob.label] = self._others(knob)
                     break
 
     def _in_balance(self, knobs: list[Knob], least: int) -> None:

@@ -24,9 +24,9 @@ TRANSLATED = (
     "name", "runs", "seed", "policy.model", "policy.dtype", "policy.device", "policy.lora",
     "policy.checkpoint_activations", "train_tasks", "heldout_tasks", "rollout.tasks", "rollout.samples",
     "rollout.sampling", "rollout.context", "rollout.dtype", "rl.steps", "rl.learner.lr", "rl.learner.weight_decay",
-    "rl.learner.clip", "rl.learner.loss", "rl.learner.schedule", "rl.learner.updates", "rl.learner.micro_tokens",
-    "evaluation.every", "evaluation.tasks", "evaluation.samples", "evaluation.temperature", "evaluation.top_p",
-    "evaluation.seed", "checkpoint.keep", "plugins", "sinks", "verl",
+    "rl.learner.clip", "rl.learner.loss", "rl.learner.schedule", "rl.learner.updates", "rl.learner.passes",
+    "rl.learner.micro_tokens", "evaluation.every", "evaluation.tasks", "evaluation.samples", "evaluation.temperature",
+    "evaluation.top_p", "evaluation.seed", "checkpoint.keep", "plugins", "sinks", "verl",
 )  # fmt: skip
 """Keys with counterparts among verl's."""
 CARRIED = (
@@ -214,7 +214,7 @@ def _actor(recipe: Recipe, terms: VerlSettings) -> dict[str, Any]:
         at + "ppo_max_token_len_per_gpu": micro_tokens(recipe, terms),
         at + "entropy_from_logits_with_chunking": True,
         at + "ppo_mini_batch_size": recipe.rollout.tasks // learner.updates,
-        at + "ppo_epochs": 1,
+        at + "ppo_epochs": learner.passes,
         at + "shuffle": False,
         at + "data_loader_seed": recipe.seed,
         at + "grad_clip": learner.clip,

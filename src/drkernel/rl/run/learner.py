@@ -67,7 +67,10 @@ class LearnerConfig(Config):
         "fixed_scale_sum", description="how token losses become one number"
     )
     scale: float = Field(1.0, gt=0, description="fixed_scale_sum divides by rows of the batch times this")
-    updates: int = Field(1, ge=1, description="optimiser steps a batch, each on its share of the trajectories")
+    updates: int = Field(1, ge=1, description="optimiser steps a pass, each on its share of the trajectories")
+    passes: int = Field(
+        1, ge=1, description="passes over a batch (PPO's epochs); from the second on the ratio's clip bounds the change"
+    )
     keep_ratio: float = Field(0.0, ge=0, lt=1, description="pruned vocabulary, in sampler and trainer alike; 0: off")
     kl: Literal["k1", "k2", "k3"] = "k3"
     kl_coefficient: float = Field(0.0, ge=0, description="weight of the KL to the policy that RL started from")
@@ -186,11 +189,12 @@ class Learner:
             self.schedule = self.schedule.observe(step, sum(lengths) / len(lengths))
         lr = self.config.lr * self.schedule.factor(step)
         if not any(gradable(turn) for turn in turns):
-            return {"lr": lr, "skipped": float(self.config.updates), "trained_tokens": 0.0}
+            return {"lr": lr, "skipped": float(self.config.updates * self.config.passes), "trained_tokens": 0.0}
         prepared, metrics = self._prepare(trajectories, seed)
         metrics["lr"] = lr
         skipped = 0
         shares = [range(k, len(trajectories), self.config.updates) for k in range(self.config.updates)]
+        shares *= self.config.passes
         for members in shares:
             part, left_out = self._update(prepared, list(members), lr)
             skipped += left_out
