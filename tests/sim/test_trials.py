@@ -201,6 +201,71 @@ def test_pointers_in_memory_lead_to_what_a_benchmark_wrote(monkeypatch: pytest.M
         assert z.tolist() == [6] * 64
 
 
+@triton.jit
+def grow_grouped(sources, targets, n, BLOCK: tl.constexpr):
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(sources + tl.program_id(0)).to(tl.pointer_type(tl.float32))
+    out = tl.load(targets + tl.program_id(0)).to(tl.pointer_type(tl.float32))
+    tl.store(out + at, tl.load(x + at, mask=at < n) + 1, mask=at < n)
+
+
+def _group(count: int = 3, n: int = 4096) -> tuple[list[torch.Tensor], list[torch.Tensor], Any]:
+    """Tensors that a kernel finds by a table of addresses, their results, and a launch on them."""
+    xs = [torch.full((n,), float(k), device="cuda") for k in range(count)]
+    outs = [torch.empty_like(x) for x in xs]
+    tables = [torch.tensor([t.data_ptr() for t in ts], device="cuda") for ts in (xs, outs)]
+    return xs, outs, lambda: grow_grouped[(count, n // 1024)](*tables, n, BLOCK=1024)
+
+
+@pytest.mark.parametrize(
+    "look", ["copy", "operator", "change an input", "drop the inputs", "move the table", "drop all"]
+)
+def test_a_kernel_that_takes_its_pointers_from_memory_is_counted_like_others(
+    look: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executed = _executed(monkeypatch)
+    with sim.device("h100") as device:
+        xs, outs, call = _group()
+        times = [triton.testing.do_bench(call)]  # runs twice, because it compiles: once with all checks
+        assert executed == ["grow_grouped"]
+        used = torch.cuda.memory_allocated()
+        times += [triton.testing.do_bench(call) for _ in range(2)]
+        assert executed == ["grow_grouped"] and max(times) == pytest.approx(min(times))
+        if look == "operator":
+            assert (outs[1] + 1).eq(3).all()
+        elif look == "change an input":
+            xs[2].zero_()
+        elif look == "drop the inputs":
+            xs.clear()
+            assert torch.cuda.memory_allocated() == used - 3 * 4 * 4096 and len(executed) == 1
+        elif look == "move the table":
+            other = torch.empty(8, device="cuda")
+            other.copy_(torch.arange(8.0))
+        elif look == "drop all":
+            del call
+            xs.clear()
+            outs.clear()
+            assert len(executed) == 1 and torch.cuda.memory_allocated() == 0
+            assert device.engine.heap.dropped_bytes == 0
+            return
+        for k, out in enumerate(outs):
+            assert out.cpu().eq(k + 1).all()
+        assert executed == ["grow_grouped"] * 2 and device.engine.heap.dropped_bytes == 0
+
+
+def test_what_postponed_launches_keep_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    executed = _executed(monkeypatch)
+    with sim.device("h100", budget_bytes=1 << 20) as device:
+        xs, outs, call = _group(count=2, n=32_768)
+        for _ in range(2):
+            triton.testing.do_bench(call)
+        xs.clear()
+        assert len(executed) == 1 and device.engine.heap.dropped_bytes == 2 * 4 * 32_768
+        more = torch.zeros(150_000, device="cuda")
+        assert len(executed) == 2 and device.engine.heap.dropped_bytes == 0
+        assert outs[1].cpu().eq(2).all() and more.sum() == 0
+
+
 def test_launches_on_addresses_are_not_postponed(monkeypatch: pytest.MonkeyPatch) -> None:
     executed = _executed(monkeypatch)
     with sim.device("h100"):

@@ -153,8 +153,12 @@ class DeviceEngine:
         return self.heap.register(tensor).spec
 
     def free(self, handle: int) -> None:
-        """Drop a handle; memory goes when the last tensor over it does."""
-        self.trials.before_free(self.heap.last_over(handle))
+        """Drop a handle; memory goes when the last tensor over it does, and no postponed launch needs it."""
+        if not self.trials.keeps(handle):
+            self.release(handle)
+
+    def release(self, handle: int) -> None:
+        """Drop a handle now."""
         base = self.heap.free(handle)
         if base is not None:
             self.accounts.freed(base)

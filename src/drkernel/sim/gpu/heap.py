@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +57,11 @@ class DeviceHeap:
         """source of random contents and disturbed results: not the candidate's generator"""
         self.used_bytes = 0
         self.peak_bytes = 0
+        self.dropped_bytes = 0
+        """bytes of storages that the host has dropped, and that are kept for work that is still to come"""
+        self.make_room: Callable[[], None] = lambda: None
+        """called when room on this machine is short while there are such storages: they may go after it"""
+        self._dropped: set[int] = set()  # their handles
         self._held: dict[int, Held] = {}
         self._handles: dict[int, int] = {}  # id(tensor object) -> handle
         self._storages: dict[int, int] = {}  # address -> live handles
@@ -165,9 +171,23 @@ class DeviceHeap:
             return None
         del self._storages[held.base]
         self._fresh.discard(held.base)
-        self.used_bytes -= held.nbytes
+        if handle in self._dropped:
+            self._dropped.remove(handle)
+            self.dropped_bytes -= held.nbytes
+        else:
+            self.used_bytes -= held.nbytes
         self.memory.remove(held.base)
         return held.base
+
+    def drop(self, handle: int) -> None:
+        """Keep the storage of a handle that the host has dropped until :meth:`free`; it is no longer the GPU's."""
+        self._dropped.add(handle)
+        self.used_bytes -= self._held[handle].nbytes
+        self.dropped_bytes += self._held[handle].nbytes
+
+    def bases(self) -> frozenset[int]:
+        """Addresses of all storages."""
+        return frozenset(self._storages)
 
     def last_over(self, handle: int) -> int | None:
         """The address of the storage that freeing a handle would free, too."""
@@ -212,7 +232,11 @@ class DeviceHeap:
         """Memory of this machine in use, in bytes: the device's own, plus one shadow byte per byte that may be
         unwritten."""
         shadows = (self.memory.find(base) for base in self._fresh)
-        return self.used_bytes + sum(a.nbytes for a in shadows if a is not None and a.initialized is not None)
+        return (
+            self.used_bytes
+            + self.dropped_bytes
+            + sum(a.nbytes for a in shadows if a is not None and a.initialized is not None)
+        )
 
     def require(self, nbytes: int) -> None:
         """Raise if ``nbytes`` more exceed the device's memory, or the budget on this machine.
@@ -226,8 +250,14 @@ class DeviceHeap:
 
     def require_host(self, nbytes: int) -> None:
         """Raise :class:`~.budget.OverBudget` when this much more of this machine's memory would exceed the budget."""
-        if 2 * self.used_bytes + nbytes > self.budget and self.host_bytes + nbytes > self.budget:
+        if self.dropped_bytes and not self._has_room(nbytes):
+            self.make_room()
+        if not self._has_room(nbytes):
             raise over_budget(nbytes, self.host_bytes, self.budget)
+
+    def _has_room(self, nbytes: int) -> bool:
+        twice = 2 * (self.used_bytes + self.dropped_bytes)
+        return twice + nbytes <= self.budget or self.host_bytes + nbytes <= self.budget
 
     def require_factory(self, args: Any, kwargs: dict[str, Any]) -> None:
         """:meth:`require` for what ``zeros(size, dtype=...)`` and its like are about to make."""

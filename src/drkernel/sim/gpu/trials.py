@@ -9,7 +9,7 @@ its checks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +29,7 @@ from drkernel.sim.executor.compiled import (
 from drkernel.sim.executor.launch import Limits
 from drkernel.sim.executor.order import IN_ORDER
 from drkernel.sim.executor.skeleton.kernel import Skeleton, skeleton_of
-from drkernel.sim.executor.skeleton.measure import SampleSettings, measure
+from drkernel.sim.executor.skeleton.measure import Measured, SampleSettings, measure
 from drkernel.sim.gpu.heap import Held
 from drkernel.sim.gpu.operator_rules import FREE_OPERATORS, OperatorRule
 from drkernel.sim.gpu.shapes import forms_of_new
@@ -43,9 +43,14 @@ WORTH_BYTES = 4 << 20
 """a benchmark's launches on less memory are executed: that is quicker than building a skeleton"""
 TUNING_BYTES = 1 << 18
 """and a tuner's: most of its kernels are compiled for it alone, which takes as long as building their skeletons"""
-TUNING = SampleSettings(full_sectors=4e6, sample_sectors=2e6, max_error=0.1, most_sectors=4e7)
+TUNING = SampleSettings(
+    full_sectors=4e6, sample_sectors=2e6, max_error=0.1, most_sectors=4e7, probes=6, probed_sectors=2e6
+)
 """a tuner's choice needs no more: it tries many, and what it chose is counted in full where it is timed"""
+BENCHMARK = SampleSettings(probed_sectors=1e7)
 Purpose = Literal["result", "tuning", "benchmark"]
+POINTERS_MADE = "tt.int_to_ptr"
+"""in a kernel's text where it makes pointers of numbers"""
 MAX_POSTPONED = 64
 """launches; a benchmark of more carries out the earlier ones"""
 
@@ -65,6 +70,15 @@ class _Postponed:
         return self.launch is not None and self.launch == other.launch
 
 
+@dataclass(frozen=True)
+class _Trial:
+    """The counts of a launch that is not executed."""
+
+    result: LaunchResult
+    touched: frozenset[int]
+    """storages that it may read or write: those of its arguments, or all, where it takes pointers from memory"""
+
+
 class Trials:
     """Decides, by their current purpose, whether launches and operators are executed, counted or postponed."""
 
@@ -76,6 +90,9 @@ class Trials:
         self._postponed: list[_Postponed] = []
         self._freed: set[int] = set()
         """storages that the host has dropped, and that postponed operators hold"""
+        self._kept: dict[int, int] = {}
+        """storages that the host has dropped, and that postponed launches need -> the last handle over each"""
+        engine.heap.make_room = self._carry_out
 
     @contextmanager
     def running_for(self, purpose: Purpose) -> Iterator[None]:
@@ -92,31 +109,45 @@ class Trials:
         if self.purpose == "tuning" or (self.purpose == "benchmark" and command.identity in self._executed):
             seconds = partial(self._engine.modelled_seconds, command, resources)
             trial = self._trial(command, held, seconds)
-        touched = frozenset(one.base for one in held)
-        if trial is not None and self.purpose == "benchmark":
-            if touched.issuperset(base for base, _, _ in trial.stats.footprint):
-                self._postpone(self._launch(command, _plain(command, held), touched, frozenset(trial.written)))
-            else:  # it was given addresses: what happens to storages behind them is not seen from here
-                trial = None
         if trial is None:
             self._carry_out()  # its pointers may come from memory
             self._executed.add(command.identity)
             return False
-        self._engine.finish_launch(command, list(held), trial, resources)
+        if self.purpose == "benchmark":
+            written = frozenset(trial.result.written)
+            self._postpone(self._launch(command, _plain(command, held), trial.touched, written))
+        self._engine.finish_launch(command, list(held), trial.result, resources)
         return True
 
     def _trial(
         self, command: LaunchCommand, held: Sequence[Held], seconds: Callable[[LaunchStats], float]
-    ) -> LaunchResult | None:
-        worth, settings = (TUNING_BYTES, TUNING) if self.purpose == "tuning" else (WORTH_BYTES, SampleSettings())
-        if sum({one.base: one.nbytes for one in held}.values()) < worth:
+    ) -> _Trial | None:
+        worth, settings = (TUNING_BYTES, TUNING) if self.purpose == "tuning" else (WORTH_BYTES, BENCHMARK)
+        nbytes = sum({one.base: one.nbytes for one in held}.values())
+        if POINTERS_MADE in command.ttir:  # its arguments may be tables that lead anywhere
+            nbytes = self._engine.heap.used_bytes
+        if nbytes < worth:
             return None
         skeleton = skeleton_of(command.ttir, command.name)
-        if skeleton.serial or skeleton.lowered.dynamic_pointers:
+        own, anywhere = frozenset(one.base for one in held), skeleton.lowered.dynamic_pointers
+        if skeleton.serial and anywhere:
+            skeleton = skeleton_of(command.ttir, command.name, apart=True)
+        steering = _steering(skeleton, command, held)
+        if skeleton.serial or steering is None:
             return None
         if skeleton.reads:
-            self.before([one.base for one in held], changes=False)
-        return trial_of(skeleton, command, held, self._engine.memory, seconds, self._engine.weights(command), settings)
+            self.before(own, changes=False)
+        weights = self._engine.weights(command)
+        found = trial_of(skeleton, command, held, self._engine.memory, seconds, weights, settings)
+        if found is None or (anywhere and not steering.isdisjoint(use.base for use in found.uses if use.written.high)):
+            return None
+        touched = self._engine.heap.bases() if anywhere else own
+        if self.purpose == "benchmark" and not touched.issuperset(use.base for use in found.uses):
+            return None  # it was given addresses: what happens to storages behind them is not seen from here
+        if self.purpose == "benchmark" and anywhere and not found.stores_known:
+            return None
+        written = tuple(use.base for use in found.uses if use.written.value)
+        return _Trial(LaunchResult(found.findings, found.stats, 0.0, (), written), touched)
 
     def operator(
         self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any], inputs: Sequence[Held]
@@ -169,34 +200,46 @@ class Trials:
             self._carry_out()
         self._postponed.append(one)
 
-    def before(self, bases: Sequence[int], *, changes: bool) -> None:
+    def before(self, bases: Collection[int], *, changes: bool) -> None:
         """Carry out what is postponed before storages are read or, if ``changes``, written."""
         for one in self._postponed:
             if not (one.touched if changes else one.written).isdisjoint(bases):
                 self._carry_out()
                 return
 
-    def before_free(self, base: int | None) -> None:
-        """Forget what nobody will see when a storage goes; carry out launches that still need it."""
+    def keeps(self, handle: int) -> bool:
+        """Forget what nobody will see when the host drops a handle. Return whether its storage stays for a launch that
+        is still to come; it goes with that."""
+        base = self._engine.heap.last_over(handle)
         if base is None or not self._postponed:
-            return
+            return False
         freed, kept, needed = self._freed | {base}, list[_Postponed](), set[int]()
         for one in reversed(self._postponed):
             if one.written <= freed and needed.isdisjoint(one.written):
                 continue
             kept.append(one)
             needed |= one.touched
-        if any(base in one.touched and one.launch is not None for one in kept):
-            self._carry_out()
-            return
         self._postponed = kept[::-1]
         self._freed = freed & {base for one in kept for base in one.written}
+        stays = any(base in one.touched and one.launch is not None for one in kept)
+        if stays:
+            self._engine.heap.drop(handle)
+            self._kept[base] = handle
+        self._release()
+        return stays
 
     def _carry_out(self) -> None:
         postponed, self._postponed = self._postponed, []
         self._freed.clear()
         for one in postponed:
             one.carry_out()
+        self._release()
+
+    def _release(self) -> None:
+        """Let storages go that no postponed launch needs any more."""
+        needed = {base for one in self._postponed if one.launch is not None for base in one.touched}
+        for base in self._kept.keys() - needed:
+            self._engine.release(self._kept.pop(base))
 
 
 def _form(value: Any) -> Any:
@@ -214,7 +257,7 @@ def trial_of(
     clock: Callable[[LaunchStats], float],
     weights: Sequence[float],
     settings: SampleSettings,
-) -> LaunchResult | None:
+) -> Measured | None:
     """Count a trial launch, sampling programs of large ones; None for a launch that must be executed.
 
     ``clock`` gives the modelled seconds of a launch with these counts; ``weights`` what entering each block costs a
@@ -232,8 +275,16 @@ def trial_of(
     found = measure(skeleton, command.grid, args, memory, limits, settings, clock, weights)
     if found.stats.atomics or any(use.read.value and use.written.value for use in found.uses):
         return None
-    written = tuple(use.base for use in found.uses if use.written.value)
-    return LaunchResult(found.findings, found.stats, 0.0, (), written)
+    return found
+
+
+def _steering(skeleton: Skeleton, command: LaunchCommand, held: Sequence[Held]) -> frozenset[int] | None:
+    """Storages of the arguments whose contents decide where programs go; None if it is not known which those are."""
+    bases = {one.spec.handle: one.base for one in held}
+    names = {read.argument for read in skeleton.reads}
+    params = zip(skeleton.kernel.params, command.args, strict=True)
+    given = {param.name: bases[value.handle] for param, value in params if isinstance(value, Ref)}
+    return frozenset(given[name] for name in names if name is not None) if names <= given.keys() else None
 
 
 def _plain(command: LaunchCommand, held: Sequence[Held]) -> list[Any]:

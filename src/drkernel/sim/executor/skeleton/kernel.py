@@ -51,15 +51,16 @@ class Skeleton:
 
 
 @lru_cache(maxsize=256)
-def skeleton_of(ttir: str, name: str | None = None) -> Skeleton:
-    """The skeleton of a kernel's text.
+def skeleton_of(ttir: str, name: str | None = None, *, apart: bool = False) -> Skeleton:
+    """The skeleton of a kernel's text. ``apart``: what it writes through addresses from memory is taken to be none of
+    the arguments that steer it, which is for the caller to make sure of.
 
     Raises:
         TTIRError: malformed text.
         UnsupportedOp: what cannot be simulated.
     """
     kernel = compile_ttir(ttir, name=name)
-    steering = steering_of(kernel.function)
+    steering = steering_of(kernel.function, apart=apart)
     lowered = _lower(kernel, steering, loads=True)
     reads = tuple(
         SteeringRead(op.name, argument_name(op), steering.kinds(op).words(), op.loc)

@@ -27,8 +27,6 @@ from drkernel.sim.executor.skeleton.sample import Grid, Spread, corners
 
 _GROUPS = 8
 """groups of a sample, each representative by itself"""
-_PROBED = 24
-"""one of this many programs is drawn to tell how often a program reads the same bytes"""
 _LARGEST_GROUP = 512
 """most programs of a group of the first sample: more add little"""
 
@@ -40,6 +38,8 @@ class SampleSettings(Config):
     sample_sectors: float = Field(1.5e7, gt=0, description="work of the first sample of a larger launch")
     max_error: float = Field(0.05, gt=0, description="estimated error of a modelled time above which more programs run")
     most_sectors: float = Field(3e9, gt=0, description="work beyond which a sample is taken as it is, with its error")
+    probes: int = Field(24, ge=1, description="programs, one of which tells how often a program reads the same bytes")
+    probed_sectors: float = Field(math.inf, gt=0, description="work after which no further program of those runs")
     seed: int = Field(0, description="of the choice of programs")
 
 
@@ -86,10 +86,18 @@ class Measured:
     without_data: str | None
     """where the launch is steered by memory without contents, beyond what the kernel's arguments tell"""
 
+    surveyed: bool = False
+    """whether all programs ran, if without their reads"""
+
     @property
     def exact(self) -> bool:
         """Whether all programs ran."""
         return self.sampled >= self.stats.programs
+
+    @property
+    def stores_known(self) -> bool:
+        """Whether it is known what is written, down to the last program."""
+        return self.exact or self.surveyed
 
 
 Clock = Callable[[LaunchStats], float]
@@ -157,12 +165,16 @@ class _Measuring:
         numbers = [value for param, value in params if param.type.elem != "ptr"]
         rng = random.Random(f"{self.settings.seed} {self.grid} {numbers} {self.skeleton.lowered.text}")
         probe = self._launch()
-        programs = rng.sample(range(self.programs), min(_PROBED, self.programs))
-        reads = [probe.run_group([program]).load_bytes for program in programs]
+        programs = rng.sample(range(self.programs), min(self.settings.probes, self.programs))
+        reads: list[float] = []
+        for program in programs:
+            if sum(reads) > self.settings.probed_sectors * SECTOR_BYTES:
+                break
+            reads.append(probe.run_group([program]).load_bytes)
         if not any(reads):
             return 1.0
         alone = self._launch()
-        alone.run_group(rng.choices(programs, reads))
+        alone.run_group(rng.choices(programs[: len(reads)], reads))
         return alone.own_passes or 1.0
 
     def _everything(self, after: SkeletonLaunch | None = None) -> Measured:
@@ -226,7 +238,7 @@ class _Measuring:
         error = max(abs(times[1] - times[0]), abs(times[2] - times[0])) / times[0] if times[0] else 0.0
         ran = sum(group.programs for group in launch.groups)
         findings = launch.findings() or self.surveyed
-        return Measured(stats, ran, error, uses, findings, _words(launch))
+        return Measured(stats, ran, error, uses, findings, _words(launch), self.survey is not None)
 
     def _uses(self, launch: SkeletonLaunch, groups: list[Group], totals: _Totals) -> tuple[StorageUse, ...]:
         sizes = [group.programs for group in groups]

@@ -54,9 +54,12 @@ class Steering:
         return total
 
 
-def steering_of(function: Function) -> Steering:
-    """Follow addresses, masks, branches and loop bounds back to where they come from, through memory where need be."""
-    return _Tracer(function).run()
+def steering_of(function: Function, *, apart: bool = False) -> Steering:
+    """Follow addresses, masks, branches and loop bounds back to where they come from, through memory where need be.
+
+    ``apart``: what is written through addresses from memory is taken to be none of the arguments that steer.
+    """
+    return _Tracer(function, apart).run()
 
 
 def mask_of(op: Op) -> Value | None:
@@ -66,8 +69,9 @@ def mask_of(op: Op) -> Value | None:
 
 
 class _Tracer:
-    def __init__(self, function: Function):
+    def __init__(self, function: Function, apart: bool):
         self.function = function
+        self.apart = apart
         self.ops = walk(function.body)
         self.found = Steering()
         self._open: list[tuple[Value, Steers]] = []
@@ -111,7 +115,7 @@ class _Tracer:
             if (op.name != "tt.store" and op.name not in ATOMICS) or id(op) in self.found.writes:
                 continue
             target = argument_of(op.operands[0])
-            if None in sources or target is None or target in sources:
+            if None in sources or target in sources or (target is None and not self.apart):
                 self.found.writes[id(op)] = op
                 self._open += [(value, Steers.ADDRESS) for value in op.operands]
                 new = True
