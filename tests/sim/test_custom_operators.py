@@ -171,6 +171,8 @@ def test_what_looks_at_a_gpu_from_outside_is_refused_by_name() -> None:
             torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
         with pytest.raises(UnsupportedOp, match="NCCL"):
             torch.distributed.init_process_group("nccl", rank=0, world_size=1)
+        with pytest.raises(UnsupportedOp, match=r"torch\.cuda\.nccl\.version"):
+            torch.cuda.nccl.version()
     assert not isinstance(sys.modules.get("triton.profiler"), type(proton))
 
 

@@ -18,6 +18,7 @@ from drkernel.sim.host.loading import (
     CppExtension,
     Proton,
     load_on,
+    nccl_refused,
     process_group_on,
     profile_on,
     refuse_compile,
@@ -392,6 +393,7 @@ def cuda_api_on(spec: GPUSpec, link: DeviceLink, compiles: Callable[..., Any] = 
     if torch.distributed.is_available():
         start = torch.distributed.init_process_group
         replaced.append((torch.distributed, "init_process_group", process_group_on(start)))
+    replaced += nccl_refused()
     profiler = torch.profiler.profile
     replaced.append((profiler, "__init__", profile_on(profiler.__init__)))
     instead = {module.__name__: module for module in (CppExtension(), Proton())}

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.cuda.nccl
 from torch.utils._pytree import tree_map
 
 from drkernel.sim.host.modes import LEGACY_TYPES, is_cuda
@@ -16,6 +17,7 @@ from drkernel.sim.host.tensor import DeviceTensor, loading, restore
 from drkernel.sim.wire.commands import UnsupportedOp
 
 NO_PROFILER = "is not offered on the simulated device: the report of drkernel sim says where modelled time goes"
+NO_GROUP = "is not offered on the simulated device: there is one GPU, and no group of them"
 
 
 def load_on(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -102,13 +104,26 @@ def profile_on(original: Callable[..., None]) -> Callable[..., None]:
     return begin
 
 
+def nccl_refused() -> list[tuple[Any, str, Any]]:
+    """Functions of ``torch.cuda.nccl`` that name themselves instead of a missing attribute of torch's own."""
+
+    def refusal(name: str) -> Callable[..., Any]:
+        def refuse(*_: Any, **__: Any) -> Any:
+            raise UnsupportedOp(f"NCCL (torch.cuda.nccl.{name}) {NO_GROUP}")
+
+        return refuse
+
+    names = ("version", "unique_id", "init_rank", "all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter")
+    return [(torch.cuda.nccl, name, refusal(name)) for name in names]
+
+
 def process_group_on(original: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``torch.distributed.init_process_group`` that refuses NCCL."""
 
     @functools.wraps(original)
     def begin(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
         if backend is None or "nccl" in str(backend):
-            raise UnsupportedOp("NCCL is not offered on the simulated device: there is one GPU, and no group of them")
+            raise UnsupportedOp(f"NCCL {NO_GROUP}")
         return original(backend, *args, **kwargs)
 
     return begin
