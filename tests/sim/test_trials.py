@@ -296,6 +296,73 @@ def _computed(monkeypatch: pytest.MonkeyPatch, worth: int) -> list[str]:
     return computed
 
 
+@triton.jit
+def double_slope(dy, dx, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(dx + at, 2 * tl.load(dy + at, mask=at < n), mask=at < n)
+
+
+class Double(torch.autograd.Function):
+    """2 x, whose backward is a kernel."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx: Any, dy: torch.Tensor) -> torch.Tensor:
+        dx = torch.empty_like(dy)
+        double_slope[(4,)](dy, dx, 4096, BLOCK=1024)
+        return dx
+
+
+@pytest.mark.parametrize("look", ["gradient", "drop", "change"])
+def test_gradients_that_add_up_in_a_benchmark_are_not_computed_before_something_looks(
+    look: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executed, computed = _executed(monkeypatch), _computed(monkeypatch, 0)
+    with sim.device("h100") as device:
+        x = torch.randn(4096, device="cuda", requires_grad=True)
+        y, dy = Double.apply(x), torch.ones(4096, device="cuda")
+        calls: list[int] = []
+
+        def call() -> None:
+            calls.append(1)
+            y.backward(dy, retain_graph=True)
+
+        for _ in range(3):
+            triton.testing.do_bench(call)
+        assert executed == ["double_slope"] and "add_" not in computed
+        if look == "gradient":
+            assert x.grad.cpu().eq(2 * len(calls)).all() and len(executed) == len(calls)
+        elif look == "change":
+            dy.zero_()
+            assert x.grad.cpu().eq(2 * len(calls)).all()
+        else:
+            x.grad = None
+            del x, y, dy, call
+            assert len(executed) == 1 and device.engine.heap.dropped_bytes == 0
+
+
+def test_a_repeated_launch_is_void_only_if_nobody_read_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    executed = _executed(monkeypatch)
+    with sim.device("h100"):
+        x, out = torch.zeros(64, device="cuda"), torch.empty(64, device="cuda")
+        total = torch.zeros(64, device="cuda")
+        grow[(1,)](x, out, 64, BLOCK=64)
+        out.zero_()
+        executed.clear()
+
+        def call() -> None:
+            grow[(1,)](x, out, 64, BLOCK=64)
+            total.add_(out)
+
+        for _ in range(3):
+            triton.testing.do_bench(call)
+        assert not executed
+        assert total.tolist() == [3] * 64
+
+
 WORK = {"max", "sub", "exp", "sum", "div", "mm"}
 
 

@@ -152,31 +152,30 @@ class Trials:
     def operator(
         self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any], inputs: Sequence[Held]
     ) -> torch.Tensor | tuple[torch.Tensor, ...] | None:
-        """Return new tensors for the results of a benchmark's operator, which is postponed; None where it must run.
+        """Return tensors for the results of a benchmark's operator, which is postponed; None where it must run.
 
-        It must where it does more than make tensors from floating-point ones, and where that is quick.
+        It must where it does more than make tensors from floating-point ones, or change one element by element (as
+        gradients are added up), and where that is quick.
         """
         bases = frozenset(one.base for one in inputs)
         if (
             self.purpose != "benchmark"
-            or rule.written
             or rule.draws
             or rule.allocates
             or rule.base in FREE_OPERATORS
             or sum({one.base: one.nbytes for one in inputs}.values()) < WORTH_BYTES
             or not all(one.tensor.dtype.is_floating_point for one in inputs)
-            or any(one.launch is not None and not one.written.isdisjoint(bases) for one in self._postponed)
         ):
             return None
-        forms = forms_of_new(rule.call, [_form(one) for one in args], {key: _form(one) for key, one in kwargs.items()})
-        if forms is None:
+        made = _results(rule, args, kwargs)
+        if made is None:
             return None
-        made = [torch.empty_strided(size, stride, dtype=dtype) for size, stride, dtype in forms]
 
         def carry_out() -> None:
             found = self._engine.computed(rule, args, kwargs)
             for result, value in zip(made, [found] if isinstance(found, torch.Tensor) else found, strict=True):
-                result.copy_(value)
+                if result is not value:
+                    result.copy_(value)
 
         written = frozenset(one.untyped_storage().data_ptr() for one in made)
         self._postpone(_Postponed(carry_out, bases | written, written))
@@ -194,8 +193,13 @@ class Trials:
 
     def _postpone(self, one: _Postponed) -> None:
         changed = {base for earlier in self._postponed for base in earlier.written}
-        if changed.isdisjoint(one.touched - one.written):  # it reads the same again: the earlier one is void
-            self._postponed = [earlier for earlier in self._postponed if not earlier.repeats(one)]
+        if changed.isdisjoint(one.touched - one.written):  # it reads the same again: one that nobody read is void
+            kept, needed = list[_Postponed](), set[int]()
+            for earlier in reversed(self._postponed):
+                if not earlier.repeats(one) or not needed.isdisjoint(earlier.written):
+                    kept.append(earlier)
+                    needed |= earlier.touched
+            self._postponed = kept[::-1]
         if len(self._postponed) >= MAX_POSTPONED:
             self._carry_out()
         self._postponed.append(one)
@@ -240,6 +244,18 @@ class Trials:
         needed = {base for one in self._postponed if one.launch is not None for base in one.touched}
         for base in self._kept.keys() - needed:
             self._engine.release(self._kept.pop(base))
+
+
+def _results(rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> list[torch.Tensor] | None:
+    """The tensors that will hold an operator's results: new ones, or the one that it changes element by element; None
+    for other operators. Raises what the operator raises about forms."""
+    given, named = [_form(one) for one in args], {key: _form(one) for key, one in kwargs.items()}
+    overload = getattr(rule.call, "overload", rule.call)
+    if rule.written == {0} and torch.Tag.pointwise in getattr(overload, "tags", ()):
+        rule.call(*given, **named)
+        return [args[0]]
+    forms = forms_of_new(rule.call, given, named)
+    return None if forms is None else [torch.empty_strided(size, stride, dtype=dtype) for size, stride, dtype in forms]
 
 
 def _form(value: Any) -> Any:
