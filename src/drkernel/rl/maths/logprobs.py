@@ -236,7 +236,8 @@ def _logits(hidden_CD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, tempera
 def _pieces(logits_CV: Tensor) -> tuple[Tensor, ...]:
     """Sixteen pieces keep the temporaries of exp and of the products at a sixteenth of the chunk each; a small
     vocabulary is one piece, as its temporaries are small and many short operators are slow."""
-    return logits_CV.split(max(PIECE, -(-logits_CV.shape[-1] // 16)), dim=-1)
+    pieces: tuple[Tensor, ...] = logits_CV.split(max(PIECE, -(-logits_CV.shape[-1] // 16)), dim=-1)
+    return pieces
 
 
 def _accumulate(gap_RC: Tensor, floor: float, sums: list[Tensor]) -> None:
