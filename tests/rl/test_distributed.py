@@ -79,8 +79,7 @@ def test_losses_are_those_of_one_process(pair):
     one, two = rows(pair[0]), rows(pair[1])
     assert [(r["stage"], r["step"]) for r in one] == [(r["stage"], r["step"]) for r in two]
     for a, b in zip(one, two, strict=True):
-        # the ends of a shard's tensors are stepped by other instructions, and Adam's first steps enlarge the last bits
-        assert b["loss"] == pytest.approx(a["loss"], rel=1e-5, abs=1e-5), (a["stage"], a["step"])
+        assert b["loss"] == pytest.approx(a["loss"], abs=1e-5), (a["stage"], a["step"])
         assert b["grad_norm"] == pytest.approx(a["grad_norm"], rel=1e-4, abs=1e-5)
         if a["stage"] == "rl":
             assert (b["trajectories"], b["tokens"], b["evaluations"]) == (

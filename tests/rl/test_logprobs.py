@@ -7,7 +7,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drkernel.rl.maths import logprobs
 from drkernel.rl.maths.logprobs import linear_token_statistics, token_statistics
 
 torch.set_num_threads(1)
@@ -69,9 +68,7 @@ def test_the_gradient_is_that_of_the_plain_formula(keep_ratio, chunk):
 @pytest.mark.parametrize("keep_ratio", [0.0, 0.02])
 @pytest.mark.parametrize("rows", [1, 4, 100])
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("piece", [1, 4096])
-def test_from_hidden_states_it_is_the_same_function(keep_ratio, rows, bias, piece, monkeypatch):
-    monkeypatch.setattr(logprobs, "PIECE", piece)
+def test_from_hidden_states_it_is_the_same_function(keep_ratio, rows, bias):
     generator = torch.Generator().manual_seed(4)
     tokens = torch.randint(37, (3, 5), generator=generator)
     upstream = torch.randn(3, 5, generator=generator)

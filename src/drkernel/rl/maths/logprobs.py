@@ -21,9 +21,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-PIECE = 4096
-"""fewest columns of logits that are reduced at once"""
-
 
 class TokenStatistics(NamedTuple):
     """Statistics of the distribution at each position that losses and baselines need; leading shape as the tokens'."""
@@ -70,7 +67,7 @@ def linear_token_statistics(
     passes.
 
     Peak memory beyond inputs and gradients is one chunk of logits (``rows`` x V float32) and a temporary of V/16
-    columns (of :data:`PIECE` at least). ``hidden`` is [..., D].
+    columns. ``hidden`` is [..., D].
     """
     _check(hidden.shape[:-1], tokens, temperature, keep_ratio)
     shape = tokens.shape
@@ -160,7 +157,8 @@ class _LinearStatistics(torch.autograd.Function):
             logits_CV.sub_(top_C[:, None])
             chosen_C = logits_CV.gather(-1, tokens_C[:, None])[:, 0]
             sums = [torch.zeros_like(top_C) for _ in range(3)]
-            for piece_CV in _pieces(logits_CV):
+            # Sixteen pieces keep the temporaries of exp and of the products at a sixteenth of the chunk each.
+            for piece_CV in logits_CV.split(max(1, -(-logits_CV.shape[-1] // 16)), dim=-1):
                 _accumulate(piece_CV, floor, sums)
             parts.append(_outputs(chosen_C, floor, sums))
             lse.append(top_C + sums[0].log())
@@ -194,7 +192,7 @@ class _LinearStatistics(torch.autograd.Function):
         for start in range(0, hidden_RD.shape[0], rows):
             span = slice(start, start + rows)
             delta_CV = _logits(hidden_RD[span], weight_VD, bias_V, temperature)
-            for piece_CV in _pieces(delta_CV):
+            for piece_CV in delta_CV.split(max(1, -(-delta_CV.shape[-1] // 16)), dim=-1):
                 if floor > -math.inf:
                     piece_CV.masked_fill_(piece_CV < (top_R[span] + floor)[:, None], -math.inf)
                 piece_CV.sub_(lse_R[span][:, None]).exp_().mul_(-scale_R[span][:, None])
@@ -231,13 +229,6 @@ def _logits(hidden_CD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, tempera
     """Float32 logits of a chunk of rows, divided by the temperature."""
     logits_CV = torch.nn.functional.linear(hidden_CD.to(weight_VD.dtype), weight_VD, bias_V).float()
     return logits_CV.div_(temperature) if temperature != 1.0 else logits_CV
-
-
-def _pieces(logits_CV: Tensor) -> tuple[Tensor, ...]:
-    """Sixteen pieces keep the temporaries of exp and of the products at a sixteenth of the chunk each; a small
-    vocabulary is one piece, as its temporaries are small and many short operators are slow."""
-    pieces: tuple[Tensor, ...] = logits_CV.split(max(PIECE, -(-logits_CV.shape[-1] // 16)), dim=-1)
-    return pieces
 
 
 def _accumulate(gap_RC: Tensor, floor: float, sums: list[Tensor]) -> None:
