@@ -48,6 +48,7 @@ TUNING = SampleSettings(
 )
 """a tuner's choice needs no more: it tries many, and what it chose is counted in full where it is timed"""
 BENCHMARK = SampleSettings(probed_sectors=1e7)
+"""the same as for a launch without data, but where programs are long fewer tell how often one reads the same bytes"""
 Purpose = Literal["result", "tuning", "benchmark"]
 POINTERS_MADE = "tt.int_to_ptr"
 """in a kernel's text where it makes pointers of numbers"""
@@ -194,12 +195,7 @@ class Trials:
     def _postpone(self, one: _Postponed) -> None:
         changed = {base for earlier in self._postponed for base in earlier.written}
         if changed.isdisjoint(one.touched - one.written):  # it reads the same again: one that nobody read is void
-            kept, needed = list[_Postponed](), set[int]()
-            for earlier in reversed(self._postponed):
-                if not earlier.repeats(one) or not needed.isdisjoint(earlier.written):
-                    kept.append(earlier)
-                    needed |= earlier.touched
-            self._postponed = kept[::-1]
+            self._forget(lambda earlier: earlier.repeats(one))
         if len(self._postponed) >= MAX_POSTPONED:
             self._carry_out()
         self._postponed.append(one)
@@ -217,20 +213,24 @@ class Trials:
         base = self._engine.heap.last_over(handle)
         if base is None or not self._postponed:
             return False
-        freed, kept, needed = self._freed | {base}, list[_Postponed](), set[int]()
-        for one in reversed(self._postponed):
-            if one.written <= freed and needed.isdisjoint(one.written):
-                continue
-            kept.append(one)
-            needed |= one.touched
-        self._postponed = kept[::-1]
-        self._freed = freed & {base for one in kept for base in one.written}
-        stays = any(base in one.touched and one.launch is not None for one in kept)
+        freed = self._freed | {base}
+        self._forget(lambda one: one.written <= freed)
+        self._freed = freed & {base for one in self._postponed for base in one.written}
+        stays = any(base in one.touched and one.launch is not None for one in self._postponed)
         if stays:
             self._engine.heap.drop(handle)
             self._kept[base] = handle
         self._release()
         return stays
+
+    def _forget(self, void: Callable[[_Postponed], bool]) -> None:
+        """Drop what is void, but for what later ones read."""
+        kept, needed = list[_Postponed](), set[int]()
+        for one in reversed(self._postponed):
+            if not void(one) or not needed.isdisjoint(one.written):
+                kept.append(one)
+                needed |= one.touched
+        self._postponed = kept[::-1]
 
     def _carry_out(self) -> None:
         postponed, self._postponed = self._postponed, []
