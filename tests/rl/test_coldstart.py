@@ -72,6 +72,27 @@ def test_rows_are_whole_conversations_in_order(tmp_path):
     assert not (tmp_path / "cold.jsonl.partial").exists()
 
 
+@pytest.mark.parametrize("stop_after", [None, 5])
+def test_the_last_answer_is_compared_without_its_time_where_nobody_reads_it(tmp_path, stop_after):
+    class Watched(ScriptedPool):
+        async def evaluate(self, request):
+            verdict = await super().evaluate(request)
+            seen.append((request.task.id, request.settings.timing))
+            return verdict
+
+    seen = []
+    settings = config(6, time_last=False)
+    if stop_after:
+        with pytest.raises(KeyboardInterrupt):
+            run(Watched(stop_after=stop_after), tmp_path / "cold.jsonl", settings)
+    run(Watched(), tmp_path / "cold.jsonl", settings)
+    tasks = {task for task, _ in seen}
+    assert len(tasks) == 6 and len(seen) == 12
+    assert all([timing for one, timing in seen if one == task] == [True, False] for task in tasks)
+    with pytest.raises(ValueError, match="time the last as well"):
+        config(6, time_last=False, source="openai:x")
+
+
 def test_equal_seeds_give_equal_files_and_seeds_differ(tmp_path):
     for name in ("a", "b"):
         run(ScriptedPool(), tmp_path / name, config(6))

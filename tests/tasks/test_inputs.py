@@ -1,5 +1,6 @@
 """Input drawing: seeded, different each time, and within what the reference can take."""
 
+import math
 import sys
 import time
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from drkernel.task import Task
+from drkernel.tasks import inputs
 from drkernel.tasks.builtin import builtin_task, builtin_tasks
 from drkernel.tasks.correctness import compare
 from drkernel.tasks.errors import TaskError
@@ -369,3 +371,72 @@ def get_inputs():
     assert model.scale.dtype == torch.float16
     with torch.device("meta"):
         assert [value.device.type for value in reference.draw_inputs(0)][:2] == ["meta", "meta"]
+
+
+@pytest.mark.parametrize(("shape", "axes"), [((10, 64), (0,)), ((3, 4, 8), (0, 1)), ((6, 12), (1,)), ((14,), (0,))])
+@pytest.mark.parametrize("seed", range(5))
+def test_every_treatment_is_dealt_where_there_are_ten_slices(shape, axes, seed, monkeypatch):
+    seen = []
+    monkeypatch.setattr(inputs, "_treated", lambda part, treatment, *_: seen.append((treatment, len(part))) or part)
+    x = torch.randn(shape, generator=generator())
+    assert torch.equal(vary(x, "mixed", 1.0, generator(seed), axes=axes), x)
+    slices = math.prod(shape[axis] for axis in axes) if len(shape) > 1 else inputs.SLICES
+    assert {treatment for treatment, _ in seen} == set(inputs.TREATMENTS)
+    counts = [count for _, count in seen]
+    if len(shape) > 1:
+        assert max(counts) - min(counts) <= 1 and abs(sum(counts) - inputs.TREATED * slices) < 1
+
+
+def test_treatments_lie_along_the_axes_asked_for():
+    x = torch.randn(6, 40, 5, generator=generator())
+    by_column = vary(x, "mixed", 1.0, generator(1), axes=(1,))
+    zero = (by_column == 0).all(2)
+    assert zero.any() and torch.equal(zero, zero[:1].expand_as(zero)), "a column is zero in every row or in none"
+    lacking = vary(x, "mixed", 1.0, generator(1), axes=(1,), without=("zeros",))
+    assert not (lacking == 0).all(2).any()
+
+
+@pytest.mark.parametrize(
+    ("body", "draw", "axes"),
+    [
+        ("torch.nn.functional.layer_norm(x, (32,))", "torch.randn(16, 32)", {}),
+        ("torch.nn.functional.batch_norm(x, None, None, training=True)", "torch.randn(8, 12, 3, 3)", {0: (1,)}),
+        ("torch.nn.functional.instance_norm(x)", "torch.randn(2, 12, 3, 3)", {0: (0, 1)}),
+        ("torch.softmax(x, 1)", "torch.randn(4, 12, 5)", {0: (0, 2)}),
+        ("x.sum(0)", "torch.randn(16, 32)", {0: (1,)}),
+        ("x.cumsum(0)", "torch.randn(16, 32)", {0: (1,)}),
+        ("torch.relu(x)", "torch.randn(3, 4, 5)", {0: (0, 1)}),
+        ("x / x.norm()", "torch.randn(16, 32)", {}),
+        ("x.reshape(4, 4, 16).sum() + x", "torch.randn(16, 16)", {}),
+        ("torch.randint(0, 2, (1,)) * x", "torch.randn(16, 16)", {}),
+    ],
+)
+def test_slices_lie_along_axes_on_which_the_reference_works_independently(body, draw, axes):
+    source = SOURCE.format(body=body).replace("torch.rand(16, 32)", draw)
+    assert load_problem(Task(id="t", reference=source), None).slices == axes
+
+
+def test_slices_of_a_product_are_rows_of_one_and_columns_of_the_other():
+    source = SOURCE.format(body="x @ y").replace("(self, x)", "(self, x, y)")
+    source = source.replace("[torch.rand(16, 32)]", "[torch.randn(16, 24), torch.randn(24, 32)]")
+    assert load_problem(Task(id="t", reference=source), None).slices == {1: (1,)}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_it_shows_where_a_batch_normalisation_adds_its_eps(seed):
+    body = "torch.nn.functional.batch_norm(x, None, None, training=True)"
+    source = SOURCE.format(body=body).replace("torch.rand(16, 32)", "torch.randn(8, 12, 16, 16)")
+    instance = load_problem(Task(id="t", reference=source), None).instance(0)
+    call = instance.draw_call(seed, "mixed")
+    (x,) = call.inputs
+    centred = x - x.mean((0, 2, 3), keepdim=True)
+    variance = centred.square().mean((0, 2, 3), keepdim=True)
+    assert compare([centred / (variance + 1e-5).sqrt()], call.oracle, instance.rule).passed_calls
+    assert not compare([centred / (variance.sqrt() + 1e-5)], call.oracle, instance.rule).passed_calls
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_a_reference_divides_by_is_left_out_before_the_variant_is_weakened(seed):
+    source = SOURCE.format(body="x / x.norm(dim=1, keepdim=True)").replace("torch.rand(", "torch.randn(")
+    call = load_problem(Task(id="t", reference=source), None).instance(0).draw_call(seed, "mixed")
+    assert call.strength == 1.0 and call.without == ("zeros", "tiny")

@@ -11,7 +11,8 @@ heavy       each element multiplied by a log-normal factor: heavy tails, a few e
 large       deviation of at least 40 to 120, shifted, rising or falling along every axis: overflows kernels that drop
             a stabilising term or take it from the first block alone
 mixed       slices differ: zeros, ties, denormals, so faint that an eps decides, heavy tails, a shift of 4 to 8
-            deviations, a factor
+            deviations, a factor; dealt out like cards, so that each occurs wherever there are slices enough, and
+            what only one of them shows does not depend on luck
 ==========  ========================================================================================
 
 Variants change only free inputs. Integers, booleans and constants stay (constants.py handles constant inputs); so do
@@ -25,7 +26,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 import torch
@@ -39,8 +40,8 @@ TREATMENTS = ("zeros", "ties", "tiny", "faint", "heavy", "shifted", "scaled")
 """Treatments that slices of a ``mixed`` input may get; positive and structured inputs get only those that keep their
 nature."""
 ZERO_SHARE = 0.002
-SLICES = 8
-"""of a vector; of anything else every position of the first axis is one"""
+SLICES = 12
+"""of a vector; of anything else every position along ``slices`` (see :func:`draw_inputs`) is one"""
 TREATED = 0.7
 """Share of slices that are given one, at full strength."""
 
@@ -58,12 +59,16 @@ def draw_inputs(
     variant: Variant = "declared",
     strength: float = 1.0,
     widen: Collection[int] = (),
+    *,
+    slices: Mapping[int, tuple[int, ...]] | None = None,
+    without: Collection[str] = (),
 ) -> list[Any]:
     """Draw the arguments of ``forward`` from ``seed``.
 
-    ``strength`` in [0, 1] weakens a variant towards ``declared`` (for references that overflow on it). ``widen`` holds
-    the places of inputs that are merely drawn positive, or from [0, 1], and may take any value; name only those on
-    which the reference is finite.
+    ``strength`` in [0, 1] weakens a variant towards ``declared`` (for references that overflow on it), and ``without``
+    names treatments that ``mixed`` inputs are to lack. ``widen`` holds the places of inputs that are merely drawn
+    positive, or from [0, 1], and may take any value; name only those on which the reference is finite. ``slices`` holds
+    the axes along which an input's slices lie, by place (the first axis where it says nothing).
     """
     inputs = reference.draw_inputs(seed)
     if variant == "declared" or strength <= 0:
@@ -74,16 +79,24 @@ def draw_inputs(
     for index, value in enumerate(inputs):
         name = names[index] if index < len(names) else ""
         if isinstance(value, torch.Tensor) and name not in reference.fixed_inputs:
-            value = vary(value, variant, strength, generator, index in widen)
+            axes = (slices or {}).get(index, (0,))
+            value = vary(value, variant, strength, generator, index in widen, axes=axes, without=without)
         varied.append(value)
     return varied
 
 
 def vary(
-    tensor: torch.Tensor, variant: Variant, strength: float, generator: torch.Generator, widen: bool = False
+    tensor: torch.Tensor,
+    variant: Variant,
+    strength: float,
+    generator: torch.Generator,
+    widen: bool = False,
+    *,
+    axes: tuple[int, ...] = (0,),
+    without: Collection[str] = (),
 ) -> torch.Tensor:
     """Apply a variant to ``tensor``, keeping shape, strides, dtype and :func:`role_of` (except for ``widen``, see
-    above)."""
+    above). Its slices lie along ``axes``."""
     role = role_of(tensor)
     if role == "fixed":
         return tensor
@@ -100,7 +113,9 @@ def vary(
             values = values / values.sum(-1, keepdim=True)
         return _like(values, tensor)
     if variant == "mixed" and role != "scale_only":
-        return _like(_mixed(values, role, strength, tensor.dtype, generator), tensor)
+        allowed = {"free": TREATMENTS, "factor_only": ("heavy", "scaled")}.get(role, ("heavy",))
+        allowed = tuple(treatment for treatment in allowed if treatment not in without)
+        return _like(_mixed(values, allowed, strength, tensor.dtype, generator, axes), tensor)
     if variant == "heavy" and role != "scale_only":
         spread = 0.5 + 0.5 * first
         values = values * torch.exp(strength * spread * torch.randn(values.shape, generator=generator).double())
@@ -136,26 +151,51 @@ def _ramps(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
 
 
 def _mixed(
-    values: torch.Tensor, role: Role, strength: float, dtype: torch.dtype, generator: torch.Generator
+    values: torch.Tensor,
+    allowed: tuple[str, ...],
+    strength: float,
+    dtype: torch.dtype,
+    generator: torch.Generator,
+    axes: tuple[int, ...],
 ) -> torch.Tensor:
-    """Give every slice along the first axis (every eighth of a vector) its own treatment, or none."""
-    flat = values.clone(memory_format=torch.contiguous_format)
-    if flat.dim() > 1:
-        rows = flat.view(flat.shape[0], -1)
-        slices = torch.arange(flat.shape[0])
+    """Give every slice along ``axes`` (every twelfth of a vector) a treatment of its own, or none."""
+    if values.dim() > 1:
+        order = [*axes, *(axis for axis in range(values.dim()) if axis not in axes)]
+        moved = values.permute(order)
+        slices = torch.arange(math.prod(moved.shape[: len(axes)]))
+        rows = moved.reshape(len(slices), -1).clone()
     else:
-        rows = flat.view(-1, 1)
-        slices = torch.arange(len(flat)) * min(SLICES, len(flat)) // len(flat)
-    allowed = {"free": TREATMENTS, "factor_only": ("heavy", "scaled")}.get(role, ("heavy",))
+        order, moved = [0], values
+        slices = torch.arange(len(values)) * min(SLICES, len(values)) // len(values)
+        rows = values.reshape(-1, 1).clone()
     deviation = float(values.std())
-    # for each slice: whether it is treated, with which treatment, how strongly
-    draws = torch.rand(int(slices[-1]) + 1, 3, generator=generator, dtype=torch.float64)[slices]
-    which = torch.where(draws[:, 0] < TREATED * strength, (draws[:, 1] * len(allowed)).long(), -1)
+    which, how = _dealt(int(slices[-1]) + 1, len(allowed), TREATED * strength, generator)
+    which, how = which[slices], how[slices]
     for number, treatment in enumerate(allowed):
         places = torch.nonzero(which == number).flatten()
         if len(places):
-            rows[places] = _treated(rows[places], treatment, draws[places, 2:], deviation, dtype, generator)
-    return flat
+            rows[places] = _treated(rows[places], treatment, how[places, None], deviation, dtype, generator)
+    back = [order.index(axis) for axis in range(values.dim())]
+    return rows.reshape(moved.shape).permute(back)
+
+
+def _dealt(slices: int, treatments: int, share: float, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    """Deal treatments out to ``share`` of the slices, in a random order; -1 is none.
+
+    Each is dealt as often as any other (or once more), at strengths spread over [0, 1): the k-th of n lies in the k-th
+    n-th of it.
+    """
+    which, how = torch.full((slices,), -1), torch.zeros(slices, dtype=torch.float64)
+    if not treatments:
+        return which, how
+    order, deck = torch.randperm(slices, generator=generator), torch.randperm(treatments, generator=generator)
+    draws = torch.rand(slices + 1, generator=generator, dtype=torch.float64)
+    count = min(slices, int(share * slices + float(draws[-1])))
+    turns = torch.arange(count)
+    kinds = turns % treatments
+    which[order[:count]] = deck[kinds]
+    how[order[:count]] = (turns // treatments + draws[:count]) / torch.bincount(kinds, minlength=treatments)[kinds]
+    return which, how
 
 
 def _treated(

@@ -9,7 +9,7 @@ No candidate ever runs here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -21,10 +21,13 @@ from drkernel.tasks.constants import Constants, constant_places, perturbed
 from drkernel.tasks.inputs import VARIANTS, Variant, draw_inputs, role_of
 from drkernel.tasks.oracle import Oracle, OracleMaker, RawOutput
 from drkernel.tasks.reference import Reference, load_reference, randomize_parameters
+from drkernel.tasks.slices import slice_axes
 from drkernel.tasks.tolerance import ToleranceRule, tolerance_for
 
 STRENGTHS = (1.0, 0.5, 0.2, 0.0)
-"""Tried in turn until the reference gives finite outputs that rounding does not flip."""
+FRAGILE = ("zeros", "tiny", "ties")
+"""Treatments of ``mixed`` inputs that a reference may divide by, or find two equal maxima in. It is tried without them
+before it is tried at less strength."""
 
 LEAST_SPREAD = 0.1
 """Share of its ordinary spread (on the task's own inputs) that an output's spread counts for at least.
@@ -45,6 +48,8 @@ class Call:
     """Strength of the variant: below 1 where the reference overflows or flips choices at full strength."""
     changed: tuple[str, ...] = ()
     """Names of the inputs that are the same in every draw of the task and that this call changes (constants.py)."""
+    without: tuple[str, ...] = ()
+    """Treatments that a ``mixed`` input lacks, because the reference is not finite or not stable on them."""
 
 
 class Instance:
@@ -85,14 +90,22 @@ class Instance:
         if self._least_spreads is None:
             self.draw_call(self.seed)
         constants = self.problem.constants.changed
-        for strength in STRENGTHS:
-            inputs = draw_inputs(self.problem.reference, seed, variant, strength, self.problem.widens)
+        for strength, without in _attempts(variant):
+            inputs = draw_inputs(
+                self.problem.reference,
+                seed,
+                variant,
+                strength,
+                self.problem.widens,
+                slices=self.problem.slices if variant == "mixed" else None,
+                without=without,
+            )
             changed = constants if strength > 0 else {}
             inputs = with_perturbed(inputs, changed, seed)
             oracle = self.oracle(inputs)
             if usable(oracle):
                 break
-        return Call(inputs, oracle, variant, strength, tuple(changed.values()))
+        return Call(inputs, oracle, variant, strength, tuple(changed.values()), without)
 
     def _oracles(self) -> OracleMaker:
         if self._maker is None:
@@ -115,6 +128,11 @@ class Problem:
         return _widens(self.reference, self.task.precision)
 
     @property
+    def slices(self) -> dict[int, tuple[int, ...]]:
+        """Axes along which the slices of ``mixed`` inputs lie, by place, where it is not the first axis alone."""
+        return _slices(self.reference, self.task.precision)
+
+    @property
     def constants(self) -> Constants:
         """The inputs that are the same in every draw, and which of them checked calls change."""
         return _constants(self.reference, self.task.precision)
@@ -131,6 +149,18 @@ class Problem:
 def load_problem(task: Task, profile: str | None) -> Problem:
     """Load a task's reference at a size profile. Raises ``TaskError`` when it does not load."""
     return Problem(task, profile, load_reference(_sized(task, profile)))
+
+
+def _attempts(variant: Variant) -> Iterator[tuple[float, tuple[str, ...]]]:
+    """Strengths of a variant, and treatments that it is to lack, in the order in which they are tried."""
+    yield STRENGTHS[0], ()
+    lacking: tuple[str, ...] = ()
+    if variant == "mixed":
+        yield STRENGTHS[0], FRAGILE[:2]
+        yield STRENGTHS[0], FRAGILE
+        lacking = FRAGILE
+    for strength in STRENGTHS[1:]:
+        yield strength, lacking
 
 
 def usable(oracle: Oracle) -> bool:
@@ -164,6 +194,12 @@ def _widens(reference: Reference, precision: Precision) -> frozenset[int]:
         return all(maker.is_defined(inputs) for inputs in varied)
 
     return _largest(places, fine)
+
+
+@lru_cache(maxsize=256)
+def _slices(reference: Reference, precision: Precision) -> dict[int, tuple[int, ...]]:
+    """Determine this once for each source, on seeds of its own."""
+    return slice_axes(reference, OracleMaker(reference.build(0), precision))
 
 
 @lru_cache(maxsize=256)

@@ -15,9 +15,9 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from drkernel.config import Config, ConfigError
 from drkernel.episode.answerer import Answerer, Call, ModelError
@@ -44,9 +44,20 @@ class ColdstartConfig(Config):
     seed: int = Field(0, ge=0, description="decides the tasks and every draw of the teacher")
     teacher: TeacherConfig = TeacherConfig()
     episode: EpisodeConfig = EpisodeConfig(turns=3, prompts="compact")
+    time_last: bool = Field(
+        True, description="time a trajectory's last answer as well; no message shows that time, and it is half a grade"
+    )
     concurrency: int = Field(4, ge=1, description="trajectories in flight at once")
     source: str = Field("program", description="who answers: the program teacher, or the name of a chat model")
     sampling: Sampling = Field(Sampling(), description="how a chat model's answers are drawn")
+
+    @model_validator(mode="after")
+    def _needs_times(self) -> Self:
+        if not self.time_last and self.source != "program":
+            raise ValueError(
+                "time_last: a chat model's trajectories end at their fastest answer; time the last as well"
+            )
+        return self
 
 
 class ColdstartTurn(Config):
@@ -157,12 +168,20 @@ async def _trajectory(
     for turn in done:
         _check(turn)
 
+    episode = Episode(pool, config.episode)
+    await episode.reset(task, None)
+    timed = episode.settings
+
+    def prepare(made: int) -> None:
+        last = made == config.episode.turns - 1
+        episode.settings = timed.model_copy(update={"timing": False}) if last and not config.time_last else timed
+
     def record(turn: Turn) -> None:
         file.record(index, turn)
         _check(turn)
+        prepare(turn.number)
 
-    episode = Episode(pool, config.episode)
-    await episode.reset(task, None)
+    prepare(len(done))
     teacher = answerer or ProgramAnswerer(problem, config.teacher, f"coldstart-{config.seed}-{index}")
     played = await play(episode, teacher, sampling=config.sampling, sample=index, done=done, on_turn=record)
     if played.end not in COMPLETE:
