@@ -8,7 +8,7 @@ from tiny import tiny_policy
 from drkernel.config import ConfigError
 from drkernel.rl.run.checkpoint import Checkpoints, write_atomic
 from drkernel.rl.run.metric_sinks import RunFiles, finite
-from drkernel.rl.run.sft import make_optimizer
+from drkernel.rl.run.optimizers import make_optimizer
 
 
 def take_a_step(policy, optimizer):

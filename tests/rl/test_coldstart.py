@@ -89,7 +89,7 @@ def test_the_last_answer_is_compared_without_its_time_where_nobody_reads_it(tmp_
     tasks = {task for task, _ in seen}
     assert len(tasks) == 6 and len(seen) == 12
     assert all([timing for one, timing in seen if one == task] == [True, False] for task in tasks)
-    with pytest.raises(ValueError, match="time the last as well"):
+    with pytest.raises(ValueError, match="time the last too"):
         config(6, time_last=False, source="openai:x")
 
 

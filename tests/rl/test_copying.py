@@ -47,5 +47,10 @@ def test_kernels_are_repeated_and_only_the_repeat_is_learnt():
         assert all(example.mask[example.mask.index(True) :])
         sources.add(answer)
     assert len(sources) == 6
+    both = repeated_kernels(tokenizer, problems, TeacherConfig(), 3, 10_000, write=True)
+    for problem, example in zip(problems, both, strict=True):
+        trained = tokenizer.decode([i for i, m in zip(example.ids, example.mask, strict=True) if m])
+        assert trained.count("class ModelNew") == 2 and AGAIN not in trained
+        assert make_task(problem).reference.strip() not in trained
     assert repeated_kernels(tokenizer, problems, TeacherConfig(), 3, 10_000) == examples
     assert repeated_kernels(tokenizer, problems, TeacherConfig(), 3, 20) == []

@@ -6,8 +6,8 @@ import torch
 from drkernel.rl.model.policy import Example, Policy
 from drkernel.rl.model.tokenizer import train_tokenizer
 from drkernel.rl.run.estimate import estimate
+from drkernel.rl.run.optimizers import make_optimizer
 from drkernel.rl.run.recipe import Recipe
-from drkernel.rl.run.sft import make_optimizer
 
 torch.set_num_threads(1)
 POCKET = {"hidden": 128, "layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 32, "mlp": 256, "context": 256}

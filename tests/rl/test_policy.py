@@ -11,7 +11,8 @@ from drkernel.rl.model.pocket import PocketConfig, make_pocket
 from drkernel.rl.model.policy import LoraConfig, Policy, PolicyConfig, pick_device
 from drkernel.rl.model.sampler import Conversation, Sampler, SamplingConfig
 from drkernel.rl.run.checkpoint import Checkpoints
-from drkernel.rl.run.sft import SftConfig, encode_conversation, make_optimizer, sft_step
+from drkernel.rl.run.optimizers import make_optimizer
+from drkernel.rl.run.sft import SftConfig, encode_conversation, sft_step
 
 
 def examples(policy):

@@ -6,13 +6,13 @@ import torch
 from tiny import WORDS, answer, prompt, tiny_policy, tiny_tokenizer
 
 from drkernel.rl.model.policy import Example, Policy, microbatches
+from drkernel.rl.run.optimizers import make_optimizer
 from drkernel.rl.run.sft import (
     SftConfig,
     apply_gradient,
     encode_conversation,
     encode_rows,
     lr_at,
-    make_optimizer,
     plan_batches,
     run_sft,
     sft_step,

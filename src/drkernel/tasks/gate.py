@@ -329,7 +329,8 @@ def _notes(instance: Instance, calls: list[Call], seed: int) -> Iterator[str]:
         if weakened.strength < 1:
             yield f"{weakened.variant} inputs used at strength {weakened.strength:g}: the reference is fragile beyond"
         elif weakened.without:
-            yield f"{weakened.variant} inputs used without {' or '.join(weakened.without)}: the reference is fragile there"
+            lacking = " or ".join(weakened.without)
+            yield f"{weakened.variant} inputs used without {lacking}: the reference is fragile there"
     other = instance.problem.instance(seed + 7)
     parameters = dict(instance.model.named_parameters())
     if len(parameters) > MOST_PARAMETERS:

@@ -188,10 +188,14 @@ def _widens(reference: Reference, precision: Precision) -> frozenset[int]:
     places = [n for n, v in inputs if isinstance(v, torch.Tensor) and role_of(v) in ("unit", "positive")]
     maker = OracleMaker(reference.build(0), precision) if places else None
 
-    def fine(widened: frozenset[int]) -> bool:
+    def defined(seed: int, variant: Variant, widened: frozenset[int]) -> bool:
         assert maker is not None
-        varied = (draw_inputs(reference, seed, variant, 1.0, widened) for seed, variant in enumerate(VARIANTS[1:]))
-        return all(maker.is_defined(inputs) for inputs in varied)
+        full = (without for strength, without in _attempts(variant) if strength == STRENGTHS[0])
+        draws = (draw_inputs(reference, seed, variant, 1.0, widened, without=without) for without in full)
+        return any(map(maker.is_defined, draws))
+
+    def fine(widened: frozenset[int]) -> bool:
+        return all(defined(seed, variant, widened) for seed, variant in enumerate(VARIANTS[1:]))
 
     return _largest(places, fine)
 

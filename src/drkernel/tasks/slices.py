@@ -1,9 +1,9 @@
 """Finds the axes of an input along which the reference works independently: rows of a layer norm, channels of a batch
 norm.
 
-Inputs whose *slices* differ (inputs.py) show a shortcut only where a slice is a whole unit of work: rows of a batch norm
-that differ leave the statistics of every channel alike. An axis is independent when no element of an output follows
-both from its first position and from the others; that is tried by changing one and then the others.
+Inputs whose *slices* differ (inputs.py) show a shortcut only where a slice is a whole unit of work: rows of a batch
+norm that differ leave the statistics of every channel alike. An axis is independent when no element of an output
+follows both from its first position and from the others; that is tried by changing one and then the others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from drkernel.tasks.reference import Reference
 
 ENOUGH = 10
 """slices, so that each treatment has its own; no further axis is cut then"""
-TRIED_ELEMENTS = 1 << 22
+TRIED_ELEMENTS = 1 << 25
 """Most elements of all inputs for a trial."""
 
 
@@ -30,13 +30,7 @@ def slice_axes(reference: Reference, maker: OracleMaker) -> dict[int, tuple[int,
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
     if sum(value.numel() for value in tensors) > TRIED_ELEMENTS:
         return {}
-    places = [
-        place
-        for place, value in enumerate(inputs)
-        if isinstance(value, torch.Tensor)
-        and value.dim() > 1
-        and role_of(value) not in ("fixed", "simplex", "scale_only")
-    ]
+    places = [place for place, value in enumerate(inputs) if isinstance(value, torch.Tensor) and _is_mixed(value)]
     found = {}
     try:
         outputs = maker.run(inputs) if places else []
@@ -47,6 +41,11 @@ def slice_axes(reference: Reference, maker: OracleMaker) -> dict[int, tuple[int,
     except Exception:  # a reference may refuse mixtures of two of its draws with any exception
         return {}
     return found
+
+
+def _is_mixed(tensor: torch.Tensor) -> bool:
+    """Whether slices of this input may differ, as it is or widened."""
+    return tensor.dim() > 1 and role_of(tensor) not in ("fixed", "simplex", "scale_only")
 
 
 def _axes(
@@ -91,7 +90,5 @@ def _is_independent(
 def _changed(before: RawOutput, after: RawOutput) -> torch.Tensor:
     """Which elements differ; a single True where the forms do."""
     if isinstance(before, torch.Tensor) and isinstance(after, torch.Tensor) and before.shape == after.shape:
-        return (
-            ~((before == after) | (before.isnan() & after.isnan())) if before.is_floating_point() else before != after
-        )
+        return (before != after) & ~(before.isnan() & after.isnan())
     return torch.tensor(not isinstance(before, torch.Tensor) and before != after)

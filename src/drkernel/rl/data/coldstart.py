@@ -54,9 +54,7 @@ class ColdstartConfig(Config):
     @model_validator(mode="after")
     def _needs_times(self) -> Self:
         if not self.time_last and self.source != "program":
-            raise ValueError(
-                "time_last: a chat model's trajectories end at their fastest answer; time the last as well"
-            )
+            raise ValueError("time_last: a chat model's trajectories end at their fastest answer; time the last too")
         return self
 
 

@@ -6,8 +6,11 @@ modules: the prompt shows one, and the answer is its class under the name ``Mode
 training split, thousands of them and no two alike. They make no claim about kernels, so there is nothing to verify.
 
 To improve an answer a model must be able to keep it. So it also repeats kernels: a conversation shows one of the
-program teacher's as the first answer, and the second is that kernel again. Only the second is learnt, so that ungraded
-kernels teach no habits of writing: no launch and no step of it can be had from anywhere but the answer above.
+program teacher's as the first answer, and the second is that kernel again. Unless asked to (``write``), it learns the
+second alone, so that ungraded kernels teach no habits of writing: no launch and no step of it can be had from anywhere
+but the answer above. With ``write`` it learns the first as well: thousands of kernels, for as many modules, at no
+further cost. They are as right, as lazy and as wrong as the teacher is by its plans, and nobody has graded them;
+fine-tuning on graded ones follows.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ class CopyingConfig(SftConfig):
     tasks: int = Field(3000, ge=1, description="generated training tasks to copy, each once an epoch")
     task_seed: int = Field(1000, ge=0, description="of the generator")
     kernels: int = Field(0, ge=0, description="kernels of the program teacher, each repeated as a second answer")
+    write: bool = Field(False, description="learn to write the repeated kernels too, ungraded as they are")
     epochs: float = Field(1.0, gt=0)
     final_lr: float = Field(1.0, ge=0, le=1, description="the rate stays up: fine-tuning follows")
 
@@ -71,11 +75,16 @@ def copied_modules(tokenizer: ChatTokenizer, tasks: Iterable[Task], context: int
 
 
 def repeated_kernels(
-    tokenizer: ChatTokenizer, problems: Iterable[Problem], teacher: TeacherConfig, seed: int, context: int
+    tokenizer: ChatTokenizer,
+    problems: Iterable[Problem],
+    teacher: TeacherConfig,
+    seed: int,
+    context: int,
+    write: bool = False,
 ) -> list[Example]:
     """Return one conversation for each problem that fits the context: the teacher's first answer, and the same again.
 
-    The mask holds the second answer alone. ``seed`` draws the teacher's plans and launches.
+    The mask holds the second answer, and the first if ``write``. ``seed`` draws the teacher's plans and launches.
     """
     examples = []
     for index, problem in enumerate(problems):
@@ -86,6 +95,6 @@ def repeated_kernels(
         again = [{"role": "user", "content": AGAIN}, answer]
         first = encode_conversation(tokenizer, asked)
         whole = encode_conversation(tokenizer, asked + again)
-        mask = [*(False for _ in first.ids), *whole.mask[len(first.ids) :]]
+        mask = [*(learnt and write for learnt in first.mask), *whole.mask[len(first.ids) :]]
         examples.append(Example(whole.ids, mask))
     return [example for example in examples if len(example.ids) <= context]

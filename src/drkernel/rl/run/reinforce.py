@@ -22,8 +22,8 @@ from drkernel.rl.run.checkpoint import Checkpoints
 from drkernel.rl.run.evaluate import evaluation_metrics
 from drkernel.rl.run.forks import TreeConfig
 from drkernel.rl.run.learner import Learner, LearnerConfig
+from drkernel.rl.run.optimizers import make_optimizer
 from drkernel.rl.run.rollout import Job, Rollout, plan_jobs
-from drkernel.rl.run.sft import make_optimizer
 from drkernel.rl.run.sitting import Sitting
 from drkernel.rl.run.state import BestStep
 from drkernel.rl.run.summary import rl_metrics, sample_row, spread_out

@@ -21,6 +21,7 @@ from drkernel.rl.data.select import select
 from drkernel.rl.model.distributed import whole
 from drkernel.rl.model.policy import Example, Policy, microbatches
 from drkernel.rl.model.tokenizer import ChatTokenizer
+from drkernel.rl.run.optimizers import OptimizerName
 
 Messages = Sequence[dict[str, str]]
 
@@ -29,7 +30,8 @@ class SftConfig(Config):
     """Settings of supervised fine-tuning."""
 
     epochs: float = Field(3.0, gt=0, description="passes over the data; a fraction ends in the middle of one")
-    lr: float = Field(1e-3, gt=0, description="peak learning rate (AdamW)")
+    lr: float = Field(1e-3, gt=0, description="peak learning rate")
+    optimizer: OptimizerName = Field("adamw", description="muon takes fewer steps for a model made from scratch")
     warmup: float = Field(0.05, ge=0, lt=1, description="share of steps with a rising rate")
     final_lr: float = Field(0.1, ge=0, le=1, description="rate at the end as a share of the peak (cosine)")
     weight_decay: float = Field(0.01, ge=0)
@@ -123,14 +125,6 @@ def lr_at(step: int, steps: int, config: SftConfig) -> float:
     progress = (step - warm) / max(1, steps - warm)
     floor = config.final_lr
     return config.lr * (floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress))))
-
-
-def make_optimizer(policy: Policy, lr: float, weight_decay: float) -> torch.optim.AdamW:
-    """AdamW over the trainable parameters; vectors (norms, biases) do not decay."""
-    matrices = [p for p in policy.trainable() if p.dim() >= 2]
-    vectors = [p for p in policy.trainable() if p.dim() < 2]
-    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW([group for group in groups if group["params"]], lr=lr, betas=(0.9, 0.95))
 
 
 def sft_step(

@@ -13,7 +13,8 @@ from drkernel.rl.model.policy import Example
 from drkernel.rl.model.tokenizer import ChatTokenizer
 from drkernel.rl.run.checkpoint import Checkpoints
 from drkernel.rl.run.copy_practice import CopyingConfig, copied_modules, repeated_kernels
-from drkernel.rl.run.sft import SftConfig, encode_rows, load_conversations, make_optimizer, run_sft
+from drkernel.rl.run.optimizers import make_optimizer
+from drkernel.rl.run.sft import SftConfig, encode_rows, load_conversations, run_sft
 from drkernel.rl.run.sitting import Sitting
 from drkernel.rl.run.state import Stage
 
@@ -43,7 +44,7 @@ def practice(
     teacher = coldstart.teacher if coldstart is not None else TeacherConfig()
     return [
         *copied_modules(tokenizer, tasks, context),
-        *repeated_kernels(tokenizer, problems, teacher, config.task_seed, context),
+        *repeated_kernels(tokenizer, problems, teacher, config.task_seed, context, config.write),
     ]
 
 
@@ -72,7 +73,7 @@ def supervise(
 ) -> None:
     """Run one supervised stage, continuing from the checkpoint ``resume`` if given."""
     sitting.progress("stage", {"stage": stage, "parameters": sitting.policy.size})
-    optimizer = make_optimizer(sitting.policy, config.lr, config.weight_decay)
+    optimizer = make_optimizer(sitting.policy, config.lr, config.weight_decay, config.optimizer)
     if resume is not None:
         Checkpoints.load(resume, sitting.policy, optimizer)
 
