@@ -19,8 +19,8 @@ from drkernel.tasks.reference import Reference
 
 ENOUGH = 10
 """slices, so that each treatment has its own; no further axis is cut then"""
-TRIED_ELEMENTS = 1 << 25
-"""Most elements of all inputs for a trial."""
+TRIED_ELEMENTS = 1 << 23
+"""Most elements of all inputs for a trial, which holds several copies of them."""
 
 
 def slice_axes(reference: Reference, maker: OracleMaker) -> dict[int, tuple[int, ...]]:
