@@ -47,6 +47,17 @@ class Gym:
         assert isinstance(error, SessionError), error
         return f"{error.detail.type}: {error.detail.message}"
 
+    def strays(self) -> list[psutil.Process]:
+        """Processes of a job that live on, wherever they have gone: by the name of its scratch folder."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.cwd().startswith(self.factory._launcher._folder):
+                    found.append(process)
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+        return [one for one in psutil.wait_procs(found, timeout=2)[1] if one.status() != psutil.STATUS_ZOMBIE]
+
     def processes(self) -> list[psutil.Process]:
         """Every process of a job of this factory."""
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -5,7 +5,6 @@ import shutil
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 import torch
 from gym_harness import SETTINGS, Gym
@@ -50,23 +49,11 @@ def mode(request):
     gym.factory.close()
 
 
-def strays(gym):
-    """Live processes of a job, wherever they have gone: by name space of its scratch folder's name."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.cwd().startswith(gym.factory._launcher._folder) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-    return found
-
-
 def test_detached_descendants_are_ended(mode):
     result = mode.forward("spawn(2)\ntime.sleep(0.3)", top=SPAWN)
     if mode.name == "threads only":
         assert isinstance(result, SessionError) and result.detail.type == "PermissionError"
-    assert not strays(mode) and mode.is_healthy()
+    assert not mode.strays() and mode.is_healthy()
 
 
 def test_a_fork_bomb_is_ended(mode):
@@ -75,7 +62,7 @@ def test_a_fork_bomb_is_ended(mode):
     body = "while True:\n    try: os.fork()\n    except OSError: time.sleep(0.001)"
     error = mode.forward(body, settings=SHORT)
     assert isinstance(error, SessionError) and error.kind == "timeout"
-    assert not strays(mode) and mode.is_healthy()
+    assert not mode.strays() and mode.is_healthy()
 
 
 def test_crashes_and_loops(mode):

@@ -88,6 +88,45 @@ def test_skeletons_count_what_kernels_count(name: str, monkeypatch: pytest.Monke
         _assert_same(*pair)
 
 
+@triton.jit
+def columns_kernel(x, out, rows, cols, ld, tail, R: tl.constexpr, C: tl.constexpr):
+    """Blocks of a matrix whose columns lie in memory one after another."""
+    r, c = tl.program_id(0) * R + tl.arange(0, R), tl.program_id(1) * C + tl.arange(0, C)
+    at = x + r[:, None] + (c % cols)[None, :] * ld
+    total = tl.zeros((C,), tl.float32)
+    for _ in range(2):
+        total += tl.sum(tl.load(at, mask=r[:, None] < rows - tail, other=0.0).to(tl.float32), axis=0)
+        at += R
+    tl.store(out + tl.program_id(0) * cols + c, total, mask=c < cols)
+
+
+@triton.jit
+def turned_kernel(x, out, ld, R: tl.constexpr, C: tl.constexpr):
+    """The same by turned pointers, and along an axis in the middle of three."""
+    r, c = tl.arange(0, R), tl.arange(0, C)
+    two = tl.arange(0, 2)
+    flat = tl.load(tl.trans(x + c[:, None] * ld + r[None, :]))
+    middle = tl.load(x + two[:, None, None] * C * ld + r[None, :, None] + c[None, None, :] * ld)
+    tl.store(out + r, tl.sum(tl.sum(middle, axis=0) + flat, axis=1).to(tl.float32))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float16, torch.float32])
+@pytest.mark.parametrize(("block", "offset", "tail"), [(64, 0, 0), (64, 3, 5), (16, 0, 0), (8, 0, 3), (128, 16, 40)])
+def test_columns_count_as_they_do_with_data(
+    dtype: torch.dtype, block: int, offset: int, tail: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are looked at along the columns, where that is a run of memory."""
+    rows, cols, ld = 2 * block + 128, 48, 2 * block + 160
+    both = Both(monkeypatch)
+    with executing() as both.log:
+        x = torch.zeros(ld * 80, dtype=dtype)[offset:]
+        columns_kernel[(2, 2)](x, torch.empty(2, 64), rows, cols, ld, tail, R=block, C=32)
+        turned_kernel[(1,)](x, torch.empty(block), ld, R=block, C=16)
+    assert len(both.pairs) == 2
+    for pair in both.pairs:
+        _assert_same(*pair)
+
+
 # ---- what steers
 
 
@@ -242,6 +281,12 @@ def test_distinct_sectors(name: str, share: float) -> None:
     found = distinct_of(_touched(sets, groups), [size] * 16, PROGRAMS, min(asked, span))
     assert found.low <= 1.02 * truth and found.high >= 0.98 * truth
     assert found.value == pytest.approx(truth, rel=0.4 if share < 0.1 else 0.12)
+
+
+def test_distinct_sectors_of_what_the_last_programs_leave_alone() -> None:
+    found = distinct_of([0, 5, 0, 0, 0, 0, 0, 0], [8] * 8, 10_000, 1e9)
+    assert 5 <= found.low <= found.value <= found.high
+    assert distinct_of([0] * 8, [8] * 8, 10_000, 1e9).value == 0
 
 
 @pytest.mark.parametrize("sharing", [1, 2, 3, 16])

@@ -11,6 +11,7 @@ import triton.language as tl
 
 from drkernel import sim
 from drkernel.sim.executor.compiled import CompiledKernel
+from drkernel.sim.executor.skeleton.measure import Measured
 from drkernel.sim.gpu import trials
 from drkernel.sim.gpu.engine import DeviceEngine
 
@@ -95,6 +96,41 @@ def test_a_tuner_follows_data_that_tells_programs_where_to_go(monkeypatch: pytes
             times[worth] = [found[0] for found in kernel.configs_timings.values()]
             assert out.tolist() == [10, 4990, 5000] and len(executed) == (4 if worth else 1)
     assert times[0] == pytest.approx(times[1 << 60], rel=0.05)
+
+
+def widths(x, out, rows, cols, ROWS: tl.constexpr, PASSES: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Sums rows of which the later ones are longer, as often as said."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    total = tl.zeros((ROWS, 256), tl.float32)
+    for _ in range(PASSES):
+        for start in range(0, (tl.program_id(0) + 1) * cols // tl.num_programs(0), 256):
+            total += tl.load(x + row[:, None] * cols + start + tl.arange(0, 256)[None, :])
+    tl.store(out + row, tl.sum(total, axis=1))
+
+
+def test_a_tuner_looks_at_few_programs_and_fewer_of_what_is_slower(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Measured] = []
+
+    def watched(*args: Any) -> Measured | None:
+        measured = original(*args)
+        assert measured is not None
+        found.append(measured)
+        return measured
+
+    original = trials.trial_of
+    monkeypatch.setattr(trials, "trial_of", watched)
+    configs = [triton.Config({"ROWS": 2, "PASSES": passes}, num_warps=4) for passes in (2, 1, 8, 4)]
+    kernel = triton.autotune(configs, key=["rows"])(triton.jit(widths))
+    with sim.device("h100"):
+        x, out = torch.ones(8192, 4096, device="cuda"), torch.zeros(8192, device="cuda")
+        kernel[lambda meta: (8192 // meta["ROWS"],)](x, out, 8192, 4096)
+        assert out[-4:].tolist() == [4096.0] * 4
+    first, chosen, *slower = found
+    assert kernel.best_config is configs[1]
+    assert max(first.sampled, chosen.sampled) < first.stats.programs == 4096
+    assert max(one.sampled for one in slower) < chosen.sampled  # known to be slower, not by how much
+    times = [kernel.configs_timings[config][0] for config in configs]
+    assert min(times) == times[1] and times[2] > times[3] > times[1]
 
 
 @triton.jit

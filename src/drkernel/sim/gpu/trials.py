@@ -9,6 +9,7 @@ its checks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,8 +45,9 @@ WORTH_BYTES = 4 << 20
 TUNING_BYTES = 1 << 18
 """and a tuner's: most of its kernels are compiled for it alone, which takes as long as building their skeletons"""
 TUNING = SampleSettings(
-    full_sectors=4e6, sample_sectors=2e6, max_error=0.1, most_sectors=4e7, probes=6, probed_sectors=2e6
-)
+    full_sectors=5e5, sample_sectors=1e6, max_error=0.1, most_sectors=4e7, probes=6, probed_sectors=5e5, pilot=1,
+    thorough=False,
+)  # fmt: skip
 """a tuner's choice needs no more: it tries many, and what it chose is counted in full where it is timed"""
 BENCHMARK = SampleSettings(probed_sectors=1e7)
 """the same as for a launch without data, but where programs are long fewer tell how often one reads the same bytes"""
@@ -93,6 +95,8 @@ class Trials:
         """storages that the host has dropped, and that postponed operators hold"""
         self._kept: dict[int, int] = {}
         """storages that the host has dropped, and that postponed launches need -> the last handle over each"""
+        self._fastest: dict[tuple[Any, ...], float] = {}
+        """kernel and arguments -> modelled seconds of the fastest trial of the tuning that is under way"""
         engine.heap.make_room = self._carry_out
 
     @contextmanager
@@ -107,6 +111,8 @@ class Trials:
     def counted(self, command: LaunchCommand, held: Sequence[Held], resources: KernelResources | None) -> bool:
         """Count a launch without executing it, where its purpose and its kernel allow that."""
         trial = None
+        if self.purpose != "tuning":
+            self._fastest.clear()
         if self.purpose == "tuning" or (self.purpose == "benchmark" and command.identity in self._executed):
             seconds = partial(self._engine.modelled_seconds, command, resources)
             trial = self._trial(command, held, seconds)
@@ -139,9 +145,13 @@ class Trials:
         if skeleton.reads:
             self.before(own, changes=False)
         weights = self._engine.weights(command)
-        found = trial_of(skeleton, command, held, self._engine.memory, seconds, weights, settings)
+        task = command.name, *command.args
+        bound = self._fastest.get(task, math.inf) if self.purpose == "tuning" else math.inf
+        found = trial_of(skeleton, command, held, self._engine.memory, seconds, weights, settings, bound)
         if found is None or (anywhere and not steering.isdisjoint(use.base for use in found.uses if use.written.high)):
             return None
+        if self.purpose == "tuning":
+            self._fastest[task] = min(bound, seconds(found.stats))
         touched = self._engine.heap.bases() if anywhere else own
         if self.purpose == "benchmark" and not touched.issuperset(use.base for use in found.uses):
             return None  # it was given addresses: what happens to storages behind them is not seen from here
@@ -273,11 +283,12 @@ def trial_of(
     clock: Callable[[LaunchStats], float],
     weights: Sequence[float],
     settings: SampleSettings,
+    bound: float = math.inf,
 ) -> Measured | None:
     """Count a trial launch, sampling programs of large ones; None for a launch that must be executed.
 
     ``clock`` gives the modelled seconds of a launch with these counts; ``weights`` what entering each block costs a
-    program.
+    program. What surely takes longer than ``bound`` seconds need not be known better.
 
     Raises:
         StepLimit: a program loops beyond its budget.
@@ -288,7 +299,7 @@ def trial_of(
             allocation.contents = allocation.base
     args = _plain(command, held)
     limits = Limits(DEFAULT_STEP_LIMIT, DEFAULT_TIME_LIMIT)
-    found = measure(skeleton, command.grid, args, memory, limits, settings, clock, weights)
+    found = measure(skeleton, command.grid, args, memory, limits, settings, clock, weights, bound)
     if found.stats.atomics or any(use.read.value and use.written.value for use in found.uses):
         return None
     return found

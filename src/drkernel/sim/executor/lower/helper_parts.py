@@ -7,7 +7,7 @@ The helpers that look at a strip lane by lane (``dk_lanes``, ``dk_touch``) have 
 from __future__ import annotations
 
 from drkernel.sim.executor.lower.races import word
-from drkernel.sim.executor.lower.runtime import ATOMIC_BITS, SECTOR_BITS, SITE_WORDS, Ctx, Entry
+from drkernel.sim.executor.lower.runtime import ATOMIC_BITS, SECTOR_BITS, SECTOR_BYTES, SITE_WORDS, Ctx, Entry
 
 _MIX = -7046029254386353131
 """an odd number near 2**64 over the golden ratio: spreads neighbours over a table"""
@@ -25,13 +25,26 @@ def within(entry: str) -> str:
 
 
 def lanes_begin() -> str:
-    """Before the loop over lanes: whose accesses they are, for the table of sectors moved lately."""
+    """Before a loop over lanes or sectors: whose accesses they are, for the table of sectors moved lately."""
     return f"""{word("sectors", "%ctx", Ctx.SECTORS, "ptr")}{word("pid", "%ctx", Ctx.PROGRAM)}\
   %pid.high = shl i64 %pid, 43
   %stores = zext i1 %is_store to i64
   %stores.high = shl i64 %stores, 42
   %whose = or i64 %pid.high, %stores.high
-  br label %loop
+"""
+
+
+def moved_lately(count: str) -> str:
+    """``%count1`` is ``count``, plus one unless the program (``%whose``) moved ``%sector`` lately."""
+    return f"""  %tag = xor i64 %sector, %whose
+  %mixed = mul i64 %tag, {_MIX}
+  %bucket = lshr i64 %mixed, {64 - SECTOR_BITS}
+  %lately.p = getelementptr i64, ptr %sectors, i64 %bucket
+  %lately = load i64, ptr %lately.p
+  store i64 %tag, ptr %lately.p
+  %changed = icmp ne i64 %lately, %tag
+  %one = zext i1 %changed to i64
+  %count1 = add i64 {count}, %one
 """
 
 
@@ -52,25 +65,15 @@ active:
   %ap = getelementptr i64, ptr %addrs, i64 %k
   %addr = load i64, ptr %ap, align 8
   %sector = lshr i64 %addr, 5
-  %tag = xor i64 %sector, %whose
-  %mixed = mul i64 %tag, {_MIX}
-  %bucket = lshr i64 %mixed, {64 - SECTOR_BITS}
-  %lately.p = getelementptr i64, ptr %sectors, i64 %bucket
-  %lately = load i64, ptr %lately.p
-  store i64 %tag, ptr %lately.p
-  %changed = icmp ne i64 %lately, %tag
-  %one = zext i1 %changed to i64
-  %count1 = add i64 %count, %one
-"""
+{moved_lately("%count")}"""
 
 
-def lanes_end() -> str:
-    """After the loop: the sectors and lanes counted instead of those that the kernel has assumed."""
+def count_moved(count: str) -> str:
+    """Count ``count`` sectors instead of the ``%assumed`` bytes that the kernel counts."""
     return f"""  %counter.index = select i1 %is_store, i64 {Ctx.STORE_BYTES}, i64 {Ctx.LOAD_BYTES}
   %total.p = getelementptr i64, ptr %ctx, i64 %counter.index
   %total = load i64, ptr %total.p
-  %assumed = mul i64 %n, %size
-  %bytes = mul i64 %count, 32
+  %bytes = mul i64 {count}, {SECTOR_BYTES}
   %delta = sub i64 %bytes, %assumed
   %sum = add i64 %total, %delta
   store i64 %sum, ptr %total.p
@@ -79,7 +82,13 @@ def lanes_end() -> str:
   %site.bytes = load i64, ptr %site.p
   %site.sum = add i64 %site.bytes, %delta
   store i64 %site.sum, ptr %site.p
-  %asking = call i64 @llvm.ctpop.i64(i64 %bits)
+"""
+
+
+def lanes_end() -> str:
+    """After the loop: the sectors and lanes counted instead of those that the kernel has assumed."""
+    return f"""  %assumed = mul i64 %n, %size
+{count_moved("%count")}  %asking = call i64 @llvm.ctpop.i64(i64 %bits)
   %idle = sub i64 %asking, %n
   %lanes.p = getelementptr i64, ptr %site.p, i64 1
   %lanes = load i64, ptr %lanes.p

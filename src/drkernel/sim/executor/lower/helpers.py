@@ -229,7 +229,8 @@ prepare:
   %base = phi i64 [ 0, %start ], [ %e.base, %look ]
   %limit = phi i64 [ 0, %start ], [ %e.limit, %look ]
   %map = phi ptr [ null, %start ], [ %e.map, %look ]
-{lanes_begin()}{next_lane("prepare")}  %slot.off = mul i64 %k, %size
+{lanes_begin()}  br label %loop
+{next_lane("prepare")}  %slot.off = mul i64 %k, %size
   %slot = getelementptr i8, ptr %data, i64 %slot.off
   %p = inttoptr i64 %addr to ptr
   %rel = sub i64 %addr, %base

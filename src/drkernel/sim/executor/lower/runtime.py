@@ -163,6 +163,8 @@ FINDING_WORDS = 6
 PRINT_WORDS = 4
 """site, program, element, value (a double)"""
 
+SECTOR_BYTES = 32
+"""what memory moves in"""
 SECTOR_BITS = 12
 """log2 of the entries of SECTORS: 128 KiB of data, about what an SM's L1 keeps for a program"""
 

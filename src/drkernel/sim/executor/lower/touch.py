@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drkernel.sim.executor.lower.access import KnownEntry, Lanes, fast_condition, from_memory, mask_bits, to_memory
+from drkernel.sim.executor.lower.axes import run_axis
 from drkernel.sim.executor.lower.emit import WIDTH, vec
 from drkernel.sim.executor.lower.nest import Nest, strips
 from drkernel.sim.executor.lower.runtime import Access, Ctx
@@ -71,13 +72,17 @@ def _touch(low: Lowering, op: Op, pointer: Value, mask: Value | None, how: Acces
     """Long runs at once, what is none in the strips that a kernel with data would use, so that counts are the same."""
     shape = pointer.type.shape or ()
     mark = low.e.cast("trunc", "i64", low.context("mark", Ctx.MARK), "i8")
-    access = _Access(low, pointer, mask, how, mark, low.site(op, pointer), low.entry_of(pointer))
-    long = shape[-1] if shape and how is not Access.ATOMIC else 1
-    with strips(low, shape, max(WIDTH, min(TOUCH_LANES, long))) as nest:
-        if nest.width > WIDTH:
-            access.runs(nest, lambda: access.in_strips(nest))
-        else:
-            access.strip(nest)
+    axis = run_axis(pointer, low.env) if how is Access.LOAD else len(shape) - 1
+    access = _Access(low, pointer, mask, how, mark, low.site(op, pointer), low.entry_of(pointer), axis)
+    long = shape[axis] if shape and how is not Access.ATOMIC else 1
+    if access.across:
+        with strips(low, (*shape[:axis], *shape[axis + 1 :], long), min(TOUCH_LANES, long)) as turned:
+            *others, along = turned.index
+            index = (*others[:axis], along, *others[axis:])
+            access.wide(Nest(low, turned.width, index, Uni("0", "i32"), ()))
+    else:
+        with strips(low, shape, max(WIDTH, min(TOUCH_LANES, long))) as nest:
+            access.wide(nest)
 
 
 @dataclass
@@ -91,6 +96,20 @@ class _Access:
     mark: str
     site: int
     known: KnownEntry | None
+    axis: int
+    """which strips run along"""
+
+    @property
+    def across(self) -> bool:
+        """Whether it runs along another axis than a kernel with data does, which goes there lane by lane."""
+        return self.axis != len(self.pointer.type.shape or ()) - 1
+
+    def wide(self, nest: Nest) -> None:
+        """A strip of any width: as one run, or in strips of :data:`WIDTH`."""
+        if nest.width > WIDTH:
+            self.runs(nest, lambda: self.in_strips(nest))
+        else:
+            self.strip(nest)
 
     def strip(self, nest: Nest) -> None:
         """As a kernel with data does it: a run, or lane by lane."""
@@ -107,7 +126,12 @@ class _Access:
         yes, no, done = e.new_label("run"), e.new_label("no_run"), e.new_label("touched")
         e.branch(condition, yes, no, likely=True)
         e.start(yes)
-        self._mark(base, lanes.width * lanes.size)
+        nbytes = lanes.width * lanes.size
+        self._mark(base, nbytes)
+        if self.across:
+            e.call(
+                "dk_touch_run", "void", ("ptr", "%ctx"), ("i64", base), ("i64", str(nbytes)), ("i64", str(self.site))
+            )
         e.jump(done)
         e.start(no)
         otherwise()
@@ -116,11 +140,11 @@ class _Access:
 
     def in_strips(self, wide: Nest) -> None:
         """The lanes of a wide strip, :data:`WIDTH` at a time."""
-        e, last = self.low.e, wide.index[-1]
-        assert isinstance(last, Lin)
+        e, along = self.low.e, wide.index[self.axis]
+        assert isinstance(along, Lin)
         with e.loop(wide.width, WIDTH) as loop:
-            base = e.bin("add", "i32", last.base, loop.var)
-            index = (*wide.index[:-1], Lin(base, 1, "i32"))
+            base = e.bin("add", "i32", along.base, loop.var)
+            index = (*wide.index[: self.axis], Lin(base, 1, "i32"), *wide.index[self.axis + 1 :])
             self.strip(Nest(self.low, WIDTH, index, Uni("0", "i32"), ()))
 
     def _lanes(self, nest: Nest) -> Lanes:

@@ -1,16 +1,24 @@
 """The native helpers of data-free kernels, as LLVM IR.
 
-``dk_touch`` examines lanes one by one and moves nothing, ``dk_place`` returns where the contents of an address are, and
-``dk_histogram`` counts the marks in a sector map.
+``dk_touch`` examines lanes one by one and moves nothing, ``dk_touch_run`` counts a run as if lane by lane, ``dk_place``
+returns where the contents of an address are, and ``dk_histogram`` counts the marks in a sector map.
 """
 
 from __future__ import annotations
 
-from drkernel.sim.executor.lower.helper_parts import count_atomic, lanes_begin, lanes_end, next_lane, within
+from drkernel.sim.executor.lower.helper_parts import (
+    count_atomic,
+    count_moved,
+    lanes_begin,
+    lanes_end,
+    moved_lately,
+    next_lane,
+    within,
+)
 from drkernel.sim.executor.lower.races import word as _get
 from drkernel.sim.executor.lower.runtime import Access, Ctx, Entry, Kind
 
-TOUCH_SYMBOLS = ("dk_touch", "dk_place", "dk_histogram")
+TOUCH_SYMBOLS = ("dk_touch", "dk_touch_run", "dk_place", "dk_histogram")
 
 _TOUCH = f"""
 define void @dk_touch(ptr %ctx, ptr %entry, ptr %addrs, i64 %n, i64 %bits, i64 %site, i64 %size, i64 %how) {{
@@ -21,7 +29,8 @@ start:
   %low = sub i64 %size, 1
   %known = icmp ne ptr %entry, null
 {_get("mark64", "%ctx", Ctx.MARK)}  %mark = trunc i64 %mark64 to i8
-{lanes_begin()}{next_lane("start")}  br i1 %known, label %check, label %search
+{lanes_begin()}  br label %loop
+{next_lane("start")}  br i1 %known, label %check, label %search
 search:
   %found = call ptr @dk_find(ptr %ctx, i64 %addr)
   br label %check
@@ -58,6 +67,26 @@ tally:
 {lanes_end()}  br label %return
 return:
   ret void
+}}
+"""
+
+_TOUCH_RUN = f"""
+define void @dk_touch_run(ptr %ctx, i64 %base, i64 %assumed, i64 %site) {{
+start:
+  %is_store = icmp eq i64 0, 1
+  %final.byte = add i64 %base, %assumed
+  %final.less = sub i64 %final.byte, 1
+  %first = lshr i64 %base, 5
+  %final = lshr i64 %final.less, 5
+{lanes_begin()}  br label %loop
+loop:
+  %sector = phi i64 [ %first, %start ], [ %sector1, %loop ]
+  %count0 = phi i64 [ 0, %start ], [ %count1, %loop ]
+{moved_lately("%count0")}  %sector1 = add i64 %sector, 1
+  %more = icmp ule i64 %sector1, %final
+  br i1 %more, label %loop, label %done
+done:
+{count_moved("%count1")}  ret void
 }}
 """
 
@@ -139,4 +168,4 @@ done:
 
 def touch_helpers() -> str:
     """LLVM IR of all; they call ``dk_find`` and ``dk_record`` of the other helpers."""
-    return _TOUCH + _PLACE + _HISTOGRAM
+    return _TOUCH + _TOUCH_RUN + _PLACE + _HISTOGRAM

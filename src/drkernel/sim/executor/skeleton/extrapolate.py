@@ -9,6 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
 
 _RATES = 48
 """how many degrees of sharing are tried"""
@@ -70,9 +73,9 @@ def distinct_of(last: Sequence[int], sizes: Sequence[int], programs: int, most: 
     if touched == 0 or ran >= programs:
         return Estimate.exact(touched)
     most = max(most, touched)
-    shares = [count / programs for count in programs_seen[1:]]
-    mixed, error = _fit(shares, seen[1:], programs, shared=True)
-    alike, error_alike = _fit(shares, seen[1:], programs, shared=False)
+    curves, counts = _curves(tuple(programs_seen[1:]), programs), np.array(seen[1:])
+    mixed, error = _fit(curves, counts, shared=True)
+    alike, error_alike = _fit(curves, counts, shared=False)
     if error > _BETTER * error_alike:
         mixed = alike
     elif error < _SURELY * error_alike:
@@ -99,32 +102,43 @@ def least_apart(asked: float, touched: float, ran: int, programs: int, total: fl
     return max(0.0, total - at_most * (programs / ran) ** 2)
 
 
-def _fit(shares: Sequence[float], seen: Sequence[float], programs: int, *, shared: bool) -> tuple[float, float]:
+@lru_cache(maxsize=256)
+def _curves(ran: tuple[float, ...], programs: int) -> np.ndarray:
+    """Share of its sectors that ``ran`` programs have touched, by degree of sharing: (_RATES + 1) × len(ran)."""
+    sharing = float(programs) ** (np.arange(_RATES + 1) / _RATES)
+    shares = np.minimum(np.array(ran) / programs, 1.0 - 1e-12)
+    return -np.expm1(sharing[:, None] * np.log1p(-shares))
+
+
+def _fit(curves: np.ndarray, seen: np.ndarray, *, shared: bool) -> tuple[float, float]:
     """The number of sectors for the degree of sharing under which the counts are best explained, and what is not."""
-    best, answer = math.inf, seen[-1]
-    for step in range(_RATES + 1):
-        sharing = float(programs) ** (step / _RATES)
-        curve = [-math.expm1(sharing * math.log1p(-min(share, 1.0 - 1e-12))) for share in shares]
-        everywhere, elsewhere = _solve(curve, seen, shared)
-        error = sum((everywhere + elsewhere * c - u) ** 2 / u for c, u in zip(curve, seen, strict=True))
+    everywhere, elsewhere = _solve(curves, seen, shared=shared)
+    errors = (((everywhere[:, None] + elsewhere[:, None] * curves - seen) ** 2) / _variances(seen)).sum(axis=1)
+    best, answer = math.inf, float(seen[-1])
+    for error, found in zip(errors.tolist(), (everywhere + elsewhere).tolist(), strict=True):
         if error < best * (1.0 - 1e-9):
-            best, answer = error, everywhere + elsewhere
+            best, answer = error, found
     return answer, best
 
 
-def _solve(curve: Sequence[float], seen: Sequence[float], shared: bool) -> tuple[float, float]:
-    """Least squares of ``seen = a + b · curve`` with a, b >= 0, each count with the variance of its size."""
-    weights = [1.0 / u for u in seen]
-    cc = sum(w * c * c for w, c in zip(weights, curve, strict=True))
-    cu = sum(c for c in curve)
-    alone = cu / cc if cc else 0.0
-    if not shared or len(curve) < 3:
-        return 0.0, alone
-    ww, cw, uw = sum(weights), sum(w * c for w, c in zip(weights, curve, strict=True)), float(len(seen))
+def _solve(curves: np.ndarray, seen: np.ndarray, *, shared: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Least squares of ``seen = a + b · curve`` with a, b >= 0 for each curve, each count with the variance of its
+    size."""
+    weights = 1.0 / _variances(seen)
+    cc, cu = (weights * curves**2).sum(axis=1), (weights * seen * curves).sum(axis=1)
+    alone = np.divide(cu, cc, out=np.zeros_like(cu), where=cc > 0.0)
+    if not shared or len(seen) < 3:
+        return np.zeros_like(alone), alone
+    ww, cw, uw = float(weights.sum()), (weights * curves).sum(axis=1), float((weights * seen).sum())
     determinant = ww * cc - cw * cw
-    if determinant <= 1e-12 * ww * cc:
-        return 0.0, alone
-    a, b = (cc * uw - cw * cu) / determinant, (ww * cu - cw * uw) / determinant
-    if a < 0.0:
-        return 0.0, alone
-    return (a, b) if b >= 0.0 else (uw / ww, 0.0)
+    solvable = determinant > 1e-12 * ww * cc
+    divisor = np.where(solvable, determinant, 1.0)
+    a, b = (cc * uw - cw * cu) / divisor, (ww * cu - cw * uw) / divisor
+    mixed = solvable & (a >= 0.0)
+    flat = mixed & (b < 0.0)
+    return np.where(flat, uw / ww, np.where(mixed, a, 0.0)), np.where(flat, 0.0, np.where(mixed, b, alone))
+
+
+def _variances(seen: np.ndarray) -> np.ndarray:
+    """Of counts: their sizes, and of none as of one."""
+    return np.maximum(seen, 1.0)

@@ -17,13 +17,12 @@ from drkernel.sim.executor.counting import ProgramClass, SiteRow, asked_by_site,
 from drkernel.sim.executor.launch import Launch, Limits
 from drkernel.sim.executor.lower.function import Site
 from drkernel.sim.executor.lower.jit import helper_address
-from drkernel.sim.executor.lower.runtime import Ctx, Entry
+from drkernel.sim.executor.lower.runtime import SECTOR_BYTES, Ctx, Entry
 from drkernel.sim.executor.results import Checks, SimFinding
 from drkernel.sim.executor.skeleton.kernel import Skeleton
 
 MAX_GROUPS = 255
 """groups of one launch: their numbers are bytes in the sector maps"""
-SECTOR_BYTES = 32
 
 
 @cache

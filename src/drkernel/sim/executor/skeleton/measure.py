@@ -19,10 +19,11 @@ from drkernel.config import Config
 from drkernel.sim.executor.allocations import MemoryMap
 from drkernel.sim.executor.counting import ProgramClass
 from drkernel.sim.executor.launch import Limits
+from drkernel.sim.executor.lower.runtime import SECTOR_BYTES
 from drkernel.sim.executor.results import LaunchStats, SimFinding
 from drkernel.sim.executor.skeleton.extrapolate import Estimate, distinct_of, least_apart, total_of
 from drkernel.sim.executor.skeleton.kernel import Skeleton
-from drkernel.sim.executor.skeleton.launch import MAX_GROUPS, SECTOR_BYTES, Group, SkeletonLaunch, Touched
+from drkernel.sim.executor.skeleton.launch import MAX_GROUPS, Group, SkeletonLaunch, Touched
 from drkernel.sim.executor.skeleton.sample import Grid, Spread, corners
 
 _GROUPS = 8
@@ -40,6 +41,10 @@ class SampleSettings(Config):
     most_sectors: float = Field(3e9, gt=0, description="work beyond which a sample is taken as it is, with its error")
     probes: int = Field(24, ge=1, description="programs, one of which tells how often a program reads the same bytes")
     probed_sectors: float = Field(math.inf, gt=0, description="work after which no further program of those runs")
+    pilot: int = Field(8, ge=1, description="most programs of each of the first eight groups")
+    thorough: bool = Field(
+        True, description="whether it must be known, beyond the time, what all programs write and whether all is read"
+    )
     seed: int = Field(0, description="of the choice of programs")
 
 
@@ -88,6 +93,8 @@ class Measured:
 
     surveyed: bool = False
     """whether all programs ran, if without their reads"""
+    least: float = 0.0
+    """modelled seconds by the low counts; 0 where all was counted"""
 
     @property
     def exact(self) -> bool:
@@ -113,21 +120,24 @@ def measure(
     settings: SampleSettings,
     clock: Clock,
     weights: Sequence[float] = (),
+    bound: float = math.inf,
 ) -> Measured:
     """Count one launch. ``weights`` say what entering each block of the kernel costs a program.
+
+    What surely takes longer than ``bound`` modelled seconds need not be known better than that.
 
     Raises:
         StepLimit: a program looped beyond its budget, or what had to run took longer than the limit.
     """
-    return _Measuring(skeleton, grid, args, memory, limits, settings, clock, weights).run()
+    return _Measuring(skeleton, grid, args, memory, limits, settings, clock, weights, bound).run()
 
 
 class _Measuring:
     def __init__(
         self, skeleton: Skeleton, grid: Grid, args: Sequence[int | float], memory: MemoryMap, limits: Limits,
-        settings: SampleSettings, clock: Clock, weights: Sequence[float],
+        settings: SampleSettings, clock: Clock, weights: Sequence[float], bound: float,
     ):  # fmt: skip
-        self.weights = weights
+        self.weights, self.bound = weights, bound
         self.skeleton, self.grid, self.args, self.memory = skeleton, grid, args, memory
         self.limits, self.settings, self.clock = limits, settings, clock
         self.programs = grid[0] * grid[1] * grid[2]
@@ -148,12 +158,22 @@ class _Measuring:
         launch.own_passes = self._own_passes()
         spread = Spread(self.grid, self.corners, self.settings.seed)
         launch.run_group(self.corners)
-        pilot = [launch.run_group(spread.group(_pilot_size(self.programs))) for _ in range(_GROUPS)]
+        pilot = [launch.run_group(spread.group(self._pilot_size())) for _ in range(_GROUPS)]
         work = sum(group.work for group in pilot) / max(1, sum(group.programs for group in pilot)) * self.programs
         if work <= self.settings.full_sectors or not spread.left:
             return self._everything(after=launch)
-        self._survey()
+        if self.settings.thorough:
+            self._survey()
+        elif self._enough(found := self._estimate(launch)):
+            return found
         return self._sample(launch, spread, work / self.programs)
+
+    def _pilot_size(self) -> int:
+        return min(self.settings.pilot, max(1, self.programs // 64))
+
+    def _enough(self, found: Measured) -> bool:
+        """Whether the time is known as well as it needs to be."""
+        return found.error <= self.settings.max_error or found.least > self.bound
 
     def _own_passes(self) -> float:
         """How often a program asks for each byte that it reads.
@@ -196,7 +216,7 @@ class _Measuring:
         """Run every program without its reads, where that is quick."""
         launch = self._launch(loads=False)
         spread = Spread(self.grid, self.corners, self.settings.seed + 1)
-        pilot = [launch.run_group(spread.group(_pilot_size(self.programs))) for _ in range(_GROUPS)]
+        pilot = [launch.run_group(spread.group(self._pilot_size())) for _ in range(_GROUPS)]
         stores = sum(group.store_bytes / SECTOR_BYTES + 8.0 * group.blocks + 16.0 * group.programs for group in pilot)
         if stores / sum(group.programs for group in pilot) * self.programs > self.settings.full_sectors:
             return
@@ -207,7 +227,7 @@ class _Measuring:
 
     def _sample(self, launch: SkeletonLaunch, spread: Spread, work: float) -> Measured:
         wanted = self.settings.sample_sectors
-        size = max(_pilot_size(self.programs), min(_LARGEST_GROUP, math.ceil(wanted / work / _GROUPS)))
+        size = max(self._pilot_size(), min(_LARGEST_GROUP, math.ceil(wanted / work / _GROUPS)))
         while True:
             if 2 * size * _GROUPS > spread.left or len(launch.groups) + _GROUPS > MAX_GROUPS:
                 return self._everything(after=launch)
@@ -216,8 +236,10 @@ class _Measuring:
                 launch.run_group(spread.group(size))
             found = self._estimate(launch)
             ran = sum(group.work for group in launch.groups)
-            undecided = any(use.half_seen for use in found.uses) and ran <= _DECIDING * self.settings.full_sectors
-            if (found.error <= self.settings.max_error and not undecided) or 2.0 * ran > self.settings.most_sectors:
+            undecided = self.settings.thorough and any(use.half_seen for use in found.uses)
+            if undecided and ran > _DECIDING * self.settings.full_sectors:
+                undecided = False
+            if (self._enough(found) and not undecided) or 2.0 * ran > self.settings.most_sectors:
                 return found
             size *= 2
 
@@ -238,7 +260,9 @@ class _Measuring:
         error = max(abs(times[1] - times[0]), abs(times[2] - times[0])) / times[0] if times[0] else 0.0
         ran = sum(group.programs for group in launch.groups)
         findings = launch.findings() or self.surveyed
-        return Measured(stats, ran, error, uses, findings, _words(launch), self.survey is not None)
+        return Measured(
+            stats, ran, error, uses, findings, _words(launch), self.survey is not None, min(times)
+        )  # fmt: skip
 
     def _uses(self, launch: SkeletonLaunch, groups: list[Group], totals: _Totals) -> tuple[StorageUse, ...]:
         sizes = [group.programs for group in groups]
@@ -320,10 +344,6 @@ class _Totals:
         off = 2.0 * deviation / math.sqrt(max(1, len(shares)))
         self.load_share = Estimate(middle, max(0.0, middle - off), middle + off)
         """sectors asked for, over those that runs of memory would ask for"""
-
-
-def _pilot_size(programs: int) -> int:
-    return min(8, max(1, programs // 64))
 
 
 def _words(launch: SkeletonLaunch) -> str | None:
