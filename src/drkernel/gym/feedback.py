@@ -343,6 +343,8 @@ def _compact_speed(verdict: Verdict) -> str:
         parts.append("no speedup: depends on data")
     left = still_library(verdict.profile) if verdict.profile is not None else []
     text = " ".join(parts) + _compact_sizes(verdict)
+    if verdict.advised is not None and verdict.advised.advice:
+        text += f"\nfaster: {verdict.advised.advice[0].change}"
     if left:
         text += "\ntorch: " + " ".join(name.removeprefix("aten.") for name in left[:4])
     bugs = [finding.kind for finding in verdict.findings if finding.severity == "bug"]

@@ -176,9 +176,29 @@ def mask_bits(e: Emitter, lanes: Lanes) -> str:
 
 def fast_condition(low: Lowering, lanes: Lanes) -> tuple[str, str] | None:
     """(register that is true when the strip is one full contiguous aligned run in bounds, its first address)."""
-    e, known = low.e, lanes.known
-    if known is None:
+    known = lanes.known
+    found = run_condition(low, lanes) if known is not None else None
+    if known is None or found is None:
         return None
+    e, (conditions, base) = low.e, found
+    # both sides unsigned: an address near the top of the space must not wrap past the end
+    conditions.append(e.bin("icmp uge", "i64", base, known.base))
+    conditions.append(e.bin("icmp ule", "i64", base, known.last(e, lanes.width * lanes.size)))
+    return all_of(e, conditions), base
+
+
+def all_of(e: Emitter, conditions: list[str]) -> str:
+    """Whether all of them are true."""
+    merged = conditions[0] if conditions else "true"
+    for condition in conditions[1:]:
+        merged = e.bin("and", "i1", merged, condition)
+    return merged
+
+
+def run_condition(low: Lowering, lanes: Lanes) -> tuple[list[str], str] | None:
+    """(registers that are all true when the strip is one full contiguous aligned run, its first address); None where
+    it cannot be one."""
+    e = low.e
     conditions: list[str] = []
     if lanes.width == 1:
         base = to_vec(e, lanes.address, 1)
@@ -198,23 +218,19 @@ def fast_condition(low: Lowering, lanes: Lanes) -> tuple[str, str] | None:
         same = e.bin("icmp eq", vt, lanes.address.val, expected)
         whole = e.cast("bitcast", f"<{lanes.width} x i1>", same, f"i{lanes.width}")
         conditions.append(e.bin("icmp eq", f"i{lanes.width}", whole, "-1"))
-    # both sides unsigned: an address near the top of the space must not wrap past the end
-    conditions.append(e.bin("icmp uge", "i64", base, known.base))
-    conditions.append(e.bin("icmp ule", "i64", base, known.last(e, lanes.width * lanes.size)))
     if lanes.size > 1:
         low_bits = e.bin("and", "i64", base, str(lanes.size - 1))
         conditions.append(e.bin("icmp eq", "i64", low_bits, "0"))
-    if lanes.mask is not None:
+    if isinstance(lanes.mask, Uni):
+        conditions.append(lanes.mask.val)
+    elif lanes.mask is not None:
         text = to_vec(e, lanes.mask, lanes.width)
         if lanes.width == 1:
             conditions.append(text)
         else:
             whole = e.cast("bitcast", f"<{lanes.width} x i1>", text, f"i{lanes.width}")
             conditions.append(e.bin("icmp eq", f"i{lanes.width}", whole, "-1"))
-    merged = conditions[0]
-    for condition in conditions[1:]:
-        merged = e.bin("and", "i1", merged, condition)
-    return merged, base
+    return conditions, base
 
 
 def _branch_fast(low: Lowering, lanes: Lanes, condition: str, base: str, yes: str, no: str, how: Access) -> None:

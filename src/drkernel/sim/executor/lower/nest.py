@@ -352,15 +352,19 @@ def _poison(nest: Nest, op: Op, value: Value, index: Index) -> Strip:
     )
 
 
-_SHAPE = {
-    "tt.make_range": _make_range,
+FORWARDING = {
     "tt.splat": _splat,
     "tt.unsplat": _splat,
     "ttg.convert_layout": _same,
     "tt.expand_dims": _expand_dims,
     "tt.broadcast": _broadcast,
-    "tt.reshape": _reshape,
     "tt.trans": _trans,
+}
+"""lanes that are those of the operand, at another index"""
+_SHAPE = {
+    **FORWARDING,
+    "tt.make_range": _make_range,
+    "tt.reshape": _reshape,
     "tt.join": _join,
     "tt.split": _split,
     "tt.cat": _cat,

@@ -11,12 +11,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from drkernel.sim.executor.lower.access import KnownEntry, Lanes, fast_condition, from_memory, mask_bits, to_memory
+from drkernel.sim.executor.lower.access import (
+    KnownEntry,
+    Lanes,
+    all_of,
+    fast_condition,
+    from_memory,
+    mask_bits,
+    run_condition,
+    to_memory,
+)
 from drkernel.sim.executor.lower.axes import run_axis
 from drkernel.sim.executor.lower.emit import WIDTH, vec
+from drkernel.sim.executor.lower.masks import holds_throughout
 from drkernel.sim.executor.lower.nest import Nest, strips
 from drkernel.sim.executor.lower.runtime import Access, Ctx
-from drkernel.sim.executor.lower.strip import Lin, Uni, llvm_type, to_vec
+from drkernel.sim.executor.lower.strip import Lin, Strip, Uni, llvm_type, to_vec
 from drkernel.sim.executor.ttir.ir import Op, Type, Value, elem_bytes
 
 if TYPE_CHECKING:
@@ -117,26 +127,39 @@ class _Access:
 
     def runs(self, nest: Nest, otherwise: Callable[[], None]) -> None:
         """Mark the lanes as one run of memory where they are one, else do as said."""
-        e, lanes = self.low.e, self._lanes(nest)
-        fast = fast_condition(self.low, lanes) if self.how is not Access.ATOMIC else None
-        if fast is None:
+        e, lanes = self.low.e, self._lanes(nest, ends=True)
+        by_sector = self.across or self.known is None
+        if self.how is Access.ATOMIC or (by_sector and lanes.width == 1):
+            found = None
+        elif by_sector:
+            found = run_condition(self.low, lanes)
+        else:
+            fast = fast_condition(self.low, lanes)
+            found = fast and ([fast[0]], fast[1])
+        if found is None:
             otherwise()
             return
-        condition, base = fast
         yes, no, done = e.new_label("run"), e.new_label("no_run"), e.new_label("touched")
-        e.branch(condition, yes, no, likely=True)
+        e.branch(all_of(e, found[0]), yes, no, likely=True)
         e.start(yes)
         nbytes = lanes.width * lanes.size
-        self._mark(base, nbytes)
-        if self.across:
-            e.call(
-                "dk_touch_run", "void", ("ptr", "%ctx"), ("i64", base), ("i64", str(nbytes)), ("i64", str(self.site))
-            )
-        e.jump(done)
+        if by_sector:
+            e.branch(self._sectors(found[1], nbytes), done, no, likely=True)
+        else:
+            self._mark(found[1], nbytes)
+            e.jump(done)
         e.start(no)
         otherwise()
         e.jump(done)
         e.start(done)
+
+    def _sectors(self, base: str, nbytes: int) -> str:
+        """Note and count the sectors of a run as lane by lane; false where it is not within one allocation."""
+        entry = self.known.entry if self.known is not None else "null"
+        return self.low.e.call(
+            "dk_touch_run", "i1", ("ptr", "%ctx"), ("ptr", entry), ("i64", base), ("i64", str(nbytes)),
+            ("i64", str(self.site)), ("i64", str(int(self.how))),
+        )  # fmt: skip
 
     def in_strips(self, wide: Nest) -> None:
         """The lanes of a wide strip, :data:`WIDTH` at a time."""
@@ -147,9 +170,13 @@ class _Access:
             index = (*wide.index[: self.axis], Lin(base, 1, "i32"), *wide.index[self.axis + 1 :])
             self.strip(Nest(self.low, WIDTH, index, Uni("0", "i32"), ()))
 
-    def _lanes(self, nest: Nest) -> Lanes:
+    def _lanes(self, nest: Nest, *, ends: bool = False) -> Lanes:
+        """The lanes where the nest stands. ``ends``: with a mask that may stand for all of them at once."""
         address = nest.eval(self.pointer)
-        active = nest.eval(self.mask) if self.mask is not None else None
+        active: Strip | None = None
+        if self.mask is not None:
+            whole = holds_throughout(nest, self.mask) if ends and not isinstance(address, Uni) else None
+            active = whole or nest.eval(self.mask)
         uniform = isinstance(address, Uni) and isinstance(active, (Uni, type(None)))
         size = elem_bytes(self.pointer.type.pointee or "i8")
         width = 1 if uniform else nest.width

@@ -71,22 +71,40 @@ return:
 """
 
 _TOUCH_RUN = f"""
-define void @dk_touch_run(ptr %ctx, i64 %base, i64 %assumed, i64 %site) {{
+define i1 @dk_touch_run(ptr %ctx, ptr %entry, i64 %addr, i64 %size, i64 %site, i64 %how) {{
 start:
-  %is_store = icmp eq i64 0, 1
-  %final.byte = add i64 %base, %assumed
-  %final.less = sub i64 %final.byte, 1
-  %first = lshr i64 %base, 5
-  %final = lshr i64 %final.less, 5
-{lanes_begin()}  br label %loop
+  %is_store = icmp eq i64 %how, {Access.STORE}
+{_get("mark64", "%ctx", Ctx.MARK)}  %mark = trunc i64 %mark64 to i8
+{lanes_begin()}  %known = icmp ne ptr %entry, null
+  br i1 %known, label %check, label %search
+search:
+  %found = call ptr @dk_find(ptr %ctx, i64 %addr)
+  br label %check
+check:
+  %en = phi ptr [ %entry, %start ], [ %found, %search ]
+{within("%en")}  br i1 %in, label %inside, label %outside
+outside:
+  ret i1 false
+inside:
+{_get("rmap", "%en", Entry.READ_MAP, "ptr")}{_get("wmap", "%en", Entry.WRITE_MAP, "ptr")}\
+  %map = select i1 %is_store, ptr %wmap, ptr %rmap
+  %origin = lshr i64 %base, 5
+  %first = lshr i64 %addr, 5
+  %final.byte = sub i64 %last, 1
+  %final = lshr i64 %final.byte, 5
+  br label %loop
 loop:
-  %sector = phi i64 [ %first, %start ], [ %sector1, %loop ]
-  %count0 = phi i64 [ 0, %start ], [ %count1, %loop ]
+  %sector = phi i64 [ %first, %inside ], [ %sector1, %loop ]
+  %count0 = phi i64 [ 0, %inside ], [ %count1, %loop ]
+  %cell = sub i64 %sector, %origin
+  %cp = getelementptr i8, ptr %map, i64 %cell
+  store i8 %mark, ptr %cp
 {moved_lately("%count0")}  %sector1 = add i64 %sector, 1
   %more = icmp ule i64 %sector1, %final
   br i1 %more, label %loop, label %done
 done:
-{count_moved("%count1")}  ret void
+  %assumed = add i64 %size, 0
+{count_moved("%count1")}  ret i1 true
 }}
 """
 
