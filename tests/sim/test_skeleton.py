@@ -127,6 +127,35 @@ def test_columns_count_as_they_do_with_data(
         _assert_same(*pair)
 
 
+@triton.jit
+def masks_kernel(x, out, low, high, far, wide, B: tl.constexpr):
+    """Runs under masks that hold throughout, in part, nowhere, and across the end of the integers."""
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    total = tl.load(x + at, mask=(at >= low) & (at < high), other=0.0)
+    total += tl.load(x + at, mask=(at < low) | (high > at), other=0.0)
+    total += tl.load(x + at, mask=(at.to(tl.uint32) < high) & (low <= high), other=0.0)
+    total += tl.load(x + at, mask=at + far < far, other=0.0)
+    total += tl.load(x + at, mask=at.to(tl.int64) * 2 + wide <= high, other=0.0)
+    total += tl.load(x + at, mask=(B - 1 - at > low) & (at != high), other=0.0)
+    tl.store(out + at, total, mask=at < high)
+
+
+@pytest.mark.parametrize("block", [16, 128, 1024])
+@pytest.mark.parametrize(
+    ("low", "high", "far", "wide"),
+    [(0, 4096, 0, 0), (0, 1, 0, 0), (700, 300, 5, -9), (100, 1000, 2**31 - 520, 2**40),
+     (1024, 2048, 2**31 - 1, -(2**40)), (4095, 4096, 2**31 - 4096, 77)],
+)  # fmt: skip
+def test_masks_count_as_they_do_with_data(
+    block: int, low: int, high: int, far: int, wide: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = Both(monkeypatch)
+    with executing() as both.log:
+        x = torch.zeros(4096)
+        masks_kernel[(4096 // block,)](x, torch.zeros(4096), low, high, far, wide, B=block)
+    _assert_same(*both.pairs[0])
+
+
 # ---- what steers
 
 

@@ -23,7 +23,7 @@ from drkernel.sim.executor.lower.access import (
 )
 from drkernel.sim.executor.lower.axes import run_axis
 from drkernel.sim.executor.lower.emit import WIDTH, vec
-from drkernel.sim.executor.lower.masks import holds_throughout
+from drkernel.sim.executor.lower.masks import holds_nowhere, holds_throughout
 from drkernel.sim.executor.lower.nest import Nest, strips
 from drkernel.sim.executor.lower.runtime import Access, Ctx
 from drkernel.sim.executor.lower.strip import Lin, Strip, Uni, llvm_type, to_vec
@@ -149,6 +149,14 @@ class _Access:
             self._mark(found[1], nbytes)
             e.jump(done)
         e.start(no)
+        idle = holds_nowhere(nest, self.mask) if self.mask is not None else None
+        if idle is not None:
+            none, some = e.new_label("none"), e.new_label("some")
+            e.branch(idle.val, none, some)
+            e.start(none)
+            self._call(lanes, "0")
+            e.jump(done)
+            e.start(some)
         otherwise()
         e.jump(done)
         e.start(done)
@@ -197,14 +205,16 @@ class _Access:
 
     def _each(self, lanes: Lanes) -> None:
         """Lane by lane, in the native helper."""
-        e = self.low.e
-        addresses = to_vec(e, lanes.address, lanes.width)
-        e.do(f"store {vec(lanes.width, 'i64')} {addresses}, ptr %lanes.addr, align 64")
+        addresses = to_vec(self.low.e, lanes.address, lanes.width)
+        self.low.e.do(f"store {vec(lanes.width, 'i64')} {addresses}, ptr %lanes.addr, align 64")
+        self._call(lanes, mask_bits(self.low.e, lanes))
+
+    def _call(self, lanes: Lanes, active: str) -> None:
         assumed = max(lanes.width, 32 // lanes.size) if lanes.numel * lanes.size < 32 else lanes.width
-        e.call(
+        self.low.e.call(
             "dk_touch", "void",
             ("ptr", "%ctx"), ("ptr", self.known.entry if self.known is not None else "null"), ("ptr", "%lanes.addr"),
-            ("i64", str(assumed)), ("i64", mask_bits(e, lanes)), ("i64", str(lanes.site)), ("i64", str(lanes.size)),
+            ("i64", str(assumed)), ("i64", active), ("i64", str(lanes.site)), ("i64", str(lanes.size)),
             ("i64", str(int(self.how))),
         )  # fmt: skip
 
