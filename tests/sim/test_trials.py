@@ -156,6 +156,104 @@ def test_a_benchmark_executes_a_kernel_once_for_its_checks_and_times_it_alike(mo
         torch.testing.assert_close(call().cpu(), x.cpu() + 1)
 
 
+@triton.jit
+def total_in_turn(x, out, lock, count, n, BLOCK: tl.constexpr):
+    """Programs add to the same block one after another; the first one writes it."""
+    at = tl.arange(0, BLOCK)
+    value = tl.load(x + tl.program_id(0) * BLOCK + at)
+    while tl.atomic_cas(lock, 0, 1) == 1:
+        pass
+    if tl.load(count) > 0:
+        value += tl.load(out + at)
+    tl.store(out + at, value)
+    tl.atomic_add(count, 1)
+    tl.debug_barrier()
+    tl.atomic_xchg(lock, 0)
+
+
+def test_a_benchmark_counts_programs_that_take_turns_without_executing_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    times, results = {}, {}
+    for worth in (0, 1 << 60):
+        with monkeypatch.context() as patch, sim.device("h100"):
+            executed = _executed(patch, worth)
+            x = torch.arange(4096.0, device="cuda")
+            kept: list[torch.Tensor] = []
+
+            def call(x: torch.Tensor = x, kept: list[torch.Tensor] = kept) -> None:
+                out, turns = torch.empty(256, device="cuda"), torch.zeros(2, device="cuda", dtype=torch.int32)
+                total_in_turn[(16,)](x, out, turns, turns[1:], 4096, BLOCK=256)
+                kept[:] = [out, turns]
+
+            call()
+            executed.clear()
+            times[worth] = triton.testing.do_bench(call)
+            assert executed == (["total_in_turn"] if worth else [])
+            results[worth] = [one.cpu() for one in kept]
+    assert times[0] == pytest.approx(times[1 << 60], rel=0.02)
+    assert results[0][1].tolist() == [0, 16]
+    for one, other in zip(results[0], results[1 << 60], strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@triton.jit
+def add_to(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(out + at, mask=at < n) + tl.load(x + at, mask=at < n), mask=at < n)
+
+
+@triton.jit
+def add_atomically(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(out + at, tl.load(x + at, mask=at < n), mask=at < n)
+
+
+@pytest.mark.parametrize("kernel", [add_to, add_atomically])
+def test_every_call_of_a_benchmark_counts_that_adds_to_what_is_there(
+    kernel: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executed = _executed(monkeypatch)
+    with sim.device("h100"):
+        x, out = torch.ones(1000, device="cuda"), torch.zeros(1000, device="cuda")
+
+        def call() -> None:
+            kernel[(4,)](x, out, 1000, BLOCK=256)
+
+        call()
+        executed.clear()
+        for _ in range(3):
+            triton.testing.do_bench(call)
+        assert not executed
+        x += 1  # what they read changes: they must come first
+        assert len(executed) == 3 and out.eq(4).all()
+        triton.testing.do_bench(call)
+        assert out.eq(6).all()
+
+
+@triton.jit
+def wait_for_the_next(flags, out, n, BLOCK: tl.constexpr):
+    pid = tl.program_id(0)
+    tl.atomic_xchg(flags + pid, 1)
+    if pid + 1 < tl.num_programs(0):
+        while tl.atomic_add(flags + pid + 1, 0) == 0:
+            pass
+    tl.store(out + pid * BLOCK + tl.arange(0, BLOCK), pid)
+
+
+def test_a_benchmark_of_programs_that_wait_for_later_ones_is_executed(monkeypatch: pytest.MonkeyPatch) -> None:
+    executed = _executed(monkeypatch)
+    with sim.device("h100"):
+        out = torch.zeros(8 * 64, device="cuda")
+
+        def call() -> None:
+            wait_for_the_next[(8,)](torch.zeros(8, device="cuda", dtype=torch.int32), out, 8, BLOCK=64)
+
+        call()
+        executed.clear()
+        times = [triton.testing.do_bench(call) for _ in range(2)]
+        assert len(executed) == 2 and times[0] == times[1]
+        assert out[-1] == 7
+
+
 @pytest.mark.parametrize("look", ["copy", "operator", "kernel", "view", "own input", "drop the input"])
 def test_what_a_benchmark_wrote_is_there_when_something_looks(look: str, monkeypatch: pytest.MonkeyPatch) -> None:
     executed = _executed(monkeypatch)

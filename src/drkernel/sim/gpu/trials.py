@@ -2,9 +2,9 @@
 
 What a trial of autotuning writes is written again by the launch that follows, so a trial may leave memory as it is. A
 benchmark's launches and PyTorch operators leave their results, so they are *postponed*: carried out when something
-looks at what they write, or changes what they read; usually nothing does before that memory is freed. A kernel that
-also reads what it writes, or updates it atomically, is executed in both cases; so is the first launch of a kernel, for
-its checks.
+looks at what they write, or changes what they read; usually nothing does before that memory is freed. The first launch
+of a kernel is executed, for its checks; so are a tuner's trials of a kernel that reads what it writes or updates it
+atomically, which on a GPU spoil its result.
 """
 
 from __future__ import annotations
@@ -12,19 +12,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from ctypes import string_at
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 
 from drkernel.sim.executor.allocations import MemoryMap
 from drkernel.sim.executor.compiled import (
     DEFAULT_STEP_LIMIT,
     DEFAULT_TIME_LIMIT,
+    PATIENCE,
     Checks,
     LaunchResult,
     LaunchStats,
+    StepLimit,
     compile_ttir,
 )
 from drkernel.sim.executor.launch import Limits
@@ -54,6 +58,8 @@ BENCHMARK = SampleSettings(probed_sectors=1e7)
 Purpose = Literal["result", "tuning", "benchmark"]
 POINTERS_MADE = "tt.int_to_ptr"
 """in a kernel's text where it makes pointers of numbers"""
+SERIAL_BYTES = 64 << 20
+"""what may be copied for a launch whose programs tell each other where to go"""
 MAX_POSTPONED = 64
 """launches; a benchmark of more carries out the earlier ones"""
 
@@ -67,10 +73,12 @@ class _Postponed:
     written: frozenset[int]
     launch: tuple[Any, ...] | None = None
     """kernel, grid and arguments as the kernel takes them: addresses, while an operator holds its tensors itself"""
+    updates: bool = False
+    """whether a launch reads what it writes, so that it does something else the second time"""
 
     def repeats(self, other: _Postponed) -> bool:
-        """Whether it is the same launch on the same memory."""
-        return self.launch is not None and self.launch == other.launch
+        """Whether it is the same launch on the same memory, to the same effect."""
+        return self.launch is not None and self.launch == other.launch and not self.updates
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,8 @@ class _Trial:
     result: LaunchResult
     touched: frozenset[int]
     """storages that it may read or write: those of its arguments, or all, where it takes pointers from memory"""
+    updates: bool
+    """whether it reads what it writes"""
 
 
 class Trials:
@@ -95,6 +105,8 @@ class Trials:
         """storages that the host has dropped, and that postponed operators hold"""
         self._kept: dict[int, int] = {}
         """storages that the host has dropped, and that postponed launches need -> the last handle over each"""
+        self._waits: set[str] = set()
+        """kernels whose programs wait for later ones"""
         self._fastest: dict[tuple[Any, ...], float] = {}
         """kernel and arguments -> modelled seconds of the fastest trial of the tuning that is under way"""
         engine.heap.make_room = self._carry_out
@@ -122,7 +134,7 @@ class Trials:
             return False
         if self.purpose == "benchmark":
             written = frozenset(trial.result.written)
-            self._postpone(self._launch(command, _plain(command, held), trial.touched, written))
+            self._postpone(self._launch(command, _plain(command, held), trial, written))
         self._engine.finish_launch(command, list(held), trial.result, resources)
         return True
 
@@ -140,17 +152,28 @@ class Trials:
         if skeleton.serial and anywhere:
             skeleton = skeleton_of(command.ttir, command.name, apart=True)
         steering = _steering(skeleton, command, held)
-        if skeleton.serial or steering is None:
+        tuning = self.purpose == "tuning"
+        if steering is None or (skeleton.serial and not self._may_copy(command, held, steering, anywhere)):
             return None
         if skeleton.reads:
-            self.before(own, changes=False)
+            self.before(own if anywhere else steering, changes=False)
         weights = self._engine.weights(command)
         task = command.name, *command.args
-        bound = self._fastest.get(task, math.inf) if self.purpose == "tuning" else math.inf
-        found = trial_of(skeleton, command, held, self._engine.memory, seconds, weights, settings, bound)
-        if found is None or (anywhere and not steering.isdisjoint(use.base for use in found.uses if use.written.high)):
+        bound = self._fastest.get(task, math.inf) if tuning else math.inf
+        apart = steering if skeleton.serial else frozenset()
+        try:
+            found = trial_of(skeleton, command, held, self._engine.memory, seconds, weights, settings, bound, apart)
+        except StepLimit:
+            if not skeleton.serial:
+                raise
+            self._waits.add(command.identity)  # for programs after it
             return None
-        if self.purpose == "tuning":
+        updates = bool(found.stats.atomics) or any(use.read.value and use.written.value for use in found.uses)
+        if (tuning and updates) or (
+            anywhere and not steering.isdisjoint(use.base for use in found.uses if use.written.high)
+        ):
+            return None
+        if tuning:
             self._fastest[task] = min(bound, seconds(found.stats))
         touched = self._engine.heap.bases() if anywhere else own
         if self.purpose == "benchmark" and not touched.issuperset(use.base for use in found.uses):
@@ -158,7 +181,13 @@ class Trials:
         if self.purpose == "benchmark" and anywhere and not found.stores_known:
             return None
         written = tuple(use.base for use in found.uses if use.written.value)
-        return _Trial(LaunchResult(found.findings, found.stats, 0.0, (), written), touched)
+        return _Trial(LaunchResult(found.findings, found.stats, 0.0, (), written), touched, updates)
+
+    def _may_copy(self, command: LaunchCommand, held: Sequence[Held], steering: frozenset[int], anywhere: bool) -> bool:
+        """Whether a kernel whose programs tell each other where to go may be counted, on copies of what they tell."""
+        told = {one.base: one.nbytes for one in held if one.base in steering}
+        known = command.identity not in self._waits and not anywhere
+        return self.purpose == "benchmark" and known and sum(told.values()) <= SERIAL_BYTES
 
     def operator(
         self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any], inputs: Sequence[Held]
@@ -192,15 +221,14 @@ class Trials:
         self._postpone(_Postponed(carry_out, bases | written, written))
         return tuple(made) if len(made) > 1 else made[0]
 
-    def _launch(
-        self, command: LaunchCommand, args: list[Any], touched: frozenset[int], written: frozenset[int]
-    ) -> _Postponed:
+    def _launch(self, command: LaunchCommand, args: list[Any], trial: _Trial, written: frozenset[int]) -> _Postponed:
         def carry_out() -> None:  # the host may have dropped the tensors, but not their storages
             kernel = compile_ttir(command.ttir, name=command.name)
             nothing = Checks(uninitialized=False, race=False)
             self._engine.run_kernel(kernel, command.grid, args, nothing, IN_ORDER)
 
-        return _Postponed(carry_out, touched, written, (command.ttir, command.grid, tuple(args)))
+        launch = command.ttir, command.grid, tuple(args)
+        return _Postponed(carry_out, trial.touched, written, launch, trial.updates)
 
     def _postpone(self, one: _Postponed) -> None:
         changed = {base for earlier in self._postponed for base in earlier.written}
@@ -284,25 +312,34 @@ def trial_of(
     weights: Sequence[float],
     settings: SampleSettings,
     bound: float = math.inf,
-) -> Measured | None:
-    """Count a trial launch, sampling programs of large ones; None for a launch that must be executed.
+    apart: frozenset[int] = frozenset(),
+) -> Measured:
+    """Count a trial launch, sampling programs of large ones.
 
     ``clock`` gives the modelled seconds of a launch with these counts; ``weights`` what entering each block costs a
-    program. What surely takes longer than ``bound`` seconds need not be known better.
+    program. What surely takes longer than ``bound`` seconds need not be known better. Of the storages ``apart`` the
+    launch gets copies: it changes what tells its programs where to go.
 
     Raises:
         StepLimit: a program loops beyond its budget.
     """
+    copies = []
     for one in held:
         allocation = memory.find(one.base)
         if allocation is not None:  # where programs go, and what they address, may be told by data, which is there
             allocation.contents = allocation.base
+            if one.base in apart:
+                copies.append(
+                    (allocation, np.frombuffer(string_at(allocation.base, allocation.nbytes), np.uint8).copy())
+                )
+                allocation.contents = copies[-1][1].ctypes.data
     args = _plain(command, held)
-    limits = Limits(DEFAULT_STEP_LIMIT, DEFAULT_TIME_LIMIT)
-    found = measure(skeleton, command.grid, args, memory, limits, settings, clock, weights, bound)
-    if found.stats.atomics or any(use.read.value and use.written.value for use in found.uses):
-        return None
-    return found
+    limits = Limits(PATIENCE if apart else DEFAULT_STEP_LIMIT, DEFAULT_TIME_LIMIT)
+    try:
+        return measure(skeleton, command.grid, args, memory, limits, settings, clock, weights, bound)
+    finally:
+        for allocation, _ in copies:
+            allocation.contents = allocation.base
 
 
 def _steering(skeleton: Skeleton, command: LaunchCommand, held: Sequence[Held]) -> frozenset[int] | None:
