@@ -13,7 +13,14 @@ from drkernel.sim.executor.compiled import compile_ttir
 from drkernel.sim.spec import get_spec
 from drkernel.sim.target import shared_memory
 from drkernel.sim.target.compile import compile_for_target
-from drkernel.sim.target.shared_memory import OverShared, PassesFailed, exact_shared, shared_bound, shared_bytes
+from drkernel.sim.target.shared_memory import (
+    OverShared,
+    PassesFailed,
+    exact_shared,
+    shared_bound,
+    shared_bytes,
+    with_or_without,
+)
 from drkernel.sim.wire.commands import LaunchCommand
 
 
@@ -145,3 +152,29 @@ def test_spilling_costs_time() -> None:
             softmax_kernel[(1024,)](x, out, 65536, 65536, num_warps=warps)
             times.append(device.profile().elapsed_seconds)
     assert times[0] > 1.3 * times[1]
+
+
+@pytest.mark.parametrize(
+    ("marked", "plain"),
+    [
+        ("} {tt.warp_specialize}", "} {}"),
+        ("} {tt.num_stages = 2 : i32, tt.warp_specialize}", "} {tt.num_stages = 2 : i32}"),
+        ("} {tt.warp_specialize, ttg.x}", "} {ttg.x}"),
+    ],
+)
+def test_loops_whose_warps_cannot_be_told_apart_here_are_compiled_with_all_alike(marked: str, plain: str) -> None:
+    tried: list[str] = []
+
+    def work(text: str) -> int:
+        tried.append(text)
+        if "warp_specialize" in text:
+            raise PassesFailed("PassManager::run failed")
+        return 7
+
+    assert with_or_without(marked, work, PassesFailed) == 7 and tried == [marked, plain]
+
+    def fails(text: str) -> int:
+        raise PassesFailed(text)
+
+    with pytest.raises(PassesFailed, match="num_stages"):
+        with_or_without("} {tt.num_stages = 2 : i32}", fails, PassesFailed)

@@ -14,6 +14,7 @@ from drkernel.sim.executor.compiled import CompiledKernel
 from drkernel.sim.executor.skeleton.measure import Measured
 from drkernel.sim.gpu import trials
 from drkernel.sim.gpu.engine import DeviceEngine
+from drkernel.sim.gpu.random_numbers import DeviceRandom
 
 CONFIGS = [triton.Config({"BLOCK": size}, num_warps=warps) for size, warps in ((64, 1), (256, 4), (1024, 8))]
 
@@ -541,3 +542,71 @@ def test_what_a_benchmarks_operators_make_is_there_when_something_looks(
             kept["other"] = torch.full((8, 64), 7.0, device="cuda")
         torch.testing.assert_close(y.cpu(), wanted)
         assert set(computed) >= {"max", "exp", "sum", "div"}
+
+
+# ---- many random numbers
+
+
+def _drawing() -> list[torch.Tensor]:
+    """Draws in several ways, and what operators, views and kernels make of them."""
+    torch.cuda.manual_seed(7)
+    generator = torch.Generator(device="cuda").manual_seed(5)
+    x = torch.randn(64, 32, device="cuda") * 0.5 - 2.3
+    y = torch.rand(32, 64, device="cuda", generator=generator)
+    turned = y.T.contiguous()
+    z = torch.empty(64, 32, device="cuda", dtype=torch.float16)
+    z[32:].normal_(3.0, 0.1, generator=generator)
+    z[:32].uniform_(-1.0, 1.0)
+    narrow = turned.to(torch.float8_e5m2).to(torch.float32)
+    turned += 1
+    torch.cuda.manual_seed(8)
+    linear = torch.nn.Linear(32, 16, device="cuda")
+    grown = torch.empty_like(x)
+    grow[(2,)](x, grown, x.numel(), BLOCK=1024)
+    noise = torch.nn.functional.dropout(torch.ones(64, device="cuda"))
+    kept = [x, y, turned, z, narrow, linear.weight, linear.bias, grown, noise, torch.rand(3, device="cuda")]
+    return [one.detach().cpu() for one in kept]
+
+
+def test_numbers_drawn_late_are_those_of_when_they_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for many in (0, 1 << 60):
+        with monkeypatch.context() as patch, sim.device("h100"):
+            patch.setattr(trials, "DRAWN_BYTES", many)
+            patch.setattr(trials, "WORTH_BYTES", 0)
+            found.append(_drawing())
+    for late, now in zip(*found, strict=True):
+        assert torch.equal(late, now) and late.float().std() > 0
+
+
+def test_inputs_that_nobody_looks_at_are_never_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials, "DRAWN_BYTES", 0)
+    executed = _executed(monkeypatch)
+    drawn: list[str] = []
+    original = DeviceRandom.drawing
+
+    def drawing(self: DeviceRandom, rule: Any, args: Any, kwargs: Any) -> Any:
+        call = original(self, rule, args, kwargs)
+        return lambda: (drawn.append(rule.base), call())[1]
+
+    monkeypatch.setattr(DeviceRandom, "drawing", drawing)
+    with sim.device("h100"):
+        grow[(1,)](torch.zeros(64, device="cuda"), torch.zeros(64, device="cuda"), 64, BLOCK=64)
+        executed.clear()
+        for size in (2000, 3000):
+            x = torch.randn(size, 8, device="cuda").T.contiguous().view(-1) * 2
+            out = torch.empty_like(x)
+            triton.testing.do_bench(lambda x=x, out=out: grow[(24,)](x, out, x.numel(), BLOCK=1024))
+        assert not drawn and not executed
+        assert out.std() > 1 and drawn == ["randn"]
+
+
+def test_a_draw_that_cannot_be_made_says_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials, "DRAWN_BYTES", 0)
+    with sim.device("h100"):
+        with pytest.raises(RuntimeError, match="std"):
+            torch.empty(64, device="cuda").normal_(0.0, -1.0)
+        with pytest.raises(RuntimeError):
+            torch.rand(8, device="cuda", dtype=torch.int32)
+        with pytest.raises(torch.OutOfMemoryError):
+            torch.rand(1 << 38, device="cuda")

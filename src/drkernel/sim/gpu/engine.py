@@ -145,8 +145,10 @@ class DeviceEngine:
         self.heap.poison_policy = policy
 
     def tensor(self, ref: Ref | int) -> torch.Tensor:
-        """The tensor behind a handle."""
-        return self.heap.tensor(ref)
+        """The tensor behind a handle, which may be read and written."""
+        held = self.heap.held(ref.handle if isinstance(ref, Ref) else ref)
+        self.trials.before([held.base], changes=True)
+        return held.tensor
 
     def register(self, tensor: torch.Tensor) -> TensorSpec:
         """Register a tensor with its contents in device memory."""
@@ -174,13 +176,13 @@ class DeviceEngine:
         real_args = [self._resolve(value, inputs) for value in args]
         real_kwargs = {key: self._resolve(value, inputs) for key, value in kwargs.items()}
         check_arguments(rule.base, rule.parameters, real_args, real_kwargs)
+        if rule.makes_from_size:
+            self.heap.require_factory(real_args, real_kwargs)
         result = self.trials.operator(rule, real_args, real_kwargs, inputs)
         if result is None:
             if not rule.allocates and rule.base not in FREE_OPERATORS:
                 self.trials.before([one.base for one in inputs], changes=bool(rule.written))
-            if rule.makes_from_size:
-                self.heap.require_factory(real_args, real_kwargs)
-            else:
+            if not rule.makes_from_size:
                 self.heap.require(foresee(rule, real_args, real_kwargs, self.heap.budget - 2 * self.heap.used_bytes))
             result = self.computed(rule, real_args, real_kwargs)
         written = self._written(rule, args, kwargs)
@@ -419,7 +421,6 @@ class DeviceEngine:
     def download(self, ref: Ref) -> torch.Tensor:
         """Copy a device tensor out."""
         self._refuse_after_fault()
-        self.trials.before([self.heap.held(ref.handle).base], changes=False)
         tensor = self.tensor(ref)
         self.flow.read(self.heap.held(ref.handle))
         self.accounts.copy("device to host", tensor.numel() * tensor.element_size())

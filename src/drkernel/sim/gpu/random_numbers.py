@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,8 +16,6 @@ MAX_GENERATORS = 4096
 STATE_BYTES = 16
 OFFSET_STEP = 4
 """the amount by which one drawing operator advances a generator"""
-STATES_KEPT = 256
-"""states that the host was given, the latest ones"""
 _MIX = 0x9E3779B97F4A7C15
 
 
@@ -25,29 +24,23 @@ class _Counting:
 
     def __init__(self) -> None:
         self.torch = torch._C.Generator("cpu")
+        """stands for it in operators' arguments"""
         self.seed, self.offset = self.torch.initial_seed(), 0  # torch's constant, as on CUDA
-        self._told: OrderedDict[tuple[int, int], torch.Tensor] = OrderedDict()
 
     def advance(self) -> torch.Generator:
-        """The generator for the next call."""
+        """A generator for the next call alone: what that draws depends on seed and offset, not on who drew before."""
+        fresh = torch._C.Generator("cpu")
+        fresh.manual_seed(self.seed if self.offset == 0 else (self.seed + self.offset * _MIX) % (1 << 63))
         self.offset += OFFSET_STEP
-        return self.torch
+        return fresh
 
     def read(self) -> bytes:
-        """Seed and offset, which lead back to here."""
-        self._told[self.seed, self.offset] = self.torch.get_state()
-        while len(self._told) > STATES_KEPT:
-            self._told.popitem(last=False)
+        """Seed and offset."""
         return struct.pack("<QQ", self.seed, self.offset)
 
     def move(self, seed: int, offset: int) -> None:
-        """Restore a state that was read; a made-up state leads to the same sequence every time."""
+        """Take up a state."""
         self.seed, self.offset = seed % (1 << 64), offset
-        known = self._told.get((self.seed, offset))
-        if known is not None:
-            self.torch.set_state(known)
-        else:
-            self.torch.manual_seed(self.seed if offset == 0 else (self.seed + offset * _MIX) % (1 << 63))
 
 
 class DeviceRandom:
@@ -88,16 +81,24 @@ class DeviceRandom:
 
     def run(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call an operator that draws, from the generator it was given or the device's default one."""
-        given = kwargs.pop("generator", None)
+        return self.drawing(rule, args, kwargs)()
+
+    def drawing(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> Callable[[], Any]:
+        """The call of an operator that draws: its numbers are those of now, whenever it is made."""
+        named = {name: value for name, value in kwargs.items() if name != "generator"}
+        given = kwargs.get("generator")
         counting = next((one for one in self._generators.values() if one.torch is given), None)
         generator = (counting or self._numbered(0)).advance()
         if rule.takes_generator:
-            return rule.call(*args, **kwargs, generator=generator)
-        host = torch.default_generator
-        saved = host.get_state()
-        host.set_state(generator.get_state())
-        try:
-            return rule.call(*args, **kwargs)
-        finally:
-            generator.set_state(host.get_state())
-            host.set_state(saved)
+            return partial(rule.call, *args, **named, generator=generator)
+
+        def call() -> Any:
+            host = torch.default_generator
+            saved = host.get_state()
+            host.set_state(generator.get_state())
+            try:
+                return rule.call(*args, **named)
+            finally:
+                host.set_state(saved)
+
+        return call

@@ -4,7 +4,8 @@ What a trial of autotuning writes is written again by the launch that follows, s
 benchmark's launches and PyTorch operators leave their results, so they are *postponed*: carried out when something
 looks at what they write, or changes what they read; usually nothing does before that memory is freed. The first launch
 of a kernel is executed, for its checks; so are a tuner's trials of a kernel that reads what it writes or updates it
-atomically, which on a GPU spoil its result.
+atomically, which on a GPU spoil its result. Many random numbers, and what operators make of them, are postponed
+wherever they are drawn: they are a benchmark's inputs, as a rule, and nobody looks at their values.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ BENCHMARK = SampleSettings(probed_sectors=1e7)
 Purpose = Literal["result", "tuning", "benchmark"]
 POINTERS_MADE = "tt.int_to_ptr"
 """in a kernel's text where it makes pointers of numbers"""
+DRAWN_BYTES = 16 << 20
+"""random numbers that are not drawn before something looks at them"""
 SERIAL_BYTES = 64 << 20
 """what may be copied for a launch whose programs tell each other where to go"""
 MAX_POSTPONED = 64
@@ -192,27 +195,26 @@ class Trials:
     def operator(
         self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any], inputs: Sequence[Held]
     ) -> torch.Tensor | tuple[torch.Tensor, ...] | None:
-        """Return tensors for the results of a benchmark's operator, which is postponed; None where it must run.
+        """Return tensors for the results of an operator that is postponed; None where it must run.
 
-        It must where it does more than make tensors from floating-point ones, or change one element by element (as
-        gradients are added up), and where that is quick.
+        A benchmark's is postponed; besides, many random numbers that are drawn, and what is made of what is still to
+        come. An operator must run where it does more than make tensors from floating-point ones, or change one
+        element by element (as gradients are added up), and where that is quick.
         """
         bases = frozenset(one.base for one in inputs)
-        if (
-            self.purpose != "benchmark"
-            or rule.draws
-            or rule.allocates
-            or rule.base in FREE_OPERATORS
-            or sum({one.base: one.nbytes for one in inputs}.values()) < WORTH_BYTES
-            or not all(one.tensor.dtype.is_floating_point for one in inputs)
-        ):
-            return None
-        made = _results(rule, args, kwargs)
+        if rule.draws:
+            made = self._drawn(rule, args, kwargs)
+        elif self.purpose == "benchmark" or any(not one.written.isdisjoint(bases) for one in self._postponed):
+            made = _results(rule, args, kwargs) if self._may_wait(rule, inputs) else None
+        else:
+            made = None
         if made is None:
             return None
+        random = self._engine.random
+        draw = random.drawing(rule, args, kwargs) if rule.draws else partial(self._engine.computed, rule, args, kwargs)
 
         def carry_out() -> None:
-            found = self._engine.computed(rule, args, kwargs)
+            found = draw()
             for result, value in zip(made, [found] if isinstance(found, torch.Tensor) else found, strict=True):
                 if result is not value:
                     result.copy_(value)
@@ -220,6 +222,30 @@ class Trials:
         written = frozenset(one.untyped_storage().data_ptr() for one in made)
         self._postpone(_Postponed(carry_out, bases | written, written))
         return tuple(made) if len(made) > 1 else made[0]
+
+    def _may_wait(self, rule: OperatorRule, inputs: Sequence[Held]) -> bool:
+        return not (
+            rule.allocates
+            or rule.base in FREE_OPERATORS
+            or sum({one.base: one.nbytes for one in inputs}.values()) < WORTH_BYTES
+            or not all(one.tensor.dtype.is_floating_point for one in inputs)
+        )
+
+    def _drawn(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> list[torch.Tensor] | None:
+        """The tensor that will hold random numbers, if those are many and its form is known."""
+        if self._engine.interference != "none" or self.purpose == "tuning":
+            return None
+        if rule.base in ("uniform_", "normal_"):
+            made = args[0]
+        elif rule.base in ("rand", "randn") and kwargs.keys() <= {"dtype", "generator"}:
+            made = torch.empty(args[0], dtype=kwargs.get("dtype"))
+        else:
+            return None
+        if made.nbytes < DRAWN_BYTES or not made.dtype.is_floating_point:
+            return None
+        if made is args[0]:  # what it says about its numbers it says now
+            rule.call(torch.empty(0, dtype=made.dtype), *args[1:], generator=torch.Generator())
+        return [made]
 
     def _launch(self, command: LaunchCommand, args: list[Any], trial: _Trial, written: frozenset[int]) -> _Postponed:
         def carry_out() -> None:  # the host may have dropped the tensors, but not their storages

@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 from drkernel.sim.cost.launch_time import blocks_per_sm
 from drkernel.sim.spec import GPUSpec
-from drkernel.sim.target.shared_memory import OverShared
+from drkernel.sim.target.shared_memory import OverShared, with_or_without
 
 TIMEOUT_SECONDS = 120.0
 """A kernel that takes longer than this to compile is refused."""
@@ -83,21 +83,22 @@ def compile_for_target(
     """
     if depth == "ttir":
         return KernelResources(None, None, 0, num_warps, num_stages, blocks_per_sm(spec, num_warps), "ttir")
-    request = {
-        "ttir": strip_locations(ttir),
-        "backend": spec.backend,
-        "arch": spec.arch,
-        "warp_size": spec.warp_size,
-        "options": {**(options or {}), "num_warps": num_warps, "num_stages": num_stages},
-    }
-    answer = _cached(request)
-    if "error" in answer:
-        raise TargetCompileError(answer["error"], answer["message"])
+    given = {**(options or {}), "num_warps": num_warps, "num_stages": num_stages}
+    answer = with_or_without(strip_locations(ttir), lambda text: _compiled(text, spec, given), TargetCompileError)
     shared, registers = answer["shared"], answer["registers"]
     if shared > spec.max_smem_per_block:
         raise TargetCompileError("OutOfResources", str(OverShared(shared, spec.max_smem_per_block)))
     occupancy = blocks_per_sm(spec, num_warps, shared, registers)
     return KernelResources(registers, answer["spills"], shared, num_warps, num_stages, occupancy, "full")
+
+
+def _compiled(ttir: str, spec: GPUSpec, options: dict[str, Any], **further: str) -> dict[str, Any]:
+    """The answer about a kernel. Raises :class:`TargetCompileError`."""
+    facts = {"ttir": ttir, "backend": spec.backend, "arch": spec.arch, "warp_size": spec.warp_size, "options": options}
+    answer = _cached({**facts, **further})
+    if "error" in answer:
+        raise TargetCompileError(answer["error"], answer["message"])
+    return answer
 
 
 def text_for_target(spec: GPUSpec, ttir: str, num_warps: int, num_stages: int, stage: str) -> str:
@@ -106,18 +107,8 @@ def text_for_target(spec: GPUSpec, ttir: str, num_warps: int, num_stages: int, s
     Raises:
         TargetCompileError: the compiler's own error, ``KeyError`` among them for a stage that the target lacks.
     """
-    request = {
-        "ttir": ttir,
-        "backend": spec.backend,
-        "arch": spec.arch,
-        "warp_size": spec.warp_size,
-        "options": {"num_warps": num_warps, "num_stages": num_stages},
-        "stage": stage,
-    }
-    answer = _cached(request)
-    if "error" in answer:
-        raise TargetCompileError(answer["error"], answer["message"])
-    return str(answer["text"])
+    options = {"num_warps": num_warps, "num_stages": num_stages}
+    return str(_compiled(ttir, spec, options, stage=stage)["text"])
 
 
 def strip_locations(ttir: str) -> str:

@@ -16,18 +16,20 @@ import signal
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from drkernel.sim.executor.lower.plan import walk
 from drkernel.sim.executor.ttir.ir import Function, Type, elem_bytes
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.target.compile_worker import lower_to_ttgir
 
+Answer = TypeVar("Answer")
 SECONDS = 30.0
 """seconds that the passes may take; Triton's own need well under a second"""
 PTX_VERSION = 87
 """version of CUDA 12.8; asking the assembler would mean running a program, which a confined device may not"""
 _STAGES = re.compile(r"tt\.num_stages = (\d+)")
+_SPECIALISED = re.compile(r"(?<=\{)tt\.warp_specialize(, )?|, tt\.warp_specialize\b")
 _CACHE_SIZE = 1024
 _bounds: OrderedDict[Any, int] = OrderedDict()
 _exact: OrderedDict[Any, int] = OrderedDict()
@@ -96,8 +98,27 @@ def exact_shared(ttir: str, spec: GPUSpec, num_warps: int, num_stages: int) -> i
     """
     key = (ttir, spec.name, num_warps, num_stages)
     if key not in _exact:
-        _keep(_exact, key, _in_child(lambda: _allocate(spec, num_warps, num_stages), ttir.encode()))
+        _keep(_exact, key, with_or_without(ttir, lambda text: _passed(text, spec, num_warps, num_stages), PassesFailed))
     return _exact[key]
+
+
+def _passed(ttir: str, spec: GPUSpec, num_warps: int, num_stages: int) -> int:
+    return _in_child(lambda: _allocate(spec, num_warps, num_stages), ttir.encode())
+
+
+def with_or_without(ttir: str, work: Callable[[str], Answer], failed: type[Exception]) -> Answer:
+    """What ``work`` makes of a kernel; where it fails, of the same kernel with all warps alike.
+
+    Here descriptors are pointers already (``host/triton_frontend.py``), which the passes that give warps different
+    parts of a loop may not take, as they take the descriptors on a GPU.
+    """
+    try:
+        return work(ttir)
+    except failed:
+        plain = _SPECIALISED.sub("", ttir)
+        if plain == ttir:
+            raise
+        return work(plain)
 
 
 def _keep(cache: OrderedDict[Any, int], key: Any, value: int) -> None:
