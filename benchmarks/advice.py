@@ -8,6 +8,12 @@ where it goes no rung further. *By itself* it then changes one of that answer's 
 random. *With advice* (`episode.advice`) the judge has graded those changes, too, and the writer makes the first one
 that its feedback names; where none is named it repeats its answer. Everything else is drawn alike. Graded by the real
 judge on `sim:h200`: speedups are modelled. Needs no GPU.
+
+For a model's part, play the same tasks without and with ``episode.advice`` and name both runs:
+
+    drkernel bench --model hf:DIR --tasks generated:heldout:100 episode.turns=2 --out a
+    drkernel bench --model hf:DIR --tasks generated:heldout:100 episode.turns=2 --out b episode.advice=true
+    python benchmarks/advice.py --out RUNS --policy a b --write
 """
 
 from __future__ import annotations
@@ -40,7 +46,7 @@ from drkernel.gym.pools.local import LocalPool  # noqa: E402
 from drkernel.gym.request import EvalSettings  # noqa: E402
 from drkernel.sim.advice import changes_of  # noqa: E402
 from drkernel.sim.rewrite import with_settings  # noqa: E402
-from drkernel.solve.bench import BenchRun, Resolved  # noqa: E402
+from drkernel.solve.bench import BenchRun, Resolved, read_bench  # noqa: E402
 from drkernel.solve.config import BenchConfig  # noqa: E402
 from drkernel.solve.paired import compare  # noqa: E402
 from drkernel.tasks.builtin import builtin_task  # noqa: E402
@@ -105,6 +111,7 @@ def main() -> int:
     parser.add_argument("--samples", type=int, default=4)
     parser.add_argument("--slots", type=int, help="gradings at a time (default: as many as the pool takes)")
     parser.add_argument("--out", type=Path, help="keep the runs here, and take them up again")
+    parser.add_argument("--policy", type=Path, nargs=2, metavar="RUN", help="a model's runs without and with advice")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
     arguments = parser.parse_args()
     import torch
@@ -114,6 +121,7 @@ def main() -> int:
         directory = arguments.out or Path(scratch)
         results = asyncio.run(play(directory, arguments))
         text = page(results, differences(directory), arguments)
+        text += policy(*arguments.policy) if arguments.policy else ""
     print(text)
     if arguments.write:
         PAGE.write_text(text, encoding="utf-8")
@@ -197,6 +205,35 @@ def page(results: dict[str, dict[str, Any]], rows: list[dict[str, Any]], argumen
         lines.append(
             f"| {row['figure']} | {row['against']} | {100 * row['difference']:+.1f} | {interval} | {row['p']:.3f} |"
         )
+    return "\n".join([*lines, ""])
+
+
+def policy(without: Path, advised: Path) -> str:
+    """What a model makes of advice: the part of the page on its runs."""
+    run = read_bench(advised)
+    config, episode = run.config, run.config.episode
+    verdicts = [turn.verdict for turns in run.played.made.values() for turn in turns.values()]
+    told = [verdict.advised for verdict in verdicts if verdict.advised is not None]
+    lines = [
+        "",
+        "## A trained policy",
+        "",
+        f"`drkernel bench --model hf:RUN/{'/'.join(Path(config.model).parts[-2:])} --tasks {config.tasks} "
+        f"samples={config.samples} episode.turns={episode.turns} episode.prompts={episode.prompts}` without and with "
+        "`episode.advice=true`, checked at its recipe's sizes: the policy that the [quickstart](quickstart.md) has "
+        f"trained, without advice. Of its {len(verdicts)} turns with it {len(told)} were right, and "
+        f"{sum(bool(one.advice) for one in told)} of those were told of something faster.",
+        "",
+        "| figure | without | with | difference | 95% interval | p |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for row in compare(without, advised)["rows"]:
+        if row["figure"].startswith(("last turn fast_", "best turn fast_")):
+            values = " | ".join(f"{100 * row[which]:.1f}%" for which in ("first", "second"))
+            interval = f"{100 * row['low']:+.1f} to {100 * row['high']:+.1f}"
+            lines.append(
+                f"| {row['figure']} | {values} | {100 * row['difference']:+.1f} | {interval} | {row['p']:.3f} |"
+            )
     return "\n".join([*lines, ""])
 
 
