@@ -42,6 +42,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+import yaml
+
 if TYPE_CHECKING:
     from drkernel.sim.script import ScriptReport
 
@@ -69,15 +71,7 @@ OUTCOMES = {
     "no test": "skipped by the suite itself, or needs a package, a version of it or CUDA operators that are not there",
 }
 
-THEIRS = {
-    "chunk_gla_fwd.py": "its test gives one state a head where the kernel reads one a chunk",
-    "quantize_kv_copy.py": "its test draws destinations at random, some twice: two programs write the same row",
-    "chunk_retention_ops.py": "takes the gradient of a sum, one number with strides of 0, for a dense tensor",
-    "fused_recurrent_delta.py": "takes the gradient of a sum, one number with strides of 0, for a dense tensor",
-    "mixed_sparse_attention.py": "reads a block of column indices with one mask for all of it, where rows have 8",
-    "token_attn_mistral.py": "its test gives values as (heads, tokens), the kernel takes (tokens, heads)",
-    "sgmv_expand_slice.py": "a comma makes a tuple of a pointer, which Triton's own compiler refuses",
-}
+THEIRS = yaml.safe_load(Path(__file__).with_name("sim_public_theirs.yaml").read_text(encoding="utf-8"))
 """findings and errors that somebody read, by script or test"""
 
 

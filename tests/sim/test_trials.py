@@ -564,7 +564,11 @@ def _drawing() -> list[torch.Tensor]:
     grown = torch.empty_like(x)
     grow[(2,)](x, grown, x.numel(), BLOCK=1024)
     noise = torch.nn.functional.dropout(torch.ones(64, device="cuda"))
-    kept = [x, y, turned, z, narrow, linear.weight, linear.bias, grown, noise, torch.rand(3, device="cuda")]
+    before = torch.randn(64, 32, device="cuda")
+    doubled = before * 2
+    before.uniform_(0.0, 1.0)
+    torch.rand(64, device="cuda")
+    kept = [doubled, before, x, y, turned, z, narrow, linear.weight, linear.bias, grown, noise, torch.rand(3, device="cuda")]
     return [one.detach().cpu() for one in kept]
 
 

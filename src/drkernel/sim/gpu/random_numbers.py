@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import struct
+from collections import OrderedDict, deque
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -16,31 +16,77 @@ MAX_GENERATORS = 4096
 STATE_BYTES = 16
 OFFSET_STEP = 4
 """the amount by which one drawing operator advances a generator"""
+STATES_KEPT = 256
+"""states that the host was given, the latest ones"""
 _MIX = 0x9E3779B97F4A7C15
+
+
+class _Sequence:
+    """Draws from one state on, each made when its numbers are asked for, or those of a later one."""
+
+    def __init__(self, generator: torch.Generator):
+        self.generator = generator
+        self._to_come: deque[_Draw] = deque()
+
+    def draw(self, call: Callable[[torch.Generator], Any]) -> Callable[[], Any]:
+        """The next draw."""
+        self._to_come.append(_Draw(self, call))
+        return self._to_come[-1].result
+
+    def catch_up(self, last: _Draw | None = None) -> None:
+        """Make the draws to come, up to ``last``."""
+        while self._to_come and (last is None or not last.made):
+            draw = self._to_come.popleft()
+            draw.made, draw.numbers = True, draw.call(self.generator)
+
+
+class _Draw:
+    def __init__(self, sequence: _Sequence, call: Callable[[torch.Generator], Any]):
+        self.sequence, self.call = sequence, call
+        self.made, self.numbers = False, None
+
+    def result(self) -> Any:
+        """Its numbers, once."""
+        self.sequence.catch_up(self)
+        numbers, self.numbers = self.numbers, None
+        return numbers
 
 
 class _Counting:
     """A generator whose state is, as on CUDA, a seed and an offset that each drawing call moves on."""
 
     def __init__(self) -> None:
-        self.torch = torch._C.Generator("cpu")
-        """stands for it in operators' arguments"""
+        self.sequence = _Sequence(torch._C.Generator("cpu"))
         self.seed, self.offset = self.torch.initial_seed(), 0  # torch's constant, as on CUDA
+        self._told: OrderedDict[tuple[int, int], torch.Tensor] = OrderedDict()
 
-    def advance(self) -> torch.Generator:
-        """A generator for the next call alone: what that draws depends on seed and offset, not on who drew before."""
-        fresh = torch._C.Generator("cpu")
-        fresh.manual_seed(self.seed if self.offset == 0 else (self.seed + self.offset * _MIX) % (1 << 63))
+    @property
+    def torch(self) -> torch.Generator:
+        """What stands for it in operators' arguments."""
+        return self.sequence.generator
+
+    def advance(self) -> _Sequence:
+        """The sequence for the next call."""
         self.offset += OFFSET_STEP
-        return fresh
+        return self.sequence
 
     def read(self) -> bytes:
-        """Seed and offset."""
+        """Seed and offset, which lead back to here."""
+        self.sequence.catch_up()
+        self._told[self.seed, self.offset] = self.torch.get_state()
+        while len(self._told) > STATES_KEPT:
+            self._told.popitem(last=False)
         return struct.pack("<QQ", self.seed, self.offset)
 
     def move(self, seed: int, offset: int) -> None:
-        """Take up a state."""
+        """Restore a state that was read; a made-up state leads to the same sequence every time."""
         self.seed, self.offset = seed % (1 << 64), offset
+        self.sequence = _Sequence(torch._C.Generator("cpu"))
+        known = self._told.get((self.seed, offset))
+        if known is not None:
+            self.torch.set_state(known)
+        else:
+            self.torch.manual_seed(self.seed if offset == 0 else (self.seed + offset * _MIX) % (1 << 63))
 
 
 class DeviceRandom:
@@ -84,21 +130,22 @@ class DeviceRandom:
         return self.drawing(rule, args, kwargs)()
 
     def drawing(self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> Callable[[], Any]:
-        """The call of an operator that draws: its numbers are those of now, whenever it is made."""
+        """The call of an operator that draws, which may wait: its numbers are those of now."""
         named = {name: value for name, value in kwargs.items() if name != "generator"}
         given = kwargs.get("generator")
         counting = next((one for one in self._generators.values() if one.torch is given), None)
-        generator = (counting or self._numbered(0)).advance()
+        sequence = (counting or self._numbered(0)).advance()
         if rule.takes_generator:
-            return partial(rule.call, *args, **named, generator=generator)
+            return sequence.draw(lambda generator: rule.call(*args, **named, generator=generator))
 
-        def call() -> Any:
+        def call(generator: torch.Generator) -> Any:
             host = torch.default_generator
             saved = host.get_state()
             host.set_state(generator.get_state())
             try:
                 return rule.call(*args, **named)
             finally:
+                generator.set_state(host.get_state())
                 host.set_state(saved)
 
-        return call
+        return sequence.draw(call)

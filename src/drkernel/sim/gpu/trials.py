@@ -202,8 +202,9 @@ class Trials:
         element by element (as gradients are added up), and where that is quick.
         """
         bases = frozenset(one.base for one in inputs)
-        if rule.draws:
-            made = self._drawn(rule, args, kwargs)
+        if rule.draws:  # in place, it may be made at any later time: nothing before it may still need what is there
+            needed = any(not one.touched.isdisjoint(bases) for one in self._postponed)
+            made = None if needed else self._drawn(rule, args, kwargs)
         elif self.purpose == "benchmark" or any(not one.written.isdisjoint(bases) for one in self._postponed):
             made = _results(rule, args, kwargs) if self._may_wait(rule, inputs) else None
         else:
