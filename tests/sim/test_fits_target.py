@@ -38,6 +38,22 @@ def matmul_kernel(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.c
 
 
 @triton.jit
+def passes_kernel(a, b, out, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TWICE: tl.constexpr):
+    """Two accumulators that one loop takes over from another, as attention's stages do."""
+    rows, cols, inner = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    one, other = tl.zeros((BM, BN), tl.float32), tl.zeros((BM, BN), tl.float32)
+    for stage in tl.static_range(1 + TWICE):
+        for k in range(stage * K, (stage + 1) * K, BK):
+            x = tl.load(a + rows[:, None] * K + (k + inner)[None, :])
+            y = tl.load(b + (k + inner)[:, None] * BN + cols[None, :])
+            one = tl.dot(x, y, one)
+            other = tl.dot(x * 2, y, other)
+    at = rows[:, None] * BN + cols[None, :]
+    tl.store(out + at, one)
+    tl.store(out + BM * BN + at, other)
+
+
+@triton.jit
 def softmax_kernel(x, out, cols, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     v = tl.load(x + tl.program_id(0) * cols + at, at < cols, -float("inf"))
@@ -127,6 +143,17 @@ def test_autotune_skips_what_does_not_fit() -> None:
 def test_text_that_upsets_the_passes_ends_only_their_process() -> None:
     with pytest.raises(PassesFailed):
         exact_shared("module { this is no TTIR }", get_spec("h200"), 4, 3)
+
+
+def test_a_loop_holds_what_it_takes_over_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Recorder(monkeypatch)
+    with sim.device("h200"):
+        a, b = torch.zeros(128, 256, device="cuda"), torch.zeros(256, 64, device="cuda")
+        for twice in (0, 1):
+            out = torch.empty(2, 128, 64, device="cuda")
+            passes_kernel[(1,)](a.half(), b.half(), out, 64, BM=128, BN=64, BK=32, TWICE=twice, num_warps=4)
+    once, twice = (register_pressure(compile_ttir(one.ttir).function, 128) for one in recorder.commands[-2:])
+    assert twice.registers == once.registers < 255 and twice.spilled_bytes == once.spilled_bytes == 0
 
 
 def test_registers_are_near_the_compilers_and_spills_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -568,7 +568,20 @@ def _drawing() -> list[torch.Tensor]:
     doubled = before * 2
     before.uniform_(0.0, 1.0)
     torch.rand(64, device="cuda")
-    kept = [doubled, before, x, y, turned, z, narrow, linear.weight, linear.bias, grown, noise, torch.rand(3, device="cuda")]
+    kept = [
+        doubled,
+        before,
+        x,
+        y,
+        turned,
+        z,
+        narrow,
+        linear.weight,
+        linear.bias,
+        grown,
+        noise,
+        torch.rand(3, device="cuda"),
+    ]
     return [one.detach().cpu() for one in kept]
 
 

@@ -126,7 +126,7 @@ def _intervals(function: Function) -> list[tuple[int, int, float, bool]]:
     for op in ops:
         for value in op.results:
             if _tracked(value) and id(value) not in inline and not _elsewhere(value):
-                begin, end = lifetimes.end(op), lifetimes.last(value)
+                begin, end = lifetimes.end(op), lifetimes.last_in_registers(value)
                 held = any(begin <= start and stop < end for start, stop in syncs)
                 if end >= begin:
                     found.append((begin, end, _bytes_of(value), held))

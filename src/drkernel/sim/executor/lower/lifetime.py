@@ -54,15 +54,28 @@ class Lifetimes:
             return known
         return max((self._use(value, user) for user in value.uses), default=-1)
 
+    def last_in_registers(self, value: Value) -> int:
+        """The same of a value in registers: a loop takes what it carries over when it starts."""
+        return max((self._read(value, user) for user in value.uses), default=-1)
+
+    def _read(self, value: Value, user: Op) -> int:
+        if user.name in ("scf.for", "scf.while"):
+            return self._again(value, user, self._start[id(user)])
+        if user.name == "scf.condition":
+            return self._again(value, user, self._end[id(user)])
+        return self._use(value, user)
+
     def _use(self, value: Value, user: Op) -> int:
-        if user.name == "scf.while" or user.successors:
+        if user.name in ("scf.while", "scf.condition") or user.successors:
             return FOREVER  # carried on under other names
         last = self._end[id(user)]
         inlined = [result for result in user.results if id(result) in self._inline]
         if inlined or user.name == "scf.for":
             last = max(last, *(self.last(result) for result in user.results), -1)
-        if user.name == "scf.condition":
-            return FOREVER
+        return self._again(value, user, last)
+
+    def _again(self, value: Value, user: Op, last: int) -> int:
+        """``last``, or the end of the loops around the user that read the value in each iteration."""
         outside = self._loops[id(value.op)] if value.op is not None else ()
         entered = [loop for loop in self._loops[id(user)] if loop not in outside]
         if value.op is None and value.block is not None and value.block.parent is not None:
