@@ -235,7 +235,10 @@ class Warm:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps(list(names)) + "\n")
         self._process.stdin.flush()
-        self.tests: list[str] = json.loads(self._process.stdout.readline() or "[]")
+        told = self._process.stdout.readline()
+        if not told and names:
+            raise SystemExit(f"{self.suite.name}: its tests cannot be collected: see the errors above")
+        self.tests: list[str] = json.loads(told or "[]")
         """what it can run; empty for scripts"""
 
     def run(self, item: Row, limit: float) -> Row:
@@ -387,7 +390,8 @@ def tested(suite: Suite, names: Sequence[str], seen: Seen) -> None:
     """Collect these tests, or all, and run those that are asked for."""
     import pytest
 
-    places = list(names or suite.places)
+    # by file: some name tests by parameters that they draw by the clock, and an unknown name would end the collection
+    places = sorted({name.partition("::")[0] for name in names}) or list(suite.places)
     if not names and suite.triton:
         files = [file for place in suite.places for file in Path(place).rglob("test_*.py")]
         places = sorted(str(file) for file in files if IMPORTS_TRITON.search(file.read_text(encoding="utf-8")))
@@ -408,7 +412,7 @@ def judged(error: str | None, findings: Sequence[tuple[str, str]]) -> tuple[str,
     if "OverBudget" in message:
         return "memory size", message
     another = "cannot import name" in message and not any(f"from '{name}" in message for name in ("torch", "triton"))
-    lacks = ("ModuleNotFoundError", "No module named", "'_OpNamespace'", "requires the CUDA")
+    lacks = ("ModuleNotFoundError", "No module named", "'_OpNamespace'", "requires the CUDA", "Could not find `lib")
     unimported = re.search(r"module '(?!torch|triton|drkernel)[\w.]+' has no attribute", message)
     if another or unimported or any(name in message for name in lacks):
         return "no test", message
