@@ -9,11 +9,11 @@
     python benchmarks/sim_public.py triton TritonBench ... --sample 40 --rows rows.jsonl [--write]
 
 Each script or test runs unchanged in a process of its own (forked from one that has imported what the suite imports,
-where the simulated GPU is there already), with a limit of processor time, as ``drkernel sim`` runs scripts: every
-launch with all checks. Of tests, ``--sample`` takes as many of every function as it can. ``--rows`` keeps results while
-the survey runs, and takes them up again. The packages that a suite imports (einops, transformers, ...) must be
-installed, or be on ``PYTHONPATH``; what lacks is told. vLLM's compiled CUDA extension is an empty module here. Nothing
-of theirs is kept here. Needs no GPU.
+where the simulated GPU is there already), with a limit of processor time, as ``drkernel sim`` runs scripts: launches
+with all checks, but for long ones whose results a script does not read, which are counted. Of tests, ``--sample``
+takes as many of every function as it can. ``--rows`` keeps results while the survey runs, and takes them up again.
+The packages that a suite imports (einops, transformers, ...) must be installed, or be on ``PYTHONPATH``; what lacks
+is told. vLLM's compiled CUDA extension is an empty module here. Nothing of theirs is kept here. Needs no GPU.
 """
 
 from __future__ import annotations
@@ -338,7 +338,9 @@ def found_by(report: ScriptReport, seen: Seen | None) -> Row:
     outcome, why = judged(error if seen is None else error or seen.error, errors)
     if outcome == "pass" and seen is not None and not seen.passed:
         outcome, why = "no test", seen.why
-    return {"outcome": outcome, "why": why, "launches": sum(launch.calls for launch in report.launches)}
+    launches = sum(launch.calls for launch in report.launches)
+    unexecuted = sum(launch.unexecuted for launch in report.launches)
+    return {"outcome": outcome, "why": why, "launches": launches, "unexecuted": unexecuted}
 
 
 def ends_with(parent: int) -> None:
@@ -431,8 +433,9 @@ def page(rows: list[Row], sample: int | None) -> str:
         "",
         f"`python benchmarks/sim_public.py DIR...{'' if sample is None else f' --sample {sample}'} --write`, "
         f"{date.today()}, Triton {version('triton')}, torch {version('torch').partition('+')[0]}, `sim:{GPU}`, all "
-        f"checks on: {chosen}, unchanged, {sum(row['launches'] for row in rows)} launches recorded. Nothing was "
-        "measured on a GPU.",
+        f"checks on: {chosen}, unchanged, {sum(row['launches'] for row in rows)} launches recorded, "
+        f"{sum(row.get('unexecuted', 0) for row in rows)} of them long ones that nothing read, which were counted and "
+        "not executed. Nothing was measured on a GPU.",
         "",
         "| suite | tried | launched kernels | " + " | ".join(shown) + " | passed of right tests |",
         "|---|---:|---:|" + "---:|" * (len(shown) + 1),

@@ -106,7 +106,7 @@ def simulate(
 
     code = getattr(inspect.unwrap(function), "__code__", None)
     home = Path(code.co_filename if code is not None else repr(function))
-    report, value = run_function(call, home, gpu=gpu, checks=checks, data_free=None if data else DataFree())
+    report, value = run_function(call, home, gpu=gpu, checks=checks, data_free=None if data else DataFree.of_script())
     return Simulated(value if data else None, report)
 
 

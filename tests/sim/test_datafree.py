@@ -298,3 +298,33 @@ def test_the_command(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr + done.stdout
     assert "No data: outputs hold nothing" in done.stdout and "sample of programs" in done.stdout
     assert "estimated error" in done.stdout and "assert_close was taken to pass" in done.stdout
+
+
+@triton.jit
+def product_kernel(a, b, c, n, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    row, col = tl.program_id(0) * M + tl.arange(0, M), tl.program_id(1) * N + tl.arange(0, N)
+    total = tl.zeros((M, N), tl.float32)
+    for k in range(0, n, K):
+        inner = k + tl.arange(0, K)
+        total = tl.dot(tl.load(a + row[:, None] * n + inner), tl.load(b + inner[:, None] * n + col), total)
+    tl.store(c + row[:, None] * n + col, total.to(tl.float16))
+
+
+def test_what_a_tuner_tries_is_counted_roughly_for_a_person() -> None:
+    """The same choice, and the same time for what is chosen, after looking at far fewer programs."""
+    shapes = [(64, 64, 32), (128, 128, 32), (128, 128, 64), (32, 32, 32)]
+    configs = [triton.Config(dict(zip("MNK", shape, strict=True)), num_warps=4) for shape in shapes]
+    found = []
+    for settings in (DataFree(), DataFree.of_script()):
+        tuned = triton.autotune(configs, key=["n"])(product_kernel)
+        with sim.device("h100", data_free=settings) as device:
+            a, b, c = (torch.empty(4096, 4096, device="cuda", dtype=torch.float16) for _ in range(3))
+            tuned[lambda meta: (4096 // meta["M"], 4096 // meta["N"])](a, b, c, 4096)
+            record = device.engine.record
+            trials = [sample for sample in record.samples[:-1]]
+            assert len(trials) == len(configs) and record.error < 0.05
+            assert [sample.rough for sample in record.samples] == [settings.tuning is not None] * 4 + [False]
+            found.append((tuned.best_config, device.launches[-1].seconds, sum(one.looked_at for one in trials)))
+    full, rough = found
+    assert rough[0] == full[0] and rough[1] == pytest.approx(full[1], rel=0.02)
+    assert rough[2] < full[2] / 3

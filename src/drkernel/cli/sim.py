@@ -44,6 +44,9 @@ FILE.py is any script written for CUDA (device="cuda", @triton.jit); it runs unc
 executed on the CPU and sanitized: out-of-bounds and misaligned accesses, reads of memory that nothing wrote, races.
 Times are modelled for the GPU, never measured. Arguments after '--' are passed to the script.
 
+A launch that takes over a second, of a kernel that ran before, is executed when something reads what it writes; one
+that nothing reads is counted from a sample of its programs, and the report says so. --checks full executes all.
+
 With --no-data nothing is computed and no memory is needed, so a product at 8192 cubed takes a second: tensors have no
 contents, launches are modelled from a sample of their programs, and dependences on data are reported.
 
@@ -92,7 +95,7 @@ def sim(
     compare: Annotated[Path | None, typer.Option(metavar="A.py", help="set A.py and FILE.py side by side")] = None,
     memory_budget: Annotated[
         float | None,
-        typer.Option(metavar="GIB", min=0.01, help="of this machine's memory for the device [default: a quarter]"),
+        typer.Option(metavar="GIB", min=0.01, help="of this machine's memory for the device [default: half]"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON alone; the script's output is on stderr")] = False,
 ) -> None:
@@ -128,7 +131,7 @@ def sim(
 
         run_comparison(compare, file, given, gpu, checks.value, no_data, budget, html, as_json)
     with _output_on_stderr() if as_json else contextlib.nullcontext(), kernels_on_disk():
-        data_free = DataFree() if no_data else None
+        data_free = DataFree.of_script() if no_data else None
         report = run_script(
             file, given, gpu=gpu, checks=checks.value, depth=depth.value, data_free=data_free,
             budget_bytes=budget,
@@ -138,7 +141,9 @@ def sim(
         from drkernel.sim.advice import advise
 
         with contextlib.suppress(KeyboardInterrupt):  # without advice, then
-            advised = advise(file, given, gpu=gpu, data_free=DataFree() if no_data else None, budget_bytes=budget)
+            advised = advise(
+                file, given, gpu=gpu, data_free=DataFree.of_script() if no_data else None, budget_bytes=budget
+            )
             report = report.model_copy(update={"advised": advised})
     if as_json:
         print(report.model_dump_json(indent=2))

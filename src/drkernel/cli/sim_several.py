@@ -40,7 +40,7 @@ def run_comparison(
     html: Path | None, as_json: bool,
 ) -> NoReturn:  # fmt: skip
     """Run two scripts and print them side by side. Exit code: the worse of theirs."""
-    data_free = DataFree() if no_data else None
+    data_free = DataFree.of_script() if no_data else None
     try:
         a, b = (
             quietly(path, path.read_text(encoding="utf-8"), args, gpu=gpu, checks=checks, data_free=data_free,

@@ -12,6 +12,7 @@ from drkernel.gym.feedback import duration, percent, size
 from drkernel.report.anatomy import Marks, anatomy, time_stack
 from drkernel.report.render import render, replace_file
 from drkernel.report.roofline import roofline_plot
+from drkernel.report.sim_view import unexecuted
 from drkernel.report.svg import legend
 from drkernel.report.sweep_html import advice_html
 from drkernel.report.trace import TRACKS
@@ -40,6 +41,7 @@ def page(report: ScriptReport) -> str:
         name=Path(report.script).name,
         report=report.model_copy(update={"profile": profile}),
         numbers=_numbers(report),
+        unexecuted=unexecuted(report.launches),
         found=[(one.severity, one.kind, one.message, None) for one in report.findings],
         stack=time_stack(profile),
         roofline=roofline_plot(profile),

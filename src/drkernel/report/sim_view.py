@@ -42,6 +42,7 @@ def _parts(report: ScriptReport, quote: Quote) -> Iterator[RenderableType]:
     if report.launches:
         yield Text()
         yield _indent(launch_table(report.launches))
+        yield from (_indent(Text(line, style="yellow")) for line in unexecuted(report.launches))
     if report.prints:
         yield _title("device_print")
         shown = list(report.prints[:MAX_PRINTS])
@@ -117,6 +118,19 @@ def launch_table(rows: tuple[LaunchRow, ...]) -> Text:
     if len(rows) > MAX_ROWS:
         text.append(f"\n... {len(rows) - MAX_ROWS} more", style="dim")
     return text
+
+
+def unexecuted(rows: tuple[LaunchRow, ...]) -> list[str]:
+    """A sentence for each kernel with launches that were only counted."""
+    calls: dict[str, int] = {}
+    for row in rows:
+        calls[row.kernel] = calls.get(row.kernel, 0) + row.unexecuted
+    return [
+        f"{kernel}: {_count(number, 'long launch', 'long launches')} counted from a sample of programs, not executed: "
+        "nothing read the results (--checks full executes all)"
+        for kernel, number in calls.items()
+        if number
+    ]
 
 
 def _rates(row: LaunchRow) -> tuple[str, str, str]:

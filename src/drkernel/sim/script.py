@@ -22,6 +22,7 @@ from drkernel.sim.context import SimDevice, device
 from drkernel.sim.executor.compiled import SimFinding
 from drkernel.sim.executor.running import interruptible
 from drkernel.sim.gpu.accounts import LaunchKey, launch_key
+from drkernel.sim.gpu.budget import SCRIPT_SHARE, default_budget
 from drkernel.sim.gpu.datafree.engine import DataFreeEngine
 from drkernel.sim.gpu.datafree.records import DataFree
 from drkernel.sim.gpu.detail import MAX_TEXT, detail_of
@@ -46,6 +47,10 @@ class LaunchRow(Config):
     num_stages: int
     calls: int = Field(ge=1)
     tuning: int = Field(0, ge=0, description="of these, launches right after L2 was emptied: tuning, benchmarks")
+    unexecuted: int = Field(
+        0, ge=0, description="of these, launches that were counted from a sample of programs and never executed, as "
+        "they take long and nothing read what they write: their values are unchecked (never with --checks full)",
+    )  # fmt: skip
     seconds: float = Field(ge=0, description="modelled device seconds of all calls")
     bound: str = Field(description="what limits it: memory, compute or latency")
     roofline: float | None = Field(None, description="fraction of the roofline reached")
@@ -172,9 +177,10 @@ def run_script(
 ) -> ScriptReport:
     """Run ``path`` as ``__main__`` with ``sys.argv[1:] = args`` on a simulated ``gpu``.
 
-    Exceptions of the script, and an interrupt by the user, are recorded in the report. With ``data_free`` the device
+    Exceptions of the script, and an interrupt by the user, are recorded in the report. Unless ``checks`` is "full",
+    launches that take long are executed only when something looks at what they write. With ``data_free`` the device
     has no data: it counts and models at sizes that could not be executed. ``budget_bytes`` limits the memory of this
-    machine that the device may use (default: a quarter). ``trace`` keeps when each piece of device work ran.
+    machine that the device may use (default: half). ``trace`` keeps when each piece of device work ran.
     ``source`` is a text to run in place of the file's, with the same lines; ``watch`` is called with the device before
     the script begins.
 
@@ -182,8 +188,10 @@ def run_script(
         ValueError: an unknown GPU.
     """
     started = time.perf_counter()
-    with device(gpu, checks=checks, depth=depth, data_free=data_free, budget_bytes=budget_bytes) as dev:
+    budget = default_budget(SCRIPT_SHARE) if budget_bytes is None else budget_bytes
+    with device(gpu, checks=checks, depth=depth, data_free=data_free, budget_bytes=budget) as dev:
         with uncompared(dev.engine.missed) if isinstance(dev.engine, DataFreeEngine) else nullcontext():
+            dev.engine.run_script(lazy=checks != "full")
             if watch is not None:
                 watch(dev)
             error = _run(path, args, source)
@@ -335,6 +343,7 @@ def _rows(dev: SimDevice) -> Iterator[LaunchRow]:
             num_stages=first.num_stages,
             calls=len(group),
             tuning=dev.engine.accounts.after_flush[key],
+            unexecuted=dev.engine.trials.unexecuted[key],
             seconds=seconds,
             bound=slowest.bound,
             roofline=sum(launch.roofline * launch.seconds for launch in group) / seconds if seconds else None,

@@ -86,7 +86,9 @@ def sweep(
     texts = [with_settings(source, settings) for settings in combinations]
 
     def run(text: str) -> ScriptReport:
-        return quietly(path, text, args, gpu=gpu, data_free=None if data else DataFree(), budget_bytes=budget_bytes)
+        return quietly(
+            path, text, args, gpu=gpu, data_free=None if data else DataFree.of_script(), budget_bytes=budget_bytes
+        )
 
     own = run(source)
     if (why := failure(own)) is not None:

@@ -126,7 +126,7 @@ def _script_main(script: Path, terms: ScriptTerms) -> child.Main:
 
         tempfile.tempdir = None
         found = run_script(
-            script, gpu=terms.gpu, checks=terms.checks, data_free=DataFree() if terms.no_data else None,
+            script, gpu=terms.gpu, checks=terms.checks, data_free=DataFree.of_script() if terms.no_data else None,
             budget_bytes=terms.memory_bytes // 2,
         )  # fmt: skip
         sys.stdout.flush()

@@ -14,6 +14,8 @@ from drkernel.sim.gpu.shapes import on_meta, prepare_shapes
 
 SHARE = 0.25
 """of the machine's memory that a device takes by default at most"""
+SCRIPT_SHARE = 0.5
+"""the same for a script that a person runs: nothing else runs beside it, as judges do"""
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _LARGEST_ELEMENT = 16
 
@@ -36,9 +38,9 @@ def machine_bytes() -> int:
     return total
 
 
-def default_budget() -> int:
-    """Return a quarter of the machine's memory."""
-    return int(machine_bytes() * SHARE)
+def default_budget(share: float = SHARE) -> int:
+    """Return this share of the machine's memory, in bytes."""
+    return int(machine_bytes() * share)
 
 
 def over_budget(wanted: int, used: int, budget: int) -> OverBudget:

@@ -8,7 +8,7 @@ against a list, launches by the executor's memory map.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +34,7 @@ from drkernel.sim.gpu.dataflow import DataFlow
 from drkernel.sim.gpu.device_journal import Launch, priced
 from drkernel.sim.gpu.emulated import convolution_operands
 from drkernel.sim.gpu.error_text import without_values
-from drkernel.sim.gpu.heap import POISONS, DeviceHeap, Held, poison
+from drkernel.sim.gpu.heap import POISONS, DeviceHeap, Held
 from drkernel.sim.gpu.index_checks import DeviceAssert, check_indices
 from drkernel.sim.gpu.interfere import HostReads, Interference, disturb_changes, flat_extent
 from drkernel.sim.gpu.operator_lists import FREE_OPERATORS
@@ -52,11 +52,6 @@ __all__ = ["POISONS", "Counters", "DeviceEngine", "DeviceFault", "LaunchRecord"]
 
 SAMPLED_PROGRAMS = 4096
 """programs of a launch that the sanitizers look at when checks are "auto" (all, where programs may synchronise)"""
-
-SECTOR_MAPS = 16
-"""bytes of tensors for each byte of the two maps, one for each sector of 32 bytes, that a launch writes"""
-SHADOW_BYTES = 8
-"""bytes of the race shadows for each element that a launch accesses"""
 
 ERROR_BYTES = 8
 """bytes that the host is assumed to learn of values from one error of an operator"""
@@ -115,6 +110,12 @@ class DeviceEngine:
 
     def _new_flow(self) -> DataFlow:
         return DataFlow(self.heap)
+
+    def run_script(self, *, lazy: bool) -> None:
+        """Serve a script that a person runs: nothing will ask what its results were made of, and if ``lazy``, long
+        launches wait until something looks at what they write."""
+        self.flow = DataFlow(self.heap, values=False)
+        self.trials.lazy = lazy
 
     # ---- tensors
 
@@ -180,7 +181,7 @@ class DeviceEngine:
             self.heap.require_factory(real_args, real_kwargs)
         result = self.trials.operator(rule, real_args, real_kwargs, inputs)
         if result is None:
-            if not rule.allocates and rule.base not in FREE_OPERATORS:
+            if not (rule.allocates or rule.by_form or rule.base in FREE_OPERATORS):
                 self.trials.before([one.base for one in inputs], changes=bool(rule.written))
             if not rule.makes_from_size:
                 self.heap.require(foresee(rule, real_args, real_kwargs, self.heap.budget - 2 * self.heap.used_bytes))
@@ -230,7 +231,7 @@ class DeviceEngine:
         """Convert results for the host; fresh memory is poisoned."""
         if isinstance(value, torch.Tensor):
             if rule.allocates:
-                poison(value, self.heap.poison_policy, self.heap.noise)
+                self.trials.poison(value)
             outputs.append(self.heap.register(value, initialized=not rule.allocates))
             return outputs[-1].spec
         if isinstance(value, (list, tuple)):
@@ -297,6 +298,7 @@ class DeviceEngine:
         programs = self.target.programs(command.grid)
         if programs == 0:
             return
+        self.trials.begin()
         kernel = compile_ttir(command.ttir, name=command.name)
         resources = self.target.resources(kernel, command)
         place = len(self.counters.launches)
@@ -309,36 +311,37 @@ class DeviceEngine:
     def _execute(
         self, kernel: CompiledKernel, command: LaunchCommand, resources: KernelResources | None, place: int
     ) -> None:
-        on, sample = self.checks != "off", SAMPLED_PROGRAMS if self.checks == "auto" else None
-        seed = f"{self.schedule.seed}:{place}"
         held = [self.heap.held(value.handle) for value in command.args if isinstance(value, Ref)]
         if self.trials.counted(command, held, resources):
             return
-        on = self._tables_fit(held) and on
         disturbed = self.interference == "disturb"
         before = [(flat, flat.clone()) for flat in (flat_extent(one.tensor) for one in held)] if disturbed else []
-        result = self.run_kernel(
-            kernel,
-            command.grid,
-            [self.heap.held(value.handle).spec.address if isinstance(value, Ref) else value for value in command.args],
-            Checks(uninitialized=on, race=on, sample=sample, seed=seed),
-            draw_order(seed, self.target.programs(command.grid)) if self.schedule.permuted else IN_ORDER,
-            self.weights(command),
-        )
+        args = [self.heap.held(arg.handle).spec.address if isinstance(arg, Ref) else arg for arg in command.args]
+        result = self._run_checked(kernel, command, args, held, place)
         for flat, old in before:
             disturb_changes(flat, old, self.heap.noise)
+        self.trials.executed(command, held, result.stats)
         self.finish_launch(command, held, result, resources)
 
-    def _tables_fit(self, held: list[Held]) -> bool:
-        """Return whether the race shadows of a launch fit the budget. Raises :class:`OverBudget` where checks are
-        mandatory, and where not even the maps of touched sectors fit."""
-        sizes = {one.base: one.nbytes for one in held}
-        self.heap.require_host(sum(sizes.values()) // SECTOR_MAPS)
-        element = min((one.spec.dtype.itemsize for one in held), default=1)
-        needed = SHADOW_BYTES * sum(sizes.values()) // element
-        if self.checks == "full":
-            self.heap.require_host(needed)
-        return self.heap.host_bytes + needed <= self.heap.budget
+    def _run_checked(
+        self, kernel: CompiledKernel, command: LaunchCommand, args: list[Any], held: Sequence[Held], place: int
+    ) -> LaunchResult:
+        """Execute a launch with the checks of this device. ``place``: its number since the counters were reset."""
+        seed = f"{self.schedule.seed}:{place}"
+        on = self.heap.tables_fit(held, must=self.checks == "full") and self.checks != "off"
+        sample = SAMPLED_PROGRAMS if self.checks == "auto" else None
+        checks = Checks(uninitialized=on, race=on, sample=sample, seed=seed)
+        order = draw_order(seed, self.target.programs(command.grid)) if self.schedule.permuted else IN_ORDER
+        return self.run_kernel(kernel, command.grid, args, checks, order, self.weights(command))
+
+    def run_late(
+        self, kernel: CompiledKernel, command: LaunchCommand, args: list[Any], held: Sequence[Held], place: int
+    ) -> None:
+        """Execute a launch that has been counted, and record what its execution alone shows."""
+        result = self._run_checked(kernel, command, args, held, place)
+        self.trials.executed(command, held, result.stats)
+        self._record_findings(result)
+        self._raise_if_illegal(result)
 
     def run_kernel(
         self,
@@ -363,8 +366,7 @@ class DeviceEngine:
     def finish_launch(
         self, command: LaunchCommand, held: list[Held], result: LaunchResult, resources: KernelResources | None
     ) -> None:
-        self.counters.findings += result.findings
-        self.counters.prints += result.prints
+        self._record_findings(result)
         self.flow.launch(held, result.stats.footprint)
         launch = Launch(command.name, command.ttir, command.num_warps, command.num_stages, result.stats, resources)
         cost = self.accounts.launched(launch, command)
@@ -379,6 +381,13 @@ class DeviceEngine:
             occupancy=resources.occupancy_blocks_per_sm if resources else None,
             **(facts_of(cost) if cost else {}),
         )
+        self._raise_if_illegal(result)
+
+    def _record_findings(self, result: LaunchResult) -> None:
+        self.counters.findings += result.findings
+        self.counters.prints += result.prints
+
+    def _raise_if_illegal(self, result: LaunchResult) -> None:
         illegal = [f for f in result.findings if f.kind in ("out_of_bounds", "misaligned") and f.severity == "error"]
         if illegal:
             self.fault = illegal[0].message

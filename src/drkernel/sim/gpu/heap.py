@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,11 @@ from drkernel.sim.wire.commands import DTYPES, ProtocolError, Ref, TensorSpec, U
 
 POISONS = ("nan", "zero", "random")
 """contents of memory that nothing has written to"""
+
+SECTOR_MAPS = 16
+"""bytes of tensors for each byte of the two maps, one for each sector of 32 bytes, that a launch writes"""
+SHADOW_BYTES = 8
+"""bytes of the race shadows for each element that a launch accesses"""
 
 KNOWN_DTYPES = frozenset(DTYPES.values())
 
@@ -254,6 +259,17 @@ class DeviceHeap:
             self.make_room()
         if not self._has_room(nbytes):
             raise over_budget(nbytes, self.host_bytes, self.budget)
+
+    def tables_fit(self, held: Sequence[Held], *, must: bool) -> bool:
+        """Return whether the race shadows of a launch fit the budget. Raises :class:`~.budget.OverBudget` where they
+        must, and where not even the maps of touched sectors fit."""
+        sizes = {one.base: one.nbytes for one in held}
+        self.require_host(sum(sizes.values()) // SECTOR_MAPS)
+        element = min((one.spec.dtype.itemsize for one in held), default=1)
+        needed = SHADOW_BYTES * sum(sizes.values()) // element
+        if must:
+            self.require_host(needed)
+        return self.host_bytes + needed <= self.budget
 
     def _has_room(self, nbytes: int) -> bool:
         twice = 2 * (self.used_bytes + self.dropped_bytes)

@@ -17,6 +17,7 @@ from drkernel.sim.gpu.emulated import EMULATED
 from drkernel.sim.gpu.half_precision import as_on_cuda
 from drkernel.sim.gpu.operator_lists import (
     ALLOCATORS,
+    BY_FORM,
     FACTORIES,
     FREE_OPERATORS,
     INTERNAL,
@@ -51,6 +52,8 @@ class OperatorRule:
     makes_from_size: bool
     only_metadata: bool
     """whether it only reads or changes the form of a tensor"""
+    by_form: bool
+    """whether it makes a new tensor, of its arguments' forms alone"""
     draws: bool
     """whether it uses random numbers"""
     takes_generator: bool
@@ -127,6 +130,7 @@ def rule_of(name: str) -> OperatorRule:
         allocates=base in ALLOCATORS and not written,
         makes_from_size=base in FACTORIES,
         only_metadata=base in METADATA_OPERATORS,
+        by_form=base in BY_FORM and not written,
         draws=torch.Tag.nondeterministic_seeded in call.tags,
         takes_generator=any(argument.name == "generator" for argument in schema.arguments),
         takes_device=any(argument.name == "device" for argument in schema.arguments),

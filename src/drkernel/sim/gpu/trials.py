@@ -6,11 +6,15 @@ looks at what they write, or changes what they read; usually nothing does before
 of a kernel is executed, for its checks; so are a tuner's trials of a kernel that reads what it writes or updates it
 atomically, which on a GPU spoil its result. Many random numbers, and what operators make of them, are postponed
 wherever they are drawn: they are a benchmark's inputs, as a rule, and nobody looks at their values.
+
+Where a person runs a script (:attr:`Trials.lazy`), long launches of kernels that ran before are postponed, too, and
+executed with all checks when something looks; one that nothing looks at is told as not executed.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import string_at
@@ -35,8 +39,9 @@ from drkernel.sim.executor.compiled import (
 from drkernel.sim.executor.launch import Limits
 from drkernel.sim.executor.order import IN_ORDER
 from drkernel.sim.executor.skeleton.kernel import Skeleton, skeleton_of
-from drkernel.sim.executor.skeleton.measure import Measured, SampleSettings, measure
-from drkernel.sim.gpu.heap import Held
+from drkernel.sim.executor.skeleton.measure import TUNING, Measured, SampleSettings, measure
+from drkernel.sim.gpu.accounts import LaunchKey, launch_key
+from drkernel.sim.gpu.heap import Held, poison
 from drkernel.sim.gpu.operator_rules import FREE_OPERATORS, OperatorRule
 from drkernel.sim.gpu.shapes import forms_of_new
 from drkernel.sim.target.compile import KernelResources
@@ -49,20 +54,19 @@ WORTH_BYTES = 4 << 20
 """a benchmark's launches on less memory are executed: that is quicker than building a skeleton"""
 TUNING_BYTES = 1 << 18
 """and a tuner's: most of its kernels are compiled for it alone, which takes as long as building their skeletons"""
-TUNING = SampleSettings(
-    full_sectors=5e5, sample_sectors=1e6, max_error=0.1, most_sectors=4e7, probes=6, probed_sectors=5e5, pilot=1,
-    thorough=False,
-)  # fmt: skip
-"""a tuner's choice needs no more: it tries many, and what it chose is counted in full where it is timed"""
 BENCHMARK = SampleSettings(probed_sectors=1e7)
 """the same as for a launch without data, but where programs are long fewer tell how often one reads the same bytes"""
 Purpose = Literal["result", "tuning", "benchmark"]
 POINTERS_MADE = "tt.int_to_ptr"
 """in a kernel's text where it makes pointers of numbers"""
 DRAWN_BYTES = 16 << 20
-"""random numbers that are not drawn before something looks at them"""
+"""random numbers that are not drawn, and fresh memory that is not filled, before something looks at them"""
 SERIAL_BYTES = 64 << 20
 """what may be copied for a launch whose programs tell each other where to go"""
+LONG_SECONDS = 1.0
+"""of an ordinary launch's execution; one that takes longer is postponed where scripts allow that"""
+_NANOSECONDS = {"sfu": 2.0, "tensor": 0.09, "other": 0.6, "sector": 3.0}
+"""what executing an operation, or reading or writing 32 bytes, takes here, roughly: it is the same on every machine"""
 MAX_POSTPONED = 64
 """launches; a benchmark of more carries out the earlier ones"""
 
@@ -95,14 +99,28 @@ class _Trial:
     """whether it reads what it writes"""
 
 
+@dataclass(frozen=True)
+class _Executed:
+    """The last launch of a kernel that ran with all checks."""
+
+    seconds: float
+    """what it takes to execute, by its counts"""
+    nbytes: int
+    """of its arguments' storages"""
+
+
 class Trials:
     """Decides, by their current purpose, whether launches and operators are executed, counted or postponed."""
 
     def __init__(self, engine: DeviceEngine):
         self.purpose: Purpose = "result"
         self._engine = engine
-        self._executed: set[str] = set()
-        """kernels that ran with all checks"""
+        self.lazy = False
+        """whether long launches wait until something looks at what they write"""
+        self.unexecuted: Counter[LaunchKey] = Counter()
+        """ordinary launches that have not been executed, since nothing looked"""
+        self._executed: dict[str, _Executed] = {}
+        """kernels that ran with all checks, by identity"""
         self._postponed: list[_Postponed] = []
         self._freed: set[int] = set()
         """storages that the host has dropped, and that postponed operators hold"""
@@ -123,29 +141,55 @@ class Trials:
         finally:
             self.purpose = before
 
-    def counted(self, command: LaunchCommand, held: Sequence[Held], resources: KernelResources | None) -> bool:
-        """Count a launch without executing it, where its purpose and its kernel allow that."""
-        trial = None
+    def begin(self) -> None:
+        """A launch begins. One that is no trial ends the tuning before it."""
         if self.purpose != "tuning":
             self._fastest.clear()
-        if self.purpose == "tuning" or (self.purpose == "benchmark" and command.identity in self._executed):
+
+    def bound(self, command: LaunchCommand) -> float:
+        """Modelled seconds beyond which the time of a tuner's trial does not matter: those of the fastest so far."""
+        return self._fastest.get((command.name, *command.args), math.inf)
+
+    def timed(self, command: LaunchCommand, seconds: float) -> None:
+        """Remember the time of a tuner's trial; nothing for other launches."""
+        if self.purpose == "tuning":
+            task = command.name, *command.args
+            self._fastest[task] = min(self._fastest.get(task, math.inf), seconds)
+
+    def counted(self, command: LaunchCommand, held: Sequence[Held], resources: KernelResources | None) -> bool:
+        """Count a launch without executing it, where its purpose and its kernel allow that."""
+        trial, waits = None, self.purpose == "benchmark" and command.identity in self._executed
+        long = self.purpose == "result" and self.lazy and self._may_be_long(command, held)
+        if self.purpose == "tuning" or waits or long:
             seconds = partial(self._engine.modelled_seconds, command, resources)
             trial = self._trial(command, held, seconds)
+        if long and trial is not None and (trial.updates or execution_seconds(trial.result.stats) < LONG_SECONDS):
+            trial = None  # what one that updates reads of memory that nothing wrote cannot be told later
         if trial is None:
             self._carry_out()  # its pointers may come from memory
-            self._executed.add(command.identity)
             return False
-        if self.purpose == "benchmark":
-            written = frozenset(trial.result.written)
-            self._postpone(self._launch(command, _plain(command, held), trial, written))
+        place = len(self._engine.counters.launches)
         self._engine.finish_launch(command, list(held), trial.result, resources)
+        if waits or long:
+            self._postpone(self._launch(command, held, trial, place if long else None))
         return True
+
+    def executed(self, command: LaunchCommand, held: Sequence[Held], stats: LaunchStats) -> None:
+        """Remember that a kernel ran with all checks, and how long that takes."""
+        self._executed[command.identity] = _Executed(execution_seconds(stats), _bytes_of(held))
+
+    def _may_be_long(self, command: LaunchCommand, held: Sequence[Held]) -> bool:
+        """Whether executing takes long if it grows with the square of the arguments' bytes."""
+        before = self._executed.get(command.identity)
+        if before is None or not before.nbytes:
+            return False
+        return before.seconds * max(1.0, _bytes_of(held) / before.nbytes) ** 2 >= LONG_SECONDS
 
     def _trial(
         self, command: LaunchCommand, held: Sequence[Held], seconds: Callable[[LaunchStats], float]
     ) -> _Trial | None:
         worth, settings = (TUNING_BYTES, TUNING) if self.purpose == "tuning" else (WORTH_BYTES, BENCHMARK)
-        nbytes = sum({one.base: one.nbytes for one in held}.values())
+        nbytes = _bytes_of(held)
         if POINTERS_MADE in command.ttir:  # its arguments may be tables that lead anywhere
             nbytes = self._engine.heap.used_bytes
         if nbytes < worth:
@@ -161,8 +205,7 @@ class Trials:
         if skeleton.reads:
             self.before(own if anywhere else steering, changes=False)
         weights = self._engine.weights(command)
-        task = command.name, *command.args
-        bound = self._fastest.get(task, math.inf) if tuning else math.inf
+        bound = self.bound(command)
         apart = steering if skeleton.serial else frozenset()
         try:
             found = trial_of(skeleton, command, held, self._engine.memory, seconds, weights, settings, bound, apart)
@@ -176,12 +219,11 @@ class Trials:
             anywhere and not steering.isdisjoint(use.base for use in found.uses if use.written.high)
         ):
             return None
-        if tuning:
-            self._fastest[task] = min(bound, seconds(found.stats))
+        self.timed(command, seconds(found.stats))
         touched = self._engine.heap.bases() if anywhere else own
-        if self.purpose == "benchmark" and not touched.issuperset(use.base for use in found.uses):
+        if not tuning and not touched.issuperset(use.base for use in found.uses):
             return None  # it was given addresses: what happens to storages behind them is not seen from here
-        if self.purpose == "benchmark" and anywhere and not found.stores_known:
+        if not tuning and anywhere and not found.stores_known:
             return None
         written = tuple(use.base for use in found.uses if use.written.value)
         return _Trial(LaunchResult(found.findings, found.stats, 0.0, (), written), touched, updates)
@@ -201,7 +243,7 @@ class Trials:
         come. An operator must run where it does more than make tensors from floating-point ones, or change one
         element by element (as gradients are added up), and where that is quick.
         """
-        bases = frozenset(one.base for one in inputs)
+        bases = frozenset[int]() if rule.by_form else frozenset(one.base for one in inputs)
         if rule.draws:  # in place, it may be made at any later time: nothing before it may still need what is there
             needed = any(not one.touched.isdisjoint(bases) for one in self._postponed)
             made = None if needed else self._drawn(rule, args, kwargs)
@@ -228,7 +270,7 @@ class Trials:
         return not (
             rule.allocates
             or rule.base in FREE_OPERATORS
-            or sum({one.base: one.nbytes for one in inputs}.values()) < WORTH_BYTES
+            or _bytes_of(inputs) < WORTH_BYTES
             or not all(one.tensor.dtype.is_floating_point for one in inputs)
         )
 
@@ -240,6 +282,8 @@ class Trials:
             made = args[0]
         elif rule.base in ("rand", "randn") and kwargs.keys() <= {"dtype", "generator"}:
             made = torch.empty(args[0], dtype=kwargs.get("dtype"))
+        elif rule.base in ("rand_like", "randn_like") and kwargs.keys() <= {"dtype"}:
+            made = torch.empty_like(args[0], dtype=kwargs.get("dtype"))
         else:
             return None
         if made.nbytes < DRAWN_BYTES or not made.dtype.is_floating_point:
@@ -248,14 +292,34 @@ class Trials:
             rule.call(torch.empty(0, dtype=made.dtype), *args[1:], generator=torch.Generator())
         return [made]
 
-    def _launch(self, command: LaunchCommand, args: list[Any], trial: _Trial, written: frozenset[int]) -> _Postponed:
+    def poison(self, tensor: torch.Tensor) -> None:
+        """Fill fresh memory with values that nothing must rely on; much of it when something looks."""
+        heap = self._engine.heap
+        fill = partial(poison, tensor, heap.poison_policy, heap.noise)
+        if tensor.nbytes < DRAWN_BYTES or heap.poison_policy == "random" or not (self.lazy or self.purpose != "result"):
+            fill()
+            return
+        base = frozenset([tensor.untyped_storage().data_ptr()])
+        self._postpone(_Postponed(fill, base, base))
+
+    def _launch(self, command: LaunchCommand, held: Sequence[Held], trial: _Trial, place: int | None) -> _Postponed:
+        """A counted launch that waits; ``place``: its number, if it is to be checked, as nothing was before."""
+        args = _plain(command, held)
+        key = launch_key(command)
+        if place is not None:
+            self.unexecuted[key] += 1
+
         def carry_out() -> None:  # the host may have dropped the tensors, but not their storages
             kernel = compile_ttir(command.ttir, name=command.name)
-            nothing = Checks(uninitialized=False, race=False)
-            self._engine.run_kernel(kernel, command.grid, args, nothing, IN_ORDER)
+            if place is None:
+                nothing = Checks(uninitialized=False, race=False)
+                self._engine.run_kernel(kernel, command.grid, args, nothing, IN_ORDER)
+            else:
+                self.unexecuted[key] -= 1
+                self._engine.run_late(kernel, command, args, held, place)
 
         launch = command.ttir, command.grid, tuple(args)
-        return _Postponed(carry_out, trial.touched, written, launch, trial.updates)
+        return _Postponed(carry_out, trial.touched, frozenset(trial.result.written), launch, trial.updates)
 
     def _postpone(self, one: _Postponed) -> None:
         changed = {base for earlier in self._postponed for base in earlier.written}
@@ -309,6 +373,20 @@ class Trials:
         needed = {base for one in self._postponed if one.launch is not None for base in one.touched}
         for base in self._kept.keys() - needed:
             self._engine.release(self._kept.pop(base))
+
+
+def execution_seconds(stats: LaunchStats) -> float:
+    """What executing a launch with these counts takes on a machine like the one that this was written on."""
+    nanoseconds = (stats.load_sectors + stats.store_sectors) * _NANOSECONDS["sector"]
+    for unit, count in stats.flops.items():
+        kind = "tensor" if unit.startswith("tensor") else "sfu" if unit == "sfu" else "other"
+        nanoseconds += count * _NANOSECONDS[kind]
+    return nanoseconds * 1e-9
+
+
+def _bytes_of(held: Sequence[Held]) -> int:
+    """Bytes of the storages of these tensors."""
+    return sum({one.base: one.nbytes for one in held}.values())
 
 
 def _results(rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> list[torch.Tensor] | None:

@@ -201,6 +201,8 @@ class SkeletonLaunch(Launch):
 
     def contention(self) -> int:
         """Updates of the most contended address so far."""
+        if not self.atomics.any():
+            return 0
         return most_updates(self.atomics, 32.0 * sum(int(np.count_nonzero(write)) for _, write in self.maps))
 
     def findings(self) -> tuple[SimFinding, ...]:

@@ -48,6 +48,12 @@ class SampleSettings(Config):
     seed: int = Field(0, description="of the choice of programs")
 
 
+TUNING = SampleSettings(
+    full_sectors=5e5, sample_sectors=1e6, max_error=0.1, most_sectors=4e7, probes=6, probed_sectors=5e5, pilot=1,
+    thorough=False,
+)  # fmt: skip
+"""a tuner's choice needs no more: it tries many, and what it chose is counted in full where it is timed"""
+
 _DECIDING = 2.0
 """as much work as runs in full, times this, may go into telling whether all of a storage is read or written"""
 WHOLE = 0.99
@@ -251,10 +257,11 @@ class _Measuring:
         uses = self._uses(launch, rest, totals)
         if self.survey is None:
             self.classes = launch.classes_of(self.programs)
-        stats = self._stats(totals, uses, lambda e: e.value, launch.contention())
+        contention = launch.contention()
+        stats = self._stats(totals, uses, lambda e: e.value, contention)
         stats = dataclasses.replace(stats, sites=launch.asked_of(self.programs))
         times = [
-            self.clock(self._stats(totals, uses, pick, launch.contention()))
+            self.clock(self._stats(totals, uses, pick, contention))
             for pick in (lambda e: e.value, lambda e: e.low, lambda e: e.high)
         ]
         error = max(abs(times[1] - times[0]), abs(times[2] - times[0])) / times[0] if times[0] else 0.0

@@ -67,8 +67,12 @@ class DataFreeEngine(DeviceEngine):
         """The record of the commands since the last reset, besides counters and times."""
         found = self._record_of_run
         launches = [launch for launch in self.counters.launches if not launch.suppressed]
-        wrong = sum(s.error * launch.seconds for s, launch in zip(found.samples, launches, strict=False))
-        total = self.accounts.timeline.device_seconds
+        wrong, total = 0.0, self.accounts.timeline.device_seconds
+        for sample, launch in zip(found.samples, launches, strict=False):
+            if sample.rough:
+                total -= launch.seconds
+            else:
+                wrong += sample.error * launch.seconds
         return replace(found, error=wrong / total if total else 0.0)
 
     def missed(self, dependence: DataDependence) -> None:
@@ -228,7 +232,9 @@ class DataFreeEngine(DeviceEngine):
     ) -> None:
         try:
             clock = partial(self.modelled_seconds, command, resources)
-            counted = self._launches.count(command, clock, self.weights(command))
+            rough = self.settings.tuning if self.trials.purpose == "tuning" else None
+            bound = self.trials.bound(command)
+            counted = self._launches.count(command, clock, self.weights(command), rough, bound)
         except StepLimit as error:
             self.fault = str(error)
             raise
@@ -239,7 +245,9 @@ class DataFreeEngine(DeviceEngine):
         for use in measured.uses:
             if use.written.value:
                 self._wrote(use.base, use.written.low)
-        self._record_of_run.samples.append(sample_of(measured, {one.base: one.nbytes for one in held}))
+        self.trials.timed(command, clock(measured.stats))
+        sizes = {one.base: one.nbytes for one in held}
+        self._record_of_run.samples.append(sample_of(measured, sizes, rough=rough is not None))
         result = LaunchResult(measured.findings, measured.stats, 0.0, (), counted.written)
         self.finish_launch(command, held, result, resources)
 

@@ -11,7 +11,7 @@ from typing import Any
 from drkernel.sim.executor.compiled import DEFAULT_STEP_LIMIT, DEFAULT_TIME_LIMIT
 from drkernel.sim.executor.launch import Limits
 from drkernel.sim.executor.skeleton.kernel import Skeleton, SteeringRead, skeleton_of
-from drkernel.sim.executor.skeleton.measure import Clock, Measured, measure
+from drkernel.sim.executor.skeleton.measure import Clock, Measured, SampleSettings, measure
 from drkernel.sim.gpu.datafree.addresses import AddressHeap
 from drkernel.sim.gpu.datafree.records import DataDependence, DataFree, LaunchSample, SampledUse
 from drkernel.sim.gpu.heap import Held
@@ -40,9 +40,17 @@ class LaunchCounter:
         self.heap, self.settings = heap, settings
         self._known: OrderedDict[Any, tuple[tuple[int, ...], Measured]] = OrderedDict()
 
-    def count(self, command: LaunchCommand, clock: Clock, weights: Sequence[float]) -> Counted:
+    def count(
+        self,
+        command: LaunchCommand,
+        clock: Clock,
+        weights: Sequence[float],
+        rough: SampleSettings | None = None,
+        bound: float = math.inf,
+    ) -> Counted:
         """Count one launch. What it wrote has no contents any more. ``weights``: what entering each block costs a
-        program.
+        program; ``rough``: how well to count it, if not as any launch, and ``bound``: modelled seconds beyond which
+        its time need not be known.
 
         Raises:
             StepLimit: a program loops beyond its budget, or all of it takes too long here.
@@ -50,7 +58,7 @@ class LaunchCounter:
         skeleton = skeleton_of(command.ttir, command.name)
         held = [self.heap.held(arg.handle) if isinstance(arg, Ref) else None for arg in command.args]
         dependences = list(self._dependences(skeleton, command, held))
-        measured = self._measured(skeleton, command, held, clock, weights)
+        measured = self._measured(skeleton, command, held, clock, weights, rough, bound)
         if measured.without_data is not None and not dependences:
             dependences.append(_steered(command.name, measured.without_data, "an address that it got from memory"))
         written = tuple(use.base for use in measured.uses if use.written.value)
@@ -69,6 +77,8 @@ class LaunchCounter:
         held: Sequence[Held | None],
         clock: Clock,
         weights: Sequence[float],
+        rough: SampleSettings | None,
+        bound: float,
     ) -> Measured:
         args = [
             one.spec.address if one is not None else arg for one, arg in zip(held, command.args, strict=True)
@@ -82,7 +92,10 @@ class LaunchCounter:
         # where programs take work from a counter, the first to run here does that of many
         share = min(_STANDS_FOR, math.prod(command.grid)) if skeleton.serial else 1
         limits = Limits(DEFAULT_STEP_LIMIT * share, DEFAULT_TIME_LIMIT)
-        found = measure(skeleton, command.grid, args, self.heap.memory, limits, self.settings.sample, clock, weights)
+        terms = skeleton, command.grid, args, self.heap.memory, limits
+        if rough is not None:
+            return measure(*terms, rough, clock, weights, bound)
+        found = measure(*terms, self.settings.sample, clock, weights)
         if cacheable and not found.findings:
             self._known[key] = (bases, found)
             while len(self._known) > _REMEMBERED:
@@ -112,7 +125,7 @@ class LaunchCounter:
         return set() if None in skeleton.loose else followed - loose
 
 
-def sample_of(measured: Measured, sizes: dict[int, int]) -> LaunchSample:
+def sample_of(measured: Measured, sizes: dict[int, int], *, rough: bool) -> LaunchSample:
     """Build the report of a launch; ``sizes`` are those of storages, by address."""
     stats = measured.stats
     return LaunchSample(
@@ -129,6 +142,7 @@ def sample_of(measured: Measured, sizes: dict[int, int]) -> LaunchSample:
             )
             for use in measured.uses
         ),
+        rough=rough,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from drkernel.config import Config
-from drkernel.sim.executor.skeleton.measure import SampleSettings
+from drkernel.sim.executor.skeleton.measure import TUNING, SampleSettings
 
 MAX_CALLS = 20_000
 """operators of one run that are remembered with their shapes"""
@@ -29,6 +29,12 @@ class DataFree(Config):
         "note", description="the host reads what is not there: note it and give zeros, or raise DependsOnData"
     )
     sample: SampleSettings = Field(default_factory=SampleSettings, description="how much of a launch runs")
+    tuning: SampleSettings | None = Field(None, description="and of a tuner's trial; None: as much as of any launch")
+
+    @classmethod
+    def of_script(cls) -> DataFree:
+        """The settings of a script that a person runs: what a tuner only tries is counted roughly."""
+        return cls(tuning=TUNING)
 
 
 class DependsOnData(RuntimeError):
@@ -99,6 +105,8 @@ class LaunchSample:
     atomics: int
     uses: tuple[SampledUse, ...]
     """storages that the launch touches"""
+    rough: bool = False
+    """a tuner's trial that was counted only as well as its choice needs"""
 
 
 @dataclass
