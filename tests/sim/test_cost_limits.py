@@ -57,7 +57,9 @@ def random_launch(rng: random.Random) -> Launch:
                   "widest": 2 ** rng.randint(0, 14), "exposed": levels[: rng.randint(0, 1)]}  # fmt: skip
         pipelined = rng.random() < 0.3
         blocks.append(BlockProfile(lanes, levels, rng.randint(0, 3), rng.uniform(0, 90), dots, pipelined, **window))
-        pressure.append(BlockPressure(2 ** rng.uniform(0, 19), 2 ** rng.uniform(0, 20)))
+        held = 2 ** rng.uniform(0, 19)
+        besides = rng.uniform(0.0, held) if dots else None
+        pressure.append(BlockPressure(held, 2 ** rng.uniform(0, 20), besides))
         executed.append((index, count))
         for unit, numel, per in lanes:
             if unit not in ("int", "sfu"):
@@ -118,8 +120,9 @@ def more_of_everything(launch: Launch, rng: random.Random) -> dict[str, Launch]:
     """The launch with one thing more each."""
     stats, block = launch.stats, launch.profile.blocks[0]
     factor = rng.uniform(1.01, 4.0)
-    held = tuple(BlockPressure(p.held * factor, p.values) for p in launch.profile.pressure)
-    values = tuple(BlockPressure(p.held, p.values * factor) for p in launch.profile.pressure)
+    held = tuple(replace(p, held=p.held * factor) for p in launch.profile.pressure)
+    multiplying = tuple(replace(p, besides=p.held) for p in launch.profile.pressure)
+    values = tuple(replace(p, values=p.values * factor) for p in launch.profile.pressure)
     entered = tuple((index, count * factor) for index, count in stats.executed)
     return {
         "sectors": with_stats(launch, load_sectors=stats.load_sectors * factor),
@@ -144,6 +147,7 @@ def more_of_everything(launch: Launch, rng: random.Random) -> dict[str, Launch]:
         "reductions": with_block(launch, reductions=block.reductions + 1),
         "dependent instructions": with_block(launch, depth=block.depth * factor),
         "held values": replace(launch, profile=replace(launch.profile, pressure=held)),
+        "a needless product": replace(launch, profile=replace(launch.profile, pressure=multiplying)),
         "values": replace(launch, profile=replace(launch.profile, pressure=values)),
         "shared memory": replace(launch, shared_bytes=launch.shared_bytes + 30_000),
         "registers": replace(launch, registers=min(255, launch.registers + 60)),

@@ -169,6 +169,25 @@ def test_registers_are_near_the_compilers_and_spills_are_seen(monkeypatch: pytes
         assert (found.spilled_bytes > 0) == bool(real.spills)
 
 
+@pytest.mark.parametrize(("rows", "cols", "warps"), [(128, 128, 4), (128, 256, 4), (256, 256, 8), (256, 256, 4)])
+def test_accumulators_spill_about_as_the_compilers_do(
+    rows: int, cols: int, warps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ptxas keeps 128 accumulators a thread, and puts some of 256 and most of 512 into local memory."""
+    recorder = Recorder(monkeypatch)
+    with sim.device("h200"):
+        a, b = (torch.zeros(512, 512, device="cuda", dtype=torch.float16) for _ in range(2))
+        matmul_kernel[(512 // rows, 512 // cols)](
+            a, b, torch.zeros(512, 512, device="cuda"), 512, 512, 512, BM=rows, BN=cols, BK=32, num_warps=warps
+        )
+    command = recorder.commands[-1]
+    found = register_pressure(compile_ttir(command.ttir).function, 32 * warps).spilled_bytes
+    for gpu in ("h200", "a100"):
+        real = compile_for_target(command.ttir, get_spec(gpu), num_warps=warps, num_stages=2).spills
+        assert real is not None and (found > 0) == (real > 0)
+        assert found == 0 or 0.5 < (found / 4) * 0.5 / real < 2.0  # a word has a place, is written, and is read
+
+
 def test_spilling_costs_time() -> None:
     times = []
     for warps in (1, 16):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from drkernel.sim.cost.kernel_profile import BlockProfile, Dot, KernelProfile
 from drkernel.sim.cost.l2 import L2State
-from drkernel.sim.cost.pressure import register_limit, spilled_share
+from drkernel.sim.cost.pressure import register_limit, spilled_bytes
 from drkernel.sim.cost.records import CostEstimate
 from drkernel.sim.cost.reuse import L1_SHARE, SECTOR_BYTES, beyond, past_l1
 from drkernel.sim.cost.roofline import SM_BANDWIDTH_SHARE, mma_sync_share, rereads_missing, unit_rate
@@ -236,17 +236,17 @@ def _spilled(
     With the compiler's own frame the estimate's distribution over blocks is scaled to it.
     """
     limit = register_limit(threads, spec.regs_per_sm)
-    shares = [spilled_share(block.held, threads, limit) for block in profile.pressure]
-    once = sum(share * block.values for share, block in zip(shares, profile.pressure, strict=True))
+    moved = [spilled_bytes(block, threads, limit) for block in profile.pressure]
+    once = sum(moved)
     if frame_bytes is not None:
         if not frame_bytes:
             return 0.0, 0.0
         if not once:
-            shares = [1.0] * len(profile.pressure)
-            once = sum(block.values for block in profile.pressure) or 1.0
+            moved = [block.values for block in profile.pressure]
+            once = sum(moved) or 1.0
         scale = frame_bytes * threads / FRAME_SHARE / once
-        shares, once = [share * scale for share in shares], once * scale
-    total = sum(shares[block] * profile.pressure[block].values * count for block, count in stats.executed)
+        moved, once = [each * scale for each in moved], once * scale
+    total = sum(moved[block] * count for block, count in stats.executed)
     return FRAME_SHARE * once, total
 
 

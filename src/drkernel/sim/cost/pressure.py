@@ -8,6 +8,11 @@ must be held whole; in the element-wise code between those, the compiler reorder
 plain order would. When that *held* peak exceeds the registers, a share of all values of the block is written to local
 memory and read back. The constants come from ptxas 12.8 for sm_90a on seven kernels (softmax, layer norm, rms norm's
 backward, swiglu, a sum of three, cross entropy, JSD) of 16 to 128 elements per thread, 4 to 32 warps.
+
+Around tensor cores it is otherwise: accumulators stay where they are, their operands and addresses take a third of the
+registers, and of what is held beyond the rest a block moves a fixed number of words. That was counted in the loops that
+ptxas makes of 41 spilling kernels (one and two products with tiles of 64 × 256 to 256 × 256, attention's backward pass
+with heads of 32 to 256; 4 and 8 warps, sm_90a; sm_80 is alike).
 """
 
 from __future__ import annotations
@@ -30,6 +35,11 @@ SPILLED = 0.65
 """share of all values that go through local memory when far more must be held than fits a bounded register file"""
 GIVEN_UP = 0.87
 """the same at the limit of 255 registers, where the allocator fails as a whole"""
+PRODUCT_ROOM = 2 / 3
+"""share of a thread's registers that hold values in a block with tensor-core products"""
+PRODUCT_MOVED = 3.5
+"""words that one execution of such a block writes to local memory and reads back for each that it holds beyond"""
+_PRODUCTS = frozenset({"tt.dot", "tt.dot_scaled"})
 _SYNC = frozenset(
     {"tt.reduce", "tt.scan", "tt.dot", "tt.gather", "tt.histogram", "tt.trans", "scf.for", "scf.while", "scf.if",
      "ttg.barrier", "gpu.barrier", "tt.debug_barrier"}
@@ -44,6 +54,8 @@ class BlockPressure:
     """largest number of bytes held at one place"""
     values: float = 0.0
     """bytes that one execution produces and uses: the traffic if every value went through memory"""
+    besides: float | None = None
+    """in a block that multiplies tiles, the same as ``held`` without what products make; None in others"""
 
 
 @dataclass(frozen=True)
@@ -59,10 +71,20 @@ def register_limit(threads: int, regs_per_sm: int = 65536) -> int:
     return min(MAX_REGISTERS, regs_per_sm // max(1, threads))
 
 
-def spilled_share(held: float, threads: int, limit: int) -> float:
-    """Share of a block's values that go through local memory when ``held`` bytes are held by ``threads``."""
+def spilled_bytes(block: BlockPressure, threads: int, limit: int) -> float:
+    """Bytes that one execution of a block by ``threads`` threads of ``limit`` registers writes to local memory and
+    reads back."""
+    words = block.held / 4.0 / max(1, threads)
+    if block.besides is None:
+        return spilled_share(words, limit) * block.values
+    beyond = 4.0 * threads * max(0.0, words - PRODUCT_ROOM * limit)
+    return max(PRODUCT_MOVED * beyond, spilled_share(block.besides / 4.0 / max(1, threads), limit) * block.values)
+
+
+def spilled_share(words: float, limit: int) -> float:
+    """Share of a block's values that go through local memory when a thread must hold so many words that no product
+    made."""
     room = float(limit - LEAST_REGISTERS)
-    words = held / 4.0 / max(1, threads)
     if words <= room:
         return 0.0
     share = SPILLED * (1.0 - room / words)
@@ -75,19 +97,17 @@ def register_pressure(function: Function, threads: int, regs_per_sm: int = 65536
     """The estimate for programs of ``threads`` threads; spilled is what one pass over the kernel's blocks moves."""
     limit = register_limit(threads, regs_per_sm)
     words = BASE_REGISTERS + live_bytes(function) / 4.0 / threads
-    spilled = sum(
-        spilled_share(block.held, threads, limit) * block.values / threads for block in block_pressure(function)
-    )
-    return Pressure(int(min(words, limit)), int(spilled))
+    spilled = sum(spilled_bytes(block, threads, limit) for block in block_pressure(function))
+    return Pressure(int(min(words, limit)), int(spilled / threads))
 
 
 def live_bytes(function: Function) -> float:
     """The most bytes of block values that a program holds at one place, temporaries included."""
     changes = [
         change
-        for begin, end, nbytes, _ in _intervals(function)
+        for each in _intervals(function)
         # at one place what ends goes before what begins: element by element one takes the other's registers
-        for change in ((begin, 1, nbytes), (end, 0, -nbytes))
+        for change in ((each.begin, 1, each.nbytes), (each.end, 0, -each.nbytes))
     ]
     total = most = 0.0
     for _, _, change in sorted(changes):
@@ -98,28 +118,47 @@ def live_bytes(function: Function) -> float:
 
 def block_pressure(function: Function) -> tuple[BlockPressure, ...]:
     """Held bytes and traffic of every block, in the order of ``plan.blocks_of``."""
-    lifetimes = Lifetimes(function, _inline(function))
-    intervals = [
-        (begin, end, nbytes if held else REORDERED * nbytes) for begin, end, nbytes, held in _intervals(function)
-    ]
+    lifetimes, intervals = Lifetimes(function, _inline(function)), _intervals(function)
     return tuple(_of_block(block, lifetimes, intervals) for block in blocks_of(function))
 
 
-def _of_block(block: Block, lifetimes: Lifetimes, intervals: list[tuple[int, int, float]]) -> BlockPressure:
-    most = values = 0.0
+@dataclass(frozen=True)
+class _Interval:
+    """A block value that lives in registers."""
+
+    begin: int
+    """first position"""
+    end: int
+    nbytes: float
+    whole: bool
+    """whether all of it is held at a time"""
+    product: bool
+    """whether a product made it, or element-wise code of what one made"""
+
+    @property
+    def held(self) -> float:
+        """Bytes held at one place."""
+        return self.nbytes if self.whole else REORDERED * self.nbytes
+
+
+def _of_block(block: Block, lifetimes: Lifetimes, intervals: list[_Interval]) -> BlockPressure:
+    most = besides = values = 0.0
     for op in block.ops:
         here = lifetimes.end(op)
-        most = max(most, sum(nbytes for begin, end, nbytes in intervals if begin <= here < end))
+        live = [each for each in intervals if each.begin <= here < each.end]
+        most = max(most, sum(each.held for each in live))
+        besides = max(besides, sum(each.held for each in live if not each.product))
         for value in (*op.results, *(operand for operand in op.operands if op.results or op.name == "tt.store")):
             if _tracked(value) and not is_index_like(value):
                 values += _bytes_of(value)
-    return BlockPressure(most, values)
+    multiplies = any(op.name in _PRODUCTS for op in block.ops)
+    return BlockPressure(most, values, besides if multiplies else None)
 
 
-def _intervals(function: Function) -> list[tuple[int, int, float, bool]]:
-    """(first position, last position, bytes, held whole) of every block value that lives in registers."""
+def _intervals(function: Function) -> list[_Interval]:
+    """The block values that live in registers."""
     ops = walk(function.body)
-    inline = _inline(function)
+    inline, products = _inline(function), _of_products(ops)
     lifetimes = Lifetimes(function, inline)
     syncs = [(lifetimes.start(op), lifetimes.end(op)) for op in ops if op.name in _SYNC]
     found = []
@@ -129,11 +168,31 @@ def _intervals(function: Function) -> list[tuple[int, int, float, bool]]:
                 begin, end = lifetimes.end(op), lifetimes.last_in_registers(value)
                 held = any(begin <= start and stop < end for start, stop in syncs)
                 if end >= begin:
-                    found.append((begin, end, _bytes_of(value), held))
+                    found.append(_Interval(begin, end, _bytes_of(value), held, id(value) in products))
         if op.name in ("scf.for", "scf.while"):
             for argument in op.regions[0].blocks[0].args:
                 if _tracked(argument) and argument.type.elem != "ptr":
-                    found.append((lifetimes.start(op), lifetimes.end(op), _bytes_of(argument), True))
+                    begin, end = lifetimes.start(op), lifetimes.end(op)
+                    found.append(_Interval(begin, end, _bytes_of(argument), True, id(argument) in products))
+    return found
+
+
+def _of_products(ops: list[Op]) -> set[int]:
+    """The values that products make, and what element-wise code and loops make of those."""
+    found: set[int] = set()
+    before = -1
+    while before != len(found):
+        before = len(found)
+        for op in ops:
+            size = op.results[0].type.numel if op.name.startswith(("arith.", "math.")) else 0
+            if op.name in _PRODUCTS or any(id(one) in found and one.type.numel == size for one in op.operands):
+                found.update(id(value) for value in op.results)
+            if op.name == "scf.for":
+                body = op.regions[0].blocks[0]
+                given = body.ops[-1].operands if op.results else []  # a loop that carries nothing may have no yield
+                for value, argument, result in zip(given, body.args[1:], op.results, strict=True):
+                    if id(value) in found:
+                        found.update((id(argument), id(result)))
     return found
 
 
