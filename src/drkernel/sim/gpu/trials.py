@@ -315,8 +315,8 @@ class Trials:
                 nothing = Checks(uninitialized=False, race=False)
                 self._engine.run_kernel(kernel, command.grid, args, nothing, IN_ORDER)
             else:
-                self.unexecuted[key] -= 1
                 self._engine.run_late(kernel, command, args, held, place)
+                self.unexecuted[key] -= 1
 
         launch = command.ttir, command.grid, tuple(args)
         return _Postponed(carry_out, trial.touched, frozenset(trial.result.written), launch, trial.updates)
