@@ -11,13 +11,27 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 
 from drkernel.sim.executor.allocations import MemoryMap
-from drkernel.sim.executor.compiled import Checks, LaunchResult, SimFinding, compile_ttir
+from drkernel.sim.executor.compiled import Checks, CompiledKernel, LaunchResult, SimFinding, compile_ttir
 from drkernel.sim.host.triton_driver import SimDriver
 from drkernel.sim.host.triton_frontend import ttir_text
 from drkernel.sim.spec import get_spec
+
+
+def names_of_executed(patch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the launches that devices execute from now on, while the patch lasts."""
+    executed: list[str] = []
+    original = CompiledKernel.watched
+
+    def watched(self: CompiledKernel, *args: Any, **kwargs: Any) -> Any:
+        executed.append(self.name)
+        return original(self, *args, **kwargs)
+
+    patch.setattr(CompiledKernel, "watched", watched)
+    return executed
 
 
 @dataclass

@@ -321,7 +321,7 @@ def test_what_a_tuner_tries_is_counted_roughly_for_a_person() -> None:
             a, b, c = (torch.empty(4096, 4096, device="cuda", dtype=torch.float16) for _ in range(3))
             tuned[lambda meta: (4096 // meta["M"], 4096 // meta["N"])](a, b, c, 4096)
             record = device.engine.record
-            trials = [sample for sample in record.samples[:-1]]
+            trials = record.samples[:-1]
             assert len(trials) == len(configs) and record.error < 0.05
             assert [sample.rough for sample in record.samples] == [settings.tuning is not None] * 4 + [False]
             found.append((tuned.best_config, device.launches[-1].seconds, sum(one.looked_at for one in trials)))

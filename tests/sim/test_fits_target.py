@@ -182,7 +182,9 @@ def _moved_in_loops(ptx: str, folder: Path) -> int:
         check=True,
         capture_output=True,
     )
-    listed = subprocess.run([tools / "cuobjdump", "-sass", folder / "kernel.cubin"], capture_output=True, text=True)
+    listed = subprocess.run(
+        [tools / "cuobjdump", "-sass", folder / "kernel.cubin"], check=True, capture_output=True, text=True
+    )
     code = [(int(at, 16), text) for at, text in re.findall(r"/\*([0-9a-f]{4,6})\*/\s+(.*?);", listed.stdout)]
     jumps = ((at, re.search(r"\bBRA\b.*(0x[0-9a-f]+)", text)) for at, text in code)
     loops = [(int(found.group(1), 16), at) for at, found in jumps if found and int(found.group(1), 16) < at]

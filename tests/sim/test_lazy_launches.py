@@ -13,11 +13,11 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from harness import names_of_executed
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from drkernel import sim
-from drkernel.sim.executor.compiled import CompiledKernel
 from drkernel.sim.gpu import trials
 from drkernel.sim.script import run_script
 
@@ -45,15 +45,7 @@ def _everything_is_long(patch: pytest.MonkeyPatch) -> list[str]:
     """Let every launch, draw and fill wait; returns the names of the launches that are executed from now on."""
     for name in ("LONG_SECONDS", "WORTH_BYTES", "TUNING_BYTES", "DRAWN_BYTES"):
         patch.setattr(trials, name, 0)
-    executed: list[str] = []
-    original = CompiledKernel.watched
-
-    def watched(self: CompiledKernel, *args: Any, **kwargs: Any) -> Any:
-        executed.append(self.name)
-        return original(self, *args, **kwargs)
-
-    patch.setattr(CompiledKernel, "watched", watched)
-    return executed
+    return names_of_executed(patch)
 
 
 def test_a_long_launch_runs_when_something_looks(monkeypatch: pytest.MonkeyPatch) -> None:

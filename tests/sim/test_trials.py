@@ -8,9 +8,9 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from harness import names_of_executed
 
 from drkernel import sim
-from drkernel.sim.executor.compiled import CompiledKernel
 from drkernel.sim.executor.skeleton.measure import Measured
 from drkernel.sim.gpu import trials
 from drkernel.sim.gpu.engine import DeviceEngine
@@ -38,15 +38,7 @@ def _executed(monkeypatch: pytest.MonkeyPatch, worth: int = 0) -> list[str]:
     """The names of the launches that are executed from now on; trials are counted from ``worth`` bytes on."""
     monkeypatch.setattr(trials, "WORTH_BYTES", worth)
     monkeypatch.setattr(trials, "TUNING_BYTES", worth)
-    executed: list[str] = []
-    original = CompiledKernel.watched
-
-    def watched(self: CompiledKernel, *args: Any, **kwargs: Any) -> Any:
-        executed.append(self.name)
-        return original(self, *args, **kwargs)
-
-    monkeypatch.setattr(CompiledKernel, "watched", watched)
-    return executed
+    return names_of_executed(monkeypatch)
 
 
 def _tuned(body: Any, monkeypatch: pytest.MonkeyPatch, worth: int) -> tuple[Any, torch.Tensor, list[str]]:

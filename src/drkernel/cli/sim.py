@@ -141,9 +141,7 @@ def sim(
         from drkernel.sim.advice import advise
 
         with contextlib.suppress(KeyboardInterrupt):  # without advice, then
-            advised = advise(
-                file, given, gpu=gpu, data_free=DataFree.of_script() if no_data else None, budget_bytes=budget
-            )
+            advised = advise(file, given, gpu=gpu, data_free=data_free, budget_bytes=budget)
             report = report.model_copy(update={"advised": advised})
     if as_json:
         print(report.model_dump_json(indent=2))

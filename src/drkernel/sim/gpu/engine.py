@@ -42,7 +42,7 @@ from drkernel.sim.gpu.operator_rules import OperatorRule, rule_of
 from drkernel.sim.gpu.pricing import price_launch, weights_of
 from drkernel.sim.gpu.random_numbers import DeviceRandom
 from drkernel.sim.gpu.resources import Depth, Target, check_words
-from drkernel.sim.gpu.trials import Trials
+from drkernel.sim.gpu.trials import Trials, plain_arguments
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.target.compile import KernelResources
 from drkernel.sim.wire.commands import GeneratorRef, LaunchCommand, ProtocolError, Ref, TensorSpec
@@ -312,12 +312,11 @@ class DeviceEngine:
         self, kernel: CompiledKernel, command: LaunchCommand, resources: KernelResources | None, place: int
     ) -> None:
         held = [self.heap.held(value.handle) for value in command.args if isinstance(value, Ref)]
-        if self.trials.counted(command, held, resources):
+        if self.trials.counted(command, held, resources, place):
             return
         disturbed = self.interference == "disturb"
         before = [(flat, flat.clone()) for flat in (flat_extent(one.tensor) for one in held)] if disturbed else []
-        args = [self.heap.held(arg.handle).spec.address if isinstance(arg, Ref) else arg for arg in command.args]
-        result = self._run_checked(kernel, command, args, held, place)
+        result = self._run_checked(kernel, command, plain_arguments(command, held), held, place)
         for flat, old in before:
             disturb_changes(flat, old, self.heap.noise)
         self.trials.executed(command, held, result.stats)

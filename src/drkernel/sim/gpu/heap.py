@@ -263,10 +263,10 @@ class DeviceHeap:
     def tables_fit(self, held: Sequence[Held], *, must: bool) -> bool:
         """Return whether the race shadows of a launch fit the budget. Raises :class:`~.budget.OverBudget` where they
         must, and where not even the maps of touched sectors fit."""
-        sizes = {one.base: one.nbytes for one in held}
-        self.require_host(sum(sizes.values()) // SECTOR_MAPS)
+        nbytes = bytes_of(held)
+        self.require_host(nbytes // SECTOR_MAPS)
         element = min((one.spec.dtype.itemsize for one in held), default=1)
-        needed = SHADOW_BYTES * sum(sizes.values()) // element
+        needed = SHADOW_BYTES * nbytes // element
         if must:
             self.require_host(needed)
         return self.host_bytes + needed <= self.budget
@@ -288,6 +288,11 @@ class DeviceHeap:
             f"CUDA out of memory. {why} GPU 0 has a total capacity of {self.capacity} bytes of which "
             f"{self.capacity - self.used_bytes} bytes is free."
         )
+
+
+def bytes_of(held: Sequence[Held]) -> int:
+    """Bytes of the storages of these tensors."""
+    return sum({one.base: one.nbytes for one in held}.values())
 
 
 def require_inside(held: Held) -> None:

@@ -146,5 +146,6 @@ SIZED_BY_DATA = names(
 
 TELLS_A_FLAG = names("equal _linalg_check_errors")
 """Operators whose answer, or whose error, tells the host one bit about values."""
+
 BY_FORM = names("rand_like randn_like randint_like zeros_like ones_like full_like new_zeros new_ones new_full")
 """make a tensor like another one, of which they do not read the values"""

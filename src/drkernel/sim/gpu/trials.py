@@ -39,9 +39,9 @@ from drkernel.sim.executor.compiled import (
 from drkernel.sim.executor.launch import Limits
 from drkernel.sim.executor.order import IN_ORDER
 from drkernel.sim.executor.skeleton.kernel import Skeleton, skeleton_of
-from drkernel.sim.executor.skeleton.measure import TUNING, Measured, SampleSettings, measure
+from drkernel.sim.executor.skeleton.measure import TUNING, Clock, Measured, SampleSettings, measure
 from drkernel.sim.gpu.accounts import LaunchKey, launch_key
-from drkernel.sim.gpu.heap import Held, poison
+from drkernel.sim.gpu.heap import Held, bytes_of, poison
 from drkernel.sim.gpu.operator_rules import FREE_OPERATORS, OperatorRule
 from drkernel.sim.gpu.shapes import forms_of_new
 from drkernel.sim.target.compile import KernelResources
@@ -150,14 +150,15 @@ class Trials:
         """Modelled seconds beyond which the time of a tuner's trial does not matter: those of the fastest so far."""
         return self._fastest.get((command.name, *command.args), math.inf)
 
-    def timed(self, command: LaunchCommand, seconds: float) -> None:
-        """Remember the time of a tuner's trial; nothing for other launches."""
+    def timed(self, command: LaunchCommand, clock: Clock, stats: LaunchStats) -> None:
+        """Remember the time of a tuner's trial; other launches are not timed for that."""
         if self.purpose == "tuning":
-            task = command.name, *command.args
-            self._fastest[task] = min(self._fastest.get(task, math.inf), seconds)
+            self._fastest[command.name, *command.args] = min(self.bound(command), clock(stats))
 
-    def counted(self, command: LaunchCommand, held: Sequence[Held], resources: KernelResources | None) -> bool:
-        """Count a launch without executing it, where its purpose and its kernel allow that."""
+    def counted(
+        self, command: LaunchCommand, held: Sequence[Held], resources: KernelResources | None, place: int
+    ) -> bool:
+        """Count a launch without executing it, where its purpose and its kernel allow that. ``place``: its number."""
         trial, waits = None, self.purpose == "benchmark" and command.identity in self._executed
         long = self.purpose == "result" and self.lazy and self._may_be_long(command, held)
         if self.purpose == "tuning" or waits or long:
@@ -168,7 +169,6 @@ class Trials:
         if trial is None:
             self._carry_out()  # its pointers may come from memory
             return False
-        place = len(self._engine.counters.launches)
         self._engine.finish_launch(command, list(held), trial.result, resources)
         if waits or long:
             self._postpone(self._launch(command, held, trial, place if long else None))
@@ -176,20 +176,18 @@ class Trials:
 
     def executed(self, command: LaunchCommand, held: Sequence[Held], stats: LaunchStats) -> None:
         """Remember that a kernel ran with all checks, and how long that takes."""
-        self._executed[command.identity] = _Executed(execution_seconds(stats), _bytes_of(held))
+        self._executed[command.identity] = _Executed(execution_seconds(stats), bytes_of(held))
 
     def _may_be_long(self, command: LaunchCommand, held: Sequence[Held]) -> bool:
         """Whether executing takes long if it grows with the square of the arguments' bytes."""
         before = self._executed.get(command.identity)
         if before is None or not before.nbytes:
             return False
-        return before.seconds * max(1.0, _bytes_of(held) / before.nbytes) ** 2 >= LONG_SECONDS
+        return before.seconds * max(1.0, bytes_of(held) / before.nbytes) ** 2 >= LONG_SECONDS
 
-    def _trial(
-        self, command: LaunchCommand, held: Sequence[Held], seconds: Callable[[LaunchStats], float]
-    ) -> _Trial | None:
+    def _trial(self, command: LaunchCommand, held: Sequence[Held], seconds: Clock) -> _Trial | None:
         worth, settings = (TUNING_BYTES, TUNING) if self.purpose == "tuning" else (WORTH_BYTES, BENCHMARK)
-        nbytes = _bytes_of(held)
+        nbytes = bytes_of(held)
         if POINTERS_MADE in command.ttir:  # its arguments may be tables that lead anywhere
             nbytes = self._engine.heap.used_bytes
         if nbytes < worth:
@@ -219,7 +217,7 @@ class Trials:
             anywhere and not steering.isdisjoint(use.base for use in found.uses if use.written.high)
         ):
             return None
-        self.timed(command, seconds(found.stats))
+        self.timed(command, seconds, found.stats)
         touched = self._engine.heap.bases() if anywhere else own
         if not tuning and not touched.issuperset(use.base for use in found.uses):
             return None  # it was given addresses: what happens to storages behind them is not seen from here
@@ -230,9 +228,9 @@ class Trials:
 
     def _may_copy(self, command: LaunchCommand, held: Sequence[Held], steering: frozenset[int], anywhere: bool) -> bool:
         """Whether a kernel whose programs tell each other where to go may be counted, on copies of what they tell."""
-        told = {one.base: one.nbytes for one in held if one.base in steering}
+        told = bytes_of([one for one in held if one.base in steering])
         known = command.identity not in self._waits and not anywhere
-        return self.purpose == "benchmark" and known and sum(told.values()) <= SERIAL_BYTES
+        return self.purpose == "benchmark" and known and told <= SERIAL_BYTES
 
     def operator(
         self, rule: OperatorRule, args: list[Any], kwargs: dict[str, Any], inputs: Sequence[Held]
@@ -270,7 +268,7 @@ class Trials:
         return not (
             rule.allocates
             or rule.base in FREE_OPERATORS
-            or _bytes_of(inputs) < WORTH_BYTES
+            or bytes_of(inputs) < WORTH_BYTES
             or not all(one.tensor.dtype.is_floating_point for one in inputs)
         )
 
@@ -304,7 +302,7 @@ class Trials:
 
     def _launch(self, command: LaunchCommand, held: Sequence[Held], trial: _Trial, place: int | None) -> _Postponed:
         """A counted launch that waits; ``place``: its number, if it is to be checked, as nothing was before."""
-        args = _plain(command, held)
+        args = plain_arguments(command, held)
         key = launch_key(command)
         if place is not None:
             self.unexecuted[key] += 1
@@ -384,11 +382,6 @@ def execution_seconds(stats: LaunchStats) -> float:
     return nanoseconds * 1e-9
 
 
-def _bytes_of(held: Sequence[Held]) -> int:
-    """Bytes of the storages of these tensors."""
-    return sum({one.base: one.nbytes for one in held}.values())
-
-
 def _results(rule: OperatorRule, args: list[Any], kwargs: dict[str, Any]) -> list[torch.Tensor] | None:
     """The tensors that will hold an operator's results: new ones, or the one that it changes element by element; None
     for other operators. Raises what the operator raises about forms."""
@@ -413,7 +406,7 @@ def trial_of(
     command: LaunchCommand,
     held: Sequence[Held],
     memory: MemoryMap,
-    clock: Callable[[LaunchStats], float],
+    clock: Clock,
     weights: Sequence[float],
     settings: SampleSettings,
     bound: float = math.inf,
@@ -438,7 +431,7 @@ def trial_of(
                     (allocation, np.frombuffer(string_at(allocation.base, allocation.nbytes), np.uint8).copy())
                 )
                 allocation.contents = copies[-1][1].ctypes.data
-    args = _plain(command, held)
+    args = plain_arguments(command, held)
     limits = Limits(PATIENCE if apart else DEFAULT_STEP_LIMIT, DEFAULT_TIME_LIMIT)
     try:
         return measure(skeleton, command.grid, args, memory, limits, settings, clock, weights, bound)
@@ -456,7 +449,7 @@ def _steering(skeleton: Skeleton, command: LaunchCommand, held: Sequence[Held]) 
     return frozenset(given[name] for name in names if name is not None) if names <= given.keys() else None
 
 
-def _plain(command: LaunchCommand, held: Sequence[Held]) -> list[Any]:
+def plain_arguments(command: LaunchCommand, held: Sequence[Held]) -> list[Any]:
     """A launch's arguments with addresses for tensors."""
     addresses = {one.spec.handle: one.spec.address for one in held}
     return [addresses[arg.handle] if isinstance(arg, Ref) else arg for arg in command.args]

@@ -245,7 +245,7 @@ class DataFreeEngine(DeviceEngine):
         for use in measured.uses:
             if use.written.value:
                 self._wrote(use.base, use.written.low)
-        self.trials.timed(command, clock(measured.stats))
+        self.trials.timed(command, clock, measured.stats)
         sizes = {one.base: one.nbytes for one in held}
         self._record_of_run.samples.append(sample_of(measured, sizes, rough=rough is not None))
         result = LaunchResult(measured.findings, measured.stats, 0.0, (), counted.written)
