@@ -64,7 +64,7 @@ OUTCOMES = {
     "uninitialized": "a kernel reads memory that nothing wrote, and it matters",
     "unsupported": "the simulator refuses it by name",
     "assert": "a check of its own fails",
-    "memory size": "needs more memory than this machine has",
+    "memory size": "needs more of this machine's memory than the device may take",
     "error": "fails otherwise",
     "timeout": "not done within the limit",
     "theirs": "a finding or an error that was read by hand and is a mistake of the suite's own (below)",
