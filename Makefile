@@ -31,7 +31,7 @@ $(VERL)/.done: pyproject.toml constraints-verl.txt
 	touch $@
 
 test-verl: $(VERL)/.done
-	$(VERL)/bin/python -m pytest tests/engines -m verl --timeout 1800
+	$(VERL)/bin/python -m pytest tests/unit/engines tests/e2e/engines -m verl --timeout 1800
 
 lint: env
 	$(BIN)/ruff check .

@@ -1,7 +1,7 @@
 """What `make lint` must not call dead: names that frameworks, forked processes and users reach, not our own code.
 
 Each line names what is used and stands under who uses it. What tests alone use does not belong here, but for the few
-at the end. Module-level names are also looked at by tests/test_unreached.py, which resolves imports.
+at the end. Module-level names are also looked at by tests/unit/test_unreached.py, which resolves imports.
 """
 
 # torch: TorchDispatchMode asks it before torch.compile traces through the mode

@@ -29,12 +29,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from miniature import plan_pool
-
 from drkernel.config import load_config
 from drkernel.gym.request import Pool
 from drkernel.rl.run.recipe import Recipe, make_pool
 from drkernel.rl.run.trainer import Run
+from miniature import plan_pool
 
 SMALL = {"rollout.tasks": 8, "rollout.samples": 4}
 """the rollout of every variant that does not say otherwise: 32 trajectories a step"""

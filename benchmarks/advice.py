@@ -34,8 +34,6 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results" / "advice.md"
 sys.path.insert(0, str(Path(__file__).parent))
 
-from stts_writer import KERNELS, Writer  # noqa: E402
-
 from drkernel.episode.answerer import Call  # noqa: E402
 from drkernel.episode.chat import Message, Reply, Sampling  # noqa: E402
 from drkernel.episode.episode import EpisodeConfig  # noqa: E402
@@ -50,6 +48,7 @@ from drkernel.solve.bench import BenchRun, Resolved, read_bench  # noqa: E402
 from drkernel.solve.config import BenchConfig  # noqa: E402
 from drkernel.solve.paired import compare  # noqa: E402
 from drkernel.tasks.builtin import builtin_task  # noqa: E402
+from stts_writer import KERNELS, Writer  # noqa: E402
 
 WAYS = ("without advice", "by itself", "with advice")
 CORRECT_RUNG = 3

@@ -2,7 +2,7 @@
 
     python benchmarks/estimators.py            # prints the tables; --out docs/results/estimators.md writes the page
 
-Two problems of tests/rl/rl_tree.py: a tabular softmax policy over 2 actions with up to 3 turns (14 trajectories, ending
+Two problems of rl_tree.py: a tabular softmax policy over 2 actions with up to 3 turns (14 trajectories, ending
 at different turns, by chance and by what was done) and with up to 2 turns (6 trajectories). Every group of 4
 trajectories, every tree that the sampler's rule can draw and every draw of FR3E goes through the library's functions,
 weighted by its probability; nothing is sampled, so the figures have no error bars. About half a minute on one core.
@@ -21,10 +21,8 @@ import torch
 from torch import Tensor
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "rl"))
+sys.path[:0] = [str(ROOT / "tests" / "kit"), str(ROOT / "tests" / "unit" / "rl")]
 
-from rl_forest import Trees  # noqa: E402
-from rl_tree import Tree, flat_groups  # noqa: E402
 from test_enumeration_explore import SAMPLES, Explored  # noqa: E402
 
 from drkernel.rl.maths import advantages as adv  # noqa: E402
@@ -32,6 +30,8 @@ from drkernel.rl.maths import otb  # noqa: E402
 from drkernel.rl.maths.explore import fr3e  # noqa: E402
 from drkernel.rl.maths.trees import leaf_weights, path_weights, treepo, treepo_loo  # noqa: E402
 from drkernel.rl.run.forks import TreeConfig  # noqa: E402
+from rl_forest import Trees  # noqa: E402
+from rl_tree import Tree, flat_groups  # noqa: E402
 
 SEEDS = range(5)
 N = 4

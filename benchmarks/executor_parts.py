@@ -19,10 +19,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import sim_speed
 import torch
 import triton
 
+import sim_speed
 from drkernel import sim
 from drkernel.sim.executor.compiled import clear_cache, compile_ttir
 from drkernel.sim.executor.lower import jit

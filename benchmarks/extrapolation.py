@@ -22,11 +22,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from extrapolation_kernels import Case, cases
-
 from drkernel.sim.context import device
 from drkernel.sim.executor.skeleton.measure import SampleSettings
 from drkernel.sim.gpu.datafree.records import DataFree
+from extrapolation_kernels import Case, cases
 
 SAMPLED = SampleSettings(full_sectors=1e5, sample_sectors=1e5)
 """a launch of more than a 600th of what usually runs in full is sampled"""

@@ -2,7 +2,7 @@
 
     python benchmarks/fuzz_device.py --calls 1000000 --seed 0 [--state FILE] [--only TEXT]
 
-Child processes make the calls (``tests/sim/hostile_calls.py``: call N of seed S is always the same) on a device
+Child processes make the calls (``tests/kit/hostile_calls.py``: call N of seed S is always the same) on a device
 engine whose storages lie between inaccessible pages, with a pattern in the slack that is looked at when a storage goes.
 They are forked from a process that has imported everything and made no call. A signal that ends a child, or a damaged
 pattern, is a finding: it is printed with its call, and the campaign goes on behind it. A call that takes more than 5
@@ -28,12 +28,12 @@ from collections import Counter
 from pathlib import Path
 
 import torch
+
 from guard_pages import NO_MEMORY, GuardedAllocator, GuardsUnavailable, guard_storages
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "sim"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "kit"))
 
 import hostile_calls
-
 from drkernel.sim.gpu.shapes import prepare_shapes
 
 ADDRESS_SPACE = 6 << 30

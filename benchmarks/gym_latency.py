@@ -21,7 +21,6 @@ from concurrent.futures import wait
 
 import psutil
 import torch
-from gym_candidates import HONEST
 from rich.console import Console
 from rich.table import Table
 
@@ -31,6 +30,7 @@ from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.session.factory import SessionFactory
 from drkernel.gym.session.simulated import SimulatedSession
 from drkernel.tasks.builtin import builtin_task
+from gym_candidates import HONEST
 
 FRESH = """
 import sys

@@ -17,10 +17,9 @@ from pathlib import Path
 import torch
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "gym"))
+sys.path.insert(0, str(ROOT / "tests" / "kit"))
 
 from corpus_grading import ROOTS, Entry, entries, try_entry  # noqa: E402
-
 from drkernel.gym.session.factory import SessionFactory  # noqa: E402
 from drkernel.verdict import Verdict  # noqa: E402
 

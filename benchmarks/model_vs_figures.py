@@ -19,10 +19,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from figures import kernels
-
 from drkernel import sim
 from drkernel.sim.gpu.datafree.records import DataFree
+from figures import kernels
 
 ISSUES = {
     "triton 3551": "triton-lang/triton issue 3551",

@@ -26,11 +26,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from liger_rows import Row, export, published, replay
-
 from drkernel.sim.cost.confidence import speedup_of
 from drkernel.sim.spec import get_spec
 from drkernel.verdict import Profile
+from liger_rows import Row, export, published, replay
 
 FIT_ON = "h100"
 """the only card whose rows may be looked at when a constant of the model is chosen"""

@@ -2,7 +2,7 @@
 
     python benchmarks/rl_bias.py            # prints the tables; --out docs/results/bias.md writes the page
 
-The problem (tests/rl/rl_tree.py): a tabular softmax policy over 2 actions, up to 3 turns, 14 trajectories that end at
+The problem (tests/kit/rl_tree.py): a tabular softmax policy over 2 actions, up to 3 turns, 14 trajectories that end at
 different turns. Every ordered group of N trajectories goes through the library's functions, weighted by its
 probability; nothing is sampled, so the figures have no error bars.
 """
@@ -17,14 +17,13 @@ from pathlib import Path
 import torch
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "rl"))
-
-from rl_tree import Tree, expected_by_turn, flat_groups, off_policy, prs_gradient, shrinkage  # noqa: E402
+sys.path.insert(0, str(ROOT / "tests" / "kit"))
 
 from drkernel.rl.maths import advantages as adv  # noqa: E402
 from drkernel.rl.maths import otb  # noqa: E402
 from drkernel.rl.maths.mismatch import MismatchSettings  # noqa: E402
 from drkernel.rl.maths.rejection import keep_probability  # noqa: E402
+from rl_tree import Tree, expected_by_turn, flat_groups, off_policy, prs_gradient, shrinkage  # noqa: E402
 
 SEEDS = range(5)
 
@@ -175,7 +174,7 @@ which works against the shrinkage; where they are dropped it is 0.
 
 PRS with TRLOO, two turns of two actions; only second turns can be rejected, with coverages from 0.25 to 0.45. In the
 released code a rejected turn leaves the mask of the loss and nothing else. Then the first turn's gradient is exact, and
-the second's is known exactly too (tests/rl/test_enumeration_rejection.py): that of E[q (G − b)], with q the chance to
+the second's is known exactly too (test_enumeration_rejection.py): that of E[q (G − b)], with q the chance to
 stay and b the mean baseline, the gradient of a *shaped* reward in which a lazy but correct answer teaches nothing,
 neither for nor against. Where the reward is erased as well, the first turn is credited with something else: biased.
 

@@ -38,7 +38,7 @@ from typing import Any
 import httpx
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "gym"))
+sys.path.insert(0, str(ROOT / "tests" / "kit"))
 
 from corpus_grading import Entry, entries, sample  # noqa: E402
 

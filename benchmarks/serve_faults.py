@@ -26,10 +26,10 @@ from datetime import date
 from pathlib import Path
 
 import httpx
-from serve_fault_kit import SERVER, WORKER, Proxy, SmallDiskError, fill, kill, locked, request, small_disk, start
 
 from drkernel.serve.client import AsyncClient
 from drkernel.serve.store import Store
+from serve_fault_kit import SERVER, WORKER, Proxy, SmallDiskError, fill, kill, locked, request, small_disk, start
 
 PORT, PROXY_PORT = 18765, 18767
 

@@ -19,11 +19,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from serve_fault_kit import request, start
-
 from drkernel.serve.client import AsyncClient
 from drkernel.serve.store import Store
 from drkernel.verdict import Verdict
+from serve_fault_kit import request, start
 
 PORT = 18766
 WORK_S = 0.02

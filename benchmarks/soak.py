@@ -21,13 +21,13 @@ from dataclasses import asdict, dataclass
 
 import psutil
 import torch
-from gym_candidates import HONEST, HOSTILE
 from rich.console import Console
 from rich.table import Table
 
 from drkernel.gym.pools.local import LocalPool
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.tasks.builtin import builtin_task
+from gym_candidates import HONEST, HOSTILE
 
 SETTINGS = EvalSettings(deadline_s=3.0, memory_bytes=1 << 30)
 MAY_GROW_BYTES = 64 << 20

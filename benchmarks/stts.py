@@ -26,8 +26,6 @@ PAGE = ROOT / "docs" / "results" / "stts.md"
 POLICY_PAGE = PAGE.with_name("stts_policy.md")
 sys.path.insert(0, str(Path(__file__).parent))
 
-from stts_writer import CLIMB, KERNELS, RUNGS, STAY, Writer  # noqa: E402
-
 from drkernel.episode.answerer import Answerer  # noqa: E402
 from drkernel.episode.chat import Sampling  # noqa: E402
 from drkernel.episode.episode import EpisodeConfig  # noqa: E402
@@ -41,6 +39,7 @@ from drkernel.solve.bench import BenchRun, Resolved  # noqa: E402
 from drkernel.solve.config import BenchConfig  # noqa: E402
 from drkernel.solve.paired import compare as compare_runs  # noqa: E402
 from drkernel.task import Task  # noqa: E402
+from stts_writer import CLIMB, KERNELS, RUNGS, STAY, Writer  # noqa: E402
 
 MANAGED = "managed, best 4"
 MODES = {

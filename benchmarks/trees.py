@@ -37,8 +37,6 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).parent))
 
 from ablations import READING, cell_recipe, interval, train_cells
-from miniature import plan_pool
-
 from drkernel.config import load_config
 from drkernel.episode.episode import Episode
 from drkernel.episode.records import Trajectory, distinct_turns
@@ -54,6 +52,7 @@ from drkernel.rl.run.recipe import Recipe, make_pool
 from drkernel.rl.run.rollout import Job, Rollout, plan_jobs
 from drkernel.rl.run.rows import Rows, sampled_of
 from drkernel.rl.run.tree_rollout import TreeRollout
+from miniature import plan_pool
 
 SKETCH = 4096
 """numbers kept of a gradient"""

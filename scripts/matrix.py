@@ -1,7 +1,7 @@
 """Runs the fast tests over Python and Triton versions, as far as this machine has them.
 
     python scripts/matrix.py                          # every cell
-    python scripts/matrix.py --python 3.11 -- tests/sim/test_ttir_parser.py    # one row, some tests
+    python scripts/matrix.py --python 3.11 -- tests/sim/executor/test_ttir_parser.py    # one row, some tests
 
 Interpreters are looked for on PATH, under pyenv and through uv. Each cell gets an environment of its own under
 ``.matrix/``, kept between runs. A cell is *missing*, with the reason, where there is no such interpreter, where the

@@ -2,7 +2,7 @@
 
 Every key of a recipe is in one of three tables: translated to verl's keys, carried to our own code inside verl, or
 without effect there. A value that verl cannot express is an error that names the key; so is a key in none of the tables
-(``tests/engines/test_verl_translate.py`` walks all of them).
+(``tests/unit/engines/test_verl_translate.py`` walks all of them).
 """
 
 from __future__ import annotations

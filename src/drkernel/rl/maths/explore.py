@@ -7,7 +7,7 @@ the policy was least certain, and draws several *partial rollouts* from each of 
 Rollouts of one state are compared with each other; the part before the state is not trained.
 
 In leave-one-out form and without modulation, every state's part is the exact gradient of that state's value with
-respect to what follows it (tests/rl/test_enumeration_explore.py). The task's own part is then TRLOO. The other states'
+respect to what follows it (test_enumeration_explore.py). The task's own part is then TRLOO. The other states'
 parts are policy gradients of states that were *chosen*, so their sum is not a gradient of the task's expected reward:
 later decisions at uncertain places weigh more than they do there. That is the method's intent, and its bias.
 

@@ -142,7 +142,7 @@ def kl_penalty(logprobs_BT: Tensor, reference_BT: Tensor, kind: KL = "k3") -> Te
     """Per-token penalty towards a reference policy, from samples of the policy; d = log π − log π_ref.
 
     Values: k1 = d and k3 = e^(−d) − 1 + d estimate KL(π ‖ ref) without bias, k2 = d²/2 with a small one. Gradients,
-    when added to a loss on policy (shown by enumeration in tests/rl/test_losses.py): k1 gives none on average, k2 gives
+    when added to a loss on policy (shown by enumeration in test_losses.py): k1 gives none on average, k2 gives
     exactly that of KL(π ‖ ref), k3 gives that of KL(ref ‖ π).
     """
     gap_BT = logprobs_BT - reference_BT

@@ -15,7 +15,7 @@ energy:
 - ``cumulative`` (the paper's): W_j = Σ_{k<=j} w_k, the squared norm of the running sum S_j of token gradients when
   tokens do not share parameters. It minimises E‖S_j (G_j − b)‖², the spread accumulated up to j.
 - ``token``: w_j alone. It minimises the variance of the whole gradient estimate, exactly so when tokens at different
-  positions do not share parameters (proved by enumeration in tests/rl/test_enumeration.py).
+  positions do not share parameters (proved by enumeration in tests/unit/rl/test_enumeration.py).
 
 The paper's baseline includes the sample itself, which biases the gradient. ``leave_one_out=True``, our default, weights
 only the *other* members. It is unbiased, because given the tokens before it a token is independent of other

@@ -9,7 +9,7 @@ of the kept turns.
 
 Rejection affects only the loss's mask: group statistics and reward-to-go are computed over all graded turns, with the
 rewards of the rejected ones (released code, kernel_trainer.py 2613-2690). A turn that is never rejected therefore keeps
-its exact gradient whatever happens to later turns (proved in tests/rl/test_enumeration_rejection.py).
+its exact gradient whatever happens to later turns (proved in tests/unit/rl/test_enumeration_rejection.py).
 
 Shape legend: B turns.
 """

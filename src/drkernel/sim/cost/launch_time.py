@@ -3,7 +3,7 @@
 A launch takes a fixed start-up plus the longest of what its resources need (device memory, L2, each SM's port and L1,
 issue slots and arithmetic units, atomics, block dispatch) and of its programs' own chains: waves of resident programs,
 each as long as its rounds of memory latency, reductions and arithmetic take in sequence. Every part grows with what it
-counts, so no further byte, operation, pass or spill makes a launch faster (``tests/sim/test_cost_limits.py``).
+counts, so no further byte, operation, pass or spill makes a launch faster (``tests/sim/cost/test_cost_limits.py``).
 """
 
 from __future__ import annotations

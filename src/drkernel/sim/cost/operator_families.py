@@ -1,6 +1,6 @@
 """The kernels that PyTorch's CUDA build runs for each operator: a family for every operator with a price.
 
-An operator is in exactly one of three classes, and ``tests/sim/test_cost_prices.py`` covers all that the device allows:
+An operator is in exactly one of three classes, and ``test_cost_prices.py`` covers all that the device allows:
 
 - *priced*: it has a family here, which models the work that it really does;
 - *unpriced*: :data:`UNPRICED` says why there is no model of it. It may run, but a call with it earns no speedup;

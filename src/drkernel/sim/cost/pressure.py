@@ -13,7 +13,7 @@ Around tensor cores it is otherwise: accumulators stay, their operands and addre
 registers, and of what is held beyond the rest a block moves a fixed number of words. That was counted in the loops that
 ptxas makes of 41 spilling kernels (one and two products with tiles of 64 × 256 to 256 × 256, attention's backward pass
 with heads of 32 to 256; 4 and 8 warps, sm_90a); summed over their 72 loops, the estimate is off by 24%. Frames for
-sm_80 are up to three times as large. Counted by hand; ``tests/sim/test_fits_target.py`` counts three of them again.
+sm_80 are up to three times as large. Counted by hand; ``test_fits_target.py`` counts three of them again.
 """
 
 from __future__ import annotations

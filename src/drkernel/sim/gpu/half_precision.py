@@ -3,7 +3,7 @@
 PyTorch's CPU kernels round at every step of some sums, products and gradients where CUDA's accumulate type is fp32, so
 that a reference on them is further from the truth than a right kernel. Their products of fp16 matrices are also a
 hundred times slower than those of fp32 on processors without such instructions. The operators below were found by
-running every operator in both ways against fp64; ``tests/sim/test_half_precision.py`` repeats that.
+running every operator in both ways against fp64; ``tests/sim/device/test_half_precision.py`` repeats that.
 
 Operators that move data, compare, or draw random numbers are not listed: they are exact, or their draws depend on the
 dtype.

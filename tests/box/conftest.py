@@ -1,0 +1,42 @@
+"""Sessions for the gym's tests: one warm zygote for all of them."""
+
+import os
+
+import psutil
+import pytest
+
+from drkernel.gym.request import EvalSettings
+from drkernel.gym.session.simulated import SimulatedSession
+from gym_harness import SETTINGS, Gym
+
+
+@pytest.fixture(scope="session")
+def gym():
+    gym = Gym()
+    yield gym
+    gym.factory.close()
+
+
+@pytest.fixture(scope="session")
+def open_session(gym):
+    """``with open_session() as session``."""
+
+    def open_(settings: EvalSettings = SETTINGS) -> SimulatedSession:
+        return gym.factory.open(settings)
+
+    return open_
+
+
+@pytest.fixture
+def nothing_leaks(gym):
+    """Around a test: no process, descriptor, scratch or shared memory of it stays, and the next job is unaffected."""
+    gym.settle()
+    zygote = psutil.Process(gym.factory._alive().pid)
+    before = (zygote.num_fds(), psutil.Process().num_fds(), sorted(os.listdir("/dev/shm")))
+    yield
+    assert gym.is_healthy()
+    after = (zygote.num_fds(), psutil.Process().num_fds(), sorted(os.listdir("/dev/shm")))
+    assert after == before, "file descriptors or shared memory leaked"
+    assert not os.listdir(gym.factory._launcher._folder)[1:], (
+        "scratch was left (the zygote's log is the one file there)"
+    )

@@ -1,0 +1,144 @@
+"""``--baseline compile`` on a simulated GPU: TorchInductor writes the kernels; what it cannot is estimated."""
+
+import os
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from corpus_grading import ROOT, task_named
+from drkernel.gym.feedback import baseline_text
+from drkernel.gym.judge import compiled_reference
+from drkernel.gym.judge.compiled_reference import Compiler, compiled_baseline
+from drkernel.gym.judge.judge import evaluate
+from drkernel.gym.judge.reference_at_size import reference_profile_at
+from drkernel.gym.request import EvalRequest, EvalSettings
+from drkernel.sim.spec import get_spec
+from drkernel.tasks.errors import TaskError
+from drkernel.tasks.reference import load_reference
+
+SPEC = get_spec("h100")
+ROWS, COLUMNS = 8192, 8192
+REFERENCE = f"""
+import time, torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones({COLUMNS}))
+    def forward(self, x):
+        BODY
+def get_inputs():
+    return [torch.randn({ROWS}, {COLUMNS})]
+"""
+
+
+def reference(body: str) -> str:
+    return REFERENCE.replace("BODY", body)
+
+
+CHAIN = reference("return torch.softmax(torch.relu(x * self.scale + 1.0), dim=-1)")
+
+
+@pytest.fixture(scope="module")
+def compiler():
+    compiler = Compiler(SPEC)
+    yield compiler
+    compiler.close()
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch, compiler):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(compiled_reference, "_compiler_for", lambda spec: compiler)
+    compiled_baseline.cache_clear()
+
+
+def test_a_chain_is_one_kernel_of_inductors_and_no_faster_than_the_card() -> None:
+    found = compiled_baseline(CHAIN, SPEC, conv_tf32=False)
+    assert (found.found_by, found.why) == ("inductor", None)
+    (row,) = found.profile.rows
+    assert row.name.startswith("triton_") and "softmax" in row.name and row.owner == "library"
+    eager = reference_profile_at(SPEC, load_reference(CHAIN), conv_tf32=False)
+    assert len(eager.rows) == 4
+    assert 2 * ROWS * COLUMNS * 4 / SPEC.hbm_bandwidth <= found.profile.total_seconds < 0.6 * eager.total_seconds
+
+
+def test_products_stay_library_calls() -> None:
+    found = compiled_baseline(reference("return torch.tanh(x @ x)"), SPEC, conv_tf32=False)
+    assert found.found_by == "inductor"
+    assert {row.name.partition("_")[0] for row in found.profile.rows} == {"aten.mm", "triton"}
+
+
+def test_a_second_process_takes_it_from_the_cache(monkeypatch) -> None:
+    first = compiled_baseline(CHAIN, SPEC, conv_tf32=False)
+    compiled_baseline.cache_clear()
+
+    def none(spec):
+        raise AssertionError("it compiled again")
+
+    monkeypatch.setattr(compiled_reference, "_compiler_for", none)
+    assert compiled_baseline(CHAIN, SPEC, conv_tf32=False) == first
+    with pytest.raises(AssertionError, match="again"):
+        compiled_baseline(CHAIN, get_spec("a100"), conv_tf32=False)
+
+
+def test_what_is_not_one_graph_is_estimated_and_says_so() -> None:
+    broken = reference("y = x + 1.0; torch._dynamo.graph_break(); return y * 2.0")
+    found = compiled_baseline(broken, SPEC, conv_tf32=False)
+    assert found.found_by == "estimate" and "graph_break" in (found.why or "")
+    assert [row.name for row in found.profile.rows] == ["fused_add_mul"]
+
+
+def test_a_reference_that_hangs_the_compiler_costs_its_deadline_and_no_other_reference(monkeypatch) -> None:
+    monkeypatch.setattr(compiled_reference, "COMPILE_SECONDS", 2.0)
+    hangs = CHAIN.replace(
+        "import time, torch", f"import os, time, torch\nif os.getpid() != {os.getpid()}: time.sleep(60)"
+    )
+    found = compiled_baseline(hangs, SPEC, conv_tf32=False)
+    assert found.found_by == "estimate" and "more than 2 s" in (found.why or "")
+    monkeypatch.setattr(compiled_reference, "COMPILE_SECONDS", 150.0)
+    assert compiled_baseline(CHAIN, SPEC, conv_tf32=False).found_by == "inductor"
+
+
+def test_a_compile_ends_with_its_judge() -> None:
+    lines = [
+        "import subprocess, sys",
+        "from drkernel.gym.judge.compiled_reference import Compiler",
+        "from drkernel.sim.spec import get_spec",
+        "compiler = Compiler(get_spec('h100')); compiler._start(); print(compiler._process.pid, flush=True)",
+        "import json",
+        "asked = {'source': 'import time; time.sleep(200)', 'conv_tf32': False, 'seconds': 99, 'memory_bytes': 10**9}",
+        "compiler._ask(json.dumps(asked), 200)",
+    ]
+    judge = subprocess.Popen([sys.executable, "-c", "\n".join(lines)], stdout=subprocess.PIPE, text=True)
+    assert judge.stdout is not None
+    compiling = psutil.Process(int(judge.stdout.readline()))
+    time.sleep(1)
+    judge.kill()
+    judge.wait()
+    assert psutil.wait_procs([compiling], timeout=30)[0]
+
+
+def test_what_goes_by_data_has_no_compiled_time() -> None:
+    with pytest.raises(TaskError, match="cannot be modelled"):
+        compiled_baseline(reference("return x * 2 if x.sum() > 0 else x"), SPEC, conv_tf32=False)
+
+
+def test_a_verdict_is_against_the_compiled_reference_and_tells_where_it_comes_from(gym) -> None:
+    task = task_named("tall_norm")
+    candidate = (ROOT / "honest" / "sizes_whole_row.py").read_text()
+    settings = EvalSettings(device="sim:h100", baseline="compile", profile=None, checked_bytes=2 << 20, checks=1)
+    compiled = evaluate(EvalRequest(task=task, candidate=candidate, settings=settings), gym.factory)
+    eager = evaluate(
+        EvalRequest(task=task, candidate=candidate, settings=settings.model_copy(update={"baseline": "eager"})),
+        gym.factory,
+    )
+    assert compiled.status == eager.status == "correct", compiled.error
+    assert (compiled.baseline_from, baseline_text(compiled)) == ("inductor", "compile")
+    assert compiled.timing == eager.timing
+    assert 0 < compiled.speedup.value < eager.speedup.value
+    assert "compile" in compiled.phases and eager.baseline_from is None
+    estimated = compiled.model_copy(update={"baseline_from": "estimate", "baseline_why": "because"})
+    assert baseline_text(estimated) == "compile, estimated: because"

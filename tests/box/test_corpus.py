@@ -1,0 +1,65 @@
+"""Every cheat of the corpus is caught, no honest twin is condemned.
+
+The fast suite grades a fixed, stratified sample and everything marked new; ``-m slow`` (``make test-slow``) grades all
+of it. ``benchmarks/hack_recall.py`` does the same and writes docs/hacks.md.
+"""
+
+from collections import Counter
+
+import pytest
+
+from corpus_grading import ROOT, ROOTS, Entry, entries, read_entry, sample, task_named, try_entry
+
+CHEATS, HONEST = entries("cheats"), entries("honest")
+FAST = sample(CHEATS, 42) + sample(HONEST, 20)
+REST = [entry for entry in CHEATS + HONEST if entry not in FAST]
+TWINS: dict = {}
+
+
+def check(entry: Entry, gym) -> None:
+    _, wrong = try_entry(entry, gym.factory, TWINS)
+    assert wrong is None
+
+
+@pytest.mark.parametrize("entry", FAST, ids=lambda e: e.id)
+def test_a_sample_of_the_corpus(entry, gym):
+    check(entry, gym)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", REST, ids=lambda e: e.id)
+def test_the_rest_of_the_corpus(entry, gym):
+    check(entry, gym)
+
+
+def test_the_sample_is_the_same_in_every_run_and_has_something_of_everything():
+    assert [entry.id for entry in sample(list(reversed(CHEATS)), 42)[:42]] == [entry.id for entry in FAST[:42]]
+    assert len(FAST) >= 60 and len({entry.id for entry in FAST}) == len(FAST)
+    for kind in ("root", "tier", "expect"):
+        assert {getattr(entry, kind) for entry in FAST} == {getattr(entry, kind) for entry in CHEATS + HONEST}
+    assert all(entry in FAST for entry in CHEATS + HONEST if entry.new)
+
+
+def test_the_corpus_is_as_large_as_promised_and_well_formed():
+    assert len(CHEATS) >= 148 and len(HONEST) >= 90
+    tiers = Counter(entry.tier for entry in CHEATS)
+    assert set(tiers) <= {"T0", "T1", "T2", "T3", "T4"} and min(tiers["T0"], tiers["T1"], tiers["T2"]) >= 15
+    for entry in CHEATS + HONEST:
+        assert entry.root in ROOTS
+        task_named(entry.header["task"])
+        compile(entry.source, str(entry.path), "exec")
+        if entry.has_twin:
+            assert (ROOT / "honest" / f"{entry.detail}.py").exists()
+
+
+def test_attacks_are_not_caught_by_comparison_alone():
+    """Attacks on processes, files and clocks come with a right answer, so that only the mechanism can stop them."""
+    hollow = [e.id for e in CHEATS if e.tier in ("T2", "T3", "T4") and "return torch.zeros_like(" in e.source]
+    assert not hollow
+
+
+def test_an_unknown_root_is_refused(tmp_path):
+    file = tmp_path / "x.py"
+    file.write_text("# task: softmax\n# expect: correct\n# root: nonsense\n# What.\n")
+    with pytest.raises(ValueError, match="no root is called"):
+        read_entry(file)

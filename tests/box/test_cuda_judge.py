@@ -1,0 +1,238 @@
+"""The judge with a runner that holds the tensors: everything but the GPU on the CPU, and all of it with ``-m gpu``.
+
+On the CPU no Triton kernel runs, so a candidate there has no kernel of its own; what is tested is the flow: weights,
+checks, blocks in turns, kept outputs, clocks and the floor. The interval of a reference against itself is real.
+"""
+
+import pytest
+import torch
+
+from corpus_grading import ROOT, task_named
+from drkernel.gym.judge import measured_timing as cuda
+from drkernel.gym.judge.expected import ExpectedSide
+from drkernel.gym.judge.judge import evaluate
+from drkernel.gym.judge.measured_statistics import Block
+from drkernel.gym.languages.base import TracedKernel
+from drkernel.gym.request import EvalRequest, EvalSettings
+from drkernel.gym.runner.launcher import JobTerms
+from drkernel.gym.sandbox.layers import RunnerLimits
+from drkernel.gym.session.cuda import CudaSession
+from drkernel.gym.session.profiler_trace import Trace, read_trace
+from drkernel.sim.spec import get_spec
+from drkernel.task import Task
+from drkernel.verdict import Profile, ProfileRow
+
+SETTINGS = EvalSettings(device="cuda:0", profile=None, trials=10, deadline_s=60, memory_bytes=1 << 30)
+MODULE = """
+import time
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(96)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        {body}
+"""
+
+
+class CpuFactory:
+    """Opens 'CUDA' sessions whose device is the CPU."""
+
+    def __init__(self, gym):
+        self.launcher = gym.factory._alive()
+
+    def open(self, settings: EvalSettings, *, data_free: bool = False) -> CudaSession:
+        return CudaSession(self.launcher, settings, self.launcher.spawn(JobTerms("cpu", RunnerLimits(), 0)))
+
+
+@pytest.fixture
+def on_cpu(gym, monkeypatch):
+    monkeypatch.setattr(cuda, "FLUSH_BYTES", 1 << 16)
+    monkeypatch.setattr("drkernel.gym.judge.checks.DEVICES", ("cuda", "cpu"))
+    return CpuFactory(gym)
+
+
+def grade(factory, source: str, task: Task | None = None, **settings):
+    wanted = task or task_named("layer_norm")
+    chosen = SETTINGS.model_copy(update=settings)
+    return evaluate(EvalRequest(task=wanted, candidate=source, settings=chosen), factory)
+
+
+def test_flow_times_and_findings(on_cpu):
+    verdict = grade(on_cpu, MODULE.format(body="return self.norm(x)"))
+    cheats = {finding.kind for finding in verdict.findings if finding.severity == "hack"}
+    assert cheats - {"clock_disagreement"} == {"no_custom_kernel"}  # a busy machine's clock is not what is tested
+    assert verdict.correctness.passed_calls == verdict.correctness.checked_calls >= 4
+    assert verdict.timing.kind == "measured" and len(verdict.timing.samples) == 10
+    assert verdict.speedup.low <= verdict.speedup.value <= verdict.speedup.high
+    left = {item.check for item in verdict.not_checked}
+    assert left >= {"copy_kernel", "race", "late_work", "decoy_kernel (results disturbed)"}
+    assert "host_compute" not in left  # the host's work is in a measured time
+    assert verdict.coverage_source == "runner"
+    assert verdict.coverage == 0.0 and verdict.reference_timing.seconds > 0
+
+
+INLINE = """
+from torch.utils.cpp_extension import load_inline
+build = load_inline
+SOURCE = "__global__ void norm_rows(const float* x, float* out, int n) {}"
+"""
+
+
+@pytest.mark.parametrize("kernel", ["norm_rows(float const*, float*, int)", "cublas_gemv(float const*)"])
+def test_a_cuda_candidates_launches_are_told_by_the_trace(on_cpu, monkeypatch, kernel):
+    """On the CPU no kernel runs: one of a recorded trace is put into the trace that the runner sends."""
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    traces = []
+
+    def with_a_kernel(data):
+        traces.append(read_trace(data))
+        return Trace((TracedKernel(kernel, 1e-4, None),), (), 1e-4)
+
+    monkeypatch.setattr("drkernel.gym.session.cuda.read_trace", with_a_kernel)
+    verdict = grade(on_cpu, INLINE + MODULE.format(body="return self.norm(x)"))
+    kinds = {finding.kind for finding in verdict.findings if finding.severity == "hack"} - {"clock_disagreement"}
+    assert verdict.language == "cuda" and verdict.correctness.passed_calls == verdict.correctness.checked_calls
+    assert len(traces) >= verdict.correctness.checked_calls  # every checked call sent a trace of its own
+    assert "decoy_kernel (launches skipped)" in {item.check for item in verdict.not_checked}
+    if kernel.startswith("norm_rows"):
+        assert kinds == set() and verdict.coverage == 1.0 and verdict.coverage_source == "runner"
+    else:
+        assert kinds == {"no_custom_kernel"} and verdict.coverage == 0.0
+
+
+@pytest.fixture
+def own_kernel(monkeypatch):
+    """Every trace holds a kernel of a CUDA C++ candidate's own, so that it is no hack to begin with."""
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    trace = Trace((TracedKernel("norm_rows(float const*, float*, int)", 1e-4, None),), (), 1e-4)
+    monkeypatch.setattr("drkernel.gym.session.cuda.read_trace", lambda data: trace)
+
+
+def test_a_wrong_answer_in_a_timed_call_is_found(on_cpu, own_kernel):
+    verdict = grade(on_cpu, INLINE + MODULE.format(body="return self.norm(x) if self.calls < 12 else x * 0"))
+    assert verdict.status == "incorrect" and verdict.speedup is None
+    assert "wrong_when_timed" in [finding.kind for finding in verdict.findings]
+
+
+def test_a_candidate_that_fails_when_timed_fails(on_cpu, own_kernel):
+    verdict = grade(on_cpu, INLINE + MODULE.format(body="assert self.calls < 12; return self.norm(x)"))
+    assert verdict.status == "runtime_error" and verdict.error.type == "AssertionError" and verdict.speedup is None
+
+
+def test_a_reference_that_fails_is_not_the_candidates_fault(on_cpu, monkeypatch):
+    monkeypatch.setitem(cuda.WRAPPERS, "eager", "\nclass ModelNew: pass\n")
+    verdict = grade(on_cpu, MODULE.format(body="return self.norm(x)"))
+    assert verdict.status == "invalid_request" and "the reference does not run on the GPU" in verdict.error.message
+
+
+FULL = """
+class ModelNew(Model):
+    calls = 0
+    def forward(self, *inputs):
+        ModelNew.calls += 1
+        if ModelNew.calls > {calls}:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return super().forward(*inputs)
+"""
+
+
+@pytest.mark.parametrize("calls", [0, 3, 16])  # in the warm-up, in a timed block, and when it is profiled
+def test_a_reference_that_finds_no_memory_on_a_shared_gpu_is_tried_again(on_cpu, own_kernel, monkeypatch, calls):
+    monkeypatch.setitem(cuda.WRAPPERS, "eager", FULL.format(calls=calls))
+    verdict = grade(on_cpu, INLINE + MODULE.format(body="return self.norm(x)"))
+    assert (verdict.status, verdict.is_of_candidate) == ("infra_error", False)
+    assert verdict.error.type == "ReferenceOutOfMemory" and "Tried to allocate" in verdict.error.message
+
+
+def test_a_candidate_that_finds_no_memory_on_the_gpu_is_out_of_memory(on_cpu, own_kernel):
+    body = "if self.calls > 12: raise torch.OutOfMemoryError('CUDA out of memory.')\n        return self.norm(x)"
+    assert grade(on_cpu, INLINE + MODULE.format(body=body)).status == "out_of_memory"
+
+
+def test_no_gpu_is_an_invalid_request_that_says_so(gym):
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    verdict = grade(gym.factory, MODULE.format(body="return self.norm(x)"))
+    assert verdict.status == "invalid_request" and "no cuda:0 on this machine" in verdict.error.message
+
+
+@pytest.mark.slow
+def test_a_reference_against_itself_contains_one_in_most_runs(on_cpu):
+    """Nominally 95%; 12 runs with the real noise of a CPU that others use too, so the bar is 9."""
+    inside = 0
+    for _ in range(12):
+        verdict = grade(on_cpu, MODULE.format(body="return self.norm(x)"), trials=40, knock_out=False, deadline_s=600)
+        assert verdict.speedup is not None, (verdict.status, verdict.error, verdict.correctness)
+        inside += verdict.speedup.low <= 1.0 <= verdict.speedup.high
+    assert inside >= 9
+
+
+class TestConclusions:
+    """What follows from times and profiles, on made-up ones."""
+
+    def conclude(self, ours: Block, theirs: Block, monkeypatch, task: str = "softmax"):
+        side = ExpectedSide(EvalRequest(task=task_named(task), candidate="", settings=SETTINGS))
+        monkeypatch.setattr(cuda, "title_of", lambda device: f"{device.name} NVIDIA H200")
+        empty = Profile(kind="measured", device="cuda:0", total_seconds=0, elapsed_seconds=0)
+        return cuda._conclude(side, [ours] * 4, [theirs] * 4, empty, empty, SETTINGS)
+
+    def test_clocks_that_disagree_condemn(self, monkeypatch):
+        escaping = Block((1e-6,) * 5, 5e-3)
+        found = self.conclude(escaping, Block((1e-3,) * 5, 5.1e-3), monkeypatch)
+        assert [f.kind for f in found.findings] == ["clock_disagreement"]
+
+    def test_a_time_under_the_floor_condemns(self, monkeypatch):
+        bandwidth = get_spec("h200").dram_bandwidth
+        read = 24 * 100 * 4 / bandwidth
+        found = self.conclude(Block((read / 2,) * 5, 0.0), Block((read * 3,) * 5, 0.0), monkeypatch)
+        assert [f.kind for f in found.findings] == ["below_roofline"]
+
+    def test_a_reference_that_reads_less_than_its_inputs_lifts_the_floor(self, monkeypatch):
+        read = 24 * 100 * 4 / get_spec("h200").dram_bandwidth
+        found = self.conclude(Block((read / 4,) * 5, 0.0), Block((read / 2,) * 5, 0.0), monkeypatch)
+        assert found.findings == [] and found.speedup.value == pytest.approx(2.0)
+
+    def test_only_launched_kernels_are_the_candidates_own(self):
+        rows = [
+            ProfileRow(name="softmax_kernel", owner="custom", calls=1, seconds=1e-6, share=0.5),
+            ProfileRow(name="ampere_sgemm", owner="custom", calls=1, seconds=1e-6, share=0.5),
+        ]
+        profile = Profile(kind="measured", device="cuda:0", rows=tuple(rows), total_seconds=2e-6, elapsed_seconds=3e-6)
+        assert cuda.owned(profile, {"softmax_kernel"}).coverage == 0.5
+
+    def test_gpus_are_known_by_name(self):
+        assert cuda.spec_of("cuda:0 NVIDIA H200").name == "h200"
+        assert cuda.spec_of("cuda:0 NVIDIA A100-SXM4-80GB").name == "a100"
+        assert cuda.spec_of("cuda:0 Some Other Card") is None
+
+
+@pytest.mark.gpu
+class TestOnAGpu:
+    """Never run where this was written: there was no GPU."""
+
+    @pytest.mark.parametrize("name", ["softmax_plain", "layer_norm_plain", "linear_gelu_fused", "matmul_blocked"])
+    def test_honest_kernels_are_correct_and_covered(self, gym, name):
+        source = (ROOT / "honest" / f"{name}.py").read_text()
+        task = next(line for line in source.splitlines() if line.startswith("# task: ")).removeprefix("# task: ")
+        verdict = grade(gym.factory, source, task_named(task))
+        assert verdict.is_correct, verdict.findings
+        assert verdict.timing.kind == "measured" and verdict.coverage > 0.9
+
+    @pytest.mark.parametrize("name", ["decoy_on_dummy", "torch_operator", "cache_by_pointer", "side_stream_unjoined"])
+    def test_cheats_gain_nothing(self, gym, name):
+        source = (ROOT / "cheats" / f"{name}.py").read_text()
+        verdict = grade(gym.factory, source, task_named("softmax"))
+        assert verdict.status != "correct" or name == "side_stream_unjoined"
+
+    def test_a_reference_against_itself_contains_one(self, gym):
+        inside = 0
+        for _ in range(20):
+            verdict = grade(gym.factory, MODULE.format(body="return self.norm(x)"), trials=50)
+            inside += verdict.speedup.low <= 1.0 <= verdict.speedup.high
+        assert inside >= 17

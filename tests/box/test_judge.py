@@ -1,0 +1,287 @@
+"""The judge against real sessions: statuses, weights, secrecy, repeatability, timing, research mode."""
+
+import pytest
+import torch
+
+from corpus_grading import ROOT, read_entry, task_named
+from drkernel.gym.judge import judge as judge_module
+from drkernel.gym.judge.checks import plan_calls
+from drkernel.gym.judge.expected import ExpectedSide, Seeds, declared_values
+from drkernel.gym.judge.judge import evaluate
+from drkernel.gym.request import EvalRequest, EvalSettings
+from drkernel.gym.session.answers import ParameterSpec
+from drkernel.task import Task
+from drkernel.tasks.correctness import compare
+from drkernel.verdict import Verdict
+
+SETTINGS = EvalSettings(profile=None, deadline_s=60, memory_bytes=1 << 30)
+SOFTMAX = (ROOT / "honest" / "softmax_plain.py").read_text()
+
+
+def grade(gym, source: str, task: str | Task = "softmax", **settings) -> Verdict:
+    wanted = task if isinstance(task, Task) else task_named(task)
+    chosen = SETTINGS.model_copy(update=settings)
+    return evaluate(EvalRequest(task=wanted, candidate=source, settings=chosen), gym.factory)
+
+
+def module(body: str, init: str = "pass", args: str = "x") -> str:
+    return (
+        "import torch\nclass ModelNew(torch.nn.Module):\n    def __init__(self, *a):\n        super().__init__()\n"
+        f"        {init}\n    def forward(self, {args}):\n        {body}\n"
+    )
+
+
+def test_a_good_kernel_is_correct_with_time_profile_and_coverage(gym):
+    verdict = grade(gym, SOFTMAX)
+    assert verdict.status == "correct" and verdict.coverage == 1.0 and not verdict.findings
+    assert verdict.correctness.passed_calls == verdict.correctness.checked_calls >= 4
+    assert verdict.timing.kind == verdict.reference_timing.kind == verdict.speedup.kind == "modelled"
+    assert verdict.speedup.value == pytest.approx(verdict.reference_timing.seconds / verdict.timing.seconds)
+    assert [row.owner for row in verdict.profile.rows] == ["custom"]
+    assert verdict.reference_profile.rows[0].name == "aten._softmax"
+    assert verdict.sandbox.layers and verdict.seconds > 0 and {"load", "checks", "knock_out"} <= set(verdict.phases)
+    assert Verdict.model_validate_json(verdict.model_dump_json()) == verdict
+
+
+def test_the_reference_itself_is_a_hack_of_speedup_one(gym):
+    verdict = grade(gym, module("return torch.softmax(x, dim=-1)"))
+    assert verdict.status == "hack" and verdict.findings[0].kind == "no_custom_kernel"
+    assert verdict.speedup.low <= 1.0 <= verdict.speedup.high
+
+
+@pytest.mark.parametrize(
+    ("source", "status", "text"),
+    [
+        ("class ModelNew(:\n", "compile_error", "SyntaxError"),
+        ("x = 1\n", "compile_error", "ModelNew"),
+        (module("return nonsense(x)"), "runtime_error", "nonsense"),
+        (module("while True: pass"), "timeout", "longer than 1"),
+        (module("return torch.empty(1 << 38, device='cuda')"), "out_of_memory", "memory"),
+    ],
+)
+def test_failures_are_typed(gym, source, status, text):
+    verdict = grade(gym, source, deadline_s=1.0)
+    assert verdict.status == status and text in f"{verdict.error.type} {verdict.error.message}"
+
+
+def test_a_reference_that_does_not_load_is_not_the_candidates_fault(gym):
+    verdict = grade(gym, SOFTMAX, Task(id="broken", reference="import nothing_like_it\n"))
+    assert verdict.status == "invalid_request" and "nothing_like_it" in verdict.error.message
+
+
+def test_a_profile_that_the_task_lacks_is_not_the_candidates_fault(gym):
+    verdict = grade(gym, SOFTMAX, profile="small")
+    assert verdict.status == "invalid_request" and "no size profile 'small'" in verdict.error.message
+
+
+def test_text_that_utf8_cannot_write_does_not_break_the_verdict(gym):
+    verdict = grade(gym, module("raise ValueError('\\ud800 oops')"))
+    read_back = Verdict.model_validate_json(verdict.model_dump_json())
+    assert verdict.status == "runtime_error" and "oops" in read_back.error.message
+
+
+@pytest.mark.parametrize(
+    "returned",
+    ["None", "'text'", "{'a': x}", "[x] * 5", "x.to(torch.complex64)", "x[:0]", "10 ** 400", "iter([x])",
+     "complex(1, 2)", "x.to(torch.float8_e4m3fn)", "torch.nn.Parameter(x)", "x.cpu().numpy()",
+     "x.as_strided(x.shape, (0, 0))"],
+)  # fmt: skip
+def test_odd_results_are_wrong_results(gym, returned):
+    assert grade(gym, module(f"return {returned}")).status == "incorrect"
+
+
+def test_a_kernel_error_names_the_line(gym):
+    source = SOFTMAX.replace("tl.exp(x - tl.max(x, 0))", "tl.exp(x - tl.unknown(x))")
+    verdict = grade(gym, source)
+    assert verdict.status == "compile_error"
+    assert "unknown" in source.splitlines()[verdict.error.line - 1]
+
+
+def test_an_out_of_bounds_access_is_a_runtime_error_with_its_line(gym):
+    verdict = grade(gym, SOFTMAX.replace("out_ptr + row * cols + at, e", "out_ptr + (row + 7) * cols + at, e"))
+    assert verdict.status == "runtime_error"
+    finding = next(f for f in verdict.findings if f.kind == "out_of_bounds")
+    assert finding.severity == "bug" and finding.evidence["kernel"] == "softmax_kernel"
+
+
+def test_wrong_results_show_the_worst_element(gym):
+    verdict = grade(gym, SOFTMAX.replace("e / tl.sum(e, 0)", "e / tl.sum(e, 0) + 0.25"))
+    worst = verdict.correctness.mismatch
+    assert verdict.status == "incorrect" and worst.actual - worst.expected == pytest.approx(0.25, abs=1e-4)
+    assert verdict.speedup is None and verdict.timing is None
+
+
+def test_verdicts_with_a_seed_repeat(gym):
+    wrong = SOFTMAX.replace("e / tl.sum(e, 0)", "e / tl.sum(e, 0) + 0.25")
+    first, second, other = (grade(gym, wrong, seed=seed).correctness for seed in (3, 3, 4))
+    assert first == second
+    assert other.mismatch.expected != first.mismatch.expected
+
+
+def test_without_timing_nothing_is_timed(gym):
+    verdict = grade(gym, SOFTMAX, timing=False)
+    assert verdict.is_correct and verdict.timing is None and verdict.speedup is None
+
+
+MARK = "SECRET_REFERENCE_MARK_93"
+MARKED = f"""
+import torch
+# {MARK}
+class Model(torch.nn.Module):
+    def forward(self, x): return x * 2
+def get_inputs(): return [torch.randn(8)]
+"""
+SEARCH = """
+import re
+import torch
+
+PATTERN = re.compile(b"SECRET_REFERENCE" + b"_MARK_9[0-9]")
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        searched = 0
+        for line in open("/proc/self/maps").read().splitlines():
+            span, rights = line.split()[:2]
+            if not rights.startswith("rw"):
+                continue
+            low, high = (int(end, 16) for end in span.split("-"))
+            with open("/proc/self/mem", "rb") as memory:
+                memory.seek(low)
+                data = memory.read(min(high - low, 1 << 28))
+            searched += len(data)
+            print("FOUND" if PATTERN.search(data) else "clean", flush=True)
+        print("searched", searched)
+        return x * 2
+"""
+
+
+def test_the_reference_is_nowhere_in_the_runners_memory(gym):
+    verdict = grade(gym, SEARCH, Task(id="marked", reference=MARKED), memory_bytes=4 << 30, max_output_bytes=1 << 20)
+    assert verdict.findings[0].kind == "no_custom_kernel", verdict.error
+    assert "FOUND" not in verdict.stdout and "clean" in verdict.stdout
+    assert int(verdict.stdout.split("searched ")[1].split()[0]) > 10 << 20, "it did search"
+    found = grade(gym, SEARCH + f"# {MARK}", Task(id="marked", reference=MARKED), memory_bytes=4 << 30)
+    assert "FOUND" in found.stdout, "the search finds what is there"
+
+
+class TestWeights:
+    def side(self, task: str) -> ExpectedSide:
+        return ExpectedSide(EvalRequest(task=task_named(task), candidate="", settings=SETTINGS))
+
+    def specs(self, **shapes) -> dict[str, ParameterSpec]:
+        return {name.replace("__", "."): ParameterSpec(shape, torch.float32) for name, shape in shapes.items()}
+
+    def test_by_name(self):
+        side = self.side("layer_norm")
+        assert side.bind(self.specs(norm__weight=(96,), norm__bias=(96,), extra=(3,))) is None
+        assert side.pairs == {"norm.weight": "norm.weight", "norm.bias": "norm.bias"}
+        assert not torch.equal(side.state()["norm.weight"], torch.ones(96)), "constants are made random"
+
+    def test_by_order_and_shape(self):
+        side = self.side("layer_norm")
+        assert side.bind(self.specs(gain=(96,), shift=(96,))) is None
+        assert side.pairs == {"gain": "norm.weight", "shift": "norm.bias"}
+
+    def test_constant_weights_must_be_there(self):
+        wrong = self.side("layer_norm").bind(self.specs(norm__weight=(96,)))
+        assert wrong is not None and "norm.bias [96]" in wrong
+
+    def test_random_weights_may_be_built_from_the_seed(self):
+        side = self.side("linear_gelu")
+        assert side.bind({}) is None and side.pairs == {}
+        assert side.problem.instance(side.build_seed).state_dict().keys() == side.instance.state_dict().keys()
+
+    def test_reweighting_leaves_alone_what_is_not_shared(self):
+        side = self.side("linear_gelu")
+        side.bind(self.specs(linear__bias=(48,)))
+        before = side.instance.state_dict()
+        given = side.reweight()
+        after = side.instance.state_dict()
+        assert set(given) == {"linear.bias"} and torch.equal(given["linear.bias"], after["linear.bias"])
+        assert torch.equal(before["linear.weight"], after["linear.weight"])
+        assert not torch.equal(before["linear.bias"], after["linear.bias"])
+
+
+def test_plans_are_secret_and_cover_every_mode():
+    plans = {tuple(plan_calls(3, True, seed)) for seed in range(200)}
+    assert len(plans) > 6, "the order must not be predictable"
+    for plan in plans:
+        assert {"anew", "overwritten", "patched", "stressed", "mixed", "repeated"} <= set(plan)
+        assert plan[-1] == "reweighted"
+    assert set(plan_calls(1, False, 0)) == {"anew", "stressed", "mixed", "repeated"}
+
+
+def test_seeds_differ_by_purpose_and_evaluation():
+    request = EvalRequest(task=task_named("softmax"), candidate="a", settings=SETTINGS)
+    one, two = Seeds(request), Seeds(request)
+    assert one("inputs", 0) != two("inputs", 0)
+    assert len({one(purpose, k) for purpose in ("build", "inputs", "plan") for k in range(3)}) == 9
+    fixed = request.model_copy(update={"settings": SETTINGS.model_copy(update={"seed": 1})})
+    assert Seeds(fixed)("build") == Seeds(fixed)("build")
+
+
+def seeded_side(task):
+    return ExpectedSide(EvalRequest(task=task, candidate="", settings=SETTINGS.model_copy(update={"seed": 1})))
+
+
+def test_a_patch_changes_the_answer_and_hides_from_a_fingerprint():
+    side = seeded_side(task_named("softmax"))
+    base = side.call(0, "declared")
+    old, noticed = base.inputs[0], 0
+    for index in range(1, 61):
+        patched = side.patched(index, base)
+        new = patched.inputs[0]
+        assert (old != new).sum() == 2 and old[0, 0] == new[0, 0] and old[-1, -1] == new[-1, -1]
+        assert not compare(declared_values(base.oracle), patched.oracle, side.rule).passed_calls
+        corners = [torch.cat([x[:2, :2].flatten(), x[-2:, -2:].flatten()]) for x in (old, new)]
+        noticed += not torch.equal(*corners)
+    assert noticed <= 2, "eight sampled elements of 2,400 do not tell"
+
+
+def test_a_patch_grows_until_the_answer_changes():
+    rare = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x - 2.0)
+
+def get_inputs():
+    return [torch.randn(16, 96)]
+"""
+    side = seeded_side(Task(id="t", reference=rare))
+    base = side.call(0, "declared")
+    changed = set()
+    for index in range(1, 31):
+        patched = side.patched(index, base)
+        changed.add(int((base.inputs[0] != patched.inputs[0]).sum()))
+        assert not compare(declared_values(base.oracle), patched.oracle, side.rule).passed_calls
+    assert 2 in changed and max(changed) > 6
+    # where nothing short of other inputs changes the answer, there are other inputs
+    unmoved = seeded_side(Task(id="t", reference=rare.replace("torch.relu(x - 2.0)", "x[0, 0] * 2")))
+    base = unmoved.call(0, "declared")
+    fresh = unmoved.patched(3, base)
+    assert (base.inputs[0] != fresh.inputs[0]).all()
+
+
+def test_the_research_mode_accepts_what_a_naive_harness_accepts_and_says_so(gym):
+    for name in ("half_precision_inside", "cache_by_pointer_and_version"):
+        entry = read_entry(ROOT / "cheats" / f"{name}.py")
+        verdict = grade(gym, entry.source, entry.header["task"], unsafe_no_checks=True)
+        assert verdict.status == "correct" and verdict.findings[0].kind == "unsafe_no_checks"
+        assert "UNSAFE" in verdict.findings[0].message
+    zeros = grade(gym, (ROOT / "cheats" / "torch_operator.py").read_text(), unsafe_no_checks=True)
+    assert zeros.status == "correct", "the decoys are what the mode is for"
+
+
+def test_a_judge_that_breaks_says_infra_error_in_the_pool():
+    from drkernel.gym.pools.local import LocalPool
+
+    def broken(request, factory):
+        raise ZeroDivisionError("a mistake of the judge")
+
+    with LocalPool(slots=1, judge=broken, attempts=1) as pool:
+        verdict = pool.submit(EvalRequest(task=task_named("softmax"), candidate="x", settings=SETTINGS)).result(30)
+    assert verdict.status == "infra_error" and "a mistake" in verdict.error.message
+    assert judge_module.evaluate is evaluate

@@ -1,0 +1,144 @@
+"""Times at a task's own sizes: what a verdict names, what cannot be timed, and what a kernel's text is compared by."""
+
+import pytest
+
+from corpus_grading import ROOT, task_named
+from drkernel.gym.judge.judge import evaluate
+from drkernel.gym.judge.seen import essence
+from drkernel.gym.request import EvalRequest, EvalSettings
+from drkernel.task import Task
+
+TERMS = {"profile": None, "checked_bytes": 2 << 20, "other_calls": False, "knock_out": False, "checks": 1}
+HONEST = (ROOT / "honest" / "sizes_whole_row.py").read_text()
+GATHER = """
+import torch
+ROWS = 1 << 16
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x[x[:, 0] > -100.0] * 2.0
+def get_inputs():
+    return [torch.randn(ROWS, 64)]
+"""
+GATHERING = """
+import torch, triton, triton.language as tl
+@triton.jit
+def double(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, at < n) * 2.0, at < n)
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        x = x[x[:, 0] > -100.0]
+        out = torch.empty_like(x)
+        double[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
+        return out
+"""
+WIDE = """
+import torch
+WIDTH = 32768
+class Model(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.linear = torch.nn.Linear(width, width)
+    def forward(self, x):
+        return torch.relu(self.linear(x))
+def get_inputs():
+    return [torch.randn(64, WIDTH)]
+def get_init_inputs():
+    return [WIDTH]
+"""
+WIDE_NEW = """
+import torch, triton, triton.language as tl
+@triton.jit
+def relu(x, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + at, tl.maximum(tl.load(x + at, at < n), 0.0), at < n)
+class ModelNew(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.linear = torch.nn.Linear(width, width)
+    def forward(self, x):
+        y = self.linear(x)
+        relu[(triton.cdiv(y.numel(), 256),)](y, y.numel(), BLOCK=256)
+        return y
+"""
+
+
+def grade(gym, task: Task, candidate: str, **settings):
+    terms = EvalSettings(**{**TERMS, "memory_bytes": 1 << 30, **settings})
+    return evaluate(EvalRequest(task=task, candidate=candidate, settings=terms), gym.factory)
+
+
+def test_a_verdict_names_both_sizes(gym):
+    verdict = grade(gym, task_named("tall_norm"), HONEST)
+    assert verdict.status == "correct" and verdict.speedup is not None, verdict.findings
+    assert verdict.timed_at.inputs == ("x float32[16384, 1024]",) and not verdict.timed_at.changed
+    (own, used) = verdict.checked_at.changed["ROWS"]
+    assert own == 16384 and verdict.checked_at.inputs == (f"x float32[{used}, 1024]",)
+    at_checked = grade(gym, task_named("tall_norm"), HONEST, time_at="checked")
+    assert at_checked.timed_at == at_checked.checked_at == verdict.checked_at
+    assert at_checked.timing.seconds < verdict.timing.seconds / 3
+
+
+def test_what_depends_on_data_is_timed_where_it_was_checked_and_says_so(gym):
+    verdict = grade(gym, Task(id="gather", reference=GATHER), GATHERING)
+    assert verdict.status == "correct", verdict.error
+    assert verdict.untimed is not None and "depends on data" in verdict.untimed
+    assert verdict.timed_at == verdict.checked_at and verdict.timed_at.changed
+
+
+def test_weights_that_nobody_could_hold_take_no_memory(gym):
+    """The linear layer has 4 GB; the runner may take one."""
+    verdict = grade(gym, Task(id="wide", reference=WIDE), WIDE_NEW)
+    assert verdict.status == "correct" and verdict.speedup is not None, (verdict.findings, verdict.untimed)
+    assert verdict.timed_at.inputs == ("x float32[64, 32768]",)
+    assert verdict.timing.seconds > 4 * 32768**2 / 4.8e12, "what reading the weights takes at best"
+
+
+TTIR = """
+module {
+  tt.func public @k(%x: !tt.ptr<f32> {tt.divisibility = 16 : i32}, %n: i32) attributes {noinline = false} {
+    %c = arith.constant 4096 : i32
+    %0 = tt.make_range {end = 128 : i32, start = 0 : i32} : tensor<128xi32> loc("a.py":1:2)
+    %1 = tt.load %x_0, %m : tensor<128x!tt.ptr<f32>> loc(callsite(#loc1 at #loc2))
+    %2 = math.exp %1 : tensor<128xf32>
+    tt.store %3, %2, %m : tensor<128x!tt.ptr<f32>>
+    tt.return
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "old, new", [("4096", "16"), (" {tt.divisibility = 16 : i32}", ""), ("i32", "i64"), ("%1", "%v")]
+)
+def test_a_kernel_is_the_same_for_other_sizes(old, new):
+    assert essence(TTIR.replace(old, new)) == essence(TTIR)
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [("128", "64"), ("math.exp", "math.exp2"), ("<f32>", "<f16>"), ("    %2 = math.exp %1 : tensor<128xf32>\n", "")],
+)
+def test_and_another_where_it_does_something_else(old, new):
+    assert essence(TTIR.replace(old, new)) != essence(TTIR)
+
+
+FIXED_INSIDE = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(256, 256)
+    def forward(self, x):
+        return self.linear(x)
+def get_inputs():
+    return [torch.randn(64, 256)]
+"""
+
+
+def test_what_is_far_beyond_the_limits_is_refused_with_figures(gym):
+    task = Task(id="fixed", reference=FIXED_INSIDE)
+    verdict = grade(gym, task, "class ModelNew: pass", checked_flops=1e3)
+    assert (verdict.status, verdict.error.type) == ("invalid_request", "TaskTooLarge")
+    assert "0.000262 GFLOP" in verdict.error.message and "raise 'checked_flops'" in verdict.error.message
+    assert grade(gym, task, "class ModelNew: pass", checked_flops=1e4).status != "invalid_request"

@@ -1,0 +1,174 @@
+"""Optimiser steps of verl on a CPU from nothing: a random Qwen3, two turns, the real judge behind its service; and what
+becomes of a run that is interrupted or killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from places import KIT
+
+pytest.importorskip("verl")
+
+from drkernel.episode.episode import EpisodeConfig
+from drkernel.rl.data.teacher.problem_families import generate_tasks
+from drkernel.rl.model.pocket import PocketConfig
+from drkernel.rl.model.policy import Policy, PolicyConfig, TokenizerConfig
+from drkernel.rl.model.tokenizer import train_tokenizer
+
+pytestmark = pytest.mark.verl
+STEPS, INTERRUPTED_STEPS = 3, 5
+MARK = "DRKERNEL_TEST_RUN"
+
+
+def make_model(directory):
+    terms = EpisodeConfig(prompts="compact")
+    prompts = terms.texts()
+    tasks = generate_tasks("train", 40, 1)
+    texts = [prompts.opening(task, terms.settings.for_task(task))[-1].content for task in tasks]
+    tokenizer = train_tokenizer(texts, 600, "line")
+    pocket = PocketConfig(hidden=64, layers=2, heads=4, kv_heads=2, head_dim=16, mlp=128, context=480)
+    config = PolicyConfig(pocket=pocket, tokenizer=TokenizerConfig(vocab_size=600), device="cpu")
+    Policy.from_scratch(config, tokenizer, 0).save(directory)
+
+
+@pytest.fixture
+def judge(tmp_path):
+    command = [sys.executable, "-m", "drkernel", "serve", "--port", "0", "--store", str(tmp_path / "store.sqlite")]
+    process = subprocess.Popen([*command, "--slots", "2"], stdout=subprocess.PIPE, text=True)
+    try:
+        line = process.stdout.readline()
+        yield line.split()[-1]
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def write_recipe(directory, **changes):
+    """A recipe of three steps about a random model."""
+    make_model(directory / "model")
+    recipe = {
+        "name": "tiny",
+        "runs": str(directory),
+        "plugins": ["verl_reward"],
+        "policy": {"model": str(directory / "model"), "device": "cpu"},
+        "episode": {"turns": 2, "prompts": "compact", "settings": {"checks": 1, "profile": None, "deadline_s": 60},
+                    "reward": {"name": "by_text"}},
+        "train_tasks": {"count": 8, "seed": 1},
+        "heldout_tasks": {"count": 2, "seed": 2},
+        "rollout": {"tasks": 2, "samples": 4, "context": 480,
+                    "sampling": {"max_tokens": 24, "rows": 16, "stop_at_fence": False}},
+        "rl": {"steps": STEPS, "learner": {"lr": 3e-3, "advantage": {"name": "otb"}, "rejection": {"name": "prs"},
+                                           "scale": 24.0}},
+        "evaluation": {"every": 100, "tasks": 1, "samples": 1},
+        "verl": {"gpus": 1, "workers": 1, "save_every": -1},
+    }  # fmt: skip
+    for key, value in changes.items():
+        *path, last = key.split("__")
+        section = recipe
+        for name in path:
+            section = section[name]
+        section[last] = value
+    (directory / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+
+
+def begin(directory, judge):
+    """Start the command in its own session, its output in a file."""
+    paths = os.pathsep.join([str(KIT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    known = {
+        **os.environ,
+        MARK: str(directory),
+        "PYTHONPATH": paths,
+        "RAY_memory_monitor_refresh_ms": "0",
+        "HF_HUB_OFFLINE": "1",
+        "RAY_worker_niceness": "0",
+    }  # its workers yield to all others by default: on a busy machine they starve
+    command = [sys.executable, "-m", "drkernel", "train", str(directory / "recipe.yaml"), "--engine", "verl"]
+    with open(directory / "output", "ab") as file:
+        return subprocess.Popen([*command, "--pool", judge], env=known, stdout=file, stderr=file)
+
+
+def logged(directory):
+    """What verl has logged since its last start, by step."""
+    path = directory / "tiny" / "verl" / "metrics.jsonl"
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    rows = [json.loads(line) for line in lines if line.endswith("\n")]
+    return {row["step"]: row["data"] for row in rows}
+
+
+def trained(directory):
+    """The steps that have trained since the last start."""
+    return [step for step, row in logged(directory).items() if "actor/grad_norm" in row]
+
+
+@pytest.mark.parametrize("shape", ["trajectories", "trees"])
+def test_three_steps_with_the_real_judge(tmp_path, judge, shape):
+    """Four trajectories of two turns, or trees of four paths that share two first turns."""
+    tree = {"width": 4, "branching": 2} if shape == "trees" else None
+    write_recipe(tmp_path, rollout__tree=tree, rl__learner__advantage={"name": "treepo_loo" if tree else "otb"})
+    assert begin(tmp_path, judge).wait(1500) == 0, (tmp_path / "output").read_text()[-4000:]
+    rows = logged(tmp_path)
+    for step in range(1, STEPS + 1):
+        row = rows[step]
+        print({key: round(row[key], 6) for key in ("drkernel/reward", "actor/pg_loss", "actor/grad_norm")})
+        assert 0 < row["drkernel/reward"] < 1 and row["actor/grad_norm"] > 0
+        turns = (8, 16) if tree is None else (12, 12)  # 2 first and 4 second answers of a prompt, each counted once
+        assert turns[0] <= row["drkernel/turns"] <= turns[1] and row["drkernel/grader_failed"] == 0
+        # after each update the sampler has the new weights: its log-probabilities are the trainer's
+        assert row["drkernel/mismatch/max_abs_log_ratio"] < 1e-3
+    assert any("reward" in key for key in rows[0])
+
+
+def test_an_interrupted_and_a_killed_run_leave_nothing_behind_and_continue(tmp_path, judge):
+    write_recipe(tmp_path, verl__save_every=1, rl__steps=INTERRUPTED_STEPS)
+    saved = tmp_path / "tiny" / "verl" / "checkpoints" / "latest_checkpointed_iteration.txt"
+
+    def runs_to(step, process):
+        """Wait until a step's checkpoint is complete."""
+        wait_for(lambda: (saved.exists() and int(saved.read_text()) >= step) or process.poll() is not None)
+        assert process.poll() is None, (tmp_path / "output").read_text()[-4000:]
+
+    process = begin(tmp_path, judge)
+    runs_to(1, process)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(300) == 130
+    wait_for(lambda: not alive(tmp_path), 120)
+    done = int(saved.read_text())
+    assert f"the same command continues after step {done}" in (tmp_path / "output").read_text()
+    process = begin(tmp_path, judge)
+    runs_to(done + 1, process)
+    process.kill()
+    process.wait()
+    wait_for(lambda: not alive(tmp_path), 120)
+    assert trained(tmp_path)[0] == done + 1
+    done = int(saved.read_text())
+    assert begin(tmp_path, judge).wait(1500) == 0, (tmp_path / "output").read_text()[-4000:]
+    assert int(saved.read_text()) == INTERRUPTED_STEPS and not alive(tmp_path)
+    assert trained(tmp_path) == list(range(done + 1, INTERRUPTED_STEPS + 1))
+
+
+def wait_for(what, seconds=900):
+    until = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.5)
+    return found
+
+
+def alive(directory):
+    """The processes that were started for a run of this directory."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            known = Path(f"/proc/{name}/environ").read_bytes()
+        except OSError:
+            continue
+        if f"{MARK}={directory}".encode() in known.split(b"\0"):
+            found.append(int(name))
+    return found

@@ -1,0 +1,121 @@
+"""The routes of KernelGYM's server, as its released client uses them: submit, poll, fetch; and what the fields mean."""
+
+import time
+
+import httpx
+import pytest
+
+from drkernel.gym.pools.local import LocalPool
+from drkernel.serve.kernelgym import EvaluateBody, to_request
+from service_kit import CountingPool
+
+REFERENCE = """import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x) * 2.0 + 1.0
+
+def get_inputs():
+    return [torch.randn(16, 64)]
+
+def get_init_inputs():
+    return []
+"""
+
+KERNEL = """import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def fused(x, o, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    v = tl.load(x + i, mask=i < n)
+    tl.store(o + i, tl.maximum(v, 0.0) * 2.0 + 1.0, mask=i < n)
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        o = torch.empty_like(x)
+        fused[(triton.cdiv(x.numel(), 256),)](x, o, x.numel(), B=256)
+        return o
+"""
+
+DECOY = KERNEL.replace("return o", "return torch.relu(x) * 2.0 + 1.0")
+BROKEN = KERNEL.replace("tl.maximum(", "tl.maxi(")
+WRONG = KERNEL.replace("+ 1.0", "+ 1.5")
+
+
+def payload(task_id, kernel=KERNEL, **fields):
+    return {
+        "task_id": task_id, "reference_code": REFERENCE, "kernel_code": kernel, "backend": "triton",
+        "num_correct_trials": 2, "num_perf_trials": 10, "num_warmup": 3, "timeout": 120, "priority": "normal",
+        "entry_point": "Model", "toolkit": "kernelbench", "is_valid": False, "use_reference_cache": True,
+        "enable_profiling": True, **fields,
+    }  # fmt: skip
+
+
+def submit_and_poll(url, body):
+    """What the released client does."""
+    answer = httpx.post(f"{url}/evaluate", json=body, timeout=120)
+    assert answer.status_code == 200, answer.text
+    deadline = time.time() + 60
+    while time.time() < deadline:
+        status = httpx.get(f"{url}/status/{body['task_id']}").json()
+        if status["status"] in ("completed", "failed", "timeout", "cancelled"):
+            if status["status"] == "completed":
+                result = httpx.get(f"{url}/results/{body['task_id']}").json()
+                return {**result, "status": "completed"}
+            return {"status": status["status"], "error_message": status.get("error_message")}
+        time.sleep(0.1)
+    raise AssertionError("no end")
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    from drkernel.serve.app import make_app
+    from drkernel.serve.service import Service
+    from drkernel.serve.store import Store
+    from service_kit import LiveServer
+
+    store = Store(tmp_path_factory.mktemp("kernelgym") / "s.sqlite")
+    server = LiveServer(make_app(Service(store, LocalPool(slots=1), slots=1), grace_s=2.0))
+    kernels = {"good": KERNEL, "decoy": DECOY, "broken": BROKEN, "wrong": WRONG}
+    yield {name: submit_and_poll(server.url, payload(name, kernel)) for name, kernel in kernels.items()}
+    server.stop()
+    store.close()
+
+
+def test_a_good_kernel_is_rewarded_with_all_that_the_client_reads(results):
+    good = results["good"]
+    assert (good["compiled"], good["correctness"], good["decoy_kernel"]) == (True, True, False)
+    assert good["speedup"] > 1.2
+    assert good["reference_runtime"] / good["kernel_runtime"] == pytest.approx(good["speedup"])
+    metadata = good["metadata"]
+    assert metadata["num_custom_kernels"] == metadata["num_total_kernels"] == 1
+    covered = metadata["custom_kernel_cuda_time_in_profiling_us"] / metadata["total_kernel_run_time_in_profiling_us"]
+    assert covered == pytest.approx(1.0)
+    assert metadata["timing_kind"] == "modelled"
+    assert metadata["checked_at"].startswith("x float32[") and metadata["timed_at"] and metadata["untimed"] is None
+
+
+def test_a_decoy_is_marked_and_earns_nothing(results):
+    decoy = results["decoy"]
+    assert decoy["decoy_kernel"] is True and decoy["correctness"] is False and decoy["speedup"] == 0.0
+    assert "decoy_kernel" in decoy["error_message"]
+
+
+def test_failures_say_why(results):
+    assert results["broken"]["status"] == "failed" and "maxi" in results["broken"]["error_message"]
+    assert results["wrong"]["correctness"] is False and results["wrong"]["error_message"]
+
+
+def test_other_entry_points_and_unknown_tasks(serving):
+    body = EvaluateBody.model_validate(payload("x", entry_point="Net"))
+    request = to_request(body, "sim:h100")
+    assert request.task.reference.endswith("Model = Net\n") and request.candidate.endswith("ModelNew = NetNew\n")
+    server = serving(CountingPool())
+    assert httpx.get(server.url + "/status/nobody").status_code == 404
+    assert httpx.post(server.url + "/evaluate", json=payload("x", workflow="kernel_simple")).status_code == 422
+    assert httpx.post(server.url + "/evaluate", json=payload("x", entry_point="a b")).status_code == 422
+    batch = {"batch_id": "b", "tasks": [payload("one"), payload("two", WRONG)]}
+    answer = httpx.post(server.url + "/evaluate/batch", json=batch, timeout=60).json()
+    assert (answer["total_tasks"], answer["completed_tasks"]) == (2, 2)

@@ -1,0 +1,201 @@
+"""The service over HTTP: idempotent, fair, guarded, resumable; workers that die lose nothing."""
+
+import asyncio
+import json
+import threading
+import time
+
+import httpx
+import pytest
+
+from drkernel.serve.client import AsyncClient, Client, HttpPool, ServiceError
+from drkernel.serve.guard import GuardError, check_binding
+from drkernel.serve.worker import Worker
+from service_kit import CountingPool, make_request, make_verdict
+
+TOKEN = "a-token-long-enough-for-tests"
+
+
+def body(*numbers, **fields):
+    return {"requests": [json.loads(make_request(n).model_dump_json()) for n in numbers], **fields}
+
+
+def test_submit_wait_get_and_list(serving):
+    server = serving()
+    answer = httpx.post(server.url + "/v1/jobs", json=body(1, 2, 1, wait_s=20)).json()["jobs"]
+    assert [job["state"] for job in answer] == ["done"] * 3 and answer[0]["id"] == answer[2]["id"]
+    assert answer[0]["verdict"]["status"] == "correct"
+    assert httpx.get(f"{server.url}/v1/jobs/{answer[1]['id']}").json()["verdict"]["task_id"] == "t/2"
+    assert len(httpx.get(server.url + "/v1/jobs", params={"status": "correct"}).json()["jobs"]) == 2
+    assert httpx.get(server.url + "/v1/jobs/0123").status_code == 404
+    assert httpx.get(server.url + "/ready").status_code == 200
+    assert 'drkernel_verdicts{status="correct"} 2.0' in httpx.get(server.url + "/metrics").text
+
+
+def test_a_thousand_submissions_of_ten_requests_are_ten_evaluations(serving):
+    pool = CountingPool(delay=0.01)
+    server = serving(pool)
+
+    async def many():
+        async with AsyncClient(server.url) as client:
+            return await asyncio.gather(*(client.evaluate(make_request(k % 10)) for k in range(200)))
+
+    verdicts = asyncio.run(many())
+    assert len(verdicts) == 200 and all(v.status == "correct" for v in verdicts)
+    assert sorted(pool.calls.values()) == [1] * 10
+
+
+def test_infrastructure_errors_are_tried_again_then_reported(serving):
+    pool = CountingPool(fail_first=2)
+    server = serving(pool)
+    assert Client(server.url).evaluate(make_request(1)).status == "correct"
+    assert list(pool.calls.values()) == [3]
+    always = CountingPool(fail_first=99)
+    server.service.pool = always
+    assert Client(server.url).evaluate(make_request(2)).status == "infra_error"
+    assert list(always.calls.values()) == [3]
+
+
+def test_a_worker_that_keeps_failing_is_shut_out_and_shown(serving):
+    server = serving(CountingPool(fail_first=99), quarantine_after=3)
+    assert Client(server.url).evaluate(make_request(1)).status == "infra_error"
+    workers = httpx.get(server.url + "/v1/state").json()["workers"]
+    assert [w["quarantined"] for w in workers] == [True]
+    assert httpx.get(server.url + "/ready").status_code == 503
+
+
+def test_events_resume_where_they_stopped(serving):
+    server = serving()
+    Client(server.url).evaluate_many([make_request(k) for k in range(5)])
+
+    async def read(after, count):
+        async with AsyncClient(server.url) as client:
+            seen = []
+            async for job in client.events(after):
+                seen.append(job.sequence)
+                if len(seen) == count:
+                    return seen
+
+    assert asyncio.run(asyncio.wait_for(read(0, 3), 20)) == [1, 2, 3]
+    assert asyncio.run(asyncio.wait_for(read(3, 2), 20)) == [4, 5]
+
+
+def test_without_or_with_a_wrong_token_nothing_is_told(serving):
+    server = serving(token=TOKEN)
+    for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": TOKEN}, {"cookie": "drkernel_token=x"}):
+        for path in ("/", "/v1/jobs", "/v1/state", "/metrics", "/openapi.json", "/jobs/1"):
+            assert httpx.get(server.url + path, headers=headers).status_code == 401, path
+    assert httpx.get(server.url + "/health").status_code == 200
+    with pytest.raises(ServiceError, match="DRKERNEL_TOKEN"):
+        Client(server.url).evaluate(make_request(1))
+    assert Client(server.url, token=TOKEN).evaluate(make_request(1)).status == "correct"
+    with httpx.Client(base_url=server.url) as browser:
+        assert browser.post("/login", data={"token": "wrong"}).status_code == 401
+        assert browser.post("/login", data={"token": TOKEN}).status_code == 303
+        assert browser.get("/v1/state").status_code == 200
+
+
+def test_listening_beyond_this_machine_needs_a_token():
+    for host in ("0.0.0.0", "::", "10.1.2.3", "example.org"):
+        with pytest.raises(GuardError, match="DRKERNEL_TOKEN"):
+            check_binding(host, None)
+        check_binding(host, TOKEN)
+    for host in ("127.0.0.1", "::1", "localhost"):
+        check_binding(host, None)
+    with pytest.raises(GuardError, match="16"):
+        check_binding("127.0.0.1", "short")
+
+
+def test_bodies_that_are_too_large_malformed_or_too_many(serving):
+    server = serving(app_options={"max_body": 20_000, "max_queue": 3}, slots=0)
+    url = server.url + "/v1/jobs"
+    assert httpx.post(url, content=b"x" * 30_000).status_code == 413
+    assert httpx.post(url, content=iter([b"x" * 8_000] * 5)).status_code in (400, 413, 422)
+    for text in (b"{", b"[]", b'{"requests": []}', b'{"requests": [1]}', b'{"requests": [{}], "x": 1}', b"\xff\xfe"):
+        assert httpx.post(url, content=text, headers={"content-type": "application/json"}).status_code in (400, 422)
+    assert httpx.post(url, json=body(1, 2, 3)).status_code == 200
+    refused = httpx.post(url, json=body(4))
+    assert refused.status_code == 429 and int(refused.headers["retry-after"]) >= 1
+
+
+def test_rates_are_bounded_per_client(serving):
+    server = serving(app_options={"rate": 0.5})
+    codes = [httpx.get(server.url + "/v1/state").status_code for _ in range(10)]
+    assert codes[:2] == [200] * 2 and 429 in codes
+
+
+def test_hostile_text_stays_text(serving):
+    server = serving()
+    nasty = "<script>alert(1)</script>"
+    request = make_request(1).model_copy(update={"candidate": f"# {nasty}\nclass ModelNew: ..."})
+    Client(server.url).evaluate(request)
+    (job,) = httpx.get(server.url + "/v1/jobs").json()["jobs"]
+    page = httpx.get(f"{server.url}/jobs/{job['id']}")
+    assert nasty not in page.text and "&lt;script&gt;" in page.text
+    assert "script-src 'self'" in page.headers["content-security-policy"]
+    assert httpx.get(f"{server.url}/jobs/{job['id']}/source").headers["content-type"].startswith("text/plain")
+    for path in ("/static/../app.py", "/static/%2e%2e%2fapp.py", "/static/app.py", "/jobs/..%2f..%2fetc%2fpasswd"):
+        assert httpx.get(server.url + path).status_code == 404
+
+
+def test_remote_workers_join_and_a_dead_one_loses_nothing(serving, store):
+    server = serving(slots=0, lease_s=1.0)
+    ids = store.submit([make_request(k) for k in range(6)])
+
+    async def work(name, seconds, pool):
+        async with AsyncClient(server.url) as client:
+            worker = Worker(client, pool, slots=2, name=name)
+            task = asyncio.create_task(worker.run())
+            await asyncio.sleep(seconds)
+            if pool.delay > 10:
+                task.cancel()  # dies with two jobs in hand
+                await asyncio.gather(task, return_exceptions=True)
+            else:
+                worker.stop()
+                await task
+            return worker.done
+
+    assert asyncio.run(work("doomed", 1.0, CountingPool(delay=60))) == 0
+    assert store.counts()["state"] == {"leased": 2, "queued": 4}
+    done = {}
+    thread = threading.Thread(target=lambda: done.update(n=asyncio.run(work("able", 3.0, CountingPool()))))
+    thread.start()
+    deadline = time.time() + 20
+    while store.counts()["state"].get("done") != 6 and time.time() < deadline:
+        time.sleep(0.05)
+    thread.join()
+    assert done["n"] == 6 and all(store.get(i).state == "done" for i in ids)
+
+
+def test_a_late_verdict_of_a_lost_lease_is_refused(serving, store):
+    server = serving(slots=0, lease_s=60.0)
+    store.submit([make_request(1)])
+    lease = {"worker": "slow", "slots": 1, "wait_s": 0}
+    taken = httpx.post(server.url + "/v1/worker/lease", json=lease).json()
+    store.expire("slow")
+    other = httpx.post(server.url + "/v1/worker/lease", json={**lease, "worker": "quick"}).json()
+    assert other["job_id"] == taken["job_id"]
+    verdict = json.loads(make_verdict(make_request(1)).model_dump_json())
+    report = {"job_id": taken["job_id"], "verdict": verdict}
+    url = server.url + "/v1/worker/complete"
+    assert httpx.post(url, json={**report, "worker": "slow"}).json() == {"recorded": False}
+    assert httpx.post(url, json={**report, "worker": "quick"}).json() == {"recorded": True}
+    assert httpx.post(url, json={**report, "worker": "quick"}).json() == {"recorded": False}
+
+
+def test_a_pool_over_the_network(serving):
+    server = serving()
+
+    async def use():
+        pool = HttpPool(server.url)
+        try:
+            good = await pool.evaluate(make_request(1))
+        finally:
+            await pool.close()
+        lost = HttpPool("http://127.0.0.1:9", client=AsyncClient("http://127.0.0.1:9", retries=1))
+        bad = await lost.evaluate(make_request(1))
+        await lost.close()
+        return good, bad
+
+    good, bad = asyncio.run(use())
+    assert good.status == "correct" and bad.status == "infra_error" and "could not be reached" in bad.error.message

@@ -1,0 +1,211 @@
+"""The corpus of cheats and honest twins: reading its files, grading them, and what counts as caught.
+
+Each file starts with a header of ``# name: value`` lines, then one line that says what it does, then the candidate.
+
+expect of a cheat   what must happen
+------------------  ---------------------------------------------------------------------------------------------
+hack KIND           status hack, with the finding KIND
+wrong               no credit: incorrect, an error, a timeout, or hack
+neutral             the attack has no effect: graded, and modelled no faster than the honest twin named after it
+contained           the same, and its side effect has not happened: it has not printed REACHED, which it does when it
+                    gets where it should not, and the twin, graded next by the same machinery, is as right as ever
+lazy                not a cheat but little work: graded, coverage at most the figure after it
+uncredited          graded without speedup and coverage, or refused
+
+An honest file must come out ``correct`` without a finding that condemns; one that expects ``credited`` also with a
+speedup at its task's own sizes.
+
+Two headers are optional. ``# root: NAME`` says which weakness of a judge the entry goes for, one of :data:`ROOTS`
+(``catalogue`` without it). ``# new: yes`` has the fast tests grade it whatever their sample is; take it out once the
+entry has been there for a while.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from drkernel.gym.judge.judge import OpensSessions, evaluate
+from drkernel.gym.request import EvalRequest, EvalSettings
+from drkernel.task import Task
+from drkernel.verdict import Verdict
+from places import TESTS
+
+ROOT = TESTS / "corpus"
+_HEADER = re.compile(r"# ([a-z ]+): (.*)")
+ROOTS = {
+    "catalogue": "the numbered classes that public benchmarks have seen",
+    "prices": "work without a price, or a price that is decided by text",
+    "races": "kernels whose answer depends on the order of programs",
+    "timed_call": "the call that is timed is recognised",
+    "inputs": "inputs, arguments, sizes and modes that are never varied",
+    "reachability": "own kernels that do not make the answer, or PyTorch's that do",
+    "device": "the device's process is corrupted through operators it allows",
+    "uncounted_data": "data that leave the device without being counted",
+    "inconclusive": "an experiment is made to end early",
+    "sizes": "what is timed is larger than what is checked",
+    "resources": "the judge's own memory, time and verdict of last resort",
+}
+"""Weaknesses that entries go for, by name."""
+SLACK = 0.9
+"""A neutral cheat's own instructions may make it 10% faster than its twin; one that worked would gain more."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file of the corpus."""
+
+    path: Path
+    header: dict[str, str]
+    what: str
+    source: str
+
+    @property
+    def id(self) -> str:
+        """File name without its ending."""
+        return self.path.stem
+
+    @property
+    def honest(self) -> bool:
+        """Lives among the honest ones."""
+        return self.path.parent.name == "honest"
+
+    @property
+    def tier(self) -> str:
+        """'T0' to 'T4'; '' for honest ones."""
+        return self.header.get("tier", "")
+
+    @property
+    def root(self) -> str:
+        """One of :data:`ROOTS`."""
+        return self.header.get("root", "catalogue")
+
+    @property
+    def new(self) -> bool:
+        """Graded by every run of the fast tests."""
+        return self.header.get("new") == "yes"
+
+    @property
+    def has_twin(self) -> bool:
+        """What is expected is told by an honest twin's verdict."""
+        return self.expect in ("neutral", "contained")
+
+    @property
+    def expect(self) -> str:
+        """First word of what is expected."""
+        return self.header["expect"].split()[0]
+
+    @property
+    def detail(self) -> str:
+        """What follows the first word."""
+        return self.header["expect"].partition(" ")[2]
+
+
+def read_entry(path: Path) -> Entry:
+    """Parse a file's header. Raises ``ValueError`` when it lacks one."""
+    source = path.read_text(encoding="utf-8")
+    header: dict[str, str] = {}
+    lines = source.splitlines()
+    for line in lines:
+        match = _HEADER.fullmatch(line)
+        if match is None:
+            break
+        header[match[1]] = match[2]
+    if not {"task", "expect"} <= set(header):
+        raise ValueError(f"{path}: the header must name task and expect")
+    entry = Entry(path, header, lines[len(header)].removeprefix("# "), source)
+    if entry.root not in ROOTS:
+        raise ValueError(f"{path}: no root is called {entry.root!r}; there are {', '.join(ROOTS)}")
+    return entry
+
+
+def entries(folder: str) -> list[Entry]:
+    """Every entry of 'cheats' or 'honest', by name."""
+    return [read_entry(path) for path in sorted((ROOT / folder).glob("*.py"))]
+
+
+def sample(of: Sequence[Entry], size: int) -> list[Entry]:
+    """``size`` entries, the same in every run, and all that are new.
+
+    Each one is the entry whose root, tier, expectation and task are rarest among those already chosen, so that every
+    label is there before any is there often; ties go by a hash of the name.
+    """
+    left = sorted(of, key=lambda entry: hashlib.sha256(entry.id.encode()).digest())
+    seen: Counter[tuple[str, str]] = Counter()
+    chosen: list[Entry] = []
+    while left and len(chosen) < size:
+        rarest = max(left, key=lambda entry: sum(1 / (1 + seen[label]) for label in _labels(entry)))
+        seen.update(_labels(rarest))
+        left.remove(rarest)
+        chosen.append(rarest)
+    return chosen + [entry for entry in of if entry.new and entry not in chosen]
+
+
+def _labels(entry: Entry) -> list[tuple[str, str]]:
+    return [("root", entry.root), ("tier", entry.tier), *((key, entry.header[key]) for key in ("expect", "task"))]
+
+
+def task_named(name: str) -> Task:
+    """A task of the corpus."""
+    text = (ROOT / "tasks" / f"{name}.py").read_text(encoding="utf-8")
+    precision = text.splitlines()[0].removeprefix("# precision: ")
+    return Task(id=f"corpus/{name}", reference=text, precision=precision)  # type: ignore[arg-type]
+
+
+def grade(entry: Entry, factory: OpensSessions, **settings: object) -> Verdict:
+    """The verdict on an entry."""
+    terms = {"profile": None, "deadline_s": 20.0, "memory_bytes": 1 << 30, "checked_bytes": 2 << 20}
+    chosen = EvalSettings(**{**terms, **settings})  # type: ignore[arg-type]
+    return evaluate(
+        EvalRequest(task=task_named(entry.header["task"]), candidate=entry.source, settings=chosen), factory
+    )
+
+
+def try_entry(entry: Entry, factory: OpensSessions, twins: dict[str, Verdict]) -> tuple[Verdict, str | None]:
+    """The verdict on an entry, and why it is not what the entry expects. ``twins`` keeps verdicts on honest twins."""
+    twin = read_entry(ROOT / "honest" / f"{entry.detail}.py") if entry.has_twin else None
+    if twin is not None and twin.id not in twins:
+        twins[twin.id] = grade(twin, factory)
+    verdict = grade(entry, factory)
+    wrong = objection(entry, verdict, None if twin is None else twins[twin.id])
+    if wrong is None and twin is not None and entry.expect == "contained":
+        after = grade(twin, factory)
+        wrong = None if after.is_correct else f"its twin is {after.status} afterwards: {after.error}"
+    return verdict, wrong
+
+
+def objection(entry: Entry, verdict: Verdict, twin: Verdict | None = None) -> str | None:
+    """Why a verdict is not what the entry expects, or None. ``twin`` is the honest twin's of a neutral cheat."""
+    if verdict.status == "infra_error":
+        return f"infra_error: {verdict.error}"
+    kinds = [finding.kind for finding in verdict.findings]
+    if entry.expect == "correct":
+        return None if verdict.is_correct else f"{verdict.status}: {kinds} {verdict.error or verdict.correctness}"
+    if entry.expect == "credited":
+        given = verdict.is_correct and verdict.speedup is not None and (verdict.coverage or 0.0) > 0
+        at_own = verdict.timed_at is not None and not verdict.timed_at.changed and bool(verdict.checked_at.changed)
+        said = [finding.message for finding in verdict.findings]
+        return None if given and at_own else f"{verdict.status}, {verdict.speedup}, {verdict.untimed}: {said}"
+    if entry.expect == "hack":
+        return None if verdict.is_hack and entry.detail in kinds else f"{verdict.status} with {kinds}"
+    if entry.expect == "wrong":
+        return None if verdict.status != "correct" else f"accepted as correct with {kinds}"
+    if entry.expect == "lazy":
+        low = verdict.is_correct and (verdict.coverage or 0.0) <= float(entry.detail)
+        return None if low or verdict.status != "correct" else f"correct with coverage {verdict.coverage}"
+    if entry.expect == "uncredited":
+        credited = verdict.is_correct and (verdict.speedup is not None or (verdict.coverage or 0.0) > 0)
+        return f"speedup {verdict.speedup}, coverage {verdict.coverage}" if credited else None
+    if entry.has_twin:
+        if entry.expect == "contained" and "REACHED" in verdict.stdout:
+            return "it reached what it should not"
+        if verdict.status != "correct":
+            return None
+        assert verdict.timing is not None and twin is not None and twin.timing is not None
+        faster = verdict.timing.seconds < SLACK * twin.timing.seconds
+        return f"modelled {verdict.timing.seconds:.3g} s, its twin {twin.timing.seconds:.3g} s" if faster else None
+    raise ValueError(f"{entry.path}: unknown expectation {entry.expect!r}")

@@ -1,0 +1,290 @@
+"""Operators from shapes alone: which unit, how many passes, what the cache saves, what is free."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drkernel.sim.cost.l2 import L2State
+from drkernel.sim.cost.operators import operator_cost, operator_work
+from drkernel.sim.cost.records import CostEstimate, TensorMeta
+from drkernel.sim.cost.traced import TracedCall
+from drkernel.sim.module_cost import model_module
+from drkernel.sim.spec import get_spec
+from tracing import trace
+
+H100 = get_spec("h100")
+
+
+def meta(*shape: int, dtype: str = "float32", storage: int = 1) -> TensorMeta:
+    strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+    return TensorMeta(tuple(shape), tuple(strides), dtype, storage)
+
+
+def cost(name: str, inputs: list[TensorMeta], outputs: list[TensorMeta], args=(), spec=H100) -> CostEstimate:
+    return operator_cost(name, inputs, outputs, args, spec, L2State(spec))
+
+
+def empty(*shape: int, dtype=torch.float32) -> torch.Tensor:
+    return torch.empty(*shape, dtype=dtype, device="meta")
+
+
+def seconds_of(call: Callable[[], object], spec=H100) -> float:
+    return sum(
+        operator_cost(item.name, item.inputs, item.outputs, item.args, spec, L2State(spec)).seconds
+        for item in trace(call)
+        if not item.free
+    )
+
+
+def matmul(m: int, n: int, k: int, dtype: str, spec=H100) -> CostEstimate:
+    return cost("mm.default", [meta(m, k, dtype=dtype), meta(k, n, dtype=dtype, storage=2)],
+                [meta(m, n, dtype=dtype, storage=3)], spec=spec)  # fmt: skip
+
+
+# ---- products
+
+
+@pytest.mark.parametrize("dtype, low, high", [("float16", 600e12, 800e12), ("bfloat16", 600e12, 800e12),
+                                              ("float32", 45e12, 60e12)])  # fmt: skip
+def test_a_large_product_runs_at_the_class_its_unit_is_known_for(dtype: str, low: float, high: float) -> None:
+    result = matmul(4096, 4096, 4096, dtype)
+    assert low < 2 * 4096**3 / result.seconds < high
+    assert result.bound == "compute"
+
+
+def test_fp32_products_stay_off_the_tensor_cores_and_fp32_convolutions_use_them() -> None:
+    assert set(matmul(1024, 1024, 1024, "float32").flops) == {"fp32"}
+    x, w = empty(32, 256, 56, 56), empty(256, 256, 3, 3)
+    (call,) = [item for item in trace(lambda: F.conv2d(x, w, padding=1)) if not item.free]
+    units = {
+        unit for work in operator_work(call.name, call.inputs, call.outputs, call.args, H100) for unit in work.flops
+    }
+    assert "tensor_tf32" in units
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 5000), st.integers(1, 5000), st.integers(1, 5000), st.sampled_from(["float16", "float32"]))
+def test_a_product_is_never_faster_than_peak_or_memory_allow(m: int, n: int, k: int, dtype: str) -> None:
+    result = matmul(m, n, k, dtype)
+    item = 2 if dtype == "float16" else 4
+    unit = "tensor_fp16" if dtype == "float16" else "fp32"
+    assert result.seconds >= 2.0 * m * n * k / H100.peak[unit]
+    assert result.seconds >= (m * k + k * n) * item / H100.hbm_bandwidth
+    assert 0 <= result.roofline <= 1
+
+
+def test_skinny_products_are_bound_by_memory() -> None:
+    result = cost("mv.default", [meta(65536, 8192), meta(8192, storage=2)], [meta(65536, storage=3)])
+    assert result.bound == "memory"
+    assert 65536 * 8192 * 4 / result.seconds > 0.8 * H100.dram_bandwidth
+
+
+def test_one_tile_more_than_a_wave_costs_a_wave() -> None:
+    full, over = (matmul(128 * n, 128, 65536, "float32").seconds for n in (132, 133))
+    assert over > 1.02 * full
+
+
+def test_splitting_k_keeps_small_outputs_from_idling_the_device() -> None:
+    assert matmul(128, 128, 2**18, "float16").seconds < 0.1 * matmul(128 * 132, 128, 2**18, "float16").seconds * 132
+
+
+# ---- memory
+
+
+def test_elementwise_operators_run_at_memory_speed_however_heavy() -> None:
+    big = meta(2**28)
+    light, heavy = (cost(name, [big], [meta(2**28, storage=2)]) for name in ("relu.default", "gelu.default"))
+    assert light.seconds == pytest.approx(heavy.seconds, rel=0.05)
+    assert 2 * big.nbytes / light.seconds == pytest.approx(H100.dram_bandwidth, rel=0.05)
+
+
+def test_an_operand_used_twice_is_read_once() -> None:
+    x, y, out = meta(2**28), meta(2**28, storage=2), meta(2**28, storage=3)
+    assert cost("mul.Tensor", [x, x], [out]).seconds == pytest.approx(
+        2 / 3 * cost("mul.Tensor", [x, y], [out]).seconds, rel=0.02
+    )
+
+
+def test_broadcasts_and_transposes_cost_more_than_flat_copies_of_as_many_bytes() -> None:
+    flat = cost("add.Tensor", [meta(8192, 8192), meta(8192, 8192, storage=2)], [meta(8192, 8192, storage=3)]).seconds
+    column = cost("add.Tensor", [meta(8192, 8192), meta(8192, 1, storage=2)], [meta(8192, 8192, storage=3)]).seconds
+    assert flat > column > 0.75 * flat  # a third fewer bytes, at fewer bytes per second
+    transposed = TensorMeta((8192, 8192), (1, 8192), "float32", 1)
+    assert (
+        cost("clone.default", [transposed], [meta(8192, 8192, storage=2)]).seconds
+        > 1.5 * cost("clone.default", [meta(8192, 8192)], [meta(8192, 8192, storage=2)]).seconds
+    )
+
+
+def test_a_chain_that_fits_in_l2_reads_device_memory_once() -> None:
+    l2 = L2State(H100)
+    first = operator_cost("relu.default", [meta(2**20)], [meta(2**20, storage=2)], (), H100, l2)
+    second = operator_cost("relu.default", [meta(2**20, storage=2)], [meta(2**20, storage=3)], (), H100, l2)
+    assert first.dram_bytes == 2**23 and second.dram_bytes == 2**22  # what is written goes to device memory, too
+    assert second.seconds < first.seconds
+
+
+def test_softmax_reads_long_rows_three_times_and_short_ones_once() -> None:
+    def passes(rows: int, columns: int) -> float:
+        x = meta(rows, columns)
+        return cost("_softmax.default", [x], [meta(rows, columns, storage=2)], (None, -1, False)).dram_bytes / x.nbytes
+
+    assert passes(2**18, 1024) == pytest.approx(2, abs=0.1)
+    assert passes(2**10, 2**20) == pytest.approx(4, abs=0.2)
+
+
+def test_layer_norm_over_few_long_rows_is_slow_for_want_of_blocks() -> None:
+    few = seconds_of(lambda: F.layer_norm(empty(16, 2**22), [2**22]))
+    many = seconds_of(lambda: F.layer_norm(empty(2**16, 2**10), [2**10]))
+    assert few > 10 * many
+
+
+def test_training_statistics_cost_batch_norm_a_pass() -> None:
+    bn = torch.nn.BatchNorm2d(256, device="meta")
+    x = empty(64, 256, 64, 64)
+    training = seconds_of(lambda: bn(x))
+    bn.eval()
+    assert training > 1.4 * seconds_of(lambda: bn(x))
+
+
+def test_a_strided_transposed_convolution_pays_for_its_layouts_and_few_channels_leave_the_tensor_cores() -> None:
+    wide = seconds_of(lambda: F.conv2d(empty(16, 64, 128, 128), empty(64, 64, 3, 3)))
+    odd = seconds_of(lambda: F.conv2d(empty(16, 63, 128, 128), empty(64, 63, 3, 3)))
+    assert odd > 2 * wide
+    plain = seconds_of(lambda: F.conv_transpose2d(empty(16, 64, 128, 128), empty(64, 64, 3, 3)))
+    strided = seconds_of(lambda: F.conv_transpose2d(empty(16, 64, 128, 128), empty(64, 64, 3, 3), stride=2))
+    assert strided > plain
+
+
+# ---- every operator has some cost
+
+
+BATTERY: dict[str, Callable[[], object]] = {
+    "cumsum": lambda: empty(512, 4096).cumsum(1),
+    "cumsum outer": lambda: empty(512, 4096).cumsum(0),
+    "cumsum long": lambda: empty(2**20).cumsum(0),
+    "sort": lambda: empty(64, 2**16).sort(),
+    "sort short": lambda: empty(4096, 256).sort(),
+    "topk": lambda: empty(64, 2**16).topk(8),
+    "embedding": lambda: F.embedding(torch.zeros(4096, dtype=torch.int64, device="meta"), empty(50000, 512)),
+    "gather": lambda: empty(64, 4096).gather(1, torch.zeros(64, 128, dtype=torch.int64, device="meta")),
+    "scatter": lambda: empty(64, 4096).scatter(1, torch.zeros(64, 8, dtype=torch.int64, device="meta"), 1.0),
+    "index_add": lambda: empty(100, 8).index_add(0, torch.zeros(9, dtype=torch.int64, device="meta"), empty(9, 8)),
+    "max_pool2d": lambda: F.max_pool2d(empty(8, 16, 64, 64), 3),
+    "avg_pool3d": lambda: F.avg_pool3d(empty(8, 16, 16, 16, 16), 2),
+    "adaptive": lambda: F.adaptive_avg_pool2d(empty(8, 16, 64, 64), 1),
+    "group_norm": lambda: F.group_norm(empty(8, 16, 64, 64), 4),
+    "cross_entropy": lambda: F.cross_entropy(empty(512, 1000), torch.zeros(512, dtype=torch.int64, device="meta")),
+    "huber": lambda: F.smooth_l1_loss(empty(512, 512), empty(512, 512)),
+    "logsumexp": lambda: empty(512, 512).logsumexp(1),
+    "softmax outer": lambda: empty(64, 512, 512).softmax(1),
+    "interpolate": lambda: F.interpolate(empty(2, 3, 64, 64), scale_factor=2, mode="bilinear"),
+    "cat": lambda: torch.cat([empty(64, 32), empty(64, 64)], 1),
+    "flip": lambda: empty(64, 64).flip(1),
+    "randn": lambda: torch.randn(512, 512, device="meta"),
+    "zeros": lambda: torch.zeros(512, 512, device="meta"),
+    "where": lambda: torch.where(empty(64, 64) > 0, empty(64, 64), 0.0),
+    "argmax": lambda: empty(64, 512, 512).argmax(1),
+    "std": lambda: empty(64, 512).std(1),
+    "norm": lambda: empty(64, 512).norm(dim=1),
+    "conv1d": lambda: F.conv1d(empty(4, 8, 512), empty(16, 8, 3), stride=2, dilation=3),
+    "conv3d": lambda: F.conv3d(empty(2, 4, 16, 16, 16), empty(8, 4, 3, 3, 3)),
+    "depthwise": lambda: F.conv2d(empty(4, 32, 64, 64), empty(32, 1, 3, 3), groups=32),
+    "grouped": lambda: F.conv_transpose2d(empty(4, 32, 16, 16), empty(32, 8, 3, 3), groups=4, stride=2),
+    "einsum": lambda: torch.einsum("bij,bjk->bik", empty(4, 64, 32), empty(4, 32, 16)),
+    "fp64": lambda: empty(256, 256, dtype=torch.float64) @ empty(256, 256, dtype=torch.float64),
+    "unknown": lambda: torch.special.i0e(empty(64, 64)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("gpu", ["h100", "mi300x"])
+@pytest.mark.parametrize("name", BATTERY)
+def test_every_family_gives_a_finite_time_above_the_memory_bound(name: str, gpu: str) -> None:
+    spec = get_spec(gpu)
+    calls = [item for item in trace(BATTERY[name]) if not item.free]
+    assert calls
+    for call in calls:
+        result = operator_cost(call.name, call.inputs, call.outputs, call.args, spec, L2State(spec))
+        written = sum(item.nbytes for item in call.outputs)
+        assert math.isfinite(result.seconds) and result.seconds >= spec.kernel_min
+        assert result.seconds >= written / spec.l2_bandwidth
+        assert result.kernels >= 1 and result.bound in ("memory", "compute", "latency")
+
+
+def test_empty_tensors_cost_nothing() -> None:
+    assert cost("add.Tensor", [meta(0, 5)], [meta(0, 5)]).seconds == 0
+
+
+def test_an_unknown_dtype_is_named() -> None:
+    with pytest.raises(ValueError, match="no size of dtype 'float3'"):
+        meta(4, dtype="float3")
+
+
+# ---- tracing
+
+
+def names(calls: list[TracedCall]) -> list[str]:
+    return [item.name.partition(".")[0] for item in calls if not item.free]
+
+
+def test_views_and_allocations_are_free_and_in_place_work_is_not() -> None:
+    x = empty(64, 64)
+    calls = trace(lambda: (x.t().unsqueeze(0).expand(4, 64, 64).select(0, 1), torch.empty(5, device="meta"), x.add_(1)))
+    assert names(calls) == ["add_"]
+
+
+def test_library_calls_of_cuda_are_not_decomposed() -> None:
+    lstm = torch.nn.LSTM(32, 64, num_layers=2, batch_first=True, device="meta")
+    x = empty(8, 100, 32)
+    assert names(trace(lambda: lstm(x)[0]))[-1] == "lstm"
+    q = empty(2, 8, 256, 64, dtype=torch.float16)
+    assert names(trace(lambda: F.scaled_dot_product_attention(q, q, q))) == [
+        "_scaled_dot_product_flash_attention_for_cpu"
+    ]
+    q = empty(2, 8, 256, 64)
+    assert names(trace(lambda: F.scaled_dot_product_attention(q, q, q))) == [
+        "_scaled_dot_product_flash_attention_for_cpu"
+    ]
+    assert names(trace(lambda: F.dropout(q, 0.5, True))) == ["native_dropout"]
+    block = torch.nn.TransformerEncoderLayer(64, 4, 128, device="meta")
+    traced = names(trace(lambda: block(empty(10, 2, 64))))
+    assert "_scaled_dot_product_flash_attention_for_cpu" in traced and "bernoulli_" not in traced
+    assert F.dropout(torch.ones(4), 0.5, True).device.type == "cpu"  # nothing stays replaced
+
+
+def test_tracing_gives_the_module_its_own_shapes() -> None:
+    gru = torch.nn.GRU(32, 64, bidirectional=True)
+    x = torch.randn(10, 4, 32)
+    expected = [tuple(item.shape) for item in gru(x)]
+    shapes: list[tuple[int, ...]] = []
+    gru.to("meta")
+    trace(lambda: shapes.extend(tuple(item.shape) for item in gru(x.to("meta"))))
+    assert shapes == expected
+    q = torch.randn(2, 3, 5, 8)
+    real = F.scaled_dot_product_attention(q, q, q)
+    trace(lambda: shapes.append(tuple(F.scaled_dot_product_attention(*[q.to("meta")] * 3).shape)))
+    assert shapes[-1] == tuple(real.shape)
+
+
+def test_a_module_is_modelled_from_shapes_alone_and_warm_calls_are_cheaper_on_the_device() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2048, 2048), torch.nn.ReLU()).to("meta")
+    cold, profile = model_module(model, [empty(4, 2048)], H100)
+    warm, _ = model_module(model, [empty(4, 2048)], H100, warm=True)
+    assert {row.name for row in profile.rows} == {"aten.addmm", "aten.relu"}
+    assert profile.kind == "modelled" and profile.device == "sim:h100" and profile.coverage == 0
+    assert sum(row.share for row in profile.rows) == pytest.approx(1)
+    assert warm.device_seconds < cold.device_seconds  # weights are still in L2
+    assert warm.elapsed_seconds > cold.elapsed_seconds  # but nothing hides the host
+
+
+def test_a_chain_of_small_operators_is_bound_by_the_host() -> None:
+    layers = torch.nn.Sequential(*[torch.nn.ReLU() for _ in range(200)])
+    line, _ = model_module(layers, [empty(8)], H100)
+    assert line.elapsed_seconds > 200 * H100.launch_overhead > line.device_seconds

@@ -1,0 +1,103 @@
+"""Every conformance case on the executor, against references in float64 or exact rounding."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from all_cases import CASES, REACHABLE
+from drkernel import sim
+from drkernel.sim.executor.compiled import Checks, clear_cache
+from drkernel.sim.executor.lower import jit
+from harness import executing
+from places import KIT
+
+HERE = KIT / "conformance"
+
+
+def _parameters() -> list:
+    return [pytest.param(name, marks=[pytest.mark.slow] if case.slow else []) for name, case in CASES.items()]
+
+
+def _errors(name: str, checks: Checks) -> list[str]:
+    """Wrong values and findings of one case."""
+    with executing(checks) as log:
+        log.reachable = REACHABLE
+        wrong = [error for check in CASES[name].run("cpu") if (error := check.error()) is not None]
+    REACHABLE.clear()
+    return wrong + [finding.message for finding in log.findings if finding.severity == "error"]
+
+
+def test_there_are_enough_cases() -> None:
+    assert len(CASES) >= 60
+
+
+@pytest.mark.parametrize("name", _parameters())
+def test_case(name: str) -> None:
+    errors = _errors(name, Checks())
+    assert not errors, "\n".join(errors)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _parameters())
+def test_case_optimised(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short launches run in the quick tier; long ones in optimised code, which must compute the same."""
+    monkeypatch.setattr(jit, "PROMOTE_AFTER", 0.0)
+    clear_cache()
+    errors = _errors(name, Checks())
+    assert not errors, "\n".join(errors)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _parameters())
+def test_case_with_sanitizers(name: str) -> None:
+    """The build with all checks is other code: it must compute the same."""
+    errors = _errors(name, Checks(uninitialized=True, race=True))
+    assert not errors, "\n".join(errors)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _parameters())
+def test_case_on_the_device(name: str) -> None:
+    """The same cases as host code for a GPU: handles, uploads and launches by command."""
+    with sim.device("h100") as dev:
+        errors = [error for check in CASES[name].run("cuda") if (error := check.error()) is not None]
+        errors += [finding.message for finding in dev.findings if finding.severity == "error"]
+    REACHABLE.clear()
+    assert not errors, "\n".join(errors)
+
+
+@pytest.mark.slow
+def test_agrees_with_the_interpreter(tmp_path: Path) -> None:
+    """Where Triton's interpreter is right, the executor gives the same within the case's tolerances."""
+    names = [name for name, case in CASES.items() if case.interpreter]
+    saved = tmp_path / "interpreted.pt"
+    environment = {**os.environ, "PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parent}", "OMP_NUM_THREADS": "1"}
+    subprocess.run(
+        [sys.executable, str(HERE / "interpreter_dump.py"), str(saved), *names],
+        check=True,
+        env=environment,
+        timeout=1200,
+    )
+    interpreted = torch.load(saved)
+    problems = []
+    for name in names:
+        theirs = interpreted[name]
+        if isinstance(theirs, str):
+            problems.append(f"{name}: the interpreter fails: {theirs[:300]}")
+            continue
+        with executing() as log:
+            log.reachable = REACHABLE
+            checks = list(CASES[name].run("cpu"))
+        REACHABLE.clear()
+        for check, other in zip(checks, theirs, strict=True):
+            wide = type(check)(check.name, check.got, other, 2 * check.rtol, 2 * check.atol)
+            error = wide.error()
+            if error is not None:
+                problems.append(f"{name}: {error}")
+    assert not problems, "\n".join(problems)

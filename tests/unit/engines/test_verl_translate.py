@@ -1,0 +1,146 @@
+"""A recipe in verl's words: nothing is dropped in silence, and what cannot be said is an error that names the key."""
+
+import json
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from drkernel.cli.train import app
+from drkernel.config import ConfigError, field_keys, load_config
+from drkernel.engines.verl.layout import lay_out
+from drkernel.engines.verl.start import prepare
+from drkernel.engines.verl.translate import handled, translate
+from drkernel.rl.run.recipe import Recipe
+from places import RECIPES
+
+SMALL = {
+    "policy": {"model": "somewhere", "device": "cpu"},
+    "rollout": {"tasks": 4, "samples": 2, "context": 480, "sampling": {"max_tokens": 160, "stop_at_fence": False}},
+    "rl": {"steps": 3},
+}
+
+
+def small(**changes) -> Recipe:
+    return load_config(Recipe, base=SMALL, overrides=[f"{key}={json.dumps(value)}" for key, value in changes.items()])
+
+
+def changed(key, value) -> Recipe:
+    return load_config(Recipe, base=SMALL, overrides=[f"{key}={json.dumps(value)}"])
+
+
+def test_every_key_of_a_recipe_is_translated_carried_or_explained():
+    assert [key for key, _ in field_keys(Recipe) if not handled(key)] == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("rollout.anchors", {}),
+        ("rollout.refresh_every", 2),
+        ("rollout.sampling.min_p", 0.1),
+        ("rollout.sampling.stop_at_fence", True),
+        ("rollout.dtype", "int8"),
+        ("rl.learner.keep_ratio", 0.1),
+        ("rl.learner.kl_coefficient", 0.1),
+        ("rl.learner.loss", {"name": "gspo"}),
+        ("rl.learner.schedule", {"name": "length_triggered"}),
+        ("rl.learner.updates", 3),
+        ("episode.context", {"name": "best"}),
+        ("budget_minutes", 5),
+        ("policy.lora", {"dropout": 0.1}),
+        ("policy.model", "qwen3-pocket"),
+        ("rollout.sampling.max_tokens", 480),
+        ("verl.gpu", 3),
+    ],
+)
+def test_what_verl_cannot_express_is_an_error_that_names_the_key(key, value):
+    with pytest.raises(ConfigError, match=key.replace(".", r"\.")):
+        translate(changed(key, value))
+
+
+def test_the_words_of_verl():
+    recipe = changed("rl.learner.loss", {"name": "clipped", "options": {"clip_high": 0.3, "dual_clip": None}})
+    found = translate(recipe, "http://judge:8765")
+    actor, rollout = found["actor_rollout_ref"]["actor"], found["actor_rollout_ref"]["rollout"]
+    assert (actor["clip_ratio_low"], actor["clip_ratio_high"], actor["clip_ratio_c"]) == (0.2, 0.3, 1e9)
+    assert actor["ppo_mini_batch_size"] == 4 and rollout["n"] == 2 and actor["ppo_max_token_len_per_gpu"] == 4096
+    assert found["trainer"]["v1"]["trainer_mode"] == "drkernel" and rollout["name"] == "drkernel"
+    assert found["drkernel"]["pool"] == "http://judge:8765" and found["drkernel"]["max_tokens"] == 160
+    assert translate(changed("rl.learner.updates", 2))["actor_rollout_ref"]["actor"]["ppo_mini_batch_size"] == 2
+    extra = changed("verl.extra", {"actor_rollout_ref.rollout.max_num_seqs": 64})
+    assert translate(extra)["actor_rollout_ref"]["rollout"]["max_num_seqs"] == 64
+    grown = translate(small(**{"rollout.tree": {"width": 6}, "rl.learner.advantage": "treepo_loo"}))
+    assert grown["actor_rollout_ref"]["rollout"]["n"] == grown["drkernel"]["tree"]["width"] == 6
+    plugged = translate(changed("plugins", ["json"]))["ray_kwargs"]["ray_init"]["runtime_env"]["env_vars"]
+    assert plugged["VERL_USE_EXTERNAL_MODULES"] == "json,drkernel.engines.verl.plugin"
+
+
+def test_the_data_of_a_run_are_tasks_with_their_prompts(tmp_path):
+    recipe = load_config(
+        Recipe,
+        base=SMALL,
+        overrides=[f"runs={tmp_path}", "train_tasks.count=3", "heldout_tasks.count=5", "evaluation.tasks=2"],
+    )
+    place = prepare(recipe)
+    rows = [json.loads(line) for line in (place / "train.jsonl").read_text().splitlines()]
+    assert len(rows) == 3 and len((place / "heldout.jsonl").read_text().splitlines()) == 2
+    assert "class Model" in rows[0]["prompt"][-1]["content"] and rows[0]["agent_name"] == "drkernel"
+    assert json.loads(rows[0]["extra_info"]["task"])["id"] == rows[0]["extra_info"]["task_id"]
+    written = yaml.safe_load((place / "run.yaml").read_text())
+    assert written["defaults"] == ["ppo_trainer", "_self_"] and written["data"]["train_files"].endswith("train.jsonl")
+
+
+def test_stages_before_rl_must_have_been_run(tmp_path):
+    overrides = [f"runs={tmp_path}", "coldstart_file=x.jsonl", "sft={}"]
+    with pytest.raises(ConfigError, match="checkpoints/sft does not exist"):
+        prepare(load_config(Recipe, base=SMALL, overrides=overrides))
+
+
+def test_a_measuring_judge_needs_gpus_of_its_own(tmp_path):
+    with pytest.raises(ConfigError, match=r"episode\.settings\.device cuda:0.*--pool"):
+        prepare(load_config(Recipe, base=SMALL, overrides=[f"runs={tmp_path}", "episode.settings.device=cuda:0"]))
+
+
+@pytest.mark.parametrize("name", ["qwen3-8b", "qwen3-14b"])
+def test_the_dry_run_prints_configuration_placement_memory_and_hours(name):
+    asked = [str(RECIPES / f"{name}.yaml"), "--engine", "verl", "--dry-run", "--pool", "http://judge:8765"]
+    result = CliRunner().invoke(app, asked)
+    assert result.exit_code == 0, result.output
+    written = yaml.safe_load(result.stdout)  # the notes are comments
+    assert written["actor_rollout_ref"]["rollout"]["n"] == 16 and written["trainer"]["v1"]["trainer_mode"] == "drkernel"
+    for word in ("# placement", "the service at http://judge:8765", "AdamW", "its cache", "hours per 100 steps"):
+        assert word in result.stdout
+    assert "DOES NOT FIT" not in result.stdout and "GB are left" in result.stdout
+    missing = result.stdout.split("# missing on this machine")[1]
+    assert "checkpoints/sft" in missing and "drkernel-coldstart-8k.parquet" in missing
+    assert "drkernel-rl-data.parquet" in missing and "a judge" not in missing
+    assert "a judge that measures on cuda:0" in CliRunner().invoke(app, asked[:-2]).stdout
+    tight = CliRunner().invoke(app, [*asked, "verl.gpu_memory=4e10", "verl.sampler_memory=0.9"])
+    assert "DOES NOT FIT into 40.0 GB" in tight.stdout
+
+
+def test_memory_follows_its_arithmetic():
+    recipe = load_config(Recipe, RECIPES / "qwen3-14b.yaml")
+    found = lay_out(recipe)
+    parameters = 14.77e9
+    state = sum(item.value for item in found.state)
+    assert state == pytest.approx(16 * parameters / (8 * recipe.verl.get("nodes", 1)) + 1.5e9, rel=0.01)
+    seconds = {item.name: item.value for item in found.seconds}
+    # 256 trajectories of 3 answers, half of 8,192 tokens each, and as many tokens of prompts and feedback
+    forward = 2 * parameters + 2 * 40 * 40 * 128 * 24576
+    assert seconds["learning"] == pytest.approx(5 * forward * 256 * 24576 / (8 * 300e12), rel=0.01)
+    row, cache = 12288 * 2 * 40 * 8 * 128 * 2, 2 * (0.55 * 80e9 - parameters - 2e9)  # bf16 over 2 GPUs
+    rounds = 256 * 3 * 4096 / 4 / (cache / row)
+    assert seconds["sampling"] == pytest.approx(rounds * (2 * parameters + cache) / 2 / 2e12, rel=0.01)
+    assert found.step == pytest.approx(seconds["sampling"] + seconds["reading"] + seconds["learning"])
+    wider = lay_out(load_config(Recipe, RECIPES / "qwen3-14b.yaml", ["verl.nodes=4"]))
+    assert sum(item.value for item in wider.state) < state and wider.step < found.step
+    with pytest.raises(ConfigError, match=r"verl\.sampler_memory"):
+        lay_out(load_config(Recipe, RECIPES / "qwen3-14b.yaml", ["verl.sampler_memory=0.1"]))
+
+
+def test_an_unknown_key_ends_the_command_with_its_name():
+    asked = [str(RECIPES / "qwen3-14b.yaml"), "verl.gpuz=1", "--engine", "verl", "--dry-run"]
+    result = CliRunner().invoke(app, asked)
+    assert result.exit_code == 2 and "verl.gpuz" in result.output

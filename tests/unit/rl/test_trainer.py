@@ -1,0 +1,195 @@
+import asyncio
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from drkernel.config import ConfigError
+from drkernel.rl.data.coldstart import ColdstartConfig
+from drkernel.rl.run.recipe import check_recipe
+from drkernel.rl.run.reinforce import step_tasks
+from drkernel.rl.run.sitting import Stopped
+from drkernel.rl.run.trainer import Run
+from fakes import FakePool, make_verdict, tiny_recipe
+from tiny_runs import assert_same_run, rows, train, weights
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A short run that nothing interrupted."""
+    recipe = tiny_recipe(tmp_path_factory.mktemp("whole"))
+    return recipe, train(recipe)
+
+
+def test_reinforcement_learning_finds_what_pays(tmp_path):
+    recipe = tiny_recipe(tmp_path, rl={"steps": 10, "learner": {"lr": 0.004}}, rollout={"tasks": 4, "samples": 8})
+    summary = train(recipe, FakePool(delay=0.001))
+    assert summary["before"]["fast_1.2"] < 0.6
+    assert summary["after"]["fast_1.2"] >= summary["before"]["fast_1.2"] + 0.3
+
+
+def test_the_run_directory_holds_what_it_should(finished):
+    recipe, summary = finished
+    metrics, evaluations = rows(recipe, "metrics.jsonl"), rows(recipe, "eval.jsonl")
+    rl = [row for row in metrics if row["stage"] == "rl"]
+    assert [row["step"] for row in rl] == [1, 2, 3]
+    assert [row["label"] for row in evaluations] == ["before", "during", "after"]
+    assert rl[0]["evaluations"] == 32 and rl[0]["trajectories"] == 16 and len(rl[0]["reward_turns"]) == 2
+    assert sum(rl[0]["status"].values()) == 32
+    assert rl[0]["mismatch/max_abs_log_ratio"] < 1e-4 and rl[0]["mismatch/rejected_token_fraction"] == 0
+    samples = rows(recipe, "samples.jsonl")
+    before = [(r["task_id"], r["sample"]) for r in samples if r["split"] == "heldout" and r["step"] == 0]
+    after = [(r["task_id"], r["sample"]) for r in samples if r["split"] == "heldout" and r["step"] == 3]
+    assert before == after and len(before) == 20
+    stored = json.loads((Path(recipe.runs) / recipe.name / "summary.json").read_text())
+    assert stored == summary
+    assert summary["timing_kind"] == "modelled" and summary["steps"]["rl"] == 3
+    assert summary["evaluations"] >= 3 * 32 + 2 * 20 and summary["tokens"] > 500
+    assert {"fast_0", "fast_1", "fast_1.2", "coverage", "hack_rate"} <= summary["before"].keys()
+
+
+@pytest.mark.parametrize("stop_at", [("copying", 1), ("sft", 2), ("rl", 1), ("rl", 2)])
+def test_a_stopped_run_goes_on_to_the_same_result(finished, tmp_path, stop_at):
+    recipe = tiny_recipe(tmp_path)
+    pool = FakePool(delay=0.002)  # grades come back in another order than in the uninterrupted run
+    run = Run(recipe, pool)
+
+    def progress(kind, row):
+        if (kind, row.get("step")) == stop_at:
+            run.stop_requested = True
+
+    run.progress = progress
+    with pytest.raises(Stopped):
+        asyncio.run(run.run())
+    assert not (Path(recipe.runs) / recipe.name / "summary.json").exists()
+    train(recipe, pool)
+    assert_same_run(finished[0], recipe)
+
+
+def test_a_run_asked_to_stop_in_its_cold_start_stops_there_and_goes_on(tmp_path):
+    data = {"tasks": 20, "concurrency": 2, "episode": {"turns": 2, "prompts": "compact"}}
+    recipe = tiny_recipe(tmp_path, coldstart_file=None).model_copy(update={"coldstart": ColdstartConfig(**data)})
+    pool = FakePool(verdict=lambda request: make_verdict(request, "correct", 2.0, 1.0))
+
+    def stop_at(wanted):
+        run = Run(recipe, pool)
+
+        def progress(kind, row):
+            run.stop_requested = run.stop_requested or (kind, row.get("done", row.get("step"))) == wanted
+
+        run.progress = progress
+        with pytest.raises(Stopped):
+            asyncio.run(run.run())
+        return pool.calls
+
+    assert stop_at(("coldstart", 3)) == 2 * 4  # the one beside it is finished, no more are begun
+    assert not (tmp_path / "runs" / "tiny" / "tokenizer").exists()
+    assert stop_at(("copying", 1)) == 2 * 20  # none is graded twice
+
+
+def test_a_crash_between_checkpoints_repeats_what_was_lost(finished, tmp_path):
+    """The files are longer than the checkpoint says; the lost steps come out the same."""
+    recipe = tiny_recipe(tmp_path)
+    recipe = recipe.model_copy(update={"checkpoint": recipe.checkpoint.model_copy(update={"seconds": 1e9})})
+
+    def crash(kind, row):
+        if (kind, row.get("step")) == ("rl", 3):
+            raise RuntimeError("power cut")
+
+    with pytest.raises(RuntimeError, match="power cut"):
+        train(recipe, progress=crash)
+    assert len(rows(recipe, "eval.jsonl")) == 2
+    train(recipe)
+    assert_same_run(finished[0], recipe)
+
+
+def test_another_recipe_may_not_take_over_a_run(finished, tmp_path):
+    recipe, _ = finished
+    changed = recipe.model_copy(update={"seed": 5})
+    with pytest.raises(ConfigError, match="another recipe"):
+        train(changed)
+
+
+def test_infrastructure_failures_are_masked_and_counted(tmp_path):
+    recipe = tiny_recipe(tmp_path)
+    train(recipe, FakePool(broken_every=5))
+    rl = [row for row in rows(recipe, "metrics.jsonl") if row["stage"] == "rl"]
+    assert all(row["infra_errors"] > 0 and row["status"]["infra_error"] == row["infra_errors"] for row in rl)
+    assert all(row["skipped"] == 0 for row in rl)
+
+
+def test_a_batch_without_any_grade_is_skipped_and_said(tmp_path):
+    recipe = tiny_recipe(tmp_path, rl={"steps": 1, "learner": {"lr": 0.003}}, checkpoint={"seconds": 0})
+    train(recipe, FakePool(broken_every=1))
+    row = rows(recipe, "metrics.jsonl")[-1]
+    assert row["skipped"] == 1 and row["reward"] is None and row["infra_errors"] == 16
+    sft = load_file(Path(recipe.runs) / "tiny" / "checkpoints" / "sft" / "model.safetensors")
+    assert all(torch.equal(sft[key], value) for key, value in weights(recipe).items())
+
+
+def test_equal_rewards_give_no_gradient_and_no_nan(tmp_path):
+    recipe = tiny_recipe(tmp_path, rl={"steps": 1, "learner": {"lr": 0.003}})
+    train(recipe, FakePool(verdict=lambda request: make_verdict(request, "incorrect")))
+    row = rows(recipe, "metrics.jsonl")[-1]
+    assert row["reward"] == 0 and row["advantage_abs"] == 0
+    assert all(v is None or not isinstance(v, float) or math.isfinite(v) for v in row.values())
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        {"advantage": {"name": "otb"}},
+        {"advantage": {"name": "grpo"}, "aggregation": "token_mean"},
+        {"advantage": {"name": "rloo"}, "loss": {"name": "reinforce"}, "aggregation": "seq_mean_token_sum"},
+        {"advantage": {"name": "kevin"}, "loss": {"name": "cispo"}, "updates": 2},
+        {"rejection": {"name": "prs"}, "loss": {"name": "gspo"}},
+        {"keep_ratio": 1e-3, "schedule": {"name": "length_triggered", "options": {"window": 1}}},
+        {"kl_coefficient": 0.1, "schedule": {"name": "cosine", "options": {"total": 10}}},
+    ],
+    ids=lambda value: "-".join(value),
+)
+def test_every_method_runs_by_name(tmp_path, learner):
+    recipe = tiny_recipe(
+        tmp_path,
+        sft={"epochs": 2, "lr": 0.01, "batch_tokens": 300},
+        rl={"steps": 2, "learner": {"lr": 0.003, **learner}},
+        evaluation={"final_tasks": 2, "final_samples": 1},
+    )
+    train(recipe)
+    row = rows(recipe, "metrics.jsonl")[-1]
+    assert row["stage"] == "rl" and row["skipped"] == 0 and math.isfinite(row["loss"])
+
+
+def test_a_sampler_of_other_precision_is_a_mismatch_that_mrs_acts_on(tmp_path):
+    close = {"name": "mrs", "bounds": (1 - 1e-5, 1 + 1e-5)}  # 30 times what a sampler of the same precision differs by
+    learner = {"lr": 0.003, "mismatch": close}
+    rejected = {}
+    for dtype in ("same", "int8"):
+        (tmp_path / dtype).mkdir()
+        recipe = tiny_recipe(tmp_path / dtype, rollout={"dtype": dtype}, rl={"steps": 1, "learner": learner})
+        train(recipe)
+        rejected[dtype] = rows(recipe, "metrics.jsonl")[-1]["mismatch/rejected_token_fraction"]
+    assert rejected["same"] == 0 and rejected["int8"] > 0.5
+
+
+def test_recipes_that_cannot_work_say_why(tmp_path):
+    recipe = tiny_recipe(tmp_path)
+    with pytest.raises(ConfigError, match="cold-start"):
+        check_recipe(recipe.model_copy(update={"coldstart_file": None, "sft": None}))
+    with pytest.raises(ConfigError, match=r"rollout\.context 999"):
+        check_recipe(recipe.model_copy(update={"rollout": recipe.rollout.model_copy(update={"context": 999})}))
+    with pytest.raises(ConfigError, match="not both"):
+        check_recipe(recipe.model_copy(update={"coldstart": ColdstartConfig()}))
+    model = {"coldstart": ColdstartConfig(source="openai:NAME"), "coldstart_file": None}
+    with pytest.raises(ConfigError, match="--source"):
+        check_recipe(recipe.model_copy(update=model))
+
+
+def test_every_task_comes_once_a_pass():
+    tasks = list(range(10))
+    drawn = [task for step in range(5) for task in step_tasks(tasks, step, 4, seed=1)]
+    assert sorted(drawn[:10]) == sorted(drawn[10:]) == tasks
+    assert drawn[:10] != drawn[10:]

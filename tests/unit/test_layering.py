@@ -1,0 +1,191 @@
+"""Imports go downward only: cli -> report, engines, solve, serve -> rl -> episode -> gym -> sim, tasks -> records."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from places import ROOT, TESTS
+
+PACKAGE = ROOT / "src" / "drkernel"
+RECORDS = {"task", "verdict", "config", "registry", "digest"}
+# room -> rooms it may import from (itself and the records always)
+MAY_IMPORT = {
+    "sim": set(),
+    "tasks": {"sim"},
+    "gym": {"sim", "tasks"},
+    "episode": {"gym", "sim", "tasks"},
+    "rl": {"episode", "gym", "sim", "tasks"},
+    "serve": {"episode", "gym", "sim", "tasks", "rl"},
+    "adapters": {"episode", "gym", "sim", "tasks", "rl", "serve"},
+    "engines": {"episode", "gym", "sim", "tasks", "rl", "serve", "adapters"},
+    "solve": {"episode", "gym", "sim", "tasks", "rl", "serve"},
+    "report": {"episode", "gym", "sim", "tasks", "rl", "serve", "solve"},
+    "agents": {"episode", "gym", "sim", "tasks", "serve", "report"},
+    "notebook": {"gym", "sim", "tasks", "report"},
+    "__main__": {"cli"},
+    "cli": {"agents", "episode", "gym", "sim", "tasks", "rl", "serve", "engines", "solve", "report"},
+}
+# rooms inside a room, from the bottom floor up: each may import from those before it
+FLOORS = {
+    "sim": (
+        "rewrite",
+        "spec",
+        "executor",
+        "wire",
+        "cost",
+        "target",
+        "gpu",
+        "host",
+        "inductor",
+        "process",
+        "context",
+        "calibration",
+        "module_cost",
+        "script",
+        "sweep",
+        "advice",
+    ),
+    "gym": (
+        "device",
+        "languages",
+        "request",
+        "reward",
+        "sandbox",
+        "runner",
+        "session",
+        "judge",
+        "pools",
+        "advice",
+        "explain",
+        "extract",
+        "kernelgym",
+        "feedback",
+        "doctor",
+    ),
+    "episode": (
+        "metrics",
+        "chat",
+        "records",
+        "answerer",
+        "answerers",
+        "journal",
+        "meter",
+        "context",
+        "prompt_file",
+        "renderer",
+        "episode",
+        "play",
+    ),
+    "rl": ("maths", "model", "data", "run"),
+}
+RL_MATHS = (
+    "advantages",
+    "explore",
+    "trees",
+    "otb",
+    "mismatch",
+    "rejection",
+    "losses",
+    "schedules",
+    "vocabulary",
+    "logprobs",
+)
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def imports_of(path: Path) -> set[str]:
+    """Absolute names of every drkernel module that a file imports, inside functions too."""
+    names = set()
+    package = ("drkernel", *path.relative_to(PACKAGE).parent.parts)
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                base = package[: len(package) - node.level + 1]
+                names.add(".".join((*base, *filter(None, [node.module]))))
+            elif node.module == "drkernel":
+                names |= {f"drkernel.{alias.name}" for alias in node.names}
+            elif node.module:
+                names.add(node.module)
+    return {name for name in names if name == "drkernel" or name.startswith("drkernel.")}
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_go_downward(path):
+    room = room_of(path)
+    for name in imports_of(path):
+        target = [*name.split("."), "__init__"][1]
+        if target in RECORDS | {"__init__", "__version__"} or target == room:
+            continue
+        assert room not in RECORDS | {"__init__"}, f"{path.name} is a record and imports {name}"
+        assert target in MAY_IMPORT[room], f"{room} may not import {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_go_downward_inside_a_room(path):
+    house = room_of(path)
+    if house not in FLOORS or (path.parent == PACKAGE / house and path.name == "__init__.py"):
+        return
+    floors = FLOORS[house]
+    room = path.relative_to(PACKAGE / house).parts[0].removesuffix(".py")
+    for name in imports_of(path):
+        parts = name.split(".")
+        if parts[1:2] == [house] and len(parts) > 2:
+            assert floors.index(parts[2]) <= floors.index(room), f"{house}/{room} may not import {name}"
+
+
+def imported_when_run(path: Path) -> set[str]:
+    """Modules of drkernel that a file imports when it runs, inside functions too: all but those for types alone."""
+    found = set()
+    waiting: list[ast.AST] = [ast.parse(path.read_text())]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            waiting += node.orelse
+            continue
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("drkernel"):
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module or ""}
+        waiting += ast.iter_child_nodes(node)
+    return found
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    names = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in FILES}
+    graph = {name: imported_when_run(path) & names.keys() - {name} for name, path in names.items()}
+    while leaves := {name for name, needs in graph.items() if not needs & graph.keys()}:
+        graph = {name: needs for name, needs in graph.items() if name not in leaves}
+    assert not graph, f"a circle among {sorted(graph)}"
+
+
+@pytest.mark.parametrize("name", RL_MATHS)
+def test_rl_maths_import_nothing_of_drkernel(name):
+    path = PACKAGE / "rl" / "maths" / f"{name}.py"
+    allowed = {f"drkernel.rl.maths.{other}" for other in RL_MATHS}
+    assert imports_of(path) <= allowed, f"{path.name} must be usable by any engine on its own"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_files_stay_readable_in_one_sitting(path):
+    assert len(path.read_text().splitlines()) <= 500, "split this file: about 500 lines is the limit"
+
+
+def test_import_is_fast_and_pulls_in_no_torch():
+    code = "import sys, time; t = time.perf_counter(); import drkernel; "
+    code += "print(time.perf_counter() - t, 'torch' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert out[1] == "False"
+
+
+def test_test_modules_have_names_of_their_own() -> None:
+    """pytest imports them by bare name: two of one name cannot be collected together."""
+    files = [path for path in TESTS.rglob("*.py") if "corpus" not in path.parts]
+    names = [path.name for path in files if path.name not in ("conftest.py", "__init__.py")]
+    assert [name for name in set(names) if names.count(name) > 1] == []

@@ -1,0 +1,80 @@
+"""Links between the documents lead to files and headings that exist, and the commands on their pages exist, with their
+options."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from drkernel.cli import COMMANDS
+from places import ROOT
+
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("README.md")])
+FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+COMMAND = re.compile(r"^(?:\$ )?(?:[A-Z_]+=\S+ )*drkernel ((?!\w+: ).*)$")
+
+
+def anchors(page: Path) -> set[str]:
+    """Anchors of a page's headings, as GitHub and mkdocs make them."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    for link in LINK.findall(re.sub(r"`[^`\n]*`", "", FENCE.sub("", page.read_text(encoding="utf-8")))):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{page.name} links to {link}"
+        if anchor and target.suffix == ".md":
+            assert anchor in anchors(target), f"{page.name} links to {link}: no such heading"
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The words of every ``drkernel`` command line in a page's code blocks."""
+    found = []
+    for block in re.findall(r"^```\w*\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            if match := COMMAND.match(line.strip()):
+                lexer = shlex.shlex(match[1], posix=True, punctuation_chars="|;&<>")
+                lexer.whitespace_split, lexer.commenters = True, "#"
+                words = list(lexer)
+                end = next(
+                    (i for i, word in enumerate(words) if word in {"--", "|", "&", "&&", ";", ">", "<"}), len(words)
+                )
+                found.append(words[:end])
+    return found
+
+
+def options_of(command: str) -> set[str] | None:
+    """The options of a command, of its subcommands too; None for one whose options are the keys of a config."""
+    import importlib
+
+    import typer
+
+    app = importlib.import_module(f"drkernel.cli.{COMMANDS[command][0]}").app
+    top = typer.main.get_command(app)
+    every = [top, *getattr(top, "commands", {}).values()]
+    if any(one.context_settings.get("ignore_unknown_options") for one in every):
+        return None
+    return {word for one in every for option in one.params for word in (*option.opts, *option.secondary_opts)} | {
+        "--help"
+    }
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if commands(page)], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_commands_exist_with_their_options(page):
+    for words in commands(page):
+        command, *rest = words
+        if command in {"COMMAND", "--help", "--version"}:
+            continue
+        assert command in COMMANDS, f"{page.name}: drkernel {' '.join(words)}"
+        known = options_of(command)
+        used = {word.partition("=")[0] for word in rest if word.startswith("--")}
+        assert known is None or used <= known, f"{page.name}: drkernel {' '.join(words)}: no option {used - known}"

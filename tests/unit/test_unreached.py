@@ -1,0 +1,113 @@
+"""No name at the top of a module is reached by tests alone.
+
+``make lint`` runs vulture, which goes by names and so keeps any function whose name is used anywhere. Here imports are
+resolved: a function, class or constant must be used in its own module, imported by another one, or be named in
+``__all__``, in the documentation, in a benchmark, in ``vulture_whitelist.py``, or in a string that is a program or an
+import path.
+"""
+
+import ast
+import re
+from pathlib import Path
+
+from places import ROOT
+
+SOURCE = ROOT / "src" / "drkernel"
+PLAIN = {"dataclass", "cache", "lru_cache", "contextmanager", "asynccontextmanager", "runtime_checkable", "no_grad"}
+"""decorators that leave a definition to be called by name; any other hands it to somebody (a route, a registry)"""
+
+
+def modules() -> dict[str, tuple[Path, ast.Module]]:
+    found = {}
+    for path in SOURCE.rglob("*.py"):
+        if "suite" not in path.parts:
+            name = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
+            found[name] = path, ast.parse(path.read_text())
+    return found
+
+
+def decorator(node: ast.expr) -> str:
+    node = node.func if isinstance(node, ast.Call) else node
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def definitions(tree: ast.Module) -> dict[str, int]:
+    """Names that a module defines at its top, with their lines."""
+    found = {}
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            if not node.name.startswith("__") and all(decorator(one) in PLAIN for one in node.decorator_list):
+                found[node.name] = node.lineno
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = [one for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)]
+            found |= {one.id: node.lineno for one in names if not one.id.startswith("__")}
+    return found
+
+
+def uses(module: str, path: Path, tree: ast.Module, known: set[str]) -> set[tuple[str, str]]:
+    """(module, name) of what a module uses, its own names outside of their own definitions included."""
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    found, modules_by_name = set(), {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            for one in node.names:
+                if f"{base}.{one.name}" in known:
+                    modules_by_name[one.asname or one.name] = f"{base}.{one.name}"
+                else:
+                    found.add((base, one.name))
+        elif isinstance(node, ast.Import):
+            modules_by_name |= {one.asname or one.name: one.name for one in node.names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and (owner := ast.unparse(node.value)) in modules_by_name:
+            found.add((modules_by_name[owner], node.attr))
+    for top in tree.body:
+        own = getattr(top, "name", None)
+        if isinstance(top, ast.Assign) and ast.unparse(top.targets[0]) == "__all__":
+            found |= {(module, name) for name in ast.literal_eval(top.value)}
+        loads = (one.id for one in ast.walk(top) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load))
+        found |= {(module, name) for name in loads if name != own}
+    return found
+
+
+def unreached(found: dict[str, tuple[Path, ast.Module]], elsewhere: str) -> list[str]:
+    known = set(found)
+    used = set().union(*(uses(module, path, tree, known) for module, (path, tree) in found.items()))
+    strings = " ".join(
+        node.value
+        for _, tree in found.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and ("import" in node.value or "drkernel." in node.value)
+    )
+    words = set(re.findall(r"\w+", strings + elsewhere))
+    return [
+        f"{module}:{line} {name}"
+        for module, (_, tree) in sorted(found.items())
+        for name, line in definitions(tree).items()
+        if (module, name) not in used and name not in words
+    ]
+
+
+def test_no_name_is_reached_by_tests_alone() -> None:
+    others = [
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("benchmarks/*.py"),
+        ROOT / "README.md",
+        ROOT / "vulture_whitelist.py",
+        ROOT / "examples" / "README.md",
+    ]
+    assert unreached(modules(), " ".join(path.read_text() for path in others)) == []
+
+
+def test_it_sees_what_only_its_own_recursion_or_a_namesake_uses() -> None:
+    code = {
+        "drkernel.a": "def walk(n):\n    return walk(n - 1)\ndef fresh(): ...\ndef kept(): ...\n",
+        "drkernel.b": "from drkernel.a import kept\nfrom drkernel import c\nfresh = c.made\nprint(fresh, kept)\n",
+        "drkernel.c": "made = 1\nlost = 2\n",
+    }
+    found = {name: (Path(f"{name}.py"), ast.parse(text)) for name, text in code.items()}
+    assert unreached(found, "") == ["drkernel.a:1 walk", "drkernel.a:3 fresh", "drkernel.c:2 lost"]
