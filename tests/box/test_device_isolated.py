@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from torch import nn
 
 from drkernel import sim
 from drkernel.sim.wire.frames import ConnectionLost
+from farm import PYTHON
 
 
 @triton.jit
@@ -106,7 +106,7 @@ def test_the_host_dies_and_the_device_with_it():
         "with sim.device('h100', isolated=True) as dev:\n    torch.ones(2, device='cuda').sum().item()\n"
         "    print(dev.process.pid, flush=True)\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200)
+    done = subprocess.run([PYTHON, "-c", code], capture_output=True, text=True, timeout=200)
     assert done.returncode == -signal.SIGKILL
     pid = int(done.stdout)
     # the device has inherited standard output: its end says that the device is gone, or at least about to be

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import platform
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from farm import PYTHON
 from places import ROOT
 
 GUARDS = pytest.mark.skipif(
@@ -19,7 +19,7 @@ GUARDS = pytest.mark.skipif(
 
 def campaign(tmp_path: Path, calls: int, seed: int, *more: str) -> dict:
     state = tmp_path / "state.json"
-    command = [sys.executable, "benchmarks/fuzz_device.py", "--calls", str(calls), "--seed", str(seed)]
+    command = [PYTHON, "benchmarks/fuzz_device.py", "--calls", str(calls), "--seed", str(seed)]
     done = subprocess.run(
         [*command, "--state", str(state), *more], cwd=ROOT, capture_output=True, text=True, timeout=3000, check=False
     )
@@ -57,7 +57,7 @@ print(guards.check())
 @pytest.mark.parametrize(("nbytes", "code"), [(1, 0), (200, -11)])
 def test_guard_pages_see_a_byte_in_the_slack_and_stop_what_goes_further(nbytes: int, code: int) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", OVERRUN, str(nbytes)], capture_output=True, text=True, timeout=300, check=False
+        [PYTHON, "-c", OVERRUN, str(nbytes)], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == code
     assert code or "wrote behind a storage of 140 bytes" in done.stdout

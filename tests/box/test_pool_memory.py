@@ -11,6 +11,9 @@ from drkernel.gym.pools.local import LocalPool
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.task import Task
 
+pytestmark = pytest.mark.own_processes
+
+
 MIB = 1 << 20
 REFERENCE = """
 import mmap, time, torch

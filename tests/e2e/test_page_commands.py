@@ -9,13 +9,13 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 import tomllib
 from itertools import pairwise
 
 import pytest
 import yaml
 
+from farm import PYTHON
 from places import ROOT
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("README.md")])
@@ -79,7 +79,7 @@ def test_figures_of_seeds_alone_are_left_out():
 def test_a_command_prints_what_stands_below_it(page, command, output, tmp_path):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     environment = os.environ | {"COLUMNS": "100", "NO_COLOR": "1"}
-    argv = [sys.executable, "-m", *shlex.split(command)]
+    argv = [PYTHON, "-m", *shlex.split(command)]
     done = subprocess.run(
         argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=280, env=environment
     )

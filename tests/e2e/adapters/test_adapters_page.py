@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from farm import PYTHON
 from places import ROOT
 
 PAGE = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")
@@ -29,7 +30,7 @@ def run(code, cwd=ROOT, **environment):
     """Run a page's code after the line that makes ``answer``; what it printed."""
     env = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
     done = subprocess.run(
-        [sys.executable, "-c", block("") + "\n" + code], cwd=cwd, env=env, capture_output=True, text=True, timeout=240
+        [PYTHON, "-c", block("") + "\n" + code], cwd=cwd, env=env, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -51,7 +52,7 @@ def test_openenv():
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     serve = [
-        sys.executable,
+        PYTHON,
         *re.search(r"^\$ python (-m drkernel.adapters.openenv .*)$", PAGE, re.MULTILINE)[1].split(),
     ]
     serve[serve.index("8000")] = str(port)

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 
 import httpx
 import pytest
@@ -15,10 +14,11 @@ from drkernel.gym.explain import EXPLANATIONS
 from drkernel.gym.runner.confined_script import ConfinedRun
 from drkernel.sim.script import ScriptReport
 from drkernel.verdict import Verdict
+from farm import PYTHON
 from places import ROOT
 
 SOFTMAX = ROOT / "examples" / "softmax"
-DRKERNEL = [sys.executable, "-m", "drkernel"]
+DRKERNEL = [PYTHON, "-m", "drkernel"]
 TOKEN = "a-token-that-is-long-enough"
 
 
@@ -82,15 +82,14 @@ for what in (lambda: open({str(secret)!r}).read(), lambda: open("/root/x", "w"),
     try:
         print("GOT", what())
     except OSError as error:
-        print("refused", type(error).__name__)
+        print("refused", type(error).__name__, flush=True)
+while True:
+    pass
 """
-    async with stdio("--deadline", "8", cwd=tmp_path) as client:
+    async with stdio("--deadline", "2", cwd=tmp_path) as client:
         said = text(await client.call_tool("simulate", {"script": script}))
         assert said.count("refused") == 3 and "GOT" not in said and "do not tell" not in said, said
-        said = text(
-            await client.call_tool("simulate", {"script": "print('begun', flush=True)\nwhile True:\n    pass\n"})
-        )
-        assert "stopped after 8 s" in said and "begun" in said
+        assert "stopped after 2 s" in said
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 
 import pytest
 import torch
@@ -12,6 +11,7 @@ from drkernel.tasks.errors import TaskError
 from drkernel.tasks.flashinfer import candidate_of
 from drkernel.tasks.loaders import load_task, load_tasks
 from drkernel.tasks.reference import load_reference
+from farm import PYTHON
 
 GEMM = {
     "name": "gemm_n96_k64",
@@ -152,7 +152,7 @@ SOLUTION = {
 
 def test_a_solution_is_graded_from_the_command_line(traces):
     (traces / "mine.json").write_text(json.dumps(SOLUTION))
-    command = [sys.executable, "-m", "drkernel", "eval", f"flashinfer:{traces}/gemm_n96_k64/300"]
+    command = [PYTHON, "-m", "drkernel", "eval", f"flashinfer:{traces}/gemm_n96_k64/300"]
     done = subprocess.run([*command, traces / "mine.json", "--json"], capture_output=True, text=True)
     verdict = json.loads(done.stdout)
     assert done.returncode == 0 and verdict["status"] == "correct" and verdict["speedup"]["value"] > 0

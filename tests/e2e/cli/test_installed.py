@@ -15,6 +15,7 @@ from drkernel.cli.extras import how_to_get
 from drkernel.cli.shipped import find_recipe, purpose, recipes
 from drkernel.config import ConfigError, load_config
 from drkernel.rl.run.recipe import Recipe
+from farm import PYTHON
 from places import ROOT
 
 OTHER_NAMES = {
@@ -35,6 +36,9 @@ class Hidden(importlib.abc.MetaPathFinder):
         if name.partition(".")[0] in {hidden!r}:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 
+for name in [*sys.modules]:  # a warm process has imported them
+    if name.partition(".")[0] in {{"drkernel", *{hidden!r}}}:
+        del sys.modules[name]
 sys.meta_path.insert(0, Hidden())
 from drkernel.cli import main
 main(sys.argv[1:])
@@ -63,7 +67,7 @@ def imported() -> dict[str, Path]:
 def run_without(hidden, *words, cwd):
     """Run a command in a process that cannot import some packages."""
     code = WITHOUT.format(hidden=set(hidden))
-    command = [sys.executable, "-c", code, *map(str, words)]
+    command = [PYTHON, "-c", code, *map(str, words)]
     environment = os.environ | {"NO_COLOR": "1"}
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, env=environment)
 

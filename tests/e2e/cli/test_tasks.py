@@ -2,13 +2,13 @@
 
 import json
 import subprocess
-import sys
 
 import pytest
 
 from drkernel.cli import main
 from drkernel.tasks.builtin import builtin_tasks
 from drkernel.tasks.loaders import load_tasks
+from farm import PYTHON
 
 DEGENERATE = """import torch
 n = 64
@@ -115,7 +115,7 @@ def test_a_task_that_no_machine_holds_takes_no_memory(tmp_path, command):
     path.write_text(HUGE.format(table="None"))  # 256 GiB of input
     arguments = ["tasks", command, f"file:{path}"]
     script = f"{PEAK}\nsys.argv = ['drkernel', *{arguments!r}]\nfrom drkernel.cli import main\nsys.exit(main())"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([PYTHON, "-c", script], capture_output=True, text=True, timeout=300)
     shown = " ".join(done.stdout.split())
     if command == "check":
         assert (
@@ -130,7 +130,7 @@ def test_what_the_estimate_does_not_see_ends_at_the_limit_of_the_process(tmp_pat
     path = tmp_path / "huge.py"
     path.write_text(HUGE.format(table="torch.ones(1 << 36)"))
     done = subprocess.run(
-        [sys.executable, "-m", "drkernel", "tasks", "check", f"file:{path}", "--memory-gib", "1"],
+        [PYTHON, "-m", "drkernel", "tasks", "check", f"file:{path}", "--memory-gib", "1"],
         capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 1 and "does not load" in done.stdout, done

@@ -4,7 +4,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from drkernel.config import dump_config
 from drkernel.rl.model.distributed import World
 from drkernel.rl.run.trainer import Run
 from fakes import FakePool, tiny_recipe
+from farm import PYTHON
 from places import KIT
 
 SCRIPT = """
@@ -42,7 +42,7 @@ def run_two(recipe, path):
     for rank in range(2):
         address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "RANK": str(rank)}
         environment = {**os.environ, **address, "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-W", "ignore", "-c", code]
+        command = [PYTHON, "-W", "ignore", "-c", code]
         processes.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE))
     for process in processes:
         error = process.communicate(timeout=250)[1].decode()

@@ -16,6 +16,7 @@ from drkernel.rl.run import registry
 from drkernel.rl.run.recipe import check_recipe
 from drkernel.rl.run.trainer import Run
 from fakes import FakePool, tiny_recipe
+from farm import PYTHON
 from places import DOCS
 
 PAGE = DOCS / "plugins.md"
@@ -89,7 +90,7 @@ def test_the_command_finds_a_module_beside_it(tmp_path):
     (tmp_path / "loud_plugin.py").write_text("print('loud plugin imported')")
     (tmp_path / "r.yaml").write_text("plugins: [loud_plugin]\nrl: {learner: {advantage: nothing}}\n")
     done = subprocess.run(
-        [sys.executable, "-m", "drkernel", "train", "r.yaml", "--dry-run"], cwd=tmp_path, capture_output=True, text=True
+        [PYTHON, "-m", "drkernel", "train", "r.yaml", "--dry-run"], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == 2 and "loud plugin imported" in done.stdout
     assert "cold-start data" in done.stderr or "unknown advantage 'nothing'" in done.stderr

@@ -6,7 +6,6 @@ import os
 import re
 import socket
 import subprocess
-import sys
 import time
 
 import httpx
@@ -16,6 +15,7 @@ from drkernel.report.verdict_html import page
 from drkernel.serve.client import Client
 from drkernel.serve.guard import GuardError, check_binding
 from drkernel.verdict import Correctness, Finding, Profile, ProfileRow
+from farm import PYTHON
 from service_kit import CountingPool, make_request, make_verdict
 
 TOKEN = "a-token-long-enough-for-tests"
@@ -210,7 +210,7 @@ def test_paths_do_not_leave_their_folder(serving):
 
 
 def serve_process(tmp_path, *arguments, env=None, **options):
-    command = [sys.executable, "-m", "drkernel", "serve", "--slots", "0", "--store", str(tmp_path / "s.sqlite")]
+    command = [PYTHON, "-m", "drkernel", "serve", "--slots", "0", "--store", str(tmp_path / "s.sqlite")]
     clean = {key: value for key, value in os.environ.items() if key != "DRKERNEL_TOKEN"}
     return subprocess.Popen(
         [*command, *arguments], env={**clean, **(env or {})}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 
 import httpx
@@ -13,6 +12,7 @@ from typer.testing import CliRunner
 
 from drkernel.cli.store import app as store_app
 from drkernel.serve.store import Store
+from farm import PYTHON
 from places import EXAMPLES, RECIPES
 from service_kit import make_request, make_verdict
 
@@ -55,7 +55,7 @@ def test_a_store_is_shown_exported_and_pruned(filled, tmp_path):
 def command(*arguments, **options):
     env = {key: value for key, value in os.environ.items() if key != "DRKERNEL_TOKEN"} | {"OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
-        [sys.executable, "-m", "drkernel", *map(str, arguments)], env=env, stdout=subprocess.PIPE,
+        [PYTHON, "-m", "drkernel", *map(str, arguments)], env=env, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, **options,
     )  # fmt: skip
 

@@ -6,7 +6,6 @@ No GPU here: the times come from a simulated card whose figures are known, so th
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from drkernel.sim.calibration.fit import fit, modelled, value_of
 from drkernel.sim.calibration.probes import PROBES
 from drkernel.sim.spec import get_spec, own_card
+from farm import PYTHON
 
 BASE = get_spec("h100")
 TRUE = BASE.model_copy(
@@ -55,7 +55,7 @@ def test_no_figure_passes_the_data_sheet_and_what_does_not_agree_says_so(times):
 
 
 def calibrate(*args: object) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-c", "from drkernel.cli import main; main()", "doctor", "--calibrate", *map(str, args)]
+    command = [PYTHON, "-c", "from drkernel.cli import main; main()", "doctor", "--calibrate", *map(str, args)]
     return subprocess.run(command, capture_output=True, text=True, timeout=200, env={**os.environ, "COLUMNS": "160"})
 
 

@@ -3,18 +3,18 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from farm import PYTHON
 from places import ROOT
 
 EXAMPLES = ROOT / "examples" / "sim"
 
 
 def drkernel_sim(*args: object) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-c", "from drkernel.cli import main; main()", "sim", *map(str, args)]
+    command = [PYTHON, "-c", "from drkernel.cli import main; main()", "sim", *map(str, args)]
     env = {**os.environ, "COLUMNS": "100", "OMP_NUM_THREADS": "1"}
     return subprocess.run(command, capture_output=True, text=True, timeout=120, env=env, cwd=ROOT)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from drkernel.sim.script import run_script
+from farm import PYTHON
 
 SCRIPT = """
 import sys, torch, triton, triton.language as tl
@@ -30,15 +31,17 @@ long[(1,)](x, 10_000_000, 1024)
 """
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signals_stop_a_launch(tmp_path: Path, number: signal.Signals, code: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "code", "python"), [(signal.SIGINT, 130, sys.executable), (signal.SIGTERM, 143, PYTHON)]
+)
+def test_signals_stop_a_launch(tmp_path: Path, number: signal.Signals, code: int, python: str) -> None:
     script = tmp_path / "long.py"
     script.write_text(SCRIPT)
-    command = [sys.executable, "-c", "import sys; from drkernel.cli import main; sys.exit(main())", "sim", str(script)]
+    command = [python, "-c", "import sys; from drkernel.cli import main; sys.exit(main())", "sim", str(script)]
     process = subprocess.Popen([*command, "--gpu", "h100"], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "begins\n"
-    time.sleep(1)
+    time.sleep(0.3)
     process.send_signal(number)
     started = time.monotonic()
     text = process.stdout.read()

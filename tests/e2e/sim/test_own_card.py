@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
+import farm
 from drkernel.gym.device import parse_device
 from drkernel.gym.request import EvalSettings
 from drkernel.sim import spec as specs
 from drkernel.sim.spec import OWN_CARDS, get_spec, own_card
+from farm import PYTHON
 from places import EXAMPLES
 
 EXAMPLE = EXAMPLES / "layer_norm"
@@ -98,10 +99,11 @@ def test_the_command_line_grades_on_an_own_card(tmp_path):
     path = tmp_path / "half.yaml"
     path.write_text(HALF)
     files = [str(EXAMPLE / "reference.py"), str(EXAMPLE / "candidate.py")]
-    command = [sys.executable, "-m", "drkernel", "eval", *files, "--json", "--device"]
+    command = [PYTHON, "-m", "drkernel", "eval", *files, "--json", "--device"]
+    own_zygote = {**os.environ, farm.FOLDER: farm.OWN}  # it reads the card when it starts
     found = {}
-    for device in (f"sim:{path}", "sim:l40s"):
-        run = subprocess.run([*command, device], capture_output=True, text=True, timeout=300)
+    for device, environment in ((f"sim:{path}", own_zygote), ("sim:l40s", None)):
+        run = subprocess.run([*command, device], capture_output=True, text=True, timeout=300, env=environment)
         assert run.returncode == 0, run.stderr
         found[device] = json.loads(run.stdout)
     own, base = found.values()

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
@@ -17,6 +16,7 @@ from drkernel.episode.journal import Entry, Journal, ReplyCache, read_journal, r
 from drkernel.episode.meter import Budget, Meter, Prices
 from drkernel.episode.renderer import Prompts
 from drkernel.solve.bench import outcomes, read_bench
+from farm import PYTHON
 from places import KIT
 from solve_endpoint import FAULTS, Endpoint, asked_ids, kept_ids
 from solve_fakes import FunctionModel, TextPool, answer, bench_config, open_run
@@ -187,7 +187,7 @@ def fault_of(digest, attempt):
 
 def start(endpoint, directory):
     env = {**os.environ, "PYTHONPATH": str(KIT), "OMP_NUM_THREADS": "1"}
-    arguments = [sys.executable, str(KIT / "bench_child.py"), endpoint.url, str(directory)]
+    arguments = [PYTHON, str(KIT / "bench_child.py"), endpoint.url, str(directory)]
     return subprocess.Popen(arguments, env=env, stderr=subprocess.PIPE, text=True)
 
 

@@ -5,13 +5,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
 
 from drkernel.tasks.builtin import builtin_tasks
 from drkernel.tasks.loaders import save_tasks
+from farm import PYTHON
 from solve_endpoint import FAULTS, Endpoint, asked_ids, kept_ids
 from stts_writer import KERNELS, source
 
@@ -57,7 +57,7 @@ REFERENCES = prompts_of(TASKS)
 
 
 def start(endpoint, tasks, out):
-    command = [sys.executable, "-m", "drkernel", "bench", "--model", "openai:m", "--base-url", endpoint.url]
+    command = [PYTHON, "-m", "drkernel", "bench", "--model", "openai:m", "--base-url", endpoint.url]
     command += ["--tasks", f"jsonl:{tasks}", "--turns", "3", "--out", str(out), "--seed", "1", "--judge-seed", "7"]
     command += ["--concurrency", str(CONCURRENCY), "--timeout", "2", "--tries", "20", "--checks", "1", "--json"]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENAI_API_KEY": KEY}

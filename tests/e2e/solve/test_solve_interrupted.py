@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from farm import PYTHON
 from places import ROOT
 
 EXAMPLE = ROOT / "examples" / "matmul_epilogue"
@@ -26,7 +27,7 @@ print("```python", pathlib.Path(sys.argv[1], name + ".py").read_text(), "```", s
 def drkernel(*arguments, cwd, **environment):
     """The command as a process."""
     env = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120", **environment}
-    command = [sys.executable, "-m", "drkernel", *map(str, arguments)]
+    command = [PYTHON, "-m", "drkernel", *map(str, arguments)]
     return subprocess.Popen(command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from farm import PYTHON
 from places import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
@@ -27,7 +28,7 @@ def printed(line, out):
     """Standard output and error of a documented command, run into ``out``."""
     words = shlex.split(line)
     assert words[0] == "drkernel"
-    command = [sys.executable, "-m", "drkernel", *words[1:], "--out", str(out)]
+    command = [PYTHON, "-m", "drkernel", *words[1:], "--out", str(out)]
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     env = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120", "PATH": path}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=270)

@@ -103,16 +103,20 @@ class JudgeProcess:
             raise JudgeLost(str(error)) from error
         ours, theirs = socket.socketpair()
         with theirs, joined:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _BOOT, str(theirs.fileno())],
-                pass_fds=[theirs.fileno(), joined.fileno()], stdin=subprocess.DEVNULL, start_new_session=True,
-            )  # fmt: skip
+            self._process = self._spawn(theirs.fileno(), joined.fileno())
             terms = {**self._terms, "zygote": joined.fileno(), "zygote_pid": zygote_pid}
         self._pipe = Connection(ours.detach())
         self._pipe.send([entry for entry in sys.path if entry])
         self._pipe.send(terms)
         self.state = json.loads(self._answer(START_S))
         self.idle_bytes = private_bytes(self._process.pid)
+
+    def _spawn(self, pipe: int, zygote: int) -> subprocess.Popen[bytes]:
+        """Start the process with these descriptors under the same numbers."""
+        return subprocess.Popen(
+            [sys.executable, "-P", "-c", _BOOT, str(pipe)],
+            pass_fds=[pipe, zygote], stdin=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
 
     def evaluate(self, request: EvalRequest) -> Verdict:
         """Run one evaluation. Raises :class:`JudgeLost` when the process ends meanwhile or takes far too long, and

@@ -1,0 +1,124 @@
+"""The whole run: one farm of warm processes, what a tier may do, and how long a fast test may take.
+
+Tiers by folder: ``unit`` starts no process, ``sim`` has a simulated GPU in the process, ``box`` the judge's processes,
+``e2e`` whole commands, services and pages.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import farm
+from slow_tests import EXCEPTIONS
+
+# what is imported from here on, assertions rewritten, is kept for the next run, whatever this shell says
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+UNIT, BOX, E2E = (Path(__file__).parent / tier for tier in ("unit", "box", "e2e"))
+FAST_S = 2.0
+"""processor seconds that a fast test may take, on a machine as fast as the one that :data:`_LOOP_S` was taken on"""
+_LOOP_S = 0.055
+_PROCESSES = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec"}
+_SECONDS = "processor_s"
+_BEFORE = pytest.StashKey[float]()
+_FARM = pytest.StashKey[farm.Farm]()
+_in_unit_test: list[str] = []
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slowest", metavar="FILE", help="write the 50 slowest tests to this file")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput") and not config.option.collectonly:
+        config.stash[_FARM] = farm.Farm()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _FARM in config.stash:
+        config.stash[_FARM].close()
+
+
+# ---- tiers
+
+
+@sys.addaudithook
+def _refuse_processes(event: str, args: tuple[object, ...]) -> None:
+    if _in_unit_test and event in _PROCESSES:
+        raise RuntimeError(f"{_in_unit_test[0]} starts a process ({event}): it belongs to tests/box or tests/e2e")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item):
+    if UNIT in item.path.parents:
+        _in_unit_test.append(item.nodeid)
+    item.stash[_BEFORE] = _processor_seconds()
+    try:
+        return (yield)
+    finally:
+        _in_unit_test.clear()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Pools use the farm, but for tests about processes."""
+    if {BOX, E2E} & {*item.path.parents}:
+        own = item.get_closest_marker("own_processes") is not None
+        farm.leave_pools() if own else farm.use_in_pools()
+
+
+# ---- fast tests are fast
+
+
+def _processor_seconds() -> float:
+    """Of this process, of the children that it has waited for, and of its commands."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime + farm.spent()
+
+
+def _slowness() -> float:
+    """How much slower this machine is now than the one that the limit was set on, at least 1."""
+    start = time.process_time()
+    sum(k * k % 7 for k in range(1_000_000))
+    return max(1.0, (time.process_time() - start) / _LOOP_S)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
+    report = yield
+    if call.when != "call":
+        return report
+    seconds = _processor_seconds() - item.stash[_BEFORE]
+    report.user_properties.append((_SECONDS, seconds))
+    slow = any(item.get_closest_marker(name) for name in ("slow", "gpu", "verl"))
+    if report.passed and not slow and seconds > FAST_S and item.nodeid.split("[")[0] not in EXCEPTIONS:
+        slower = _slowness()
+        if seconds > FAST_S * slower:
+            report.outcome = "failed"
+            report.longrepr = (
+                f"{item.nodeid} takes {seconds:.1f} s of processor time (on a machine {slower:.1f} times slower than "
+                f"usual), and a fast test takes at most {FAST_S:g}: make it cheaper, mark it slow, or give a reason in "
+                "tests/kit/slow_tests.py"
+            )
+    return report
+
+
+def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
+    file = config.getoption("--slowest")
+    if file:
+        reports = [report for kind in terminalreporter.stats.values() for report in kind]
+        calls = [(dict(report.user_properties)[_SECONDS], report) for report in reports if _is_call(report)]
+        calls.sort(key=lambda pair: -pair[0])
+        lines = [f"{seconds:8.2f} {report.duration:8.2f}  {report.nodeid}" for seconds, report in calls[:50]]
+        Path(file).write_text("\n".join(["processor     wall  the 50 slowest tests, in seconds", *lines, ""]))
+
+
+def _is_call(report) -> bool:
+    return getattr(report, "when", None) == "call" and _SECONDS in dict(report.user_properties)

@@ -1,0 +1,516 @@
+"""Warm processes for a whole test run: commands, judges and zygotes that need not import torch and Triton again.
+
+The root ``conftest.py`` starts one farm; every worker of pytest-xdist uses it. It offers three things:
+
+- :data:`PYTHON`, a stand-in for ``sys.executable``: ``subprocess.run([PYTHON, "-m", "drkernel", ...])`` is carried out
+  by a fork of a process that has imported everything already, with the caller's arguments, environment, folder and
+  descriptors. ``-m``, ``-c`` and scripts are understood; anything else is left to the real interpreter.
+- judges: the processes of a ``LocalPool`` are forks as well, one each as ever (:class:`FarmJudge`).
+- zygotes: pools join one zygote (:class:`FarmZygote`) instead of starting one each.
+
+Tests about starting, killing or memory want the real thing: ``sys.executable``, and ``pytest.mark.own_processes``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import selectors
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable
+from functools import cache
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NoReturn
+
+FOLDER = "DRKERNEL_TEST_FARM"
+"""the environment variable that names the farm's folder; a command in whose environment it is ``OWN`` has pools with
+processes of their own"""
+OWN = "none"
+PYTHON = str(Path(os.environ[FOLDER], "python")) if FOLDER in os.environ else sys.executable
+WORKERS = 64
+_folder: str | None = None
+"""the farm's folder, in its own forks, whose environment may not name it"""
+START_S = 120.0
+_MESSAGE = 1 << 20
+_SHIM = """#!{python} -IS
+# Passes this process's arguments, environment, folder and descriptors to the farm, and ends as the fork there ends.
+import array, json, os, signal, socket, sys
+farm = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+fds = sorted(int(name) for name in os.listdir("/proc/self/fd"))
+fds = [fd for fd in fds if fd != farm.fileno() and os.path.exists(f"/proc/self/fd/{{fd}}") and os.get_inheritable(fd)]
+farm.connect({socket!r})
+farm.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+ignored = [n for n in range(1, 32) if signal.getsignal(n) == signal.SIG_IGN and n != signal.SIGPIPE]
+request = dict(do="run", argv=sys.argv[1:], env=dict(os.environ), cwd=os.getcwd(), fds=fds, ignored=ignored)
+farm.sendmsg([json.dumps(request).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
+for fd in fds:
+    os.close(fd)
+pid = json.loads(farm.recv(1 << 16))["pid"]
+for number in {{signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1}} - set(ignored):
+    signal.signal(number, lambda number, frame: os.kill(pid, number))
+told = farm.recv(1 << 16)
+if not told:
+    os.kill(os.getpid(), signal.SIGKILL)
+code = json.loads(told)["code"]
+if code < 0:
+    signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
+    os.kill(os.getpid(), -code)
+    signal.pause()
+os._exit(code)
+"""
+
+
+# ---- the users' side
+
+
+class Farm:
+    """The farm as its owner holds it: a socket that children find by the environment, and, once somebody has called
+    there, the process."""
+
+    def __init__(self) -> None:
+        self.folder = tempfile.mkdtemp(prefix="drkernel-farm-")
+        os.chmod(self.folder, 0o711)
+        Path(self.folder, "spent").write_bytes(bytes(8 * WORKERS))
+        shim = Path(self.folder, "python")
+        shim.write_text(_SHIM.format(python=sys.executable, socket=f"{self.folder}/socket"))
+        shim.chmod(0o755)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.bind(f"{self.folder}/socket")
+        self._listener.listen(128)
+        self._process: subprocess.Popen[bytes] | None = None
+        os.environ[FOLDER] = self.folder
+        self._stop, woken = socket.socketpair()
+        self._thread = threading.Thread(target=self._start_when_called, args=(woken,), daemon=True)
+        self._thread.start()
+
+    def _start_when_called(self, woken: socket.socket) -> None:
+        ready, _, _ = select.select([self._listener, woken], [], [])
+        if woken in ready:
+            return
+        env = {**os.environ, "OMP_NUM_THREADS": "1"}
+        fd = self._listener.fileno()
+        with Path(self.folder, "log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(fd), str(os.getpid())],
+                pass_fds=[fd], env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+
+    def close(self) -> None:
+        """End everything that was forked."""
+        with contextlib.suppress(OSError):  # it has long been called
+            self._stop.send(b"x")
+        self._thread.join(10)
+        self._listener.close()
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(30)
+        del os.environ[FOLDER]
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def spent() -> float:
+    """Processor seconds of this worker's commands that have ended."""
+    if FOLDER not in os.environ:
+        return 0.0
+    data = Path(os.environ[FOLDER], "spent").read_bytes()
+    value: float = struct.unpack_from("d", data, 8 * worker_number(os.environ))[0]
+    return value
+
+
+def worker_number(env: Any) -> int:
+    """The number of pytest-xdist's worker; 0 without it."""
+    return int(env.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS
+
+
+def _ask(request: dict[str, Any], fds: list[int]) -> tuple[socket.socket, dict[str, Any], list[int]]:
+    farm = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    farm.settimeout(START_S)
+    folder = _folder or os.environ[FOLDER]
+    farm.connect(f"{folder}/socket")
+    socket.send_fds(farm, [json.dumps(request).encode()], fds)
+    data, received, _, _ = socket.recv_fds(farm, 1 << 16, 4)
+    if not data:
+        log = Path(folder, "log").read_text(errors="replace")[-2000:]
+        raise RuntimeError(f"the farm has ended\n{log}")
+    return farm, json.loads(data), received
+
+
+class ForkedProcess:
+    """A process that the farm has forked, with what of ``subprocess.Popen`` its owner uses."""
+
+    def __init__(self, request: dict[str, Any], fds: list[int]):
+        self._farm, told, _ = _ask(request, fds)
+        self.pid: int = told["pid"]
+        self.parent: int = told["parent"]
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit code, once it has ended."""
+        return self._wait(0.0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end; returns the exit code."""
+        code = self._wait(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired("a fork of the farm", timeout or 0.0)
+        return code
+
+    def kill(self) -> None:
+        """Send SIGKILL, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def _wait(self, seconds: float | None) -> int | None:
+        if self.returncode is None:
+            self._farm.settimeout(seconds)
+            try:
+                data = self._farm.recv(1 << 16)
+            except (BlockingIOError, TimeoutError):
+                return None
+            self.returncode = json.loads(data)["code"] if data else -signal.SIGKILL
+            self._farm.close()
+        return self.returncode
+
+
+def leave_pools() -> None:
+    """Have the pools of this process start their own zygotes and judges, as they do everywhere else."""
+    from drkernel.gym.pools import judge_process, local, shared_zygote
+
+    local.SharedZygote, local.JudgeProcess = shared_zygote.SharedZygote, judge_process.JudgeProcess
+
+
+def use_in_pools() -> None:
+    """Have the pools of this process use the farm's zygote and judges."""
+    from drkernel.gym.pools import local
+
+    local.SharedZygote, local.JudgeProcess = _farm_classes()  # type: ignore[misc]
+
+
+@cache
+def _farm_classes() -> tuple[type, type]:
+    from drkernel.gym.pools.judge_process import JudgeProcess
+    from drkernel.gym.pools.shared_zygote import SharedZygote
+
+    class FarmZygote(SharedZygote):
+        """The farm's zygote, which all pools of a test run share."""
+
+        def join(self) -> tuple[socket.socket, int | None]:
+            farm, told, (fd,) = _ask({"do": "join"}, [])
+            farm.close()
+            self.started = max(self.started, 1)
+            return socket.socket(fileno=fd), told["pid"]
+
+    class FarmJudge(JudgeProcess):
+        """A judge forked from a process that has imported everything."""
+
+        def _spawn(self, pipe: int, zygote: int) -> Any:
+            process = ForkedProcess({"do": "judge", "fds": [pipe, zygote], "env": dict(os.environ)}, [pipe, zygote])
+            self._terms["owner"] = process.parent
+            return process
+
+    return FarmZygote, FarmJudge
+
+
+# ---- the farm's side
+
+
+class _Farm:
+    """Forks on request, in its only thread; each connection is one process, which ends with it."""
+
+    def __init__(self, listener: socket.socket, owner: int, zygotes: socket.socket):
+        self.listener, self.owner, self.zygotes = listener, owner, zygotes
+        self.connections: dict[int, socket.socket] = {}
+        """of processes that run, by pid"""
+        self.worker: dict[int, int] = {}
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(listener, selectors.EVENT_READ)
+        self.spent = Path(os.environ[FOLDER], "spent")
+        self.ending = False
+
+    def serve(self) -> Callable[[], Any] | None:
+        """Serve until the owner is gone; in a fork, return what the fork is to do."""
+        wake, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, lambda *_: setattr(self, "ending", True))
+        self.selector.register(wake, selectors.EVENT_READ)
+        while os.getppid() == self.owner and not self.ending:
+            for key, _ in self.selector.select(0.5):
+                if key.fileobj is self.listener:
+                    task = self._accept()
+                    if task is not None:
+                        return task
+                elif key.fileobj == wake:
+                    os.read(wake, 4096)
+                else:
+                    self._kill(key.data)  # nothing is ever sent: its user has closed the connection
+            self._reap()
+        for pid in list(self.connections):
+            self._kill(pid)
+        return None
+
+    def _accept(self) -> Callable[[], Any] | None:
+        connection, _ = self.listener.accept()
+        data, fds, _, _ = socket.recv_fds(connection, _MESSAGE, 64)
+        if not data:
+            connection.close()
+            return None
+        request = json.loads(data)
+        if request["do"] == "join":
+            self._join(connection)
+            return None
+        pid = os.fork()
+        if pid == 0:
+            self._leave(connection)
+            return lambda: _TASKS[request["do"]](request, fds)
+        for fd in fds:
+            os.close(fd)
+        self.connections[pid] = connection
+        self.worker[pid] = worker_number(request.get("env", {}))
+        self.selector.register(connection, selectors.EVENT_READ, pid)
+        connection.send(json.dumps({"pid": pid, "parent": os.getpid()}).encode())
+        return None
+
+    def _join(self, connection: socket.socket) -> None:
+        """Have the keeper of the zygote send a socket to it."""
+        with connection:
+            socket.send_fds(self.zygotes, [b"join"], [connection.fileno()])
+
+    def _leave(self, connection: socket.socket) -> None:
+        """In a fork: let go of everything that is the farm's."""
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        for other in (self.listener, self.zygotes, connection, *self.connections.values()):
+            other.close()
+        self.selector.close()
+        os.setsid()
+
+    def _kill(self, pid: int) -> None:
+        connection = self.connections.pop(pid, None)
+        if connection is not None:
+            self.selector.unregister(connection)
+            connection.close()
+            for target in (os.killpg, os.kill):
+                try:
+                    target(pid, signal.SIGKILL)
+                except (ProcessLookupError, PermissionError):
+                    continue
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status, used = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self._note(self.worker.pop(pid, 0), used.ru_utime + used.ru_stime)
+            connection = self.connections.pop(pid, None)
+            if connection is not None:
+                self.selector.unregister(connection)
+                with connection:
+                    try:
+                        connection.send(json.dumps({"code": os.waitstatus_to_exitcode(status)}).encode())
+                    except OSError:
+                        continue  # nobody waits for it
+
+    def _note(self, worker: int, seconds: float) -> None:
+        with self.spent.open("r+b") as file:
+            file.seek(8 * worker)
+            (before,) = struct.unpack("d", file.read(8))
+            file.seek(8 * worker)
+            file.write(struct.pack("d", before + seconds))
+
+
+def _run(request: dict[str, Any], fds: list[int]) -> None:
+    """In a fork: what an interpreter does with these arguments."""
+    _take_descriptors(request["fds"], fds)
+    os.chdir(request["cwd"])
+    for number in request["ignored"]:
+        signal.signal(number, signal.SIG_IGN)
+    os.environ.clear()
+    os.environ.update(request["env"])
+    argv = [*request["argv"]]
+    while argv and argv[0] in ("-P", "-u", "-W"):
+        if argv.pop(0) == "-W":
+            warnings.simplefilter(argv.pop(0))  # type: ignore[arg-type]
+    if not argv or (argv[0].startswith("-") and argv[0] not in ("-m", "-c")):
+        os.execv(sys.executable, [sys.executable, *request["argv"]])
+    _look_fresh()
+    if os.environ.get(FOLDER) == OWN:
+        leave_pools()
+    paths = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    first = str(Path(argv[0]).resolve().parent) if argv[0] not in ("-m", "-c") else os.getcwd()
+    sys.path[:] = [*([] if "-P" in request["argv"][:2] else [first]), *paths, *_PATH]
+    _end(_execute, argv)
+
+
+def _look_fresh() -> None:
+    """Undo what forking leaves: streams of the farm, threads of another environment, one state of random numbers."""
+    import numpy
+    import torch
+
+    unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+    sys.stdout.reconfigure(line_buffering=os.isatty(1), write_through=unbuffered)
+    sys.stderr.reconfigure(line_buffering=True)
+    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+    numpy.random.seed()
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1))
+
+
+def _execute(argv: list[str]) -> None:
+    import runpy
+    import types
+
+    kind = argv[0]
+    if kind == "-c":
+        sys.argv = ["-c", *argv[2:]]
+        module = types.ModuleType("__main__")
+        sys.modules["__main__"] = module
+        exec(compile(argv[1], "<string>", "exec"), module.__dict__)
+    elif kind == "-m":
+        sys.argv = argv[1:]
+        runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = argv
+        runpy.run_path(kind, run_name="__main__")
+
+
+def _end(task: Callable[..., None], *args: Any) -> NoReturn:
+    """Do the task and end as an interpreter does, but for taking hundreds of modules apart."""
+    import atexit
+    import traceback
+
+    code: Any = 0
+    try:
+        task(*args)
+    except SystemExit as error:
+        code = error.code
+    except KeyboardInterrupt:
+        code = -signal.SIGINT
+    except BaseException as error:
+        code = 1
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>"):
+            trace = trace.tb_next
+        traceback.print_exception(type(error), error, trace)
+    if code is not None and not isinstance(code, int):
+        print(code, file=sys.stderr)
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    if code is not None and code < 0:
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(0 if code is None else code & 0xFF)
+
+
+def _judge(request: dict[str, Any], fds: list[int]) -> None:
+    """In a fork: a pool's judge."""
+    os.environ.clear()
+    os.environ.update(request["env"])
+    from drkernel.gym.pools.judge_process import serve
+
+    _take_descriptors(request["fds"], fds)
+    pipe = Connection(request["fds"][0])
+    sys.path[:] = pipe.recv()
+    _end(serve, pipe)
+
+
+_TASKS: dict[str, Callable[[dict[str, Any], list[int]], None]] = {"run": _run, "judge": _judge}
+_PATH: list[str] = []
+
+
+def _take_descriptors(numbers: list[int], fds: list[int]) -> None:
+    """Give the descriptors the numbers that they have with their owner."""
+    high = [os.dup2(fd, 500 + k) for k, fd in enumerate(fds)]
+    for fd in fds:
+        os.close(fd)
+    for fd, number in zip(high, numbers, strict=True):
+        os.dup2(fd, number, inheritable=True)
+        os.close(fd)
+
+
+def _keep_zygote(requests: socket.socket) -> None:
+    """In a process of its own, as it has a thread: own the zygote that pools join; started when first asked for."""
+    from drkernel.gym.pools.shared_zygote import SharedZygote
+
+    zygote = SharedZygote()
+    while True:
+        data, fds, _, _ = socket.recv_fds(requests, 64, 1)
+        if not data:
+            break
+        with socket.socket(fileno=fds[0]) as asker, contextlib.suppress(OSError):
+            joined, pid = zygote.join()
+            with joined:
+                socket.send_fds(asker, [json.dumps({"pid": pid}).encode()], [joined.fileno()])
+    zygote.close()
+
+
+def _warm_up() -> None:
+    """Import what commands and judges use, once."""
+    import gc
+    import importlib
+
+    import drkernel.agents.tools
+    import drkernel.gym.judge.judge
+    import drkernel.report.run
+    import drkernel.rl.run.trainer
+    import drkernel.serve.app
+    import drkernel.solve.bench  # noqa: F401
+    from drkernel.cli import COMMANDS
+    from drkernel.gym.judge.memory import needed_bytes
+    from drkernel.gym.pools.judge_process import _REHEARSAL
+    from drkernel.gym.runner.warm_up import warm_up
+    from drkernel.sim.executor.lower import jit
+
+    for module, _ in COMMANDS.values():
+        importlib.import_module(f"drkernel.cli.{module}")
+    warm_up()
+    jit.prepare()
+    needed_bytes(_REHEARSAL)
+    gc.collect()
+    gc.freeze()
+
+
+def main() -> None:
+    """Run the farm."""
+    here = str(Path(__file__).parent)
+    ours = [here, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    _PATH[:] = [entry for entry in sys.path if entry not in ours]
+    listener = socket.socket(fileno=int(sys.argv[1]))
+    zygotes, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork() == 0:
+        zygotes.close()
+        listener.close()
+        return _keep_zygote(theirs)
+    theirs.close()
+    _warm_up()
+    global _folder
+    _folder = os.environ[FOLDER]
+    use_in_pools()
+    task = _Farm(listener, int(sys.argv[2]), zygotes).serve()
+    if task is not None:
+        task()
+
+
+if __name__ == "__main__":
+    main()
