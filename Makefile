@@ -6,7 +6,9 @@ TORCH ?= torch==2.13.0
 
 VERL := .venv-verl
 
-.PHONY: env test test-slow test-verl lint quickstart docs release matrix clean
+WORKERS ?= 2
+
+.PHONY: env test test-unit test-slow test-verl lint quickstart docs release matrix clean
 
 env: $(VENV)/.done
 
@@ -17,8 +19,13 @@ $(VENV)/.done: pyproject.toml constraints.txt
 	$(BIN)/pip install -q -c constraints.txt -e ".[train,serve,solve,data,mcp,docs,test]"
 	touch $@
 
+# the fast tests; WORKERS=1 for one at a time
 test: env
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST)
+
+# those that start no process, in under a minute
+test-unit: env
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/unit $(PYTEST)
 
 test-slow: env
 	$(BIN)/python -m pytest -m "slow and not gpu and not verl"
