@@ -10,6 +10,7 @@ EXCEPTIONS: dict[str, str] = {
     "tests/e2e/sim/test_torch_compile.py::test_a_compiled_module_runs_inductors_kernels_and_gives_the_same_values": (
         "imports TorchInductor and compiles with it"
     ),
+    "tests/unit/rl/test_trainer.py::test_reinforcement_learning_finds_what_pays": "the one test that learns for long",
 }
 """test -> reason"""
 assert len(EXCEPTIONS) <= 20

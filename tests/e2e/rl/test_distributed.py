@@ -67,6 +67,7 @@ def pair(tmp_path_factory):
                 rl={"steps": 2, "learner": {"lr": 0.003, "micro_tokens": 300, "advantage": {"name": "otb"}}},
                 rollout={"tasks": 3, "samples": 3},
                 evaluation={"final_tasks": 3, "final_samples": 1},
+                checkpoint={"seconds": 0},
             )
         )
     import asyncio

@@ -25,7 +25,8 @@ def finished(tmp_path_factory):
 
 
 def test_reinforcement_learning_finds_what_pays(tmp_path):
-    recipe = tiny_recipe(tmp_path, rl={"steps": 10, "learner": {"lr": 0.004}}, rollout={"tasks": 4, "samples": 8})
+    sft, rl = {"epochs": 15}, {"steps": 10, "learner": {"lr": 0.004}}
+    recipe = tiny_recipe(tmp_path, sft=sft, rl=rl, rollout={"tasks": 4, "samples": 8})
     summary = train(recipe, FakePool(delay=0.001))
     assert summary["before"]["fast_1.2"] < 0.6
     assert summary["after"]["fast_1.2"] >= summary["before"]["fast_1.2"] + 0.3
@@ -169,7 +170,8 @@ def test_a_sampler_of_other_precision_is_a_mismatch_that_mrs_acts_on(tmp_path):
     rejected = {}
     for dtype in ("same", "int8"):
         (tmp_path / dtype).mkdir()
-        recipe = tiny_recipe(tmp_path / dtype, rollout={"dtype": dtype}, rl={"steps": 1, "learner": learner})
+        rl, few = {"steps": 1, "learner": learner}, {"final_tasks": 2, "final_samples": 1}
+        recipe = tiny_recipe(tmp_path / dtype, rollout={"dtype": dtype}, sft={"epochs": 3}, rl=rl, evaluation=few)
         train(recipe)
         rejected[dtype] = rows(recipe, "metrics.jsonl")[-1]["mismatch/rejected_token_fraction"]
     assert rejected["same"] == 0 and rejected["int8"] > 0.5

@@ -244,7 +244,8 @@ def test_the_fallback_fills_the_width():
 def tree_recipe(directory, learner=None, tree=None, **changes):
     learner = {"lr": 0.003, "advantage": {"name": "treepo_loo"}, **(learner or {})}
     rollout = {"tasks": 4, "context": 250, "sampling": {"max_tokens": 40, "rows": 16}, "tree": tree or TREE}
-    return tiny_recipe(directory, rollout=rollout, rl={"steps": 3, "learner": learner}, **changes)
+    rl = {"steps": 3, "learner": learner}
+    return tiny_recipe(directory, **{"sft": {"epochs": 15}, "rollout": rollout, "rl": rl, **changes})
 
 
 @pytest.fixture(scope="module")
