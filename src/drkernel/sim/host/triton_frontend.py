@@ -69,21 +69,21 @@ def _key(src: Any, target: Any, options: Any) -> list[str]:
 def _referred_to(fn: Any) -> list[str]:
     """What the TTIR of a function shows and Triton's own hash of it leaves out: the files that it and its callees stand
     in, and what their global names mean (a module's attribute, another name of a function)."""
-    found, waiting, seen = list[str](), [fn], set[int]()
+    found, waiting, seen = set[str](), [fn], set[int]()
     while waiting:
         fn = waiting.pop()
         if id(fn) in seen:
             continue
         seen.add(id(fn))
-        found.append(fn.fn.__code__.co_filename)
+        found.add(fn.fn.__code__.co_filename)
         known = {**fn.fn.__globals__, **_captured(fn.fn)}
-        for chain in sorted(set(_DOTTED.findall(fn.src))):
+        for chain in set(_DOTTED.findall(fn.src)):
             name, value = _looked_up(chain, known)
             if hasattr(value, "src") and hasattr(value, "fn"):
                 waiting += [] if _of_triton(value.fn.__module__) else [value]
             else:
-                found += [f"{name} = {meaning}" for meaning in _meaning(value)]
-    return found
+                found |= {f"{name} = {meaning}" for meaning in _meaning(value)}
+    return sorted(found)
 
 
 def _captured(function: Any) -> dict[str, Any]:
