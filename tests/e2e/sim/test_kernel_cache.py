@@ -10,17 +10,23 @@ import shutil
 import subprocess
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 import triton.language as tl
+from llvmlite.binding import ModuleRef
 
 from drkernel import digest
+from drkernel.cli import main
 from drkernel.sim import device
 from drkernel.sim.executor import kernel_cache
+from drkernel.sim.executor.compiled import clear_cache
 from drkernel.sim.executor.kernel_cache import KernelCache, active, kernels_on_disk
 from drkernel.sim.executor.lower import jit
+from drkernel.sim.executor.lower.helpers import SYMBOLS, helpers
+from drkernel.sim.host import triton_frontend
 
 SCRIPT = """
 import torch, triton, triton.language as tl
@@ -37,45 +43,52 @@ out = torch.empty_like(x)
 softmax[(16,)](x, out, 100, BLOCK=128)
 torch.testing.assert_close(out.cpu(), x.cpu().softmax(1))
 """
-REFUSING = """
-import sys
-from drkernel.sim.host import triton_frontend
-def no_front_end(*_): raise AssertionError("the front end ran")
-triton_frontend.ttir_text = no_front_end
-from drkernel.cli import main
-sys.argv = ["drkernel", "sim", *sys.argv[1:]]
-main()
-"""
-NO_LLVM = """
-from llvmlite.binding import ModuleRef
-def no_llvm(*_): raise AssertionError("LLVM ran")
-ModuleRef.verify = no_llvm
-"""
 
 
-def _run(script: Path, home: Path, code: str = "from drkernel.cli import main; main()") -> tuple[int, str, str]:
-    environment = {**os.environ, "XDG_CACHE_HOME": str(home)}
-    arguments = ["sim", str(script), "--json"] if "argv" not in code else [str(script), "--json"]
-    done = subprocess.run([sys.executable, "-c", code, *arguments], env=environment, capture_output=True, text=True)
-    return done.returncode, done.stdout, done.stderr
-
-
-def test_the_second_run_compiles_nothing_and_damage_is_survived(tmp_path: Path) -> None:
+@pytest.fixture
+def sim_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable:
+    """``drkernel sim`` on :data:`SCRIPT`, in this process, which forgets all that it has compiled: (exit code, output,
+    errors)."""
     script = tmp_path / "softmax.py"
     script.write_text(SCRIPT)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def run() -> tuple[int, str, str]:
+        clear_cache()
+        monkeypatch.setattr(sys, "argv", ["drkernel", "sim", str(script), "--json"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code or 0, *capsys.readouterr()
+
+    return run
+
+
+def _refuse(*_: object) -> None:
+    raise AssertionError("it ran")
+
+
+def test_the_second_run_compiles_nothing_and_damage_is_survived(
+    sim_command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "drkernel" / "kernels"
-    code, _, errors = _run(script, tmp_path, REFUSING)
-    assert code == 1 and len(list(folder.iterdir())) == 1, errors  # code of the helpers, which need no front end
-    assert _run(script, tmp_path)[0] == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(triton_frontend, "ttir_text", _refuse)
+        assert sim_command()[0] == 1
+    assert not list(folder.iterdir())
+    assert sim_command()[0] == 0
     entries = {path: path.read_bytes() for path in folder.iterdir()}
-    assert len(entries) == 3  # what the front end made, native code, and that of the helpers that it calls
-    code, report, errors = _run(script, tmp_path, REFUSING.replace("\n", NO_LLVM, 1))
+    assert len(entries) == 2  # what the front end made, and native code
+    with monkeypatch.context() as patch:
+        patch.setattr(triton_frontend, "ttir_text", _refuse)
+        patch.setattr(ModuleRef, "verify", _refuse)  # called before LLVM compiles
+        code, report, errors = sim_command()
     assert code == 0, errors
     assert json.loads(report)["launches"][0]["kernel"] == "softmax"
     for path, content in entries.items():
         path.write_bytes(content[:-7] + b"damaged")
-    code, _, errors = _run(script, tmp_path)
-    assert code == 0 and "damaged entry" in errors
+    with pytest.warns(UserWarning, match="damaged entry") as warned:
+        assert sim_command()[0] == 0
+    assert len(warned) == 2
 
 
 TEXT = "define void @kernel(ptr %c, i64 %a, i64 %b) {\n  %s = add i64 %a, %b\n  store i64 %s, ptr %c\n  ret void\n}\n"
@@ -104,6 +117,14 @@ def test_native_code_comes_back(tmp_path: Path) -> None:
     assert active() is None
     jit.build(TEXT.replace("add", "sub"), "kernel", optimise=False)  # nothing is kept outside of the block
     assert len(list((tmp_path / "kernels").iterdir())) == 1
+
+
+def test_the_helpers_are_kept_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with kernels_on_disk(tmp_path / "kernels"):
+        made = jit._engine(helpers(), 2)
+        monkeypatch.setattr(ModuleRef, "verify", _refuse)
+        again = jit._engine(helpers(), 2)
+    assert all(engine.get_function_address(name) for engine in (made, again) for name in SYMBOLS)
 
 
 def test_a_folder_that_others_may_write_to_is_not_used(tmp_path: Path) -> None:
@@ -222,6 +243,7 @@ WRITER = """
 import sys, warnings
 from pathlib import Path
 from drkernel.sim.executor import kernel_cache
+from drkernel.sim.executor.compiled import clear_cache
 from drkernel.sim.executor.kernel_cache import KernelCache, kernels_on_disk
 warnings.simplefilter("error")
 kernel_cache.MOST_BYTES = 30000
