@@ -16,7 +16,8 @@ from drkernel.gym.runner.launcher import JobTerms, Launcher, ZygoteError
 from drkernel.gym.sandbox.layers import RunnerLimits
 from drkernel.gym.session.answers import SessionError
 from drkernel.gym.session.simulated import SimulatedSession
-from gym_harness import SETTINGS, Gym
+from drkernel.sim.executor.kernel_cache import kernels_on_disk
+from gym_harness import HEAD, SETTINGS, Gym
 
 ECHO = "class ModelNew:\n    def __call__(self, x):\n        import time; time.sleep(0.5); return x + 1"
 
@@ -204,3 +205,64 @@ def test_processes_that_come_and_go_are_counted(own):
 def processor_seconds(zygote: int) -> float:
     """Of the zygote and every job that it has reaped."""
     return sum(psutil.Process(zygote).cpu_times()[:4])
+
+
+KERNEL = f"""{HEAD}
+import triton, triton.language as tl
+@triton.jit
+def double(x, out):
+    at = tl.arange(0, 8)
+    tl.store(out + at, tl.load(x + at) * 2)
+class ModelNew(nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        double[(1,)](x, out)
+        return out
+"""
+
+
+def test_a_job_leaves_no_kernel_on_disk(own, tmp_path):
+    """Not even where the judge's own process keeps kernels."""
+    with kernels_on_disk(tmp_path / "kernels"):
+        assert own.load_and_call(KERNEL, torch.ones(8)).outputs[0].value.tolist() == [2.0] * 8
+        assert not list((tmp_path / "kernels").iterdir())
+
+
+AS_A_DEVICE = """
+import os, sys
+from pathlib import Path
+from drkernel.gym.runner import child, processes
+from drkernel.gym.sandbox import layers
+from drkernel.sim.executor.kernel_cache import KernelCache, active, kernels_on_disk
+folder = Path(sys.argv[1])
+kept = KernelCache(folder)
+
+def main(on, missing):
+    if "landlock" not in on:
+        os._exit(77)
+    assert active() is None
+    with kernels_on_disk(folder):  # it may not even look at the folder
+        assert active() is None
+    kept.put(b"a device's", "key")
+    try:
+        (folder / "straight").write_bytes(b"")
+    except OSError:
+        os._exit(7)
+
+surroundings = layers.prepare()
+kept.put(b"a judge's", "key")
+uid, in_use = surroundings.device_uid(0), processes.address_space(os.getpid())
+how = layers.Confinement(layers.RunnerLimits(), None, uid, in_use, trusted=True)
+pid = child.fork(main, [], None, how, surroundings)
+code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+assert kept.get("key") == b"a judge's" and len(list(folder.iterdir())) == 1
+sys.exit(code)
+"""
+
+
+def test_a_process_confined_as_a_device_cannot_write_kept_kernels(tmp_path):
+    tmp_path.chmod(0o700)
+    done = subprocess.run([sys.executable, "-c", AS_A_DEVICE, str(tmp_path)], capture_output=True, text=True)
+    if done.returncode == 77:
+        pytest.skip("this machine has no Landlock")
+    assert done.returncode == 7, done.stderr

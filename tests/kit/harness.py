@@ -17,7 +17,7 @@ import torch
 from drkernel.sim.executor.allocations import MemoryMap
 from drkernel.sim.executor.compiled import Checks, CompiledKernel, LaunchResult, SimFinding, compile_ttir
 from drkernel.sim.host.triton_driver import SimDriver
-from drkernel.sim.host.triton_frontend import ttir_text
+from drkernel.sim.host.triton_frontend import front_end
 from drkernel.sim.spec import get_spec
 
 
@@ -146,7 +146,7 @@ def executing(checks: Checks | None = None, gpu: str = "h100", **options: Any) -
         target = target or driver.get_current_target()
         backend = compiler_module.make_backend(target)
         parsed = backend.parse_options({**(options or {}), **src.parse_options()})
-        return _Kernel(log, src, parsed, ttir_text(src, target, parsed))
+        return _Kernel(log, src, parsed, front_end(src, target, parsed)[0])
 
     saved = (triton.compiler.compile, compiler_module.compile, triton.compile)
     active = triton_driver._active

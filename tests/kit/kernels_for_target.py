@@ -9,7 +9,7 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 
-from drkernel.sim.host.triton_frontend import ttir_text
+from drkernel.sim.host.triton_frontend import front_end
 from drkernel.sim.spec import GPUSpec
 
 
@@ -38,7 +38,7 @@ def ttir(spec: GPUSpec, fn: Any, signature: dict[str, str], constants: dict[str,
     target = GPUTarget(spec.backend, spec.arch, spec.warp_size)
     attributes = {(i,): [["tt.divisibility", 16]] for i, kind in enumerate(signature.values()) if kind != "constexpr"}
     source = ASTSource(fn, signature, constants, attributes)
-    return ttir_text(source, target, make_backend(target).parse_options(options))
+    return front_end(source, target, make_backend(target).parse_options(options))[0]
 
 
 def add_ttir(spec: GPUSpec) -> str:

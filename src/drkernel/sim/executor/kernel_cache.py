@@ -1,30 +1,32 @@
-"""Keeps compiled kernels on disk between runs of a user's own scripts: the front end's output, and native code.
+"""Keeps compiled kernels on disk between runs: the front end's output, and native code.
 
-Only ``drkernel sim`` switches it on; a judge never does. The processes of candidates cannot write to the folder, and a
-folder that others could write to is not used. Entries carry a digest of themselves: a damaged one is ignored, with a
-warning. Keys hold everything that an entry depends on, including the version of this code.
+``drkernel sim`` and the tests switch it on, for kernels of the user's own; a judge never does (``docs/executor.md``). A
+folder that others could write to is not used. An entry carries a digest of itself and of its key: a damaged one, or one
+under another's name, is ignored with a warning. Whoever keeps something puts all that it depends on into its key.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from drkernel.digest import source_digest
-
-MOST_ENTRIES = 4000
-"""most entries; when there are more, the older half is deleted"""
+MOST_BYTES = 256 << 20
+"""most bytes of all entries; when there are more, those used last are kept, half of it"""
 _DIGEST_BYTES = 32
+_FRESH_SECONDS = 3600.0
+"""an entry's time of use is noted no more often"""
 
 
 class KernelCache:
-    """Byte strings by key, in one folder."""
+    """Byte strings by key, in one folder. Several processes may use it at once."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -33,34 +35,52 @@ class KernelCache:
         """The entry of a key; None if there is none, or a damaged one."""
         path = self._path(key)
         try:
-            data = path.read_bytes()
+            with path.open("rb") as file:
+                data, used = file.read(), os.fstat(file.fileno()).st_mtime
         except OSError:
             return None
         digest, content = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
-        if hashlib.sha256(content).digest() != digest:
+        if _sealed(path, content) != digest:
             warnings.warn(f"ignored a damaged entry of the cache of kernels: {path}", stacklevel=2)
             return None
+        if time.time() - used > _FRESH_SECONDS:
+            with contextlib.suppress(OSError):
+                os.utime(path)
         return content
 
     def put(self, content: bytes, *key: str) -> None:
         """Store an entry, atomically. A folder that cannot be written costs time, not correctness."""
+        path = self._path(key)
         try:
             with tempfile.NamedTemporaryFile(dir=self.folder, delete=False) as file:
-                file.write(hashlib.sha256(content).digest() + content)
-            os.replace(file.name, self._path(key))
+                file.write(_sealed(path, content) + content)
+            os.replace(file.name, path)
         except OSError:
             return
 
     def _path(self, key: tuple[str, ...]) -> Path:
-        text = "\0".join((source_digest("sim"), *key))
+        text = "".join(f"{len(part)}:{part}" for part in key)
         return self.folder / hashlib.sha256(text.encode()).hexdigest()
 
     def trim(self) -> None:
-        """Delete the older half when there are too many entries."""
-        entries = [(entry.stat().st_mtime, entry.path) for entry in os.scandir(self.folder) if entry.is_file()]
-        if len(entries) > MOST_ENTRIES:
-            for _, path in sorted(entries)[: len(entries) // 2]:
+        """Delete what was used longest ago when the entries take too much room."""
+        entries = []
+        with os.scandir(self.folder) as found:
+            for entry in found:
+                with contextlib.suppress(OSError):  # another process has just renamed or deleted it
+                    entries.append((entry.stat().st_mtime, entry.stat().st_size, entry.path))
+        left = sum(size for _, size, _ in entries)
+        if left > MOST_BYTES:
+            for _, size, path in sorted(entries):
+                if left <= MOST_BYTES // 2:
+                    return
                 Path(path).unlink(missing_ok=True)
+                left -= size
+
+
+def _sealed(path: Path, content: bytes) -> bytes:
+    """The digest of an entry under the name that its key gives it."""
+    return hashlib.sha256(path.name.encode() + content).digest()
 
 
 _active: list[KernelCache] = []

@@ -4,9 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import re
 import tempfile
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+from drkernel.digest import module_digest
+from drkernel.sim.executor.kernel_cache import active
+
+_DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+
+
+def front_end(src: Any, target: Any, options: Any) -> tuple[str, bool]:
+    """The TTIR of a kernel (:func:`ttir_text`), and whether its code makes tensor descriptors; from disk, where kernels
+    are kept there."""
+    kept = active()
+    key = [] if kept is None else _key(src, target, options)
+    found = None if kept is None else kept.get(*key)
+    if found is not None:
+        return found[1:].decode(), found[:1] == b"1"
+    with _DescriptorWatch() as watch:
+        text = ttir_text(src, target, options)
+    if kept is not None:
+        kept.put(str(int(watch.seen)).encode() + text.encode(), *key)
+    return text, watch.seen
 
 
 def ttir_text(src: Any, target: Any, options: Any) -> str:
@@ -31,6 +53,81 @@ def ttir_text(src: Any, target: Any, options: Any) -> str:
     _run_passes(module)
     text = str(module)
     return _inlined(text, context) if "tt.call @" in text else text
+
+
+def _key(src: Any, target: Any, options: Any) -> list[str]:
+    """All that the TTIR of a kernel depends on: Triton, the kernel, what it is compiled for, and this module."""
+    import triton
+    from triton._C.libtriton import get_cache_invalidating_env_vars
+
+    environment = repr(sorted(get_cache_invalidating_env_vars().items()))
+    kernel = [src.hash(), *_referred_to(src.fn)]
+    ours = module_digest(__name__)
+    return ["ttir", triton.__version__, ours, repr(target), options.hash(), environment, *kernel]
+
+
+def _referred_to(fn: Any) -> list[str]:
+    """What the TTIR of a function shows and Triton's own hash of it leaves out: the files that it and its callees stand
+    in, and what their global names mean (a module's attribute, another name of a function)."""
+    found, waiting, seen = set[str](), [fn], set[int]()
+    while waiting:
+        fn = waiting.pop()
+        if id(fn) in seen:
+            continue
+        seen.add(id(fn))
+        found.add(fn.fn.__code__.co_filename)
+        known = {**fn.fn.__globals__, **_captured(fn.fn)}
+        for chain in set(_DOTTED.findall(fn.src)):
+            name, value = _looked_up(chain, known)
+            if hasattr(value, "src") and hasattr(value, "fn"):
+                waiting += [] if _of_triton(value.fn.__module__) else [value]
+            else:
+                found |= {f"{name} = {meaning}" for meaning in _meaning(value)}
+    return sorted(found)
+
+
+def _captured(function: Any) -> dict[str, Any]:
+    """Variables of enclosing functions."""
+    found = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # not assigned yet
+            found[name] = cell.cell_contents
+    return found
+
+
+def _looked_up(chain: str, known: dict[str, Any]) -> tuple[str, Any]:
+    """The value of a dotted name, or of the part of it that leads through modules and classes; and that part. What
+    Triton's modules hold is known by its version."""
+    name, *rest = chain.split(".")
+    value = known.get(name)
+    for attribute in rest:
+        if not isinstance(value, ModuleType | type):
+            break
+        if _of_triton(value.__name__ if isinstance(value, ModuleType) else value.__module__):
+            break
+        name, value = f"{name}.{attribute}", getattr(value, attribute, None)
+    return name, value
+
+
+def _of_triton(module: str) -> bool:
+    return module.partition(".")[0] == "triton"
+
+
+def _meaning(value: Any) -> list[str]:
+    """Text of a value that a kernel may refer to; nothing for others, above all tensors of the same name."""
+    from triton.language import constexpr, dtype
+
+    if isinstance(value, constexpr):
+        return [f"constexpr {meaning}" for meaning in _meaning(value.value)]
+    if isinstance(value, bool | int | float | str | dtype):
+        return [repr(value)]
+    if isinstance(value, tuple | list):
+        return [repr([_meaning(one) for one in value])]
+    if isinstance(value, ModuleType):
+        return [value.__name__]
+    if callable(value) and hasattr(value, "__qualname__"):
+        return [f"{value.__module__}.{value.__qualname__}"]
+    return []
 
 
 def warm() -> None:
@@ -82,3 +179,24 @@ def _run_passes(module: Any) -> None:
         manager.run(module, "make_ttir")
     except TypeError:
         manager.run(module)  # before Triton 3.6
+
+
+class _DescriptorWatch:
+    """Detects whether the front end creates tensor descriptors in device code, which need scratch memory from sm_90
+    on."""
+
+    def __enter__(self) -> _DescriptorWatch:
+        from triton.language.semantic import TritonSemantic
+
+        self.seen = False
+        self._owner, self._original = TritonSemantic, TritonSemantic.make_tensor_descriptor
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            self.seen = True
+            return self._original(*args, **kwargs)
+
+        TritonSemantic.make_tensor_descriptor = watched
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._owner.make_tensor_descriptor = self._original

@@ -10,9 +10,8 @@ from typing import Any
 
 import torch
 
-from drkernel.sim.executor.kernel_cache import active
 from drkernel.sim.host.triton_driver import SimDriver
-from drkernel.sim.host.triton_frontend import ttir_text, warm
+from drkernel.sim.host.triton_frontend import front_end, warm
 from drkernel.sim.target.compile import TargetCompileError
 from drkernel.sim.wire.commands import LaunchCommand, LaunchRefused, Ref, UnsupportedOp
 
@@ -75,7 +74,7 @@ class SimKernel:
     def __init__(self, src: Any, target: Any, options: Any):
         if not hasattr(src, "fn"):
             raise UnsupportedOp("only @triton.jit functions run on the simulated device, not IR files")
-        text, makes_descriptors = _front_end(src, target, options)
+        text, makes_descriptors = front_end(src, target, options)
         self.src = src
         self.name: str = src.name
         self.hash = hashlib.sha256(text.encode()).hexdigest()
@@ -179,26 +178,6 @@ class SimKernel:
         return runner
 
 
-def _front_end(src: Any, target: Any, options: Any) -> tuple[str, bool]:
-    """The TTIR of a kernel, and whether its code makes tensor descriptors; from disk, where kernels are kept there."""
-    kept, key = active(), list[str]()
-    if kept is not None:
-        import triton
-        from triton._C.libtriton import get_cache_invalidating_env_vars
-
-        environment = repr(sorted(get_cache_invalidating_env_vars().items()))
-        place = src.fn.fn.__code__.co_filename  # stands in the text
-        key = [triton.__version__, src.hash(), place, repr(target), options.hash(), environment]
-        found = kept.get(*key)
-        if found is not None:
-            return found[1:].decode(), found[:1] == b"1"
-    with _DescriptorWatch() as watch:
-        text = ttir_text(src, target, options)
-    if kept is not None:
-        kept.put(str(int(watch.seen)).encode() + text.encode(), *key)
-    return text, watch.seen
-
-
 def _active_driver() -> SimDriver:
     """Return the driver of the currently active device; Triton keeps kernels longer than a device lives."""
     from triton.runtime import driver
@@ -271,27 +250,6 @@ def _text(value: Any) -> str:
 
 def _hooked(hook: Any) -> bool:
     return hook is not None and (not hasattr(hook, "calls") or bool(hook.calls))
-
-
-class _DescriptorWatch:
-    """Detects whether the front end creates tensor descriptors in device code, which need scratch memory from sm_90
-    on."""
-
-    def __enter__(self) -> _DescriptorWatch:
-        from triton.language.semantic import TritonSemantic
-
-        self.seen = False
-        self._owner, self._original = TritonSemantic, TritonSemantic.make_tensor_descriptor
-
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            self.seen = True
-            return self._original(*args, **kwargs)
-
-        TritonSemantic.make_tensor_descriptor = watched
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._owner.make_tensor_descriptor = self._original
 
 
 def _require_allocator() -> None:

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+import llvmlite
 import llvmlite.binding as llvm
 
-from drkernel.sim.executor.kernel_cache import KernelCache, active
+from drkernel.sim.executor.kernel_cache import active
 from drkernel.sim.executor.lower.helpers import SYMBOLS, helpers
 
 PROMOTE_AFTER = 7.0
@@ -84,36 +85,41 @@ def build(text: str, symbol: str, *, optimise: bool) -> Native:
         RuntimeError: the text is not valid LLVM IR.
     """
     prepare()
-    machine = _machine(2 if optimise else 0)  # an engine owns its machine and deletes it: never share one
-    module = llvm.parse_assembly(text)
-    module.verify()  # also refuses values used where their definition does not reach
-    engine = llvm.create_mcjit_compiler(module, machine)
-    kept = active()
-    if kept is not None:
-        _keep_object(engine, kept, (text, str(optimise), _machine_name()))
-    engine.finalize_object()
+    engine = _engine(text, 2 if optimise else 0)
     return Native(engine, _PROTOTYPE(engine.get_function_address(symbol)))
 
 
-def _keep_object(engine: Any, kept: KernelCache, key: tuple[str, ...]) -> None:
-    """Let an engine take native code from disk, or leave it there."""
-    engine.set_object_cache(
-        notify_func=lambda module, content: kept.put(content, *key), getbuffer_func=lambda module: kept.get(*key)
-    )
+def _engine(text: str, level: int) -> Any:
+    """Code of a module, linked to what it calls; from disk, where kernels are kept there.
+
+    An object is the work of the text, the machine and the compiler alone: what a kernel calls, it calls by name.
+    """
+    machine = llvm.Target.from_default_triple().create_target_machine(**_processor(), opt=level, jit=True)
+    kept = active()  # an engine owns its machine and deletes it: never share one
+    key = ("object", text, str(level), llvm.get_process_triple(), _compiler(), repr(_processor()))
+    found = None if kept is None else kept.get(*key)
+    if found is not None:
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+        engine.add_object_file(llvm.ObjectFileRef.from_data(found))
+    else:
+        module = llvm.parse_assembly(text)
+        module.verify()  # also refuses values used where their definition does not reach
+        engine = llvm.create_mcjit_compiler(module, machine)
+        if kept is not None:
+            engine.set_object_cache(notify_func=lambda module, content: kept.put(content, *key))
+    engine.finalize_object()
+    return engine
 
 
 @cache
-def _machine_name() -> str:
-    """The CPU and the compiler that native code is for, and by."""
-    version = ".".join(map(str, llvm.llvm_version_info))
-    return f"{version} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
-
-
-def _machine(level: int) -> Any:
+def _processor() -> dict[str, str]:
     """This CPU with all its vector instructions."""
-    return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=level, jit=True
-    )
+    return {"cpu": llvm.get_host_cpu_name(), "features": llvm.get_host_cpu_features().flatten()}
+
+
+@cache
+def _compiler() -> str:
+    return f"{llvmlite.__version__} {'.'.join(map(str, llvm.llvm_version_info))}"
 
 
 def helper_address(name: str) -> int:
@@ -124,7 +130,7 @@ def helper_address(name: str) -> int:
 
 
 def prepare() -> None:
-    """Compile what every kernel calls, once per process (some 25 ms); otherwise the first launch does it."""
+    """Compile what every kernel calls, once per process (25 ms, 3 from disk); otherwise the first launch does it."""
     global _helpers
     with _lock:
         if _helpers is not None:
@@ -134,10 +140,7 @@ def prepare() -> None:
         libm = ctypes.util.find_library("m")
         if libm is not None:
             llvm.load_library_permanently(libm)
-        module = llvm.parse_assembly(helpers())
-        module.verify()
-        engine = llvm.create_mcjit_compiler(module, _machine(2))
-        engine.finalize_object()
+        engine = _engine(helpers(), 2)
         for name in SYMBOLS:
             llvm.add_symbol(name, engine.get_function_address(name))
         _helpers = engine
