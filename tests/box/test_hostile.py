@@ -300,9 +300,9 @@ def test_no_network(gym):
     "reach",
     [
         "open(f'/proc/{os.getppid()}/mem', 'rb').read(1)",
-        f"open('/proc/{os.getpid()}/mem', 'rb').read(1)",
-        f"open('/proc/{os.getpid()}/environ', 'rb').read(1)",
-        f"open('/proc/{os.getpid()}/cmdline', 'rb').read(1)",
+        "open('/proc/JUDGE/mem', 'rb').read(1)",
+        "open('/proc/JUDGE/environ', 'rb').read(1)",
+        "open('/proc/JUDGE/cmdline', 'rb').read(1)",
         "os.listdir('/proc')",
         "os.listdir('/tmp')",
         "os.listdir('/dev/shm')",
@@ -315,7 +315,7 @@ def test_no_network(gym):
         "import drkernel.task; open(drkernel.task.__file__).read()",
         "os.kill(1, 0) if os.getpid() != 1 else os.kill(2, 0)",
         "os.kill(-1, 9)\nraise OSError('only itself')",
-        f"os.kill({os.getpid()}, 0)",
+        "os.kill(JUDGE, 0)",
         "os.execv('/bin/true', ['true'])",
         "os.chroot('.')",
         "os.setuid(0)\nif os.getuid() != 0: raise OSError('no')",
@@ -326,7 +326,7 @@ def test_no_network(gym):
     ],
 )
 def test_out_of_reach(gym, reach):
-    text = gym.says(reach)
+    text = gym.says(reach.replace("JUDGE", str(os.getpid())))
     assert any(name in text for name in ("PermissionError", "FileNotFoundError", "ProcessLookupError", "OSError")), text
 
 
@@ -376,7 +376,7 @@ def test_other_jobs_are_out_of_sight(gym, open_session):
             f"open('/proc/{pid}/mem')",
             f"os.kill({pid}, 9)",
         ):
-            text = gym.says(reach)
+            text = gym.says(reach.replace("JUDGE", str(os.getpid())))
             assert "PermissionError" in text or "FileNotFoundError" in text or "ProcessLookupError" in text, text
         victim.call([])
 
