@@ -13,12 +13,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 import torch
 
 from drkernel import sim
 from drkernel.sim.context import SimDevice
 from drkernel.sim.executor.compiled import SimFinding
-from drkernel.sim.gpu.engine import LaunchRecord
+from drkernel.sim.gpu.engine import DeviceEngine, LaunchRecord
+from drkernel.sim.wire.commands import LaunchCommand
 
 
 class Record:
@@ -89,3 +91,17 @@ def launch(
 
 def _put(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(tensor, device="cuda") if tensor.is_meta else tensor.cuda()
+
+
+class Commands:
+    """The launches that reach a device, as the host gives them; also those that it refuses."""
+
+    def __init__(self, patch: pytest.MonkeyPatch):
+        self.given: list[LaunchCommand] = []
+        launch = DeviceEngine.launch
+
+        def noted(engine: DeviceEngine, command: LaunchCommand) -> None:
+            self.given.append(command)
+            launch(engine, command)
+
+        patch.setattr(DeviceEngine, "launch", noted)
