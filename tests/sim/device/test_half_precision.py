@@ -145,14 +145,15 @@ def test_results_land_in_the_tensors_they_were_meant_for() -> None:
         assert norm.weight.grad is not None and norm.weight.grad.dtype == torch.float16
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_a_product_of_fp16_takes_as_long_as_one_of_fp32() -> None:
     def seconds(dtype: torch.dtype) -> float:
         x = torch.randn(768, 768, device="cuda").to(dtype)
         best = float("inf")
         for _ in range(3):
-            started = time.perf_counter()
+            started = time.thread_time()
             x @ x
-            best = min(best, time.perf_counter() - started)
+            best = min(best, time.thread_time() - started)
         return best
 
     with sim.device("h100"):
