@@ -4,8 +4,6 @@ import re
 
 import pytest
 
-from drkernel.gym.judge.judge import evaluate
-from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.task import sized_reference
 from drkernel.tasks.builtin import builtin_tasks
 
@@ -14,8 +12,7 @@ FAST = {"builtin/level1/batch_norm_training", "builtin/level2/adamw_step", "buil
 
 def check(task, gym) -> None:
     source = re.sub(r"\bModel\b", "ModelNew", sized_reference(task, "tiny"))
-    settings = EvalSettings(profile="tiny", deadline_s=60)
-    verdict = evaluate(EvalRequest(task=task, candidate=source, settings=settings), gym.factory)
+    verdict = gym.grade(task, source, profile="tiny", memory_bytes=4 << 30)
     shown = [finding.kind for finding in verdict.findings if finding.severity != "note"]
     assert verdict.status == "hack" and shown == ["no_custom_kernel"], (verdict.error, verdict.correctness)
     assert verdict.speedup.value == pytest.approx(1.0, abs=0.01)

@@ -12,9 +12,7 @@ from corpus_grading import ROOT, task_named
 from drkernel.gym.feedback import baseline_text
 from drkernel.gym.judge import compiled_reference
 from drkernel.gym.judge.compiled_reference import Compiler, compiled_baseline
-from drkernel.gym.judge.judge import evaluate
 from drkernel.gym.judge.reference_at_size import reference_profile_at
-from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.sim.spec import get_spec
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.reference import load_reference
@@ -129,12 +127,8 @@ def test_what_goes_by_data_has_no_compiled_time() -> None:
 def test_a_verdict_is_against_the_compiled_reference_and_tells_where_it_comes_from(gym) -> None:
     task = task_named("tall_norm")
     candidate = (ROOT / "honest" / "sizes_whole_row.py").read_text()
-    settings = EvalSettings(device="sim:h100", baseline="compile", profile=None, checked_bytes=2 << 20, checks=1)
-    compiled = evaluate(EvalRequest(task=task, candidate=candidate, settings=settings), gym.factory)
-    eager = evaluate(
-        EvalRequest(task=task, candidate=candidate, settings=settings.model_copy(update={"baseline": "eager"})),
-        gym.factory,
-    )
+    terms = {"device": "sim:h100", "checked_bytes": 2 << 20, "checks": 1}
+    compiled, eager = (gym.grade(task, candidate, baseline=name, **terms) for name in ("compile", "eager"))
     assert compiled.status == eager.status == "correct", compiled.error
     assert (compiled.baseline_from, baseline_text(compiled)) == ("inductor", "compile")
     assert compiled.timing == eager.timing

@@ -2,10 +2,8 @@
 
 import pytest
 
-from corpus_grading import ROOT, task_named
+from corpus_grading import ROOT
 from drkernel.gym.judge.contribution import slowest, spread
-from drkernel.gym.judge.judge import evaluate
-from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.verdict import Profile, Verdict
 
 SOFTMAX = (ROOT / "honest" / "softmax_plain.py").read_text().rpartition("class ModelNew")[0]
@@ -26,8 +24,7 @@ def grade(gym, forward: str, **settings) -> Verdict:
     body = "".join(f"        {line}\n" for line in forward.strip("\n").splitlines())
     source = f"{SOFTMAX}{FLAG}class ModelNew(torch.nn.Module):\n    calls = 0\n    def forward(self, x):\n"
     source += f"        out = torch.empty_like(x)\n        ModelNew.calls += 1\n{body}"
-    chosen = EvalSettings(**{"profile": None, "deadline_s": 40.0, "memory_bytes": 512 << 20, **settings})
-    return evaluate(EvalRequest(task=task_named("softmax"), candidate=source, settings=chosen), gym.factory)
+    return gym.grade("softmax", source, **settings)
 
 
 GUARDED = """

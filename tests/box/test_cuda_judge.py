@@ -10,7 +10,6 @@ import torch
 from corpus_grading import ROOT, task_named
 from drkernel.gym.judge import measured_timing as cuda
 from drkernel.gym.judge.expected import ExpectedSide
-from drkernel.gym.judge.judge import evaluate
 from drkernel.gym.judge.measured_statistics import Block
 from drkernel.gym.languages.base import TracedKernel
 from drkernel.gym.request import EvalRequest, EvalSettings
@@ -21,6 +20,7 @@ from drkernel.gym.session.profiler_trace import Trace, read_trace
 from drkernel.sim.spec import get_spec
 from drkernel.task import Task
 from drkernel.verdict import Profile, ProfileRow
+from gym_harness import grade as grade_on
 
 SETTINGS = EvalSettings(device="cuda:0", profile=None, trials=10, deadline_s=60, memory_bytes=1 << 30)
 MODULE = """
@@ -58,9 +58,8 @@ def on_cpu(gym, monkeypatch):
 
 
 def grade(factory, source: str, task: Task | None = None, **settings):
-    wanted = task or task_named("layer_norm")
-    chosen = SETTINGS.model_copy(update=settings)
-    return evaluate(EvalRequest(task=wanted, candidate=source, settings=chosen), factory)
+    terms = SETTINGS.model_dump() | settings
+    return grade_on(task or "layer_norm", source, factory, **terms)
 
 
 def test_flow_times_and_findings(on_cpu):

@@ -3,8 +3,6 @@
 import pytest
 
 from drkernel.gym.feedback import feedback
-from drkernel.gym.judge.judge import evaluate
-from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.task import Task
 from places import EXAMPLES
 
@@ -24,9 +22,7 @@ def grade(gym, name: str, which: str):
         reference=(EXAMPLES / name / "reference.py").read_text(),
         precision="fp16" if name == "bias_gelu" else "fp32",
     )
-    source = (EXAMPLES / name / f"{which}.py").read_text()
-    settings = EvalSettings(profile=None, deadline_s=30, memory_bytes=1 << 30)
-    return evaluate(EvalRequest(task=task, candidate=source, settings=settings), gym.factory)
+    return gym.grade(task, (EXAMPLES / name / f"{which}.py").read_text())
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -16,14 +16,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from drkernel.gym.judge.judge import evaluate
-from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.runner.values import Granted, replace_leaves, unpack
 from drkernel.gym.session.cuda import CudaSession
 from drkernel.gym.session.simulated import SimulatedSession
 from drkernel.sim.process.isolated import serve_device
 from drkernel.sim.wire.frames import bytes_of, describe, receive, tensor_of
 from drkernel.task import Task
+from gym_harness import grade
 
 IDENTITY = """
 import torch
@@ -247,15 +246,10 @@ class HostileFactory:
 
 def campaign(seeds, device):
     """Statuses of one verdict a seed."""
-    settings = EvalSettings(profile=None, device=device, deadline_s=0.6, memory_bytes=256 << 20, timing=False)
+    task, terms = Task(id="identity", reference=IDENTITY), {"deadline_s": 0.6, "memory_bytes": 256 << 20}
     statuses = []
     for seed in seeds:
-        request = EvalRequest(
-            task=Task(id="identity", reference=IDENTITY),
-            candidate=f"# {seed}",
-            settings=settings.model_copy(update={"seed": seed}),
-        )
-        verdict = evaluate(request, HostileFactory(seed))
+        verdict = grade(task, f"# {seed}", HostileFactory(seed), device=device, timing=False, seed=seed, **terms)
         assert verdict.status != "infra_error", (seed, verdict.error)
         verdict.model_dump_json()
         statuses.append(verdict.status)

@@ -19,9 +19,7 @@ SOFTMAX = (ROOT / "honest" / "softmax_plain.py").read_text()
 
 
 def grade(gym, source: str, task: str | Task = "softmax", **settings) -> Verdict:
-    wanted = task if isinstance(task, Task) else task_named(task)
-    chosen = SETTINGS.model_copy(update=settings)
-    return evaluate(EvalRequest(task=wanted, candidate=source, settings=chosen), gym.factory)
+    return gym.grade(task, source, **settings)
 
 
 def module(body: str, init: str = "pass", args: str = "x") -> str:

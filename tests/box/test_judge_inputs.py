@@ -3,8 +3,6 @@
 import pytest
 
 from corpus_grading import ROOT, task_named
-from drkernel.gym.judge.judge import evaluate
-from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.task import Task
 
 REFERENCE = """
@@ -45,10 +43,7 @@ class ModelNew(torch.nn.Module):
 def graded(gym, reference, candidate, *, args="x", inputs="torch.randn(8, 64)", init="pass", top="", **terms):
     text = REFERENCE.format(body=reference, args=args, inputs=inputs, init=init, top=top)
     source = CANDIDATE.format(body=candidate, args=args, init=init)
-    settings = EvalSettings(profile=None, deadline_s=40.0, memory_bytes=1 << 30)
-    return evaluate(
-        EvalRequest(task=Task(id="t", reference=text, **terms), candidate=source, settings=settings), gym.factory
-    )
+    return gym.grade(Task(id="t", reference=text, **terms), source)
 
 
 def kinds(verdict):
@@ -130,12 +125,10 @@ def test_a_softmax_without_its_maximum_is_wrong_whatever_the_draw(gym, draw):
     task = Task(
         id="t", reference=REFERENCE.format(body="return x.softmax(-1)", args="x", inputs=draw, init="pass", top="")
     )
-    settings = EvalSettings(profile=None, deadline_s=40.0)
     for _ in range(3):
-        verdict = evaluate(EvalRequest(task=task, candidate=SOFTMAX, settings=settings), gym.factory)
-        assert verdict.status == "incorrect"
+        assert gym.grade(task, SOFTMAX).status == "incorrect"
     task = task.model_copy(update={"distribution": "fixed"})
-    assert evaluate(EvalRequest(task=task, candidate=SOFTMAX, settings=settings), gym.factory).status == "correct"
+    assert gym.grade(task, SOFTMAX).status == "correct"
 
 
 # ---- calls that nobody draws
@@ -145,8 +138,7 @@ def test_a_softmax_without_its_maximum_is_wrong_whatever_the_draw(gym, draw):
 def test_nan_is_noted_or_checked_as_the_task_says(gym, terms, status):
     relu = (ROOT / "honest" / "add_relu_plain.py").read_text()  # tl.maximum drops NaN
     task = task_named("add_relu").model_copy(update={"special_values": terms})
-    settings = EvalSettings(profile=None, deadline_s=40.0, seed=0)
-    verdict = evaluate(EvalRequest(task=task, candidate=relu, settings=settings), gym.factory)
+    verdict = gym.grade(task, relu, seed=0)
     assert verdict.status == status, verdict
     assert kinds(verdict).get("special_values") == {"noted": "note", "ignored": None, "checked": "bug"}[terms]
 

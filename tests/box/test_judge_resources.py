@@ -4,8 +4,6 @@ import resource
 
 import pytest
 
-from drkernel.gym.judge.judge import evaluate
-from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.task import Task
 
 REFERENCE = """
@@ -25,9 +23,8 @@ class ModelNew(torch.nn.Module):
 
 
 def graded(gym, body, reference="x.sum(1)"):
-    settings = EvalSettings(profile=None, deadline_s=40.0, memory_bytes=2 << 30)
     task = Task(id="t", reference=REFERENCE.format(reference=reference))
-    return evaluate(EvalRequest(task=task, candidate=CANDIDATE.format(body=body), settings=settings), gym.factory)
+    return gym.grade(task, CANDIDATE.format(body=body), memory_bytes=2 << 30)
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,10 @@
 import pytest
 
 from corpus_grading import ROOT, task_named
-from drkernel.gym.judge.judge import evaluate
 from drkernel.gym.judge.seen import essence
-from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.task import Task
 
-TERMS = {"profile": None, "checked_bytes": 2 << 20, "other_calls": False, "knock_out": False, "checks": 1}
+TERMS = {"checked_bytes": 2 << 20, "other_calls": False, "knock_out": False, "checks": 1}
 HONEST = (ROOT / "honest" / "sizes_whole_row.py").read_text()
 GATHER = """
 import torch
@@ -64,8 +62,7 @@ class ModelNew(torch.nn.Module):
 
 
 def grade(gym, task: Task, candidate: str, **settings):
-    terms = EvalSettings(**{**TERMS, "memory_bytes": 1 << 30, **settings})
-    return evaluate(EvalRequest(task=task, candidate=candidate, settings=terms), gym.factory)
+    return gym.grade(task, candidate, **{**TERMS, **settings})
 
 
 def test_a_verdict_names_both_sizes(gym):

@@ -6,13 +6,10 @@ import pytest
 
 from corpus_grading import ROOT, task_named
 from drkernel.gym.feedback import feedback
-from drkernel.gym.judge.judge import evaluate
-from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.reward import RewardConfig, reward
 from drkernel.task import Task
 from drkernel.verdict import Verdict
 
-SETTINGS = EvalSettings(profile=None, deadline_s=60, memory_bytes=1 << 30)
 SOFTMAX = (ROOT / "honest" / "softmax_plain.py").read_text()
 ONE = "torch.linalg.matrix_exp(torch.zeros(1, 1, device=x.device))[0, 0]"
 """what is 1 and has no price"""
@@ -53,10 +50,6 @@ class ModelNew(torch.nn.Module):
 """
 
 
-def grade(gym, source: str, task: Task) -> Verdict:
-    return evaluate(EvalRequest(task=task, candidate=source, settings=SETTINGS), gym.factory)
-
-
 def assert_uncredited(verdict: Verdict, *, of_the_task: bool) -> None:
     """Right, and no speedup in verdict, reward or feedback."""
     assert verdict.status == "correct" and verdict.speedup is verdict.coverage is verdict.timing is None
@@ -71,7 +64,7 @@ def assert_uncredited(verdict: Verdict, *, of_the_task: bool) -> None:
 
 
 def test_an_operator_without_a_price_earns_no_speedup(gym):
-    verdict = grade(gym, SOFTMAX.replace("return out", f"return out * {ONE}"), task_named("softmax"))
+    verdict = gym.grade("softmax", SOFTMAX.replace("return out", f"return out * {ONE}"))
     assert_uncredited(verdict, of_the_task=False)
     rows = {row.name: row.unpriced for row in verdict.profile.rows}
     assert rows["aten.linalg_matrix_exp"] == "how much it does depends on the values" and rows["softmax_kernel"] is None
@@ -81,14 +74,14 @@ def test_a_reference_without_a_price_gives_no_candidate_a_speedup(gym):
     task = task_named("softmax")
     reference = task.reference.replace("torch.softmax(x, dim=-1)", f"torch.softmax(x, dim=-1) * {ONE}")
     assert reference != task.reference
-    assert_uncredited(grade(gym, SOFTMAX, task.model_copy(update={"reference": reference})), of_the_task=True)
+    assert_uncredited(gym.grade(task.model_copy(update={"reference": reference}), SOFTMAX), of_the_task=True)
 
 
 def test_convolutions_have_the_declared_precision_on_both_sides(gym):
     seconds = {}
     for precision in ("fp32", "tf32"):
         task = Task(id="file/convolution", reference=CONVOLUTION, precision=precision)
-        verdict = grade(gym, OWN_RELU, task)
+        verdict = gym.grade(task, OWN_RELU)
         assert verdict.status == "correct", verdict.correctness or verdict.error
         mine, theirs = (
             next(row.seconds for row in profile.rows if row.name == "aten.convolution")

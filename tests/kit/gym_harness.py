@@ -1,4 +1,5 @@
-"""What the gym's tests share: short ways to run a candidate in a session and to see what it could do."""
+"""What the gym's tests share: the door to the judge, ``gym.grade(task, candidate) -> verdict``, and short ways to run
+a candidate in a session and to see what it could do."""
 
 import contextlib
 import time
@@ -6,11 +7,24 @@ import time
 import psutil
 import torch
 
-from drkernel.gym.request import EvalSettings
+from corpus_grading import task_named
+from drkernel.gym.judge.judge import OpensSessions, evaluate
+from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.session.answers import SessionError
 from drkernel.gym.session.factory import SessionFactory
+from drkernel.task import Task
+from drkernel.verdict import Verdict
 
 SETTINGS = EvalSettings(deadline_s=40, memory_bytes=512 << 20, max_output_bytes=4096)
+GRADING = {"profile": None, "deadline_s": 60.0, "memory_bytes": 1 << 30}
+
+
+def grade(task: Task | str, candidate: str, factory: OpensSessions, **settings: object) -> Verdict:
+    """The judge's verdict. ``task``: one of the corpus's by name, or any; ``settings``: as ``EvalSettings`` has them,
+    by default the task as it stands, a minute and a gigabyte."""
+    wanted = task_named(task) if isinstance(task, str) else task
+    chosen = EvalSettings(**{**GRADING, **settings})
+    return evaluate(EvalRequest(task=wanted, candidate=candidate, settings=chosen), factory)
 
 
 class Gym:
@@ -20,6 +34,10 @@ class Gym:
         self.factory = SessionFactory(without=without, spares=0).warm()
         self.always: set[int] = set()
         self.always = {process.pid for process in self.processes()}  # bubblewrap's own, where it is used
+
+    def grade(self, task: Task | str, candidate: str, **settings: object) -> Verdict:
+        """The verdict on a candidate (:func:`grade`)."""
+        return grade(task, candidate, self.factory, **settings)
 
     def forward(self, body: str, *inputs: torch.Tensor, settings: EvalSettings = SETTINGS, top: str = ""):
         """The result of one call of a module with this ``forward`` body, or the error that ended it."""

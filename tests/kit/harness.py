@@ -1,4 +1,5 @@
 """Runs ``@triton.jit`` kernels on CPU tensors through the executor alone: no device, no cost model.
+With them, see ``launches.py``.
 
 ``with executing() as log:`` makes ``kernel[grid](...)`` compile to TTIR and run natively on the tensors' own memory.
 """
@@ -11,27 +12,13 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 import torch
 
 from drkernel.sim.executor.allocations import MemoryMap
-from drkernel.sim.executor.compiled import Checks, CompiledKernel, LaunchResult, SimFinding, compile_ttir
+from drkernel.sim.executor.compiled import Checks, LaunchResult, SimFinding, compile_ttir
 from drkernel.sim.host.triton_driver import SimDriver
 from drkernel.sim.host.triton_frontend import front_end
 from drkernel.sim.spec import get_spec
-
-
-def names_of_executed(patch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the launches that devices execute from now on, while the patch lasts."""
-    executed: list[str] = []
-    original = CompiledKernel.watched
-
-    def watched(self: CompiledKernel, *args: Any, **kwargs: Any) -> Any:
-        executed.append(self.name)
-        return original(self, *args, **kwargs)
-
-    patch.setattr(CompiledKernel, "watched", watched)
-    return executed
 
 
 @dataclass

@@ -11,6 +11,7 @@ from drkernel.sim.gpu.datafree.engine import new_engine
 from drkernel.sim.gpu.datafree.records import DataFree
 from drkernel.sim.gpu.engine import DeviceEngine
 from drkernel.sim.gpu.resources import Depth, check_words
+from drkernel.sim.gpu.trials import WORTH, Execution
 from drkernel.sim.host.attach import BelowModes, host_side
 from drkernel.sim.host.cuda_graphs import graphs_on
 from drkernel.sim.host.tensor import DeviceLink
@@ -37,6 +38,14 @@ class SimDevice:
     def operators(self) -> dict[str, int]:
         """ATen operators with device work since the last reset."""
         return dict(self.engine.counters.operators)
+
+    @property
+    def executed(self) -> dict[str, int]:
+        """Kernels and operators, by name, that were carried out here since the last reset.
+
+        A tuner's trials and a benchmark's calls are counted and priced, but carried out only where something looks.
+        """
+        return dict(self.engine.counters.executed)
 
     @property
     def copies(self) -> dict[str, int]:
@@ -72,6 +81,7 @@ def device(
     conv_tf32: bool = False,
     data_free: DataFree | None = None,
     budget_bytes: int | None = None,
+    execution: Execution = "auto",
 ) -> AbstractContextManager[SimDevice]:
     """``with device("h200") as dev:`` runs host code on a simulated GPU.
 
@@ -84,11 +94,16 @@ def device(
         depth: "ttir" runs Triton's front end alone, "full" also compiles every kernel for the GPU.
         data_free: use a device without data, which counts and models at sizes that could not be executed.
         budget_bytes: memory of this machine that the device may use; by default a quarter of it.
+        execution: when what is only timed (a tuner's trials, a benchmark's calls, many random numbers, a script's long
+            launches) is carried out: "auto", when something looks, if it is large enough for that to pay; "late", of
+            any size; "at once", with everything else, as an error is sought.
 
     Raises:
         ValueError: an unknown GPU, or a value that is not one of those above.
         RuntimeError: a device is already active in this process.
     """
+    if execution not in WORTH:
+        raise ValueError(f"execution={execution!r} is not one of {', '.join(WORTH)}")
     spec = get_spec(name)
     settings: dict[str, Any] = {
         "checks": checks, "memory_bytes": memory_bytes, "depth": depth, "data_free": data_free,
@@ -97,7 +112,10 @@ def device(
     if not isolated:
         engine = new_engine(spec, **settings)
         engine.conv_tf32 = conv_tf32
+        engine.trials.worth = WORTH[execution]
         return _in_process(engine)
+    if execution != "auto":
+        raise ValueError("an isolated device decides itself what it carries out when")
     if conv_tf32:
         raise ValueError("an isolated device has its convolutions in fp32 until its judge says otherwise")
     from drkernel.sim.process.remote import remote_device

@@ -28,6 +28,7 @@ from drkernel.sim.gpu.datafree.records import DataFree
 from drkernel.sim.gpu.detail import MAX_TEXT, detail_of
 from drkernel.sim.gpu.engine import LaunchRecord
 from drkernel.sim.gpu.resources import Depth
+from drkernel.sim.gpu.trials import Execution
 from drkernel.sim.host.uncompared import uncompared
 from drkernel.verdict import Advised, LaunchDetail, Profile
 
@@ -172,6 +173,7 @@ def run_script(
     data_free: DataFree | None = None,
     budget_bytes: int | None = None,
     trace: bool = False,
+    execution: Execution = "auto",
     source: str | None = None,
     watch: Callable[[SimDevice], None] | None = None,
 ) -> ScriptReport:
@@ -181,6 +183,7 @@ def run_script(
     launches that take long are executed only when something looks at what they write. With ``data_free`` the device
     has no data: it counts and models at sizes that could not be executed. ``budget_bytes`` limits the memory of this
     machine that the device may use (default: half). ``trace`` keeps when each piece of device work ran.
+    ``execution``: as in :func:`~.context.device`.
     ``source`` is a text to run in place of the file's, with the same lines; ``watch`` is called with the device before
     the script begins.
 
@@ -189,7 +192,9 @@ def run_script(
     """
     started = time.perf_counter()
     budget = default_budget(SCRIPT_SHARE) if budget_bytes is None else budget_bytes
-    with device(gpu, checks=checks, depth=depth, data_free=data_free, budget_bytes=budget) as dev:
+    with device(
+        gpu, checks=checks, depth=depth, data_free=data_free, budget_bytes=budget, execution=execution
+    ) as dev:  # fmt: skip
         with uncompared(dev.engine.missed) if isinstance(dev.engine, DataFreeEngine) else nullcontext():
             dev.engine.run_script(lazy=checks != "full")
             if watch is not None:

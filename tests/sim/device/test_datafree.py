@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +13,6 @@ import triton.language as tl
 from drkernel import sim
 from drkernel.sim.gpu.budget import OverBudget
 from drkernel.sim.gpu.datafree.records import DataFree, DependsOnData
-from places import ROOT
 
 
 @triton.jit
@@ -154,15 +150,15 @@ def test_a_launch_is_modelled_as_with_data() -> None:
 
 
 def test_a_large_launch_is_sampled(dev: Any) -> None:
-    x = torch.randn(1 << 32, device="cuda", dtype=torch.float16)
+    x = torch.randn(1 << 29, device="cuda", dtype=torch.float16)
     out = torch.empty_like(x)
-    scale_kernel[(1 << 22,)](x, out, x.numel(), BLOCK=1024)
+    scale_kernel[(1 << 19,)](x, out, x.numel(), BLOCK=1024)
     (sample,) = dev.engine.record.samples
-    assert sample.programs == 1 << 22 and 16 < sample.looked_at < 50_000 and sample.error < 0.01
-    assert {use.nbytes for use in sample.uses} == {1 << 33}
-    assert [(use.read, use.written) for use in sample.uses] == [(1 << 33, 0), (0, 1 << 33)]
+    assert sample.programs == 1 << 19 and 16 < sample.looked_at < 50_000 and sample.error < 0.01
+    assert {use.nbytes for use in sample.uses} == {1 << 30}
+    assert [(use.read, use.written) for use in sample.uses] == [(1 << 30, 0), (0, 1 << 30)]
     assert sample.load_bytes == 2048 * sample.programs
-    assert dev.launches[0].seconds == pytest.approx(2 * (1 << 33) / 3.0e12, rel=0.15)
+    assert dev.launches[0].seconds == pytest.approx(2 * (1 << 30) / 3.0e12, rel=0.15)
 
 
 def test_the_same_launch_on_other_memory_is_counted_once(dev: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,59 +204,6 @@ def test_illegal_accesses_are_found(dev: Any) -> None:
         outside_kernel[(1 << 20,)](torch.empty(1 << 30, device="cuda"), 0, BLOCK=1024)
 
 
-# ---- in a process of its own
-
-
-def test_isolated() -> None:
-    with sim.device("h100", isolated=True, data_free=DataFree(contents_bytes=1 << 10)) as device:
-        specs = device.control.begin_call([torch.empty(1 << 24, 64, device="meta"), torch.arange(8)])
-        x = torch.empty(1 << 24, 64, device="cuda")
-        kept = torch.arange(100).cuda()
-        lost = torch.arange(1000).cuda()
-        assert kept.sum().item() == 4950 and lost.cpu().shape == (1000,) and not lost.cpu().any()
-        out = _scale(x)
-        record = device.control.end_call(outputs=[out._handle, 12345])
-    assert [spec.shape for spec in specs] == [(1 << 24, 64), (8,)]
-    assert record.outputs[0].covered == 1.0 and record.outputs[0].value is None and record.outputs[1] is None
-    assert record.mutated == []
-    found = record.data_free
-    assert found.samples[0].programs == 1 << 20 and found.samples[0].uses[0].nbytes == 1 << 32
-    assert [call.name for call in found.calls] == ["sum.default"]
-    assert "int64 tensor of shape [1000]" in found.dependences[0].message
-
-
-def test_the_judge_sees_that_an_input_was_written() -> None:
-    with sim.device("h100", isolated=True, data_free=DataFree()) as device:
-        given = device.control.put_tensor(torch.empty(1 << 24, device="meta"))
-        device.control.begin_call()
-        x = device.link.wrap(given)
-        x.mul_(2)
-        assert device.control.end_call().mutated == [given.handle]
-
-
-def test_memory_stays_small() -> None:
-    """Six gigabytes of input, an operator and a kernel: this machine gives next to nothing for it."""
-    script = """
-import resource, torch, triton
-from drkernel import sim
-from drkernel.sim.gpu.datafree.records import DataFree
-import test_datafree
-with sim.device("h100", data_free=DataFree()) as device:
-    torch.randn(4, device="cuda").relu()
-    test_datafree._scale(torch.randn(4096, device="cuda"))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    x = torch.randn(1536, 1 << 20, device="cuda")
-    out = torch.empty_like(x)
-    test_datafree.scale_kernel[(1536 * 1024,)](x.relu(), out, x.numel(), BLOCK=1024)
-    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, cwd=Path(__file__).parent, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    assert float(done.stdout) < 1500
-
-
 # ---- the budget
 
 
@@ -274,29 +217,6 @@ def test_a_device_with_data_stays_inside_its_budget() -> None:
         with pytest.raises(OverBudget):
             torch.empty(1 << 26).cuda()
         assert (rows + 1).sum().item() != 0.0
-
-
-def test_an_isolated_device_stays_inside_its_budget() -> None:
-    with sim.device("h100", isolated=True, budget_bytes=16 << 20) as device:
-        with pytest.raises(OverBudget, match=r"64\.0 MiB more"):
-            torch.empty(1 << 24).cuda()
-        with pytest.raises(OverBudget):
-            device.control.put_tensor(torch.empty(1 << 22))
-        assert torch.ones(4).cuda().sum().item() == 4.0
-
-
-# ---- the command
-
-
-def test_the_command(tmp_path: Path) -> None:
-    script = ROOT / "examples/sim/large_matmul.py"
-    done = subprocess.run(
-        [sys.executable, "-m", "drkernel", "sim", str(script), "--no-data", "--", "4096"],
-        capture_output=True, text=True, timeout=300, env={"COLUMNS": "200", "PATH": "/usr/bin:/bin"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr + done.stdout
-    assert "No data: outputs hold nothing" in done.stdout and "sample of programs" in done.stdout
-    assert "estimated error" in done.stdout and "assert_close was taken to pass" in done.stdout
 
 
 @triton.jit

@@ -4,8 +4,8 @@ not."""
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from drkernel import sim
-from drkernel.sim.gpu import trials
+from drkernel.sim.gpu.trials import Execution
 from drkernel.sim.script import run_script
-from harness import names_of_executed
+from launches import Record
 
 N = 4096
 
@@ -41,55 +41,47 @@ def _launch(kernel: Any, x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     return out
 
 
-def _everything_is_long(patch: pytest.MonkeyPatch) -> list[str]:
-    """Let every launch, draw and fill wait; returns the names of the launches that are executed from now on."""
-    for name in ("LONG_SECONDS", "WORTH_BYTES", "TUNING_BYTES", "DRAWN_BYTES"):
-        patch.setattr(trials, name, 0)
-    return names_of_executed(patch)
+@contextmanager
+def _script(*, lazy: bool = True, execution: Execution = "late") -> Iterator[Record]:
+    """A device as a person's script has it; every launch, draw and fill waits that may."""
+    with sim.device("h100", execution=execution) as dev:
+        dev.engine.run_script(lazy=lazy)
+        yield Record(dev)
 
 
-def test_a_long_launch_runs_when_something_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    executed = _everything_is_long(monkeypatch)
-    with sim.device("h100") as dev:
-        dev.engine.run_script(lazy=True)
+def test_a_long_launch_runs_when_something_looks() -> None:
+    with _script() as record:
         x = torch.ones(N, device="cuda")
         first, second = (_launch(double, x, torch.empty_like(x)) for _ in range(2))
         third = _launch(double, second, torch.empty_like(x))
-        assert executed == ["double"], "the first of a kernel runs at once"
-        assert sum(dev.engine.trials.unexecuted.values()) == 2
-        times = [launch.seconds for launch in dev.launches]
-        assert times[1] == pytest.approx(times[0], rel=0.2)
+        assert record.ran("double") == 1, "the first of a kernel runs at once"
+        assert record.unexecuted == 2
+        assert record.seconds[1] == pytest.approx(record.seconds[0], rel=0.2)
         x.zero_()  # what the second one reads: it runs before, and what follows with it
-        assert executed == ["double"] * 3 and not sum(dev.engine.trials.unexecuted.values())
+        assert record.ran("double") == 3 and record.unexecuted == 0
         assert [first[7].item(), second[7].item(), third[7].item()] == [2.0, 2.0, 4.0]
-        assert len(dev.launches) == 3, "an execution that came late is no other launch"
+        assert len(record.launches) == 3, "an execution that came late is no other launch"
 
 
-def test_short_launches_and_kernels_that_update_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    executed = _everything_is_long(monkeypatch)
-    with sim.device("h100") as dev:
-        dev.engine.run_script(lazy=True)
+@pytest.mark.parametrize(("kernel", "execution"), [(accumulate, "late"), (double, "auto")])
+def test_short_launches_and_kernels_that_update_run_at_once(kernel: Any, execution: Execution) -> None:
+    with _script(execution=execution) as record:
         x = torch.ones(N, device="cuda")
         out = torch.zeros_like(x)
         for _ in range(3):
-            _launch(accumulate, x, out)
-        assert len(executed) == 3
-        monkeypatch.setattr(trials, "LONG_SECONDS", 1.0)
-        for _ in range(3):
-            _launch(double, x, out)
-        assert len(executed) == 6
+            _launch(kernel, x, out)
+        assert record.ran(kernel.__name__) == 3 and record.unexecuted == 0
+        assert out[-1] == (3 if kernel is accumulate else 2)
 
 
-def test_a_late_execution_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_execution_is_checked() -> None:
     """Memory that nothing wrote is found, if only when the launch runs."""
-    _everything_is_long(monkeypatch)
-    with sim.device("h100") as dev:
-        dev.engine.run_script(lazy=True)
+    with _script() as record:
         _launch(double, torch.ones(N, device="cuda"), torch.zeros(N, device="cuda"))
         out = _launch(double, torch.empty(N, device="cuda"), torch.zeros(N, device="cuda"))
-        assert not dev.findings
+        assert not record.findings
         assert math.isnan(out[0].item())
-        assert [finding.kind for finding in dev.findings] == ["uninitialized"]
+        assert record.kinds == ["uninitialized"]
 
 
 @pytest.mark.parametrize(
@@ -104,17 +96,15 @@ def test_a_late_execution_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
         lambda like: like.new_full((5,), 2.0),
     ],
 )
-def test_what_is_made_by_form_looks_at_nothing(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_made_by_form_looks_at_nothing(make: Any) -> None:
     found = []
     for lazy in (False, True):
-        with monkeypatch.context() as patch, sim.device("h100") as dev:
-            executed = _everything_is_long(patch)
-            dev.engine.run_script(lazy=lazy)
+        with _script(lazy=lazy) as record:
             torch.manual_seed(3)
             x = torch.ones(N, device="cuda")
             out = [_launch(double, x, torch.empty_like(x)) for _ in range(2)][-1]
             made = make(out)
-            assert len(executed) == (1 if lazy else 2)
+            assert record.ran("double") == (1 if lazy else 2)
             found.append(made.cpu())
     assert torch.equal(*found)
 
@@ -147,10 +137,7 @@ STEPS = st.tuples(
 def _played(steps: list[tuple[str, int, int]], *, lazy: bool) -> tuple[list[Any], set[tuple[str, str]]]:
     """All that a program of these steps reads, and the kinds of findings."""
     seen: list[Any] = []
-    with pytest.MonkeyPatch.context() as patch, sim.device("h100") as dev:
-        if lazy:
-            _everything_is_long(patch)
-        dev.engine.run_script(lazy=lazy)
+    with _script(lazy=lazy, execution="late" if lazy else "at once") as record:
         torch.manual_seed(0)
         slots = [torch.full((512,), float(k), device="cuda") for k in range(4)]
         for what, a, b in steps:
@@ -181,7 +168,7 @@ def _played(steps: list[tuple[str, int, int]], *, lazy: bool) -> tuple[list[Any]
             else:
                 seen.append(slots[a].cpu())
         seen += [slot.cpu() for slot in slots]
-        return seen, {(finding.kind, finding.kernel) for finding in dev.findings}
+        return seen, {(finding.kind, finding.kernel) for finding in record.findings}
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -207,30 +194,23 @@ def product(a, b, c, K, B: tl.constexpr):
         total = tl.dot(tl.load(a + row[:, None] * K + inner), tl.load(b + inner[:, None] * K + col), total)
     tl.store(c + row[:, None] * K + col, total.to(tl.float16))
 
-for n in (128, 4096):
+for n in SIZES:
     a, b = (torch.randn(n, n, device="cuda", dtype=torch.float16) for _ in range(2))
     c = torch.empty_like(a)
     product[(n // 64, n // 64)](a, b, c, n, B=64)
 """
 
 
-def test_what_never_ran_is_told(tmp_path: Path) -> None:
-    script = tmp_path / "product.py"
-    script.write_text(SCRIPT + "print('done')\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "drkernel", "sim", str(script)], capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    said = " ".join(done.stdout.split())
-    assert "product: 1 long launch counted from a sample of programs, not executed: nothing read" in said
+def _unexecuted(folder: Path, sizes: tuple[int, ...], more: str = "", **options: Any) -> list[int]:
+    script = folder / "product.py"
+    script.write_text(SCRIPT.replace("SIZES", str(sizes)) + more)
+    report = run_script(script, **options)
+    assert report.error is None and [row.calls for row in report.launches] == [1] * len(sizes)
+    return [row.unexecuted for row in report.launches]
 
 
-def test_reports_count_what_never_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "LONG_SECONDS", 0.0)
-    monkeypatch.setattr(trials, "WORTH_BYTES", 0)
-    script = tmp_path / "product.py"
-    script.write_text(SCRIPT.replace("4096", "256"))
-    assert [row.unexecuted for row in run_script(script).launches] == [0, 1]
-    assert [row.unexecuted for row in run_script(script, checks="full").launches] == [0, 0]
-    script.write_text(SCRIPT.replace("4096", "256") + "print(c[0, 0].item())\n")
-    assert [row.unexecuted for row in run_script(script).launches] == [0, 0]
+def test_reports_count_what_never_ran(tmp_path: Path) -> None:
+    assert _unexecuted(tmp_path, (512, 128, 4096)) == [0, 0, 1], "what takes long and nothing read"
+    assert _unexecuted(tmp_path, (128, 256), execution="late") == [0, 1]
+    assert _unexecuted(tmp_path, (128, 256), execution="late", checks="full") == [0, 0]
+    assert _unexecuted(tmp_path, (128, 256), "print(c[0, 0].item())\n", execution="late") == [0, 0]

@@ -1,4 +1,7 @@
-"""Autotuning times configurations by their skeletons: the same times and choice as by executing them, and no effect."""
+"""What is run only to be timed is counted: the same times, choice and values as if all was carried out, for less.
+
+``execution="late"`` has the device put off what it may at any size; "at once" carries all out, to compare with.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,8 @@ import triton
 import triton.language as tl
 
 from drkernel import sim
-from drkernel.sim.executor.skeleton.measure import Measured
-from drkernel.sim.gpu import trials
-from drkernel.sim.gpu.engine import DeviceEngine
-from drkernel.sim.gpu.random_numbers import DeviceRandom
-from harness import names_of_executed
+from drkernel.sim.gpu.datafree.records import DataFree
+from launches import Record
 
 CONFIGS = [triton.Config({"BLOCK": size}, num_warps=warps) for size, warps in ((64, 1), (256, 4), (1024, 8))]
 
@@ -34,37 +34,36 @@ def count(x, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     tl.atomic_add(out + at % 8, tl.load(x + at, mask=at < n, other=0.0), mask=at < n)
 
 
-def _executed(monkeypatch: pytest.MonkeyPatch, worth: int = 0) -> list[str]:
-    """The names of the launches that are executed from now on; trials are counted from ``worth`` bytes on."""
-    monkeypatch.setattr(trials, "WORTH_BYTES", worth)
-    monkeypatch.setattr(trials, "TUNING_BYTES", worth)
-    return names_of_executed(monkeypatch)
-
-
-def _tuned(body: Any, monkeypatch: pytest.MonkeyPatch, worth: int) -> tuple[Any, torch.Tensor, list[str]]:
-    """Launch once: times by configuration, what was written, and the launches that were executed."""
+def _tuned(body: Any, n: int = 10_000, execution: Any = "late") -> tuple[Any, torch.Tensor, int]:
+    """Launch once: times by configuration, what was written, and how many launches were carried out."""
     kernel = triton.autotune(CONFIGS, key=["n"])(triton.jit(body))
-    with monkeypatch.context() as patch, sim.device("h100"):
-        executed = _executed(patch, worth)
-        x, out = torch.ones(10_000, device="cuda"), torch.zeros(10_000, device="cuda")
-        kernel[lambda meta: (triton.cdiv(10_000, meta["BLOCK"]),)](x, out, 10_000)
+    with sim.device("h100", execution=execution) as dev:
+        x, out = torch.ones(n, device="cuda"), torch.zeros(n, device="cuda")
+        kernel[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, out, n)
         times = {str(config): found for config, found in kernel.configs_timings.items()}
-        return times, out.cpu(), executed
+        assert len(dev.launches) == 1 + len(CONFIGS), "trials are launches, too"
+        return times, out.cpu(), Record(dev).ran(body.__name__)
 
 
-def test_trials_are_timed_alike_and_not_executed(monkeypatch: pytest.MonkeyPatch) -> None:
-    counted, values, executed = _tuned(scale, monkeypatch, 0)
-    run, same, all_of_them = _tuned(scale, monkeypatch, 1 << 60)
+def test_trials_are_timed_alike_and_not_executed() -> None:
+    counted, values, few = _tuned(scale)
+    run, same, every = _tuned(scale, execution="at once")
     assert counted == run and len(counted) == 3
     assert values.eq(2).all() and torch.equal(values, same)
-    assert len(executed) == 1 and len(all_of_them) == 4
+    assert (few, every) == (1, 4)
+
+
+def test_by_itself_a_device_counts_trials_where_that_pays() -> None:
+    """With two tensors of 4 bytes: from 256 KiB on."""
+    assert _tuned(scale, (1 << 15) - 1, "auto")[2] == 4
+    assert _tuned(scale, 1 << 15, "auto")[2] == 1
 
 
 @pytest.mark.parametrize("body", [accumulate, count])
-def test_kernels_that_read_what_they_write_are_executed(body: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_that_read_what_they_write_are_executed(body: Any) -> None:
     """As on a GPU, tuning such a kernel without ``reset_to_zero`` spoils its result, and that must be seen."""
-    _, values, executed = _tuned(body, monkeypatch, 0)
-    assert len(executed) == 4
+    _, values, executed = _tuned(body)
+    assert executed == 4
     assert values[0] == (4 if body is accumulate else 4 * 10_000 / 8)
 
 
@@ -77,18 +76,17 @@ def ragged(x, ends, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def
     tl.store(out + row, tl.sum(total))
 
 
-def test_a_tuner_follows_data_that_tells_programs_where_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = {}
-    for worth in (0, 1 << 60):
+def test_a_tuner_follows_data_that_tells_programs_where_to_go() -> None:
+    times = []
+    for execution, ran in (("late", 1), ("at once", 4)):
         kernel = triton.autotune(CONFIGS, key=["n"])(triton.jit(ragged))
-        with monkeypatch.context() as patch, sim.device("h100"):
-            executed = _executed(patch, worth)
+        with sim.device("h100", execution=execution) as dev:  # type: ignore[arg-type]
             ends = torch.tensor([0, 10, 5000, 10_000], device="cuda", dtype=torch.int32)
             x, out = torch.ones(10_000, device="cuda"), torch.zeros(3, device="cuda")
             kernel[(3,)](x, ends, out, 10_000)
-            times[worth] = [found[0] for found in kernel.configs_timings.values()]
-            assert out.tolist() == [10, 4990, 5000] and len(executed) == (4 if worth else 1)
-    assert times[0] == pytest.approx(times[1 << 60], rel=0.05)
+            times.append([found[0] for found in kernel.configs_timings.values()])
+            assert out.tolist() == [10, 4990, 5000] and Record(dev).ran("ragged") == ran
+    assert times[0] == pytest.approx(times[1], rel=0.05)
 
 
 def widths(x, out, rows, cols, ROWS: tl.constexpr, PASSES: tl.constexpr):  # type: ignore[no-untyped-def]
@@ -101,29 +99,32 @@ def widths(x, out, rows, cols, ROWS: tl.constexpr, PASSES: tl.constexpr):  # typ
     tl.store(out + row, tl.sum(total, axis=1))
 
 
-def test_a_tuner_looks_at_few_programs_and_fewer_of_what_is_slower(monkeypatch: pytest.MonkeyPatch) -> None:
-    found: list[Measured] = []
+WIDTHS = [triton.Config({"ROWS": 2, "PASSES": passes}, num_warps=4) for passes in (2, 1, 8, 4)]
 
-    def watched(*args: Any) -> Measured | None:
-        measured = original(*args)
-        assert measured is not None
-        found.append(measured)
-        return measured
 
-    original = trials.trial_of
-    monkeypatch.setattr(trials, "trial_of", watched)
-    configs = [triton.Config({"ROWS": 2, "PASSES": passes}, num_warps=4) for passes in (2, 1, 8, 4)]
-    kernel = triton.autotune(configs, key=["rows"])(triton.jit(widths))
+def _tune_widths(rows: int) -> tuple[Any, torch.Tensor]:
+    kernel = triton.autotune(WIDTHS, key=["rows"])(triton.jit(widths))
+    x, out = torch.ones(rows, 4096, device="cuda"), torch.zeros(rows, device="cuda")
+    kernel[lambda meta: (rows // meta["ROWS"],)](x, out, rows, 4096)
+    return kernel, out
+
+
+def test_a_tuner_chooses_the_fastest_and_the_others_are_slower_by_what_they_do() -> None:
     with sim.device("h100"):
-        x, out = torch.ones(8192, 4096, device="cuda"), torch.zeros(8192, device="cuda")
-        kernel[lambda meta: (8192 // meta["ROWS"],)](x, out, 8192, 4096)
+        kernel, out = _tune_widths(128)
         assert out[-4:].tolist() == [4096.0] * 4
-    first, chosen, *slower = found
-    assert kernel.best_config is configs[1]
-    assert max(first.sampled, chosen.sampled) < first.stats.programs == 4096
-    assert max(one.sampled for one in slower) < chosen.sampled  # known to be slower, not by how much
-    times = [kernel.configs_timings[config][0] for config in configs]
+    assert kernel.best_config is WIDTHS[1]
+    times = [kernel.configs_timings[config][0] for config in WIDTHS]
     assert min(times) == times[1] and times[2] > times[3] > times[1]
+
+
+def test_a_tuner_looks_at_few_programs_and_fewer_of_what_is_slower() -> None:
+    with sim.device("h100", data_free=DataFree.of_script()) as dev:
+        kernel, _ = _tune_widths(8192)
+        first, chosen, *slower, last = dev.engine.record.samples
+    assert kernel.best_config is WIDTHS[1]
+    assert max(first.looked_at, chosen.looked_at) < last.programs == 4096
+    assert max(one.looked_at for one in slower) < chosen.looked_at  # known to be slower, not by how much
 
 
 @triton.jit
@@ -132,9 +133,8 @@ def grow(x, out, n, BLOCK: tl.constexpr):
     tl.store(out + at, tl.load(x + at, mask=at < n) + 1, mask=at < n)
 
 
-def test_a_benchmark_executes_a_kernel_once_for_its_checks_and_times_it_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    executed = _executed(monkeypatch)
-    with sim.device("h100") as device:
+def test_a_benchmark_executes_a_kernel_once_for_its_checks_and_times_it_alike() -> None:
+    with sim.device("h100", execution="late") as dev:
         x = torch.randn(4096, device="cuda")
 
         def call() -> torch.Tensor:
@@ -144,9 +144,21 @@ def test_a_benchmark_executes_a_kernel_once_for_its_checks_and_times_it_alike(mo
 
         times = [triton.testing.do_bench(call) for _ in range(4)]
         # the first benchmark runs twice, because it compiles
-        assert len(executed) == 1 and len(device.launches) == 5
+        assert Record(dev).ran("grow") == 1 and len(dev.launches) == 5
         assert max(times) == pytest.approx(min(times))
         torch.testing.assert_close(call().cpu(), x.cpu() + 1)
+
+
+@pytest.mark.parametrize(("n", "more"), [((1 << 19) - 1, 2), (1 << 19, 0)])
+def test_by_itself_a_device_counts_a_benchmark_where_that_pays(n: int, more: int) -> None:
+    """With two tensors of 4 bytes: from 4 MiB on."""
+    with sim.device("h100", checks="off") as dev:
+        x, out = torch.ones(n, device="cuda"), torch.empty(n, device="cuda")
+        grow[(512,)](x, out, n, BLOCK=1024)
+        for _ in range(2):
+            triton.testing.do_bench(lambda: grow[(512,)](x, out, n, BLOCK=1024))
+        assert Record(dev).ran("grow") == 1 + more
+        assert out[-2:].tolist() == [2, 2]
 
 
 @triton.jit
@@ -164,11 +176,10 @@ def total_in_turn(x, out, lock, count, n, BLOCK: tl.constexpr):
     tl.atomic_xchg(lock, 0)
 
 
-def test_a_benchmark_counts_programs_that_take_turns_without_executing_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    times, results = {}, {}
-    for worth in (0, 1 << 60):
-        with monkeypatch.context() as patch, sim.device("h100"):
-            executed = _executed(patch, worth)
+def test_a_benchmark_counts_programs_that_take_turns_without_executing_them() -> None:
+    times, results = [], []
+    for execution, more in (("late", 0), ("at once", 1)):
+        with sim.device("h100", execution=execution) as dev:  # type: ignore[arg-type]
             x = torch.arange(4096.0, device="cuda")
             kept: list[torch.Tensor] = []
 
@@ -178,13 +189,12 @@ def test_a_benchmark_counts_programs_that_take_turns_without_executing_them(monk
                 kept[:] = [out, turns]
 
             call()
-            executed.clear()
-            times[worth] = triton.testing.do_bench(call)
-            assert executed == (["total_in_turn"] if worth else [])
-            results[worth] = [one.cpu() for one in kept]
-    assert times[0] == pytest.approx(times[1 << 60], rel=0.02)
+            times.append(triton.testing.do_bench(call))
+            assert Record(dev).ran("total_in_turn") == 1 + more
+            results.append([one.cpu() for one in kept])
+    assert times[0] == pytest.approx(times[1], rel=0.02)
     assert results[0][1].tolist() == [0, 16]
-    for one, other in zip(results[0], results[1 << 60], strict=True):
+    for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other)
 
 
@@ -201,23 +211,20 @@ def add_atomically(x, out, n, BLOCK: tl.constexpr):
 
 
 @pytest.mark.parametrize("kernel", [add_to, add_atomically])
-def test_every_call_of_a_benchmark_counts_that_adds_to_what_is_there(
-    kernel: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    executed = _executed(monkeypatch)
-    with sim.device("h100"):
+def test_every_call_of_a_benchmark_counts_that_adds_to_what_is_there(kernel: Any) -> None:
+    with sim.device("h100", execution="late") as dev:
+        record = Record(dev)
         x, out = torch.ones(1000, device="cuda"), torch.zeros(1000, device="cuda")
 
         def call() -> None:
             kernel[(4,)](x, out, 1000, BLOCK=256)
 
         call()
-        executed.clear()
         for _ in range(3):
             triton.testing.do_bench(call)
-        assert not executed
+        assert record.ran(kernel.__name__) == 1
         x += 1  # what they read changes: they must come first
-        assert len(executed) == 3 and out.eq(4).all()
+        assert record.ran(kernel.__name__) == 4 and out.eq(4).all()
         triton.testing.do_bench(call)
         assert out.eq(6).all()
 
@@ -232,35 +239,32 @@ def wait_for_the_next(flags, out, n, BLOCK: tl.constexpr):
     tl.store(out + pid * BLOCK + tl.arange(0, BLOCK), pid)
 
 
-def test_a_benchmark_of_programs_that_wait_for_later_ones_is_executed(monkeypatch: pytest.MonkeyPatch) -> None:
-    executed = _executed(monkeypatch)
-    with sim.device("h100"):
+def test_a_benchmark_of_programs_that_wait_for_later_ones_is_executed() -> None:
+    with sim.device("h100", execution="late") as dev:
         out = torch.zeros(8 * 64, device="cuda")
 
         def call() -> None:
             wait_for_the_next[(8,)](torch.zeros(8, device="cuda", dtype=torch.int32), out, 8, BLOCK=64)
 
         call()
-        executed.clear()
         times = [triton.testing.do_bench(call) for _ in range(2)]
-        assert len(executed) == 2 and times[0] == times[1]
+        assert Record(dev).ran("wait_for_the_next") == 3 and times[0] == times[1]
         assert out[-1] == 7
 
 
 @pytest.mark.parametrize("look", ["copy", "operator", "kernel", "view", "own input", "drop the input"])
-def test_what_a_benchmark_wrote_is_there_when_something_looks(look: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    executed = _executed(monkeypatch)
-    with sim.device("h100") as device:
+def test_what_a_benchmark_wrote_is_there_when_something_looks(look: str) -> None:
+    with sim.device("h100", execution="late") as dev:
+        record = Record(dev)
         x, out = torch.zeros(64, device="cuda"), torch.empty(8, 8, device="cuda")
         grow[(1,)](x, torch.empty_like(x), 64, BLOCK=64)
-        executed.clear()
 
         def call() -> None:
             grow[(1,)](x, out.view(-1), 64, BLOCK=64)
 
         triton.testing.do_bench(call)
         triton.testing.do_bench(call)
-        assert not executed
+        assert record.ran("grow") == 1
         if look == "copy":
             assert out.cpu().eq(1).all()
         elif look == "operator":
@@ -277,16 +281,15 @@ def test_what_a_benchmark_wrote_is_there_when_something_looks(look: str, monkeyp
         else:
             del x, call
             assert out.cpu().eq(1).all()
-        assert executed[0] == "grow" and executed.count("grow") == (2 if look == "kernel" else 1)
-        assert not device.findings
+        assert record.ran("grow") == (3 if look == "kernel" else 2)
+        assert not record.findings
 
 
-def test_steps_of_a_benchmark_that_feed_each_other_are_all_carried_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    executed = _executed(monkeypatch)
-    with sim.device("h100"):
+def test_steps_of_a_benchmark_that_feed_each_other_are_all_carried_out() -> None:
+    with sim.device("h100", execution="late") as dev:
+        record = Record(dev)
         x, y = torch.zeros(64, device="cuda"), torch.zeros(64, device="cuda")
         grow[(1,)](x, torch.empty_like(x), 64, BLOCK=64)
-        executed.clear()
 
         def call() -> None:
             grow[(1,)](x, y, 64, BLOCK=64)
@@ -294,8 +297,8 @@ def test_steps_of_a_benchmark_that_feed_each_other_are_all_carried_out(monkeypat
 
         for _ in range(3):
             triton.testing.do_bench(call)
-        assert not executed
-        assert x.tolist() == [6] * 64 and y.tolist() == [5] * 64 and len(executed) == 6
+        assert record.ran("grow") == 1
+        assert x.tolist() == [6] * 64 and y.tolist() == [5] * 64 and record.ran("grow") == 7
 
 
 @triton.jit
@@ -315,15 +318,13 @@ class Address:
         return self.address
 
 
-def test_pointers_in_memory_lead_to_what_a_benchmark_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
-    executed = _executed(monkeypatch)
-    with sim.device("h100"):
+def test_pointers_in_memory_lead_to_what_a_benchmark_wrote() -> None:
+    with sim.device("h100", execution="late") as dev:
         x, y, z = (torch.zeros(64, device="cuda") for _ in range(3))
         grow[(1,)](x, y, 64, BLOCK=64)
         x.fill_(4)
-        executed.clear()
         triton.testing.do_bench(lambda: grow[(1,)](x, y, 64, BLOCK=64))
-        assert not executed
+        assert Record(dev).ran("grow") == 1
         grow_behind[(1,)](torch.tensor([y.data_ptr()], device="cuda"), z, BLOCK=64)
         assert z.tolist() == [6] * 64
 
@@ -347,24 +348,22 @@ def _group(count: int = 3, n: int = 4096) -> tuple[list[torch.Tensor], list[torc
 @pytest.mark.parametrize(
     "look", ["copy", "operator", "change an input", "drop the inputs", "move the table", "drop all"]
 )
-def test_a_kernel_that_takes_its_pointers_from_memory_is_counted_like_others(
-    look: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    executed = _executed(monkeypatch)
-    with sim.device("h100") as device:
+def test_a_kernel_that_takes_its_pointers_from_memory_is_counted_like_others(look: str) -> None:
+    with sim.device("h100", execution="late") as dev:
+        record = Record(dev)
         xs, outs, call = _group()
         times = [triton.testing.do_bench(call)]  # runs twice, because it compiles: once with all checks
-        assert executed == ["grow_grouped"]
+        assert record.ran("grow_grouped") == 1
         used = torch.cuda.memory_allocated()
         times += [triton.testing.do_bench(call) for _ in range(2)]
-        assert executed == ["grow_grouped"] and max(times) == pytest.approx(min(times))
+        assert record.ran("grow_grouped") == 1 and max(times) == pytest.approx(min(times))
         if look == "operator":
             assert (outs[1] + 1).eq(3).all()
         elif look == "change an input":
             xs[2].zero_()
         elif look == "drop the inputs":
             xs.clear()
-            assert torch.cuda.memory_allocated() == used - 3 * 4 * 4096 and len(executed) == 1
+            assert torch.cuda.memory_allocated() == used - 3 * 4 * 4096 and record.ran("grow_grouped") == 1
         elif look == "move the table":
             other = torch.empty(8, device="cuda")
             other.copy_(torch.arange(8.0))
@@ -372,55 +371,49 @@ def test_a_kernel_that_takes_its_pointers_from_memory_is_counted_like_others(
             del call
             xs.clear()
             outs.clear()
-            assert len(executed) == 1 and torch.cuda.memory_allocated() == 0
-            assert device.engine.heap.dropped_bytes == 0
+            assert record.ran("grow_grouped") == 1 and torch.cuda.memory_allocated() == record.kept_bytes == 0
             return
         for k, out in enumerate(outs):
             assert out.cpu().eq(k + 1).all()
-        assert executed == ["grow_grouped"] * 2 and device.engine.heap.dropped_bytes == 0
+        assert record.ran("grow_grouped") == 2 and record.kept_bytes == 0
 
 
-def test_what_postponed_launches_keep_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    executed = _executed(monkeypatch)
-    with sim.device("h100", budget_bytes=1 << 20) as device:
+def test_what_postponed_launches_keep_makes_room() -> None:
+    with sim.device("h100", budget_bytes=1 << 20, execution="late") as dev:
+        record = Record(dev)
         xs, outs, call = _group(count=2, n=32_768)
         for _ in range(2):
             triton.testing.do_bench(call)
         xs.clear()
-        assert len(executed) == 1 and device.engine.heap.dropped_bytes == 2 * 4 * 32_768
+        assert record.ran("grow_grouped") == 1 and record.kept_bytes == 2 * 4 * 32_768
         more = torch.zeros(150_000, device="cuda")
-        assert len(executed) == 2 and device.engine.heap.dropped_bytes == 0
+        assert record.ran("grow_grouped") == 2 and record.kept_bytes == 0
         assert outs[1].cpu().eq(2).all() and more.sum() == 0
 
 
-def test_launches_on_addresses_are_not_postponed(monkeypatch: pytest.MonkeyPatch) -> None:
-    executed = _executed(monkeypatch)
-    with sim.device("h100"):
+def test_a_long_benchmark_carries_out_what_it_wrote_first() -> None:
+    """What waits is bounded: 64 launches."""
+    with sim.device("h100", execution="late") as dev:
+        x, outs = torch.zeros(64, device="cuda"), [torch.empty(64, device="cuda") for _ in range(65)]
+        grow[(1,)](x, torch.empty_like(x), 64, BLOCK=64)
+        for upto, ran in ((64, 1), (65, 1 + 64)):
+            triton.testing.do_bench(lambda upto=upto: [grow[(1,)](x, out, 64, BLOCK=64) for out in outs[:upto]])
+            assert Record(dev).ran("grow") == ran
+        assert all(out.eq(1).all() for out in outs)
+
+
+def test_launches_on_addresses_are_not_postponed() -> None:
+    with sim.device("h100", execution="late") as dev:
         x, y = torch.zeros(64, device="cuda"), torch.zeros(64, device="cuda")
         grow[(1,)](Address(x), y, 64, BLOCK=64)
         x.fill_(4)
-        executed.clear()
         triton.testing.do_bench(lambda: grow[(1,)](Address(x), y, 64, BLOCK=64))
-        assert executed == ["grow"] and y.tolist() == [5] * 64
+        assert Record(dev).ran("grow") == 2 and y.tolist() == [5] * 64
 
 
 def _normalised(x: torch.Tensor) -> torch.Tensor:
     spread = x - x.max(dim=1).values[:, None]
     return spread.exp() / spread.exp().sum(dim=1)[:, None]
-
-
-def _computed(monkeypatch: pytest.MonkeyPatch, worth: int) -> list[str]:
-    """The names of the operators that are computed from now on."""
-    monkeypatch.setattr(trials, "WORTH_BYTES", worth)
-    computed: list[str] = []
-    original = DeviceEngine.computed
-
-    def seen(self: DeviceEngine, rule: Any, args: Any, kwargs: Any) -> Any:
-        computed.append(rule.base)
-        return original(self, rule, args, kwargs)
-
-    monkeypatch.setattr(DeviceEngine, "computed", seen)
-    return computed
 
 
 @triton.jit
@@ -444,11 +437,9 @@ class Double(torch.autograd.Function):
 
 
 @pytest.mark.parametrize("look", ["gradient", "drop", "change"])
-def test_gradients_that_add_up_in_a_benchmark_are_not_computed_before_something_looks(
-    look: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    executed, computed = _executed(monkeypatch), _computed(monkeypatch, 0)
-    with sim.device("h100") as device:
+def test_gradients_that_add_up_in_a_benchmark_are_not_computed_before_something_looks(look: str) -> None:
+    with sim.device("h100", execution="late") as dev:
+        record = Record(dev)
         x = torch.randn(4096, device="cuda", requires_grad=True)
         y, dy = Double.apply(x), torch.ones(4096, device="cuda")
         calls: list[int] = []
@@ -459,26 +450,24 @@ def test_gradients_that_add_up_in_a_benchmark_are_not_computed_before_something_
 
         for _ in range(3):
             triton.testing.do_bench(call)
-        assert executed == ["double_slope"] and "add_" not in computed
+        assert record.ran("double_slope") == 1 and not record.ran("add_")
         if look == "gradient":
-            assert x.grad.cpu().eq(2 * len(calls)).all() and len(executed) == len(calls)
+            assert x.grad.cpu().eq(2 * len(calls)).all() and record.ran("double_slope") == len(calls)
         elif look == "change":
             dy.zero_()
             assert x.grad.cpu().eq(2 * len(calls)).all()
         else:
             x.grad = None
             del x, y, dy, call
-            assert len(executed) == 1 and device.engine.heap.dropped_bytes == 0
+            assert record.ran("double_slope") == 1 and record.kept_bytes == 0
 
 
-def test_a_repeated_launch_is_void_only_if_nobody_read_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    executed = _executed(monkeypatch)
-    with sim.device("h100"):
+def test_a_repeated_launch_is_void_only_if_nobody_read_its_result() -> None:
+    with sim.device("h100", execution="late") as dev:
         x, out = torch.zeros(64, device="cuda"), torch.empty(64, device="cuda")
         total = torch.zeros(64, device="cuda")
         grow[(1,)](x, out, 64, BLOCK=64)
         out.zero_()
-        executed.clear()
 
         def call() -> None:
             grow[(1,)](x, out, 64, BLOCK=64)
@@ -486,31 +475,37 @@ def test_a_repeated_launch_is_void_only_if_nobody_read_its_result(monkeypatch: p
 
         for _ in range(3):
             triton.testing.do_bench(call)
-        assert not executed
+        assert Record(dev).ran("grow") == 1
         assert total.tolist() == [3] * 64
 
 
-WORK = {"max", "sub", "exp", "sum", "div", "mm"}
+WORK = ("max", "sub", "exp", "sum", "div", "mm")
 
 
-def test_a_benchmarks_operators_are_priced_and_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    times, ran = {}, {}
-    for worth in (0, 1 << 60):
-        with monkeypatch.context() as patch, sim.device("h100"):
-            computed = _computed(patch, worth)
+def test_a_benchmarks_operators_are_priced_and_not_computed() -> None:
+    times, ran = [], []
+    for execution in ("late", "at once"):
+        with sim.device("h100", execution=execution) as dev:  # type: ignore[arg-type]
             x = torch.randn(64, 64, device="cuda")
-            times[worth] = [triton.testing.do_bench(lambda: f(x)) for f in (_normalised, lambda x: x @ x)]  # noqa: B023
-            ran[worth] = WORK & set(computed)
-    assert times[0] == times[1 << 60] and min(times[0]) > 0
-    assert not ran[0] and ran[1 << 60] == WORK
+            times.append([triton.testing.do_bench(lambda: f(x)) for f in (_normalised, lambda x: x @ x)])  # noqa: B023
+            ran.append([name for name in WORK if Record(dev).ran(name)])
+    assert times[0] == times[1] and min(times[0]) > 0
+    assert ran == [[], list(WORK)]
+
+
+@pytest.mark.parametrize(("n", "ran"), [((1 << 20) - 1, True), (1 << 20, False)])
+def test_by_itself_a_device_prices_operators_alone_where_that_pays(n: int, ran: bool) -> None:
+    """From 4 MiB of operands on, of floating-point numbers."""
+    with sim.device("h100") as dev:
+        x, whole = torch.ones(n, device="cuda"), torch.ones(n, device="cuda", dtype=torch.int32)
+        triton.testing.do_bench(lambda: x.exp())
+        triton.testing.do_bench(lambda: whole.neg())
+        assert bool(Record(dev).ran("exp")) == ran and Record(dev).ran("neg")
 
 
 @pytest.mark.parametrize("look", ["copy", "operator", "kernel", "change", "drop"])
-def test_what_a_benchmarks_operators_make_is_there_when_something_looks(
-    look: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with sim.device("h100"):
-        computed = _computed(monkeypatch, 0)
+def test_what_a_benchmarks_operators_make_is_there_when_something_looks(look: str) -> None:
+    with sim.device("h100", execution="late") as dev:
         x = torch.randn(8, 64, device="cuda")
         before, kept = x.cpu(), {}
 
@@ -518,7 +513,7 @@ def test_what_a_benchmarks_operators_make_is_there_when_something_looks(
             kept["y"] = _normalised(x)
 
         triton.testing.do_bench(call)
-        assert not WORK & set(computed)
+        assert not Record(dev).ran(*WORK)
         y = kept.pop("y")
         wanted = _normalised(before)
         if look == "operator":
@@ -533,7 +528,7 @@ def test_what_a_benchmarks_operators_make_is_there_when_something_looks(
             del x
             kept["other"] = torch.full((8, 64), 7.0, device="cuda")
         torch.testing.assert_close(y.cpu(), wanted)
-        assert set(computed) >= {"max", "exp", "sum", "div"}
+        assert all(Record(dev).ran(name) for name in ("max", "exp", "sum", "div"))
 
 
 # ---- many random numbers
@@ -577,45 +572,48 @@ def _drawing() -> list[torch.Tensor]:
     return [one.detach().cpu() for one in kept]
 
 
-def test_numbers_drawn_late_are_those_of_when_they_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_drawn_late_are_those_of_when_they_were_asked_for() -> None:
     found = []
-    for many in (0, 1 << 60):
-        with monkeypatch.context() as patch, sim.device("h100"):
-            patch.setattr(trials, "DRAWN_BYTES", many)
-            patch.setattr(trials, "WORTH_BYTES", 0)
+    for execution in ("late", "at once"):
+        with sim.device("h100", execution=execution):  # type: ignore[arg-type]
             found.append(_drawing())
     for late, now in zip(*found, strict=True):
         assert torch.equal(late, now) and late.float().std() > 0
 
 
-def test_inputs_that_nobody_looks_at_are_never_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "DRAWN_BYTES", 0)
-    executed = _executed(monkeypatch)
-    drawn: list[str] = []
-    original = DeviceRandom.drawing
-
-    def drawing(self: DeviceRandom, rule: Any, args: Any, kwargs: Any) -> Any:
-        call = original(self, rule, args, kwargs)
-        return lambda: (drawn.append(rule.base), call())[1]
-
-    monkeypatch.setattr(DeviceRandom, "drawing", drawing)
-    with sim.device("h100"):
+def test_inputs_that_nobody_looks_at_are_never_drawn() -> None:
+    with sim.device("h100", execution="late") as dev:
+        record = Record(dev)
         grow[(1,)](torch.zeros(64, device="cuda"), torch.zeros(64, device="cuda"), 64, BLOCK=64)
-        executed.clear()
         for size in (2000, 3000):
             x = torch.randn(size, 8, device="cuda").T.contiguous().view(-1) * 2
             out = torch.empty_like(x)
             triton.testing.do_bench(lambda x=x, out=out: grow[(24,)](x, out, x.numel(), BLOCK=1024))
-        assert not drawn and not executed
-        assert out.std() > 1 and drawn == ["randn"]
+        assert not record.ran("randn") and record.ran("grow") == 1
+        assert out.std() > 1 and record.ran("randn") == 1
 
 
-def test_a_draw_that_cannot_be_made_says_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "DRAWN_BYTES", 0)
-    with sim.device("h100"):
+@pytest.mark.parametrize(("n", "ran"), [((1 << 22) - 1, 1), (1 << 22, 0)])
+def test_by_itself_a_device_draws_many_numbers_late(n: int, ran: int) -> None:
+    """From 16 MiB on."""
+    with sim.device("h100") as dev:
+        x = torch.rand(n, device="cuda")
+        assert Record(dev).ran("rand") == ran
+        assert 0 < x[-1] < 1 and Record(dev).ran("rand") == 1
+
+
+def test_a_draw_that_cannot_be_made_says_so_at_once() -> None:
+    with sim.device("h100", execution="late"):
         with pytest.raises(RuntimeError, match="std"):
             torch.empty(64, device="cuda").normal_(0.0, -1.0)
         with pytest.raises(RuntimeError):
             torch.rand(8, device="cuda", dtype=torch.int32)
         with pytest.raises(torch.OutOfMemoryError):
             torch.rand(1 << 38, device="cuda")
+
+
+def test_when_to_carry_out_is_one_of_three_words() -> None:
+    with pytest.raises(ValueError, match="execution='never' is not one of auto, late, at once"):
+        sim.device("h100", execution="never")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="decides itself"):
+        sim.device("h100", isolated=True, execution="late")

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from drkernel import sim
+from launches import fresh, launch
 
 gluon = pytest.importorskip("triton.experimental.gluon")
 gl = pytest.importorskip("triton.experimental.gluon.language")
@@ -37,11 +38,8 @@ def by_shared_memory(x, out, BLOCK: gl.constexpr):
 
 def test_layouts_change_no_value() -> None:
     x = torch.randn(32, 64, generator=torch.Generator().manual_seed(0))
-    with sim.device("h100") as dev:
-        out = torch.empty(64, 32, device="cuda")
-        center_rows[(1,)](x.cuda(), out, 32, 64)
-        got = out.cpu()
-        assert not dev.findings
+    (_, got), record = launch(center_rows, (1,), x, fresh(64, 32), 32, 64)
+    assert not record.findings
     torch.testing.assert_close(got.double(), (x.double() - x.double().mean(1, keepdim=True)).T, atol=1e-6, rtol=0)
 
 

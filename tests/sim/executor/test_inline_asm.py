@@ -17,6 +17,7 @@ import triton.language as tl
 from drkernel import sim
 from drkernel.sim.executor.ttir.ir import UnsupportedOp
 from drkernel.sim.executor.ttir.ptx import operations, read_ptx
+from launches import fresh, launch
 
 M32 = 0xFFFFFFFF
 COUNT = 256
@@ -33,12 +34,10 @@ def run(
     asm: str, a: list[int], b: list[int], c: list[int], constraints: str = "=r,r,r,r", dtype: Any = torch.int32
 ) -> Any:
     """The assembly on three operands of 32 bits, as unsigned numbers."""
-    with sim.device("h100"):
-        given = [torch.tensor([v - (v >> 31 << 32) for v in values], dtype=torch.int32).cuda() for values in (a, b, c)]
-        out = torch.zeros(len(a), dtype=dtype, device="cuda")
-        on_three[(1,)](*given, out, asm, constraints, len(a))
-        mask = (1 << (8 * dtype.itemsize)) - 1
-        return [value & mask for value in out.tolist()]
+    given = [torch.tensor([v - (v >> 31 << 32) for v in values], dtype=torch.int32) for values in (a, b, c)]
+    (*_, out), _ = launch(on_three, (1,), *given, torch.zeros(len(a), dtype=dtype), asm, constraints, len(a))
+    mask = (1 << (8 * dtype.itemsize)) - 1
+    return [value & mask for value in out.tolist()]
 
 
 def numbers(seed: int) -> list[int]:
@@ -395,13 +394,11 @@ def test_four_bytes_share_a_register_and_results_are_several(count: int) -> None
         max.f32 $4, $4, $9; max.f32 $5, $5, $10; max.f32 $6, $6, $11; max.f32 $7, $7, $12;
     }"""
     constraints = "=r,=r,=r,=r,=f,=f,=f,=f,r,f,f,f,f"
-    with sim.device("h100"):
-        x = torch.randint(0, 256, (count,), dtype=torch.uint8)
-        y = 255 * torch.rand(count)
-        first, second = torch.zeros(count, dtype=torch.int32, device="cuda"), torch.zeros(count, device="cuda")
-        two_results[(1,)](x.cuda(), y.cuda(), first, second, count, 4, asm, constraints)
-        assert first.tolist() == x.tolist()
-        assert torch.equal(second.cpu(), torch.maximum(x.float(), y))
+    x, y = torch.randint(0, 256, (count,), dtype=torch.uint8), 255 * torch.rand(count)
+    results = torch.zeros(count, dtype=torch.int32), torch.zeros(count)
+    (_, _, first, second), _ = launch(two_results, (1,), x, y, *results, count, 4, asm, constraints)
+    assert first.tolist() == x.tolist()
+    assert torch.equal(second, torch.maximum(x.float(), y))
 
 
 @triton.jit
@@ -412,11 +409,9 @@ def on_halves(x, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr, ASM: tl.constex
 
 
 def test_halves_pair_by_pair_in_two_dimensions() -> None:
-    with sim.device("h100"):
-        x = torch.randn(8, 32).half()
-        out = torch.zeros(8, 32, dtype=torch.float16, device="cuda")
-        on_halves[(1,)](x.cuda(), out, 8, 32, "mul.rn.f16x2 $0, $1, $1;")
-        assert torch.equal(out.cpu(), (x.float() ** 2).half())
+    x = torch.randn(8, 32).half()
+    (_, out), _ = launch(on_halves, (1,), x, torch.zeros_like(x), 8, 32, "mul.rn.f16x2 $0, $1, $1;")
+    assert torch.equal(out, (x.float() ** 2).half())
 
 
 @triton.jit
@@ -434,13 +429,11 @@ def test_fp8e4b15(gpu: str) -> None:
     for bits in range(256):
         exponent, mantissa, sign = bits >> 3 & 15, bits & 7, -1 if bits >> 7 else 1
         wanted.append(sign * (mantissa * 2.0**-17 if exponent == 0 else (8 + mantissa) * 2.0 ** (exponent - 18)))
-    with sim.device(gpu):
-        x = torch.arange(256, dtype=torch.uint8).cuda()
-        out, back = torch.zeros(256, device="cuda"), torch.zeros(256, dtype=torch.uint8, device="cuda")
-        through_e4b15[(1,)](x, out, back, 256)
-        assert out.tolist() == wanted
-        kept = [bits for bits in range(256) if bits & 127 < 126]  # the largest two are cut to 1.75
-        assert [back.tolist()[bits] for bits in kept] == kept
+    x = torch.arange(256, dtype=torch.uint8)
+    (_, out, back), _ = launch(through_e4b15, (1,), x, torch.zeros(256), torch.zeros_like(x), 256, gpu=gpu)
+    assert out.tolist() == wanted
+    kept = [bits for bits in range(256) if bits & 127 < 126]  # the largest two are cut to 1.75
+    assert [back.tolist()[bits] for bits in kept] == kept
     assert form.bits == 8
 
 
@@ -510,12 +503,10 @@ def test_assembly_is_priced_by_its_instructions() -> None:
     assert operations(text) == {"int": 1, "sfu": 1, "fp16": 2}
     assert operations("griddepcontrol.wait; // dummy $0") == {}
     assert [s.text for s in read_ptx("{ mov.b32 {a, b}, $1; }").statements] == ["mov.b32 {a, b}, $1"]
-    with sim.device("h100") as dev:
-        x, size = torch.zeros(1 << 14, dtype=torch.int32, device="cuda"), 1 << 14
+    size = 1 << 14
 
-        def seconds(asm: str) -> float:
-            dev.reset_counters()
-            on_three[(1,)](x, x, x, torch.empty_like(x), asm, "=r,r,r,r", size)
-            return dev.launches[-1].seconds
+    def seconds(asm: str) -> float:
+        given = [torch.zeros(size, dtype=torch.int32)] * 3
+        return launch(on_three, (1,), *given, fresh(size, dtype=torch.int32), asm, "=r,r,r,r", size)[1].seconds[0]
 
-        assert seconds("xor.b32 $0, $1, $2;" * 400) > 2 * seconds("xor.b32 $0, $1, $2;")
+    assert seconds("xor.b32 $0, $1, $2;" * 400) > 2 * seconds("xor.b32 $0, $1, $2;")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import time
+from itertools import islice
 
 import pytest
 import torch
@@ -324,7 +325,7 @@ def _run_mutant(kernel: CompiledKernel, tensors: dict[int, torch.Tensor], checks
 @pytest.mark.parametrize("case", ["matmul_types", "flash_attention_single", "while_on_blocks", "early_return", "scans"])
 def test_mutated_kernels_do_no_harm(case: str) -> None:
     with executing() as log:
-        list(CASES[case].run("cpu"))
+        list(islice(CASES[case].run("cpu"), 12))
     rng = random.Random(0)
     guard = torch.full((1 << 14,), 7, dtype=torch.uint8)
     outcomes = {"ran": 0, "refused": 0}

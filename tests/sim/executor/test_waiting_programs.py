@@ -7,8 +7,8 @@ import torch
 import triton
 import triton.language as tl
 
-from drkernel import sim
 from drkernel.sim.executor.compiled import StepLimit
+from launches import launch
 
 
 @triton.jit
@@ -21,16 +21,19 @@ def barrier(count, before, after, PROGRAMS: tl.constexpr):
     tl.store(after + pid, tl.load(before + (pid + 1) % PROGRAMS))
 
 
+def counts(n: int) -> torch.Tensor:
+    return torch.zeros(n, dtype=torch.int32)
+
+
 @pytest.mark.parametrize("checks", ["auto", "full", "off"])
 @pytest.mark.parametrize("programs", [2, 132])
 def test_a_grid_barrier(programs: int, checks: str) -> None:
-    with sim.device("h100", checks=checks) as dev:
-        count = torch.zeros(1, dtype=torch.int32, device="cuda")
-        before, after = (torch.zeros(programs, dtype=torch.int32, device="cuda") for _ in range(2))
-        barrier[(programs,)](count, before, after, programs)
-        assert after.tolist() == [*range(2, programs + 1), 1]
-        assert count.item() == programs
-        assert not dev.findings
+    (count, _, after), record = launch(
+        barrier, (programs,), counts(1), counts(programs), counts(programs), programs, device={"checks": checks}
+    )
+    assert after.tolist() == [*range(2, programs + 1), 1]
+    assert count.item() == programs
+    assert not record.findings
 
 
 @triton.jit
@@ -44,11 +47,8 @@ def broken_barrier(count, before, after, PROGRAMS: tl.constexpr):
 
 
 def test_a_race_behind_a_barrier_is_still_found() -> None:
-    with sim.device("h100") as dev:
-        count = torch.zeros(1, dtype=torch.int32, device="cuda")
-        before, after = (torch.zeros(8, dtype=torch.int32, device="cuda") for _ in range(2))
-        broken_barrier[(8,)](count, before, after, 8)
-        assert "race" in {finding.kind for finding in dev.findings}
+    _, record = launch(broken_barrier, (8,), counts(1), counts(8), counts(8), 8)
+    assert "race" in record.kinds
 
 
 @triton.jit
@@ -61,30 +61,19 @@ def handed_backwards(turn, order, PROGRAMS: tl.constexpr):
 
 
 def test_a_turn_that_is_handed_backwards() -> None:
-    with sim.device("h100"):
-        turn, order = (
-            torch.zeros(1, dtype=torch.int32, device="cuda"),
-            torch.zeros(40, dtype=torch.int32, device="cuda"),
-        )
-        handed_backwards[(40,)](turn, order, 40)
-        assert order.tolist() == list(range(39, -1, -1))
+    (_, order), _ = launch(handed_backwards, (40,), counts(1), counts(40), 40)
+    assert order.tolist() == list(range(39, -1, -1))
 
 
 def test_what_waits_forever_is_stopped_and_memory_is_as_it_left_it() -> None:
-    with sim.device("h100"):
-        count = torch.zeros(1, dtype=torch.int32, device="cuda")
-        before, after = (torch.zeros(4, dtype=torch.int32, device="cuda") for _ in range(2))
-        with pytest.raises(StepLimit, match="no program releases"):
-            barrier[(4,)](count, before, after, 5)
+    with pytest.raises(StepLimit, match="no program releases"):
+        launch(barrier, (4,), counts(1), counts(4), counts(4), 5)
 
 
 def test_results_do_not_depend_on_the_run() -> None:
     def once() -> list[int]:
-        with sim.device("h100"):
-            count = torch.zeros(1, dtype=torch.int32, device="cuda")
-            tickets = torch.zeros(32, dtype=torch.int32, device="cuda")
-            take_tickets[(32,)](count, tickets, 32)
-            return tickets.tolist()
+        (_, tickets), _ = launch(take_tickets, (32,), counts(1), counts(32), 32)
+        return tickets.tolist()
 
     assert once() == once()
 

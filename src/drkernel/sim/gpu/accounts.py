@@ -103,6 +103,8 @@ class Counters:
 
     launches: list[LaunchRecord] = field(default_factory=list)
     operators: Counter[str] = field(default_factory=Counter)
+    executed: Counter[str] = field(default_factory=Counter)
+    """kernels and operators, by name, that were carried out here; what is only timed is counted and priced without"""
     copies: Counter[str] = field(default_factory=Counter)
     findings: list[SimFinding] = field(default_factory=list)
     prints: list[str] = field(default_factory=list)

@@ -214,6 +214,7 @@ class DeviceEngine:
             check_indices(rule.base, rule.label, args, kwargs)
             if self.conv_tf32:
                 args = convolution_operands(rule.base, args)
+            self.counters.executed[rule.base] += 1
             return self.random.run(rule, args, kwargs) if rule.draws else rule.call(*args, **kwargs)
         except DeviceAssert as error:
             self.accounts.told_host(ERROR_BYTES)
@@ -353,6 +354,7 @@ class DeviceEngine:
     ) -> LaunchResult:
         """Execute a kernel, and no more. ``weights``: what entering each block costs a program."""
         processors = self.spec.sm_count
+        self.counters.executed[kernel.name] += 1
         try:
             return kernel.watched(
                 grid, args, self.memory, checks=checks, order=order, processors=processors, weights=weights

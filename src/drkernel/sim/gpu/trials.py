@@ -50,25 +50,40 @@ from drkernel.sim.wire.commands import LaunchCommand, Ref
 if TYPE_CHECKING:
     from drkernel.sim.gpu.engine import DeviceEngine
 
-WORTH_BYTES = 4 << 20
-"""a benchmark's launches on less memory are executed: that is quicker than building a skeleton"""
-TUNING_BYTES = 1 << 18
-"""and a tuner's: most of its kernels are compiled for it alone, which takes as long as building their skeletons"""
 BENCHMARK = SampleSettings(probed_sectors=1e7)
 """the same as for a launch without data, but where programs are long fewer tell how often one reads the same bytes"""
 Purpose = Literal["result", "tuning", "benchmark"]
 POINTERS_MADE = "tt.int_to_ptr"
 """in a kernel's text where it makes pointers of numbers"""
-DRAWN_BYTES = 16 << 20
-"""random numbers that are not drawn, and fresh memory that is not filled, before something looks at them"""
 SERIAL_BYTES = 64 << 20
 """what may be copied for a launch whose programs tell each other where to go"""
-LONG_SECONDS = 1.0
-"""of an ordinary launch's execution; one that takes longer is postponed where scripts allow that"""
 _NANOSECONDS = {"sfu": 2.0, "tensor": 0.09, "other": 0.6, "sector": 3.0}
 """what executing an operation, or reading or writing 32 bytes, takes here, roughly: it is the same on every machine"""
 MAX_POSTPONED = 64
 """launches; a benchmark of more carries out the earlier ones"""
+
+
+@dataclass(frozen=True)
+class Worth:
+    """From which size on it pays not to execute, or not yet."""
+
+    benchmark_bytes: float = 4 << 20
+    """a benchmark's launches on less memory are executed: that is quicker than building a skeleton"""
+    tuning_bytes: float = 1 << 18
+    """and a tuner's: most of its kernels are compiled for it alone, which takes as long as building their skeletons"""
+    drawn_bytes: float = 16 << 20
+    """random numbers that are not drawn, and fresh memory that is not filled, before something looks at them"""
+    long_seconds: float = 1.0
+    """of an ordinary launch's execution; one that takes longer is postponed where scripts allow that"""
+
+
+Execution = Literal["auto", "late", "at once"]
+WORTH: dict[Execution, Worth] = {
+    "auto": Worth(),
+    "late": Worth(0, 0, 0, 0),
+    "at once": Worth(math.inf, math.inf, math.inf, math.inf),
+}
+"""what may wait does from some size on, at any size, or never"""
 
 
 @dataclass(frozen=True)
@@ -115,6 +130,7 @@ class Trials:
     def __init__(self, engine: DeviceEngine):
         self.purpose: Purpose = "result"
         self._engine = engine
+        self.worth = WORTH["auto"]
         self.lazy = False
         """whether long launches wait until something looks at what they write"""
         self.unexecuted: Counter[LaunchKey] = Counter()
@@ -164,7 +180,7 @@ class Trials:
         if self.purpose == "tuning" or waits or long:
             seconds = partial(self._engine.modelled_seconds, command, resources)
             trial = self._trial(command, held, seconds)
-        if long and trial is not None and (trial.updates or execution_seconds(trial.result.stats) < LONG_SECONDS):
+        if long and trial is not None and (trial.updates or self._is_short(trial)):
             trial = None  # what one that updates reads of memory that nothing wrote cannot be told later
         if trial is None:
             self._carry_out()  # its pointers may come from memory
@@ -178,15 +194,19 @@ class Trials:
         """Remember that a kernel ran with all checks, and how long that takes."""
         self._executed[command.identity] = _Executed(execution_seconds(stats), bytes_of(held))
 
+    def _is_short(self, trial: _Trial) -> bool:
+        return execution_seconds(trial.result.stats) < self.worth.long_seconds
+
     def _may_be_long(self, command: LaunchCommand, held: Sequence[Held]) -> bool:
         """Whether executing takes long if it grows with the square of the arguments' bytes."""
         before = self._executed.get(command.identity)
         if before is None or not before.nbytes:
             return False
-        return before.seconds * max(1.0, bytes_of(held) / before.nbytes) ** 2 >= LONG_SECONDS
+        return before.seconds * max(1.0, bytes_of(held) / before.nbytes) ** 2 >= self.worth.long_seconds
 
     def _trial(self, command: LaunchCommand, held: Sequence[Held], seconds: Clock) -> _Trial | None:
-        worth, settings = (TUNING_BYTES, TUNING) if self.purpose == "tuning" else (WORTH_BYTES, BENCHMARK)
+        tuning = self.purpose == "tuning"
+        worth = self.worth.tuning_bytes if tuning else self.worth.benchmark_bytes
         nbytes = bytes_of(held)
         if POINTERS_MADE in command.ttir:  # its arguments may be tables that lead anywhere
             nbytes = self._engine.heap.used_bytes
@@ -197,14 +217,13 @@ class Trials:
         if skeleton.serial and anywhere:
             skeleton = skeleton_of(command.ttir, command.name, apart=True)
         steering = _steering(skeleton, command, held)
-        tuning = self.purpose == "tuning"
         if steering is None or (skeleton.serial and not self._may_copy(command, held, steering, anywhere)):
             return None
         if skeleton.reads:
             self.before(own if anywhere else steering, changes=False)
         weights = self._engine.weights(command)
         bound = self.bound(command)
-        apart = steering if skeleton.serial else frozenset()
+        apart, settings = steering if skeleton.serial else frozenset(), TUNING if tuning else BENCHMARK
         try:
             found = trial_of(skeleton, command, held, self._engine.memory, seconds, weights, settings, bound, apart)
         except StepLimit:
@@ -255,6 +274,8 @@ class Trials:
         draw = random.drawing(rule, args, kwargs) if rule.draws else partial(self._engine.computed, rule, args, kwargs)
 
         def carry_out() -> None:
+            if rule.draws:
+                self._engine.counters.executed[rule.base] += 1
             found = draw()
             for result, value in zip(made, [found] if isinstance(found, torch.Tensor) else found, strict=True):
                 if result is not value:
@@ -268,7 +289,7 @@ class Trials:
         return not (
             rule.allocates
             or rule.base in FREE_OPERATORS
-            or bytes_of(inputs) < WORTH_BYTES
+            or bytes_of(inputs) < self.worth.benchmark_bytes
             or not all(one.tensor.dtype.is_floating_point for one in inputs)
         )
 
@@ -284,7 +305,7 @@ class Trials:
             made = torch.empty_like(args[0], dtype=kwargs.get("dtype"))
         else:
             return None
-        if made.nbytes < DRAWN_BYTES or not made.dtype.is_floating_point:
+        if made.nbytes < self.worth.drawn_bytes or not made.dtype.is_floating_point:
             return None
         if made is args[0]:  # what it says about its numbers it says now
             rule.call(torch.empty(0, dtype=made.dtype), *args[1:], generator=torch.Generator())
@@ -294,7 +315,8 @@ class Trials:
         """Fill fresh memory with values that nothing must rely on; much of it when something looks."""
         heap = self._engine.heap
         fill = partial(poison, tensor, heap.poison_policy, heap.noise)
-        if tensor.nbytes < DRAWN_BYTES or heap.poison_policy == "random" or not (self.lazy or self.purpose != "result"):
+        waits = self.lazy or self.purpose != "result"
+        if not waits or tensor.nbytes < self.worth.drawn_bytes or heap.poison_policy == "random":
             fill()
             return
         base = frozenset([tensor.untyped_storage().data_ptr()])
