@@ -20,7 +20,9 @@ from slow_tests import EXCEPTIONS
 # what is imported from here on, assertions rewritten, is kept for the next run, whatever this shell says
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-# so are compiled kernels, by `drkernel sim` and by the tests' own devices
+# tests run side by side: a second thread of torch would only spin on tensors as small as theirs
+os.environ["OMP_NUM_THREADS"] = "1"
+# compiled kernels are kept, too, by `drkernel sim` and by the tests' own devices
 os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parents[1] / ".test_cache")
 
 UNIT, BOX, E2E = (Path(__file__).parent / tier for tier in ("unit", "box", "e2e"))
