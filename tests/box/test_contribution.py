@@ -2,13 +2,13 @@
 
 import pytest
 
-from corpus_grading import ROOT, task_named
+from corpus_grading import entry_named, task_named
 from drkernel.gym.judge.contribution import slowest, spread
 from drkernel.gym.judge.judge import evaluate
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.verdict import Profile, Verdict
 
-SOFTMAX = (ROOT / "honest" / "softmax_plain.py").read_text().rpartition("class ModelNew")[0]
+SOFTMAX = entry_named("softmax_plain").source.rpartition("class ModelNew")[0]
 FLAG = """
 @triton.jit
 def flag_kernel(flag_ptr):

@@ -2,14 +2,14 @@
 
 import pytest
 
-from corpus_grading import ROOT, task_named
+from corpus_grading import entry_named, task_named
 from drkernel.gym.judge.judge import evaluate
 from drkernel.gym.judge.seen import essence
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.task import Task
 
 TERMS = {"profile": None, "checked_bytes": 2 << 20, "other_calls": False, "knock_out": False, "checks": 1}
-HONEST = (ROOT / "honest" / "sizes_whole_row.py").read_text()
+HONEST = entry_named("sizes_whole_row").source
 GATHER = """
 import torch
 ROWS = 1 << 16

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from corpus_grading import ROOT, task_named
+from corpus_grading import entry_named, task_named
 from drkernel.gym.feedback import feedback
 from drkernel.gym.judge.judge import evaluate
 from drkernel.gym.request import EvalRequest, EvalSettings
@@ -13,7 +13,7 @@ from drkernel.task import Task
 from drkernel.verdict import Verdict
 
 SETTINGS = EvalSettings(profile=None, deadline_s=60, memory_bytes=1 << 30)
-SOFTMAX = (ROOT / "honest" / "softmax_plain.py").read_text()
+SOFTMAX = entry_named("softmax_plain").source
 ONE = "torch.linalg.matrix_exp(torch.zeros(1, 1, device=x.device))[0, 0]"
 """what is 1 and has no price"""
 CONVOLUTION = """
