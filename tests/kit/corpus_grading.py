@@ -221,7 +221,11 @@ def main() -> int:
     if len(sys.argv) != 3 or sys.argv[1] != "show":
         print("usage: python tests/kit/corpus_grading.py show NAME", file=sys.stderr)
         return 2
-    print(entry_named(sys.argv[2]).source, end="")
+    try:
+        print(entry_named(sys.argv[2]).source, end="")
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 1
     return 0
 
 
