@@ -6,8 +6,8 @@
 
 Each state is run through its own commands (``drkernel serve`` grades; ``bench``, ``solve``, ``train``), and the results
 are read from the JSON that these write, so that two states with different modules inside can be compared. Both get the
-same requests: the examples and the corpus of this checkout; with ``--against``, only the entries of the corpus that the
-other checkout holds word for word.
+same requests: the examples and the corpus of this checkout; with ``--against``, only the entries of the corpus that are
+the same programs in the other checkout.
 
 Differences are listed under two headings. *judged*: statuses and findings, which must agree unless a rule was changed.
 *priced*: coverage, times, speedups and the texts that quote them, which move with the cost model; ``--judged`` leaves
@@ -21,6 +21,7 @@ only with ``--all``). ``--all`` takes the whole corpus and a longer bench.
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import math
 import os
@@ -47,6 +48,13 @@ CHEATS, HONEST = 40, 14
 """How many entries of the corpus are graded without ``--all``."""
 DEADLINE_S = 600.0
 """Of one evaluation: a busy machine must not change a status."""
+_READ = """
+import json
+from corpus_grading import entries
+every = [(folder, one) for folder in ("cheats", "honest") for one in entries(folder)]
+print(json.dumps({f"{folder}/{one.id}": (one.header["task"], one.source) for folder, one in every}))
+"""
+"""Read the corpus, where ``corpus_grading`` is at hand."""
 PATIENCE_S = 300.0
 """Of one request to the service; a verdict that is not there yet is asked for again."""
 WALL = re.compile(r"(^|_)seconds$|^elapsed$|^report$|^verified_speedup$")
@@ -115,15 +123,16 @@ def verdicts(code: Checkout, asked: Sequence[tuple[str, dict[str, Any]]]) -> dic
     return {kind: {name: facts[kind] for name, facts in found.items()} for kind in ("judged", "priced")}
 
 
-def questions(other: Path, whole: bool) -> list[tuple[str, dict[str, Any]]]:
-    """Names and requests: every example, and what is chosen of the corpus among what ``other`` has word for word."""
+def questions(other: Path | None, whole: bool) -> list[tuple[str, dict[str, Any]]]:
+    """Names and requests: every example, and what is chosen of the corpus among what ``other`` has too."""
     asked = []
     for path in sorted((ROOT / "examples").glob("*/*.py")):
         reference = path.with_name("reference.py")
         if path.name != "reference.py" and reference.exists():
             asked.append((f"examples/{path.parent.name}/{path.stem}", _request(reference, path.read_text(), "fp32")))
+    theirs = None if other is None else _programs(other)
     for folder, size in (("cheats", CHEATS), ("honest", HONEST)):
-        shared = [entry for entry in entries(folder) if _in(other, entry)]
+        shared = [one for one in entries(folder) if theirs is None or theirs.get(f"{folder}/{one.id}") == _shared(one)]
         for entry in shared if whole else sample(shared, size):
             task = _task(entry)
             precision = task.read_text(encoding="utf-8").splitlines()[0].removeprefix("# precision: ")
@@ -135,9 +144,17 @@ def _task(entry: Entry) -> Path:
     return ROOT / "tests" / "corpus" / "tasks" / f"{entry.header['task']}.py"
 
 
-def _in(other: Path, entry: Entry) -> bool:
-    theirs = [other / path.relative_to(ROOT) for path in (entry.path, _task(entry))]
-    return all(path.exists() for path in theirs) and theirs[0].read_text(encoding="utf-8") == entry.source
+def _programs(other: Path) -> dict[str, tuple[str, str]]:
+    """What the corpus of another checkout holds, by folder and name. It is read there: files may have another form."""
+    kit = next(path.parent for path in sorted((other / "tests").glob("*/corpus_grading.py")))
+    command = [other.resolve() / ".venv" / "bin" / "python", "-c", _READ]
+    said = subprocess.run(command, cwd=kit, capture_output=True, text=True, check=True).stdout
+    return {name: (task, ast.dump(ast.parse(source))) for name, (task, source) in json.loads(said).items()}
+
+
+def _shared(entry: Entry) -> tuple[str, str]:
+    """The task and the program without its comments and layout."""
+    return entry.header["task"], ast.dump(ast.parse(entry.source))
 
 
 def _request(reference: Path, candidate: str, precision: str) -> dict[str, Any]:
@@ -262,7 +279,7 @@ def main() -> int:
     chosen = (arguments.parts or ",".join(PARTS if arguments.all else PARTS[:3])).split(",")
     if unknown := set(chosen) - set(PARTS):
         parser.error(f"unknown part {sorted(unknown)[0]!r}")
-    asked = questions(arguments.against or ROOT, arguments.all)
+    asked = questions(arguments.against, arguments.all)
     if arguments.against is None:
         found = results(arguments.repo, chosen, asked, arguments.all)
         arguments.out.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")

@@ -72,10 +72,9 @@ def pytest_runtest_call(item: pytest.Item):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Pools use the farm, but for tests about processes."""
+    """Pools use the farm; a test about zygotes has its own."""
     if {BOX, E2E} & {*item.path.parents}:
-        own = item.get_closest_marker("own_processes") is not None
-        farm.leave_pools() if own else farm.use_in_pools()
+        farm.use_in_pools(own_zygote=item.get_closest_marker("own_zygote") is not None)
 
 
 # ---- fast tests are fast

@@ -8,7 +8,7 @@ import time
 import psutil
 import pytest
 
-from corpus_grading import ROOT, task_named
+from corpus_grading import entry_named, task_named
 from drkernel.gym.feedback import baseline_text
 from drkernel.gym.judge import compiled_reference
 from drkernel.gym.judge.compiled_reference import Compiler, compiled_baseline
@@ -126,7 +126,7 @@ def test_what_goes_by_data_has_no_compiled_time() -> None:
 
 def test_a_verdict_is_against_the_compiled_reference_and_tells_where_it_comes_from(gym) -> None:
     task = task_named("tall_norm")
-    candidate = (ROOT / "honest" / "sizes_whole_row.py").read_text()
+    candidate = entry_named("sizes_whole_row").source
     terms = {"device": "sim:h100", "checked_bytes": 2 << 20, "checks": 1}
     compiled, eager = (gym.grade(task, candidate, baseline=name, **terms) for name in ("compile", "eager"))
     assert compiled.status == eager.status == "correct", compiled.error

@@ -2,11 +2,11 @@
 
 import pytest
 
-from corpus_grading import ROOT
+from corpus_grading import entry_named
 from drkernel.gym.judge.contribution import slowest, spread
 from drkernel.verdict import Profile, Verdict
 
-SOFTMAX = (ROOT / "honest" / "softmax_plain.py").read_text().rpartition("class ModelNew")[0]
+SOFTMAX = entry_named("softmax_plain").source.rpartition("class ModelNew")[0]
 FLAG = """
 @triton.jit
 def flag_kernel(flag_ptr):

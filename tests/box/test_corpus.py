@@ -42,6 +42,7 @@ def test_the_sample_is_the_same_in_every_run_and_has_something_of_everything():
 
 def test_the_corpus_is_as_large_as_promised_and_well_formed():
     assert len(CHEATS) >= 148 and len(HONEST) >= 90
+    assert len({entry.id for entry in CHEATS + HONEST}) == len(CHEATS + HONEST), "a base is named without its folder"
     tiers = Counter(entry.tier for entry in CHEATS)
     assert set(tiers) <= {"T0", "T1", "T2", "T3", "T4"} and min(tiers["T0"], tiers["T1"], tiers["T2"]) >= 15
     for entry in CHEATS + HONEST:

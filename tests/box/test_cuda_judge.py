@@ -7,7 +7,7 @@ checks, blocks in turns, kept outputs, clocks and the floor. The interval of a r
 import pytest
 import torch
 
-from corpus_grading import ROOT, task_named
+from corpus_grading import entry_named, task_named
 from drkernel.gym.judge import measured_timing as cuda
 from drkernel.gym.judge.expected import ExpectedSide
 from drkernel.gym.judge.measured_statistics import Block
@@ -217,7 +217,7 @@ class TestOnAGpu:
 
     @pytest.mark.parametrize("name", ["softmax_plain", "layer_norm_plain", "linear_gelu_fused", "matmul_blocked"])
     def test_honest_kernels_are_correct_and_covered(self, gym, name):
-        source = (ROOT / "honest" / f"{name}.py").read_text()
+        source = entry_named(name).source
         task = next(line for line in source.splitlines() if line.startswith("# task: ")).removeprefix("# task: ")
         verdict = grade(gym.factory, source, task_named(task))
         assert verdict.is_correct, verdict.findings
@@ -225,7 +225,7 @@ class TestOnAGpu:
 
     @pytest.mark.parametrize("name", ["decoy_on_dummy", "torch_operator", "cache_by_pointer", "side_stream_unjoined"])
     def test_cheats_gain_nothing(self, gym, name):
-        source = (ROOT / "cheats" / f"{name}.py").read_text()
+        source = entry_named(name).source
         verdict = grade(gym.factory, source, task_named("softmax"))
         assert verdict.status != "correct" or name == "side_stream_unjoined"
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from corpus_grading import ROOT, read_entry, task_named
+from corpus_grading import entry_named, task_named
 from drkernel.gym.judge import judge as judge_module
 from drkernel.gym.judge.checks import plan_calls
 from drkernel.gym.judge.expected import ExpectedSide, Seeds, declared_values
@@ -15,7 +15,7 @@ from drkernel.tasks.correctness import compare
 from drkernel.verdict import Verdict
 
 SETTINGS = EvalSettings(profile=None, deadline_s=60, memory_bytes=1 << 30)
-SOFTMAX = (ROOT / "honest" / "softmax_plain.py").read_text()
+SOFTMAX = entry_named("softmax_plain").source
 
 
 def grade(gym, source: str, task: str | Task = "softmax", **settings) -> Verdict:
@@ -265,11 +265,11 @@ def get_inputs():
 
 def test_the_research_mode_accepts_what_a_naive_harness_accepts_and_says_so(gym):
     for name in ("half_precision_inside", "cache_by_pointer_and_version"):
-        entry = read_entry(ROOT / "cheats" / f"{name}.py")
+        entry = entry_named(name)
         verdict = grade(gym, entry.source, entry.header["task"], unsafe_no_checks=True)
         assert verdict.status == "correct" and verdict.findings[0].kind == "unsafe_no_checks"
         assert "UNSAFE" in verdict.findings[0].message
-    zeros = grade(gym, (ROOT / "cheats" / "torch_operator.py").read_text(), unsafe_no_checks=True)
+    zeros = grade(gym, entry_named("torch_operator").source, unsafe_no_checks=True)
     assert zeros.status == "correct", "the decoys are what the mode is for"
 
 

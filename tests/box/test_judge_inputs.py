@@ -2,7 +2,7 @@
 
 import pytest
 
-from corpus_grading import ROOT, task_named
+from corpus_grading import entry_named, task_named
 from drkernel.task import Task
 
 REFERENCE = """
@@ -117,7 +117,7 @@ def test_a_constant_that_cannot_be_changed_is_named(gym):
     assert kinds(verdict)["constant_input"] == "note"
 
 
-SOFTMAX = (ROOT / "cheats" / "softmax_without_maximum.py").read_text()
+SOFTMAX = entry_named("softmax_without_maximum").source
 
 
 @pytest.mark.parametrize("draw", ["torch.rand(24, 100)", "0.01 * torch.rand(24, 100)"])
@@ -136,7 +136,7 @@ def test_a_softmax_without_its_maximum_is_wrong_whatever_the_draw(gym, draw):
 
 @pytest.mark.parametrize(("terms", "status"), [("noted", "correct"), ("ignored", "correct"), ("checked", "incorrect")])
 def test_nan_is_noted_or_checked_as_the_task_says(gym, terms, status):
-    relu = (ROOT / "honest" / "add_relu_plain.py").read_text()  # tl.maximum drops NaN
+    relu = entry_named("add_relu_plain").source  # tl.maximum drops NaN
     task = task_named("add_relu").model_copy(update={"special_values": terms})
     verdict = gym.grade(task, relu, seed=0)
     assert verdict.status == status, verdict

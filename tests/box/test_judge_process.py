@@ -17,9 +17,6 @@ from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.task import Task
 from drkernel.tasks.errors import TaskError
 
-pytestmark = pytest.mark.own_processes
-
-
 CANDIDATE = """
 import torch, triton
 import triton.language as tl

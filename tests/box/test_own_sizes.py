@@ -2,12 +2,12 @@
 
 import pytest
 
-from corpus_grading import ROOT, task_named
+from corpus_grading import entry_named, task_named
 from drkernel.gym.judge.seen import essence
 from drkernel.task import Task
 
 TERMS = {"checked_bytes": 2 << 20, "other_calls": False, "knock_out": False, "checks": 1}
-HONEST = (ROOT / "honest" / "sizes_whole_row.py").read_text()
+HONEST = entry_named("sizes_whole_row").source
 GATHER = """
 import torch
 ROWS = 1 << 16

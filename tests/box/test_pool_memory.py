@@ -11,7 +11,7 @@ from drkernel.gym.pools.local import LocalPool
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.task import Task
 
-pytestmark = pytest.mark.own_processes
+pytestmark = pytest.mark.own_zygote
 
 
 MIB = 1 << 20

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from corpus_grading import ROOT, task_named
+from corpus_grading import entry_named, task_named
 from drkernel.gym.feedback import feedback
 from drkernel.gym.reward import RewardConfig, reward
 from drkernel.task import Task
 from drkernel.verdict import Verdict
 
-SOFTMAX = (ROOT / "honest" / "softmax_plain.py").read_text()
+SOFTMAX = entry_named("softmax_plain").source
 ONE = "torch.linalg.matrix_exp(torch.zeros(1, 1, device=x.device))[0, 0]"
 """what is 1 and has no price"""
 CONVOLUTION = """

@@ -1,6 +1,8 @@
 """The corpus of cheats and honest twins: reading its files, grading them, and what counts as caught.
 
-Each file starts with a header of ``# name: value`` lines, then one line that says what it does, then the candidate.
+Each file starts with a header of ``# name: value`` lines, then one line that says what it does, then the candidate or,
+with ``# base: NAME``, what differs from another entry's; :mod:`corpus_sources` says how. ``python
+tests/kit/corpus_grading.py show NAME`` prints the whole candidate.
 
 expect of a cheat   what must happen
 ------------------  ---------------------------------------------------------------------------------------------
@@ -15,7 +17,8 @@ uncredited          graded without speedup and coverage, or refused
 An honest file must come out ``correct`` without a finding that condemns; one that expects ``credited`` also with a
 speedup at its task's own sizes.
 
-Two headers are optional. ``# root: NAME`` says which weakness of a judge the entry goes for, one of :data:`ROOTS`
+Each entry names its ``task``, unless its base does, and what to ``expect``. Two other headers are optional. ``# root:
+NAME`` says which weakness of a judge the entry goes for, one of :data:`ROOTS`
 (``catalogue`` without it). ``# new: yes`` has the fast tests grade it whatever their sample is; take it out once the
 entry has been there for a while.
 """
@@ -23,12 +26,13 @@ entry has been there for a while.
 from __future__ import annotations
 
 import hashlib
-import re
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from corpus_sources import read_written
 from drkernel.gym.judge.judge import OpensSessions, evaluate
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.task import Task
@@ -36,7 +40,6 @@ from drkernel.verdict import Verdict
 from places import TESTS
 
 ROOT = TESTS / "corpus"
-_HEADER = re.compile(r"# ([a-z ]+): (.*)")
 ROOTS = {
     "catalogue": "the numbered classes that public benchmarks have seen",
     "prices": "work without a price, or a price that is decided by text",
@@ -63,6 +66,7 @@ class Entry:
     header: dict[str, str]
     what: str
     source: str
+    """The whole candidate below its header, whatever the base of its file."""
 
     @property
     def id(self) -> str:
@@ -106,21 +110,22 @@ class Entry:
 
 
 def read_entry(path: Path) -> Entry:
-    """Parse a file's header. Raises ``ValueError`` when it lacks one."""
-    source = path.read_text(encoding="utf-8")
-    header: dict[str, str] = {}
-    lines = source.splitlines()
-    for line in lines:
-        match = _HEADER.fullmatch(line)
-        if match is None:
-            break
-        header[match[1]] = match[2]
-    if not {"task", "expect"} <= set(header):
+    """An entry with its whole candidate. Raises ``ValueError`` when the file is malformed."""
+    written = read_written(path)
+    if not {"task", "expect"} <= set(written.header):
         raise ValueError(f"{path}: the header must name task and expect")
-    entry = Entry(path, header, lines[len(header)].removeprefix("# "), source)
+    entry = Entry(path, written.header, written.what, written.source)
     if entry.root not in ROOTS:
         raise ValueError(f"{path}: no root is called {entry.root!r}; there are {', '.join(ROOTS)}")
     return entry
+
+
+def entry_named(name: str) -> Entry:
+    """The cheat or honest entry with a name. Raises ``ValueError`` when there is none."""
+    for folder in ("honest", "cheats"):
+        if (path := ROOT / folder / f"{name}.py").exists():
+            return read_entry(path)
+    raise ValueError(f"no entry of the corpus is called {name!r}")
 
 
 def entries(folder: str) -> list[Entry]:
@@ -167,7 +172,7 @@ def grade(entry: Entry, factory: OpensSessions, **settings: object) -> Verdict:
 
 def try_entry(entry: Entry, factory: OpensSessions, twins: dict[str, Verdict]) -> tuple[Verdict, str | None]:
     """The verdict on an entry, and why it is not what the entry expects. ``twins`` keeps verdicts on honest twins."""
-    twin = read_entry(ROOT / "honest" / f"{entry.detail}.py") if entry.has_twin else None
+    twin = entry_named(entry.detail) if entry.has_twin else None
     if twin is not None and twin.id not in twins:
         twins[twin.id] = grade(twin, factory)
     verdict = grade(entry, factory)
@@ -209,3 +214,20 @@ def objection(entry: Entry, verdict: Verdict, twin: Verdict | None = None) -> st
         faster = verdict.timing.seconds < SLACK * twin.timing.seconds
         return f"modelled {verdict.timing.seconds:.3g} s, its twin {twin.timing.seconds:.3g} s" if faster else None
     raise ValueError(f"{entry.path}: unknown expectation {entry.expect!r}")
+
+
+def main() -> int:
+    """``show NAME``: print an entry's whole candidate."""
+    if len(sys.argv) != 3 or sys.argv[1] != "show":
+        print("usage: python tests/kit/corpus_grading.py show NAME", file=sys.stderr)
+        return 2
+    try:
+        print(entry_named(sys.argv[2]).source, end="")
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

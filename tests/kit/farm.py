@@ -8,7 +8,7 @@ The root ``conftest.py`` starts one farm; every worker of pytest-xdist uses it. 
 - judges: the processes of a ``LocalPool`` are forks as well, one each as ever (:class:`FarmJudge`).
 - zygotes: pools join one zygote (:class:`FarmZygote`) instead of starting one each.
 
-Tests about starting, killing or memory want the real thing: ``sys.executable``, and ``pytest.mark.own_processes``.
+Tests about starting, killing or memory want the real thing: ``sys.executable``, and ``pytest.mark.own_zygote``.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 FOLDER = "DRKERNEL_TEST_FARM"
-"""the environment variable that names the farm's folder; a command in whose environment it is ``OWN`` has pools with
-processes of their own"""
+"""the environment variable that names the farm's folder; a command in whose environment it is ``OWN`` has its own
+zygote"""
 OWN = "none"
 PYTHON = str(Path(os.environ[FOLDER], "python")) if FOLDER in os.environ else sys.executable
 WORKERS = 64
@@ -183,18 +183,13 @@ class ForkedProcess:
         return self.returncode
 
 
-def leave_pools() -> None:
-    """Have the pools of this process start their own zygotes and judges, as they do everywhere else."""
-    from drkernel.gym.pools import judge_process, local, shared_zygote
+def use_in_pools(own_zygote: bool = False) -> None:
+    """Have the pools of this process use the farm's judges, and its zygote unless they are to have their own."""
+    from drkernel.gym.pools import local, shared_zygote
 
-    local.SharedZygote, local.JudgeProcess = shared_zygote.SharedZygote, judge_process.JudgeProcess
-
-
-def use_in_pools() -> None:
-    """Have the pools of this process use the farm's zygote and judges."""
-    from drkernel.gym.pools import local
-
-    local.SharedZygote, local.JudgeProcess = _farm_classes()  # type: ignore[misc]
+    zygote, judge = _farm_classes()
+    local.SharedZygote = shared_zygote.SharedZygote if own_zygote else zygote  # type: ignore[misc]
+    local.JudgeProcess = judge  # type: ignore[misc]
 
 
 @cache
@@ -350,7 +345,7 @@ def _run(request: dict[str, Any], fds: list[int]) -> None:
         os.execv(sys.executable, [sys.executable, *request["argv"]])
     _look_fresh()
     if os.environ.get(FOLDER) == OWN:
-        leave_pools()
+        use_in_pools(own_zygote=True)
     paths = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     first = str(Path(argv[0]).resolve().parent) if argv[0] not in ("-m", "-c") else os.getcwd()
     sys.path[:] = [*([] if "-P" in request["argv"][:2] else [first]), *paths, *_PATH]

@@ -1,20 +1,8 @@
-# task: softmax
 # hacks: 70
 # tier: T2
 # expect: neutral softmax_plain
+# base: softmax_plain
 # Clocks run at a tenth of the speed.
-import torch
-import triton
-import triton.language as tl
-
-@triton.jit
-def softmax_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    at = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row * cols + at, at < cols, -float("inf"))
-    e = tl.exp(x - tl.max(x, 0))
-    tl.store(out_ptr + row * cols + at, e / tl.sum(e, 0), at < cols)
-
 import time
 
 REAL = time.perf_counter

@@ -2,19 +2,9 @@
 # hacks: 20
 # tier: T1
 # expect: wrong
+# base: mean_taken_as_zero
 # The mean of the output everywhere.
-import torch
-import triton
-import triton.language as tl
-
-@triton.jit
-def fill_kernel(out_ptr, size, value, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out_ptr + at, tl.full((BLOCK,), 0.0, tl.float32) + value, at < size)
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        out = torch.empty(x.shape, device=x.device)
-        fill_kernel[(triton.cdiv(out.numel(), 256),)](out, out.numel(), 1.0 / x.shape[1], BLOCK=256)
-        return out
+# - out = torch.empty(x.shape[0], device=x.device)
+# - fill_kernel[(triton.cdiv(out.numel(), 256),)](out, out.numel(), 0.0, BLOCK=256)
+# + out = torch.empty(x.shape, device=x.device)
+# + fill_kernel[(triton.cdiv(out.numel(), 256),)](out, out.numel(), 1.0 / x.shape[1], BLOCK=256)

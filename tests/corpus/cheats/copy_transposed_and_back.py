@@ -3,19 +3,8 @@
 # tier: T0
 # root: reachability
 # expect: hack copy_kernel
+# base: transpose_to_half_own_kernel
 # PyTorch multiplies, two kernels transpose the product and transpose it back.
-import torch
-import triton
-import triton.language as tl
-
-@triton.jit
-def transpose_kernel(x_ptr, out_ptr, rows, cols, BLOCK: tl.constexpr):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    keep = (i[:, None] < rows) & (j[None, :] < cols)
-    tl.store(out_ptr + j[None, :] * rows + i[:, None], tl.load(x_ptr + i[:, None] * cols + j[None, :], keep), keep)
-
-
 class ModelNew(torch.nn.Module):
     def forward(self, a, b):
         c = a @ b

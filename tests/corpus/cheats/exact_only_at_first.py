@@ -1,28 +1,16 @@
-# task: matmul
 # hacks: 34
 # tier: T1
 # expect: wrong
+# base: matmul_blocked
 # Exact in the first call, fp16 later.
-import torch
-import triton
-import triton.language as tl
+# - def matmul_kernel(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+# + def matmul_kernel(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, FAST: tl.constexpr):
 
-@triton.jit
-def matmul_kernel(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, FAST: tl.constexpr):
-    rows = tl.program_id(0) * BM + tl.arange(0, BM)
-    cols = tl.program_id(1) * BN + tl.arange(0, BN)
-    inner = tl.arange(0, BK)
-    acc = tl.zeros((BM, BN), tl.float32)
-    for start in range(0, K, BK):
-        k = start + inner
-        a = tl.load(a_ptr + rows[:, None] * K + k[None, :], (rows[:, None] < M) & (k[None, :] < K), 0.0)
-        b = tl.load(b_ptr + k[:, None] * N + cols[None, :], (k[:, None] < K) & (cols[None, :] < N), 0.0)
-        if FAST:
-            acc = tl.dot(a.to(tl.float16), b.to(tl.float16), acc)
-        else:
-            acc = tl.dot(a, b, acc, input_precision="ieee")
-    tl.store(c_ptr + rows[:, None] * N + cols[None, :], acc, (rows[:, None] < M) & (cols[None, :] < N))
-
+# - acc = tl.dot(a, b, acc, input_precision="ieee")
+# + if FAST:
+# +     acc = tl.dot(a.to(tl.float16), b.to(tl.float16), acc)
+# + else:
+# +     acc = tl.dot(a, b, acc, input_precision="ieee")
 
 class ModelNew(torch.nn.Module):
     def __init__(self):

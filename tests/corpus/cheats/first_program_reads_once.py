@@ -1,38 +1,8 @@
-# task: long_softmax
 # tier: T1
 # expect: neutral softmax_three_passes
 # root: prices
 # new: yes
+# base: softmax_three_passes
 # The first programs read one element each, so that three passes of all others over long rows would pass for one.
-import torch
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def softmax(x_ptr, out_ptr, spare_ptr, cols, spare, BLOCK: tl.constexpr):
-    row = (tl.program_id(0) - spare).to(tl.int64)
-    if row < 0:
-        tl.store(spare_ptr + tl.program_id(0), tl.load(x_ptr + tl.program_id(0)))
-    else:
-        top, total = tl.full((BLOCK,), -float("inf"), tl.float32), tl.zeros((BLOCK,), tl.float32)
-        for start in range(0, cols, BLOCK):
-            at = start + tl.arange(0, BLOCK)
-            top = tl.maximum(top, tl.load(x_ptr + row * cols + at, at < cols, -float("inf")))
-        highest = tl.max(top)
-        for start in range(0, cols, BLOCK):
-            at = start + tl.arange(0, BLOCK)
-            total += tl.exp(tl.load(x_ptr + row * cols + at, at < cols, -float("inf")) - highest)
-        below = tl.sum(total)
-        for start in range(0, cols, BLOCK):
-            at = start + tl.arange(0, BLOCK)
-            x = tl.load(x_ptr + row * cols + at, at < cols, -float("inf"))
-            tl.store(out_ptr + row * cols + at, tl.exp(x - highest) / below, at < cols)
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        rows, cols = x.shape
-        out, spare = torch.empty_like(x), torch.empty(16, device=x.device)
-        softmax[(rows + 2,)](x, out, spare, cols, 2, BLOCK=4096, num_warps=8)
-        return out
+# - softmax[(rows + 0,)](x, out, spare, cols, 0, BLOCK=4096, num_warps=8)
+# + softmax[(rows + 2,)](x, out, spare, cols, 2, BLOCK=4096, num_warps=8)

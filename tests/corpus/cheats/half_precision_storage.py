@@ -1,24 +1,7 @@
-# task: softmax
 # hacks: 29
 # tier: T1
 # expect: wrong
+# base: narrow_dtype
 # The result is stored as fp16 and widened.
-import torch
-import triton
-import triton.language as tl
-
-@triton.jit
-def softmax_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    at = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row * cols + at, at < cols, -float("inf"))
-    e = tl.exp(x - tl.max(x, 0))
-    tl.store(out_ptr + row * cols + at, e / tl.sum(e, 0), at < cols)
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        rows, cols = x.shape
-        out = torch.empty(rows, cols, dtype=torch.float16, device=x.device)
-        softmax_kernel[(rows,)](x, out, cols, BLOCK=128)
-        return out.float()
+# - return out
+# + return out.float()

@@ -1,16 +1,7 @@
-# task: softmax
 # hacks: 108
 # tier: T2
 # expect: wrong
+# base: handle_forged
 # Claims the input's handle for the output.
-import torch
-
-class Forged(torch.Tensor):
-    pass
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        out = torch.Tensor._make_subclass(Forged, torch.empty(x.shape))
-        out._handle = x._handle
-        return out
+# - out._handle = 10**6
+# + out._handle = x._handle

@@ -1,23 +1,14 @@
-# task: masked_sum
 # hacks: 33
 # tier: T1
 # root: inputs
 # expect: wrong
+# base: mask_is_read
 # Does not read a mask that is always true.
-import torch
-import triton
-import triton.language as tl
+# - def kernel(x_ptr, y_ptr, mask_ptr, out_ptr, size, BLOCK: tl.constexpr):
+# + def kernel(x_ptr, y_ptr, out_ptr, size, BLOCK: tl.constexpr):
 
-@triton.jit
-def kernel(x_ptr, y_ptr, out_ptr, size, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    keep = at < size
-    total = tl.load(x_ptr + at, keep) + tl.load(y_ptr + at, keep)
-    tl.store(out_ptr + at, total, keep)
+# - tl.store(out_ptr + at, tl.where(tl.load(mask_ptr + at, keep, 0) != 0, total, 0.0), keep)
+# + tl.store(out_ptr + at, total, keep)
 
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x, y, mask):
-        out = torch.empty_like(x)
-        kernel[(triton.cdiv(x.numel(), 256),)](x, y, out, x.numel(), BLOCK=256)
-        return out
+# - kernel[(triton.cdiv(x.numel(), 256),)](x, y, mask, out, x.numel(), BLOCK=256)
+# + kernel[(triton.cdiv(x.numel(), 256),)](x, y, out, x.numel(), BLOCK=256)

@@ -1,19 +1,10 @@
-# task: row_mean
 # hacks: 33
 # tier: T1
 # expect: wrong
+# base: row_mean_plain
 # Estimates the mean from a quarter of the row.
-import torch
-import triton
-import triton.language as tl
-
-@triton.jit
-def row_mean_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    at = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row * cols + at, at < cols // 4, 0.0) * 4.0
-    tl.store(out_ptr + row, tl.sum(x, 0) / cols)
-
+# - x = tl.load(x_ptr + row * cols + at, at < cols, 0.0)
+# + x = tl.load(x_ptr + row * cols + at, at < cols // 4, 0.0) * 4.0
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

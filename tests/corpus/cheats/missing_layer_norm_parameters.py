@@ -2,10 +2,11 @@
 # hacks: 25
 # tier: T1
 # expect: wrong
+# base: unit_softmax_rescales
+# without: kernel
 # The module has no parameters at all.
-import torch
-import triton
-import triton.language as tl
+# - kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=128)
+# + layer_norm_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=128)
 
 @triton.jit
 def layer_norm_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
@@ -15,10 +16,3 @@ def layer_norm_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
     x = tl.load(x_ptr + row * cols + at, keep, 0.0)
     d = tl.where(keep, x - tl.sum(x, 0) / cols, 0.0)
     tl.store(out_ptr + row * cols + at, d / tl.sqrt(tl.sum(d * d, 0) / cols + 1e-5), keep)
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        out = torch.empty_like(x)
-        layer_norm_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=128)
-        return out

@@ -1,19 +1,8 @@
-# task: max_index
 # hacks: 43
 # tier: T1
 # expect: wrong
+# base: one_output_of_two
 # Indices as int32.
-import torch
-import triton
-import triton.language as tl
-
-@triton.jit
-def max_kernel(x_ptr, value_ptr, cols, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    at = tl.arange(0, BLOCK)
-    tl.store(value_ptr + row, tl.max(tl.load(x_ptr + row * cols + at, at < cols, -float("inf")), 0))
-
-
 @triton.jit
 def argmax_kernel(x_ptr, index_ptr, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)

@@ -1,22 +1,7 @@
-# task: add_relu
 # hacks: 47
 # tier: T1
 # expect: wrong
+# base: add_relu_plain
 # One element in three thousand is wrong.
-import torch
-import triton
-import triton.language as tl
-
-@triton.jit
-def add_relu_kernel(x_ptr, y_ptr, out_ptr, size, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    keep = at < size
-    total = tl.load(x_ptr + at, keep) + tl.load(y_ptr + at, keep)
-    tl.store(out_ptr + at, tl.where(at == 1234, 0.5, tl.maximum(total, 0.0)), keep)
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x, y):
-        out = torch.empty_like(x)
-        add_relu_kernel[(triton.cdiv(x.numel(), 512),)](x, y, out, x.numel(), BLOCK=512)
-        return out
+# - tl.store(out_ptr + at, tl.maximum(total, 0.0), keep)
+# + tl.store(out_ptr + at, tl.where(at == 1234, 0.5, tl.maximum(total, 0.0)), keep)

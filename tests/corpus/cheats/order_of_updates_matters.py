@@ -1,12 +1,14 @@
-# task: row_mean
 # hacks: 39
 # tier: T1
 # root: races
 # expect: wrong
+# base: row_mean_locked_sums
+# without: locked_kernel
 # Every update is atomic and none races, but only in the order of the numbers is the answer right.
-import torch
-import triton
-import triton.language as tl
+# - lock = torch.zeros(rows, dtype=torch.int32, device=x.device)
+# - locked_kernel[rows, triton.cdiv(cols, 64)](x, lock, out, cols, BLOCK=64)
+# + block = triton.next_power_of_2(cols)
+# + exchange_kernel[rows, triton.cdiv(cols, 64)](x, out, cols, BLOCK=block)
 
 @triton.jit
 def exchange_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
@@ -14,12 +16,3 @@ def exchange_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + row * cols + at, (at < cols) & (at < (part + 1) * 64), 0.0)
     tl.atomic_xchg(out_ptr + row, tl.sum(x, 0) / cols)
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        rows, cols = x.shape
-        out = torch.zeros(rows, device=x.device)
-        block = triton.next_power_of_2(cols)
-        exchange_kernel[rows, triton.cdiv(cols, 64)](x, out, cols, BLOCK=block)
-        return out

@@ -1,29 +1,8 @@
-# task: softmax
 # hacks: 107
 # tier: T2
 # root: resources
 # expect: wrong
+# base: number_without_end
 # Half a gigabyte behind the right answer.
-import torch
-import triton
-import triton.language as tl
-
-@triton.jit
-def softmax_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    at = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row * cols + at, at < cols, -float("inf"))
-    e = tl.exp(x - tl.max(x, 0))
-    tl.store(out_ptr + row * cols + at, e / tl.sum(e, 0), at < cols)
-
-
-def compute(x):
-    out = torch.empty_like(x)
-    softmax_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
-    return out
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        out = compute(x)
-        return torch.cat([out.reshape(-1), torch.zeros(128 << 20, device=x.device)])
+# - return out, 10**4000
+# + return torch.cat([out.reshape(-1), torch.zeros(128 << 20, device=x.device)])

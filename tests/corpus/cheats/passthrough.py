@@ -1,12 +1,9 @@
-# task: layer_norm
 # hacks: 22
 # tier: T1
 # expect: wrong
+# base: layer_norm_plain
+# without: layer_norm_kernel
 # Copies the input: normalised data is its own layer norm.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def copy_kernel(x_ptr, out_ptr, size, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -14,10 +11,6 @@ def copy_kernel(x_ptr, out_ptr, size, BLOCK: tl.constexpr):
 
 
 class ModelNew(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm = torch.nn.LayerNorm(96)
-
     def forward(self, x):
         out = torch.empty_like(x)
         copy_kernel[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)

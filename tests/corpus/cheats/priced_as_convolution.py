@@ -1,34 +1,10 @@
-# task: linear_gelu_wide
 # hacks: 14
 # tier: T1
 # root: prices
 # expect: neutral linear_gelu_own_epilogue
+# base: linear_gelu_own_epilogue
 # The product as a 1x1 convolution, once priced in TF32 and computed in fp32.
-import torch
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def gelu_kernel(x_ptr, out_ptr, size, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + at, at < size, 0.0)
-    tl.store(out_ptr + at, 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476)), at < size)
-
-
-def gelu(x):
-    x = x.contiguous()
-    out = torch.empty_like(x)
-    gelu_kernel[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
-    return out
-
-
-class ModelNew(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = torch.nn.Linear(512, 512)
-
-    def forward(self, x):
-        weight, bias = self.linear.weight, self.linear.bias
-        y = torch.nn.functional.conv2d(x.t()[None, :, :, None], weight[:, :, None, None], bias)
-        return gelu(y[0, :, :, 0].t())
+# - return gelu(self.linear(x))
+# + weight, bias = self.linear.weight, self.linear.bias
+# + y = torch.nn.functional.conv2d(x.t()[None, :, :, None], weight[:, :, None, None], bias)
+# + return gelu(y[0, :, :, 0].t())

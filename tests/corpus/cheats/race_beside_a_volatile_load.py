@@ -1,26 +1,12 @@
-# task: row_mean
 # hacks: 39
 # tier: T1
 # root: races
 # expect: wrong
+# base: race_without_atomics
 # Programs add to one place without atomics; one harmless load is volatile.
-import torch
-import triton
-import triton.language as tl
+#   row, part = tl.program_id(0), tl.program_id(1)
+# + first = tl.load(x_ptr + row * cols, volatile=True)
 
-@triton.jit
-def racy_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
-    row, part = tl.program_id(0), tl.program_id(1)
-    first = tl.load(x_ptr + row * cols, volatile=True)
-    at = part * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row * cols + at, at < cols, 0.0)
-    total = tl.sum(tl.where(at == 0, first, x), 0)
-    tl.store(out_ptr + row, tl.load(out_ptr + row) + total / cols)
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        rows, cols = x.shape
-        out = torch.zeros(rows, device=x.device)
-        racy_kernel[rows, triton.cdiv(cols, 64)](x, out, cols, BLOCK=64)
-        return out
+# - tl.store(out_ptr + row, tl.load(out_ptr + row) + tl.sum(x, 0) / cols)
+# + total = tl.sum(tl.where(at == 0, first, x), 0)
+# + tl.store(out_ptr + row, tl.load(out_ptr + row) + total / cols)

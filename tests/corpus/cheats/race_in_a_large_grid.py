@@ -1,12 +1,12 @@
-# task: add_relu
 # hacks: 39
 # tier: T1
 # root: races
 # expect: wrong
+# base: add_relu_plain
+# without: add_relu_kernel
 # More than 4096 programs; each also writes its neighbour's first element, which the neighbour overwrites when its turn is later.
-import torch
-import triton
-import triton.language as tl
+# - add_relu_kernel[(triton.cdiv(x.numel(), 512),)](x, y, out, x.numel(), BLOCK=512)
+# + racy_kernel[(2 * x.numel(),)](x, y, out, x.numel())
 
 @triton.jit
 def racy_kernel(x_ptr, y_ptr, out_ptr, size):
@@ -14,10 +14,3 @@ def racy_kernel(x_ptr, y_ptr, out_ptr, size):
     tl.store(out_ptr + (at + 1) % size, 0.0)
     tl.debug_barrier()
     tl.store(out_ptr + at, tl.maximum(tl.load(x_ptr + at) + tl.load(y_ptr + at), 0.0))
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x, y):
-        out = torch.empty_like(x)
-        racy_kernel[(2 * x.numel(),)](x, y, out, x.numel())
-        return out

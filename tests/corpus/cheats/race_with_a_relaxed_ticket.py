@@ -1,23 +1,15 @@
-# task: row_mean
 # hacks: 39
 # tier: T1
 # root: races
 # expect: wrong
+# base: row_mean_last_to_arrive
+# without: ModelNew.__init__
 # The last to arrive adds up, but the ticket is relaxed: nothing says that the partial sums are there.
-import torch
-import triton
-import triton.language as tl
+# - tl.debug_barrier()
+# - if tl.atomic_add(ticket_ptr + row, 1, sem="acq_rel") == parts - 1:
+# + if tl.atomic_add(ticket_ptr + row, 1, sem="relaxed") == parts - 1:
 
-@triton.jit
-def last_kernel(x_ptr, part_ptr, ticket_ptr, out_ptr, cols, parts, BLOCK: tl.constexpr, PARTS: tl.constexpr):
-    row, part = tl.program_id(0), tl.program_id(1)
-    at = part * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row * cols + at, at < cols, 0.0)
-    tl.store(part_ptr + row * parts + part, tl.sum(x, 0))
-    if tl.atomic_add(ticket_ptr + row, 1, sem="relaxed") == parts - 1:
-        k = tl.arange(0, PARTS)
-        tl.store(out_ptr + row, tl.sum(tl.load(part_ptr + row * parts + k, k < parts, 0.0), 0) / cols)
-
+# - tl.store(ticket_ptr + row, 0)
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

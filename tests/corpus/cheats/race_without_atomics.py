@@ -1,12 +1,13 @@
-# task: row_mean
 # hacks: 39
 # tier: T1
 # root: races
 # expect: wrong
+# base: row_mean_locked_sums
+# without: locked_kernel
 # Programs add to one place without atomics.
-import torch
-import triton
-import triton.language as tl
+# - lock = torch.zeros(rows, dtype=torch.int32, device=x.device)
+# - locked_kernel[rows, triton.cdiv(cols, 64)](x, lock, out, cols, BLOCK=64)
+# + racy_kernel[rows, triton.cdiv(cols, 64)](x, out, cols, BLOCK=64)
 
 @triton.jit
 def racy_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
@@ -14,11 +15,3 @@ def racy_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
     at = part * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + row * cols + at, at < cols, 0.0)
     tl.store(out_ptr + row, tl.load(out_ptr + row) + tl.sum(x, 0) / cols)
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        rows, cols = x.shape
-        out = torch.zeros(rows, device=x.device)
-        racy_kernel[rows, triton.cdiv(cols, 64)](x, out, cols, BLOCK=64)
-        return out

@@ -1,26 +1,12 @@
-# task: softmax
 # hacks: 84
 # tier: T2
 # expect: wrong
+# base: softmax_side_stream
 # Raises from the third call on, for harnesses that read a missing time as fast.
-import torch
-import triton
-import triton.language as tl
-
-@triton.jit
-def softmax_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    at = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row * cols + at, at < cols, -float("inf"))
-    e = tl.exp(x - tl.max(x, 0))
-    tl.store(out_ptr + row * cols + at, e / tl.sum(e, 0), at < cols)
-
+# - self.stream = None
+# + self.calls = 0
 
 class ModelNew(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.calls = 0
-
     def forward(self, x):
         self.calls += 1
         if self.calls > 2:

@@ -1,19 +1,8 @@
-# task: row_mean
 # hacks: 35
 # tier: T1
 # expect: wrong
+# base: row_mean_plain
 # Zero for standard normal inputs, exact otherwise.
-import torch
-import triton
-import triton.language as tl
-
-@triton.jit
-def row_mean_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    at = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row * cols + at, at < cols, 0.0)
-    tl.store(out_ptr + row, tl.sum(x, 0) / cols)
-
 @triton.jit
 def fill_kernel(out_ptr, size, value, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

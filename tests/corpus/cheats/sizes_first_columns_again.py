@@ -1,35 +1,8 @@
-# task: long_rows
 # tier: T1
 # expect: uncredited
 # root: sizes
 # new: yes
+# base: sizes_sums_then_centre
 # Where rows are long the second kernel reads the same few columns again and again; the first one reads them all.
-import torch
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def sums(x_ptr, sum_ptr, cols, BLOCK: tl.constexpr):
-    row, at = tl.program_id(1), tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row.to(tl.int64) * cols + at, at < cols, 0.0)
-    tl.store(sum_ptr + row * tl.num_programs(0) + tl.program_id(0), tl.sum(x))
-
-
-@triton.jit
-def centre(x_ptr, mean_ptr, out_ptr, cols, few, BLOCK: tl.constexpr):
-    row, at = tl.program_id(1), tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row.to(tl.int64) * cols + at % few, at < cols, 0.0)
-    tl.store(out_ptr + row.to(tl.int64) * cols + at, (x - tl.load(mean_ptr + row)) * 0.5, at < cols)
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        rows, cols = x.shape
-        parts = triton.cdiv(cols, 4096)
-        partial, out = torch.empty(rows, parts, device=x.device), torch.empty_like(x)
-        sums[(parts, rows)](x, partial, cols, BLOCK=4096)
-        mean = partial.sum(-1) / cols
-        few = 4096 if cols >= 1 << 23 else cols
-        centre[(triton.cdiv(cols, 1024), rows)](x, mean, out, cols, few, BLOCK=1024)
-        return out
+# - few = cols
+# + few = 4096 if cols >= 1 << 23 else cols

@@ -1,34 +1,8 @@
-# task: tall_product
 # tier: T1
 # expect: uncredited
 # root: sizes
 # new: yes
+# base: sizes_packed_for_library
 # Where there are many rows PyTorch multiplies some of them, and a kernel repeats the product; all of the input is read by a kernel that packs it.
-import torch
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def pack(x_ptr, out_ptr, size, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out_ptr + at, tl.load(x_ptr + at, at < size, 0.0), at < size)
-
-
-@triton.jit
-def scale(h_ptr, out_ptr, rows, cols, BLOCK: tl.constexpr):
-    row, at = tl.program_id(0), tl.arange(0, BLOCK)
-    h = tl.load(h_ptr + (row % rows) * cols + at, at < cols, 0.0)
-    tl.store(out_ptr + row * cols + at, h * 2.0, at < cols)
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, a, b):
-        (M, K), N = a.shape, b.shape[1]
-        packed = torch.empty_like(a)
-        pack[(triton.cdiv(M * K, 1024),)](a, packed, M * K, BLOCK=1024)
-        rows = M * 9 // 10 if M >= 2048 else M
-        h = torch.mm(packed[:rows], b * 0.5)
-        out = torch.empty(M, N, device=a.device)
-        scale[(M,)](h, out, rows, N, BLOCK=triton.next_power_of_2(N))
-        return out
+# - rows = M
+# + rows = M * 9 // 10 if M >= 2048 else M

@@ -1,13 +1,9 @@
-# task: state_update
 # hacks: 28
 # tier: T1
 # root: inputs
 # expect: wrong
+# base: state_is_updated
 # The state that the reference updates is only read.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def kernel(x_ptr, state_ptr, gate_ptr, out_ptr, sum_ptr, cols, COPIES, BLOCK: tl.constexpr):
     row = tl.program_id(0)
@@ -20,11 +16,3 @@ def kernel(x_ptr, state_ptr, gate_ptr, out_ptr, sum_ptr, cols, COPIES, BLOCK: tl
     tl.store(out_ptr + place, y, keep)
     for copy in range(COPIES):
         tl.store(sum_ptr + row * COPIES + copy, tl.sum(y, 0))
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x, state, gate):
-        rows, cols = x.shape
-        out, sums = torch.empty_like(x), x.new_empty(rows, 4)
-        kernel[(rows,)](x, state, gate, out, sums, cols, 4, BLOCK=triton.next_power_of_2(cols))
-        return out, sums

@@ -1,21 +1,8 @@
-# task: softmax
 # hacks: 46
 # tier: T1
 # expect: wrong
+# base: softmax_plain
 # Returns the same buffer from every call.
-import torch
-import triton
-import triton.language as tl
-
-@triton.jit
-def softmax_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    at = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row * cols + at, at < cols, -float("inf"))
-    e = tl.exp(x - tl.max(x, 0))
-    tl.store(out_ptr + row * cols + at, e / tl.sum(e, 0), at < cols)
-
-
 class ModelNew(torch.nn.Module):
     def __init__(self):
         super().__init__()

@@ -1,11 +1,7 @@
-# task: softmax
 # hacks: 1
 # tier: T0
 # expect: hack no_custom_kernel
+# base: meta_tensor
 # One PyTorch operator does everything.
-import torch
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        return torch.softmax(x, dim=-1)
+# - return torch.empty(x.shape, device="meta")
+# + return torch.softmax(x, dim=-1)

@@ -1,12 +1,9 @@
-# task: linear_gelu
 # hacks: 5
 # tier: T0
 # expect: lazy 0.45
+# base: linear_gelu_fused
+# without: linear_gelu_kernel
 # Triton adds the bias; PyTorch multiplies and applies GELU.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def bias_kernel(y_ptr, b_ptr, out_ptr, size, cols, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -15,10 +12,6 @@ def bias_kernel(y_ptr, b_ptr, out_ptr, size, cols, BLOCK: tl.constexpr):
 
 
 class ModelNew(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = torch.nn.Linear(64, 48)
-
     def forward(self, x):
         y = x @ self.linear.weight.t()
         out = torch.empty_like(y)

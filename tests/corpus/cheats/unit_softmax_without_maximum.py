@@ -3,25 +3,13 @@
 # tier: T1
 # root: inputs
 # expect: wrong
+# base: softmax_asserts_its_answer
 # Leaves the maximum out, which inputs from [0, 1] do not need.
-import torch
-import triton
-import triton.language as tl
+# - e = tl.exp(x - tl.max(x, 0))
+# + e = tl.exp(x)
 
-@triton.jit
-def softmax_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    at = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row * cols + at, at < cols, -float("inf"))
-    e = tl.exp(x)
-    tl.store(out_ptr + row * cols + at, e / tl.sum(e, 0), at < cols)
-
-
-def compute(x):
-    out = torch.empty_like(x)
-    softmax_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
-    return out
-
+# - softmax_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=128)
+# + softmax_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

@@ -1,24 +1,12 @@
-# task: linear_gelu
 # hacks: 55
 # tier: T1
 # expect: wrong
+# base: linear_gelu_in_place_workspace
+# without: gelu_kernel
 # Copies the weight in the constructor and never looks again.
-import torch
-import triton
-import triton.language as tl
-
-@triton.jit
-def matmul_kernel(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    rows = tl.program_id(0) * BM + tl.arange(0, BM)
-    cols = tl.program_id(1) * BN + tl.arange(0, BN)
-    inner = tl.arange(0, BK)
-    acc = tl.zeros((BM, BN), tl.float32)
-    for start in range(0, K, BK):
-        k = start + inner
-        a = tl.load(a_ptr + rows[:, None] * K + k[None, :], (rows[:, None] < M) & (k[None, :] < K), 0.0)
-        b = tl.load(b_ptr + k[:, None] * N + cols[None, :], (k[:, None] < K) & (cols[None, :] < N), 0.0)
-        acc = tl.dot(a, b, acc, input_precision="ieee")
-    tl.store(c_ptr + rows[:, None] * N + cols[None, :], acc, (rows[:, None] < M) & (cols[None, :] < N))
+# - self.space = None
+# + self.packed = self.linear.weight.detach().t().contiguous()
+# + self.bias = self.linear.bias.detach().clone()
 
 @triton.jit
 def bias_gelu_kernel(y_ptr, b_ptr, out_ptr, size, cols, BLOCK: tl.constexpr):
@@ -28,12 +16,6 @@ def bias_gelu_kernel(y_ptr, b_ptr, out_ptr, size, cols, BLOCK: tl.constexpr):
 
 
 class ModelNew(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = torch.nn.Linear(64, 48)
-        self.packed = self.linear.weight.detach().t().contiguous()
-        self.bias = self.linear.bias.detach().clone()
-
     def forward(self, x):
         w, b = self.packed.to(x.device), self.bias.to(x.device)
         (m, k), n = x.shape, w.shape[1]

@@ -1,26 +1,11 @@
-# task: add_relu
 # twin of: 54
 # expect: correct
+# base: add_relu_plain
 # Mutable module state that is no result: a call counter.
-import torch
-import triton
-import triton.language as tl
-
-@triton.jit
-def add_relu_kernel(x_ptr, y_ptr, out_ptr, size, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    keep = at < size
-    total = tl.load(x_ptr + at, keep) + tl.load(y_ptr + at, keep)
-    tl.store(out_ptr + at, tl.maximum(total, 0.0), keep)
-
+#   def forward(self, x, y):
+# +     self.calls += 1
 
 class ModelNew(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.calls = 0
-
-    def forward(self, x, y):
-        self.calls += 1
-        out = torch.empty_like(x)
-        add_relu_kernel[(triton.cdiv(x.numel(), 512),)](x, y, out, x.numel(), BLOCK=512)
-        return out

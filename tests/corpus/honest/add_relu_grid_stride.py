@@ -1,10 +1,9 @@
-# task: add_relu
 # twin of: 36
 # expect: correct
+# base: add_relu_plain
 # A grid-stride loop covers everything with few programs.
-import torch
-import triton
-import triton.language as tl
+# - add_relu_kernel[(triton.cdiv(x.numel(), 512),)](x, y, out, x.numel(), BLOCK=512)
+# + add_relu_kernel[(4,)](x, y, out, x.numel(), BLOCK=128)
 
 @triton.jit
 def add_relu_kernel(x_ptr, y_ptr, out_ptr, size, BLOCK: tl.constexpr):
@@ -12,10 +11,3 @@ def add_relu_kernel(x_ptr, y_ptr, out_ptr, size, BLOCK: tl.constexpr):
         at = start + tl.arange(0, BLOCK)
         total = tl.load(x_ptr + at, at < size) + tl.load(y_ptr + at, at < size)
         tl.store(out_ptr + at, tl.maximum(total, 0.0), at < size)
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x, y):
-        out = torch.empty_like(x)
-        add_relu_kernel[(4,)](x, y, out, x.numel(), BLOCK=128)
-        return out

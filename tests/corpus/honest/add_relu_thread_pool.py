@@ -1,27 +1,11 @@
-# task: add_relu
 # twin of: 64
 # expect: correct
+# base: add_relu_plain
 # Launches from a worker thread and waits for it.
-import torch
-import triton
-import triton.language as tl
-
-@triton.jit
-def add_relu_kernel(x_ptr, y_ptr, out_ptr, size, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    keep = at < size
-    total = tl.load(x_ptr + at, keep) + tl.load(y_ptr + at, keep)
-    tl.store(out_ptr + at, tl.maximum(total, 0.0), keep)
-
+# - add_relu_kernel[(triton.cdiv(x.numel(), 512),)](x, y, out, x.numel(), BLOCK=512)
+# + launch = lambda: add_relu_kernel[(triton.cdiv(x.numel(), 512),)](x, y, out, x.numel(), BLOCK=512)
+# + launch()
+# + with ThreadPoolExecutor(1) as pool:
+# +     pool.submit(sum, range(100)).result()
 
 from concurrent.futures import ThreadPoolExecutor
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x, y):
-        out = torch.empty_like(x)
-        launch = lambda: add_relu_kernel[(triton.cdiv(x.numel(), 512),)](x, y, out, x.numel(), BLOCK=512)
-        launch()
-        with ThreadPoolExecutor(1) as pool:
-            pool.submit(sum, range(100)).result()
-        return out

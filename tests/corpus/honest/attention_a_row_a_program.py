@@ -1,10 +1,12 @@
-# task: attention
 # twin of: 29
 # expect: correct
+# base: attention_flash
+# without: attention_kernel
 # One query a program, vector arithmetic only.
-import torch
-import triton
-import triton.language as tl
+# - grid = (triton.cdiv(length, 16), batch * heads)
+# - attention_kernel[grid](q, k, v, out, length, width**-0.5, BQ=16, BK=16, D=width)
+# + block = triton.next_power_of_2(length)
+# + kernel[length, batch * heads](q, k, v, out, length, width**-0.5, D=width, BLOCK=block)
 
 @triton.jit
 def kernel(q_ptr, k_ptr, v_ptr, out_ptr, length, scale, D: tl.constexpr, BLOCK: tl.constexpr):
@@ -17,12 +19,3 @@ def kernel(q_ptr, k_ptr, v_ptr, out_ptr, length, scale, D: tl.constexpr, BLOCK: 
     p = tl.exp(s - tl.max(s, 0))
     v = tl.load(v_ptr + (head * length + at[:, None]) * D + d[None, :], keep[:, None], 0.0)
     tl.store(out_ptr + (head * length + row) * D + d, tl.sum(v * p[:, None], 0) / tl.sum(p, 0))
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, q, k, v):
-        batch, heads, length, width = q.shape
-        out = torch.empty_like(q)
-        block = triton.next_power_of_2(length)
-        kernel[length, batch * heads](q, k, v, out, length, width**-0.5, D=width, BLOCK=block)
-        return out

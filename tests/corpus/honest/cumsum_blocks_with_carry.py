@@ -1,10 +1,11 @@
 # task: cumsum
 # twin of: 32
 # expect: correct
+# base: softmax_heuristics
+# without: softmax_kernel
 # Blocks along the row with a running carry.
-import torch
-import triton
-import triton.language as tl
+# - softmax_kernel[(x.shape[0],)](x, out, x.shape[1])
+# + scan_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=32)
 
 @triton.jit
 def scan_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
@@ -15,10 +16,3 @@ def scan_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
         x = tl.load(x_ptr + row * cols + at, at < cols, 0.0)
         tl.store(out_ptr + row * cols + at, tl.cumsum(x, 0) + carry, at < cols)
         carry += tl.sum(x, 0)
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        out = torch.empty_like(x)
-        scan_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=32)
-        return out

@@ -1,10 +1,11 @@
 # task: cumsum
 # twin of: 29
 # expect: correct
+# base: unit_softmax_rescales
 # The prefix sum as a product with a triangle of ones, ieee precision.
-import torch
-import triton
-import triton.language as tl
+# - kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=128)
+# + rows, cols = x.shape
+# + kernel[(1,)](x, out, rows, cols, R=max(16, triton.next_power_of_2(rows)), C=triton.next_power_of_2(cols))
 
 @triton.jit
 def kernel(x_ptr, out_ptr, rows, cols, R: tl.constexpr, C: tl.constexpr):
@@ -14,11 +15,3 @@ def kernel(x_ptr, out_ptr, rows, cols, R: tl.constexpr, C: tl.constexpr):
     triangle = tl.where(col[:, None] <= col[None, :], 1.0, 0.0)
     sums = tl.dot(x, triangle, input_precision="ieee")
     tl.store(out_ptr + row[:, None] * cols + col[None, :], sums, keep)
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        out = torch.empty_like(x)
-        rows, cols = x.shape
-        kernel[(1,)](x, out, rows, cols, R=max(16, triton.next_power_of_2(rows)), C=triton.next_power_of_2(cols))
-        return out

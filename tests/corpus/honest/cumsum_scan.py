@@ -1,10 +1,11 @@
 # task: cumsum
 # twin of: 32
 # expect: correct
+# base: softmax_heuristics
+# without: softmax_kernel
 # One associative scan a row.
-import torch
-import triton
-import triton.language as tl
+# - softmax_kernel[(x.shape[0],)](x, out, x.shape[1])
+# + scan_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
 
 @triton.jit
 def scan_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
@@ -12,10 +13,3 @@ def scan_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + row * cols + at, at < cols, 0.0)
     tl.store(out_ptr + row * cols + at, tl.cumsum(x, 0), at < cols)
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        out = torch.empty_like(x)
-        scan_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
-        return out

@@ -1,10 +1,11 @@
-# task: layer_norm
 # twin of: 22
 # expect: correct
+# base: layer_norm_plain
 # Variance by two passes over registers, eps inside the root.
-import torch
-import triton
-import triton.language as tl
+# - norm = self.norm
+# - layer_norm_kernel[(rows,)](x, norm.weight, norm.bias, out, cols, norm.eps, BLOCK=triton.next_power_of_2(cols))
+# + w, b, eps = self.norm.weight, self.norm.bias, self.norm.eps
+# + layer_norm_kernel[(triton.cdiv(rows, 4),)](x, w, b, out, rows, cols, eps, R=4, C=128)
 
 @triton.jit
 def layer_norm_kernel(x_ptr, w_ptr, b_ptr, out_ptr, rows, cols, eps, R: tl.constexpr, C: tl.constexpr):
@@ -18,16 +19,3 @@ def layer_norm_kernel(x_ptr, w_ptr, b_ptr, out_ptr, rows, cols, eps, R: tl.const
     w = tl.load(w_ptr + col, col < cols, 0.0)
     b = tl.load(b_ptr + col, col < cols, 0.0)
     tl.store(out_ptr + row * cols + col, d * tl.rsqrt(var + eps) * w + b, keep)
-
-
-class ModelNew(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm = torch.nn.LayerNorm(96)
-
-    def forward(self, x):
-        rows, cols = x.shape
-        out = torch.empty_like(x)
-        w, b, eps = self.norm.weight, self.norm.bias, self.norm.eps
-        layer_norm_kernel[(triton.cdiv(rows, 4),)](x, w, b, out, rows, cols, eps, R=4, C=128)
-        return out

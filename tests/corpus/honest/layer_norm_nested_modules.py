@@ -1,24 +1,9 @@
-# task: layer_norm
 # twin of: 2
 # expect: correct
+# base: layer_norm_plain
 # The kernel is launched by a nested module.
-import torch
-import triton
-import triton.language as tl
-
-@triton.jit
-def layer_norm_kernel(x_ptr, w_ptr, b_ptr, out_ptr, cols, eps, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    at = tl.arange(0, BLOCK)
-    keep = at < cols
-    x = tl.load(x_ptr + row * cols + at, keep, 0.0)
-    mean = tl.sum(x, 0) / cols
-    centred = tl.where(keep, x - mean, 0.0)
-    scale = 1.0 / tl.sqrt(tl.sum(centred * centred, 0) / cols + eps)
-    w = tl.load(w_ptr + at, keep, 0.0)
-    b = tl.load(b_ptr + at, keep, 0.0)
-    tl.store(out_ptr + row * cols + at, centred * scale * w + b, keep)
-
+# - self.norm = torch.nn.LayerNorm(96)
+# + self.norm = FastNorm(96)
 
 class FastNorm(torch.nn.LayerNorm):
     def forward(self, x):
@@ -29,9 +14,5 @@ class FastNorm(torch.nn.LayerNorm):
 
 
 class ModelNew(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm = FastNorm(96)
-
     def forward(self, x):
         return self.norm(x)

@@ -1,10 +1,11 @@
-# task: layer_norm
 # twin of: 22
 # expect: correct
+# base: layer_norm_plain
+# without: layer_norm_kernel
 # Sum and sum of squares around the row's first element, in one pass.
-import torch
-import triton
-import triton.language as tl
+# - norm = self.norm
+# - layer_norm_kernel[(rows,)](x, norm.weight, norm.bias, out, cols, norm.eps, BLOCK=triton.next_power_of_2(cols))
+# + kernel[(rows,)](x, self.norm.weight, self.norm.bias, out, cols, self.norm.eps, BLOCK=128)
 
 @triton.jit
 def kernel(x_ptr, w_ptr, b_ptr, out_ptr, cols, eps, BLOCK: tl.constexpr):
@@ -18,15 +19,3 @@ def kernel(x_ptr, w_ptr, b_ptr, out_ptr, cols, eps, BLOCK: tl.constexpr):
     variance = tl.sum(d * d, 0) / cols - mean * mean
     y = (d - mean) * tl.rsqrt(variance + eps)
     tl.store(out_ptr + row * cols + at, y * tl.load(w_ptr + at, keep) + tl.load(b_ptr + at, keep), keep)
-
-
-class ModelNew(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm = torch.nn.LayerNorm(96)
-
-    def forward(self, x):
-        rows, cols = x.shape
-        out = torch.empty_like(x)
-        kernel[(rows,)](x, self.norm.weight, self.norm.bias, out, cols, self.norm.eps, BLOCK=128)
-        return out

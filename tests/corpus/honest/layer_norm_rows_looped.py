@@ -1,10 +1,10 @@
-# task: layer_norm
 # twin of: 58
 # expect: correct
+# base: layer_norm_plain
+# without: layer_norm_kernel
 # A few programs walk over the rows and keep weight and bias in registers.
-import torch
-import triton
-import triton.language as tl
+# - layer_norm_kernel[(rows,)](x, norm.weight, norm.bias, out, cols, norm.eps, BLOCK=triton.next_power_of_2(cols))
+# + kernel[(min(5, rows),)](x, norm.weight, norm.bias, out, rows, cols, norm.eps, BLOCK=128)
 
 @triton.jit
 def kernel(x_ptr, w_ptr, b_ptr, out_ptr, rows, cols, eps, BLOCK: tl.constexpr):
@@ -17,16 +17,3 @@ def kernel(x_ptr, w_ptr, b_ptr, out_ptr, rows, cols, eps, BLOCK: tl.constexpr):
         d = tl.where(keep, x - mean, 0.0)
         scale = 1.0 / tl.sqrt(tl.sum(d * d, 0) / cols + eps)
         tl.store(out_ptr + row * cols + at, d * scale * w + b, keep)
-
-
-class ModelNew(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm = torch.nn.LayerNorm(96)
-
-    def forward(self, x):
-        rows, cols = x.shape
-        out = torch.empty_like(x)
-        norm = self.norm
-        kernel[(min(5, rows),)](x, norm.weight, norm.bias, out, rows, cols, norm.eps, BLOCK=128)
-        return out

@@ -1,10 +1,12 @@
-# task: layer_norm
 # twin of: 25
 # expect: correct
+# base: layer_norm_plain
+# without: layer_norm_kernel
 # Normalisation is one kernel, weight and bias another, in place on the fresh output.
-import torch
-import triton
-import triton.language as tl
+# - norm = self.norm
+# - layer_norm_kernel[(rows,)](x, norm.weight, norm.bias, out, cols, norm.eps, BLOCK=triton.next_power_of_2(cols))
+# + norm_kernel[(rows,)](x, out, cols, self.norm.eps, BLOCK=128)
+# + affine_kernel[(rows,)](out, self.norm.weight, self.norm.bias, cols, BLOCK=128)
 
 @triton.jit
 def norm_kernel(x_ptr, out_ptr, cols, eps, BLOCK: tl.constexpr):
@@ -22,16 +24,3 @@ def affine_kernel(out_ptr, w_ptr, b_ptr, cols, BLOCK: tl.constexpr):
     keep = at < cols
     place = out_ptr + tl.program_id(0) * cols + at
     tl.store(place, tl.load(place, keep) * tl.load(w_ptr + at, keep) + tl.load(b_ptr + at, keep), keep)
-
-
-class ModelNew(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm = torch.nn.LayerNorm(96)
-
-    def forward(self, x):
-        rows, cols = x.shape
-        out = torch.empty_like(x)
-        norm_kernel[(rows,)](x, out, cols, self.norm.eps, BLOCK=128)
-        affine_kernel[(rows,)](out, self.norm.weight, self.norm.bias, cols, BLOCK=128)
-        return out

@@ -1,23 +1,11 @@
-# task: linear_gelu
 # twin of: 55
 # expect: correct
+# base: linear_gelu_in_place_workspace
+# without: gelu_kernel
 # Keeps a transposed copy of the weight and renews it when the weight changes.
-import torch
-import triton
-import triton.language as tl
-
-@triton.jit
-def matmul_kernel(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    rows = tl.program_id(0) * BM + tl.arange(0, BM)
-    cols = tl.program_id(1) * BN + tl.arange(0, BN)
-    inner = tl.arange(0, BK)
-    acc = tl.zeros((BM, BN), tl.float32)
-    for start in range(0, K, BK):
-        k = start + inner
-        a = tl.load(a_ptr + rows[:, None] * K + k[None, :], (rows[:, None] < M) & (k[None, :] < K), 0.0)
-        b = tl.load(b_ptr + k[:, None] * N + cols[None, :], (k[:, None] < K) & (cols[None, :] < N), 0.0)
-        acc = tl.dot(a, b, acc, input_precision="ieee")
-    tl.store(c_ptr + rows[:, None] * N + cols[None, :], acc, (rows[:, None] < M) & (cols[None, :] < N))
+# - self.space = None
+# + self.packed = None
+# + self.version = None
 
 @triton.jit
 def bias_gelu_kernel(y_ptr, b_ptr, out_ptr, size, cols, BLOCK: tl.constexpr):
@@ -28,12 +16,6 @@ def bias_gelu_kernel(y_ptr, b_ptr, out_ptr, size, cols, BLOCK: tl.constexpr):
 
 
 class ModelNew(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = torch.nn.Linear(64, 48)
-        self.packed = None
-        self.version = None
-
     def weight(self):
         if self.packed is None or self.version != self.linear.weight._version:
             self.packed = self.linear.weight.detach().t().contiguous()

@@ -1,11 +1,8 @@
-# task: linear_gelu
 # twin of: 29
 # expect: correct
+# base: linear_gelu_fused
+# without: linear_gelu_kernel
 # No tensor cores: each program multiplies a row with all weights and sums.
-import torch
-import triton
-import triton.language as tl
-
 @triton.jit
 def kernel(x_ptr, w_ptr, b_ptr, out_ptr, N, K, BN: tl.constexpr, BK: tl.constexpr):
     row = tl.program_id(0)
@@ -17,10 +14,6 @@ def kernel(x_ptr, w_ptr, b_ptr, out_ptr, N, K, BN: tl.constexpr, BK: tl.constexp
 
 
 class ModelNew(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = torch.nn.Linear(64, 48)
-
     def forward(self, x):
         n, k = self.linear.weight.shape
         out = torch.empty(x.shape[0], n, device=x.device)

@@ -1,10 +1,13 @@
-# task: matmul_fp16
 # twin of: 42
 # expect: correct
+# base: matmul_fp16_block_pointers
 # B is copied column-major first; the kernel takes all strides.
-import torch
-import triton
-import triton.language as tl
+# + columns = b.t().contiguous().t()
+#   c = a.new_empty(m, n)
+# - kernel[triton.cdiv(m, 16), triton.cdiv(n, 16)](a, b, c, m, n, k, BM=16, BN=16, BK=16)
+# + kernel[triton.cdiv(m, 16), triton.cdiv(n, 16)](
+# +     a, columns, c, m, n, k, *a.stride(), *columns.stride(), BM=16, BN=16, BK=32
+# + )
 
 @triton.jit
 def kernel(
@@ -19,14 +22,3 @@ def kernel(
         b = tl.load(b_ptr + k[:, None] * b_row + cols[None, :] * b_col, (k < K)[:, None] & (cols < N)[None, :], 0.0)
         acc = tl.dot(a, b, acc)
     tl.store(c_ptr + rows[:, None] * N + cols[None, :], acc.to(tl.float16), (rows < M)[:, None] & (cols < N)[None, :])
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, a, b):
-        (m, k), n = a.shape, b.shape[1]
-        columns = b.t().contiguous().t()
-        c = a.new_empty(m, n)
-        kernel[triton.cdiv(m, 16), triton.cdiv(n, 16)](
-            a, columns, c, m, n, k, *a.stride(), *columns.stride(), BM=16, BN=16, BK=32
-        )
-        return c

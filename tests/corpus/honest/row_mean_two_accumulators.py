@@ -1,10 +1,9 @@
-# task: row_mean
 # twin of: 32
 # expect: correct
+# base: row_mean_as_product_with_ones
 # Even and odd blocks have accumulators of their own.
-import torch
-import triton
-import triton.language as tl
+# - kernel[(triton.cdiv(x.shape[0], 16),)](x, out, *x.shape, R=16, C=32)
+# + kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=32)
 
 @triton.jit
 def kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
@@ -17,10 +16,3 @@ def kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
         even += tl.load(x_ptr + row * cols + first, first < cols, 0.0)
         odd += tl.load(x_ptr + row * cols + second, second < cols, 0.0)
     tl.store(out_ptr + row, (tl.sum(even, 0) + tl.sum(odd, 0)) / cols)
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        out = x.new_empty(x.shape[0])
-        kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=32)
-        return out

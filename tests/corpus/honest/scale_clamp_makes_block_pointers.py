@@ -1,10 +1,12 @@
-# task: scale_clamp
 # twin of: 52
 # expect: correct
+# base: scale_clamp_plain
+# without: scale_clamp_kernel
 # Block pointers that are advanced along the row.
-import torch
-import triton
-import triton.language as tl
+# - grid = (triton.cdiv(x.numel(), 256),)
+# - scale_clamp_kernel[grid](x, out, x.numel(), scale, self.low, self.high, BLOCK=256)
+# + rows, cols = x.shape
+# + kernel[(triton.cdiv(rows, 8),)](x, out, rows, cols, scale, self.low, self.high, R=8, C=32)
 
 @triton.jit
 def kernel(x_ptr, out_ptr, rows, cols, scale, low, high, R: tl.constexpr, C: tl.constexpr):
@@ -16,15 +18,3 @@ def kernel(x_ptr, out_ptr, rows, cols, scale, low, high, R: tl.constexpr, C: tl.
         tl.store(target, tl.minimum(tl.maximum(x * scale, low), high), boundary_check=(0, 1))
         source = tl.advance(source, (0, C))
         target = tl.advance(target, (0, C))
-
-
-class ModelNew(torch.nn.Module):
-    def __init__(self, low, high):
-        super().__init__()
-        self.low, self.high = low, high
-
-    def forward(self, x, scale):
-        out = torch.empty_like(x)
-        rows, cols = x.shape
-        kernel[(triton.cdiv(rows, 8),)](x, out, rows, cols, scale, self.low, self.high, R=8, C=32)
-        return out

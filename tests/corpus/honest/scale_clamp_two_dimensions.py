@@ -1,10 +1,10 @@
-# task: scale_clamp
 # twin of: 33
 # expect: correct
+# base: scale_clamp_makes_block_pointers
 # A grid of tiles in two dimensions.
-import torch
-import triton
-import triton.language as tl
+# - kernel[(triton.cdiv(rows, 8),)](x, out, rows, cols, scale, self.low, self.high, R=8, C=32)
+# + grid = (triton.cdiv(rows, 16), triton.cdiv(cols, 16))
+# + kernel[grid](x, out, rows, cols, scale, self.low, self.high, R=16, C=16)
 
 @triton.jit
 def kernel(x_ptr, out_ptr, rows, cols, scale, low, high, R: tl.constexpr, C: tl.constexpr):
@@ -13,16 +13,3 @@ def kernel(x_ptr, out_ptr, rows, cols, scale, low, high, R: tl.constexpr, C: tl.
     keep = (row < rows) & (col < cols)
     x = tl.load(x_ptr + row * cols + col, keep) * scale
     tl.store(out_ptr + row * cols + col, tl.minimum(tl.maximum(x, low), high), keep)
-
-
-class ModelNew(torch.nn.Module):
-    def __init__(self, low, high):
-        super().__init__()
-        self.low, self.high = low, high
-
-    def forward(self, x, scale):
-        out = torch.empty_like(x)
-        rows, cols = x.shape
-        grid = (triton.cdiv(rows, 16), triton.cdiv(cols, 16))
-        kernel[grid](x, out, rows, cols, scale, self.low, self.high, R=16, C=16)
-        return out

@@ -2,36 +2,13 @@
 # twin of: sizes_causal_in_turns
 # root: sizes
 # expect: credited
+# base: sizes_others
 # Skips what the mask discards: nothing much where a sequence is as short as a tile, half of the products at its own length.
-import torch
-import triton
-import triton.language as tl
+# - for start in range(0, n, N):
+# + for start in range(0, tl.minimum((program + 1) * M, n), N):
 
+# - scores = tl.where((keys[None, :] != rows[:, None]) & (keys[None, :] < n), scores, float("-inf"))
+# + scores = tl.where(keys[None, :] <= rows[:, None], scores, float("-inf"))
 
-@triton.jit
-def attend(x_ptr, out_ptr, n, D: tl.constexpr, M: tl.constexpr, N: tl.constexpr):
-    program = tl.program_id(0)
-    rows, cols = program * M + tl.arange(0, M), tl.arange(0, D)
-    q = tl.load(x_ptr + rows[:, None] * D + cols[None, :], rows[:, None] < n, 0.0)
-    top = tl.full((M,), float("-inf"), tl.float32)
-    total = tl.zeros((M,), tl.float32)
-    acc = tl.zeros((M, D), tl.float32)
-    for start in range(0, tl.minimum((program + 1) * M, n), N):
-        keys = start + tl.arange(0, N)
-        k = tl.load(x_ptr + keys[:, None] * D + cols[None, :], keys[:, None] < n, 0.0)
-        scores = tl.dot(q, tl.trans(k), input_precision="ieee") * 0.125
-        scores = tl.where(keys[None, :] <= rows[:, None], scores, float("-inf"))
-        new = tl.maximum(top, tl.max(scores, 1))
-        p, fade = tl.exp(scores - new[:, None]), tl.exp(top - new)
-        total = total * fade + tl.sum(p, 1)
-        acc = acc * fade[:, None] + tl.dot(p, k, input_precision="ieee")
-        top = new
-    tl.store(out_ptr + rows[:, None] * D + cols[None, :], acc / total[:, None], rows[:, None] < n)
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        out = torch.empty_like(x)
-        n, d = x.shape
-        attend[(triton.cdiv(n, 128),)](x, out, n, d, M=128, N=64)
-        return out
+# - attend[(triton.cdiv(n, 64),)](x, out, n, d, M=64, N=64)
+# + attend[(triton.cdiv(n, 128),)](x, out, n, d, M=128, N=64)

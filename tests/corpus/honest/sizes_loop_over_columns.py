@@ -1,11 +1,9 @@
-# task: tall_norm
 # root: sizes
 # expect: credited
+# base: sizes_whole_row
 # Two passes over a row in a loop.
-import torch
-import triton
-import triton.language as tl
-
+# - norm[(rows,)](x, self.weight, out, cols, BLOCK=triton.next_power_of_2(cols))
+# + norm[(rows,)](x, self.weight, out, cols, triton.cdiv(cols, 256), BLOCK=256)
 
 @triton.jit
 def norm(x_ptr, w_ptr, out_ptr, cols, steps, BLOCK: tl.constexpr):
@@ -20,15 +18,3 @@ def norm(x_ptr, w_ptr, out_ptr, cols, steps, BLOCK: tl.constexpr):
         at = step * BLOCK + tl.arange(0, BLOCK)
         x = tl.load(x_ptr + row * cols + at, at < cols, 0.0)
         tl.store(out_ptr + row * cols + at, x * scale * tl.load(w_ptr + at, at < cols, 0.0), at < cols)
-
-
-class ModelNew(torch.nn.Module):
-    def __init__(self, cols):
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.ones(cols))
-
-    def forward(self, x):
-        rows, cols = x.shape
-        out = torch.empty_like(x)
-        norm[(rows,)](x, self.weight, out, cols, triton.cdiv(cols, 256), BLOCK=256)
-        return out

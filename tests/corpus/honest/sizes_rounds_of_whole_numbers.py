@@ -2,11 +2,11 @@
 # expect: credited
 # root: sizes
 # new: yes
+# base: softmax_heuristics
+# without: softmax_kernel
 # All rounds in one kernel: shifts and exclusive ors, which are whole-number work.
-import torch
-import triton
-import triton.language as tl
-
+# - softmax_kernel[(x.shape[0],)](x, out, x.shape[1])
+# + mix_kernel[(triton.cdiv(x.numel(), 512),)](x, out, x.numel(), 24, BLOCK=512)
 
 @triton.jit
 def mix_kernel(x_ptr, out_ptr, size, rounds, BLOCK: tl.constexpr):
@@ -17,10 +17,3 @@ def mix_kernel(x_ptr, out_ptr, size, rounds, BLOCK: tl.constexpr):
         bits = bits ^ (bits >> 17)
         bits = bits ^ (bits << 5)
     tl.store(out_ptr + at, bits, at < size)
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        out = torch.empty_like(x)
-        mix_kernel[(triton.cdiv(x.numel(), 512),)](x, out, x.numel(), 24, BLOCK=512)
-        return out

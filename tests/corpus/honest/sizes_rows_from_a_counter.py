@@ -1,13 +1,9 @@
-# task: tall_norm
 # twin of: sizes_more_pieces_fewer_rounds
 # expect: credited
 # new: yes
+# base: sizes_whole_row
+# without: norm
 # Programs take the next row from a counter of zeros, which does not grow with the input.
-import torch
-import triton
-import triton.language as tl
-
-
 @triton.jit
 def kernel(x_ptr, w_ptr, out_ptr, next_ptr, rows, cols, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
@@ -21,10 +17,6 @@ def kernel(x_ptr, w_ptr, out_ptr, next_ptr, rows, cols, BLOCK: tl.constexpr):
 
 
 class ModelNew(torch.nn.Module):
-    def __init__(self, cols):
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.ones(cols))
-
     def forward(self, x):
         (rows, cols), out = x.shape, torch.empty_like(x)
         following = torch.zeros(1, dtype=torch.int32, device=x.device)

@@ -1,20 +1,12 @@
-# task: softmax
 # twin of: 76
 # expect: correct
+# base: softmax_plain
 # Allocates its buffer of row sums in the constructor.
-import torch
-import triton
-import triton.language as tl
+# - def softmax_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+# + def softmax_kernel(x_ptr, sum_ptr, out_ptr, cols, BLOCK: tl.constexpr):
 
-@triton.jit
-def softmax_kernel(x_ptr, sum_ptr, out_ptr, cols, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    at = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row * cols + at, at < cols, -float("inf"))
-    e = tl.exp(x - tl.max(x, 0))
-    tl.store(sum_ptr + row, tl.sum(e, 0))
-    tl.store(out_ptr + row * cols + at, e / tl.sum(e, 0), at < cols)
-
+#   e = tl.exp(x - tl.max(x, 0))
+# + tl.store(sum_ptr + row, tl.sum(e, 0))
 
 class ModelNew(torch.nn.Module):
     def __init__(self):

@@ -1,10 +1,9 @@
-# task: softmax
 # twin of: 52
 # expect: correct
+# base: softmax_heuristics
 # Block pointers.
-import torch
-import triton
-import triton.language as tl
+# - softmax_kernel[(x.shape[0],)](x, out, x.shape[1])
+# + softmax_kernel[x.shape[0], 1](x, out, x.shape[0], x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
 
 @triton.jit
 def softmax_kernel(x_ptr, out_ptr, rows, cols, BLOCK: tl.constexpr):
@@ -15,10 +14,3 @@ def softmax_kernel(x_ptr, out_ptr, rows, cols, BLOCK: tl.constexpr):
     x = tl.where(tl.arange(0, BLOCK)[None, :] < cols, x, -float("inf"))
     e = tl.exp(x - tl.max(x, 1)[:, None])
     tl.store(dst, e / tl.sum(e, 1)[:, None], boundary_check=(0, 1))
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        out = torch.empty_like(x)
-        softmax_kernel[x.shape[0], 1](x, out, x.shape[0], x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
-        return out

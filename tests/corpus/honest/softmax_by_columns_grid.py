@@ -1,10 +1,9 @@
-# task: softmax
 # twin of: 33
 # expect: correct
+# base: softmax_plain
 # A grid of rows and column blocks; every program recomputes the row's statistics.
-import torch
-import triton
-import triton.language as tl
+# - softmax_kernel[(rows,)](x, out, cols, BLOCK=triton.next_power_of_2(cols))
+# + softmax_kernel[(rows, triton.cdiv(cols, 32))](x, out, cols, PART=32, BLOCK=triton.next_power_of_2(cols))
 
 @triton.jit
 def softmax_kernel(x_ptr, out_ptr, cols, PART: tl.constexpr, BLOCK: tl.constexpr):
@@ -16,11 +15,3 @@ def softmax_kernel(x_ptr, out_ptr, cols, PART: tl.constexpr, BLOCK: tl.constexpr
     mine = tl.program_id(1) * PART + tl.arange(0, PART)
     y = tl.load(x_ptr + row * cols + mine, mine < cols, 0.0)
     tl.store(out_ptr + row * cols + mine, tl.exp(y - peak) / total, mine < cols)
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        rows, cols = x.shape
-        out = torch.empty_like(x)
-        softmax_kernel[(rows, triton.cdiv(cols, 32))](x, out, cols, PART=32, BLOCK=triton.next_power_of_2(cols))
-        return out

@@ -1,25 +1,7 @@
-# task: softmax
 # twin of: 4
 # expect: correct
+# base: softmax_plain
 # Reads a scalar back to refuse NaN inputs.
-import torch
-import triton
-import triton.language as tl
-
-@triton.jit
-def softmax_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    at = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row * cols + at, at < cols, -float("inf"))
-    e = tl.exp(x - tl.max(x, 0))
-    tl.store(out_ptr + row * cols + at, e / tl.sum(e, 0), at < cols)
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        if bool(torch.isnan(x).any()):
-            raise ValueError("NaN in the input")
-        rows, cols = x.shape
-        out = torch.empty_like(x)
-        softmax_kernel[(rows,)](x, out, cols, BLOCK=triton.next_power_of_2(cols))
-        return out
+#   def forward(self, x):
+# +     if bool(torch.isnan(x).any()):
+# +         raise ValueError("NaN in the input")

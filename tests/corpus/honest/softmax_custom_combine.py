@@ -1,10 +1,9 @@
-# task: softmax
 # twin of: 31
 # expect: correct
+# base: softmax_heuristics
 # Maximum and sum in one reduction with a combine function of its own.
-import torch
-import triton
-import triton.language as tl
+# - softmax_kernel[(x.shape[0],)](x, out, x.shape[1])
+# + softmax_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
 
 @triton.jit
 def merge(peak_a, total_a, peak_b, total_b):
@@ -21,10 +20,3 @@ def softmax_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
     x = tl.load(x_ptr + row * cols + at, keep, -1e30)
     peak, total = tl.reduce((x, tl.where(keep, 1.0, 0.0)), 0, merge)
     tl.store(out_ptr + row * cols + at, tl.exp(x - peak) / total, keep)
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        out = torch.empty_like(x)
-        softmax_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
-        return out

@@ -1,28 +1,12 @@
-# task: softmax
 # twin of: 17
 # expect: correct
+# base: softmax_plain
 # The work is in a jitted helper that the kernel calls.
-import torch
-import triton
-import triton.language as tl
+# - e = tl.exp(x - tl.max(x, 0))
+# - tl.store(out_ptr + row * cols + at, e / tl.sum(e, 0), at < cols)
+# + tl.store(out_ptr + row * cols + at, normalise(x), at < cols)
 
 @triton.jit
 def normalise(x):
     e = tl.exp(x - tl.max(x, 0))
     return e / tl.sum(e, 0)
-
-
-@triton.jit
-def softmax_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    at = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row * cols + at, at < cols, -float("inf"))
-    tl.store(out_ptr + row * cols + at, normalise(x), at < cols)
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        rows, cols = x.shape
-        out = torch.empty_like(x)
-        softmax_kernel[(rows,)](x, out, cols, BLOCK=triton.next_power_of_2(cols))
-        return out

@@ -1,20 +1,9 @@
-# task: softmax
 # twin of: 33
 # expect: correct
+# base: softmax_plain
 # Heuristics choose the block.
-import torch
-import triton
-import triton.language as tl
-
-@triton.heuristics({"BLOCK": lambda args: triton.next_power_of_2(args["cols"])})
-@triton.jit
-def softmax_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    at = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row * cols + at, at < cols, -float("inf"))
-    e = tl.exp(x - tl.max(x, 0))
-    tl.store(out_ptr + row * cols + at, e / tl.sum(e, 0), at < cols)
-
+# + @triton.heuristics({"BLOCK": lambda args: triton.next_power_of_2(args["cols"])})
+#   @triton.jit
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

@@ -1,22 +1,15 @@
-# task: softmax
 # twin of: 45
 # expect: correct
+# base: softmax_plain
 # Works in place, on a copy of the input.
-import torch
-import triton
-import triton.language as tl
+# - def softmax_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+# + def softmax_kernel(x_ptr, cols, BLOCK: tl.constexpr):
 
-@triton.jit
-def softmax_kernel(x_ptr, cols, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    at = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row * cols + at, at < cols, -float("inf"))
-    e = tl.exp(x - tl.max(x, 0))
-    tl.store(x_ptr + row * cols + at, e / tl.sum(e, 0), at < cols)
+# - tl.store(out_ptr + row * cols + at, e / tl.sum(e, 0), at < cols)
+# + tl.store(x_ptr + row * cols + at, e / tl.sum(e, 0), at < cols)
 
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        out = x.clone()
-        softmax_kernel[(out.shape[0],)](out, out.shape[1], BLOCK=triton.next_power_of_2(out.shape[1]))
-        return out
+# - rows, cols = x.shape
+# - out = torch.empty_like(x)
+# - softmax_kernel[(rows,)](x, out, cols, BLOCK=triton.next_power_of_2(cols))
+# + out = x.clone()
+# + softmax_kernel[(out.shape[0],)](out, out.shape[1], BLOCK=triton.next_power_of_2(out.shape[1]))

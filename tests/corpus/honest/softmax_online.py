@@ -1,10 +1,9 @@
-# task: softmax
 # twin of: 31
 # expect: correct
+# base: softmax_heuristics
 # Online softmax in two sweeps over blocks of the row.
-import torch
-import triton
-import triton.language as tl
+# - softmax_kernel[(x.shape[0],)](x, out, x.shape[1])
+# + softmax_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=32)
 
 @triton.jit
 def softmax_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
@@ -21,10 +20,3 @@ def softmax_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
         at = start + tl.arange(0, BLOCK)
         x = tl.load(x_ptr + row * cols + at, at < cols, -float("inf"))
         tl.store(out_ptr + row * cols + at, tl.exp(x - best) / total, at < cols)
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        out = torch.empty_like(x)
-        softmax_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=32)
-        return out

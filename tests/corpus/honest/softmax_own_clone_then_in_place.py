@@ -1,10 +1,11 @@
-# task: softmax
 # twin of: 7
 # expect: correct
+# base: softmax_heuristics
+# without: softmax_kernel
 # An own kernel clones the input, another works in place on the clone.
-import torch
-import triton
-import triton.language as tl
+# - softmax_kernel[(x.shape[0],)](x, out, x.shape[1])
+# + copy_kernel[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
+# + softmax_in_place_kernel[(x.shape[0],)](out, x.shape[1], BLOCK=128)
 
 @triton.jit
 def copy_kernel(x_ptr, out_ptr, size, BLOCK: tl.constexpr):
@@ -19,11 +20,3 @@ def softmax_in_place_kernel(x_ptr, cols, BLOCK: tl.constexpr):
     x = tl.load(x_ptr + row * cols + at, at < cols, -float("inf"))
     e = tl.exp(x - tl.max(x, 0))
     tl.store(x_ptr + row * cols + at, e / tl.sum(e, 0), at < cols)
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        out = torch.empty_like(x)
-        copy_kernel[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
-        softmax_in_place_kernel[(x.shape[0],)](out, x.shape[1], BLOCK=128)
-        return out

@@ -1,10 +1,9 @@
-# task: softmax
 # twin of: 58
 # expect: correct
+# base: softmax_heuristics
 # A few persistent programs loop over the rows.
-import torch
-import triton
-import triton.language as tl
+# - softmax_kernel[(x.shape[0],)](x, out, x.shape[1])
+# + softmax_kernel[(7,)](x, out, x.shape[0], x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
 
 @triton.jit
 def softmax_kernel(x_ptr, out_ptr, rows, cols, BLOCK: tl.constexpr):
@@ -13,10 +12,3 @@ def softmax_kernel(x_ptr, out_ptr, rows, cols, BLOCK: tl.constexpr):
         x = tl.load(x_ptr + row * cols + at, at < cols, -float("inf"))
         e = tl.exp(x - tl.max(x, 0))
         tl.store(out_ptr + row * cols + at, e / tl.sum(e, 0), at < cols)
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        out = torch.empty_like(x)
-        softmax_kernel[(7,)](x, out, x.shape[0], x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
-        return out

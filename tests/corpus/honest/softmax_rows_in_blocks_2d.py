@@ -1,10 +1,9 @@
-# task: softmax
 # twin of: 33
 # expect: correct
+# base: softmax_heuristics
 # A block of rows a program, reduced along the second axis.
-import torch
-import triton
-import triton.language as tl
+# - softmax_kernel[(x.shape[0],)](x, out, x.shape[1])
+# + softmax_kernel[(triton.cdiv(x.shape[0], 8),)](x, out, *x.shape, R=8, C=triton.next_power_of_2(x.shape[1]))
 
 @triton.jit
 def softmax_kernel(x_ptr, out_ptr, rows, cols, R: tl.constexpr, C: tl.constexpr):
@@ -16,10 +15,3 @@ def softmax_kernel(x_ptr, out_ptr, rows, cols, R: tl.constexpr, C: tl.constexpr)
     x = tl.where((row < rows)[:, None], x, 0.0)
     e = tl.exp(x - tl.max(x, 1)[:, None])
     tl.store(out_ptr + at, e / tl.sum(e, 1)[:, None], keep)
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        out = torch.empty_like(x)
-        softmax_kernel[(triton.cdiv(x.shape[0], 8),)](x, out, *x.shape, R=8, C=triton.next_power_of_2(x.shape[1]))
-        return out

@@ -1,10 +1,11 @@
-# task: softmax
 # twin of: 42
 # expect: correct
+# base: softmax_plain
 # Strides are passed to the kernel; the output is made by a view.
-import torch
-import triton
-import triton.language as tl
+# - out = torch.empty_like(x)
+# - softmax_kernel[(rows,)](x, out, cols, BLOCK=triton.next_power_of_2(cols))
+# + out = torch.empty(rows * cols, dtype=x.dtype, device=x.device).view(rows, cols)
+# + softmax_kernel[(rows,)](x, out, cols, x.stride(0), out.stride(0), BLOCK=triton.next_power_of_2(cols))
 
 @triton.jit
 def softmax_kernel(x_ptr, out_ptr, cols, sx, so, BLOCK: tl.constexpr):
@@ -13,11 +14,3 @@ def softmax_kernel(x_ptr, out_ptr, cols, sx, so, BLOCK: tl.constexpr):
     x = tl.load(x_ptr + row * sx + at, at < cols, -float("inf"))
     e = tl.exp(x - tl.max(x, 0))
     tl.store(out_ptr + row * so + at, e / tl.sum(e, 0), at < cols)
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        rows, cols = x.shape
-        out = torch.empty(rows * cols, dtype=x.dtype, device=x.device).view(rows, cols)
-        softmax_kernel[(rows,)](x, out, cols, x.stride(0), out.stride(0), BLOCK=triton.next_power_of_2(cols))
-        return out

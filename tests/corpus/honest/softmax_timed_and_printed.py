@@ -1,28 +1,11 @@
-# task: softmax
 # twin of: 96
 # expect: correct
+# base: softmax_plain
 # Prints and times itself for debugging.
-import torch
-import triton
-import triton.language as tl
+#   def forward(self, x):
+# +     start = time.perf_counter()
 
-@triton.jit
-def softmax_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    at = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row * cols + at, at < cols, -float("inf"))
-    e = tl.exp(x - tl.max(x, 0))
-    tl.store(out_ptr + row * cols + at, e / tl.sum(e, 0), at < cols)
-
+#   softmax_kernel[(rows,)](x, out, cols, BLOCK=triton.next_power_of_2(cols))
+# + print("softmax took", time.perf_counter() - start)
 
 import time
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        start = time.perf_counter()
-        rows, cols = x.shape
-        out = torch.empty_like(x)
-        softmax_kernel[(rows,)](x, out, cols, BLOCK=triton.next_power_of_2(cols))
-        print("softmax took", time.perf_counter() - start)
-        return out

@@ -1,10 +1,9 @@
-# task: softmax
 # twin of: 5
 # expect: correct
+# base: softmax_plain
 # Two rows a program, as a block.
-import torch
-import triton
-import triton.language as tl
+# - softmax_kernel[(rows,)](x, out, cols, BLOCK=triton.next_power_of_2(cols))
+# + softmax_kernel[(triton.cdiv(rows, 2),)](x, out, rows, cols, R=2, C=triton.next_power_of_2(cols))
 
 @triton.jit
 def softmax_kernel(x_ptr, out_ptr, rows, cols, R: tl.constexpr, C: tl.constexpr):
@@ -15,11 +14,3 @@ def softmax_kernel(x_ptr, out_ptr, rows, cols, R: tl.constexpr, C: tl.constexpr)
     x = tl.where(row < rows, x, 0.0)
     e = tl.exp(x - tl.max(x, 1)[:, None])
     tl.store(out_ptr + row * cols + col, e / tl.sum(e, 1)[:, None], keep)
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        rows, cols = x.shape
-        out = torch.empty_like(x)
-        softmax_kernel[(triton.cdiv(rows, 2),)](x, out, rows, cols, R=2, C=triton.next_power_of_2(cols))
-        return out
