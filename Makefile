@@ -21,11 +21,11 @@ $(VENV)/.done: pyproject.toml constraints.txt
 
 # the fast tests; WORKERS=1 for one at a time
 test: env
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --fast $(PYTEST)
 
 # those that start no process, in under a minute
 test-unit: env
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/unit $(PYTEST)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --fast tests/unit $(PYTEST)
 
 test-slow: env
 	$(BIN)/python -m pytest -m "slow and not gpu and not verl"

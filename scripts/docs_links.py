@@ -1,7 +1,7 @@
 """A hook of mkdocs: links that leave docs/ are shown as names, since the site holds the documents alone.
 
 Such a link must lead to a file of the repository; one that does not fails the build under ``--strict``. Markers of code
-blocks (``python gpu``, see tests/unit/test_page_code.py) are left out.
+blocks (``python gpu``, see tests/e2e/test_page_code.py) are left out.
 """
 
 import logging

@@ -37,6 +37,7 @@ _in_unit_test: list[str] = []
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast", action="store_true", help="a fast test that takes too long fails (see FAST_S)")
     parser.addoption("--slowest", metavar="FILE", help="write the 50 slowest tests to this file")
 
 
@@ -100,7 +101,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
         return report
     seconds = _processor_seconds() - item.stash[_BEFORE]
     report.user_properties.append((_SECONDS, seconds))
-    slow = any(item.get_closest_marker(name) for name in ("slow", "gpu", "verl"))
+    slow = not item.config.getoption("--fast") or any(item.get_closest_marker(name) for name in ("slow", "gpu", "verl"))
     if report.passed and not slow and seconds > FAST_S and item.nodeid.split("[")[0] not in EXCEPTIONS:
         slower = _slowness()
         if seconds > FAST_S * slower:

@@ -34,9 +34,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 FOLDER = "DRKERNEL_TEST_FARM"
-"""the environment variable that names the farm's folder; a command in whose environment it is ``OWN`` has its own
-zygote"""
-OWN = "none"
+"""the environment variable that names the farm's folder"""
 PYTHON = str(Path(os.environ[FOLDER], "python")) if FOLDER in os.environ else sys.executable
 WORKERS = 64
 _folder: str | None = None
@@ -98,7 +96,7 @@ class Farm:
         ready, _, _ = select.select([self._listener, woken], [], [])
         if woken in ready:
             return
-        env = {**os.environ, "OMP_NUM_THREADS": "1"}
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
         fd = self._listener.fileno()
         with Path(self.folder, "log").open("wb") as log:
             self._process = subprocess.Popen(
@@ -181,6 +179,15 @@ class ForkedProcess:
             self.returncode = json.loads(data)["code"] if data else -signal.SIGKILL
             self._farm.close()
         return self.returncode
+
+
+def launcher() -> Any:
+    """A launcher on the farm's zygote, for a session factory."""
+    from drkernel.gym.runner.launcher import Launcher
+
+    farm, told, (fd,) = _ask({"do": "join"}, [])
+    farm.close()
+    return Launcher(joined=socket.socket(fileno=fd), pid=told["pid"])
 
 
 def use_in_pools(own_zygote: bool = False) -> None:
@@ -344,8 +351,6 @@ def _run(request: dict[str, Any], fds: list[int]) -> None:
     if not argv or (argv[0].startswith("-") and argv[0] not in ("-m", "-c")):
         os.execv(sys.executable, [sys.executable, *request["argv"]])
     _look_fresh()
-    if os.environ.get(FOLDER) == OWN:
-        use_in_pools(own_zygote=True)
     paths = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     first = str(Path(argv[0]).resolve().parent) if argv[0] not in ("-m", "-c") else os.getcwd()
     sys.path[:] = [*([] if "-P" in request["argv"][:2] else [first]), *paths, *_PATH]

@@ -3,9 +3,10 @@
 import ast
 from pathlib import Path
 
-from places import ROOT, TESTS
+from places import SOURCES, TESTS
+from source_trees import imports, source_files, tree
 
-PACKAGE = ROOT / "src" / "drkernel"
+PACKAGE = SOURCES
 RECORDS = {"task", "verdict", "config", "registry", "digest"}
 # room -> rooms it may import from (itself and the records always)
 MAY_IMPORT = {
@@ -89,14 +90,14 @@ RL_MATHS = (
     "vocabulary",
     "logprobs",
 )
-FILES = sorted(PACKAGE.rglob("*.py"))
+FILES = source_files()
 
 
 def imports_of(path: Path) -> set[str]:
     """Absolute names of every drkernel module that a file imports, inside functions too."""
     names = set()
     package = ("drkernel", *path.relative_to(PACKAGE).parent.parts)
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in imports(path):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -146,10 +147,10 @@ def test_imports_go_downward():
 def imported_when_run(path: Path) -> set[str]:
     """Modules of drkernel that a file imports when it runs, inside functions too: all but those for types alone."""
     found = set()
-    waiting: list[ast.AST] = [ast.parse(path.read_text())]
+    waiting: list[ast.AST] = [tree(path)]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
             waiting += node.orelse
             continue
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("drkernel"):

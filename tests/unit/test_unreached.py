@@ -10,19 +10,19 @@ import ast
 import re
 from pathlib import Path
 
-from places import ROOT
+from places import ROOT, SOURCES
+from source_trees import source_files, tree
 
-SOURCE = ROOT / "src" / "drkernel"
 PLAIN = {"dataclass", "cache", "lru_cache", "contextmanager", "asynccontextmanager", "runtime_checkable", "no_grad"}
 """decorators that leave a definition to be called by name; any other hands it to somebody (a route, a registry)"""
 
 
 def modules() -> dict[str, tuple[Path, ast.Module]]:
     found = {}
-    for path in SOURCE.rglob("*.py"):
+    for path in source_files():
         if "suite" not in path.parts:
-            name = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
-            found[name] = path, ast.parse(path.read_text())
+            name = ".".join(path.relative_to(SOURCES.parent).with_suffix("").parts).removesuffix(".__init__")
+            found[name] = path, tree(path)
     return found
 
 
@@ -45,11 +45,28 @@ def definitions(tree: ast.Module) -> dict[str, int]:
     return found
 
 
-def uses(module: str, path: Path, tree: ast.Module, known: set[str]) -> set[tuple[str, str]]:
+def dotted(node: ast.expr) -> str:
+    """The text of a dotted name, '' of any other expression."""
+    if isinstance(node, ast.Name):
+        return node.id
+    return f"{owner}.{node.attr}" if isinstance(node, ast.Attribute) and (owner := dotted(node.value)) else ""
+
+
+def told(node: ast.Constant) -> bool:
+    """Whether a constant is a program, or an import path."""
+    return isinstance(node.value, str) and ("import" in node.value or "drkernel." in node.value)
+
+
+Parts = list[tuple[ast.stmt, list[ast.AST]]]
+"""a module's statements, each with everything in it"""
+
+
+def uses(module: str, path: Path, parts: Parts, known: set[str]) -> set[tuple[str, str]]:
     """(module, name) of what a module uses, its own names outside of their own definitions included."""
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     found, modules_by_name = set(), {}
-    for node in ast.walk(tree):
+    nodes = [node for _, inside in parts for node in inside]
+    for node in nodes:
         if isinstance(node, ast.ImportFrom):
             above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
@@ -60,30 +77,28 @@ def uses(module: str, path: Path, tree: ast.Module, known: set[str]) -> set[tupl
                     found.add((base, one.name))
         elif isinstance(node, ast.Import):
             modules_by_name |= {one.asname or one.name: one.name for one in node.names}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and (owner := ast.unparse(node.value)) in modules_by_name:
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and (owner := dotted(node.value)) in modules_by_name:
             found.add((modules_by_name[owner], node.attr))
-    for top in tree.body:
+    for top, inside in parts:
         own = getattr(top, "name", None)
         if isinstance(top, ast.Assign) and ast.unparse(top.targets[0]) == "__all__":
             found |= {(module, name) for name in ast.literal_eval(top.value)}
-        loads = (one.id for one in ast.walk(top) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load))
+        loads = (one.id for one in inside if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load))
         found |= {(module, name) for name in loads if name != own}
     return found
 
 
 def unreached(found: dict[str, tuple[Path, ast.Module]], elsewhere: str) -> list[str]:
     known = set(found)
-    used = set().union(*(uses(module, path, tree, known) for module, (path, tree) in found.items()))
-    strings = " ".join(
-        node.value
-        for _, tree in found.values()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant)
-        and isinstance(node.value, str)
-        and ("import" in node.value or "drkernel." in node.value)
-    )
-    words = set(re.findall(r"\w+", strings + elsewhere))
+    used, strings = set(), []
+    for module, (path, parsed) in found.items():
+        parts = [(top, list(ast.walk(top))) for top in parsed.body]
+        used |= uses(module, path, parts, known)
+        strings += [
+            node.value for _, inside in parts for node in inside if isinstance(node, ast.Constant) and told(node)
+        ]
+    words = set(re.findall(r"\w+", " ".join(strings) + elsewhere))
     return [
         f"{module}:{line} {name}"
         for module, (_, tree) in sorted(found.items())

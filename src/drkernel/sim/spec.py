@@ -186,6 +186,18 @@ def own_card(path: Path) -> str:
     return name
 
 
+def card_data(name: str) -> dict[str, Any] | None:
+    """What :func:`learn_card` takes, of an own card; None for any other name."""
+    card = _own_cards().get(name.lower())
+    return None if card is None else card.model_dump(mode="json")
+
+
+def learn_card(data: dict[str, Any] | None) -> None:
+    """Know an own card that another process has read."""
+    if data is not None and data["name"] not in _own:
+        _own[data["name"]] = GPUSpec.model_validate(data)
+
+
 class _Wrong(Exception):
     """The fault of a user's own card."""
 

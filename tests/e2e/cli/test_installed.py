@@ -17,6 +17,7 @@ from drkernel.config import ConfigError, load_config
 from drkernel.rl.run.recipe import Recipe
 from farm import PYTHON
 from places import ROOT
+from source_trees import imports, source_files
 
 OTHER_NAMES = {
     "yaml": "pyyaml",
@@ -55,8 +56,8 @@ def declared() -> dict[str, set[str]]:
 def imported() -> dict[str, Path]:
     """Third-party modules that drkernel imports anywhere, with a file that does."""
     found = {}
-    for path in (ROOT / "src" / "drkernel").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path in source_files():
+        for node in imports(path):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and not node.level and node.module:
                 names = [node.module]

@@ -123,7 +123,8 @@ def anchor_recipe(directory, anchors=None, **learner):
     learner = {"lr": 0.003, "advantage": {"name": "fr3e"}, **learner}
     anchors = {"bases": 3, "count": 1, "samples": 3, **(anchors or {})}
     rollout = {"tasks": 3, "context": 250, "sampling": {"max_tokens": 40, "rows": 16}, "anchors": anchors}
-    return tiny_recipe(directory, sft={"epochs": 3}, rollout=rollout, rl={"steps": 2, "learner": learner})
+    rl, few = {"steps": 2, "learner": learner}, {"final_tasks": 2, "final_samples": 1, "tasks": 2}
+    return tiny_recipe(directory, sft={"epochs": 3}, rollout=rollout, rl=rl, evaluation=few)
 
 
 def test_a_recipe_trains_with_anchors_and_resumes(tmp_path):

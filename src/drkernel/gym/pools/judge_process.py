@@ -24,11 +24,15 @@ from drkernel.gym.request import EvalRequest
 from drkernel.gym.runner.launcher import ZygoteError
 from drkernel.gym.runner.processes import private_bytes
 from drkernel.gym.sandbox import linux
+from drkernel.sim.spec import card_data, learn_card
 from drkernel.verdict import Verdict
 
 START_S = 180.0
 KEPT_BYTES = 128 << 20
 """bytes of freed memory that a judge keeps for its next evaluation"""
+WAITING = {"OMP_WAIT_POLICY": "PASSIVE"}
+"""torch's threads sleep between operators: where they spin, a judge of two threads needs five times the processor time on
+a machine that has anything else to do, its own runners and devices included"""
 _BOOT = """
 import sys
 from multiprocessing.connection import Connection
@@ -114,7 +118,7 @@ class JudgeProcess:
     def _spawn(self, pipe: int, zygote: int) -> subprocess.Popen[bytes]:
         """Start the process with these descriptors under the same numbers."""
         return subprocess.Popen(
-            [sys.executable, "-P", "-c", _BOOT, str(pipe)],
+            [sys.executable, "-P", "-c", _BOOT, str(pipe)], env={**WAITING, **os.environ},
             pass_fds=[pipe, zygote], stdin=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
 
@@ -152,7 +156,8 @@ class JudgeProcess:
     def _evaluate(self, request: EvalRequest) -> Verdict:
         assert self._pipe is not None
         try:
-            self._pipe.send_bytes(pickle.dumps(request))
+            card = card_data(request.settings.device.removeprefix("sim:"))
+            self._pipe.send_bytes(pickle.dumps((card, request)))
             # far beyond what an evaluation takes: the judge itself keeps the candidate's deadline
             answer = json.loads(self._answer(300.0 + 4.0 * request.settings.deadline_s))
         except OSError:
@@ -229,9 +234,10 @@ def serve(pipe: Connection) -> None:
         kept = resident_bytes() + KEPT_BYTES
         while True:
             try:
-                request = pickle.loads(pipe.recv_bytes())
+                card, request = pickle.loads(pipe.recv_bytes())
             except (EOFError, OSError):
                 return
+            learn_card(card)
             start = time.monotonic()
             try:
                 verdict = evaluate(request, factory, terms["budget"])

@@ -20,7 +20,7 @@ from typing import Any
 from drkernel.gym.device import parse_device
 from drkernel.gym.sandbox.layers import RunnerLimits
 from drkernel.gym.sandbox.leftovers import remove_tree
-from drkernel.sim.spec import OWN_CARDS
+from drkernel.sim.spec import card_data
 
 START_SECONDS = 120.0
 _BOOT = """
@@ -201,7 +201,8 @@ class Launcher:
             theirs += [host_runner, host_device, device_control]
         job = JobHandle(next(self._ids), terms, result, control, output)
         message = {
-            "do": "spawn", "job": job.id, "device": terms.device, "limits": terms.limits.model_dump(),
+            "do": "spawn", "job": job.id, "device": terms.device, "card": card_data(terms.device.removeprefix("sim:")),
+            "limits": terms.limits.model_dump(),
             "device_memory_bytes": terms.device_memory_bytes, "data_free": terms.data_free,
         }  # fmt: skip
         fds = [runner_result.fileno(), runner_output, *(sock.fileno() for sock in theirs[1:])]
@@ -337,11 +338,10 @@ class Launcher:
 
 
 def clean_environment() -> dict[str, str]:
-    """The environment of the zygote: of the judge's own only the search path and the user's cards; one thread
-    everywhere, so that forking is safe."""
+    """The environment of the zygote: of the judge's own only the search path; one thread everywhere, so that forking is
+    safe."""
     threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
-    cards = {OWN_CARDS: os.environ[OWN_CARDS]} if OWN_CARDS in os.environ else {}
-    return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", "HOME": "/", **threads, **cards}
+    return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", "HOME": "/", **threads}
 
 
 def import_paths() -> list[str]:

@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 from drkernel.gym.runner import child, processes
 from drkernel.gym.sandbox import landlock, linux
 from drkernel.gym.sandbox import layers as sandbox
+from drkernel.sim.spec import learn_card
 
 START_SECONDS = 120.0
 FORK_SECONDS = 30.0
@@ -44,6 +45,8 @@ class DeviceTerms:
     """The terms that must be known to fork a device."""
 
     gpu: str
+    card: dict[str, Any] | None
+    """of a user's own GPU, its values"""
     memory_bytes: int
     budget_bytes: int | None
     """limit on this machine's memory, for a device without data; None for one with data"""
@@ -80,6 +83,7 @@ class Nursery:
         """Fork a new device on the sockets ``fds`` (host, control); return its pid. It is this process's child."""
         message = {
             "gpu": terms.gpu,
+            "card": terms.card,
             "memory_bytes": terms.memory_bytes,
             "budget_bytes": terms.budget_bytes,
             "limits": terms.limits.model_dump(),
@@ -157,6 +161,7 @@ def _fork_and_end(
     message: dict[str, Any], fds: list[int], zygote: int, surroundings: sandbox.Surroundings, tell: int
 ) -> NoReturn:
     try:
+        learn_card(message["card"])
         limits = sandbox.RunnerLimits.model_validate(message["limits"])
         in_use = processes.address_space(os.getpid())
         how = sandbox.Confinement(limits, None, message["uid"], in_use, trusted=True)

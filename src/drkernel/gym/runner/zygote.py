@@ -29,6 +29,7 @@ from drkernel.gym.runner.warm_up import warm_up
 from drkernel.gym.sandbox import layers as sandbox
 from drkernel.gym.sandbox import linux
 from drkernel.gym.sandbox.leftovers import remove_tree
+from drkernel.sim.spec import learn_card
 
 WATCH_SECONDS = 0.05
 """seconds between looks at memory (a limit of its own bounds one process at once; this bounds the sum of many)"""
@@ -169,6 +170,7 @@ class Zygote:
     # ---- starting
 
     def _spawn(self, client: int, message: dict[str, Any], fds: list[int]) -> None:
+        learn_card(message["card"])
         device, limits = parse_device(message["device"]), sandbox.RunnerLimits.model_validate(message["limits"])
         if not self.free_slots:
             raise OSError(f"{sandbox.MAX_JOBS} jobs run at once; a zygote takes no more")
@@ -184,7 +186,9 @@ class Zygote:
             budget = limits.memory_bytes if message["data_free"] else None  # its memory is addresses
             held = (device_bytes if budget is None else budget) + EXECUTOR_BYTES
             allowed = limits.model_copy(update={"memory_bytes": held, "allow_exec": False})
-            terms = DeviceTerms(device.spec.name, device_bytes, budget, allowed, around.device_uid(job.slot))
+            terms = DeviceTerms(
+                device.spec.name, message["card"], device_bytes, budget, allowed, around.device_uid(job.slot)
+            )
             job.device = self.nursery.fork(terms, device_fds)
             others = [host_runner]
         how = sandbox.Confinement(limits, scratch, around.runner_uid(job.slot), in_use, gpu=not device.simulated)

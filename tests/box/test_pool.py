@@ -7,6 +7,7 @@ import time
 import psutil
 import pytest
 
+import farm
 from drkernel.gym.pools.local import LocalPool, PoolClosed
 from drkernel.gym.pools.without_judge import infra_verdict
 from drkernel.gym.request import EvalRequest, EvalSettings
@@ -150,7 +151,7 @@ def test_closing_ends_real_sessions_at_once():
 
 
 def test_a_spare_that_died_is_not_handed_out():
-    with SessionFactory(spares=1) as factory:
+    with SessionFactory(spares=1, launcher=farm.launcher()) as factory:
         with factory.open(EvalSettings()):
             pass
         spare = factory._ready[0]
