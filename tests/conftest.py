@@ -100,7 +100,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
     if call.when != "call":
         return report
     seconds = _processor_seconds() - item.stash[_BEFORE]
-    report.user_properties.append((_SECONDS, seconds))
+    item.user_properties.append((_SECONDS, seconds))
+    report.user_properties = list(item.user_properties)
     slow = not item.config.getoption("--fast") or any(item.get_closest_marker(name) for name in ("slow", "gpu", "verl"))
     if report.passed and not slow and seconds > FAST_S and item.nodeid.split("[")[0] not in EXCEPTIONS:
         slower = _slowness()

@@ -235,6 +235,7 @@ class _Farm:
         self.connections: dict[int, socket.socket] = {}
         """of processes that run, by pid"""
         self.worker: dict[int, int] = {}
+        """whose command it is, by pid"""
         self.selector = selectors.DefaultSelector()
         self.selector.register(listener, selectors.EVENT_READ)
         self.spent = Path(os.environ[FOLDER], "spent")
@@ -279,7 +280,8 @@ class _Farm:
         for fd in fds:
             os.close(fd)
         self.connections[pid] = connection
-        self.worker[pid] = worker_number(request.get("env", {}))
+        if request["do"] == "run":  # a judge ends at another test's time
+            self.worker[pid] = worker_number(request["env"])
         self.selector.register(connection, selectors.EVENT_READ, pid)
         connection.send(json.dumps({"pid": pid, "parent": os.getpid()}).encode())
         return None
@@ -318,7 +320,8 @@ class _Farm:
                 return
             if pid == 0:
                 return
-            self._note(self.worker.pop(pid, 0), used.ru_utime + used.ru_stime)
+            if pid in self.worker:
+                self._note(self.worker.pop(pid), used.ru_utime + used.ru_stime)
             connection = self.connections.pop(pid, None)
             if connection is not None:
                 self.selector.unregister(connection)

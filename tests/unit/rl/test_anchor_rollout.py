@@ -122,7 +122,7 @@ def test_one_right_and_one_wrong_base_rollout_are_kept():
 def anchor_recipe(directory, anchors=None, **learner):
     learner = {"lr": 0.003, "advantage": {"name": "fr3e"}, **learner}
     anchors = {"bases": 3, "count": 1, "samples": 3, **(anchors or {})}
-    rollout = {"tasks": 3, "context": 250, "sampling": {"max_tokens": 40, "rows": 16}, "anchors": anchors}
+    rollout = {"tasks": 2, "context": 250, "sampling": {"max_tokens": 40, "rows": 16}, "anchors": anchors}
     rl, few = {"steps": 2, "learner": learner}, {"final_tasks": 2, "final_samples": 1, "tasks": 2}
     return tiny_recipe(directory, sft={"epochs": 3}, rollout=rollout, rl=rl, evaluation=few)
 

@@ -31,8 +31,8 @@ START_S = 180.0
 KEPT_BYTES = 128 << 20
 """bytes of freed memory that a judge keeps for its next evaluation"""
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE"}
-"""torch's threads sleep between operators: where they spin, a judge of two threads needs five times the processor time on
-a machine that has anything else to do, its own runners and devices included"""
+"""torch's threads sleep between operators: where they spin, a judge of two threads needs five times the processor time
+on a machine that has anything else to do, its own runners and devices included"""
 _BOOT = """
 import sys
 from multiprocessing.connection import Connection
