@@ -292,13 +292,13 @@ class Measurement:
             known = [line["id"] for line in _lines(out) if line["outcome"] not in ("collected", "finished")]
             run = self.first.run(None, most=0, out=out, without=known)
             self.first.break_at([])
+            if not run.passed:
+                raise RuntimeError(f"no test passes: {self.first.folder}/log.txt")
             if not run.how:
                 failed = {test: 60.0 for test in run.failed if "::" in test}
                 passing = self.first.run(failed, most=0).passed if failed else []
                 print(f"with probes {len(run.failed)} fail; without, {len(passing)} of these pass", flush=True)
                 done.write_text(json.dumps(passing))
-            elif not run.failed[-1]:
-                raise RuntimeError(f"pytest does not run: {self.first.folder}/log.txt")
         passing = set(json.loads(done.read_text()))
         reached, seconds, ended = defaultdict[str, set[int]](set), {}, {}
         for line in _lines(out):

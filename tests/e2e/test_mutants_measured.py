@@ -37,6 +37,17 @@ def test_own_number():
 def test_named_by_a_number(pid):
     assert capped(pid)
 """
+LIMIT = """
+import pytest
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if call.when == "call" and report.passed:
+        report.outcome, report.longrepr = "failed", f"{item.nodeid} takes too long"
+    return report
+"""
 PLAIN = "-p no:xdist -p no:asyncio -p no:schemathesis -p no:hypothesispytest -p no:anyio"
 
 
@@ -48,6 +59,7 @@ def test_who_reaches_and_who_kills(tmp_path, capsys, monkeypatch):
     (checkout / PACKAGE / "__init__.py").touch()
     (checkout / PACKAGE / "a.py").write_text(MODULE)
     (checkout / "tests" / "test_a.py").write_text(TESTS)
+    (checkout / "tests" / "conftest.py").write_text(LIMIT)
     chosen = sorted(choose(checkout, checkout, 3, seed=0), key=lambda place: place.function)
     assert [place.function for place in chosen] == ["capped", "counted", "unused"]
     work.mkdir()
