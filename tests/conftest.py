@@ -6,6 +6,7 @@ Tiers by folder: ``unit`` starts no process, ``sim`` has a simulated GPU in the 
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import sys
@@ -49,6 +50,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if _FARM in config.stash:
         config.stash[_FARM].close()
+
+
+def pytest_collection_finish() -> None:
+    """Look at what was collected for garbage never again."""
+    gc.collect()
+    gc.freeze()
 
 
 # ---- tiers

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import time
 
 import psutil
@@ -16,6 +15,7 @@ from drkernel.gym.judge.reference_at_size import reference_profile_at
 from drkernel.sim.spec import get_spec
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.reference import load_reference
+from farm import PYTHON
 
 SPEC = get_spec("h100")
 ROWS, COLUMNS = 8192, 8192
@@ -110,10 +110,10 @@ def test_a_compile_ends_with_its_judge() -> None:
         "asked = {'source': 'import time; time.sleep(200)', 'conv_tf32': False, 'seconds': 99, 'memory_bytes': 10**9}",
         "compiler._ask(json.dumps(asked), 200)",
     ]
-    judge = subprocess.Popen([sys.executable, "-c", "\n".join(lines)], stdout=subprocess.PIPE, text=True)
+    judge = subprocess.Popen([PYTHON, "-c", "\n".join(lines)], stdout=subprocess.PIPE, text=True)
     assert judge.stdout is not None
     compiling = psutil.Process(int(judge.stdout.readline()))
-    time.sleep(1)
+    time.sleep(0.5)
     judge.kill()
     judge.wait()
     assert psutil.wait_procs([compiling], timeout=30)[0]

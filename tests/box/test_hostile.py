@@ -247,7 +247,7 @@ def test_malformed_outputs(gym, answer):
 
 
 def test_closed_descriptors(gym):
-    expect(gym.forward("os.closerange(0, 100)\ntime.sleep(5)"), "runtime_error")
+    expect(gym.forward("os.closerange(0, 100)\ntime.sleep(1)"), "runtime_error")
 
 
 def test_overwritten_descriptors(gym):

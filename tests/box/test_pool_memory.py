@@ -42,8 +42,8 @@ class ModelNew(torch.nn.Module):
         double[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
         return out
 """
-HOLD = "held = bytearray(b'x') * ({mib} << 20); time.sleep(3)"
-SHARED = "held = mmap.mmap(-1, {mib} << 20); held.write(bytes({mib} << 20)); time.sleep(3)"
+HOLD = "held = bytearray(b'x') * ({mib} << 20); time.sleep(1)"
+SHARED = "held = mmap.mmap(-1, {mib} << 20); held.write(bytes({mib} << 20)); time.sleep(1)"
 
 
 def request(candidate: str = "pass", reference: str = "pass", tag: str = "") -> EvalRequest:
@@ -83,8 +83,8 @@ def test_slots_share_a_zygote(pool):
 
 
 def test_a_judge_that_is_killed_takes_its_own_jobs_along_and_no_others(pool):
-    spoilt, other = pool.submit(request("time.sleep(2)", tag="a")), pool.submit(request("time.sleep(2)", tag="b"))
-    time.sleep(1)
+    spoilt, other = pool.submit(request("time.sleep(0.5)", tag="a")), pool.submit(request("time.sleep(0.5)", tag="b"))
+    time.sleep(0.7)
     os.kill(pool._seats[0].pid, signal.SIGKILL)
     verdicts = [spoilt.result(300), other.result(300)]
     assert {verdict.status for verdict in verdicts} == {"correct"}, verdicts
@@ -104,7 +104,7 @@ def test_a_task_that_holds_most_of_what_there_is_for_all_is_too_large(pool, room
     room(500)
     ended = pool.health()["ended_for_memory"]
     large = pool.submit(request(reference=HOLD.format(mib=800)))
-    other = pool.submit(request("time.sleep(1)", tag="beside"))
+    other = pool.submit(request("time.sleep(0.3)", tag="beside"))
     verdict = large.result(300)
     assert (verdict.status, verdict.attempts) == ("invalid_request", 1), verdict.error
     assert verdict.error.type == "TaskTooLarge" and "all slots together" in verdict.error.message
@@ -116,7 +116,7 @@ def test_a_task_that_holds_most_of_what_there_is_for_all_is_too_large(pool, room
 def test_a_candidate_that_holds_most_of_what_there_is_for_all_is_out_of_memory(pool, room):
     room(500)
     large = pool.submit(request(HOLD.format(mib=1200)))
-    other = pool.submit(request("time.sleep(1)", tag="beside it"))
+    other = pool.submit(request("time.sleep(0.3)", tag="beside it"))
     verdict = large.result(300)
     assert (verdict.status, verdict.attempts) == ("out_of_memory", 1), verdict.error
     assert "most of all" in verdict.error.message

@@ -6,6 +6,7 @@ from drkernel.task import Task, Tolerance
 from drkernel.tasks.builtin import builtin_task, builtin_tasks
 from drkernel.tasks.cost import ScaleLimits
 from drkernel.tasks.gate import GATED, GateReport, admit, admit_thin
+from sweeps import sweep
 
 HEADER = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
 
@@ -20,7 +21,7 @@ def task(forward, inputs="[torch.randn(16, 24)]", init="", arguments="x", **fiel
     return Task(id="test/task", reference=source, **fields)
 
 
-@pytest.mark.parametrize("name", [item.id.removeprefix("builtin/") for item in builtin_tasks()])
+@pytest.mark.parametrize("name", sweep([item.id.removeprefix("builtin/") for item in builtin_tasks()], "admitted"))
 def test_the_built_in_suite_is_admitted(name):
     report = admit(builtin_task(name), "tiny")
     assert report.admitted, report
