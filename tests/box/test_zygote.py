@@ -17,6 +17,7 @@ from drkernel.gym.sandbox.layers import RunnerLimits
 from drkernel.gym.session.answers import SessionError
 from drkernel.gym.session.simulated import SimulatedSession
 from drkernel.sim.executor.kernel_cache import kernels_on_disk
+from farm import PYTHON
 from gym_harness import HEAD, SETTINGS, Gym
 
 ECHO = "class ModelNew:\n    def __call__(self, x):\n        import time; time.sleep(0.5); return x + 1"
@@ -113,7 +114,7 @@ LAST
 )
 def test_the_judges_end_is_everybodys_end(last, end):
     judge = subprocess.Popen(
-        [sys.executable, "-c", JUDGE.replace("LAST", last), DAEMON],
+        [PYTHON, "-c", JUDGE.replace("LAST", last), DAEMON],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

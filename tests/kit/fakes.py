@@ -90,7 +90,7 @@ def tiny_recipe(directory: Path, **changes) -> Recipe:
         "episode": {"turns": 2, "prompts": "compact"},
         "coldstart_file": str(write_rows(directory / "rows.jsonl")),
         "copying": {"tasks": 8, "kernels": 3, "batch_tokens": 600},
-        "sft": {"epochs": 8, "lr": 0.01, "batch_tokens": 300},
+        "sft": {"epochs": 4, "lr": 0.01, "batch_tokens": 300},
         "rollout": {"tasks": 4, "samples": 4, "context": 250, "sampling": {"max_tokens": 40, "rows": 16}},
         "rl": {"steps": 3, "learner": {"lr": 0.003}},
         "evaluation": {"every": 2, "tasks": 5, "final_tasks": 10, "final_samples": 2},

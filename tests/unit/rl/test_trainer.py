@@ -123,7 +123,8 @@ def test_infrastructure_failures_are_masked_and_counted(tmp_path):
 
 
 def test_a_batch_without_any_grade_is_skipped_and_said(tmp_path):
-    recipe = tiny_recipe(tmp_path, rl={"steps": 1, "learner": {"lr": 0.003}}, checkpoint={"seconds": 0})
+    rl = {"steps": 1, "learner": {"lr": 0.003}}
+    recipe = tiny_recipe(tmp_path, sft={"epochs": 8}, rl=rl, checkpoint={"seconds": 0})
     train(recipe, FakePool(broken_every=1))
     row = rows(recipe, "metrics.jsonl")[-1]
     assert row["skipped"] == 1 and row["reward"] is None and row["infra_errors"] == 16
