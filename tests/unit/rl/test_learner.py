@@ -136,19 +136,6 @@ def test_a_veto_reaches_its_turn_or_its_trajectory(policy, level, kept):
     assert prepared.mask_BT.any(dim=1).tolist() == [True, True, *kept, True, True]
 
 
-def test_void_turns_leave_the_loss_when_asked(policy):
-    good, bad = {"reward": 1.0, "correct": True, "coverage": 1.0}, {"reward": 0.0}
-    trajectories = sampled(
-        policy, [trajectory(policy, 0, [bad, good, bad, good]), trajectory(policy, 1, [good, bad, bad, bad])]
-    )
-    masks = {}
-    for void in ("train", "mask"):
-        prepared, _ = make_learner(policy, void_turns=void)._prepare(trajectories, seed=0)
-        masks[void] = prepared.mask_BT.any(dim=1).tolist()
-    assert masks["train"] == [True] * 8
-    assert masks["mask"] == [True, True, False, True, True, False, False, False]
-
-
 @pytest.mark.parametrize("rejected", ["stay", "leave"])
 def test_rejected_turns_leave_the_token_baseline_only_when_asked(policy, rejected):
     options = {"leave_one_out": False, "rejected": rejected}

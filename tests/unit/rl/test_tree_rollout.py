@@ -323,8 +323,8 @@ def test_lost_grades_are_masked_in_trees(tmp_path):
 def test_methods_that_compare_whole_trajectories_are_refused(tmp_path, name):
     with pytest.raises(ConfigError, match="share turns"):
         check_recipe(tree_recipe(tmp_path, {"advantage": {"name": name}}))
-    with pytest.raises(ConfigError, match="void_turns"):
-        check_recipe(tree_recipe(tmp_path, {"void_turns": "mask"}))
+    with pytest.raises(ConfigError, match="mask_void_turns"):
+        check_recipe(tree_recipe(tmp_path, {"mask_void_turns": True}))
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ TRANSLATED = (
 """Keys with counterparts among verl's."""
 CARRIED = (
     "episode", "judge_seed", "rl.learner.advantage", "rl.learner.mismatch", "rl.learner.rejection",
-    "rl.learner.rejected", "rl.learner.void_turns", "rl.learner.aggregation", "rl.learner.scale",
+    "rl.learner.rejected", "rl.learner.mask_void_turns", "rl.learner.aggregation", "rl.learner.scale",
     "rl.learner.node_weights", "rollout.tree",
 )  # fmt: skip
 """Keys that our agent loop and our trainer inside verl read."""

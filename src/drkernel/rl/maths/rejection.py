@@ -108,8 +108,10 @@ def geometric_coverage(coverage_B: Tensor, trajectory_B: Tensor, valid_B: Tensor
 def void_turns(rewards_B: Tensor, trajectory_B: Tensor, turn_B: Tensor, valid_B: Tensor) -> Tensor:
     """Return bool [B]: valid turns without a positive reward that follow a turn of their trajectory that had one.
 
-    The released code of Dr. Kernel leaves them out of the loss (``mask_void_turn``): once something worked, later
-    failures do not train. Biased; provided for parity.
+    The released code of Dr. Kernel (``mask_void_turn``, core_algos.py 447-464) lets them count for nothing: they leave
+    the loss and their groups, and their reward is 0 in the returns of earlier turns, which is what ``valid`` without
+    them does. Once something worked, later failures do not train. Biased, because which turns count depends on what the
+    policy did.
     """
     earned_B = (rewards_B > 0) & valid_B.bool()
     owner_B = torch.unique(trajectory_B, return_inverse=True)[1]

@@ -2,8 +2,9 @@
 
 The order is that of the released code of Dr. Kernel: rewards, mismatch between sampler and trainer (over all graded
 turns: which tokens train, with what weight), rejection (which turns train), advantages over *all* graded turns, loss
-over what was kept. A rejected turn leaves only the loss: its reward still counts in returns and baselines. Every method
-is looked up by name in :mod:`drkernel.rl.run.registry`. Rows are turns: [B] per turn, [B, T] per token.
+over what was kept. A rejected turn leaves only the loss: its reward still counts in returns and baselines. A void turn
+(``mask_void_turns``) leaves all of it before the first step. Every method is looked up by name in
+:mod:`drkernel.rl.run.registry`. Rows are turns: [B] per turn, [B, T] per token.
 """
 
 from __future__ import annotations
@@ -50,10 +51,10 @@ class LearnerConfig(Config):
         description="what a rejected turn loses: its place in the loss (released code), or also its reward and its "
         "place in the groups ('erase': biases earlier turns too, docs/rl.md)",
     )
-    void_turns: Literal["train", "mask"] = Field(
-        "train",
-        description="turns without a positive reward after one that had it: 'mask' leaves them out of the loss, as the "
-        "released code does",
+    mask_void_turns: bool = Field(
+        False,
+        description="turns without a positive reward after one that had it count as never played, in the loss, the "
+        "groups and the returns (released recipe: true; biased, so that a recipe must ask for it)",
     )
     node_weights: Literal["paths", "leaves", "equal"] = Field(
         "paths",
@@ -105,6 +106,8 @@ def give_credit(batch: TurnBatch, rollout_BT: Tensor, config: LearnerConfig, see
     ``rollout_BT`` the sampler's log-probabilities of the same tokens. Every engine that trains on our methods calls
     this function.
     """
+    played_B = batch.valid_B.bool()
+    batch = _counted(batch, config)
     old_BT, mask_BT = batch.need("logprobs_BT", "mask_BT")
     settings = registry.mismatch.get(config.mismatch.name)(**config.mismatch.options)
     gap = mismatch(old_BT, rollout_BT, mask_BT, settings, sequence_B=batch.trajectory_B)
@@ -112,7 +115,7 @@ def give_credit(batch: TurnBatch, rollout_BT: Tensor, config: LearnerConfig, see
         batch, keep_B=gap.keep_BT.any(dim=1), ratios_BT=gap.weights_BT if settings.weight is not None else None
     )
     graded_B = batch.valid_B
-    kept_B = _kept(batch, config, seed)
+    kept_B = registry.rejection.get(config.rejection.name)(batch, seed=seed, **config.rejection.options)
     batch = dataclasses.replace(batch, keep_B=kept_B & gap.keep_BT.any(dim=1))
     if config.rejected == "erase":
         batch = dataclasses.replace(batch, valid_B=kept_B, mask_BT=mask_BT & kept_B[:, None])
@@ -122,6 +125,7 @@ def give_credit(batch: TurnBatch, rollout_BT: Tensor, config: LearnerConfig, see
         advantages_BT = advantages_BT * _node_weights(batch, config)[:, None].to(advantages_BT.dtype)
     trained_BT = gap.keep_BT & kept_B[:, None]
     metrics = {f"mismatch/{name}": value for name, value in gap.metrics.items()} | {
+        "void_turns": float((played_B & ~graded_B).sum()) / max(1, int(played_B.sum())),
         "rejected_turns": float((graded_B & ~kept_B).sum()) / max(1, int(graded_B.sum())),
         "advantage_abs": float(advantages_BT[mask_BT].abs().sum()) / max(1, int(mask_BT.sum())),
         "trained_tokens": float(trained_BT.sum()),
@@ -129,12 +133,13 @@ def give_credit(batch: TurnBatch, rollout_BT: Tensor, config: LearnerConfig, see
     return Credit(advantages_BT, gap, trained_BT, metrics)
 
 
-def _kept(batch: TurnBatch, config: LearnerConfig, seed: int) -> Tensor:
-    """Return bool [B]: graded turns that neither rejection nor the rule for void turns removes from the loss."""
-    kept_B = registry.rejection.get(config.rejection.name)(batch, seed=seed, **config.rejection.options)
-    if config.void_turns == "mask":
-        kept_B = kept_B & ~void_turns(batch.rewards_B, batch.trajectory_B, batch.turn_B, batch.valid_B)
-    return kept_B
+def _counted(batch: TurnBatch, config: LearnerConfig) -> TurnBatch:
+    """Return the batch with only those turns valid that take part in anything."""
+    valid_B = batch.valid_B.bool()
+    if config.mask_void_turns:
+        valid_B = valid_B & ~void_turns(batch.rewards_B, batch.trajectory_B, batch.turn_B, valid_B)
+    (mask_BT,) = batch.need("mask_BT")
+    return dataclasses.replace(batch, valid_B=valid_B, mask_BT=mask_BT & valid_B[:, None])
 
 
 def _node_weights(batch: TurnBatch, config: LearnerConfig) -> Tensor:

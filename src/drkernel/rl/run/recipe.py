@@ -225,8 +225,8 @@ def _check_shape(rollout: RolloutConfig, learner: LearnerConfig) -> None:
             f"rollout.tree: the advantage {name!r} compares whole trajectories, and the paths of a tree share turns; "
             "choose treepo_loo, treepo, trloo, grpo, grpo_no_std or reinforce"
         )
-    if learner.void_turns == "mask":
-        raise ConfigError("rollout.tree: void_turns: mask needs trajectories that share nothing")
+    if learner.mask_void_turns:
+        raise ConfigError("rollout.tree: rl.learner.mask_void_turns needs trajectories that share nothing")
 
 
 def make_pool(recipe: Recipe) -> Pool:

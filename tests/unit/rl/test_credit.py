@@ -1,0 +1,105 @@
+"""Which turns a batch's credit is made of: void turns."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drkernel.rl.run.learner import LearnerConfig, give_credit
+from drkernel.rl.run.registry import TurnBatch
+
+torch.set_num_threads(1)
+
+
+def credit(rewards, order=None, **config):
+    """Credit of trajectories of one task, each a list of rewards (None: no grade), one token a turn."""
+    rows = [(i, t, value) for i, turns in enumerate(rewards) for t, value in enumerate(turns)]
+    rows = rows if order is None else [rows[k] for k in order]
+    valid = torch.tensor([value is not None for _, _, value in rows])
+    nothing = torch.zeros(len(rows), 1, dtype=torch.float64)
+    batch = TurnBatch(
+        rewards_B=torch.tensor([value or 0.0 for _, _, value in rows], dtype=torch.float64),
+        task_B=torch.zeros(len(rows), dtype=torch.int64),
+        trajectory_B=torch.tensor([i for i, _, _ in rows]),
+        turn_B=torch.tensor([t for _, t, _ in rows]),
+        valid_B=valid,
+        logprobs_BT=nothing,
+        mask_BT=valid[:, None],
+    )
+    given_ = give_credit(batch, nothing, LearnerConfig(mismatch="off", **config), seed=0)
+    advantages, trains = given_.advantages_BT[:, 0].tolist(), given_.mask_BT[:, 0].tolist()
+    found = [[None] * len(turns) for turns in rewards]
+    for (i, t, _), value, kept in zip(rows, advantages, trains, strict=True):
+        assert kept or value == 0
+        found[i][t] = value if kept else None
+    return found, given_.metrics
+
+
+def by_hand(rewards):
+    """TRLOO's advantages by definition, without void turns; None where a turn counts for nothing."""
+    counts = [
+        [turn is not None and not (turn <= 0 and any((r or 0) > 0 for r in turns[:t])) for t, turn in enumerate(turns)]
+        for turns in rewards
+    ]
+    found = []
+    for i, turns in enumerate(rewards):
+        found.append([None] * len(turns))
+        for t in range(len(turns)):
+            if not counts[i][t]:
+                continue
+            togo = {
+                k: sum(r for r, c in zip(other[t:], counts[k][t:], strict=True) if c)
+                for k, other in enumerate(rewards)
+                if t < len(other) and counts[k][t]
+            }
+            others = [value for k, value in togo.items() if k != i]
+            found[i][t] = togo[i] - (sum(others) / len(others) if others else 0.0)
+    return found
+
+
+def near(got, expected):
+    flat = [value for turns in got for value in turns], [value for turns in expected for value in turns]
+    return all((a is None) == (b is None) and (a is None or abs(a - b) < 1e-9) for a, b in zip(*flat, strict=True))
+
+
+def test_the_worked_example_of_void_turns():
+    rewards = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.5]]
+    got, metrics = credit(rewards, mask_void_turns=True)
+    assert near(got, [[-0.75, None], [-0.75, -0.5], [1.5, 0.5]]), got
+    assert metrics["void_turns"] == pytest.approx(1 / 6) and metrics["trained_tokens"] == 5
+    without, metrics = credit(rewards)
+    assert near(without, [[-0.75, -1.25], [-0.75, 0.25], [1.5, 1.0]]), "void turns train, and are in the baselines"
+    assert metrics["void_turns"] == 0
+
+
+def test_a_void_turn_with_a_penalty_takes_nothing_from_the_turns_before_it():
+    got, _ = credit([[1.0, -2.0, 0.5], [1.0, 1.0, 1.0]], mask_void_turns=True)
+    assert near(got, [[-1.5, None, -0.5], [1.5, 2.0, 0.5]]), got
+
+
+REWARDS = st.lists(
+    st.lists(st.sampled_from([-0.5, 0.0, 0.5, 1.0, 2.25]), min_size=1, max_size=4), min_size=1, max_size=5
+)
+
+
+@given(REWARDS, st.randoms(use_true_random=False))
+@settings(max_examples=60, deadline=None)
+def test_void_turns_count_for_nothing_by_definition_in_any_order(rewards, random):
+    order = list(range(sum(map(len, rewards))))
+    random.shuffle(order)
+    for name in ("trloo", "treepo_loo"):
+        got, _ = credit(rewards, order, advantage=name, mask_void_turns=True)
+        assert near(got, by_hand(rewards)), (name, got, by_hand(rewards))
+
+
+@given(REWARDS)
+@settings(max_examples=30, deadline=None)
+@pytest.mark.parametrize("advantage", ["trloo", "grpo", "kevin", "reinforce"])
+def test_what_a_void_turn_earned_does_not_matter(advantage, rewards):
+    """Any other reward that is not positive gives the same credit to all the others."""
+    lower = []
+    for turns in rewards:
+        first = next((t for t, value in enumerate(turns) if value > 0), len(turns))
+        lower.append([value - 7.0 if t > first and value <= 0 else value for t, value in enumerate(turns)])
+    options = {"advantage": advantage, "mask_void_turns": True}
+    assert near(credit(rewards, **options)[0], credit(lower, **options)[0])
