@@ -1,12 +1,16 @@
-"""Which turns a batch's credit is made of: void turns."""
+"""Which turns a batch's credit is made of: void turns, and trajectories that the grader failed."""
+
+import itertools
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from drkernel.rl.maths.trees import Forest
 from drkernel.rl.run.learner import LearnerConfig, give_credit
 from drkernel.rl.run.registry import TurnBatch
+from rl_tree import Tree
 
 torch.set_num_threads(1)
 
@@ -103,3 +107,78 @@ def test_what_a_void_turn_earned_does_not_matter(advantage, rewards):
         lower.append([value - 7.0 if t > first and value <= 0 else value for t, value in enumerate(turns)])
     options = {"advantage": advantage, "mask_void_turns": True}
     assert near(credit(rewards, **options)[0], credit(lower, **options)[0])
+
+
+def gradient_with_faults(tree, n, fault, **config):
+    """E of TRLOO's gradient by turn, [turns, P], over all groups of n and all faults of the grader.
+
+    Each turn's grade fails with probability ``fault``, whatever the answer, and ends the trajectory."""
+    members, weights = tree.groups(n)
+    groups, turns = members.shape[0], tree.turns
+    lengths = list(itertools.product(range(turns + 1), repeat=n))  # graded turns of each trajectory before the fault
+    ends = [(1 - fault) ** k * (fault if k < turns else 1.0) for k in range(turns + 1)]
+    chance = torch.tensor(ends, dtype=torch.float64)
+    lived = torch.tensor(lengths)
+    cases = len(lengths)
+    turn = torch.arange(turns).expand(cases, groups, n, turns)
+    played = turn <= lived[:, None, :, None]
+    valid = turn < lived[:, None, :, None]
+    trajectory = torch.arange(cases * groups * n).reshape(cases, groups, n, 1).expand_as(turn)
+    nothing = torch.zeros(int(played.sum()), 1, dtype=torch.float64)
+    batch = TurnBatch(
+        rewards_B=tree.rewards()[members].expand(cases, groups, n, turns)[played],
+        task_B=(trajectory // n)[played],
+        trajectory_B=trajectory[played],
+        turn_B=turn[played],
+        valid_B=valid[played],
+        logprobs_BT=nothing,
+        mask_BT=valid[played][:, None],
+    )
+    given_ = give_credit(batch, nothing, LearnerConfig(mismatch="off", **config), seed=0)
+    advantages = torch.zeros(cases, groups, n, turns, dtype=torch.float64)
+    advantages[played] = given_.advantages_BT[:, 0] * given_.mask_BT[:, 0]
+    weighted = advantages * chance[lived].prod(1)[:, None, None, None] * weights[None, :, None, None] / n
+    return torch.einsum("cgnt,gntp->tp", weighted, tree.scores()[members])
+
+
+def test_masking_one_turn_for_a_fault_is_biased_and_masking_its_trajectory_is_not():
+    """Enumerated: one-turn masking discounts what comes later by the chance that it has a grade."""
+    tree, fault = Tree(4, actions=2, turns=3, end=0.0), 0.05
+    true, lives = tree.turn_gradients(), 1 - fault
+    whole = gradient_with_faults(tree, 2, fault)
+    assert float((whole - lives**3 * true).abs().max()) < 1e-12, "it only removes data"
+    alone = gradient_with_faults(tree, 2, fault, infra_errors="turn")
+    for t in range(3):
+        seen = sum(lives ** (k - t) * tree.rewards()[:, k] for k in range(t, 3))
+        expected = torch.einsum("k,kp->p", tree.probabilities() * seen, tree.scores()[:, t])
+        assert float((alone[t] - lives ** (t + 1) * expected).abs().max()) < 1e-12
+    off = [float((alone[t] / lives ** (t + 1) - true[t]).norm() / true[t].norm()) for t in range(3)]
+    assert off[0] > 0.01 and off[1] > 0.01 and off[2] < 1e-12, off
+
+
+@given(st.lists(st.lists(st.sampled_from([None, 0.0, 1.0, 2.5]), min_size=1, max_size=4), min_size=1, max_size=5))
+@settings(max_examples=40, deadline=None)
+def test_a_fault_removes_its_trajectory_as_if_it_had_not_been_drawn(rewards):
+    intact = [turns for turns in rewards if None not in turns]
+    got, metrics = credit(rewards, mask_void_turns=True)
+    assert near([g for g, turns in zip(got, rewards, strict=True) if None not in turns], by_hand(intact))
+    assert all(value is None for g, turns in zip(got, rewards, strict=True) if None in turns for value in g)
+    graded = sum(value is not None for turns in rewards for value in turns)
+    lost = sum(value is not None for turns in rewards if None in turns for value in turns)
+    assert metrics["turns_beside_failures"] == pytest.approx(lost / max(1, graded))
+
+
+@given(st.lists(st.tuples(st.integers(-1, 30), st.booleans()), min_size=1, max_size=12))
+@settings(max_examples=60, deadline=None)
+def test_in_a_tree_the_paths_through_a_fault_are_removed(nodes):
+    parents = [min(parent, k - 1) for k, (parent, _) in enumerate(nodes)]
+    valid = [graded for _, graded in nodes]
+    expected = [False] * len(nodes)
+    for leaf in set(range(len(nodes))) - set(parents):
+        path = [leaf]
+        while parents[path[-1]] >= 0:
+            path.append(parents[path[-1]])
+        for node in path:
+            expected[node] |= all(valid[k] for k in path)
+    zeros = torch.zeros(len(nodes), dtype=torch.int64)
+    assert Forest(torch.tensor(parents), zeros, zeros, torch.tensor(valid)).whole_B.tolist() == expected

@@ -144,9 +144,8 @@ def test_rejected_turns_leave_the_token_baseline_only_when_asked(policy, rejecte
     without = worked_example(policy)
     alone = without[0].turns[1].model_copy(update={"reward": None})
     without[0] = with_turns(without[0], without[0].turns[0], alone)
-    dropped, _ = make_learner(policy, advantage={"name": "otb", "options": {"leave_one_out": False}})._prepare(
-        without, seed=1
-    )
+    published = {"name": "otb", "options": {"leave_one_out": False}}
+    dropped, _ = make_learner(policy, advantage=published, infra_errors="turn")._prepare(without, seed=1)
     same = torch.allclose(prepared.advantages_BT[3::2], dropped.advantages_BT[3::2])
     assert same == (rejected == "leave")
 

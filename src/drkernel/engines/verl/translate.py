@@ -31,8 +31,8 @@ TRANSLATED = (
 """Keys with counterparts among verl's."""
 CARRIED = (
     "episode", "judge_seed", "rl.learner.advantage", "rl.learner.mismatch", "rl.learner.rejection",
-    "rl.learner.rejected", "rl.learner.mask_void_turns", "rl.learner.aggregation", "rl.learner.scale",
-    "rl.learner.node_weights", "rollout.tree",
+    "rl.learner.rejected", "rl.learner.infra_errors", "rl.learner.mask_void_turns", "rl.learner.aggregation",
+    "rl.learner.scale", "rl.learner.node_weights", "rollout.tree",
 )  # fmt: skip
 """Keys that our agent loop and our trainer inside verl read."""
 BEFORE = ("coldstart", "coldstart_file", "select", "copying", "sft", "policy.pocket", "policy.tokenizer")

@@ -77,6 +77,22 @@ class Forest:
         return live_B
 
     @cached_property
+    def whole_B(self) -> Tensor:
+        """bool: on a path from a first node to a last one whose nodes are all valid.
+
+        In a chain the valid nodes if it has no other. A node whose every continuation failed is not: its return would
+        miss what the failure hid.
+        """
+        below_B = torch.bincount(self.parent_B[self.parent_B >= 0], minlength=self.parent_B.numel()) == 0
+        for level in reversed(self.levels):
+            rows = level[self.valid_B[level].bool() & below_B[level]]
+            below_B[self.parent_B[rows[self.parent_B[rows] >= 0]]] = True
+        whole_B = self.valid_B.bool() & below_B
+        for level in self.levels[1:]:
+            whole_B[level] &= whole_B[self.parent_B[level]]
+        return whole_B
+
+    @cached_property
     def children_B(self) -> Tensor:
         """Live children of each node, int64."""
         rows = (self.live_B & (self.parent_B >= 0)).nonzero()[:, 0]

@@ -3,8 +3,9 @@
 The order is that of the released code of Dr. Kernel: rewards, mismatch between sampler and trainer (over all graded
 turns: which tokens train, with what weight), rejection (which turns train), advantages over *all* graded turns, loss
 over what was kept. A rejected turn leaves only the loss: its reward still counts in returns and baselines. A void turn
-(``mask_void_turns``) leaves all of it before the first step. Every method is looked up by name in
-:mod:`drkernel.rl.run.registry`. Rows are turns: [B] per turn, [B, T] per token.
+(``mask_void_turns``) leaves all of it before the first step, and so does a trajectory that the grader failed
+(``infra_errors``). Every method is looked up by name in :mod:`drkernel.rl.run.registry`. Rows are turns: [B] per turn,
+[B, T] per token.
 """
 
 from __future__ import annotations
@@ -50,6 +51,11 @@ class LearnerConfig(Config):
         "mask",
         description="what a rejected turn loses: its place in the loss (released code), or also its reward and its "
         "place in the groups ('erase': biases earlier turns too, docs/rl.md)",
+    )
+    infra_errors: Literal["trajectory", "turn"] = Field(
+        "trajectory",
+        description="what leaves loss, groups and returns where the grader failed: the whole trajectory (released "
+        "code; in a tree the paths through the failure), or that turn alone (biases earlier turns, docs/rl.md)",
     )
     mask_void_turns: bool = Field(
         False,
@@ -106,8 +112,7 @@ def give_credit(batch: TurnBatch, rollout_BT: Tensor, config: LearnerConfig, see
     ``rollout_BT`` the sampler's log-probabilities of the same tokens. Every engine that trains on our methods calls
     this function.
     """
-    played_B = batch.valid_B.bool()
-    batch = _counted(batch, config)
+    batch, left_out = _counted(batch, config)
     old_BT, mask_BT = batch.need("logprobs_BT", "mask_BT")
     settings = registry.mismatch.get(config.mismatch.name)(**config.mismatch.options)
     gap = mismatch(old_BT, rollout_BT, mask_BT, settings, sequence_B=batch.trajectory_B)
@@ -125,7 +130,7 @@ def give_credit(batch: TurnBatch, rollout_BT: Tensor, config: LearnerConfig, see
         advantages_BT = advantages_BT * _node_weights(batch, config)[:, None].to(advantages_BT.dtype)
     trained_BT = gap.keep_BT & kept_B[:, None]
     metrics = {f"mismatch/{name}": value for name, value in gap.metrics.items()} | {
-        "void_turns": float((played_B & ~graded_B).sum()) / max(1, int(played_B.sum())),
+        **left_out,
         "rejected_turns": float((graded_B & ~kept_B).sum()) / max(1, int(graded_B.sum())),
         "advantage_abs": float(advantages_BT[mask_BT].abs().sum()) / max(1, int(mask_BT.sum())),
         "trained_tokens": float(trained_BT.sum()),
@@ -133,13 +138,22 @@ def give_credit(batch: TurnBatch, rollout_BT: Tensor, config: LearnerConfig, see
     return Credit(advantages_BT, gap, trained_BT, metrics)
 
 
-def _counted(batch: TurnBatch, config: LearnerConfig) -> TurnBatch:
-    """Return the batch with only those turns valid that take part in anything."""
-    valid_B = batch.valid_B.bool()
+def _counted(batch: TurnBatch, config: LearnerConfig) -> tuple[TurnBatch, dict[str, float]]:
+    """Return the batch with only those turns valid that take part in anything, and the shares of the graded turns that
+    do not, by cause."""
+    graded_B = batch.valid_B.bool()
+    whole_B = batch.forest().whole_B if config.infra_errors == "trajectory" else graded_B
+    void_B = torch.zeros_like(whole_B)
     if config.mask_void_turns:
-        valid_B = valid_B & ~void_turns(batch.rewards_B, batch.trajectory_B, batch.turn_B, valid_B)
+        void_B = void_turns(batch.rewards_B, batch.trajectory_B, batch.turn_B, whole_B)
+    valid_B = whole_B & ~void_B
+    graded = max(1, int(graded_B.sum()))
+    shares = {
+        "void_turns": float(void_B.sum()) / graded,
+        "turns_beside_failures": float((graded_B & ~whole_B).sum()) / graded,
+    }
     (mask_BT,) = batch.need("mask_BT")
-    return dataclasses.replace(batch, valid_B=valid_B, mask_BT=mask_BT & valid_B[:, None])
+    return dataclasses.replace(batch, valid_B=valid_B, mask_BT=mask_BT & valid_B[:, None]), shares
 
 
 def _node_weights(batch: TurnBatch, config: LearnerConfig) -> Tensor:
