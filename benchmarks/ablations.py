@@ -41,20 +41,20 @@ SMALL = {"rollout.tasks": 8, "rollout.samples": 4}
 VARIANTS: dict[str, dict[str, Any]] = {
     "trloo": {},
     "grpo": {"rl.learner.advantage": {"name": "grpo"}},
-    "grpo_no_std": {"rl.learner.advantage": {"name": "grpo_no_std"}},
+    "grpo_std": {"rl.learner.advantage": {"name": "grpo_std"}},
     "rloo": {"rl.learner.advantage": {"name": "rloo"}},
     "no_pr": {"episode.reward.coverage_weight": 0.0},
     "prs": {"rl.learner.rejection": {"name": "prs"}},
     "int8_mrs": {"rollout.dtype": "int8"},
     "int8_off": {"rollout.dtype": "int8", "rl.learner.mismatch": {"name": "off"}},
-    "mean_n16": {"rollout.tasks": 2, "rollout.samples": 16, "rl.learner.advantage": {"name": "grpo_no_std"}},
+    "mean_n16": {"rollout.tasks": 2, "rollout.samples": 16, "rl.learner.advantage": {"name": "grpo"}},
     "otb_n4": {"rl.learner.advantage": {"name": "otb"}},
 }
 
 COMPARISONS: dict[str, tuple[str, list[str], str]] = {
     "estimators": (
         "TRLOO, GRPO, RLOO",
-        ["trloo", "grpo", "grpo_no_std", "rloo"],
+        ["trloo", "grpo", "grpo_std", "rloo"],
         "The paper: TRLOO, unbiased turn by turn, beats GRPO, whose own-sample baseline biases multi-turn gradients.",
     ),
     "pr": (

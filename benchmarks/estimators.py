@@ -95,8 +95,8 @@ def flat(tree: Tree) -> Iterator[tuple[str, Figures]]:
     methods: dict[str, Callable[[], Tensor]] = {
         "TRLOO": lambda: adv.trloo(returns, group, valid),
         "RLOO": lambda: adv.rloo(returns, totals, task, trajectory, valid),
+        "GRPO with std": lambda: adv.grpo_std(returns, group, valid),
         "GRPO": lambda: adv.grpo(returns, group, valid),
-        "GRPO without std": lambda: adv.grpo(returns, group, valid, std=False),
         "REINFORCE, no baseline": lambda: adv.reinforce(returns, valid, baseline="none"),
         "REINFORCE, mean of the prompt's turns": lambda: whole("mean"),
         "Kevin, γ = 0.4": lambda: adv.kevin(discounted, task, valid),

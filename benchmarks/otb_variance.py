@@ -110,8 +110,8 @@ def advantages(samples: Samples, logits: Tensor, n: int) -> dict[str, Tensor]:
     totals = returns.reshape(-1, TURNS)[:, :1].expand(-1, TURNS).reshape(-1)
     group = adv.group_ids(task, turn)
     rows = {
+        "GRPO with std": adv.grpo_std(returns, group, valid),
         "GRPO": adv.grpo(returns, group, valid),
-        "GRPO without std": adv.grpo(returns, group, valid, std=False),
         "RLOO": adv.rloo(returns, totals, task, trajectory, valid),
         "TRLOO": adv.trloo(returns, group, valid),
     }

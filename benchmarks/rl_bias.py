@@ -44,8 +44,8 @@ def estimators(tree: Tree, n: int) -> dict[str, torch.Tensor]:
         "TRLOO": adv.trloo(returns, group, valid),
         "TRLOO, lone rows dropped": adv.trloo(returns, group, valid, alone="zero"),
         "RLOO (trajectory)": adv.rloo(returns, totals, task, trajectory, valid),
-        "GRPO without std": adv.grpo(returns, group, valid, std=False),
         "GRPO": adv.grpo(returns, group, valid),
+        "GRPO with std": adv.grpo_std(returns, group, valid),
         "Kevin, γ = 0.4": adv.kevin(discounted, task, valid),
         "REINFORCE, group mean over all turns": adv.kevin(returns, task, valid, std=False),
     }
@@ -92,7 +92,7 @@ def turn_table() -> str:
     rows = []
     for n in (2, 3, 4):
         tree = Tree(0)
-        got, true = estimators(tree, n)["GRPO without std"], tree.turn_gradients()
+        got, true = estimators(tree, n)["GRPO"], tree.turn_gradients()
         factor = (got * true).sum(1) / true.square().sum(1)
         theory = shrinkage(tree, n, "return")
         dropped = shrinkage(tree, n, "zero")

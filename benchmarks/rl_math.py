@@ -51,7 +51,7 @@ def loop_trloo(returns: Tensor, task: Tensor, turn: Tensor, valid: Tensor) -> Te
     return out
 
 
-def loop_grpo(returns: Tensor, task: Tensor, turn: Tensor, valid: Tensor) -> Tensor:
+def loop_grpo_std(returns: Tensor, task: Tensor, turn: Tensor, valid: Tensor) -> Tensor:
     """Mean and deviation by visiting rows."""
     groups: dict[tuple[int, int], list[Tensor]] = defaultdict(list)
     for i in range(len(returns)):
@@ -134,7 +134,7 @@ def speed(turns: int, tokens: int) -> None:
     def ours(function: Callable[..., Tensor]) -> Callable[[], Tensor]:
         return lambda: function(returns, adv.group_ids(task, turn), valid)
 
-    pairs = (("TRLOO", adv.trloo, loop_trloo), ("GRPO", adv.grpo, loop_grpo))
+    pairs = (("TRLOO", adv.trloo, loop_trloo), ("GRPO with std", adv.grpo_std, loop_grpo_std))
     for name, function, loop in pairs:
         a, b = ours(function)(), loop(returns, task, turn, valid)
         assert torch.allclose(a, b, atol=1e-4), f"{name}: the two sides disagree"

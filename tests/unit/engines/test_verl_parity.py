@@ -139,7 +139,7 @@ METHODS = (
     {"advantage": {"name": "trloo"}, "rejection": {"name": "prs"}},
     {"advantage": {"name": "otb"}, "rejection": {"name": "prs"}},
     {"advantage": {"name": "otb_tir"}, "mismatch": {"name": "tis_token"}, "aggregation": "token_mean"},
-    {"advantage": {"name": "grpo"}, "loss": {"name": "cispo"}, "aggregation": "seq_mean_token_mean"},
+    {"advantage": {"name": "grpo_std"}, "loss": {"name": "cispo"}, "aggregation": "seq_mean_token_mean"},
     {"advantage": {"name": "kevin"}, "loss": {"name": "reinforce"}, "aggregation": "seq_mean_token_sum"},
 )
 

@@ -48,7 +48,7 @@ def batches(draw, max_rows=24):
 ESTIMATORS = {
     "trloo": adv.trloo,
     "grpo": adv.grpo,
-    "grpo_no_std": lambda r, g, v: adv.grpo(r, g, v, std=False),
+    "grpo_std": adv.grpo_std,
     "kevin": adv.kevin,
 }
 by_group = pytest.mark.parametrize("name", ESTIMATORS)
@@ -65,10 +65,10 @@ def test_trloo_is_the_return_minus_the_mean_of_the_others(batch):
 @pytest.mark.parametrize("std", [True, False])
 @given(batches())
 @settings(max_examples=60, deadline=None)
-def test_grpo_is_the_normalised_return(std, batch):
+def test_grpo_is_the_centred_return_normalised_with_std(std, batch):
     returns, group, valid = batch
     expected = loop_grpo(returns.tolist(), group.tolist(), valid.tolist(), std)
-    got = adv.grpo(returns, group, valid, std=std)
+    got = (adv.grpo_std if std else adv.grpo)(returns, group, valid)
     # Deviations near 0 divide rounding noise by epsilon; 1e-6 is far below any real advantage.
     assert torch.allclose(got, torch.tensor(expected, dtype=torch.float64), atol=1e-6)
 
@@ -172,7 +172,7 @@ def test_ragged_groups_and_groups_of_one():
     valid = torch.ones(6, dtype=torch.bool)
     assert adv.trloo(returns, group, valid).tolist() == [1.5, -4.0, 0.0, 4.0, -1.5, 7.0]
     assert adv.trloo(returns, group, valid, alone="zero")[-1] == 0
-    assert adv.grpo(returns, group, valid, std=False, alone="zero").tolist() == [1.0, -2.0, 0.0, 2.0, -1.0, 0.0]
+    assert adv.grpo(returns, group, valid, alone="zero").tolist() == [1.0, -2.0, 0.0, 2.0, -1.0, 0.0]
 
 
 def test_equal_returns_get_no_advantage():
@@ -243,7 +243,7 @@ def test_broadcast_to_tokens_is_zero_where_masked():
 def test_integer_rewards_have_fractional_advantages(dtype):
     rewards = torch.tensor([0, 1, 1, 0, 1]).to(dtype)
     group, valid = torch.zeros(5, dtype=torch.int64), torch.ones(5, dtype=torch.bool)
-    for estimator in (adv.trloo, adv.grpo):
+    for estimator in (adv.trloo, adv.grpo, adv.grpo_std):
         got = estimator(rewards, group, valid)
         assert got.dtype == torch.float32 and torch.equal(got, estimator(rewards.float(), group, valid))
         assert got.abs().min() > 0
@@ -256,3 +256,33 @@ def test_integer_rewards_have_fractional_advantages(dtype):
         assert torch.equal(
             adv.reinforce(rewards, valid, baseline=baseline), adv.reinforce(rewards.float(), valid, baseline=baseline)
         )
+
+
+def after_20_steps(estimator, valid):
+    """Parameters of a small model after 20 steps of AdamW on groups of 4 that it samples nothing from: rewards and
+    features are drawn once, ``valid`` [4, 3] says who reaches which turn."""
+    g = torch.Generator().manual_seed(3)
+    weights = torch.randn(6, 5, generator=g, dtype=torch.float64).requires_grad_()
+    optimizer = torch.optim.AdamW([weights], lr=1e-2, eps=1e-30, weight_decay=0.1)
+    trajectory, turn = torch.arange(4).repeat_interleave(3), torch.arange(3).repeat(4)
+    for _ in range(20):
+        features = torch.randn(12, 6, generator=g, dtype=torch.float64)
+        actions = torch.randint(5, (12,), generator=g)
+        rewards = torch.rand(12, generator=g, dtype=torch.float64)
+        advantages = estimator(adv.flat_turn_returns(rewards, trajectory, turn, valid), turn, valid)
+        logprobs = (features @ weights).log_softmax(-1)[torch.arange(12), actions]
+        optimizer.zero_grad()
+        (-(advantages * logprobs).sum()).backward()
+        optimizer.step()
+    return weights.detach()
+
+
+def test_with_equal_groups_and_adamw_trloo_and_the_papers_grpo_are_the_same_algorithm():
+    """The factor N/(N - 1) is cancelled; where groups are ragged it differs by turn and is not."""
+    equal = torch.ones(12, dtype=torch.bool)
+    ragged = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 1, 0], [1, 0, 0]]).bool().flatten()
+    apart = {name: (after_20_steps(adv.trloo, valid) - after_20_steps(adv.grpo, valid)).abs().max()
+             for name, valid in (("equal", equal), ("ragged", ragged))}  # fmt: skip
+    assert apart["equal"] < 1e-12 and apart["ragged"] > 1e-3, apart
+    normalised = after_20_steps(adv.grpo_std, equal)
+    assert (normalised - after_20_steps(adv.trloo, equal)).abs().max() > 1e-3, "std is another method"

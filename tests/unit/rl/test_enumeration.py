@@ -50,7 +50,7 @@ def test_rloo_is_unbiased_turn_by_turn(n, seed):
 def test_grpo_scales_each_turn_by_its_own_factor(n, seed, alone):
     tree = Tree(seed)
     members, weights, returns, group, valid, *_ = flat_groups(tree, n)
-    got = expected_by_turn(tree, members, weights, adv.grpo(returns, group, valid, std=False, alone=alone))
+    got = expected_by_turn(tree, members, weights, adv.grpo(returns, group, valid, alone=alone))
     factors = shrinkage(tree, n, alone)
     assert gap(got, factors[:, None] * tree.turn_gradients()) < 1e-10
     assert float(factors[0]) == pytest.approx(1 - 1 / n, abs=1e-12), "the first turn has all n members"
@@ -63,7 +63,7 @@ def test_grpo_scales_each_turn_by_its_own_factor(n, seed, alone):
 def test_grpo_is_a_plain_scale_when_nothing_ends_early(n):
     tree = Tree(2, turns=2, end=0.0)
     members, weights, returns, group, valid, *_ = flat_groups(tree, n)
-    got = expected_by_turn(tree, members, weights, adv.grpo(returns, group, valid, std=False))
+    got = expected_by_turn(tree, members, weights, adv.grpo(returns, group, valid))
     assert gap(got, (1 - 1 / n) * tree.turn_gradients()) < 1e-10
 
 
@@ -79,8 +79,8 @@ def test_biased_estimators_do_not_even_point_the_right_way(n, seed):
     discounted = adv.flat_turn_returns(rewards, trajectory, turn, valid, gamma=0.4)
     true = tree.true_gradient()
     for got in (
+        adv.grpo_std(returns, group, valid),
         adv.grpo(returns, group, valid),
-        adv.grpo(returns, group, valid, std=False),
         adv.kevin(discounted, task, valid),
         adv.kevin(returns, task, valid, std=False),
     ):

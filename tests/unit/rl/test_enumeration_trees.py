@@ -155,7 +155,7 @@ def test_on_trajectories_that_share_nothing_it_is_trloo_and_grpo():
     assert gap(path_weights(forest)[valid], 1 / 3) < 1e-12
     first = valid & (turn == 0)
     single = Forest(torch.full_like(parent, -1)[first], task[first], turn[first], valid[first])
-    plain = adv.grpo(rewards[first], task[first], valid[first], std=False)
+    plain = adv.grpo(rewards[first], task[first], valid[first])
     assert gap(treepo(rewards[first], single), plain) < 1e-12
     fair = expected_by_turn(tree, members, weights, treepo_loo(forest.returns(rewards), forest) * valid)
     assert gap(fair, tree.turn_gradients()) < 1e-10

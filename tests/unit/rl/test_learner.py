@@ -153,7 +153,7 @@ def test_rejected_turns_leave_the_token_baseline_only_when_asked(policy, rejecte
 VALUES = (None, 0.0, 0.7, math.nan, math.inf)
 
 
-@pytest.mark.parametrize("advantage", ["trloo", "grpo", "rloo", "kevin", "otb", "otb_tir"])
+@pytest.mark.parametrize("advantage", ["trloo", "grpo", "grpo_std", "rloo", "kevin", "otb", "otb_tir"])
 @pytest.mark.parametrize("coverage", ["time", "launches"])
 def test_no_verdict_stops_training(policy, advantage, coverage):
     """Every combination of fields that are missing, not numbers or endless gives finite weights, right or wrong."""

@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 
+from drkernel.config import ConfigError
 from drkernel.registry import Registry
 from drkernel.rl.maths import advantages as adv
 from drkernel.rl.maths import losses
@@ -53,7 +54,11 @@ def test_every_advantage_is_finite_and_zero_on_invalid_turns_and_does_not_depend
 def test_names_lead_to_the_functions_they_promise(batch):
     returns, group = batch.returns(), adv.group_ids(batch.task_B, batch.turn_B)
     assert torch.equal(advantage.get("trloo")(batch), adv.trloo(returns, group, batch.valid_B))
-    assert torch.equal(advantage.get("grpo_no_std")(batch), advantage.get("grpo")(batch, std=False))
+    assert torch.equal(advantage.get("grpo")(batch), adv.grpo(returns, group, batch.valid_B))
+    assert torch.equal(advantage.get("grpo_std")(batch), adv.grpo_std(returns, group, batch.valid_B))
+    for name in ("grpo", "grpo_std"):
+        with pytest.raises(ConfigError, match=f"{name} has no option 'std'"):
+            advantage.check("advantage", name, {"std": True})
     first = batch.turn_B == 0
     assert torch.allclose(batch.totals()[first & batch.valid_B], returns[first & batch.valid_B])
     assert torch.equal(advantage.get("kevin")(batch), adv.kevin(batch.returns(0.4), batch.task_B, batch.valid_B))
@@ -110,7 +115,7 @@ def test_every_mismatch_setting_can_be_made(name):
 
 
 def test_unknown_and_taken_names_are_refused_and_ones_own_is_one_line(batch):
-    with pytest.raises(ValueError, match=r"unknown advantage .*; known: .*grpo_no_std, kevin, .*trloo"):
+    with pytest.raises(ValueError, match=r"unknown advantage .*; known: .*grpo, grpo_std, kevin, .*trloo"):
         advantage.get("ppo")
     own: Registry = Registry("advantage")
 

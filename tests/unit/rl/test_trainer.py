@@ -144,7 +144,7 @@ def test_equal_rewards_give_no_gradient_and_no_nan(tmp_path):
     "learner",
     [
         {"advantage": {"name": "otb"}},
-        {"advantage": {"name": "grpo"}, "aggregation": "token_mean"},
+        {"advantage": {"name": "grpo_std"}, "aggregation": "token_mean"},
         {"advantage": {"name": "rloo"}, "loss": {"name": "reinforce"}, "aggregation": "seq_mean_token_sum"},
         {"advantage": {"name": "kevin"}, "loss": {"name": "cispo"}, "updates": 2},
         {"rejection": {"name": "prs"}, "loss": {"name": "gspo"}},

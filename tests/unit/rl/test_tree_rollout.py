@@ -300,7 +300,8 @@ def test_a_crash_in_the_middle_of_a_run_of_trees_repeats_what_was_lost(finished,
     ({"advantage": {"name": "trloo"}, "updates": 2}, {**TREE, "fallback": True}),
     ({"advantage": {"name": "treepo_loo", "subgroups": "nearest"}, "rejection": {"name": "prs"}},
      {"width": 4, "at": "segment", "segment": 8}),
-    ({"advantage": {"name": "grpo"}, "node_weights": "equal"}, {"width": 4, "start": 1, "start_most": 3, "depth": 2}),
+    ({"advantage": {"name": "grpo_std"}, "node_weights": "equal"},
+     {"width": 4, "start": 1, "start_most": 3, "depth": 2}),
 ])  # fmt: skip
 def test_methods_and_options_run_on_trees(tmp_path, learner, tree):
     recipe = tree_recipe(

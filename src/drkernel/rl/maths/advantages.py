@@ -10,7 +10,8 @@ A *group* is a set of rows that share a prompt distribution: for TRLOO the rows 
 played) neither enter any baseline nor get an advantage: theirs is exactly 0.
 
 Sources: TRLOO and the turn-level GRPO are those of *Dr. Kernel* (arXiv 2602.05885; released code, ``trloo`` and
-``grpo``); RLOO is arXiv 2402.14740; GRPO with the standard deviation is arXiv 2402.03300; Kevin is arXiv 2507.11948.
+``grpo``); RLOO is arXiv 2402.14740; GRPO with the standard deviation (``grpo_std``) is arXiv 2402.03300; Kevin is arXiv
+2507.11948.
 """
 
 from __future__ import annotations
@@ -106,32 +107,31 @@ def trloo(returns_B: Tensor, group_B: Tensor, valid_B: Tensor, *, alone: Alone =
     return _finish(values_B - others_B, values_B, count_B, valid_B, alone, returns_B)
 
 
-def grpo(
-    returns_B: Tensor,
-    group_B: Tensor,
-    valid_B: Tensor,
-    *,
-    std: bool = True,
-    epsilon: float = 1e-6,
-    alone: Alone = "return",
-) -> Tensor:
-    """Group-relative advantage: (G - mean) / (std + epsilon), or G - mean with ``std=False``; the mean includes the row
-    itself.
+def grpo(returns_B: Tensor, group_B: Tensor, valid_B: Tensor, *, alone: Alone = "return") -> Tensor:
+    """Group-relative advantage of Dr. Kernel (Eq. 3): G - mean of the group, the row itself included.
 
-    Biased: with ``std=False`` the expected gradient of a group of n is (n - 1)/n of the true one. That is a harmless
-    scale when every group has N members, but it reweights turns when later turns have fewer. With ``std=True`` the
-    scale also depends on the rewards drawn. ``std`` is the sample deviation (n - 1); a group of equal returns gives
-    zeros.
+    The expected gradient of a group of n is (n - 1)/n of the true one (Eq. 4). With N members in every group that is a
+    constant, :func:`trloo` is N/(N - 1) times this, and AdamW, whose steps do not know the gradient's scale, learns the
+    same from both. Where later turns have fewer members the factor differs by turn: biased.
     """
     values_B, index_B, valid_B = _prepare(returns_B, group_B, valid_B)
-    count_G = _group_sum(valid_B.to(values_B), index_B)
-    mean_G = _group_sum(values_B, index_B) / count_G.clamp_min(1)
-    centred_B = torch.where(valid_B, values_B - mean_G[index_B], torch.zeros_like(values_B))
-    count_B = count_G[index_B]
-    if std:
-        variance_G = _group_sum(centred_B.square(), index_B) / (count_G - 1).clamp_min(1)
-        centred_B = centred_B / (variance_G.sqrt()[index_B] + epsilon)
-    return _finish(centred_B, values_B, count_B, valid_B, alone, returns_B)
+    centred_B, count_G = _centred(values_B, index_B, valid_B)
+    return _finish(centred_B, values_B, count_G[index_B], valid_B, alone, returns_B)
+
+
+def grpo_std(
+    returns_B: Tensor, group_B: Tensor, valid_B: Tensor, *, epsilon: float = 1e-6, alone: Alone = "return"
+) -> Tensor:
+    """Group-relative advantage of arXiv 2402.03300: (G - mean) / (std + epsilon), the row itself included.
+
+    Biased as :func:`grpo`, and its scale also depends on the rewards drawn. ``std`` is the sample deviation (n - 1); a
+    group of equal returns gives zeros.
+    """
+    values_B, index_B, valid_B = _prepare(returns_B, group_B, valid_B)
+    centred_B, count_G = _centred(values_B, index_B, valid_B)
+    variance_G = _group_sum(centred_B.square(), index_B) / (count_G - 1).clamp_min(1)
+    scaled_B = centred_B / (variance_G.sqrt()[index_B] + epsilon)
+    return _finish(scaled_B, values_B, count_G[index_B], valid_B, alone, returns_B)
 
 
 def rloo(
@@ -182,7 +182,7 @@ def reinforce(
     if baseline == "leave_one_out":
         return trloo(returns_B, group_B, valid_B)
     if baseline == "mean":
-        return grpo(returns_B, group_B, valid_B, std=False)
+        return grpo(returns_B, group_B, valid_B)
     values_B, _, valid_B = _prepare(returns_B, group_B, valid_B)
     return values_B.to(floating(returns_B).dtype)
 
@@ -195,7 +195,7 @@ def kevin(discounted_B: Tensor, task_B: Tensor, valid_B: Tensor, *, std: bool = 
     trajectories of the task. It therefore includes the row itself and later turns that depend on it, which makes it
     biased, and it compares turns with different expected returns.
     """
-    return grpo(discounted_B, task_B, valid_B, std=std, epsilon=epsilon)
+    return grpo_std(discounted_B, task_B, valid_B, epsilon=epsilon) if std else grpo(discounted_B, task_B, valid_B)
 
 
 def broadcast_to_tokens(advantages_B: Tensor, mask_BT: Tensor) -> Tensor:
@@ -218,6 +218,13 @@ def _prepare(returns_B: Tensor, group_B: Tensor, valid_B: Tensor) -> tuple[Tenso
     if not torch.isfinite(values_B).all():
         raise ValueError("a valid row has a NaN or infinite return; mask the row (valid=False) or fix its reward")
     return values_B, torch.unique(group_B, return_inverse=True)[1], valid_B
+
+
+def _centred(values_B: Tensor, index_B: Tensor, valid_B: Tensor) -> tuple[Tensor, Tensor]:
+    """Return each valid row's distance from the mean of its group, and the valid members of each group."""
+    count_G = _group_sum(valid_B.to(values_B), index_B)
+    mean_G = _group_sum(values_B, index_B) / count_G.clamp_min(1)
+    return torch.where(valid_B, values_B - mean_G[index_B], torch.zeros_like(values_B)), count_G
 
 
 def _finish(

@@ -57,7 +57,7 @@ def fr3e(
         raise ValueError(f"unknown modulation {modulation!r}; choose code, paper or none")
     valid_B = valid_B.bool()
     group_B = group_ids(state_B, turn_B)
-    plain_B = trloo(returns_B, group_B, valid_B) if leave_one_out else grpo(returns_B, group_B, valid_B, std=False)
+    plain_B = trloo(returns_B, group_B, valid_B) if leave_one_out else grpo(returns_B, group_B, valid_B)
     if not valid_B.any():
         return plain_B
     value_S, task_S, before_S, kept_S = _values(returns_B, state_B, before_B, task_B, trajectory_B, turn_B, valid_B)

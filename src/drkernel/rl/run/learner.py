@@ -42,7 +42,9 @@ class LearnerConfig(Config):
     weight_decay: float = Field(0.0, ge=0)
     clip: float = Field(1.0, gt=0, description="bound of the gradient's norm")
     advantage: Method = Field(
-        Method(name="trloo"), description="trloo, grpo, rloo, reinforce, kevin, otb, otb_tir, treepo, ..."
+        Method(name="trloo"),
+        description="trloo, grpo (the paper's: no std; with equal groups AdamW makes it trloo), grpo_std, rloo, "
+        "reinforce, kevin, otb, otb_tir, treepo, ...",
     )
     loss: Method = Field(Method(name="clipped"), description="clipped, reinforce, cispo, gspo")
     mismatch: Method = Field(Method(name="mrs"), description="mrs, off, tis_token, mis_sequence, ...")

@@ -223,7 +223,7 @@ def _check_shape(rollout: RolloutConfig, learner: LearnerConfig) -> None:
     if (name := learner.advantage.name) in WHOLE_TRAJECTORIES:
         raise ConfigError(
             f"rollout.tree: the advantage {name!r} compares whole trajectories, and the paths of a tree share turns; "
-            "choose treepo_loo, treepo, trloo, grpo, grpo_no_std or reinforce"
+            "choose treepo_loo, treepo, trloo, grpo, grpo_std or reinforce"
         )
     if learner.mask_void_turns:
         raise ConfigError("rollout.tree: rl.learner.mask_void_turns needs trajectories that share nothing")

@@ -134,13 +134,13 @@ def _trloo(batch: TurnBatch, *, gamma: float = 1.0, alone: adv.Alone = "return")
 
 
 @advantage.register("grpo")
-def _grpo(batch: TurnBatch, *, gamma: float = 1.0, std: bool = True, alone: adv.Alone = "return") -> Tensor:
-    return adv.grpo(batch.returns(gamma), batch.groups(), batch.valid_B, std=std, alone=alone)
+def _grpo(batch: TurnBatch, *, gamma: float = 1.0, alone: adv.Alone = "return") -> Tensor:
+    return adv.grpo(batch.returns(gamma), batch.groups(), batch.valid_B, alone=alone)
 
 
-@advantage.register("grpo_no_std")
-def _grpo_no_std(batch: TurnBatch, *, gamma: float = 1.0, alone: adv.Alone = "return") -> Tensor:
-    return adv.grpo(batch.returns(gamma), batch.groups(), batch.valid_B, std=False, alone=alone)
+@advantage.register("grpo_std")
+def _grpo_std(batch: TurnBatch, *, gamma: float = 1.0, alone: adv.Alone = "return") -> Tensor:
+    return adv.grpo_std(batch.returns(gamma), batch.groups(), batch.valid_B, alone=alone)
 
 
 @advantage.register("rloo")
