@@ -68,6 +68,22 @@ def test_a_short_spike_does_not_trigger_and_the_trigger_is_final():
     assert surged.state.triggered == 22
 
 
+def test_lengths_that_fall_first_and_surge_then_trigger():
+    """From 200 down to 80 and up to 160: never 1.5 times the first window, and twice the lowest."""
+    falls = [200.0] * 10 + [200.0 - 6 * k for k in range(20)] + [80.0] * 10
+    fallen, _ = run(LengthTriggered(window=4), falls)
+    assert fallen.state.triggered is None and fallen.state.baseline == 80.0
+    surged, _ = run(LengthTriggered(window=4), [*falls, *[160.0] * 10])
+    assert surged.state.triggered == len(falls) + 1, "the running mean reaches 120 with the second long step"
+
+
+@pytest.mark.parametrize("lengths", [[0.0] * 30, [0.0] * 10 + [100.0] * 30, [100.0] * 20 + [0.0] * 20 + [100.0] * 20])
+def test_steps_without_tokens_neither_trigger_nor_count(lengths):
+    schedule, _ = run(LengthTriggered(window=4), lengths)
+    assert schedule.state.triggered is None and schedule.state.baseline in (None, 100.0)
+    assert schedule.state.observed == sum(length > 0 for length in lengths)
+
+
 def test_warm_up_is_not_looked_at():
     base = LengthTriggered(warmup=5, window=3)
     schedule, factors = run(base, [10.0] * 5 + [100.0] * 30)

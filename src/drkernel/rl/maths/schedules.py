@@ -67,9 +67,9 @@ class LengthState:
     recent: tuple[float, ...] = ()
     """Mean response lengths of the last steps, oldest first."""
     baseline: float | None = None
-    """Mean length of the first ``window`` steps after warm-up; a surge is measured relative to it."""
+    """Lowest running mean over ``window`` steps after warm-up; a surge is measured relative to it."""
     observed: int = 0
-    """Steps observed."""
+    """Steps observed: after warm-up, with answers that are not all empty."""
     triggered: int | None = None
     """Step of the surge; None until there is one."""
 
@@ -86,9 +86,9 @@ class LengthTriggered:
     warmup: int = 0
     """Steps of linear warm-up; response lengths during warm-up are ignored."""
     surge: float = 1.5
-    """A running mean at least this many times the baseline is a surge (our default)."""
+    """A running mean at least this many times the lowest one so far is a surge (our default)."""
     window: int = 10
-    """Steps in the baseline and in the running mean (our default)."""
+    """Steps in the running mean (our default)."""
     decay: float = 0.5
     """Factor for each period after the surge (the reproduction's; recalled as the paper's)."""
     period: float = 1.8
@@ -109,18 +109,24 @@ class LengthTriggered:
 
     def observe(self, step: int, mean_length: float) -> LengthTriggered:
         """Return the schedule after a step whose responses had ``mean_length`` tokens on average. Call once per step,
-        in order."""
+        in order.
+
+        Lengths often fall at first, when the policy learns to come to the point, so that the baseline is the lowest
+        running mean so far and not the first. A step without a token says nothing about lengths and is passed over.
+        """
         old = self.state
         if step < self.warmup or old.triggered is not None:
             return self
         if not math.isfinite(mean_length) or mean_length < 0:
             raise ValueError(f"mean response length {mean_length} at step {step} is not a length")
+        if mean_length == 0:
+            return self
         recent = (*old.recent, float(mean_length))[-self.window :]
         observed, baseline = old.observed + 1, old.baseline
         mean = sum(recent) / len(recent)
-        if observed == self.window:
-            baseline = mean
-        surged = baseline is not None and observed > self.window and mean >= self.surge * baseline
+        surged = baseline is not None and mean >= self.surge * baseline
+        if observed >= self.window and not surged:
+            baseline = mean if baseline is None else min(baseline, mean)
         state = LengthState(recent, baseline, observed, step if surged else None)
         return replace(self, state=state)
 
