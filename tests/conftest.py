@@ -29,7 +29,7 @@ os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parents[1] / ".test_cache")
 UNIT, BOX, E2E = (Path(__file__).parent / tier for tier in ("unit", "box", "e2e"))
 FAST_S = 2.0
 """processor seconds that a fast test may take, on a machine as fast as the one that :data:`_LOOP_S` was taken on"""
-_LOOP_S = 0.055
+_LOOP_S = 0.045
 _PROCESSES = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec"}
 _SECONDS = "processor_s"
 _BEFORE = pytest.StashKey[float]()

@@ -2,6 +2,8 @@
 
 import sys
 
+import pytest
+
 import mutants
 from mutants_places import PACKAGE, choose
 
@@ -51,6 +53,7 @@ def pytest_runtest_makereport(item, call):
 PLAIN = "-p no:xdist -p no:asyncio -p no:schemathesis -p no:hypothesispytest -p no:anyio"
 
 
+@pytest.mark.slow  # its /tmp hides an environment that lies there
 def test_who_reaches_and_who_kills(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(mutants, "STAGES", ((0.0, 0),))  # all mutants meet their tests together
     checkout, work = tmp_path / "checkout", tmp_path / "work"
