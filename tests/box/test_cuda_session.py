@@ -1,5 +1,7 @@
 """A session whose runner holds the tensors: everything but the GPU on the CPU, and all of it with ``-m gpu``."""
 
+import socket
+
 import pytest
 import torch
 
@@ -130,6 +132,32 @@ def test_disturbing_is_not_offered(session):
 def test_asking_for_a_gpu_that_is_not_there(gym):
     with pytest.raises(DeviceMissing, match="no cuda:99 on this machine"):
         gym.factory.open(EvalSettings(device="cuda:99"))
+
+
+def start(gym, device: str) -> SessionError:
+    """The error of a session whose runner cannot start."""
+    launcher = gym.factory._alive()
+    with pytest.raises(SessionError) as caught:
+        CudaSession(launcher, EvalSettings(), launcher.spawn(JobTerms(device, RunnerLimits(), 0)))
+    return caught.value
+
+
+def test_a_runner_that_cannot_start_cuda_is_not_the_candidates_fault(gym):
+    """It was: the first request to it ended in a runtime error."""
+    error = start(gym, "cuda:999")
+    assert error.kind == "infra_error" and error.detail.type == "RunnerNotStarted"
+    assert "cuda:999 does not start: " in error.detail.message and "CUDA" in error.detail.message
+
+
+def test_a_runner_that_dies_before_it_greets_is_not_the_candidates_fault(gym):
+    launcher = gym.factory._alive()
+    job = launcher.spawn(JobTerms("cpu", RunnerLimits(), 0))
+    job.result.close()
+    job.result, closed = socket.socketpair()
+    closed.close()
+    with pytest.raises(SessionError) as caught:
+        CudaSession(launcher, EvalSettings(), job)
+    assert caught.value.kind == "infra_error" and "the runner did not start" in caught.value.detail.message
 
 
 @pytest.mark.gpu

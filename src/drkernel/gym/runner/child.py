@@ -161,16 +161,23 @@ def runner_main(device: Device, scratch: str) -> Main:
         tempfile.tempdir = None  # the zygote's choice; this process has TMPDIR set
         sys.path[:] = [entry for entry in sys.path if "site-packages" in entry or entry.startswith(sys.base_prefix)]
         channel = socket.socket(fileno=3)
-        send(channel, {"layers": layers, "missing": missing})
+        greeting = {"layers": layers, "missing": missing}
         if device.spec is not None:
             from drkernel.gym.runner.runner import Runner
             from drkernel.sim.process.isolated import connect_host
 
+            send(channel, greeting)
             with connect_host(device.spec.name, socket.socket(fileno=4)) as link:
                 Runner(channel, link, scratch).serve()
         else:
             from drkernel.gym.runner.cuda import CudaRunner
 
-            CudaRunner(channel, scratch, device.name).serve()
+            try:
+                runner = CudaRunner(channel, scratch, device.name)
+            except Exception as error:  # no candidate is here yet: the machine's fault, of which the judge is told
+                send(channel, {"failed": f"{device.name} does not start: {type(error).__name__}: {error}"})
+                raise
+            send(channel, greeting)
+            runner.serve()
 
     return main

@@ -46,8 +46,9 @@ class CudaRunner(Runner):
         if self._device.type == "cuda":
             with suppress(OSError, AttributeError):  # a driver without it has no persisting lines
                 self._reset_l2 = ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache
-            torch.cuda.set_device(self._device)
             torch.cuda.init()
+            torch.cuda.set_device(self._device)
+            self._synchronize()  # a card that is full, or that another process owns, fails here rather than later
 
     def commands(self) -> dict[str, Any]:
         """The commands that the judge may send."""
