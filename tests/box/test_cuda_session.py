@@ -146,7 +146,53 @@ def test_a_runner_that_cannot_start_cuda_is_not_the_candidates_fault(gym):
     """It was: the first request to it ended in a runtime error."""
     error = start(gym, "cuda:999")
     assert error.kind == "infra_error" and error.detail.type == "RunnerNotStarted"
-    assert "cuda:999 does not start: " in error.detail.message and "CUDA" in error.detail.message
+    assert "cuda:999" in error.detail.message and "does not start: " in error.detail.message
+
+
+CARDS = [
+    ("cuda:1", {"CUDA_VISIBLE_DEVICES": "5,7"}, ["CUDA_VISIBLE_DEVICES=7"]),
+    ("cuda:0", {"CUDA_VISIBLE_DEVICES": "GPU-8a1f, 3"}, ["CUDA_VISIBLE_DEVICES=GPU-8a1f"]),
+    ("cuda:2", {}, ["CUDA_VISIBLE_DEVICES=2"]),
+    (
+        "cuda:0",
+        {"CUDA_VISIBLE_DEVICES": "MIG-77", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+        ["CUDA_VISIBLE_DEVICES=MIG-77", "CUDA_DEVICE_ORDER=PCI_BUS_ID"],
+    ),
+]
+
+
+@pytest.mark.parametrize("device, environment, seen", CARDS)
+def test_a_runner_is_shown_the_card_that_the_judge_means_and_no_other(gym, monkeypatch, device, environment, seen):
+    """It was shown all of them, whatever the judge's own list said. Without a GPU it says what it was shown."""
+    if torch.cuda.is_available():
+        pytest.skip("on a machine with a GPU the runner would start")
+    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
+    monkeypatch.setattr("drkernel.gym.session.factory.SessionFactory._stock", lambda *_: None)
+    opened = []
+    monkeypatch.setattr(gym.factory, "_take", lambda launcher, terms: opened.append(terms))
+    with pytest.raises(SessionError) as caught:
+        gym.factory.open(EvalSettings(device=device))
+    assert f"{device}, as cuda:0 {' '.join(seen)}, does not start" in caught.value.detail.message
+    assert [terms.device for terms in opened] == [device]  # the verdict's name stays the one that was asked for
+
+
+def test_the_candidate_finds_the_variables_of_its_card(gym):
+    launcher = gym.factory._alive()
+    job = launcher.spawn(JobTerms("cpu", RunnerLimits(), 0, card={"CUDA_VISIBLE_DEVICES": "GPU-8a1f"}))
+    source = """
+import os
+class ModelNew:
+    def __call__(self):
+        return int(os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-8a1f")
+"""
+    with CudaSession(launcher, EvalSettings(), job) as session:
+        session.load(source, [], {}, seed=0)
+        assert session.call([]).outputs[0].value == 1
 
 
 def test_a_runner_that_dies_before_it_greets_is_not_the_candidates_fault(gym):

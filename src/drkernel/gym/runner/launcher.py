@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,8 @@ class JobTerms:
     device_memory_bytes: int
     data_free: bool = False
     """the simulated device has no data: its memory is addresses only, and work is counted but not done"""
+    card: Mapping[str, str] = field(default_factory=dict)
+    """of a real GPU, the variables that make it the only one that the runner sees"""
 
 
 @dataclass(eq=False)
@@ -204,6 +207,7 @@ class Launcher:
             "do": "spawn", "job": job.id, "device": terms.device, "card": card_data(terms.device.removeprefix("sim:")),
             "limits": terms.limits.model_dump(),
             "device_memory_bytes": terms.device_memory_bytes, "data_free": terms.data_free,
+            "visible": dict(terms.card),
         }  # fmt: skip
         fds = [runner_result.fileno(), runner_output, *(sock.fileno() for sock in theirs[1:])]
         try:
