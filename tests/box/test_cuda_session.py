@@ -1,16 +1,20 @@
 """A session whose runner holds the tensors: everything but the GPU on the CPU, and all of it with ``-m gpu``."""
 
+import os
 import socket
 
 import pytest
 import torch
 
 from drkernel.gym.request import EvalSettings
-from drkernel.gym.runner.launcher import JobTerms
-from drkernel.gym.sandbox.layers import RunnerLimits
+from drkernel.gym.runner import child
+from drkernel.gym.runner.child import PASSED
+from drkernel.gym.runner.launcher import JobTerms, Launcher, clean_environment
+from drkernel.gym.sandbox.layers import RunnerLimits, gpu_facts
 from drkernel.gym.session.answers import Plain, SessionError
 from drkernel.gym.session.cuda import CudaSession
 from drkernel.gym.session.factory import DeviceMissing
+from drkernel.gym.session.simulated import SimulatedSession
 
 SCALE = """
 import torch
@@ -179,6 +183,70 @@ def test_a_runner_is_shown_the_card_that_the_judge_means_and_no_other(gym, monke
         gym.factory.open(EvalSettings(device=device))
     assert f"{device}, as cuda:0 {' '.join(seen)}, does not start" in caught.value.detail.message
     assert [terms.device for terms in opened] == [device]  # the verdict's name stays the one that was asked for
+
+
+REVEALED = """
+import os
+class ModelNew:
+    def __call__(self):
+        print(sorted(os.environ.items()))
+        return 1
+"""
+
+
+GIVEN = {
+    "LD_LIBRARY_PATH": "/opt/driver/lib", "CUDA_HOME": "/opt/cuda", "CUDA_PATH": "/opt/cuda",
+    "TRITON_LIBCUDA_PATH": "/opt/driver/lib", "CC": "/usr/bin/cc",
+}  # fmt: skip
+SECRET = {"HF_TOKEN": "s3cret", "DRKERNEL_TOKEN": "s3cret", "LD_AUDIT_": "s3cret", "CUDA_SECRET": "s3cret"}
+
+
+@pytest.fixture
+def with_paths(monkeypatch):
+    for name, value in {**GIVEN, **SECRET}.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize("gpu", [True, False])
+def test_paths_of_cuda_pass_and_nothing_secret_does(with_paths, monkeypatch, tmp_path, gpu):
+    """They were dropped, so that a toolkit or driver outside of the usual folders was not found."""
+    given = clean_environment()
+    assert set(PASSED) == set(GIVEN) and GIVEN.items() <= given.items()
+    threads = {f"{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
+    assert set(given) == {*GIVEN, *threads, "PATH", "LANG", "HOME"}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.environ", {**given, **SECRET})
+    child._enter(str(tmp_path), "/usr/bin", gpu=gpu)
+    assert (GIVEN.items() <= os.environ.items()) == gpu and (GIVEN.keys().isdisjoint(os.environ)) != gpu
+    assert "s3cret" not in os.environ.values() and os.environ["HOME"] == str(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_zygotes_runners_find_the_paths_of_cuda(with_paths):
+    launcher = Launcher()
+    try:
+        for device in ("cpu", "sim:h200"):
+            job = launcher.spawn(JobTerms(device, RunnerLimits(), 1 << 28))
+            with (CudaSession if device == "cpu" else SimulatedSession)(launcher, EvalSettings(), job) as session:
+                session.load(REVEALED, [], {}, seed=0)
+                session.call([])
+                revealed = session.stdout()
+            assert "s3cret" not in revealed and "PATH" in revealed
+            assert all((repr(given) in revealed) == (device == "cpu") for given in GIVEN.items())
+    finally:
+        launcher.close()
+
+
+def test_a_runner_may_read_cudas_own_folders_of_a_search_path_only(monkeypatch, tmp_path):
+    for name in ("driver/libcuda.so.1", "cuda/bin/nvcc", "private/notes"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    driver, cuda, private = (str(tmp_path / name) for name in ("driver", "cuda", "private"))
+    before = gpu_facts()
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{private}:{driver}::lib")
+    monkeypatch.setenv("CUDA_HOME", cuda)
+    monkeypatch.setenv("CUDA_PATH", private)
+    assert set(gpu_facts()) - set(before) == {driver, cuda}
 
 
 def test_the_candidate_finds_the_variables_of_its_card(gym):

@@ -20,6 +20,14 @@ from drkernel.gym.sandbox import layers as sandbox
 from drkernel.gym.sandbox import linux
 
 ADOPTION_SECONDS = 10.0
+PASSED = {
+    "LD_LIBRARY_PATH": "libcuda.so.1 or the toolkit's libraries are outside of the loader's own folders",
+    "CUDA_HOME": "load_inline and torch.compile look for nvcc and the headers there",
+    "CUDA_PATH": "the same by its other name",
+    "TRITON_LIBCUDA_PATH": "Triton links its driver's helper against the libcuda.so.1 there",
+    "CC": "the C compiler of Triton's launchers, where it is not called gcc or clang",
+}
+"""variables of the judge's environment that the zygote and runners on a real GPU keep -> what fails without them"""
 FAILED = 70
 """exit code of a child that could not do its work"""
 Main = Callable[[list[str], dict[str, str]], None]
@@ -52,7 +60,7 @@ def fork(
         if parent is not None:
             _wait_for_parent(parent, forker)
         if how.scratch:
-            _enter(how.scratch, os.environ["PATH"] if how.limits.allow_exec else os.defpath)
+            _enter(how.scratch, os.environ["PATH"] if how.limits.allow_exec else os.defpath, gpu=how.gpu)
         main(*sandbox.confine(how, surroundings, lambda: _arrange(fds, output)))
         status = 0
     except BaseException:
@@ -120,10 +128,12 @@ def _arrange(fds: list[int], output: int | None) -> None:
     linux.close_from(first)
 
 
-def _enter(scratch: str, path: str) -> None:
-    """Make ``scratch`` the home, working folder and every cache, in an environment that reveals nothing."""
+def _enter(scratch: str, path: str, *, gpu: bool) -> None:
+    """Make ``scratch`` the home, working folder and every cache, in an environment that reveals nothing; with ``gpu``,
+    the paths of CUDA and of the compiler."""
+    kept = {name: os.environ[name] for name in PASSED if gpu and name in os.environ}
     os.environ.clear()
-    os.environ.update(PATH=path, HOME=scratch, TMPDIR=scratch, LANG="C.UTF-8", OMP_NUM_THREADS="1")
+    os.environ.update(kept, PATH=path, HOME=scratch, TMPDIR=scratch, LANG="C.UTF-8", OMP_NUM_THREADS="1")
     caches = {"TRITON_CACHE_DIR": "triton", "XDG_CACHE_HOME": "cache", "TORCH_EXTENSIONS_DIR": "extensions",
               "TORCHINDUCTOR_CACHE_DIR": "inductor"}  # fmt: skip
     os.environ.update({name: os.path.join(scratch, folder) for name, folder in caches.items()})

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from drkernel.gym.device import parse_device
+from drkernel.gym.runner import child
 from drkernel.gym.sandbox.layers import RunnerLimits
 from drkernel.gym.sandbox.leftovers import remove_tree
 from drkernel.sim.spec import card_data
@@ -342,10 +343,11 @@ class Launcher:
 
 
 def clean_environment() -> dict[str, str]:
-    """The environment of the zygote: of the judge's own only the search path; one thread everywhere, so that forking is
-    safe."""
+    """The environment of the zygote: of the judge's own only the search path and :data:`child.PASSED`; one thread
+    everywhere, so that forking is safe."""
+    passed = {name: os.environ[name] for name in child.PASSED if name in os.environ}
     threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
-    return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", "HOME": "/", **threads}
+    return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", "HOME": "/", **passed, **threads}
 
 
 def import_paths() -> list[str]:
