@@ -1,18 +1,22 @@
 """A session whose runner holds the tensors: everything but the GPU on the CPU, and all of it with ``-m gpu``."""
 
+import json
 import os
 import socket
 
 import pytest
 import torch
+from triton.runtime.jit import JITFunction
 
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.runner import child
 from drkernel.gym.runner.child import PASSED
+from drkernel.gym.runner.cuda import Launches, LaunchLog
 from drkernel.gym.runner.launcher import JobTerms, Launcher, clean_environment
 from drkernel.gym.sandbox.layers import RunnerLimits, gpu_facts
 from drkernel.gym.session.answers import Plain, SessionError
-from drkernel.gym.session.cuda import CudaSession
+from drkernel.gym.session.base import MAX_ANSWER
+from drkernel.gym.session.cuda import CudaSession, _told_launches
 from drkernel.gym.session.factory import DeviceMissing
 from drkernel.gym.session.simulated import SimulatedSession
 
@@ -125,6 +129,45 @@ def test_times_of_the_wrong_form_are_tampering(session, monkeypatch, lie):
     with pytest.raises(SessionError) as caught:
         session.time([[]], flush_bytes=1)
     assert caught.value.kind == "tampering"
+
+
+class Kernel:
+    def __init__(self, number):
+        def kernel(): ...
+
+        kernel.__name__ = kernel.__qualname__ = f"kernel_{number}_of_a_name_that_says_what_it_is_for"
+        self.fn = kernel
+
+
+def test_tunings_launches_fit_an_answer(monkeypatch):
+    """Every launch had an entry of its own: a tuner of 48 configurations made an answer that was too long."""
+    monkeypatch.setattr(JITFunction, "run", lambda *args, **kwargs: None)  # and back after the log's wrapper
+    log = LaunchLog()
+    log.install()
+    kernels = [Kernel(number) for number in range(1000)]
+    with log.recording(skip=False) as launches:
+        for kernel in kernels:
+            for _ in range(100):
+                JITFunction.run(kernel, grid=(1,), warmup=False)
+        JITFunction.run(Kernel(1000), grid=(1,), warmup=True)  # compiles only
+    told = launches.told()
+    assert len(json.dumps(told)) < MAX_ANSWER // 4
+    assert [launch.name for launch in _told_launches(told)] == [kernel.fn.__name__ for kernel in kernels]
+    assert {launch.times for launch in _told_launches(told)} == {100}
+
+
+def test_more_kernels_than_an_answer_holds_are_left_out():
+    launches = Launches()
+    for number in range(100_000):
+        launches.add("kernel", f"{number}" + "\N{CJK UNIFIED IDEOGRAPH-4E2D}" * 1000)
+    assert len(launches.told()) > 500 and len(json.dumps(launches.told())) < MAX_ANSWER
+    assert launches.told()[0]["identity"].startswith("0")
+
+
+@pytest.mark.parametrize("times", [[0], [-1], [True], ["3"], [1.5], [3, 4]], ids=str)
+def test_a_count_of_launches_that_contradicts_itself_is_refused(times):
+    with pytest.raises(ValueError, match="a kernel"):
+        _told_launches([{"name": "double", "identity": "candidate.double", "times": count} for count in times])
 
 
 def test_disturbing_is_not_offered(session):
