@@ -11,8 +11,9 @@ from triton.runtime.jit import JITFunction
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.runner import child
 from drkernel.gym.runner.child import PASSED
-from drkernel.gym.runner.cuda import Launches, LaunchLog
+from drkernel.gym.runner.cuda import CudaRunner, Launches, LaunchLog
 from drkernel.gym.runner.launcher import JobTerms, Launcher, clean_environment
+from drkernel.gym.runner.values import pack
 from drkernel.gym.sandbox.layers import RunnerLimits, gpu_facts
 from drkernel.gym.session.answers import Plain, SessionError
 from drkernel.gym.session.base import MAX_ANSWER
@@ -44,6 +45,9 @@ class ModelNew:
         double[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
         return torch.relu(out)
 """
+
+
+UNDER_RELU = "aten.clamp_min"
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
@@ -118,6 +122,27 @@ def test_a_profile_comes_back(session):
     profile = session.profile([torch.ones(2, 3)], calls=2)
     assert profile.kind == "measured"
     assert (profile.elapsed_seconds > 0) == (session.device.kind == "cuda")  # a trace of the CPU has no device work
+
+
+def test_a_profile_moves_host_tensors_to_the_device(monkeypatch, tmp_path):
+    """They stayed on the host, where a kernel cannot read them. 'meta' stands for a device other than the host."""
+    monkeypatch.setattr(JITFunction, "run", JITFunction.run)  # and back after the runner's wrapper
+    channel, other = socket.socketpair()
+    seen = []
+    with channel, other:
+        runner = CudaRunner(channel, str(tmp_path), "meta")
+        runner._module = lambda *arguments: seen.extend(arguments)
+        data, payload = pack([torch.ones(2, 3), 4])
+        runner._profile({"inputs": data, "calls": 1}, bytearray(payload))
+    assert seen[0].device.type == "meta" and seen[0].shape == (2, 3) and seen[1] == 4
+
+
+def test_the_operator_that_launches_relus_kernel():
+    """A kernel of a trace belongs to the innermost operator, which the test on a GPU names."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        torch.relu(torch.ones(3))
+    names = [event.name for event in profiler.events()]
+    assert names[-2:] == ["aten::relu", UNDER_RELU.replace(".", "::")]
 
 
 LIES = [{"events": [], "walls": []}, {"events": [-1.0], "walls": [1.0]}, {"events": ["x"], "walls": [1]}, 3]
@@ -332,4 +357,4 @@ def test_triton_on_the_gpu(session):
     timed = session.time([[handle]] * 20, flush_bytes=256 << 20)
     assert all(0 < d <= c for d, c in zip(timed.device_seconds, timed.call_seconds, strict=True))
     rows = {row.name: row.owner for row in session.profile([handle], calls=3).rows}
-    assert rows["double"] == "custom" and rows["aten.relu"] == "library"
+    assert rows["double"] == "custom" and rows[UNDER_RELU] == "library"

@@ -208,7 +208,11 @@ class CudaRunner(Runner):
 
     def _profile(self, header: dict[str, Any], payload: bytearray) -> Any:
         """The profiler's trace of ``calls`` calls, for the judge to read."""
-        arguments = replace_leaves(unpack(header["inputs"], payload), self._argument)
+
+        def argument(leaf: Any) -> Any:
+            return leaf.to(self._device) if isinstance(leaf, torch.Tensor) else self._argument(leaf)
+
+        arguments = replace_leaves(unpack(header["inputs"], payload), argument)
         with torch.no_grad(), self._tracing(True) as trace:
             for _ in range(header["calls"]):
                 self._module(*arguments)
