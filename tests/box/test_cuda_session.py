@@ -156,6 +156,22 @@ def test_times_of_the_wrong_form_are_tampering(session, monkeypatch, lie):
     assert caught.value.kind == "tampering"
 
 
+@pytest.mark.parametrize("seconds", [0.0, -0.0, -1e-6])
+def test_a_call_that_took_no_time_is_tampering(session, monkeypatch, seconds):
+    """It went on to the statistics, which refused it as the machine's fault, and that is never scored."""
+    answer = {"events": [1e-3, seconds], "walls": [1e-3, 1e-3], "outputs": [], "type": "Tensor"}
+    monkeypatch.setattr(session, "_ask_for_data", lambda header, payload, **sizes: (answer, bytearray()))
+    with pytest.raises(SessionError) as caught:
+        session.time([[], []], flush_bytes=1)
+    assert caught.value.kind == "tampering"
+
+
+def test_an_empty_block_may_take_no_time(session, monkeypatch):
+    answer = {"events": [0.0], "walls": [1e-6], "outputs": [], "type": "NoneType"}
+    monkeypatch.setattr(session, "_ask_for_data", lambda header, payload, **sizes: (answer, bytearray()))
+    assert session.time([[]], flush_bytes=1, dry=True).device_seconds == (0.0,)
+
+
 class Kernel:
     def __init__(self, number):
         def kernel(): ...

@@ -175,6 +175,8 @@ class CudaSession(JobSession):
             events, walls = (tuple(float(seconds) for seconds in answer[name]) for name in ("events", "walls"))
             if len(events) != len(sets) or len(walls) != len(sets) or not all(0 <= s < 1e6 for s in (*events, *walls)):
                 raise ValueError("a time for each call is expected")
+            if not dry and min((*events, *walls), default=1.0) <= 0:
+                raise ValueError("a call took no time")
             return TimedCalls(events, walls, wall, _outputs(answer, elements))
 
         return self._checked(read)
