@@ -124,6 +124,19 @@ def test_a_candidate_that_fails_when_timed_fails(on_cpu, own_kernel):
     assert verdict.status == "runtime_error" and verdict.error.type == "AssertionError" and verdict.speedup is None
 
 
+TIMELESS = """
+import torch
+import drkernel.gym.runner.cuda
+drkernel.gym.runner.cuda._HostMark.elapsed_time = lambda self, end: 0.0
+"""
+
+
+def test_forged_events_of_no_time_are_tampering(on_cpu, own_kernel):
+    verdict = grade(on_cpu, INLINE + TIMELESS + MODULE.format(body="return self.norm(x)"))
+    assert verdict.is_of_candidate and verdict.speedup is None
+    assert "tampering" in [finding.kind for finding in verdict.findings], verdict.status
+
+
 def test_a_reference_that_fails_is_not_the_candidates_fault(on_cpu, monkeypatch):
     monkeypatch.setitem(cuda.WRAPPERS, "eager", "\nclass ModelNew: pass\n")
     verdict = grade(on_cpu, MODULE.format(body="return self.norm(x)"))

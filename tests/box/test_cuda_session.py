@@ -1,14 +1,25 @@
 """A session whose runner holds the tensors: everything but the GPU on the CPU, and all of it with ``-m gpu``."""
 
+import json
+import os
+import socket
+
 import pytest
 import torch
+from triton.runtime.jit import JITFunction
 
 from drkernel.gym.request import EvalSettings
-from drkernel.gym.runner.launcher import JobTerms
-from drkernel.gym.sandbox.layers import RunnerLimits
+from drkernel.gym.runner import child
+from drkernel.gym.runner.child import PASSED
+from drkernel.gym.runner.cuda import CudaRunner, Launches, LaunchLog
+from drkernel.gym.runner.launcher import JobTerms, Launcher, clean_environment
+from drkernel.gym.runner.values import pack
+from drkernel.gym.sandbox.layers import RunnerLimits, gpu_facts
 from drkernel.gym.session.answers import Plain, SessionError
-from drkernel.gym.session.cuda import CudaSession
+from drkernel.gym.session.base import MAX_ANSWER
+from drkernel.gym.session.cuda import CudaSession, _told_launches
 from drkernel.gym.session.factory import DeviceMissing
+from drkernel.gym.session.simulated import SimulatedSession
 
 SCALE = """
 import torch
@@ -34,6 +45,9 @@ class ModelNew:
         double[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
         return torch.relu(out)
 """
+
+
+UNDER_RELU = "aten.clamp_min"
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
@@ -110,6 +124,27 @@ def test_a_profile_comes_back(session):
     assert (profile.elapsed_seconds > 0) == (session.device.kind == "cuda")  # a trace of the CPU has no device work
 
 
+def test_a_profile_moves_host_tensors_to_the_device(monkeypatch, tmp_path):
+    """They stayed on the host, where a kernel cannot read them. 'meta' stands for a device other than the host."""
+    monkeypatch.setattr(JITFunction, "run", JITFunction.run)  # and back after the runner's wrapper
+    channel, other = socket.socketpair()
+    seen = []
+    with channel, other:
+        runner = CudaRunner(channel, str(tmp_path), "meta")
+        runner._module = lambda *arguments: seen.extend(arguments)
+        data, payload = pack([torch.ones(2, 3), 4])
+        runner._profile({"inputs": data, "calls": 1}, bytearray(payload))
+    assert seen[0].device.type == "meta" and seen[0].shape == (2, 3) and seen[1] == 4
+
+
+def test_the_operator_that_launches_relus_kernel():
+    """A kernel of a trace belongs to the innermost operator, which the test on a GPU names."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        torch.relu(torch.ones(3))
+    names = [event.name for event in profiler.events()]
+    assert names[-2:] == ["aten::relu", UNDER_RELU.replace(".", "::")]
+
+
 LIES = [{"events": [], "walls": []}, {"events": [-1.0], "walls": [1.0]}, {"events": ["x"], "walls": [1]}, 3]
 
 
@@ -121,6 +156,61 @@ def test_times_of_the_wrong_form_are_tampering(session, monkeypatch, lie):
     assert caught.value.kind == "tampering"
 
 
+@pytest.mark.parametrize("seconds", [0.0, -0.0, -1e-6])
+def test_a_call_that_took_no_time_is_tampering(session, monkeypatch, seconds):
+    """It went on to the statistics, which refused it as the machine's fault, and that is never scored."""
+    answer = {"events": [1e-3, seconds], "walls": [1e-3, 1e-3], "outputs": [], "type": "Tensor"}
+    monkeypatch.setattr(session, "_ask_for_data", lambda header, payload, **sizes: (answer, bytearray()))
+    with pytest.raises(SessionError) as caught:
+        session.time([[], []], flush_bytes=1)
+    assert caught.value.kind == "tampering"
+
+
+def test_an_empty_block_may_take_no_time(session, monkeypatch):
+    answer = {"events": [0.0], "walls": [1e-6], "outputs": [], "type": "NoneType"}
+    monkeypatch.setattr(session, "_ask_for_data", lambda header, payload, **sizes: (answer, bytearray()))
+    assert session.time([[]], flush_bytes=1, dry=True).device_seconds == (0.0,)
+
+
+class Kernel:
+    def __init__(self, number):
+        def kernel(): ...
+
+        kernel.__name__ = kernel.__qualname__ = f"kernel_{number}_of_a_name_that_says_what_it_is_for"
+        self.fn = kernel
+
+
+def test_tunings_launches_fit_an_answer(monkeypatch):
+    """Every launch had an entry of its own: a tuner of 48 configurations made an answer that was too long."""
+    monkeypatch.setattr(JITFunction, "run", lambda *args, **kwargs: None)  # and back after the log's wrapper
+    log = LaunchLog()
+    log.install()
+    kernels = [Kernel(number) for number in range(1000)]
+    with log.recording(skip=False) as launches:
+        for kernel in kernels:
+            for _ in range(100):
+                JITFunction.run(kernel, grid=(1,), warmup=False)
+        JITFunction.run(Kernel(1000), grid=(1,), warmup=True)  # compiles only
+    told = launches.told()
+    assert len(json.dumps(told)) < MAX_ANSWER // 4
+    assert [launch.name for launch in _told_launches(told)] == [kernel.fn.__name__ for kernel in kernels]
+    assert {launch.times for launch in _told_launches(told)} == {100}
+
+
+def test_more_kernels_than_an_answer_holds_are_left_out():
+    launches = Launches()
+    for number in range(100_000):
+        launches.add("kernel", f"{number}" + "\N{CJK UNIFIED IDEOGRAPH-4E2D}" * 1000)
+    assert len(launches.told()) > 500 and len(json.dumps(launches.told())) < MAX_ANSWER
+    assert launches.told()[0]["identity"].startswith("0")
+
+
+@pytest.mark.parametrize("times", [[0], [-1], [True], ["3"], [1.5], [3, 4]], ids=str)
+def test_a_count_of_launches_that_contradicts_itself_is_refused(times):
+    with pytest.raises(ValueError, match="a kernel"):
+        _told_launches([{"name": "double", "identity": "candidate.double", "times": count} for count in times])
+
+
 def test_disturbing_is_not_offered(session):
     session.load(SCALE, [3], {}, seed=0)
     with pytest.raises(ValueError, match="'disturb' is not offered for Triton"):
@@ -130,6 +220,142 @@ def test_disturbing_is_not_offered(session):
 def test_asking_for_a_gpu_that_is_not_there(gym):
     with pytest.raises(DeviceMissing, match="no cuda:99 on this machine"):
         gym.factory.open(EvalSettings(device="cuda:99"))
+
+
+def start(gym, device: str) -> SessionError:
+    """The error of a session whose runner cannot start."""
+    launcher = gym.factory._alive()
+    with pytest.raises(SessionError) as caught:
+        CudaSession(launcher, EvalSettings(), launcher.spawn(JobTerms(device, RunnerLimits(), 0)))
+    return caught.value
+
+
+def test_a_runner_that_cannot_start_cuda_is_not_the_candidates_fault(gym):
+    """It was: the first request to it ended in a runtime error."""
+    error = start(gym, "cuda:999")
+    assert error.kind == "infra_error" and error.detail.type == "RunnerNotStarted"
+    assert "cuda:999" in error.detail.message and "does not start: " in error.detail.message
+
+
+CARDS = [
+    ("cuda:1", {"CUDA_VISIBLE_DEVICES": "5,7"}, ["CUDA_VISIBLE_DEVICES=7"]),
+    ("cuda:0", {"CUDA_VISIBLE_DEVICES": "GPU-8a1f, 3"}, ["CUDA_VISIBLE_DEVICES=GPU-8a1f"]),
+    ("cuda:2", {}, ["CUDA_VISIBLE_DEVICES=2"]),
+    (
+        "cuda:0",
+        {"CUDA_VISIBLE_DEVICES": "MIG-77", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+        ["CUDA_VISIBLE_DEVICES=MIG-77", "CUDA_DEVICE_ORDER=PCI_BUS_ID"],
+    ),
+]
+
+
+@pytest.mark.parametrize("device, environment, seen", CARDS)
+def test_a_runner_is_shown_the_card_that_the_judge_means_and_no_other(gym, monkeypatch, device, environment, seen):
+    """It was shown all of them, whatever the judge's own list said. Without a GPU it says what it was shown."""
+    if torch.cuda.is_available():
+        pytest.skip("on a machine with a GPU the runner would start")
+    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
+    monkeypatch.setattr("drkernel.gym.session.factory.SessionFactory._stock", lambda *_: None)
+    opened = []
+    monkeypatch.setattr(gym.factory, "_take", lambda launcher, terms: opened.append(terms))
+    with pytest.raises(SessionError) as caught:
+        gym.factory.open(EvalSettings(device=device))
+    assert f"{device}, as cuda:0 {' '.join(seen)}, does not start" in caught.value.detail.message
+    assert [terms.device for terms in opened] == [device]  # the verdict's name stays the one that was asked for
+
+
+REVEALED = """
+import os
+class ModelNew:
+    def __call__(self):
+        print(sorted(os.environ.items()))
+        return 1
+"""
+
+
+GIVEN = {
+    "LD_LIBRARY_PATH": "/opt/driver/lib", "CUDA_HOME": "/opt/cuda", "CUDA_PATH": "/opt/cuda",
+    "TRITON_LIBCUDA_PATH": "/opt/driver/lib", "CC": "/usr/bin/cc",
+}  # fmt: skip
+SECRET = {"HF_TOKEN": "s3cret", "DRKERNEL_TOKEN": "s3cret", "LD_AUDIT_": "s3cret", "CUDA_SECRET": "s3cret"}
+
+
+@pytest.fixture
+def with_paths(monkeypatch):
+    for name, value in {**GIVEN, **SECRET}.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize("gpu", [True, False])
+def test_paths_of_cuda_pass_and_nothing_secret_does(with_paths, monkeypatch, tmp_path, gpu):
+    """They were dropped, so that a toolkit or driver outside of the usual folders was not found."""
+    given = clean_environment()
+    assert set(PASSED) == set(GIVEN) and GIVEN.items() <= given.items()
+    threads = {f"{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
+    assert set(given) == {*GIVEN, *threads, "PATH", "LANG", "HOME"}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.environ", {**given, **SECRET})
+    child._enter(str(tmp_path), "/usr/bin", gpu=gpu)
+    assert (GIVEN.items() <= os.environ.items()) == gpu and (GIVEN.keys().isdisjoint(os.environ)) != gpu
+    assert "s3cret" not in os.environ.values() and os.environ["HOME"] == str(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_zygotes_runners_find_the_paths_of_cuda(with_paths):
+    launcher = Launcher()
+    try:
+        for device in ("cpu", "sim:h200"):
+            job = launcher.spawn(JobTerms(device, RunnerLimits(), 1 << 28))
+            with (CudaSession if device == "cpu" else SimulatedSession)(launcher, EvalSettings(), job) as session:
+                session.load(REVEALED, [], {}, seed=0)
+                session.call([])
+                revealed = session.stdout()
+            assert "s3cret" not in revealed and "PATH" in revealed
+            assert all((repr(given) in revealed) == (device == "cpu") for given in GIVEN.items())
+    finally:
+        launcher.close()
+
+
+def test_a_runner_may_read_cudas_own_folders_of_a_search_path_only(monkeypatch, tmp_path):
+    for name in ("driver/libcuda.so.1", "cuda/bin/nvcc", "private/notes"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    driver, cuda, private = (str(tmp_path / name) for name in ("driver", "cuda", "private"))
+    before = gpu_facts()
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{private}:{driver}::lib")
+    monkeypatch.setenv("CUDA_HOME", cuda)
+    monkeypatch.setenv("CUDA_PATH", private)
+    assert set(gpu_facts()) - set(before) == {driver, cuda}
+
+
+def test_the_candidate_finds_the_variables_of_its_card(gym):
+    launcher = gym.factory._alive()
+    job = launcher.spawn(JobTerms("cpu", RunnerLimits(), 0, card={"CUDA_VISIBLE_DEVICES": "GPU-8a1f"}))
+    source = """
+import os
+class ModelNew:
+    def __call__(self):
+        return int(os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-8a1f")
+"""
+    with CudaSession(launcher, EvalSettings(), job) as session:
+        session.load(source, [], {}, seed=0)
+        assert session.call([]).outputs[0].value == 1
+
+
+def test_a_runner_that_dies_before_it_greets_is_not_the_candidates_fault(gym):
+    launcher = gym.factory._alive()
+    job = launcher.spawn(JobTerms("cpu", RunnerLimits(), 0))
+    job.result.close()
+    job.result, closed = socket.socketpair()
+    closed.close()
+    with pytest.raises(SessionError) as caught:
+        CudaSession(launcher, EvalSettings(), job)
+    assert caught.value.kind == "infra_error" and "the runner did not start" in caught.value.detail.message
 
 
 @pytest.mark.gpu
@@ -147,4 +373,4 @@ def test_triton_on_the_gpu(session):
     timed = session.time([[handle]] * 20, flush_bytes=256 << 20)
     assert all(0 < d <= c for d, c in zip(timed.device_seconds, timed.call_seconds, strict=True))
     rows = {row.name: row.owner for row in session.profile([handle], calls=3).rows}
-    assert rows["double"] == "custom" and rows["aten.relu"] == "library"
+    assert rows["double"] == "custom" and rows[UNDER_RELU] == "library"

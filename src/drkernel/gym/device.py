@@ -104,6 +104,20 @@ def kinds_here() -> list[str]:
     return ["sim", "cuda"] if glob.glob("/dev/nvidia[0-9]*") else ["sim"]
 
 
+def seen_alone(device: Device, environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables by which CUDA shows a process nothing but ``device``, a real GPU, as its device 0.
+
+    ``environment`` is that of the process for which ``device`` has its number. An entry of its list (an index, a GPU's
+    UUID or a MIG instance's) is given on as it stands. Raises :class:`ConfigError` when the list has no such entry.
+    """
+    number, listed = int(device.name.partition(":")[2]), environment.get("CUDA_VISIBLE_DEVICES")
+    entries = [str(number)] * (number + 1) if listed is None else [entry.strip() for entry in listed.split(",")]
+    if number >= len(entries) or entries[number] in ("", "-1"):
+        raise ConfigError(f"there is no {device.name} in CUDA_VISIBLE_DEVICES={listed}")
+    order = environment.get("CUDA_DEVICE_ORDER")  # what an index means
+    return {"CUDA_VISIBLE_DEVICES": entries[number], **({} if order is None else {"CUDA_DEVICE_ORDER": order})}
+
+
 def title_of(device: Device) -> str:
     """The device with the name of its GPU: 'sim:h200 NVIDIA H200'; asks torch for that of a real one."""
     if device.kind == "cuda":

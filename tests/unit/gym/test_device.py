@@ -4,7 +4,7 @@ import pytest
 
 from drkernel.config import ConfigError
 from drkernel.episode.renderer import task_prompt
-from drkernel.gym.device import CHECKS, MEANING, gpu_name, parse_device, title_of, unchecked
+from drkernel.gym.device import CHECKS, MEANING, gpu_name, parse_device, seen_alone, title_of, unchecked
 from drkernel.gym.request import EvalSettings
 from drkernel.sim.spec import get_spec, known_gpus
 from drkernel.tasks.builtin import builtin_task
@@ -23,6 +23,21 @@ def test_a_real_gpu():
     device = parse_device("cuda:3")
     assert not device.simulated and device.timing == "measured" and device.kind == "cuda"
     assert device is parse_device("cuda:3")
+
+
+@pytest.mark.parametrize(
+    "listed, number, entry",
+    [(None, 3, "3"), ("6", 0, "6"), ("2,0", 1, "0"), (" GPU-a , GPU-b", 1, "GPU-b"), ("MIG-x", 0, "MIG-x")],
+)
+def test_a_real_gpu_is_an_entry_of_the_judges_own_list(listed, number, entry):
+    environment = {} if listed is None else {"CUDA_VISIBLE_DEVICES": listed, "OTHER": "1"}
+    assert seen_alone(parse_device(f"cuda:{number}"), environment) == {"CUDA_VISIBLE_DEVICES": entry}
+
+
+@pytest.mark.parametrize("listed", ["", "-1", "5", "5,"])
+def test_a_gpu_that_the_judges_list_lacks_is_refused(listed):
+    with pytest.raises(ConfigError, match="no cuda:1 in CUDA_VISIBLE_DEVICES="):
+        seen_alone(parse_device("cuda:1"), {"CUDA_VISIBLE_DEVICES": listed})
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 from drkernel.gym.device import Device
@@ -20,6 +20,14 @@ from drkernel.gym.sandbox import layers as sandbox
 from drkernel.gym.sandbox import linux
 
 ADOPTION_SECONDS = 10.0
+PASSED = {
+    "LD_LIBRARY_PATH": "libcuda.so.1 or the toolkit's libraries are outside of the loader's own folders",
+    "CUDA_HOME": "load_inline and torch.compile look for nvcc and the headers there",
+    "CUDA_PATH": "the same by its other name",
+    "TRITON_LIBCUDA_PATH": "Triton links its driver's helper against the libcuda.so.1 there",
+    "CC": "the C compiler of Triton's launchers, where it is not called gcc or clang",
+}
+"""variables of the judge's environment that the zygote and runners on a real GPU keep -> what fails without them"""
 FAILED = 70
 """exit code of a child that could not do its work"""
 Main = Callable[[list[str], dict[str, str]], None]
@@ -52,7 +60,7 @@ def fork(
         if parent is not None:
             _wait_for_parent(parent, forker)
         if how.scratch:
-            _enter(how.scratch, os.environ["PATH"] if how.limits.allow_exec else os.defpath)
+            _enter(how.scratch, os.environ["PATH"] if how.limits.allow_exec else os.defpath, gpu=how.gpu)
         main(*sandbox.confine(how, surroundings, lambda: _arrange(fds, output)))
         status = 0
     except BaseException:
@@ -120,10 +128,12 @@ def _arrange(fds: list[int], output: int | None) -> None:
     linux.close_from(first)
 
 
-def _enter(scratch: str, path: str) -> None:
-    """Make ``scratch`` the home, working folder and every cache, in an environment that reveals nothing."""
+def _enter(scratch: str, path: str, *, gpu: bool) -> None:
+    """Make ``scratch`` the home, working folder and every cache, in an environment that reveals nothing; with ``gpu``,
+    the paths of CUDA and of the compiler."""
+    kept = {name: os.environ[name] for name in PASSED if gpu and name in os.environ}
     os.environ.clear()
-    os.environ.update(PATH=path, HOME=scratch, TMPDIR=scratch, LANG="C.UTF-8", OMP_NUM_THREADS="1")
+    os.environ.update(kept, PATH=path, HOME=scratch, TMPDIR=scratch, LANG="C.UTF-8", OMP_NUM_THREADS="1")
     caches = {"TRITON_CACHE_DIR": "triton", "XDG_CACHE_HOME": "cache", "TORCH_EXTENSIONS_DIR": "extensions",
               "TORCHINDUCTOR_CACHE_DIR": "inductor"}  # fmt: skip
     os.environ.update({name: os.path.join(scratch, folder) for name, folder in caches.items()})
@@ -150,27 +160,38 @@ def device_main(gpu: str, memory_bytes: int, budget_bytes: int | None = None) ->
     return main
 
 
-def runner_main(device: Device, scratch: str) -> Main:
+def runner_main(device: Device, scratch: str, card: Mapping[str, str]) -> Main:
     """Run as the runner: untrusted from the candidate's first line on; descriptors 3 (judge) and 4 (simulated
-    device)."""
+    device). ``card``: the variables by which it sees one real GPU, as its first."""
 
     def main(layers: list[str], missing: dict[str, str]) -> None:
         from drkernel.sim.wire.frames import send
 
         sys.argv[:] = ["candidate"]
+        os.environ.update(card)  # before CUDA starts: it reads them once
         tempfile.tempdir = None  # the zygote's choice; this process has TMPDIR set
         sys.path[:] = [entry for entry in sys.path if "site-packages" in entry or entry.startswith(sys.base_prefix)]
         channel = socket.socket(fileno=3)
-        send(channel, {"layers": layers, "missing": missing})
+        greeting = {"layers": layers, "missing": missing}
         if device.spec is not None:
             from drkernel.gym.runner.runner import Runner
             from drkernel.sim.process.isolated import connect_host
 
+            send(channel, greeting)
             with connect_host(device.spec.name, socket.socket(fileno=4)) as link:
                 Runner(channel, link, scratch).serve()
         else:
             from drkernel.gym.runner.cuda import CudaRunner
 
-            CudaRunner(channel, scratch, device.name).serve()
+            inside = "cuda:0" if device.kind == "cuda" else device.name
+            try:
+                runner = CudaRunner(channel, scratch, inside)
+            except Exception as error:  # no candidate is here yet: the machine's fault, of which the judge is told
+                seen = "".join(f" {name}={value}" for name, value in card.items())
+                why = f"{device.name}, as {inside}{seen}, does not start: {type(error).__name__}: {error}"
+                send(channel, {"failed": why})
+                raise
+            send(channel, greeting)
+            runner.serve()
 
     return main

@@ -26,6 +26,8 @@ from drkernel.sim.gpu.operator_rules import FREE_OPERATORS
 from drkernel.sim.wire.frames import bytes_of, describe, tensor_of
 
 POISONED_BYTES = 64 << 20
+MOST_CHARACTERS = 400_000
+"""of the names of a call's kernels: thousands of them, and as JSON less than an answer may be long"""
 _clock = time.perf_counter
 
 
@@ -46,8 +48,9 @@ class CudaRunner(Runner):
         if self._device.type == "cuda":
             with suppress(OSError, AttributeError):  # a driver without it has no persisting lines
                 self._reset_l2 = ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache
-            torch.cuda.set_device(self._device)
             torch.cuda.init()
+            torch.cuda.set_device(self._device)
+            self._synchronize()  # a card that is full, or that another process owns, fails here rather than later
 
     def commands(self) -> dict[str, Any]:
         """The commands that the judge may send."""
@@ -133,7 +136,7 @@ class CudaRunner(Runner):
             "type": type_name(result),
             "granted": granted,
             "mutated": mutated,
-            "launches": launches,
+            "launches": launches.told(),
             "operators": dict(census.counts),
             "trace": self._send_trace(trace),
         }
@@ -205,7 +208,11 @@ class CudaRunner(Runner):
 
     def _profile(self, header: dict[str, Any], payload: bytearray) -> Any:
         """The profiler's trace of ``calls`` calls, for the judge to read."""
-        arguments = replace_leaves(unpack(header["inputs"], payload), self._argument)
+
+        def argument(leaf: Any) -> Any:
+            return leaf.to(self._device) if isinstance(leaf, torch.Tensor) else self._argument(leaf)
+
+        arguments = replace_leaves(unpack(header["inputs"], payload), argument)
         with torch.no_grad(), self._tracing(True) as trace:
             for _ in range(header["calls"]):
                 self._module(*arguments)
@@ -266,12 +273,33 @@ class _Census(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+class Launches:
+    """The launches of a call, counted by kernel: tuning makes tens of thousands of them, of a few kernels."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str], int] = {}
+        self._room = MOST_CHARACTERS
+
+    def add(self, name: str, identity: str) -> None:
+        """Count a launch; that of one more kernel than an answer holds is left out."""
+        kernel = name[:200], identity[:500]
+        if kernel not in self._counts:
+            self._room -= len(kernel[0]) + len(kernel[1])
+            if self._room < 0:
+                return
+        self._counts[kernel] = self._counts.get(kernel, 0) + 1
+
+    def told(self) -> list[dict[str, Any]]:
+        """The kernels in the order of their first launch, as the judge is told them."""
+        return [{"name": name, "identity": of, "times": times} for (name, of), times in self._counts.items()]
+
+
 class LaunchLog:
-    """Records every launch of a Triton kernel, and can prevent its execution."""
+    """Counts every launch of a Triton kernel, and can prevent its execution."""
 
     def __init__(self) -> None:
         self._skip = False
-        self._seen: list[dict[str, Any]] | None = None
+        self._seen: Launches | None = None
 
     def install(self) -> None:
         """Wrap Triton's launch permanently."""
@@ -282,15 +310,15 @@ class LaunchLog:
         def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
             if warmup or log._seen is None:
                 return original(self, *args, grid=grid, warmup=warmup, **kwargs)
-            log._seen.append({"name": self.fn.__name__, "identity": f"{self.fn.__module__}.{self.fn.__qualname__}"})
+            log._seen.add(self.fn.__name__, f"{self.fn.__module__}.{self.fn.__qualname__}")
             return original(self, *args, grid=grid, warmup=log._skip, **kwargs)  # a warm-up compiles and does not run
 
         JITFunction.run = run
 
     @contextmanager
-    def recording(self, *, skip: bool) -> Iterator[list[dict[str, Any]]]:
+    def recording(self, *, skip: bool) -> Iterator[Launches]:
         """Launches of the block; not executed when ``skip``."""
-        self._seen, self._skip = [], skip
+        self._seen, self._skip = Launches(), skip
         try:
             yield self._seen
         finally:

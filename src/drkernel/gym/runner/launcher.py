@@ -13,11 +13,13 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from drkernel.gym.device import parse_device
+from drkernel.gym.runner import child
 from drkernel.gym.sandbox.layers import RunnerLimits
 from drkernel.gym.sandbox.leftovers import remove_tree
 from drkernel.sim.spec import card_data
@@ -51,6 +53,8 @@ class JobTerms:
     device_memory_bytes: int
     data_free: bool = False
     """the simulated device has no data: its memory is addresses only, and work is counted but not done"""
+    card: Mapping[str, str] = field(default_factory=dict)
+    """of a real GPU, the variables that make it the only one that the runner sees"""
 
 
 @dataclass(eq=False)
@@ -204,6 +208,7 @@ class Launcher:
             "do": "spawn", "job": job.id, "device": terms.device, "card": card_data(terms.device.removeprefix("sim:")),
             "limits": terms.limits.model_dump(),
             "device_memory_bytes": terms.device_memory_bytes, "data_free": terms.data_free,
+            "visible": dict(terms.card),
         }  # fmt: skip
         fds = [runner_result.fileno(), runner_output, *(sock.fileno() for sock in theirs[1:])]
         try:
@@ -338,10 +343,11 @@ class Launcher:
 
 
 def clean_environment() -> dict[str, str]:
-    """The environment of the zygote: of the judge's own only the search path; one thread everywhere, so that forking is
-    safe."""
+    """The environment of the zygote: of the judge's own only the search path and :data:`child.PASSED`; one thread
+    everywhere, so that forking is safe."""
+    passed = {name: os.environ[name] for name in child.PASSED if name in os.environ}
     threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
-    return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", "HOME": "/", **threads}
+    return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", "HOME": "/", **passed, **threads}
 
 
 def import_paths() -> list[str]:

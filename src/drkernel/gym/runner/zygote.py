@@ -192,7 +192,8 @@ class Zygote:
             job.device = self.nursery.fork(terms, device_fds)
             others = [host_runner]
         how = sandbox.Confinement(limits, scratch, around.runner_uid(job.slot), in_use, gpu=not device.simulated)
-        job.runner = child.fork_runner(child.runner_main(device, scratch), [result, *others], output, how, around)
+        main = child.runner_main(device, scratch, message["visible"])
+        job.runner = child.fork_runner(main, [result, *others], output, how, around)
         self._tell(client, {"event": "spawned", "job": job.id, "runner": job.runner, "device": job.device})
 
     def _make_scratch(self, job: Job) -> None:

@@ -290,7 +290,20 @@ def gpu_facts() -> list[str]:
     """The files that CUDA's libraries read, and the headers that Triton's launcher is compiled with."""
     paths = ["/proc/driver/nvidia", "/proc/devices", "/proc/modules", "/sys/module", "/sys/bus/pci", "/sys/devices",
              "/etc/ld.so.conf", "/etc/ld.so.conf.d", sysconfig.get_path("include")]  # fmt: skip
-    return [path for path in paths if os.path.exists(path)]
+    return [*(path for path in paths if os.path.exists(path)), *_of_cuda()]
+
+
+def _of_cuda() -> list[str]:
+    """The folders of CUDA that this process's environment names: a toolkit, and what holds libraries of NVIDIA's.
+
+    Other folders of the search path stay closed: what a judge's user has in them is not the candidate's to read.
+    """
+    homes = [os.environ.get(name, "") for name in ("CUDA_HOME", "CUDA_PATH")]
+    folders = [os.environ.get("TRITON_LIBCUDA_PATH", ""), *os.environ.get("LD_LIBRARY_PATH", "").split(":")]
+    found = [path for path in homes if os.path.isabs(path) and os.path.exists(f"{path}/bin/nvcc")]
+    return found + [
+        path for path in folders if os.path.isabs(path) and glob.glob(f"{glob.escape(path)}/lib[cn][uv]*.so*")
+    ]
 
 
 def _except_ourselves(folder: str) -> list[str]:

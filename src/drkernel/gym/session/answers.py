@@ -92,10 +92,11 @@ class Choice:
 
 @dataclass(frozen=True)
 class ToldLaunch:
-    """A launch that the runner reports."""
+    """A kernel that the runner reports as launched, once or more."""
 
     name: str
     identity: str
+    times: int
 
 
 @dataclass(frozen=True)

@@ -54,11 +54,14 @@ class JobSession:
         self._over: SessionError | None = None
         self._meanwhile: list[Callable[[], None]] = []
         self._closed = threading.Event()
+        self._greeted = False
+        """the runner has started; until then nothing is the candidate's doing"""
         self._job = job
         job.output_limit = settings.max_output_bytes
         self._sandbox = SandboxReport()
         try:
             self._sandbox = self._timed(self._hello)
+            self._greeted = True
         except SessionError:
             self.kill()
             raise
@@ -163,6 +166,8 @@ class JobSession:
 
     def _hello(self) -> SandboxReport:
         message, _ = receive(self._job.result, deadline=self._deadline(), max_header=MAX_ANSWER, max_payload=0)
+        if "failed" in message:
+            raise self._end("infra_error", "RunnerNotStarted", str(message["failed"])[:20_000])
         try:
             return SandboxReport(layers=tuple(message["layers"]), missing=message["missing"])
         except MALFORMED as error:
@@ -314,6 +319,8 @@ class JobSession:
 
     def _end(self, kind: ErrorKind, name: str, message: str) -> SessionError:
         """Make the error that ends the session, and end it."""
+        if not self._greeted:
+            kind, message = "infra_error", f"the runner did not start: {message}"
         self._over = self._over or SessionError(kind, CandidateError(type=name, message=message))
         self.kill()
         return self._over

@@ -8,6 +8,7 @@ the device's times must agree with ``wall_seconds``, the judge's clock around th
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -103,13 +104,12 @@ class CudaSession(JobSession):
         return CallResult(_outputs(answer, elements), str(answer["type"])[:100], record, seconds, named)
 
     def _launches(self, answer: Any, elements: bytearray) -> list[ToldLaunch]:
-        """Launches of the candidate's own kernels, by Triton's hook or by the trace."""
+        """The candidate's own kernels that were launched, by Triton's hook or by the trace."""
         if self._language.told_by == "hook":
-            return [
-                ToldLaunch(str(launch["name"])[:200], str(launch["identity"])[:500]) for launch in answer["launches"]
-            ]
+            return _told_launches(answer["launches"])
         trace = read_trace(_last_bytes(answer, elements))
-        return [ToldLaunch(kernel.name, kernel.name) for kernel in self._language.own(self._source, trace.kernels)]
+        counts = Counter(kernel.name for kernel in self._language.own(self._source, trace.kernels))
+        return [ToldLaunch(name, name, times) for name, times in counts.items()]
 
     # ---- tensors
 
@@ -175,6 +175,8 @@ class CudaSession(JobSession):
             events, walls = (tuple(float(seconds) for seconds in answer[name]) for name in ("events", "walls"))
             if len(events) != len(sets) or len(walls) != len(sets) or not all(0 <= s < 1e6 for s in (*events, *walls)):
                 raise ValueError("a time for each call is expected")
+            if not dry and min((*events, *walls), default=1.0) <= 0:
+                raise ValueError("a call took no time")
             return TimedCalls(events, walls, wall, _outputs(answer, elements))
 
         return self._checked(read)
@@ -194,6 +196,16 @@ class CudaSession(JobSession):
             return profile_of(trace, own, self.device.name, calls)
 
         return self._checked(read)
+
+
+def _told_launches(entries: Any) -> list[ToldLaunch]:
+    """The hook's count. Raises ``ValueError`` for one that contradicts itself."""
+    told = [ToldLaunch(str(entry["name"])[:200], str(entry["identity"])[:500], entry["times"]) for entry in entries]
+    if any(type(launch.times) is not int or launch.times < 1 for launch in told):
+        raise ValueError("a kernel that is launched is launched a number of times")
+    if len({(launch.name, launch.identity) for launch in told}) < len(told):
+        raise ValueError("a kernel is counted twice")
+    return told
 
 
 def _outputs(answer: Any, elements: bytearray, most: int = MAX_OUTPUTS) -> list[Output]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections import deque
 from collections.abc import Iterable
@@ -11,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 
 from drkernel.config import ConfigError
-from drkernel.gym.device import Device, parse_device
+from drkernel.gym.device import Device, parse_device, seen_alone
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.runner.launcher import JobHandle, JobTerms, Launcher, ZygoteError
 from drkernel.gym.sandbox.layers import RunnerLimits
@@ -60,7 +61,8 @@ class SessionFactory:
             terms = JobTerms(device.name, _limits(settings), memory, data_free)
             return self._open(settings, terms, SimulatedSession)
         more = {"allow_exec": True, "processes": 512, "open_files": 4096}  # Triton runs a C compiler for its launcher
-        return self._open(settings, JobTerms(device.name, _limits(settings).model_copy(update=more), 0), CudaSession)
+        limits = _limits(settings).model_copy(update=more)
+        return self._open(settings, JobTerms(device.name, limits, 0, card=_card(device)), CudaSession)
 
     def _open(self, settings: EvalSettings, terms: JobTerms, kind: type[S]) -> S:
         launcher = self._alive()
@@ -160,6 +162,13 @@ def require_device(name: str) -> Device:
         if int(name.partition(":")[2]) >= count:
             raise DeviceMissing(f"there is no {name} on this machine, which has {count} CUDA devices; use sim:GPU")
     return device
+
+
+def _card(device: Device) -> dict[str, str]:
+    try:
+        return seen_alone(device, os.environ)
+    except ConfigError as error:
+        raise DeviceMissing(str(error)) from error
 
 
 def _limits(settings: EvalSettings) -> RunnerLimits:
