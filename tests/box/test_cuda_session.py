@@ -335,7 +335,7 @@ def test_a_runner_may_read_cudas_own_folders_of_a_search_path_only(monkeypatch, 
 
 def test_the_candidate_finds_the_variables_of_its_card(gym):
     launcher = gym.factory._alive()
-    job = launcher.spawn(JobTerms("cpu", RunnerLimits(), 0, card={"CUDA_VISIBLE_DEVICES": "GPU-8a1f"}))
+    job = launcher.spawn(JobTerms("cpu", RunnerLimits(), 0, visible={"CUDA_VISIBLE_DEVICES": "GPU-8a1f"}))
     source = """
 import os
 class ModelNew:

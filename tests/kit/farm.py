@@ -185,9 +185,15 @@ def launcher() -> Any:
     """A launcher on the farm's zygote, for a session factory."""
     from drkernel.gym.runner.launcher import Launcher
 
+    joined, pid = _join_zygote()
+    return Launcher(joined=joined, pid=pid)
+
+
+def _join_zygote() -> tuple[socket.socket, int]:
+    """A socket to the farm's zygote, and its process id."""
     farm, told, (fd,) = _ask({"do": "join"}, [])
     farm.close()
-    return Launcher(joined=socket.socket(fileno=fd), pid=told["pid"])
+    return socket.socket(fileno=fd), told["pid"]
 
 
 def use_in_pools(own_zygote: bool = False) -> None:
@@ -208,10 +214,8 @@ def _farm_classes() -> tuple[type, type]:
         """The farm's zygote, which all pools of a test run share."""
 
         def join(self) -> tuple[socket.socket, int | None]:
-            farm, told, (fd,) = _ask({"do": "join"}, [])
-            farm.close()
-            self.started = max(self.started, 1)
-            return socket.socket(fileno=fd), told["pid"]
+            self.started = 1
+            return _join_zygote()
 
     class FarmJudge(JudgeProcess):
         """A judge forked from a process that has imported everything."""

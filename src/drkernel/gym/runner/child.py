@@ -160,15 +160,15 @@ def device_main(gpu: str, memory_bytes: int, budget_bytes: int | None = None) ->
     return main
 
 
-def runner_main(device: Device, scratch: str, card: Mapping[str, str]) -> Main:
+def runner_main(device: Device, scratch: str, visible: Mapping[str, str]) -> Main:
     """Run as the runner: untrusted from the candidate's first line on; descriptors 3 (judge) and 4 (simulated
-    device). ``card``: the variables by which it sees one real GPU, as its first."""
+    device). ``visible``: the variables by which it sees one real GPU, as its first."""
 
     def main(layers: list[str], missing: dict[str, str]) -> None:
         from drkernel.sim.wire.frames import send
 
         sys.argv[:] = ["candidate"]
-        os.environ.update(card)  # before CUDA starts: it reads them once
+        os.environ.update(visible)  # before CUDA starts: it reads them once
         tempfile.tempdir = None  # the zygote's choice; this process has TMPDIR set
         sys.path[:] = [entry for entry in sys.path if "site-packages" in entry or entry.startswith(sys.base_prefix)]
         channel = socket.socket(fileno=3)
@@ -187,7 +187,7 @@ def runner_main(device: Device, scratch: str, card: Mapping[str, str]) -> Main:
             try:
                 runner = CudaRunner(channel, scratch, inside)
             except Exception as error:  # no candidate is here yet: the machine's fault, of which the judge is told
-                seen = "".join(f" {name}={value}" for name, value in card.items())
+                seen = "".join(f" {name}={value}" for name, value in visible.items())
                 why = f"{device.name}, as {inside}{seen}, does not start: {type(error).__name__}: {error}"
                 send(channel, {"failed": why})
                 raise

@@ -53,7 +53,7 @@ class JobTerms:
     device_memory_bytes: int
     data_free: bool = False
     """the simulated device has no data: its memory is addresses only, and work is counted but not done"""
-    card: Mapping[str, str] = field(default_factory=dict)
+    visible: Mapping[str, str] = field(default_factory=dict)
     """of a real GPU, the variables that make it the only one that the runner sees"""
 
 
@@ -208,7 +208,7 @@ class Launcher:
             "do": "spawn", "job": job.id, "device": terms.device, "card": card_data(terms.device.removeprefix("sim:")),
             "limits": terms.limits.model_dump(),
             "device_memory_bytes": terms.device_memory_bytes, "data_free": terms.data_free,
-            "visible": dict(terms.card),
+            "visible": dict(terms.visible),
         }  # fmt: skip
         fds = [runner_result.fileno(), runner_output, *(sock.fileno() for sock in theirs[1:])]
         try:

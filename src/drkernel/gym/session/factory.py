@@ -62,7 +62,7 @@ class SessionFactory:
             return self._open(settings, terms, SimulatedSession)
         more = {"allow_exec": True, "processes": 512, "open_files": 4096}  # Triton runs a C compiler for its launcher
         limits = _limits(settings).model_copy(update=more)
-        return self._open(settings, JobTerms(device.name, limits, 0, card=_card(device)), CudaSession)
+        return self._open(settings, JobTerms(device.name, limits, 0, visible=_visible(device)), CudaSession)
 
     def _open(self, settings: EvalSettings, terms: JobTerms, kind: type[S]) -> S:
         launcher = self._alive()
@@ -164,7 +164,7 @@ def require_device(name: str) -> Device:
     return device
 
 
-def _card(device: Device) -> dict[str, str]:
+def _visible(device: Device) -> dict[str, str]:
     try:
         return seen_alone(device, os.environ)
     except ConfigError as error:

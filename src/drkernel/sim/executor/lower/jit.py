@@ -94,8 +94,9 @@ def _engine(text: str, level: int) -> Any:
 
     An object is the work of the text, the machine and the compiler alone: what a kernel calls, it calls by name.
     """
+    # an engine owns its machine and deletes it: never share one
     machine = llvm.Target.from_default_triple().create_target_machine(**_processor(), opt=level, jit=True)
-    kept = active()  # an engine owns its machine and deletes it: never share one
+    kept = active()
     key = ("object", text, str(level), llvm.get_process_triple(), _compiler(), repr(_processor()))
     found = None if kept is None else kept.get(*key)
     if found is not None:
