@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,9 @@ import triton
 import triton.language as tl
 
 from drkernel import sim
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "kit"))
+from device_process import device_process
 
 
 @triton.jit
@@ -103,7 +107,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    with sim.device("h100", isolated=True, checks="off") as device:
+    with device_process(checks="off") as device:
         isolated = measure("cuda", options.repeat, both(device.process.pid))
     with sim.device("h100", checks="off"):
         local = measure("cuda", options.repeat, time.process_time)

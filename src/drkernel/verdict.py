@@ -141,33 +141,6 @@ class Profile(Config):
         return custom / (custom + library) if custom else 0.0
 
 
-class Advice(Config):
-    """A change, and the modelled time with it."""
-
-    change: str = Field(description="e.g. 'num_warps 4 -> 8', or what a line wastes")
-    line: int | None = Field(None, description="of the text")
-    before: float = Field(ge=0, description="modelled seconds as it is: of all own kernels, or of the line's launch")
-    after: float = Field(ge=0, description="and with the change")
-    compared: bool = Field(description="whether the results were found unchanged")
-
-
-class Tried(Config):
-    """A change that is no advice."""
-
-    change: str
-    after: float | None = Field(None, description="modelled seconds; None where it failed")
-    failed: str | None = Field(None, description="why it cannot be made")
-
-
-class Advised(Config):
-    """The advice of the model for a source."""
-
-    seconds: float = Field(ge=0, description="modelled device time of own kernels as they are")
-    error: float = Field(ge=0, description="of modelled times, as a logarithm: gains below are not told from it")
-    advice: tuple[Advice, ...] = Field(description="the largest gain first")
-    tried: tuple[Tried, ...] = Field(description="changes that gain too little, or fail")
-
-
 class Finding(Config):
     """One named piece of evidence. ``hack`` condemns the candidate; ``bug`` and ``note`` only inform."""
 
@@ -247,7 +220,6 @@ class Verdict(Config):
     task_id: str
     candidate_sha256: str = Field(description="SHA-256 of the candidate's source")
     device: str = Field(description="'sim:h200', 'cuda:0', ...")
-    advised: Advised | None = Field(None, description="changes that make it faster, where they were asked for")
     baseline: Literal["eager", "compile"] = "eager"
     baseline_from: Literal["inductor", "estimate"] | None = Field(
         None, description="where a modelled torch.compile comes from: the compiler's own kernels, or an estimate"

@@ -19,7 +19,7 @@ import torch
 from drkernel.gym.runner.values import Granted, replace_leaves, unpack
 from drkernel.gym.session.cuda import CudaSession
 from drkernel.gym.session.simulated import SimulatedSession
-from drkernel.sim.process.isolated import serve_device
+from drkernel.sim.process.device_server import serve_device
 from drkernel.sim.wire.frames import bytes_of, describe, receive, tensor_of
 from drkernel.task import Task
 from gym_harness import grade

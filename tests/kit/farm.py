@@ -167,7 +167,8 @@ class ForkedProcess:
     def kill(self) -> None:
         """Send SIGKILL, unless it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # the farm has buried it, and its word is on the way
+                os.kill(self.pid, signal.SIGKILL)
 
     def _wait(self, seconds: float | None) -> int | None:
         if self.returncode is None:

@@ -17,9 +17,6 @@ EXCEPTIONS: dict[str, str] = {
     "tests/box/test_pool_memory.py::test_a_zygote_that_is_killed_is_replaced_for_all": "a zygote starts cold",
     "tests/box/test_pool.py::test_closing_ends_real_sessions_at_once": "a zygote starts cold",
     "tests/box/test_zygote.py::test_a_dead_zygote_takes_its_jobs_along_and_is_replaced": "a zygote starts cold",
-    "tests/box/test_datafree_isolated.py::test_memory_beyond_the_budget_is_refused_across_the_process": (
-        "a device process starts cold"
-    ),
     "tests/box/test_hostile_runner.py::test_a_hostile_runner_never_makes_it_the_judges_fault": "dozens of evaluations",
 }
 """test -> reason"""

@@ -43,7 +43,6 @@ FLOORS = {
         "module_cost",
         "script",
         "sweep",
-        "advice",
     ),
     "gym": (
         "device",
@@ -55,7 +54,6 @@ FLOORS = {
         "session",
         "judge",
         "pools",
-        "advice",
         "explain",
         "extract",
         "kernelgym",

@@ -44,12 +44,9 @@ def make_server(box: Toolbox) -> MCPServer[Any]:
         precision: Annotated[
             Literal["fp32", "tf32", "fp16", "bf16", "fp64"] | None, Field(description="declared precision of the task")
         ] = None,
-        advice: Annotated[
-            bool, Field(description="also grade it with other warps, stages and block sizes, and say what is faster")
-        ] = False,
     ) -> str:
         """Grade a kernel module against a reference: right or wrong, a hack or not, how fast, where the time goes."""
-        return await _refused(box.evaluate(reference, candidate, device, precision, advice))
+        return await _refused(box.evaluate(reference, candidate, device, precision))
 
     @server.tool()
     async def simulate(

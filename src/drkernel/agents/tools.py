@@ -17,7 +17,6 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from drkernel.config import Config
-from drkernel.gym.advice import with_advice
 from drkernel.gym.device import card_of
 from drkernel.gym.explain import EXPLANATIONS, explain
 from drkernel.gym.feedback import feedback, shorten
@@ -77,10 +76,8 @@ class Toolbox:
         candidate: str,
         device: str = "sim:h200",
         precision: str | None = None,
-        advice: bool = False,
     ) -> str:
-        """Grade ``candidate`` against ``reference``; return the decisive facts, the worst first. With ``advice`` also
-        what other warps, stages and block sizes would bring, each graded.
+        """Grade ``candidate`` against ``reference``; return the decisive facts, the worst first.
 
         Raises :class:`ToolError` for a request that cannot be graded, or when the budget is spent.
         """
@@ -91,10 +88,7 @@ class Toolbox:
         except ValidationError as error:
             raise ToolError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
         self._spend()
-        request = EvalRequest(task=task, candidate=source, settings=settings)
-        verdict = await self.pool.evaluate(request)
-        if advice:
-            verdict = await with_advice(self.pool, request, verdict)
+        verdict = await self.pool.evaluate(EvalRequest(task=task, candidate=source, settings=settings))
         return self._answer(describe(verdict, source, self.limits.text), "verdicts", verdict)
 
     async def simulate(

@@ -59,9 +59,6 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="print the verdict as JSON and nothing else")] = False,
     pool: Annotated[str | None, typer.Option(help=POOL_HELP)] = None,
     memory_gib: Annotated[float | None, typer.Option(min=0.1, help=MEMORY_HELP)] = None,
-    advice: Annotated[
-        bool, typer.Option("--advice", help="also grade it with other warps, stages and block sizes: what is faster?")
-    ] = False,
     html: Annotated[Path | None, typer.Option(help="also write a self-contained HTML page")] = None,
     trace: Annotated[Path | None, typer.Option(help="also write one call's kernels as a trace for Perfetto")] = None,
 ) -> None:
@@ -77,9 +74,9 @@ def evaluate(
         _usage(f"task {task.id} has no size profile {chosen!r}; it has: {', '.join(task.profiles) or 'none'}")
     settings = _settings(
         device=device, baseline=baseline, profile=chosen, checks=checks, trials=trials, deadline_s=deadline, seed=seed,
-        unsafe_no_checks=unsafe_no_checks, time_at=time_at, lines=html is not None or advice,
+        unsafe_no_checks=unsafe_no_checks, time_at=time_at, lines=html is not None,
     )  # fmt: skip
-    verdict = _grade(task, source, settings, pool, to_bytes(memory_gib), advice)
+    verdict = _grade(task, source, settings, pool, to_bytes(memory_gib))
     if as_json:
         print(verdict.model_dump_json(indent=2))
     else:
@@ -143,18 +140,16 @@ def _settings(**values: Any) -> Any:
         _usage(f"--{str(first['loc'][0]).replace('_', '-')}: {first['msg'].removeprefix('Value error, ')}")
 
 
-def _grade(task: Any, source: str, settings: Any, pool: str | None, memory: int | None, advice: bool) -> Any:
+def _grade(task: Any, source: str, settings: Any, pool: str | None, memory: int | None) -> Any:
     """Run one evaluation, by a service or on this machine, and leave no process behind."""
-    from drkernel.gym.advice import with_advice
     from drkernel.gym.pools.local import LocalPool
     from drkernel.gym.request import EvalRequest
 
     request = EvalRequest(task=task, candidate=source, settings=settings)
     if pool is not None:
-        return asyncio.run(evaluate_at(pool, request, advice))
+        return asyncio.run(evaluate_at(pool, request))
     with LocalPool(slots=1, memory_bytes=memory) as local:
-        verdict = local.submit(request).result()
-        return asyncio.run(with_advice(local, request, verdict)) if advice else verdict
+        return local.submit(request).result()
 
 
 def _usage(message: str) -> NoReturn:

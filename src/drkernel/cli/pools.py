@@ -47,13 +47,10 @@ def http_pool(url: str) -> Pool:
     return HttpPool(url)
 
 
-async def evaluate_at(url: str, request: EvalRequest, advice: bool) -> Verdict:
-    """Run one evaluation on a service, with advice if asked."""
-    from drkernel.gym.advice import with_advice
-
+async def evaluate_at(url: str, request: EvalRequest) -> Verdict:
+    """Run one evaluation on a service."""
     pool = http_pool(url)
     try:
-        verdict = await pool.evaluate(request)
-        return await with_advice(pool, request, verdict) if advice else verdict
+        return await pool.evaluate(request)
     finally:
         await pool.close()

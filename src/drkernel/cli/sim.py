@@ -50,9 +50,8 @@ that nothing reads is counted from a sample of its programs, and the report says
 With --no-data nothing is computed and no memory is needed, so a product at 8192 cubed takes a second: tensors have no
 contents, launches are modelled from a sample of their programs, and dependences on data are reported.
 
---html writes a page: kernels with each line's share of the time, what limits them, a roofline, a timeline. --advice
-also runs the script with other warps, stages and block sizes, --sweep with those that you name; --compare sets another
-script beside it.
+--html writes a page: kernels with each line's share of the time, what limits them, a roofline, a timeline. --sweep
+runs the script with other warps, stages and block sizes; --compare sets another script beside it.
 
 Exit codes: 0 fine, 1 the script failed, 2 wrong usage, 3 the sanitizer found an error, 130 interrupted.
 
@@ -86,9 +85,6 @@ def sim(
     ] = False,
     trace: Annotated[Path | None, typer.Option(help="also write the modelled timeline for Perfetto")] = None,
     html: Annotated[Path | None, typer.Option(help="also write a page: source lines, limits, roofline")] = None,
-    advice: Annotated[
-        bool, typer.Option("--advice", help="also try other warps, stages and block sizes, and say which are faster")
-    ] = False,
     sweep: Annotated[
         list[str] | None, typer.Option(metavar="NAME=N,N...", help="times with these settings, without data")
     ] = None,
@@ -106,8 +102,8 @@ def sim(
     for path in (file, *([compare] if compare else [])):
         if not path.is_file():
             _usage(f"no such script: {path}")
-    if sum(map(bool, (sweep, compare, advice))) > 1 or ((sweep or compare) and trace):
-        _usage("--sweep, --compare and --advice are for themselves; --trace is of one run")
+    if (sweep and compare) or ((sweep or compare) and trace):
+        _usage("--sweep and --compare are for themselves; --trace is of one run")
     from drkernel.sim.spec import get_spec, own_card
 
     try:
@@ -137,12 +133,6 @@ def sim(
             budget_bytes=budget,
             trace=trace is not None or html is not None,
         )  # fmt: skip
-    if advice and report.exit_code == 0:
-        from drkernel.sim.advice import advise
-
-        with contextlib.suppress(KeyboardInterrupt):  # without advice, then
-            advised = advise(file, given, gpu=gpu, data_free=data_free, budget_bytes=budget)
-            report = report.model_copy(update={"advised": advised})
     if as_json:
         print(report.model_dump_json(indent=2))
     else:

@@ -24,7 +24,6 @@ from drkernel.episode.chat import Message, Reply, Sampling
 from drkernel.episode.context import Past, make_policy
 from drkernel.episode.records import End, Trajectory, Turn, child_id, conversation
 from drkernel.episode.renderer import Prompts, shown_reference
-from drkernel.gym.advice import with_advice
 from drkernel.gym.extract import ExtractError, extract_code
 from drkernel.gym.languages import LANGUAGES
 from drkernel.gym.request import EvalRequest, EvalSettings, Pool
@@ -48,11 +47,6 @@ class EpisodeConfig(Config):
         Method(name="full"), description="which earlier turns stay: full, best, best_window, last or afresh"
     )
     target: float | None = Field(None, gt=0, description="stop at a correct answer of this speedup")
-    advice: bool = Field(
-        False,
-        description="after a right answer also grade it with other warps, stages and block sizes, and tell what is "
-        "faster; settings.lines shows the costliest lines",
-    )
     infra: Literal["stop", "skip"] = Field(
         "stop", description="a turn that the grader failed ends the episode, or is left out of the conversation"
     )
@@ -293,10 +287,7 @@ class Episode:
         except ExtractError as error:
             return None, no_code_verdict(task, self.settings, text, str(error))
         request = EvalRequest(task=task, candidate=code, settings=self.settings)
-        verdict = await self.pool.evaluate(request)
-        if self.config.advice:
-            verdict = await with_advice(self.pool, request, verdict)
-        return code, verdict
+        return code, await self.pool.evaluate(request)
 
 
 def no_code_verdict(task: Task, settings: EvalSettings, text: str, message: str) -> Verdict:

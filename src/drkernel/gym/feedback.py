@@ -14,7 +14,6 @@ from typing import Literal
 
 from drkernel.gym.kernelgym import report_json
 from drkernel.verdict import (
-    Advised,
     CandidateError,
     Correctness,
     Finding,
@@ -176,8 +175,6 @@ def _speed_text(verdict: Verdict) -> list[str]:
         left = still_library(verdict.profile)
         if left:
             parts.append(f"Still done by PyTorch: {', '.join(left)}. Move this work into your kernels.")
-    if verdict.advised is not None:
-        parts.append(advice_text(verdict.advised))
     return parts
 
 
@@ -231,18 +228,6 @@ def hot_lines(profile: Profile) -> str:
     lines = [line for line in detail.lines if line.share >= WORTH_SHOWING][:HOTTEST]
     rows = [f"  {percent(line.share)} {place(line)} `{line.text}`: {', '.join(facts(line))}" for line in lines]
     return "\n".join([f"Lines of {detail.kernel} by share of its time (modelled):", *rows]) if rows else ""
-
-
-def advice_text(found: Advised) -> str:
-    """Advice for a model, including the changes that gained nothing, so that it does not try them again."""
-    rows = [
-        f"  {each.change}{f' (line {each.line})' if each.line else ''}: "
-        f"{duration(each.before)} -> {duration(each.after)}"
-        for each in found.advice
-    ]
-    text = ["Changes that were tried on your kernel and make it faster:", *rows] if rows else []
-    vain = [each.change for each in found.tried]
-    return "\n".join([*text, *([f"No clear gain: {'; '.join(vain)}."] if vain else [])])
 
 
 def facts(line: SourceLine) -> list[str]:
@@ -343,8 +328,6 @@ def _compact_speed(verdict: Verdict) -> str:
         parts.append("no speedup: depends on data")
     left = still_library(verdict.profile) if verdict.profile is not None else []
     text = " ".join(parts) + _compact_sizes(verdict)
-    if verdict.advised is not None and verdict.advised.advice:
-        text += f"\nfaster: {verdict.advised.advice[0].change}"
     if left:
         text += "\ntorch: " + " ".join(name.removeprefix("aten.") for name in left[:4])
     bugs = [finding.kind for finding in verdict.findings if finding.severity == "bug"]

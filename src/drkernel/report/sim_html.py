@@ -14,7 +14,6 @@ from drkernel.report.render import render, replace_file
 from drkernel.report.roofline import roofline_plot
 from drkernel.report.sim_view import unexecuted
 from drkernel.report.svg import legend
-from drkernel.report.sweep_html import advice_html
 from drkernel.report.trace import TRACKS
 from drkernel.sim.script import ScriptReport, TraceSpan
 from drkernel.verdict import Profile
@@ -46,7 +45,6 @@ def page(report: ScriptReport) -> str:
         stack=time_stack(profile),
         roofline=roofline_plot(profile),
         timeline=_timeline(report.spans),
-        advice=advice_html(report.advised) if report.advised is not None else Markup(),
         kernels=[anatomy(detail, linecache.getlines, _marked(report)) for detail in details[:KERNELS]],
     )
 

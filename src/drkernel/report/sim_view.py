@@ -12,7 +12,6 @@ from rich.text import Text
 
 from drkernel.gym.feedback import duration, percent, size
 from drkernel.report.hot_lines import hottest
-from drkernel.report.sweep_view import render_advice
 from drkernel.report.verdict_view import profile_table
 from drkernel.sim.script import LaunchRow, ScriptFinding, ScriptReport, WithoutData
 
@@ -56,8 +55,6 @@ def _parts(report: ScriptReport, quote: Quote) -> Iterator[RenderableType]:
     for row in report.kernels[:1]:
         yield _title(f"Where the time of {row.kernel} goes", " (modelled)")
         yield from (_indent(hottest(detail)) for detail in (row.detail,) if detail is not None)
-    if report.advised is not None:
-        yield render_advice(report.advised)
     if report.without_data is not None and report.without_data.depends_on_data:
         yield _title("Depends on data", ": these times may be those of another run")
         yield _indent(Text("\n".join(report.without_data.depends_on_data), style="yellow"))

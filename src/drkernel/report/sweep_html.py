@@ -1,11 +1,9 @@
-"""Sweeps as a heat map, comparisons side by side, advice: HTML."""
+"""Sweeps as a heat map, comparisons side by side: HTML."""
 
 from __future__ import annotations
 
 import linecache
 from pathlib import Path
-
-from markupsafe import Markup
 
 from drkernel.gym.feedback import duration
 from drkernel.report.anatomy import anatomy
@@ -13,7 +11,6 @@ from drkernel.report.render import render, replace_file
 from drkernel.report.sweep_view import pair_cells, rows_and_columns, troubles, words
 from drkernel.sim.script import ScriptReport
 from drkernel.sim.sweep import Comparison, Sweep
-from drkernel.verdict import Advised
 
 KERNELS = 3
 """most kernels of each script whose source is shown"""
@@ -56,8 +53,3 @@ def write_comparison(path: Path, found: Comparison) -> None:
 def _kernels(report: ScriptReport) -> list:
     details = [row.detail for row in report.kernels[:KERNELS] if row.detail is not None]
     return [anatomy(detail, linecache.getlines) for detail in details]
-
-
-def advice_html(found: Advised) -> Markup:
-    """Advice as a part of the page of a run."""
-    return Markup(render("advice", found=found))

@@ -1,4 +1,4 @@
-"""Sweeps, comparisons and advice in the terminal."""
+"""Sweeps and comparisons in the terminal."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from drkernel.gym.feedback import duration, percent
+from drkernel.gym.feedback import duration
 from drkernel.sim.script import LaunchRow, ScriptReport
 from drkernel.sim.sweep import Comparison, Configuration, Sweep, own_time
-from drkernel.verdict import Advised
 
 
 def rows_and_columns(found: Sweep) -> tuple[list[str], list[tuple[str, list[Configuration]]]]:
@@ -113,23 +112,3 @@ def troubles(report: ScriptReport) -> list[str]:
     """Error and findings of a run, in a line each."""
     found = [f"{report.error.type}: {report.error.message.splitlines()[0]}"] if report.error is not None else []
     return found + [finding.message for finding in report.findings if finding.severity == "error"]
-
-
-def render_advice(found: Advised) -> RenderableType:
-    """Advice, and the changes that gained nothing."""
-    return Group(*_advice_parts(found))
-
-
-def _advice_parts(found: Advised) -> Iterator[RenderableType]:
-    yield Text(f"\nAdvice (modelled; own kernels take {duration(found.seconds)})", style="bold")
-    for each in found.advice:
-        line = Text("  ").append(each.change, style="bold green")
-        line.append(f" (line {each.line})" if each.line else "")
-        line.append(f": {duration(each.before)} -> {duration(each.after)}")
-        line.append(", results unchanged" if each.compared else "", style="dim")
-        yield line
-    if not found.advice:
-        yield Text(f"  no change gains more than the model's own error ({percent(found.error)})", style="dim")
-    for trial in found.tried:
-        result = f"fails: {trial.failed}" if trial.after is None else duration(trial.after)
-        yield Text(f"  {trial.change}: {result}", style="dim")

@@ -12,7 +12,6 @@ from drkernel.report.against import against
 from drkernel.report.anatomy import anatomy, time_stack
 from drkernel.report.render import render, replace_file
 from drkernel.report.roofline import roofline_plot
-from drkernel.report.sweep_html import advice_html
 from drkernel.sim.gpu.detail import OWN_FILE
 from drkernel.task import Task, sized_reference
 from drkernel.verdict import Verdict
@@ -46,7 +45,6 @@ def page(
         candidate=candidate,
         reference=sized_reference(task, profile),
         before=before,
-        advice=advice_html(verdict.advised) if verdict.advised is not None else Markup(),
         **_by_line(verdict, candidate),
         after=after,
     )

@@ -10,7 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from drkernel.gym.feedback import baseline_text, duration, number, percent, quote_line, sizes_text, times, told_apart
-from drkernel.report.sweep_view import render_advice
 from drkernel.verdict import Finding, Profile, ProfileRow, Verdict
 
 COLOURS = {
@@ -50,8 +49,6 @@ def _parts(verdict: Verdict, source: str | None) -> Iterator[RenderableType]:
         if verdict.reference_profile is not None:
             yield Text("Reference " + _kind(verdict.reference_profile), style="bold")
             yield _indent(profile_table(verdict.reference_profile))
-    if verdict.advised is not None:
-        yield render_advice(verdict.advised)
     if verdict.not_checked:
         yield _not_checked(verdict)
     yield _footer(verdict)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any, cast
 
 from drkernel.sim.gpu.datafree.engine import new_engine
 from drkernel.sim.gpu.datafree.records import DataFree
 from drkernel.sim.gpu.engine import DeviceEngine
-from drkernel.sim.gpu.resources import Depth, check_words
+from drkernel.sim.gpu.resources import Depth
 from drkernel.sim.gpu.trials import WORTH, Execution
 from drkernel.sim.host.attach import BelowModes, host_side
 from drkernel.sim.host.cuda_graphs import graphs_on
@@ -74,7 +73,6 @@ class SimDevice:
 def device(
     name: str = "h200",
     *,
-    isolated: bool = False,
     checks: str = "auto",
     memory_bytes: int | None = None,
     depth: Depth = "ttir",
@@ -87,7 +85,6 @@ def device(
 
     Args:
         name: ``h100``, ``h200``, ``a100``, ``l40s``, ``rtx4090``, ... (``spec.known_gpus()``)
-        isolated: put the device into a process of its own, out of the reach of host code; slower per command.
         checks: "auto" (sanitize small launches), "full" or "off". Bounds and alignment are always checked.
         memory_bytes: device memory; by default the GPU's.
         conv_tf32: compute and price fp32 convolutions in TF32, as PyTorch does by default on a GPU.
@@ -105,23 +102,12 @@ def device(
     if execution not in WORTH:
         raise ValueError(f"execution={execution!r} is not one of {', '.join(WORTH)}")
     spec = get_spec(name)
-    settings: dict[str, Any] = {
-        "checks": checks, "memory_bytes": memory_bytes, "depth": depth, "data_free": data_free,
-        "budget_bytes": budget_bytes,
-    }  # fmt: skip
-    if not isolated:
-        engine = new_engine(spec, **settings)
-        engine.conv_tf32 = conv_tf32
-        engine.trials.worth = WORTH[execution]
-        return _in_process(engine)
-    if execution != "auto":
-        raise ValueError("an isolated device decides itself what it carries out when")
-    if conv_tf32:
-        raise ValueError("an isolated device has its convolutions in fp32 until its judge says otherwise")
-    from drkernel.sim.process.remote import remote_device
-
-    check_words(checks, depth)
-    return cast(AbstractContextManager[SimDevice], remote_device(spec, **settings))
+    engine = new_engine(
+        spec, checks=checks, memory_bytes=memory_bytes, depth=depth, data_free=data_free, budget_bytes=budget_bytes
+    )
+    engine.conv_tf32 = conv_tf32
+    engine.trials.worth = WORTH[execution]
+    return _in_process(engine)
 
 
 def device_of(spec: GPUSpec, *, data_free: DataFree | None = None) -> AbstractContextManager[SimDevice]:

@@ -10,18 +10,8 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-TRITON_DEFAULTS = {"num_warps": 4, "num_stages": 3}
-"""settings that every launch has, with Triton's defaults"""
-
-
-@dataclass(frozen=True)
-class Knob:
-    """A setting that the text gives as a number."""
-
-    name: str
-    value: int
-    line: int
-    """position of the first occurrence"""
+OF_LAUNCHES = ("num_warps", "num_stages")
+"""settings that every launch has"""
 
 
 @dataclass(frozen=True)
@@ -43,7 +33,7 @@ def with_settings(source: str, settings: Mapping[str, int]) -> str:
     for name, value in settings.items():
         places = list(module.places(name))
         found = [_Edit(*_span(place), str(value)) for place in places]
-        if name in TRITON_DEFAULTS:
+        if name in OF_LAUNCHES:
             found += [_added(source, call, f"{name}={value}") for call in module.launches_without(name)]
         if not found:
             raise ValueError(f"nothing in it gives {name} a value")
@@ -53,23 +43,6 @@ def with_settings(source: str, settings: Mapping[str, int]) -> str:
                 edit = replace(edit, text=f"{before.text}, {edit.text.removeprefix(', ')}")
             edits[edit.start] = edit
     return _applied(source, list(edits.values()))
-
-
-def knobs(source: str) -> list[Knob]:
-    """Return the constexprs that the text gives as whole numbers, and warps and stages of launches without autotuning.
-
-    Raises ``ValueError`` for what is no Python.
-    """
-    module = _parsed(source)
-    found: dict[str, Knob] = {}
-    for name in [*sorted(module.constexprs()), *TRITON_DEFAULTS]:
-        places = sorted(module.places(name), key=lambda node: (node.lineno, node.col_offset))
-        values = {node.value for node in places if isinstance(node, ast.Constant) and type(node.value) is int}
-        if len(values) == 1 and len(places) == sum(isinstance(node, ast.Constant) for node in places):
-            found[name] = Knob(name, values.pop(), places[0].lineno)
-        elif not places and name in TRITON_DEFAULTS and (calls := list(module.launches_without(name))):
-            found[name] = Knob(name, TRITON_DEFAULTS[name], min(call.lineno for call in calls))
-    return list(found.values())
 
 
 class _Module:
@@ -95,15 +68,6 @@ class _Module:
             else:
                 self.host.append(child)
                 self._visit(child)
-
-    def constexprs(self) -> set[str]:
-        """Names of the kernels' compile-time parameters."""
-        return {
-            each.arg
-            for kernel in self.kernels.values()
-            for each in (*kernel.args.args, *kernel.args.kwonlyargs)
-            if each.annotation is not None and "constexpr" in ast.dump(each.annotation)
-        }
 
     def launches(self) -> Iterator[tuple[str, ast.Call]]:
         """``kernel[grid](...)`` of the text's own kernels."""

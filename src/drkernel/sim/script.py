@@ -30,7 +30,7 @@ from drkernel.sim.gpu.engine import LaunchRecord
 from drkernel.sim.gpu.resources import Depth
 from drkernel.sim.gpu.trials import Execution
 from drkernel.sim.host.uncompared import uncompared
-from drkernel.verdict import Advised, LaunchDetail, Profile
+from drkernel.verdict import LaunchDetail, Profile
 
 MAX_DETAILS = 20
 """most rows of launches that are broken down by line"""
@@ -128,7 +128,6 @@ class ScriptReport(Config):
     peak_bytes: int = Field(ge=0, description="largest device memory in use")
     wall_seconds: float = Field(ge=0, description="what running the script took here")
     error: ScriptError | None = None
-    advised: Advised | None = Field(None, description="what would make it faster, where that was asked for")
     spans: tuple[TraceSpan, ...] = Field((), description="device work in order, where a trace was asked for")
     without_data: WithoutData | None = Field(None, description="set when the device had no data (--no-data)")
 
@@ -175,7 +174,6 @@ def run_script(
     trace: bool = False,
     execution: Execution = "auto",
     source: str | None = None,
-    watch: Callable[[SimDevice], None] | None = None,
 ) -> ScriptReport:
     """Run ``path`` as ``__main__`` with ``sys.argv[1:] = args`` on a simulated ``gpu``.
 
@@ -184,8 +182,7 @@ def run_script(
     has no data: it counts and models at sizes that could not be executed. ``budget_bytes`` limits the memory of this
     machine that the device may use (default: half). ``trace`` keeps when each piece of device work ran.
     ``execution``: as in :func:`~.context.device`.
-    ``source`` is a text to run in place of the file's, with the same lines; ``watch`` is called with the device before
-    the script begins.
+    ``source`` is a text to run in place of the file's, with the same lines.
 
     Raises:
         ValueError: an unknown GPU.
@@ -197,8 +194,6 @@ def run_script(
     ) as dev:  # fmt: skip
         with uncompared(dev.engine.missed) if isinstance(dev.engine, DataFreeEngine) else nullcontext():
             dev.engine.run_script(lazy=checks != "full")
-            if watch is not None:
-                watch(dev)
             error = _run(path, args, source)
         peak = int(dev.engine.query("peak_bytes"))
     return _report(path, dev, error, peak, time.perf_counter() - started, trace)

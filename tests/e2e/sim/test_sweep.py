@@ -1,4 +1,4 @@
-"""Other launch settings: rewriting the text, sweeps, comparisons, and advice that comes from runs alone."""
+"""Other launch settings: rewriting the text, sweeps and comparisons."""
 
 import ast
 import json
@@ -6,9 +6,7 @@ import json
 import pytest
 
 from drkernel.cli import main
-from drkernel.sim.advice import advise
-from drkernel.sim.gpu.datafree.records import DataFree
-from drkernel.sim.rewrite import knobs, with_settings
+from drkernel.sim.rewrite import with_settings
 
 TEXT = """
 import torch, triton, triton.language as tl
@@ -42,7 +40,6 @@ def test_settings_are_changed_wherever_the_text_gives_them_and_nowhere_else():
         "def add(x, y, n, BLOCK: tl.constexpr, STEP: tl.constexpr = 3):", "def go(x, BLOCK=64):",
         "num_warps=8, num_stages=1)",
     ]  # fmt: skip
-    assert {knob.name: knob.value for knob in knobs(TEXT)} == {"BLOCK": 16, "STEP": 1, "num_warps": 4, "num_stages": 3}
     positional = "@jit\ndef k(x, B: constexpr): pass\nk[(1,)](x, 32)\nA, B = 1, 2\n"
     assert with_settings(positional, {"B": 8}).splitlines()[2:] == ["k[(1,)](x, 8)", "A, B = 1, 8"]
     tuned = "@autotune([Config({'B': 32}, num_warps=2)], key=[])\n@jit\ndef k(x, B: constexpr): pass\nk[(1,)](x)\n"
@@ -74,22 +71,3 @@ def test_two_scripts_stand_side_by_side(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "BLOCK 16 -> 1024" in shown and "a.py" in shown and "own kernels" in shown
     assert ">store<" in page.read_text()
-
-
-def test_advice_is_a_run_with_unchanged_results(tmp_path):
-    script = tmp_path / "add.py"
-    script.write_text(
-        TEXT.replace("+ STEP, at < n)", "+ STEP * BLOCK, at < n)")
-    )  # the block size is part of the answer
-    found = advise(script)
-    assert found.advice == () and any("results of add change" in (each.failed or "") for each in found.tried)
-    script.write_text(TEXT.replace("1 << 16", "1 << 22"))
-    found = advise(script, data_free=DataFree())
-    (best, *_) = found.advice
-    assert best.change == "BLOCK 16 -> 32" and best.line == 7 and not best.compared
-    other = tmp_path / "other.py"
-    other.write_text(with_settings(script.read_text(), {"BLOCK": 32}))
-    assert advise(other, data_free=DataFree()).seconds == pytest.approx(
-        best.after
-    )  # the time is the changed text's own
-    assert {each.change for each in found.tried} >= {"BLOCK 16 -> 8", "num_warps 4 -> 2", "num_stages 3 -> 4"}

@@ -5,7 +5,6 @@ import json
 import pytest
 from test_cli_sim import drkernel_sim, script
 
-from drkernel.sim import device
 from drkernel.sim.wire.commands import UnsupportedOp
 
 COMPILED = """
@@ -77,5 +76,7 @@ def test_a_class_is_handed_back_and_what_records_gradients_runs_eagerly_with_one
 def test_candidates_are_still_refused():
     import torch
 
-    with device("h200", isolated=True), pytest.raises(UnsupportedOp, match=r"torch\.compile"):
+    from device_process import device_process
+
+    with device_process("h200"), pytest.raises(UnsupportedOp, match=r"torch\.compile"):
         torch.compile(lambda y: y + 1)(torch.ones(2, device="cuda"))

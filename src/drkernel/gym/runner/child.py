@@ -149,7 +149,7 @@ def device_main(gpu: str, memory_bytes: int, budget_bytes: int | None = None) ->
 
     def main(layers: list[str], missing: dict[str, str]) -> None:
         from drkernel.sim.gpu.datafree.records import DataFree
-        from drkernel.sim.process.isolated import serve_device
+        from drkernel.sim.process.device_server import serve_device
 
         host, control = socket.socket(fileno=3), socket.socket(fileno=4)
         data_free = None if budget_bytes is None else DataFree()
@@ -175,7 +175,7 @@ def runner_main(device: Device, scratch: str, visible: Mapping[str, str]) -> Mai
         greeting = {"layers": layers, "missing": missing}
         if device.spec is not None:
             from drkernel.gym.runner.runner import Runner
-            from drkernel.sim.process.isolated import connect_host
+            from drkernel.sim.process.device_server import connect_host
 
             send(channel, greeting)
             with connect_host(device.spec.name, socket.socket(fileno=4)) as link:

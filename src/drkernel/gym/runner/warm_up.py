@@ -14,7 +14,7 @@ def warm_up() -> None:
     torch.set_num_threads(1)
     import drkernel.gym.runner.cuda
     import drkernel.gym.runner.runner
-    import drkernel.sim.process.isolated  # noqa: F401
+    import drkernel.sim.process.device_server  # noqa: F401
     from drkernel.gym.runner.rehearsal import rehearse
     from drkernel.sim.gpu.shapes import prepare_shapes
 

@@ -8,7 +8,6 @@ rates of kinds of kernels without measurements least.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Literal
 
 from drkernel.verdict import Profile, ProfileRow, Speedup
@@ -65,10 +64,3 @@ def speedup_of(reference: Profile, candidate: Profile, *, source: Source = "eage
     off = math.hypot(log_error(reference, source), log_error(candidate))
     low, high = ratio * math.exp(-off), ratio * math.exp(off)
     return Speedup(value=ratio, low=low, high=high, confidence=CONFIDENCE, kind="modelled")
-
-
-def kernel_error(rows: Iterable[tuple[float, str]]) -> float:
-    """Return the error of own kernels' time together, as a logarithm; ``rows``: seconds and what bounds them."""
-    pairs = list(rows)
-    total = sum(seconds for seconds, _ in pairs)
-    return sum(seconds * CUSTOM[bound] for seconds, bound in pairs) / total if total else 0.0

@@ -1,4 +1,4 @@
-"""``sim.device(isolated=True)``: the same host code on a device in a process of its own."""
+"""Host code on a device in another process: what crosses the sockets, and who dies with whom."""
 
 import os
 import signal
@@ -12,9 +12,11 @@ import triton
 import triton.language as tl
 from torch import nn
 
+from device_process import device_process
 from drkernel import sim
 from drkernel.sim.wire.frames import ConnectionLost
 from farm import PYTHON
+from places import KIT
 
 
 @triton.jit
@@ -25,11 +27,11 @@ def double_kernel(x, n, BLOCK: tl.constexpr):
 
 
 def test_the_device_dies():
-    with sim.device("h100", isolated=True) as device:
+    with device_process() as device:
         x = torch.ones(3, device="cuda")
         assert x.sum().item() == 3
         os.kill(device.process.pid, signal.SIGKILL)
-        device.process.wait(10)
+        device.process.join(10)
         with pytest.raises(ConnectionLost):
             x + 1
     with sim.device("h100"):
@@ -38,14 +40,14 @@ def test_the_device_dies():
 
 @pytest.fixture(scope="module")
 def dev():
-    with sim.device("h100", isolated=True) as device:
+    with device_process() as device:
         yield device
 
 
 @pytest.fixture(autouse=True)
 def fresh(request):
     if "dev" in request.fixturenames:
-        request.getfixturevalue("dev").reset_counters()
+        request.getfixturevalue("dev").control.begin_call()
 
 
 def test_operators_launches_and_records_cross(dev):
@@ -53,10 +55,11 @@ def test_operators_launches_and_records_cross(dev):
     double_kernel[(4,)](x, 1000, BLOCK=256)
     double_kernel[(4,)](x, 1000, BLOCK=256)
     assert torch.equal(x.cpu(), torch.arange(1000) * 4.0)
-    assert [launch.name for launch in dev.launches] == ["double_kernel"] * 2
-    assert dev.launches[0].grid == (4, 1, 1) and dev.launches[0].seconds > 0
-    assert dev.copies == {"device to host": 1} and "aten.arange" in dev.operators
-    assert dev.profile().kind == "modelled" and dev.findings == [] and dev.prints == []
+    record = dev.control.end_call()
+    assert [launch.name for launch in record.launches] == ["double_kernel"] * 2
+    assert record.launches[0].grid == (4, 1, 1) and record.launches[0].seconds > 0
+    assert record.copies == {"device to host": 1} and "aten.arange" in record.operators
+    assert record.profile.kind == "modelled" and record.findings == [] and record.prints == []
 
 
 def test_cuda_graphs_are_refused_by_name(dev):
@@ -102,8 +105,9 @@ def test_random_state_and_resources_and_errors_cross(dev):
 
 def test_the_host_dies_and_the_device_with_it():
     code = (
-        "import os, signal, torch\nfrom drkernel import sim\n"
-        "with sim.device('h100', isolated=True) as dev:\n    torch.ones(2, device='cuda').sum().item()\n"
+        f"import os, signal, sys\nsys.path.append({str(KIT)!r})\n"
+        "import torch\nfrom device_process import device_process\n"
+        "with device_process() as dev:\n    torch.ones(2, device='cuda').sum().item()\n"
         "    print(dev.process.pid, flush=True)\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     done = subprocess.run([PYTHON, "-c", code], capture_output=True, text=True, timeout=200)

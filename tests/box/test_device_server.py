@@ -10,7 +10,7 @@ import torch
 
 from drkernel.sim.gpu.engine import DeviceEngine
 from drkernel.sim.process.control_socket import DeviceControl
-from drkernel.sim.process.isolated import SocketChannel, _DeviceServer
+from drkernel.sim.process.device_server import SocketChannel, _DeviceServer
 from drkernel.sim.spec import get_spec
 from drkernel.sim.wire.commands import ProtocolError, Ref, UnsupportedOp
 from drkernel.sim.wire.frames import ConnectionLost, receive, send

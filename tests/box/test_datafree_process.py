@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-from drkernel import sim
+from device_process import device_process
 from drkernel.sim.gpu.budget import OverBudget
 from drkernel.sim.gpu.datafree.records import DataFree
 
@@ -23,7 +23,7 @@ def scale_kernel(x, out, n, BLOCK: tl.constexpr):
 
 def test_memory_beyond_the_budget_is_refused_across_the_process() -> None:
     """The first test here: one device at a time is active in a process, and the others share theirs."""
-    with sim.device("h100", isolated=True, budget_bytes=16 << 20) as device:
+    with device_process(budget_bytes=16 << 20) as device:
         with pytest.raises(OverBudget, match=r"64\.0 MiB more"):
             torch.empty(1 << 24).cuda()
         with pytest.raises(OverBudget):
@@ -33,7 +33,7 @@ def test_memory_beyond_the_budget_is_refused_across_the_process() -> None:
 
 @pytest.fixture(scope="module")
 def dev() -> Iterator[Any]:
-    with sim.device("h100", isolated=True, data_free=DataFree(contents_bytes=1 << 10)) as device:
+    with device_process(data_free=DataFree(contents_bytes=1 << 10)) as device:
         yield device
 
 
