@@ -1,13 +1,13 @@
 """How well the modelled eager times agree with KernelBench's published ones.
 
     git clone https://github.com/ScalingIntelligence/KernelBench DIR
-    python benchmarks/model_vs_h100.py DIR [--gpu h100|h100_pcie] [--compiled | --estimate] [--explain LEVEL/ID]
+    python benchmarks/model_vs_h100.py DIR [--gpu h100|h100_pcie] [--compiled] [--explain LEVEL/ID]
         [--rows FILE.jsonl] [--only LEVEL/ID ...] [--again] [--deadline SECONDS]
 
 ``--compiled`` takes the published times of ``torch.compile`` and runs TorchInductor itself for the simulated GPU (some
-seconds a problem; what it cannot compile is estimated and listed); ``--estimate`` takes the same times and estimates
-every problem. Outcomes go to ``--rows``, a line each with its date: an interrupted run goes on, ``--only`` names the
-problems to run (none: a report of what is there), and ``--again`` runs those again that are there.
+seconds a problem; what it cannot compile is listed). Outcomes go to ``--rows``, a line each with its date: an
+interrupted run goes on, ``--only`` names the problems to run (none: a report of what is there), and ``--again`` runs
+those again that are there.
 
 Reads the timing file and the problems of the git revision that published it (sizes changed over time), runs every
 problem's module on meta tensors (no arithmetic, shapes alone), models it, and prints per level Spearman's rank
@@ -31,11 +31,13 @@ from typing import Any
 import torch
 
 from drkernel.gym.judge import compiled_reference
-from drkernel.gym.judge.compiled_reference import CompiledBaseline, compiled_baseline
+from drkernel.gym.judge.compiled_reference import compiled_baseline
 from drkernel.sim.cost.timeline import Timeline
-from drkernel.sim.module_cost import Baseline, model_module
 from drkernel.sim.spec import GPUSpec, get_spec
 from drkernel.verdict import Profile
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "kit"))
+from tracing import model_module
 
 TIMINGS = {
     "h100": "HEAD:results/timing/H100_Modal/baseline_time_torch.json",
@@ -53,10 +55,6 @@ class Outcome:
     modelled: float = math.nan
     device: float = math.nan
     reason: str = ""
-    found_by: str = "model"
-    """'inductor' or 'estimate' for compiled times"""
-    why: str = ""
-    """it is an estimate"""
     date: str = ""
 
     @property
@@ -109,17 +107,16 @@ def flushes_cache(folder: Path, revision: str) -> bool:
     return subprocess.run(command, check=False).returncode == 0
 
 
-def model_problem(source: str, name: str, spec: GPUSpec, warm: bool, baseline: Baseline) -> tuple[Timeline, Profile]:
+def model_problem(source: str, name: str, spec: GPUSpec, warm: bool) -> tuple[Timeline, Profile]:
     model, inputs = build(source, name)
     with torch.device("meta"):
-        return model_module(model, inputs, spec, baseline=baseline, warm=warm)
+        return model_module(model, inputs, spec, warm=warm)
 
 
-def compiled(source: str, spec: GPUSpec) -> tuple[CompiledBaseline, Profile]:
+def compiled(source: str, spec: GPUSpec) -> Profile:
     """A problem's modelled time under TorchInductor."""
     with torch.random.fork_rng(devices=[]):
-        found = compiled_baseline(source, spec, conv_tf32=True)
-    return found, found.profile
+        return compiled_baseline(source, spec, conv_tf32=True)
 
 
 def kept(file: Path | None) -> dict[tuple[int, str], Outcome]:
@@ -158,7 +155,6 @@ def run(
     """The published revision, and the outcomes of problems that run or are kept."""
     revision, timings = load_timings(folder, where)
     wanted = wanted or Wanted()
-    baseline: Baseline = "compile" if "compile" in where else "eager"
     known = kept(wanted.rows)
     warm = not flushes_cache(folder, revision)
     outcomes: list[Outcome] = []
@@ -172,7 +168,7 @@ def run(
                 outcomes.append(Outcome(level, name, math.nan, reason="no published time"))
             elif wanted.runs(level, name):
                 source = load_problem(folder, revision, level, name)
-                outcome, profile = model_one(source, level, name, entry["mean"] * 1e-3, spec, warm, baseline, inductor)
+                outcome, profile = model_one(source, level, name, entry["mean"] * 1e-3, spec, warm, inductor)
                 outcomes.append(outcome)
                 keep(wanted.rows, outcome)
                 if wanted.explain and profile is not None:
@@ -181,21 +177,17 @@ def run(
 
 
 def model_one(
-    source: str, level: int, name: str, measured: float, spec: GPUSpec, warm: bool, baseline: Baseline, inductor: bool
+    source: str, level: int, name: str, measured: float, spec: GPUSpec, warm: bool, inductor: bool
 ) -> tuple[Outcome, Profile | None]:
     """Model one problem; ``measured`` are its published seconds."""
-    date, how = time.strftime("%Y-%m-%d"), {}
+    date = time.strftime("%Y-%m-%d")
     try:
-        if inductor:
-            found, profile = compiled(source, spec)
-            how = {"found_by": found.found_by, "why": found.why or ""}
-        else:
-            profile = model_problem(source, name, spec, warm, baseline)[1]
+        profile = compiled(source, spec) if inductor else model_problem(source, name, spec, warm)[1]
     except Exception as error:
         reason = f"{type(error).__name__}: {str(error).splitlines()[0][:140]}"
         return Outcome(level, name, measured, reason=reason, date=date), None
     seconds = profile.elapsed_seconds, profile.total_seconds
-    return Outcome(level, name, measured, *seconds, date=date, **how), profile
+    return Outcome(level, name, measured, *seconds, date=date), profile
 
 
 def explain(outcome: Outcome, profile: Profile) -> None:
@@ -277,8 +269,6 @@ def report(outcomes: list[Outcome], worst: int) -> None:
             f"{item.modelled * 1e3:9.3f} ms modelled  x{item.modelled / item.measured:.2f}"
         )
     for item in outcomes:
-        if item.found_by == "estimate":
-            print(f"  estimated: {item.level}/{item.name}: {item.why}")
         if item.reason:
             print(f"  not modelled: {item.level}/{item.name}: {item.reason}")
 
@@ -295,12 +285,9 @@ def main() -> int:
     parser.add_argument("--deadline", type=float, help="seconds that one problem may compile (a loaded machine)")
     parser.add_argument("--explain", default="", help="LEVEL/ID: print this problem's operators")
     parser.add_argument("--worst", type=int, default=20)
-    parser.add_argument(
-        "--estimate", action="store_true", help="the same times, estimated without running the compiler"
-    )
     options = parser.parse_args()
     where = options.timing or TIMINGS.get(options.gpu)
-    if where and (options.compiled or options.estimate) and not options.timing:
+    if where and options.compiled and not options.timing:
         where = where.replace("_torch.json", "_torch_compile_inductor_default.json")
     if where is None:
         parser.error(f"no published timings for {options.gpu}; give --timing REVISION:PATH")

@@ -6,9 +6,9 @@ are frozen, refuse unknown fields, and round-trip through JSON.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from drkernel.config import Config
 
@@ -212,19 +212,18 @@ class Sizes(Config):
         return ", ".join(self.inputs)
 
 
+_OF_VERSION_1 = ("advised", "baseline_from", "baseline_why")
+
+
 class Verdict(Config):
     """The one result record of an evaluation."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     status: Status
     task_id: str
     candidate_sha256: str = Field(description="SHA-256 of the candidate's source")
     device: str = Field(description="'sim:h200', 'cuda:0', ...")
     baseline: Literal["eager", "compile"] = "eager"
-    baseline_from: Literal["inductor", "estimate"] | None = Field(
-        None, description="where a modelled torch.compile comes from: the compiler's own kernels, or an estimate"
-    )
-    baseline_why: str | None = Field(None, description="why the baseline is an estimate, in words")
     correctness: Correctness | None = None
     timing: Timing | None = Field(None, description="the candidate's time")
     reference_timing: Timing | None = Field(None, description="the reference's time, of the same kind")
@@ -253,6 +252,15 @@ class Verdict(Config):
     seconds: float = Field(0.0, ge=0, description="wall seconds that the evaluation took")
     phases: dict[str, float] = Field(default_factory=dict, description="wall seconds by phase of the evaluation")
     attempts: int = Field(1, ge=1, description="tries made, infra retries counted")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_version_1(cls, data: Any) -> Any:
+        """What a store or a run of an earlier release holds is read, without what has been retired since."""
+        if isinstance(data, dict) and data.get("schema_version") == 1:
+            kept = {key: value for key, value in data.items() if key not in _OF_VERSION_1}
+            return {**kept, "schema_version": 2}
+        return data
 
     @property
     def is_correct(self) -> bool:

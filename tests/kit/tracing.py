@@ -1,14 +1,112 @@
-"""The operators that a call runs on meta tensors, as the cost model sees them."""
+"""The operators that a call runs on meta tensors, as the cost model sees them, and a module's time from them.
+
+Operations that CUDA builds of PyTorch run as one library call, but meta tensors would decompose (recurrent networks by
+cuDNN, fused attention), are intercepted before they are decomposed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from drkernel.sim.cost.traced import TracedCall
-from drkernel.sim.module_cost import OperatorTracer
+from drkernel.sim.cost.arguments import in_order, read_only
+from drkernel.sim.cost.l2 import L2State
+from drkernel.sim.cost.operator_families import synchronises
+from drkernel.sim.cost.operators import operator_cost
+from drkernel.sim.cost.records import TensorMeta
+from drkernel.sim.cost.timeline import Timeline
+from drkernel.sim.gpu.datafree.recurrent import RECURRENT, recurrent_results
+from drkernel.sim.gpu.operator_rules import ALLOCATORS, METADATA_OPERATORS
+from drkernel.sim.host.library_calls import LibraryCalls
+from drkernel.sim.spec import GPUSpec
+from drkernel.verdict import Profile
+
+MODULE_CALL_SHARE = 0.6
+"""host time of calling a submodule against that of an eager operator"""
+
+
+@dataclass(frozen=True)
+class TracedCall:
+    """One operator call. ``args`` are in the order of its schema; ``free`` operators move no data."""
+
+    name: str
+    inputs: tuple[TensorMeta, ...]
+    outputs: tuple[TensorMeta, ...]
+    args: Sequence[Any]
+    free: bool
+
+
+class OperatorTracer(TorchDispatchMode):
+    """A context manager that passes every ATen operator under it to ``sink``; for meta and CPU tensors."""
+
+    def __init__(self, sink: Callable[[TracedCall], None]) -> None:
+        super().__init__()
+        self.sink = sink
+        self._refs: dict[int, StorageWeakRef] = {}  # holding them keeps a storage's identity from being reused
+        self._library = LibraryCalls(
+            lambda tensor: tensor.device.type == "meta", self._library_call, attention_dropout=True
+        )
+        self._suspended = False
+
+    def __enter__(self) -> OperatorTracer:
+        self._library.__enter__()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._library.__exit__(*error)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if not self._suspended and func.namespace == "aten":
+            self.emit(f"{func._schema.name.removeprefix('aten::')}.{func._overloadname}", args, kwargs or {}, result)
+        return result
+
+    def emit(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
+        """Report one operator."""
+        given = in_order(name, args, kwargs)
+        inputs = [leaf for leaf in tree_leaves(read_only(name, given)) if isinstance(leaf, torch.Tensor)]
+        outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        metas_in, metas_out = tuple(map(self.meta, inputs)), tuple(map(self.meta, outputs))
+        storages = {meta.storage for meta in metas_in}
+        is_view = bool(outputs) and all(
+            meta.storage in storages and not any(out is item for item in inputs)
+            for meta, out in zip(metas_out, outputs, strict=True)
+        )
+        base = name.partition(".")[0]
+        free = is_view or base in ALLOCATORS or base in METADATA_OPERATORS
+        self.sink(TracedCall(name, metas_in, metas_out, given, free))
+
+    def _library_call(self, overload: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Run one library call on meta tensors: return its results' shapes and report it once."""
+        self._suspended = True
+        try:
+            kind = overload._schema.name.removeprefix("aten::")
+            result = recurrent_results(kind, *args) if kind in RECURRENT else overload(*args, **kwargs)
+        finally:
+            self._suspended = False
+        self.emit(f"{kind}.{overload._overloadname}", args, kwargs, result)
+        return result
+
+    def meta(self, tensor: torch.Tensor) -> TensorMeta:
+        """Return the metadata of a tensor that the cost model uses."""
+        storage = StorageWeakRef(tensor.untyped_storage())
+        self._refs.setdefault(storage.cdata, storage)
+        return TensorMeta(
+            tuple(tensor.shape), tuple(tensor.stride()), str(tensor.dtype).removeprefix("torch."), storage.cdata
+        )
+
+    def is_dead(self, storage: int) -> bool:
+        """Whether a storage's memory has been freed."""
+        ref = self._refs.get(storage)
+        return ref is not None and ref.expired()
 
 
 def trace(call: Callable[[], Any]) -> list[TracedCall]:
@@ -17,3 +115,42 @@ def trace(call: Callable[[], Any]) -> list[TracedCall]:
     with torch.no_grad(), OperatorTracer(calls.append):
         call()
     return calls
+
+
+def model_module(
+    model: Callable[..., Any], inputs: Sequence[Any], spec: GPUSpec, *, warm: bool = False
+) -> tuple[Timeline, Profile]:
+    """Model one forward call of ``model`` on ``inputs`` (meta tensors: shapes alone).
+
+    The default models a benchmark that flushes L2 before each call (a cold cache, and the host runs ahead during the
+    flush); ``warm`` models repeated calls on an idle device. Raises whatever the module raises, for instance when it
+    asks a meta tensor for its values.
+    """
+    l2 = L2State(spec)
+    if warm:
+        _run(model, inputs, spec, Timeline(spec), l2)
+    line = Timeline(spec, host_lead=0.0 if warm else None)
+    _run(model, inputs, spec, line, l2)
+    return line, line.profile(f"sim:{spec.name}")
+
+
+def _run(model: Callable[..., Any], inputs: Sequence[Any], spec: GPUSpec, line: Timeline, l2: L2State) -> None:
+    def add(call: TracedCall) -> None:
+        if call.free:
+            line.add_host()
+            return
+        name = call.name.partition(".")[0]
+        line.add("library", f"aten.{name}", operator_cost(call.name, call.inputs, call.outputs, call.args, spec, l2))
+        if synchronises(call.name, [meta.dtype for meta in call.inputs]):
+            line.synchronize()
+        l2.drop(tracer.is_dead)
+
+    tracer = OperatorTracer(add)
+    hook = torch.nn.modules.module.register_module_forward_pre_hook(
+        lambda module, arguments: line.add_host(MODULE_CALL_SHARE * spec.launch_overhead)
+    )
+    try:
+        with torch.no_grad(), tracer:
+            model(*inputs)
+    finally:
+        hook.remove()

@@ -40,7 +40,6 @@ FLOORS = {
         "process",
         "context",
         "calibration",
-        "module_cost",
         "script",
         "sweep",
     ),

@@ -163,6 +163,10 @@ EXPLANATIONS: dict[str, Explanation] = {
     "host_copies": Explanation(
         "the call copies between host and device.", "Create constants on the device, once, outside of forward."
     ),
+    "baseline_not_compiled": Explanation(
+        "the reference does not become one graph under torch.compile, or its compilation took too long.",
+        "Nothing: this is the task's. Grade against eager PyTorch.",
+    ),
     "unpriced_operator": Explanation(
         "a PyTorch operator ran whose time the simulator does not model, so that no speedup is given.",
         "Replace the operator by a kernel, or measure on a GPU.",

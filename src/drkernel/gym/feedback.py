@@ -162,7 +162,7 @@ def _speed_text(verdict: Verdict) -> list[str]:
         interval = f" (95% interval {speedup.low:.2f} to {speedup.high:.2f})" if speedup.kind == "measured" else ""
         parts.append(
             f"Speedup {times(speedup.value)}x{interval}: {duration(verdict.timing.seconds)} against "
-            f"{duration(verdict.reference_timing.seconds)} for PyTorch ({baseline_text(verdict)}, {speedup.kind})."
+            f"{duration(verdict.reference_timing.seconds)} for PyTorch ({verdict.baseline}, {speedup.kind})."
         )
     sizes = sizes_text(verdict)
     if sizes:
@@ -176,13 +176,6 @@ def _speed_text(verdict: Verdict) -> list[str]:
         if left:
             parts.append(f"Still done by PyTorch: {', '.join(left)}. Move this work into your kernels.")
     return parts
-
-
-def baseline_text(verdict: Verdict) -> str:
-    """The baseline of the speedup; where its time is an estimate, the reason too."""
-    if verdict.baseline_from != "estimate":
-        return verdict.baseline
-    return f"{verdict.baseline}, estimated: {verdict.baseline_why}"
 
 
 def sizes_text(verdict: Verdict) -> str:
@@ -322,6 +315,8 @@ def _compact_speed(verdict: Verdict) -> str:
         parts.append(f"cover {percent(verdict.coverage)}")
     if any(finding.kind == "unpriced_operator" for finding in verdict.findings):
         parts.append("no speedup: unpriced operator")
+    if any(finding.kind == "baseline_not_compiled" for finding in verdict.findings):
+        parts.append("no speedup: the reference does not compile")
     if any(finding.kind == "size_dependent" for finding in verdict.findings):
         parts.append("no speedup: other work at own sizes")
     if any(finding.kind == "data_dependent" for finding in verdict.findings):

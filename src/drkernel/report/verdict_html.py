@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from drkernel.gym.feedback import baseline_text, duration, percent, sizes_text, times
+from drkernel.gym.feedback import duration, percent, sizes_text, times
 from drkernel.report.against import against
 from drkernel.report.anatomy import anatomy, time_stack
 from drkernel.report.render import render, replace_file
@@ -67,7 +67,7 @@ def _numbers(verdict: Verdict) -> list[tuple[str, str]]:
     if verdict.speedup is not None:
         speedup = verdict.speedup
         interval = f" [{speedup.low:.2f}, {speedup.high:.2f}]"
-        items.append((f"{times(speedup.value)}x", f"speedup over {baseline_text(verdict)}, {speedup.kind}{interval}"))
+        items.append((f"{times(speedup.value)}x", f"speedup over {verdict.baseline}, {speedup.kind}{interval}"))
     if verdict.timing is not None and verdict.reference_timing is not None:
         items.append((duration(verdict.timing.seconds), f"against {duration(verdict.reference_timing.seconds)}"))
     if verdict.coverage is not None:

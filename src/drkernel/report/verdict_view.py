@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from drkernel.gym.feedback import baseline_text, duration, number, percent, quote_line, sizes_text, times, told_apart
+from drkernel.gym.feedback import duration, number, percent, quote_line, sizes_text, times, told_apart
 from drkernel.verdict import Finding, Profile, ProfileRow, Verdict
 
 COLOURS = {
@@ -68,7 +68,7 @@ def _headline(verdict: Verdict) -> Text:
         line.append(f"\n{times(speedup.value)}x", style=style if verdict.is_correct else "dim")
         line.append(f" [{speedup.low:.2f}, {speedup.high:.2f}] {speedup.confidence:.0%}")
         line.append(
-            f"  {duration(verdict.reference_timing.seconds)} ({baseline_text(verdict)}) -> "
+            f"  {duration(verdict.reference_timing.seconds)} ({verdict.baseline}) -> "
             f"{duration(verdict.timing.seconds)}, {speedup.kind} on {verdict.timing.device}"
         )
     sizes = sizes_text(verdict)

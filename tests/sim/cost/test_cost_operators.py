@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.operators import operator_cost, operator_work
 from drkernel.sim.cost.records import CostEstimate, TensorMeta
-from drkernel.sim.cost.traced import TracedCall
-from drkernel.sim.module_cost import model_module
 from drkernel.sim.spec import get_spec
-from tracing import trace
+from tracing import TracedCall, model_module, trace
 
 H100 = get_spec("h100")
 

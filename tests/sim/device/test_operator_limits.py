@@ -18,11 +18,10 @@ from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.operator_families import FAMILIES, base_name
 from drkernel.sim.cost.operators import operator_cost
 from drkernel.sim.cost.records import TensorMeta
-from drkernel.sim.cost.traced import TracedCall
 from drkernel.sim.spec import GPUSpec, get_spec, known_gpus
 from operator_battery import META, ON_HOST, TRIES, Draw
 from sweeps import shares
-from tracing import trace
+from tracing import TracedCall, trace
 
 GPUS = tuple(known_gpus())
 NOT_READ = {

@@ -1,7 +1,6 @@
 """The modelled time of a reference under ``torch.compile``, for ``--baseline compile`` on a simulated GPU.
 
-PyTorch's compiler itself runs (``sim/inductor/``), in a process that is kept for each card. What it cannot compile is
-estimated from the reference's operators (``sim/module_cost.py``), and the verdict says so.
+PyTorch's compiler itself runs (``sim/inductor/``), in a process that is kept for each card.
 """
 
 from __future__ import annotations
@@ -15,20 +14,16 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from drkernel.digest import source_digest
 from drkernel.gym.judge.memory import default_budget
-from drkernel.sim.module_cost import model_module
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.target.compile import cache_folder, store
-from drkernel.tasks.errors import TaskError
-from drkernel.tasks.reference import Reference, load_reference
 from drkernel.verdict import Profile
 
 COMPILE_SECONDS = 150.0
@@ -38,40 +33,27 @@ START_SECONDS = 240.0
 _KEPT = 512
 
 
-@dataclass(frozen=True)
-class CompiledBaseline:
-    """The time of a reference under ``torch.compile``, and how it was found."""
-
-    profile: Profile
-    found_by: Literal["inductor", "estimate"]
-    why: str | None = None
-    """the reason when it is an estimate"""
+class NotCompiled(Exception):
+    """The reference could not be compiled; ``str`` says why."""
 
 
 @lru_cache(maxsize=_KEPT)
-def compiled_baseline(source: str, spec: GPUSpec, *, conv_tf32: bool) -> CompiledBaseline:
+def compiled_baseline(source: str, spec: GPUSpec, *, conv_tf32: bool) -> Profile:
     """Return the modelled profile of one compiled call of a reference.
 
     Cached by source (sizes are part of it), card, versions and the model's own files: here, and as a file in the user's
-    cache, because every slot of a pool asks. An estimate is kept here alone.
+    cache, because every slot of a pool asks.
 
-    Raises :class:`TaskError` when it can neither be compiled nor estimated.
+    Raises :class:`NotCompiled`, for instance for a reference that becomes more than one graph.
     """
     parts = [source, spec.model_dump_json(), str(conv_tf32), torch.__version__, version("triton"), source_digest("sim")]
     key = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
     file = cache_folder().parent / "torch_compile" / f"{key}.json"
     with suppress(OSError, ValueError):
-        return CompiledBaseline(Profile.model_validate_json(file.read_text(encoding="utf-8")), "inductor")
-    try:
-        profile = _compiler_for(spec).profile(source, conv_tf32)
-    except NotCompiled as error:
-        return CompiledBaseline(_estimate(load_reference(source), spec), "estimate", str(error))
+        return Profile.model_validate_json(file.read_text(encoding="utf-8"))
+    profile = _compiler_for(spec).profile(source, conv_tf32)
     store(file, profile.model_dump(mode="json"))
-    return CompiledBaseline(profile, "inductor")
-
-
-class NotCompiled(Exception):
-    """The reference could not be compiled; ``str`` says why."""
+    return profile
 
 
 class Compiler:
@@ -143,15 +125,3 @@ def _compiler_for(spec: GPUSpec) -> Compiler:
     compiler = Compiler(spec)
     atexit.register(compiler.close)
     return compiler
-
-
-def _estimate(reference: Reference, spec: GPUSpec) -> Profile:
-    """The estimated profile: the reference's operators with element-wise chains fused."""
-    try:
-        with torch.device("meta"):
-            model = reference.build(0).to("meta")
-            return model_module(model, reference.draw_inputs(0), spec, baseline="compile")[1]
-    except Exception as error:  # a reference may raise anything
-        raise TaskError(
-            f"torch.compile of the reference cannot be modelled: {type(error).__name__}: {error}"
-        ) from error

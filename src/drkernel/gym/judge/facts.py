@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from drkernel.verdict import Correctness, NotChecked, ObservedBy, Profile, SandboxReport, Sizes, Speedup, Timing
 
@@ -24,8 +23,6 @@ class Facts:
     speedup: Speedup | None = None
     coverage: float | None = None
     coverage_source: ObservedBy | None = None
-    baseline_from: Literal["inductor", "estimate"] | None = None
-    baseline_why: str | None = None
     not_checked: tuple[NotChecked, ...] = ()
     sandbox: SandboxReport = field(default_factory=SandboxReport)
     stdout: str = ""

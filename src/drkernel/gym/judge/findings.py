@@ -310,6 +310,16 @@ def unpriced_operator(reasons: dict[str, str], *, of_the_task: bool) -> Finding:
     )
 
 
+def baseline_not_compiled(why: str) -> Finding:
+    """The reference has no time under ``torch.compile``."""
+    return Finding(
+        kind="baseline_not_compiled",
+        severity="note",
+        message=f"torch.compile of the reference has no modelled time ({why}), so that this task gives no speedup "
+        "against it, whatever the candidate. Against eager PyTorch (--baseline eager) it does.",
+    )
+
+
 def host_copies(copies: dict[str, int]) -> Finding:
     """Data went to the host and back within a call."""
     return Finding(

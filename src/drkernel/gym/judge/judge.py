@@ -20,7 +20,7 @@ from typing import Any
 from drkernel.gym.device import unchecked
 from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.checks import Checked, Checker, plan_calls
-from drkernel.gym.judge.compiled_reference import compiled_baseline
+from drkernel.gym.judge.compiled_reference import NotCompiled, compiled_baseline
 from drkernel.gym.judge.contribution import (
     STABLE,
     Contribution,
@@ -395,23 +395,27 @@ class Trial:
         if told - bytes_to_host(eager) >= HOST_TRAFFIC and not self.settings.unsafe_no_checks:
             self.findings.append(show.host_compute(told))
             return
-        reference = self._baseline(source, conv_tf32) if self.settings.baseline == "compile" else eager
-        if not self.settings.unsafe_no_checks and (unpriced := without_price(timed, reference)):
+        reference = self._compiled(source, conv_tf32) if self.settings.baseline == "compile" else eager
+        if not self.settings.unsafe_no_checks and (unpriced := without_price(timed, reference or eager)):
             self.findings += unpriced
             return
         facts = self.facts
         facts.coverage, facts.timing = profile.coverage, modelled_timing(profile)
+        if reference is None:
+            return
         facts.reference_profile, facts.reference_timing = reference, modelled_timing(reference)
-        facts.speedup = speedup_of(reference, profile, source=facts.baseline_from or "eager")
+        facts.speedup = speedup_of(reference, profile, baseline=self.settings.baseline)
 
-    def _baseline(self, source: str, conv_tf32: bool) -> Profile:
-        """The profile of the reference under ``torch.compile``, and how it was found."""
+    def _compiled(self, source: str, conv_tf32: bool) -> Profile | None:
+        """The reference under ``torch.compile``; None, with a finding that says why, where it has no time."""
         spec = self.session.device.spec
         assert spec is not None, "only a simulated GPU models time"
-        with self.phase("compile"):
-            found = compiled_baseline(source, spec, conv_tf32=conv_tf32)
-        self.facts.baseline_from, self.facts.baseline_why = found.found_by, found.why
-        return found.profile
+        try:
+            with self.phase("compile"):
+                return compiled_baseline(source, spec, conv_tf32=conv_tf32)
+        except NotCompiled as error:
+            self.findings.append(show.baseline_not_compiled(str(error)))
+            return None
 
     # ---- ends
 

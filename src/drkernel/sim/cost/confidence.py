@@ -12,8 +12,8 @@ from typing import Literal
 
 from drkernel.verdict import Profile, ProfileRow, Speedup
 
-Source = Literal["eager", "inductor", "estimate"]
-"""how a call ran: operator by operator, through TorchInductor's own code, or as an estimate of such code"""
+Baseline = Literal["eager", "compile"]
+"""how the reference ran: operator by operator, or through TorchInductor's code"""
 CONFIDENCE = 0.9
 """coverage of the intervals: the residuals are 90th percentiles"""
 CUSTOM = {"memory": 0.17, "latency": 0.30, "compute": 0.55}
@@ -21,46 +21,45 @@ CUSTOM = {"memory": 0.17, "latency": 0.30, "compute": 0.55}
 45 by memory (median 0.02), 5 by arithmetic (0.04), 3 by latency: the last two are few"""
 LIBRARY = 0.25
 """PyTorch's operators: 49 of those rows (median 0.06), and KernelBench's levels 1 and 2 on H100 (0.22 and 0.18)"""
-CONVOLUTION: dict[Source, float] = {"eager": LIBRARY, "inductor": 0.89, "estimate": 1.15}
+CONVOLUTION: dict[Baseline, float] = {"eager": LIBRARY, "compile": 0.89}
 """Convolutions by where the time is from. Under a compiler they are other kernels, in another layout: KernelBench's
-published compiled times on H100, 91 problems of levels 1 and 2 with convolutions (98 of the estimate)"""
-COMPILED: dict[Source, float] = {"inductor": 0.23, "estimate": 0.28}
-"""Everything else that a compiler generates or calls: 98 of those problems without convolutions and windows (102)"""
+published compiled times on H100, 91 problems of levels 1 and 2 with convolutions"""
+COMPILED = 0.23
+"""Everything else that a compiler generates or calls: 98 of those problems without convolutions and windows"""
 COPY = 0.30
-HOST, HOST_ESTIMATED = 0.40, 0.60
-"""time in which the device waits for the host: level 3 of KernelBench, between clouds; the estimate's level 3"""
+HOST = 0.40
+"""time in which the device waits for the host: level 3 of KernelBench, between clouds"""
 
 
-def _row_error(row: ProfileRow, source: Source) -> float:
+def _row_error(row: ProfileRow, baseline: Baseline) -> float:
     if row.owner != "copy" and "convolution" in row.name:
-        return CONVOLUTION[source]
-    if row.owner != "copy" and source in COMPILED:
-        return COMPILED[source]
+        return CONVOLUTION[baseline]
+    if row.owner != "copy" and baseline == "compile":
+        return COMPILED
     if row.owner == "custom":
         return CUSTOM[row.bound or "latency"]
     return LIBRARY if row.owner == "library" else COPY
 
 
-def log_error(profile: Profile, source: Source = "eager") -> float:
+def log_error(profile: Profile, baseline: Baseline = "eager") -> float:
     """Return the error of a call's modelled time: that of its rows and of the idle time, weighted by share, all in one
     direction."""
     if profile.elapsed_seconds <= 0:
         return 0.0
     busy = sum(row.seconds for row in profile.rows)
     idle = max(0.0, profile.elapsed_seconds - busy)
-    waiting = idle * (HOST_ESTIMATED if source == "estimate" else HOST)
-    weighted = sum(row.seconds * _row_error(row, source) for row in profile.rows) + waiting
+    weighted = sum(row.seconds * _row_error(row, baseline) for row in profile.rows) + idle * HOST
     return weighted / max(busy + idle, 1e-30)
 
 
-def speedup_of(reference: Profile, candidate: Profile, *, source: Source = "eager") -> Speedup | None:
+def speedup_of(reference: Profile, candidate: Profile, *, baseline: Baseline = "eager") -> Speedup | None:
     """Return reference over candidate with the interval implied by the model's error; None when nothing was timed.
 
-    ``source`` says how the reference was run.
+    ``baseline`` says how the reference was run.
     """
     if reference.elapsed_seconds <= 0 or candidate.elapsed_seconds <= 0:
         return None
     ratio = reference.elapsed_seconds / candidate.elapsed_seconds
-    off = math.hypot(log_error(reference, source), log_error(candidate))
+    off = math.hypot(log_error(reference, baseline), log_error(candidate))
     low, high = ratio * math.exp(-off), ratio * math.exp(off)
     return Speedup(value=ratio, low=low, high=high, confidence=CONFIDENCE, kind="modelled")
