@@ -59,3 +59,4 @@ _.wait_until_gone, _.call_seconds, _.pids
 _._boxed_call, _.cache_key, _.cache_linemap
 # read by the script of the live page (serve/static/watch.js)
 _.timing_kind
+SkyRLKernelEnv  # by its path, in skyrl_gym.register

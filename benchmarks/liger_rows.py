@@ -186,9 +186,9 @@ class Recorder:
 
 def replay(events: list[Any], spec: Any) -> Any:
     """The time line of recorded events under today's model."""
-    from drkernel.sim.gpu.device_journal import Clock
+    from drkernel.sim.gpu.device_journal import JournalPricer
 
-    clock = Clock(spec)
+    clock = JournalPricer(spec)
     for event in events:
         if isinstance(event, str):
             clock.timeline.add_host(AUTOGRAD_SECONDS[event])

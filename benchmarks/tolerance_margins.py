@@ -20,13 +20,13 @@ from drkernel.tasks.correctness import compare
 from drkernel.tasks.gate import reference_in_lower_precision
 from drkernel.tasks.inputs import VARIANTS
 from drkernel.tasks.oracle import RawOutput, flatten_outputs
-from drkernel.tasks.problem import Call, Instance, load_problem
+from drkernel.tasks.problem import Instance, ReferenceCall, load_problem
 from drkernel.tasks.promote import run_rounded
 from drkernel.tasks.reorder import Reordered
 from drkernel.tasks.tolerance import MANTISSA_BITS, NEXT_LOWER
 
 
-def error(instance: Instance, call: Call, outputs: list[RawOutput]) -> float:
+def error(instance: Instance, call: ReferenceCall, outputs: list[RawOutput]) -> float:
     """Worst error of the floating outputs over what passes; integer outputs are taken from the oracle."""
     answer: list[RawOutput] = []
     for got, want in zip(outputs, call.oracle.outputs, strict=True):

@@ -22,7 +22,7 @@ class InfraError(RuntimeError):
     """The grader failed and says nothing about the answer. An engine must drop the sample, not score it as 0."""
 
 
-class _Loop:
+class _LoopThread:
     """An event loop in its own thread, started on first use."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class _Loop:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
 
-_LOOP = _Loop()
+_LOOP = _LoopThread()
 _POOLS: dict[str, Pool] = {}
 _LOCK = threading.Lock()
 

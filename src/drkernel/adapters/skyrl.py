@@ -18,7 +18,7 @@ from drkernel.task import Task
 ENV_ID = "drkernel"
 
 
-class KernelEnv(BaseTextEnv):
+class SkyRLKernelEnv(BaseTextEnv):
     """One trajectory.
 
     ``extras`` is a dataset row made by :func:`rows`; ``env_config`` holds EpisodeConfig's keys and optionally the
@@ -76,7 +76,7 @@ def register() -> None:
     import skyrl_gym
 
     if ENV_ID not in skyrl_gym.registry:
-        skyrl_gym.register(id=ENV_ID, entry_point="drkernel.adapters.skyrl:KernelEnv")
+        skyrl_gym.register(id=ENV_ID, entry_point="drkernel.adapters.skyrl:SkyRLKernelEnv")
 
 
 def rows(tasks: str | list[Task], config: EpisodeConfig = EpisodeConfig()) -> list[dict[str, Any]]:

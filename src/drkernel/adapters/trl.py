@@ -117,7 +117,7 @@ def make_rollout_func(
     return rollout_func
 
 
-class KernelEnvironment:
+class KernelToolEnvironment:
     """One trajectory of a model that calls tools; TRL offers it :meth:`submit`, and asks for the reward at its end."""
 
     def __init__(self, config: EpisodeConfig, score: Score, pool: Pool | None):
@@ -160,10 +160,10 @@ class KernelEnvironment:
 
 def make_environment(
     config: EpisodeConfig = EpisodeConfig(), *, score: Score = "sum", pool: Pool | None = None
-) -> Callable[[], KernelEnvironment]:
+) -> Callable[[], KernelToolEnvironment]:
     """Return an ``environment_factory`` for rows of ``dataset_rows(..., tool=True)``."""
     terms = episode_config(config)
-    return lambda: KernelEnvironment(terms, score, pool)
+    return lambda: KernelToolEnvironment(terms, score, pool)
 
 
 async def _open(tasks: Sequence[Task], config: EpisodeConfig, pool: Pool, tokenizer: ChatTokenizer) -> list[Play]:

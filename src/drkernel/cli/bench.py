@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from drkernel.gym.request import Pool
     from drkernel.solve.bench import BenchRun
     from drkernel.solve.config import BenchConfig
-    from drkernel.solve.prepare import Prepared
+    from drkernel.solve.prepare import PreparedTasks
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -104,11 +104,11 @@ def _slug(model: str) -> str:
     return "".join(c if c.isalnum() or c in "-_." else "-" for c in model.partition(":")[2]).strip("-.")[-60:]
 
 
-def _kept_tasks(directory: Path, config: BenchConfig) -> Prepared | None:
+def _kept_tasks(directory: Path, config: BenchConfig) -> PreparedTasks | None:
     """Return the tasks that an earlier start of the same run prepared."""
     from drkernel.episode.journal import read_rows
     from drkernel.solve.bench import read_terms
-    from drkernel.solve.prepare import Prepared
+    from drkernel.solve.prepare import PreparedTasks
     from drkernel.task import Task
 
     if not (directory / "config.yaml").is_file():
@@ -117,10 +117,10 @@ def _kept_tasks(directory: Path, config: BenchConfig) -> Prepared | None:
     if (old.tasks, old.choose) != (config.tasks, config.choose):
         return None
     tasks = [Task.model_validate(row) for row in read_rows(directory / "tasks.jsonl")]
-    return Prepared(tasks, dict(resolved.left_out))
+    return PreparedTasks(tasks, dict(resolved.left_out))
 
 
-def _prepare(config: BenchConfig, quiet: bool) -> Prepared:
+def _prepare(config: BenchConfig, quiet: bool) -> PreparedTasks:
     from rich.console import Console
     from rich.progress import Progress
 

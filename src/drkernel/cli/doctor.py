@@ -59,7 +59,7 @@ def _calibrate(target: Path, recorded: Path | None, base: str | None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from drkernel.sim.calibration.card import Recorded, base_card, measure
+    from drkernel.sim.calibration.card import CalibrationTimes, base_card, measure
     from drkernel.sim.calibration.fit import card_text, fit
     from drkernel.sim.spec import own_card
 
@@ -68,7 +68,7 @@ def _calibrate(target: Path, recorded: Path | None, base: str | None) -> None:
             times = measure()
             target.with_suffix(".json").write_text(times.model_dump_json(indent=1) + "\n", encoding="utf-8")
         else:
-            times = Recorded.model_validate_json(recorded.read_text(encoding="utf-8"))
+            times = CalibrationTimes.model_validate_json(recorded.read_text(encoding="utf-8"))
         start = base_card(times.gpu, base)
         card, rows = fit(start, times.seconds)
         target.write_text(card_text(start, card, rows, times.where), encoding="utf-8")

@@ -23,7 +23,7 @@ AXIS = re.compile(r"([A-Za-z_]\w*)=(\d+(?:,\d+)*)")
 """one axis of a sweep"""
 
 
-class Checks(StrEnum):
+class ChecksOption(StrEnum):
     """The launches that are sanitized."""
 
     auto = "auto"
@@ -78,7 +78,7 @@ def sim(
     file: Annotated[Path, typer.Argument(metavar="FILE.py", help="the script to run")],
     args: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS]", help="arguments of the script")] = None,
     gpu: Annotated[str, typer.Option(help="h100, a100, l40s, rtx4090, ...; or FILE.yaml, a card of your own")] = "h200",
-    checks: Annotated[Checks, typer.Option(help="sanitizer: auto checks small launches")] = Checks.auto,
+    checks: Annotated[ChecksOption, typer.Option(help="sanitizer: auto checks small launches")] = ChecksOption.auto,
     depth: Annotated[Depth, typer.Option(help="full also compiles for the GPU: registers, shared memory")] = Depth.ttir,
     no_data: Annotated[
         bool, typer.Option("--no-data", help="count and model without data, at sizes too large to execute")
@@ -110,7 +110,7 @@ def sim(
         gpu = own_card(Path(gpu)) if gpu.endswith((".yaml", ".yml")) else get_spec(gpu).name
     except ValueError as error:
         _usage(str(error))
-    if no_data and checks is not Checks.auto:
+    if no_data and checks is not ChecksOption.auto:
         _usage("--checks needs data: it does not go with --no-data")
     from drkernel.cli.pools import to_bytes
     from drkernel.sim.executor.kernel_cache import kernels_on_disk

@@ -24,7 +24,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 }
 
 
-class Check(Config):
+class MachineFact(Config):
     """One fact about the machine."""
 
     name: str = Field(description="what was looked at")
@@ -33,7 +33,7 @@ class Check(Config):
     needed_for: str = Field("", description="what does not work without it, and how to get it")
 
 
-def examine(*, sessions: bool = True) -> list[Check]:
+def examine(*, sessions: bool = True) -> list[MachineFact]:
     """Every check, the necessary first. ``sessions`` also starts a sandbox and grades a kernel (about 5 s)."""
     checks = [_python(), _package("torch", ">= 2.8"), _package("triton", ">= 3.6"), _package("llvmlite", ">= 0.44")]
     checks += [_cpu(), _memory(), _gpu()]
@@ -44,10 +44,10 @@ def examine(*, sessions: bool = True) -> list[Check]:
     return checks
 
 
-def _python() -> Check:
+def _python() -> MachineFact:
     good = sys.version_info >= (3, 11) and sys.platform == "linux"
     detail = f"Python {platform.python_version()} on {platform.system()} {platform.release()} {platform.machine()}"
-    return Check(
+    return MachineFact(
         name="python",
         level="ok" if good else "missing",
         detail=detail,
@@ -55,43 +55,43 @@ def _python() -> Check:
     )
 
 
-def _package(name: str, wanted: str) -> Check:
+def _package(name: str, wanted: str) -> MachineFact:
     try:
         module = importlib.import_module(name)
     except ImportError as error:
-        return Check(
+        return MachineFact(
             name=name, level="missing", detail=str(error), needed_for=f"everything: pip install {name}{wanted}"
         )
-    return Check(name=name, level="ok", detail=str(getattr(module, "__version__", "unknown version")))
+    return MachineFact(name=name, level="ok", detail=str(getattr(module, "__version__", "unknown version")))
 
 
-def _cpu() -> Check:
+def _cpu() -> MachineFact:
     cores = len(os.sched_getaffinity(0))
     level: Level = "ok" if cores >= 2 else "limited"
     needed = "" if cores >= 2 else "more cores grade more candidates at once"
-    return Check(name="cpu", level=level, detail=f"{cores} cores usable", needed_for=needed)
+    return MachineFact(name="cpu", level=level, detail=f"{cores} cores usable", needed_for=needed)
 
 
-def _memory() -> Check:
+def _memory() -> MachineFact:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     level: Level = "ok" if total >= 6 << 30 else "limited"
     needed = "" if level == "ok" else "the quickstart needs about 6 GiB"
-    return Check(name="memory", level=level, detail=f"{total / 2**30:.1f} GiB", needed_for=needed)
+    return MachineFact(name="memory", level=level, detail=f"{total / 2**30:.1f} GiB", needed_for=needed)
 
 
-def _gpu() -> Check:
+def _gpu() -> MachineFact:
     why = "measured times; without one, times are modelled by the simulator (sim:h200)"
     if importlib.util.find_spec("torch") is None:
-        return Check(name="gpu", level="limited", detail="torch is missing", needed_for=why)
+        return MachineFact(name="gpu", level="limited", detail="torch is missing", needed_for=why)
     import torch
 
     if not torch.cuda.is_available():
-        return Check(name="gpu", level="limited", detail="no CUDA device visible to torch", needed_for=why)
+        return MachineFact(name="gpu", level="limited", detail="no CUDA device visible to torch", needed_for=why)
     names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-    return Check(name="gpu", level="ok", detail=", ".join(names))
+    return MachineFact(name="gpu", level="ok", detail=", ".join(names))
 
 
-def _grading() -> list[Check]:
+def _grading() -> list[MachineFact]:
     """Start a real sandbox and grade a real kernel in it, then report the isolation layers that were active."""
     from drkernel.gym.judge.judge import evaluate
     from drkernel.gym.request import EvalRequest, EvalSettings
@@ -107,34 +107,34 @@ def _grading() -> list[Check]:
         verdict = evaluate(request, factory)
     trouble = verdict.error.message if verdict.error else (verdict.correctness and verdict.correctness.message) or ""
     checks = [
-        Check(
+        MachineFact(
             name="grading",
             level="ok" if verdict.is_correct else "missing",
             detail=f"a Triton kernel on {verdict.device}: {verdict.status} ({verdict.seconds:.2f} s) {trouble}".strip(),
             needed_for="" if verdict.is_correct else "every evaluation",
         )
     ]
-    checks += [Check(name=f"sandbox: {layer}", level="ok", detail="active") for layer in verdict.sandbox.layers]
+    checks += [MachineFact(name=f"sandbox: {layer}", level="ok", detail="active") for layer in verdict.sandbox.layers]
     checks += [
-        Check(name=f"sandbox: {layer}", level="limited", detail=why, needed_for="isolation of hostile candidates")
+        MachineFact(name=f"sandbox: {layer}", level="limited", detail=why, needed_for="isolation of hostile candidates")
         for layer, why in verdict.sandbox.missing.items()
     ]
     return checks
 
 
-def _bubblewrap() -> Check:
+def _bubblewrap() -> MachineFact:
     path = shutil.which("bwrap")
     if path:
-        return Check(name="bubblewrap", level="ok", detail=path)
-    return Check(name="bubblewrap", level="limited", detail="not installed", needed_for="one more sandbox layer")
+        return MachineFact(name="bubblewrap", level="ok", detail=path)
+    return MachineFact(name="bubblewrap", level="limited", detail="not installed", needed_for="one more sandbox layer")
 
 
-def _extra(name: str, modules: tuple[str, ...]) -> Check:
+def _extra(name: str, modules: tuple[str, ...]) -> MachineFact:
     absent = [module for module in modules if importlib.util.find_spec(module) is None]
     if not absent:
-        return Check(name=f"extra: {name}", level="ok", detail=", ".join(modules))
+        return MachineFact(name=f"extra: {name}", level="ok", detail=", ".join(modules))
     needed = f"`drkernel` {name}: pip install 'drkernel[{name}]'"
-    return Check(name=f"extra: {name}", level="limited", detail=f"without {', '.join(absent)}", needed_for=needed)
+    return MachineFact(name=f"extra: {name}", level="limited", detail=f"without {', '.join(absent)}", needed_for=needed)
 
 
 _REFERENCE = """

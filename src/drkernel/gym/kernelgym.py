@@ -12,7 +12,7 @@ from drkernel.verdict import Verdict
 FAILED = ("compile_error", "unsupported", "infra_error", "invalid_request")
 
 
-class Work(NamedTuple):
+class CallWork(NamedTuple):
     """Launches and device time of a profiled call."""
 
     calls: int
@@ -24,11 +24,11 @@ def findings(verdict: Verdict) -> list[str]:
     return [f"{finding.kind}: {finding.message}" for finding in verdict.findings]
 
 
-def work(verdict: Verdict) -> tuple[Work, Work]:
+def work(verdict: Verdict) -> tuple[CallWork, CallWork]:
     """Return the work of the candidate's own kernels, and all of it; zeros without a profile."""
     rows = verdict.profile.rows if verdict.profile is not None else ()
     own = [row for row in rows if row.owner == "custom"]
-    mine, every = (Work(sum(r.calls for r in some), sum(r.seconds for r in some) * 1e6) for some in (own, rows))
+    mine, every = (CallWork(sum(r.calls for r in some), sum(r.seconds for r in some) * 1e6) for some in (own, rows))
     return mine, every
 
 

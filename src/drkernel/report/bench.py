@@ -18,7 +18,7 @@ from drkernel.gym.device import gpu_name
 from drkernel.gym.feedback import percent, sizes_text, times
 from drkernel.report.render import render, replace_file
 from drkernel.report.solve import in_short
-from drkernel.report.svg import Line, empty_plot, line_plot, stacked_plot
+from drkernel.report.svg import Curve, empty_plot, line_plot, stacked_plot
 from drkernel.solve.bench import Bench, read_bench, summary_of
 
 MEANINGS = {
@@ -116,7 +116,7 @@ def _curves(bench: Bench, summary: Row) -> list[tuple[str, Markup]]:
     plots = []
     for name, title in (("fast_0", "Correct"), ("fast_1", "Faster than PyTorch"), ("fast_1.2", "Faster than 1.2×")):
         lines = [
-            Line(
+            Curve(
                 label,
                 turns,
                 [row[key][name]["value"] for row in summary["per_turn"]],

@@ -13,7 +13,7 @@ from drkernel.episode.sizes import size_lines
 from drkernel.report.render import render, replace_file
 from drkernel.report.run_data import Row, RunData, read_run
 from drkernel.report.run_samples import side_by_side
-from drkernel.report.svg import Line, line_plot, scatter_plot, stacked_plot
+from drkernel.report.svg import Curve, line_plot, scatter_plot, stacked_plot
 
 Plot = tuple[str, Markup]
 """a title and its picture"""
@@ -96,7 +96,7 @@ def _curves(data: RunData) -> list[Plot]:
         (
             "Training tasks: share correct and so fast (last turn)",
             line_plot(
-                [Line(k, steps, [r.get(k) for r in rl]) for k in ("fast_0", "fast_1", "fast_1.2")], y_range=(0.0, 1.0)
+                [Curve(k, steps, [r.get(k) for r in rl]) for k in ("fast_0", "fast_1", "fast_1.2")], y_range=(0.0, 1.0)
             ),
         ),
         ("Reward of a turn (training tasks)", line_plot(_per_turn(rl, "reward_turns", "turn"))),
@@ -104,8 +104,8 @@ def _curves(data: RunData) -> list[Plot]:
             "SFT loss",
             line_plot(
                 [
-                    Line("training", [r["step"] for r in sft], [r.get("loss") for r in sft]),
-                    Line("validation", *_present(sft, "val_loss")),
+                    Curve("training", [r["step"] for r in sft], [r.get("loss") for r in sft]),
+                    Curve("validation", *_present(sft, "val_loss")),
                 ]
             ),
         ),
@@ -117,14 +117,14 @@ def _present(rows: list[Row], key: str) -> tuple[list[float], list[float | None]
     return [row["step"] for row in kept], [row[key] for row in kept]
 
 
-def _evaluated(rows: list[Row], key: str) -> Line:
+def _evaluated(rows: list[Row], key: str) -> Curve:
     bounds = [row.get(f"{key}_interval") or [None, None] for row in rows]
-    return Line(
+    return Curve(
         key, [r["step"] for r in rows], [r.get(key) for r in rows], [b[0] for b in bounds], [b[1] for b in bounds]
     )
 
 
-def _per_turn(rows: list[Row], key: str, name: str) -> list[Line]:
+def _per_turn(rows: list[Row], key: str, name: str) -> list[Curve]:
     turns = max((len(row.get(key) or []) for row in rows), default=0)
     xs = [row["step"] for row in rows]
 
@@ -132,7 +132,7 @@ def _per_turn(rows: list[Row], key: str, name: str) -> list[Line]:
         series = row.get(key) or []
         return series[turn] if turn < len(series) else None
 
-    return [Line(f"{name} {turn + 1}", xs, [value(row, turn) for row in rows]) for turn in range(turns)]
+    return [Curve(f"{name} {turn + 1}", xs, [value(row, turn) for row in rows]) for turn in range(turns)]
 
 
 def _turns(data: RunData) -> list[tuple[str, float, str]]:
@@ -210,9 +210,9 @@ def _corrections(data: RunData) -> list[Plot]:
     rl = data.stage("rl")
     steps = [row["step"] for row in rl]
 
-    def line(key: str, name: str) -> Line | None:
+    def line(key: str, name: str) -> Curve | None:
         values: list[Any] = [row.get(key) for row in rl]
-        return Line(name, steps, values) if any(value is not None for value in values) else None
+        return Curve(name, steps, values) if any(value is not None for value in values) else None
 
     wanted = [
         (

@@ -21,7 +21,7 @@ from drkernel.gym.device import gpu_name
 from drkernel.gym.feedback import duration, percent, times
 from drkernel.report.render import render, replace_file
 from drkernel.report.sources import Beside, side_by_side
-from drkernel.report.svg import Line, line_plot, nice_range
+from drkernel.report.svg import Curve, line_plot, nice_range
 from drkernel.solve.bench import Bench, read_bench
 from drkernel.solve.verify import Verified, winner
 from drkernel.task import sized_reference
@@ -162,7 +162,7 @@ def _curve(made: Sequence[Turn]) -> Markup | None:
     if not found:
         return None
     return line_plot(
-        [Line("best so far", turns, best), Line("this turn (gaps: not correct)", turns, each)],
+        [Curve("best so far", turns, best), Curve("this turn (gaps: not correct)", turns, each)],
         x_label="turn",
         y_label="speedup",
         y_range=nice_range(min([1.0, *found]), max([1.0, *found])),

@@ -20,7 +20,7 @@ PALETTE = tuple(f"var(--c{k})" for k in range(1, 8))
 
 
 @dataclass(frozen=True)
-class Line:
+class Curve:
     """One curve. ``low`` and ``high`` draw a band around it."""
 
     name: str
@@ -59,7 +59,7 @@ class Axes:
 
 
 def line_plot(
-    lines: Sequence[Line], *, x_label: str = "step", y_label: str = "", y_range: tuple[float, float] | None = None
+    lines: Sequence[Curve], *, x_label: str = "step", y_label: str = "", y_range: tuple[float, float] | None = None
 ) -> Markup:
     """Curves over a common x. Gaps (``None``) break a curve."""
     values = [v for line in lines for s in (line.y, line.low or (), line.high or ()) for v in s if v is not None]
@@ -217,7 +217,7 @@ def _runs(x: Sequence[float], y: Sequence[float | None]) -> list[list[tuple[floa
     return [run for run in runs if run]
 
 
-def _band(axes: Axes, line: Line, color: str) -> str:
+def _band(axes: Axes, line: Curve, color: str) -> str:
     assert line.low is not None and line.high is not None
     kept = [
         (a, lo, hi) for a, lo, hi in zip(line.x, line.low, line.high, strict=True) if lo is not None and hi is not None

@@ -23,7 +23,7 @@ from drkernel import __version__
 from drkernel.gym.request import EvalRequest, objection
 from drkernel.serve import examples, pages
 from drkernel.serve.guard import Guard
-from drkernel.serve.jobs import Job, QueueFull, StoreError
+from drkernel.serve.jobs import EvalJob, QueueFull, StoreError
 from drkernel.serve.kernelgym import add_kernelgym
 from drkernel.serve.prometheus import exposition
 from drkernel.serve.protocol import (
@@ -154,7 +154,7 @@ def _writable(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def view(service: Service, job: Job, *, with_verdict: bool = True) -> bytes:
+def view(service: Service, job: EvalJob, *, with_verdict: bool = True) -> bytes:
     """Return a job as JSON (:class:`JobView`); the stored verdict is passed through unchanged."""
     fields = {name: value for name, value in vars(job).items() if name not in ("key", "owner")}
     fields["result"] = None if job.result is None else json.loads(job.result)

@@ -6,11 +6,11 @@ import sqlite3
 import time
 import zlib
 
-from drkernel.serve.jobs import Job
+from drkernel.serve.jobs import EvalJob
 from drkernel.verdict import CandidateError, Status, Verdict
 
 
-def end_without_trial(db: sqlite3.Connection, job: Job, status: Status, kind: str, message: str) -> None:
+def end_without_trial(db: sqlite3.Connection, job: EvalJob, status: Status, kind: str, message: str) -> None:
     """Record, inside a transaction, a verdict that says why ``job`` was not evaluated."""
     verdict = Verdict(
         status=status,

@@ -29,7 +29,7 @@ class QueueFull(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Job:
+class EvalJob:
     """One accepted evaluation."""
 
     id: str
@@ -51,7 +51,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class StoredRequest:
     """A request in stored form; built outside the transaction, because hashing and packing take time."""
 
     key: str
@@ -62,7 +62,7 @@ class Prepared:
     blob: bytes
 
 
-def pack(request: EvalRequest) -> Prepared:
+def pack(request: EvalRequest) -> StoredRequest:
     """Pack a request for storage."""
     blob = zlib.compress(request.model_dump_json().encode("utf-8", "surrogatepass"), 1)
-    return Prepared(request.key, request.task.id, request.settings.device, request.settings.place.kind, blob)
+    return StoredRequest(request.key, request.task.id, request.settings.device, request.settings.place.kind, blob)

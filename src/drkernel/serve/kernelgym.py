@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_v
 from drkernel.gym.kernelgym import findings, outcome, work
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.serve import examples
-from drkernel.serve.jobs import Job
+from drkernel.serve.jobs import EvalJob
 from drkernel.serve.protocol import unicode_only
 from drkernel.serve.service import Service
 from drkernel.task import Provenance, Task
@@ -123,7 +123,7 @@ def _client(request: Request) -> str:
     return (request.client.host if request.client else "?") + " (kernelgym)"
 
 
-def _named(service: Service, task_id: str) -> Job:
+def _named(service: Service, task_id: str) -> EvalJob:
     job_id = service.store.alias(task_id)
     job = service.store.get(job_id) if job_id is not None else None
     if job is None:
@@ -169,7 +169,7 @@ def to_request(body: EvaluateBody, device: str) -> EvalRequest:
     )
 
 
-def response(service: Service, job: Job, task_id: str) -> dict[str, Any]:
+def response(service: Service, job: EvalJob, task_id: str) -> dict[str, Any]:
     """Return a job in the form that KernelGYM's clients read. Runtimes are in milliseconds."""
     verdict = service.store.verdict(job.id) if job.state == "done" else None
     answer: dict[str, Any] = {

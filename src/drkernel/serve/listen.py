@@ -72,7 +72,7 @@ def protocol(header_s: float = HEADER_S) -> type[asyncio.Protocol]:
     return Patient
 
 
-class Server(uvicorn.Server):
+class DrainingServer(uvicorn.Server):
     """Exits normally after a signal, once drained; uvicorn's own server would re-raise the signal and die of it."""
 
     @contextlib.contextmanager
@@ -96,7 +96,7 @@ def server(application: Any, *, header_s: float = HEADER_S, drain_s: float = 5.0
         timeout_keep_alive=30,
         timeout_graceful_shutdown=int(drain_s),
     )
-    return Server(config)
+    return DrainingServer(config)
 
 
 def bind(host: str, port: int) -> socket.socket:

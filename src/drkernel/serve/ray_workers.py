@@ -89,7 +89,7 @@ class Lender:
 
 
 @dataclass(eq=False)
-class Place:
+class WorkerPlace:
     """One GPU, or the CPU slots of one node."""
 
     name: str
@@ -121,7 +121,7 @@ class RayWorkers:
     def __init__(self, address: str, lending: Lending, *, kinds: tuple[str, ...] = ("sim", "cuda")):
         self._ray = _connect(address)
         self._lending, self._kinds = lending, kinds
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, WorkerPlace] = {}
         self._closed = threading.Event()
         self._watch = threading.Thread(target=self._look, name="drkernel-ray", daemon=True)
         self._watch.start()
@@ -180,15 +180,15 @@ class RayWorkers:
             elif time.monotonic() >= place.due:
                 self._start(place)
 
-    def _places_of(self, node_id: str, node: dict[str, Any]) -> list[Place]:
+    def _places_of(self, node_id: str, node: dict[str, Any]) -> list[WorkerPlace]:
         gpus, cores = (int(node["Resources"].get(what, 0)) for what in ("GPU", "CPU"))
         slots = max(0, cores - gpus) if self._lending.slots is None else min(self._lending.slots, cores)
         label = f"{self._lending.prefix}-{node['NodeManagerAddress']}-{node_id[:6]}".replace(":", ".")
-        places = [Place(f"{label}-cpu", "sim", node_id, slots)] if slots else []
-        places += [Place(f"{label}-gpu{index}", "cuda", node_id, 1) for index in range(gpus)]
+        places = [WorkerPlace(f"{label}-cpu", "sim", node_id, slots)] if slots else []
+        places += [WorkerPlace(f"{label}-gpu{index}", "cuda", node_id, 1) for index in range(gpus)]
         return [place for place in places if place.kind in self._kinds]
 
-    def _start(self, place: Place) -> None:
+    def _start(self, place: WorkerPlace) -> None:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         remote = self._ray.remote(Lender).options(
@@ -202,7 +202,7 @@ class RayWorkers:
         place.work = place.actor.work.remote(place.name, place.slots, place.kind)
         place.begun = time.monotonic()
 
-    def _ended(self, place: Place) -> None:
+    def _ended(self, place: WorkerPlace) -> None:
         """Record why a worker ended, and schedule a replacement after a pause."""
         try:
             self._ray.get(place.work)
@@ -217,12 +217,12 @@ class RayWorkers:
         place.due = now + place.rest_s
         self._tell(place, trouble or "its worker ended")
 
-    def _kill(self, place: Place) -> None:
+    def _kill(self, place: WorkerPlace) -> None:
         with contextlib.suppress(Exception):  # it may be gone already
             self._ray.kill(place.actor)
         place.actor = place.work = None
 
-    def _tell(self, place: Place, trouble: str) -> None:
+    def _tell(self, place: WorkerPlace, trouble: str) -> None:
         """Notify the service that a worker is lost; otherwise its leases would have to run out."""
         token = self._lending.token
         try:

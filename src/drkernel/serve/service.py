@@ -22,7 +22,7 @@ from typing import IO, Any
 from drkernel.gym.request import EvalRequest, Pool
 from drkernel.serve.group_commit import Writer
 from drkernel.serve.history import History
-from drkernel.serve.jobs import Job, StoreError, pack
+from drkernel.serve.jobs import EvalJob, StoreError, pack
 from drkernel.serve.store import Store
 from drkernel.verdict import CandidateError, Verdict
 
@@ -200,7 +200,7 @@ class Service:
             )
         )
 
-    async def wait(self, job_id: str, seconds: float) -> Job | None:
+    async def wait(self, job_id: str, seconds: float) -> EvalJob | None:
         """Return the job once it is done or cancelled, or in its current state after ``seconds``."""
         event = self._waiters.setdefault(job_id, asyncio.Event())
         job = self.store.get(job_id)  # a look-up by primary key: cheaper than a hop to a thread
@@ -238,7 +238,7 @@ class Service:
 
     async def lease(
         self, worker: str, wait_s: float = 0.0, kinds: Sequence[str] | None = None
-    ) -> tuple[Job, EvalRequest] | None:
+    ) -> tuple[EvalJob, EvalRequest] | None:
         """Lease the next job to a worker in good standing, waiting for one."""
         info = self.workers.get(worker)
         if self.draining or (info is not None and info.quarantined):
@@ -255,7 +255,7 @@ class Service:
         """Extend leases; return those that the worker still holds."""
         return await self.writer.do(lambda: self.store.heartbeat(worker, job_ids, self.lease_s), durable=False)
 
-    async def finish(self, job: Job, worker: str, verdict: Verdict) -> bool:
+    async def finish(self, job: EvalJob, worker: str, verdict: Verdict) -> bool:
         """Record a worker's verdict; infrastructure errors return to the queue until attempts are used up.
 
         Attempts made by the worker's own pool count too, so that there are ``max_attempts`` in total.
@@ -325,7 +325,7 @@ class Service:
                 error=CandidateError(type=type(error).__name__, message=str(error)),
             )
 
-    async def _finish_surely(self, job: Job, verdict: Verdict) -> None:
+    async def _finish_surely(self, job: EvalJob, verdict: Verdict) -> None:
         """Record a verdict, retrying while the disk refuses; the lease is kept meanwhile."""
         while True:
             try:

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 
 from drkernel.gym.request import EvalRequest
 from drkernel.serve.ending import end_without_trial
-from drkernel.serve.jobs import Job, Prepared, QueueFull, StoreError, pack
+from drkernel.serve.jobs import EvalJob, QueueFull, StoredRequest, StoreError, pack
 from drkernel.serve.protocol import JobResult
 from drkernel.serve.schema import SCHEMA_VERSION, prepare, waiting_kinds
 from drkernel.verdict import Verdict
@@ -165,7 +165,7 @@ class Store:
 
     def accept(
         self,
-        prepared: Sequence[Prepared],
+        prepared: Sequence[StoredRequest],
         *,
         client: str,
         priority: int,
@@ -231,7 +231,7 @@ class Store:
 
     def lease(
         self, owner: str, seconds: float, *, kinds: Sequence[str] | None = None
-    ) -> tuple[Job, EvalRequest] | None:
+    ) -> tuple[EvalJob, EvalRequest] | None:
         """Lease the next job: highest priority, then the client with the fewest running, then the oldest.
 
         ``kinds`` are the kinds of devices ("sim", "cuda") that the owner has; None takes any.
@@ -247,7 +247,7 @@ class Store:
                 "WHERE id = ?",
                 (owner, now + seconds, now, job_id),
             )
-            job = Job(*db.execute(f"SELECT {_COLUMNS} FROM jobs WHERE id = ?", (job_id,)).fetchone())
+            job = EvalJob(*db.execute(f"SELECT {_COLUMNS} FROM jobs WHERE id = ?", (job_id,)).fetchone())
             try:
                 return job, EvalRequest.model_validate_json(zlib.decompress(blob))
             except ValidationError as error:  # of another version of drkernel
@@ -336,12 +336,12 @@ class Store:
             )
             return changed.rowcount
 
-    def give_up(self, max_attempts: int) -> list[Job]:
+    def give_up(self, max_attempts: int) -> list[EvalJob]:
         """End queued jobs whose attempts are used up because every worker that leased them was lost; return the jobs,
         now done."""
         with self.transaction() as db:
             rows = db.execute(f"SELECT {_COLUMNS} FROM jobs WHERE state = 'queued' AND attempts >= ?", (max_attempts,))
-            spent = [Job(*row) for row in rows.fetchall()]
+            spent = [EvalJob(*row) for row in rows.fetchall()]
             for job in spent:
                 text = f"given up after {job.attempts} attempts: each time whoever evaluated it was lost with it"
                 end_without_trial(db, job, "infra_error", "GivenUp", text)
@@ -349,10 +349,10 @@ class Store:
 
     # ---- asking
 
-    def get(self, job_id: str) -> Job | None:
+    def get(self, job_id: str) -> EvalJob | None:
         """Return a job by id; None if there is none."""
         rows = self._look(f"SELECT {_COLUMNS} FROM jobs WHERE id = ?", (job_id,))
-        return Job(*rows[0]) if rows else None
+        return EvalJob(*rows[0]) if rows else None
 
     def verdict(self, job_id: str) -> Verdict | None:
         """Return the verdict of a finished job; None otherwise."""
@@ -381,7 +381,7 @@ class Store:
         client: str | None = None,
         limit: int = 100,
         before: float | None = None,
-    ) -> list[Job]:
+    ) -> list[EvalJob]:
         """Return matching jobs, newest first; ``task`` matches part of the id."""
         wanted: list[tuple[str, Any]] = [
             ("state = ?", state), ("status = ?", status), ("client = ?", client), ("submitted < ?", before),
@@ -390,12 +390,12 @@ class Store:
         clauses = [(clause, value) for clause, value in wanted if value is not None]
         where = " WHERE " + " AND ".join(clause for clause, _ in clauses) if clauses else ""
         query = f"SELECT {_COLUMNS} FROM jobs{where} ORDER BY submitted DESC, id LIMIT ?"
-        return [Job(*row) for row in self._look(query, (*(value for _, value in clauses), limit), scan=True)]
+        return [EvalJob(*row) for row in self._look(query, (*(value for _, value in clauses), limit), scan=True)]
 
-    def finished_after(self, sequence: int, limit: int = 200) -> list[Job]:
+    def finished_after(self, sequence: int, limit: int = 200) -> list[EvalJob]:
         """Return jobs done after a sequence number, in the order in which they finished."""
         query = f"SELECT {_COLUMNS} FROM jobs WHERE sequence > ? ORDER BY sequence LIMIT ?"
-        return [Job(*row) for row in self._look(query, (sequence, limit), scan=True)]
+        return [EvalJob(*row) for row in self._look(query, (sequence, limit), scan=True)]
 
     def last_sequence(self) -> int:
         """Return the sequence number of the job that finished last, 0 if none did. Never reused after pruning."""

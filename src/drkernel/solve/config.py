@@ -26,7 +26,7 @@ class Endpoint(Config):
     timeout: float = Field(120.0, gt=0, description="seconds without a byte (or of a program) until a request failed")
 
 
-class Choice(Config):
+class TaskChoice(Config):
     """Selection of tasks from the spec."""
 
     level: int | None = Field(None, description="only tasks of this level")
@@ -53,7 +53,7 @@ class BenchConfig(Config):
         description="builtin[/levelN], kernelbench:DIR, flashinfer:DIR, robust-kbench:DIR, parquet:FILE, "
         "jsonl:FILE, file:PATH, a path or generated:heldout[:COUNT] (the families that the quickstart holds out)",
     )
-    choose: Choice = Choice()
+    choose: TaskChoice = TaskChoice()
     samples: int = Field(1, ge=1, description="trajectories per task")
     episode: EpisodeConfig = EpisodeConfig()
     breadth: int = Field(1, ge=1, description="answers per turn; the conversation continues from the best by reward")

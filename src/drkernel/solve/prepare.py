@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from drkernel.config import ConfigError
-from drkernel.solve.config import Choice
+from drkernel.solve.config import TaskChoice
 from drkernel.task import Task
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.gate import GateReport, admit_thin
@@ -19,7 +19,7 @@ GENERATED = 40
 
 
 @dataclass
-class Prepared:
+class PreparedTasks:
     """The tasks to judge, and those left out."""
 
     tasks: list[Task] = field(default_factory=list)
@@ -39,7 +39,7 @@ def tasks_hash(tasks: Sequence[Task]) -> str:
     return hashlib.sha256("".join(task.content_hash for task in tasks).encode()).hexdigest()[:16]
 
 
-def choose(spec: str, choice: Choice = Choice()) -> list[Task]:
+def choose(spec: str, choice: TaskChoice = TaskChoice()) -> list[Task]:
     """Return the tasks of a spec that pass the filters.
 
     Raises:
@@ -79,13 +79,13 @@ def prepare(
     profile: str | None,
     keep_ill_conditioned: bool = False,
     progress: Callable[[int, int], None] | None = None,
-) -> Prepared:
+) -> PreparedTasks:
     """Leave out foreign tasks that cannot distinguish a right answer from a wrong one, or do not run at all.
 
     Built-in tasks, and those with the size profile that is asked for, have already passed the gate. The tasks that are
     kept are as they were loaded: at which sizes each is checked and timed is decided when it is judged.
     """
-    prepared = Prepared()
+    prepared = PreparedTasks()
     for number, task in enumerate(tasks, 1):
         trusted = task.provenance.source in ("builtin", "generated") or profile in task.profiles
         report = None if trusted else admit_thin(task)

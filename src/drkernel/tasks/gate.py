@@ -31,7 +31,7 @@ from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import Variant
 from drkernel.tasks.module_copy import copied
 from drkernel.tasks.oracle import ExpectedOutput, RawOutput, flatten_outputs
-from drkernel.tasks.problem import Call, Instance, load_problem
+from drkernel.tasks.problem import Instance, ReferenceCall, load_problem
 from drkernel.tasks.promote import cloned, run_rounded
 from drkernel.tasks.randomness import random_by
 from drkernel.tasks.reference import Reference
@@ -166,7 +166,7 @@ def _unusable(task: Task, profile: str | None, error: str, start: float) -> Gate
     return GateReport(task_id=task.id, profile=profile, admitted=False, error=error, seconds=seconds)
 
 
-def _reference_faults(instance: Instance, calls: list[Call]) -> list[str]:
+def _reference_faults(instance: Instance, calls: list[ReferenceCall]) -> list[str]:
     """Describe the faults of the reference itself."""
     if not calls[0].oracle.outputs:
         return ["the reference returns no output"]
@@ -189,7 +189,7 @@ def _reference_faults(instance: Instance, calls: list[Call]) -> list[str]:
     return list(dict.fromkeys(faults))
 
 
-def _run_controls(instance: Instance, calls: list[Call], seed: int) -> Iterator[ControlResult]:
+def _run_controls(instance: Instance, calls: list[ReferenceCall], seed: int) -> Iterator[ControlResult]:
     """Run every control on every output it applies to."""
     stale = instance.run(instance.problem.reference.draw_inputs(seed + 1000))
     lower = [reference_in_lower_precision(instance, call) for call in calls]
@@ -214,7 +214,7 @@ def _run_controls(instance: Instance, calls: list[Call], seed: int) -> Iterator[
 
 
 def _judge(
-    instance: Instance, calls: list[Call], name: str, wrong: list[dict[int, RawOutput]], detail: str = ""
+    instance: Instance, calls: list[ReferenceCall], name: str, wrong: list[dict[int, RawOutput]], detail: str = ""
 ) -> ControlResult:
     """Judge wrong outputs (by index, one set per call) among right ones, until one call fails."""
     worst, passed = 0.0, True
@@ -264,7 +264,7 @@ def _alike(stale: list[RawOutput], want: ExpectedOutput, index: int) -> bool:
     return torch.as_tensor(stale[index]).shape == want.value.shape
 
 
-def _same_shape_inputs(call: Call, index: int) -> list[int]:
+def _same_shape_inputs(call: ReferenceCall, index: int) -> list[int]:
     shape = call.oracle.outputs[index].value.shape
     return [
         place
@@ -273,7 +273,7 @@ def _same_shape_inputs(call: Call, index: int) -> list[int]:
     ]
 
 
-def reference_in_lower_precision(instance: Instance, call: Call) -> list[RawOutput]:
+def reference_in_lower_precision(instance: Instance, call: ReferenceCall) -> list[RawOutput]:
     """Compute the reference in the next lower precision.
 
     This is real arithmetic in the lower dtype. Where that does not run or overflows, and below bf16 (CPUs have no fp8
@@ -315,7 +315,7 @@ def _parameter_controls(instance: Instance) -> dict[str, nn.Module]:
     return controls
 
 
-def _notes(instance: Instance, calls: list[Call], seed: int) -> Iterator[str]:
+def _notes(instance: Instance, calls: list[ReferenceCall], seed: int) -> Iterator[str]:
     """Yield notes about the task that do not make it ill-conditioned."""
     call = calls[0]
     if call.oracle.fallback:
@@ -351,7 +351,7 @@ def _notes(instance: Instance, calls: list[Call], seed: int) -> Iterator[str]:
             yield f"input {place} has no influence on the outputs"
 
 
-def _no_influence(instance: Instance, model: nn.Module, call: Call, inputs: list[Any]) -> bool:
+def _no_influence(instance: Instance, model: nn.Module, call: ReferenceCall, inputs: list[Any]) -> bool:
     return compare(_run(model, inputs), call.oracle, instance.rule).passed_calls == 1
 
 

@@ -21,7 +21,7 @@ from drkernel.tasks.inputs import role_of
 from drkernel.tasks.literals import rewrite, size_literals
 from drkernel.tasks.module_copy import copied
 from drkernel.tasks.oracle import ExpectedOutput, Oracle, OracleMaker, expected_output, flatten_outputs
-from drkernel.tasks.problem import Call, Instance, usable
+from drkernel.tasks.problem import Instance, ReferenceCall, usable
 from drkernel.tasks.promote import cloned, promoted_copy, run_promoted
 from drkernel.tasks.reference import Reference, load_reference
 from drkernel.tasks.tolerance import tolerance_for
@@ -91,7 +91,7 @@ def _shapes(inputs: Sequence[Any]) -> list[Any]:
     return [tuple(value.shape) if isinstance(value, torch.Tensor) else value for value in inputs]
 
 
-def call_at_other_size(instance: Instance, seed: int) -> tuple[Call, OtherSize] | None:
+def call_at_other_size(instance: Instance, seed: int) -> tuple[ReferenceCall, OtherSize] | None:
     """Return a call at one of the other sizes; None if there are none."""
     problem = instance.problem
     sizes = other_sizes(problem.reference, problem.task.precision)
@@ -103,14 +103,14 @@ def call_at_other_size(instance: Instance, seed: int) -> tuple[Call, OtherSize] 
         except Exception:  # the module may refuse it, with any exception, where shapes alone did not show that
             continue
         if usable(oracle):
-            return Call(inputs, oracle, "declared", 1.0), chosen
+            return ReferenceCall(inputs, oracle, "declared", 1.0), chosen
     return None
 
 
 # ---- NaN and infinity
 
 
-def call_with_special_values(instance: Instance, seed: int) -> Call | None:
+def call_with_special_values(instance: Instance, seed: int) -> ReferenceCall | None:
     """Return a declared call with NaN and infinities in one input; None if the reference does not define the result."""
     reference = instance.problem.reference
     inputs = reference.draw_inputs(seed)
@@ -138,7 +138,7 @@ def call_with_special_values(instance: Instance, seed: int) -> Call | None:
         oracle = instance.oracle(inputs)
     except Exception:  # a reference may refuse them
         return None
-    return Call(inputs, oracle, "declared", 1.0) if _defines(oracle) else None
+    return ReferenceCall(inputs, oracle, "declared", 1.0) if _defines(oracle) else None
 
 
 def _defines(oracle: Oracle) -> bool:
@@ -164,7 +164,7 @@ def _defines(oracle: Oracle) -> bool:
 # ---- the other mode, and what the call leaves in buffers
 
 
-def call_in_other_mode(instance: Instance, inputs: list[Any]) -> Call | None:
+def call_in_other_mode(instance: Instance, inputs: list[Any]) -> ReferenceCall | None:
     """Return a call in eval mode (train mode if the module is built in eval mode); None if it makes no difference."""
     model = copied(instance.model, same_parameters=True)
     model.train(not model.training)
@@ -175,7 +175,7 @@ def call_in_other_mode(instance: Instance, inputs: list[Any]) -> Call | None:
         return None
     pairs = zip(oracle.outputs, again, strict=True)
     same = all(torch.equal(out.declared, value) for out, value in pairs if isinstance(value, torch.Tensor))
-    return Call(inputs, oracle, "declared", 1.0) if same and usable(oracle) else None
+    return ReferenceCall(inputs, oracle, "declared", 1.0) if same and usable(oracle) else None
 
 
 @lru_cache(maxsize=256)

@@ -38,7 +38,7 @@ Large inputs drive many functions to zero; errors are then not measured in units
 
 
 @dataclass(frozen=True)
-class Call:
+class ReferenceCall:
     """One call of the reference: its inputs and the expected outputs."""
 
     inputs: list[Any]
@@ -78,7 +78,7 @@ class Instance:
         """Return the oracle of given inputs."""
         return self._oracles()(inputs, self._least_spreads or ())
 
-    def draw_call(self, seed: int, variant: Variant = "declared") -> Call:
+    def draw_call(self, seed: int, variant: Variant = "declared") -> ReferenceCall:
         """Draw fresh inputs and their oracle. Weakens the variant where the reference is not finite or not stable on
         it."""
         if variant == "declared" or self.problem.task.distribution == "fixed":
@@ -86,7 +86,7 @@ class Instance:
             oracle = self.oracle(inputs)
             if self._least_spreads is None:
                 self._least_spreads = [LEAST_SPREAD * out.spread for out in oracle.outputs]
-            return Call(inputs, oracle, "declared", 1.0)
+            return ReferenceCall(inputs, oracle, "declared", 1.0)
         if self._least_spreads is None:
             self.draw_call(self.seed)
         constants = self.problem.constants.changed
@@ -105,7 +105,7 @@ class Instance:
             oracle = self.oracle(inputs)
             if usable(oracle):
                 break
-        return Call(inputs, oracle, variant, strength, tuple(changed.values()), without)
+        return ReferenceCall(inputs, oracle, variant, strength, tuple(changed.values()), without)
 
     def _oracles(self) -> OracleMaker:
         if self._maker is None:

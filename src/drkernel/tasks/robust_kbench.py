@@ -32,7 +32,7 @@ Arguments = dict[str, bool | int | float | str | None]
 CONFIGS: tuple[Direction, ...] = ("forward", "backward")
 
 
-class Config(BaseModel):
+class ForwardConfig(BaseModel):
     """``config_forward.json``: lists of keyword arguments."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -91,9 +91,9 @@ def _parts(named: Path) -> tuple[Path, tuple[Direction, ...], str | None]:
     raise TaskError(f"{named} is no folder of robust-kbench's tasks{did_you_mean(named.name, around)}")
 
 
-def _read(path: Path) -> Config:
+def _read(path: Path) -> ForwardConfig:
     try:
-        return Config.model_validate_json(path.read_text(encoding="utf-8"))
+        return ForwardConfig.model_validate_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise TaskError(f"cannot read {path}: {error}") from error
     except ValidationError as error:

@@ -16,7 +16,7 @@ MOST_ELEMENTS = 1 << 22
 
 
 @dataclass(frozen=True)
-class Region:
+class TensorMemory:
     """The memory of one tensor."""
 
     storage: int
@@ -50,9 +50,9 @@ class Region:
         return places
 
 
-def region_of(tensor: torch.Tensor) -> Region:
+def region_of(tensor: torch.Tensor) -> TensorMemory:
     """Return the memory region of a tensor of this process."""
-    return Region(
+    return TensorMemory(
         tensor.untyped_storage().data_ptr(),
         tensor.data_ptr(),
         tuple(tensor.shape),
@@ -61,7 +61,7 @@ def region_of(tensor: torch.Tensor) -> Region:
     )
 
 
-def overlaps_itself(region: Region) -> bool:
+def overlaps_itself(region: TensorMemory) -> bool:
     """Return whether two elements of a tensor share memory."""
     if region.count < 2:
         return False
@@ -75,7 +75,7 @@ def overlaps_itself(region: Region) -> bool:
     return False
 
 
-def overlap(left: Region, right: Region) -> bool:
+def overlap(left: TensorMemory, right: TensorMemory) -> bool:
     """Return whether some element is in both regions."""
     if left.storage != right.storage or not left.count or not right.count:
         return False
@@ -86,7 +86,7 @@ def overlap(left: Region, right: Region) -> bool:
     return bool(torch.isin(left.offsets(), right.offsets()).any())
 
 
-def shared(outputs: Sequence[Region | None], inputs: Mapping[int, Region]) -> frozenset[Share]:
+def shared(outputs: Sequence[TensorMemory | None], inputs: Mapping[int, TensorMemory]) -> frozenset[Share]:
     """Return everything that outputs share; None stands for an output that is not a tensor."""
     found: set[Share] = set()
     known = {place: region for place, region in enumerate(outputs) if region is not None}

@@ -50,18 +50,18 @@ def test_a_grader_that_fails_is_an_error_never_a_zero():
 
 def test_rows_carry_the_whole_task():
     (row, _) = skyrl.rows(TASKS, EpisodeConfig(prompts="compact"))
-    env = skyrl.KernelEnv({"prompts": "compact"}, row, pool=TextPool())
+    env = skyrl.SkyRLKernelEnv({"prompts": "compact"}, row, pool=TextPool())
     assert env.task == TASKS[0] and row["env_class"] == "drkernel"
     assert env.init(row["prompt"])[0] == row["prompt"]
 
 
 def test_unknown_settings_are_errors():
     with pytest.raises(ValueError, match="trun"):
-        skyrl.KernelEnv({"trun": 3}, skyrl.rows(TASKS)[0], pool=TextPool())
+        skyrl.SkyRLKernelEnv({"trun": 3}, skyrl.rows(TASKS)[0], pool=TextPool())
 
 
 def test_terms_may_come_as_omegaconf_as_skyrl_hands_them_over():
     omegaconf = pytest.importorskip("omegaconf")
     terms = omegaconf.OmegaConf.create({"turns": 2, "settings": {"device": "sim:h100"}, "reward": {}})
-    env = skyrl.KernelEnv(terms, skyrl.rows(TASKS)[0], pool=TextPool())
+    env = skyrl.SkyRLKernelEnv(terms, skyrl.rows(TASKS)[0], pool=TextPool())
     assert env.max_turns == 2 and env._episode.config.settings.device == "sim:h100"

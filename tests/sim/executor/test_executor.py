@@ -9,7 +9,7 @@ import triton.language as tl
 
 from drkernel.sim.executor.allocations import MemoryMap
 from drkernel.sim.executor.compiled import Checks, StepLimit, compile_ttir
-from drkernel.sim.executor.ttir.ir import TTIRError, UnsupportedOp
+from drkernel.sim.executor.ttir.ir import TTIRError, UnsupportedTTIR
 from harness import executing
 
 ALL = Checks(uninitialized=True, race=True)
@@ -413,7 +413,7 @@ def asm_kernel(x, BLOCK: tl.constexpr):
 
 def test_what_is_not_supported_says_so_with_its_line() -> None:
     line = asm_kernel.fn.__code__.co_firstlineno + 3
-    with pytest.raises(UnsupportedOp, match=rf"ld\.global\.f32.*test_executor\.py:{line}"), executing():
+    with pytest.raises(UnsupportedTTIR, match=rf"ld\.global\.f32.*test_executor\.py:{line}"), executing():
         asm_kernel[(1,)](torch.zeros(16), BLOCK=16)
 
 

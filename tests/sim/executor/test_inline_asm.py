@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 from drkernel import sim
-from drkernel.sim.executor.ttir.ir import UnsupportedOp
+from drkernel.sim.executor.ttir.ir import UnsupportedTTIR
 from drkernel.sim.executor.ttir.ptx import operations, read_ptx
 from launches import fresh, launch
 
@@ -493,7 +493,7 @@ def test_programmatic_dependent_launch_and_special_registers() -> None:
     ],
 )
 def test_what_is_unknown_is_refused_with_its_text(asm: str) -> None:
-    with pytest.raises(UnsupportedOp, match=r"inline assembly") as refused:
+    with pytest.raises(UnsupportedTTIR, match=r"inline assembly") as refused:
         run(asm, [1], [2], [3])
     assert " ".join(asm.split())[:12] in str(refused.value)
 

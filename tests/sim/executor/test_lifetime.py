@@ -9,7 +9,7 @@ import pytest
 from drkernel.sim.executor.lower.function import Lowering
 from drkernel.sim.executor.lower.lifetime import FOREVER, Arena, Lifetimes
 from drkernel.sim.executor.lower.plan import Planner, walk
-from drkernel.sim.executor.ttir.ir import Function, Op, TTIRError, UnsupportedOp, Value
+from drkernel.sim.executor.ttir.ir import Function, Op, TTIRError, UnsupportedTTIR, Value
 from drkernel.sim.executor.ttir.parser import parse_ttir
 
 BLOCK = "tensor<64xf32>"
@@ -147,7 +147,7 @@ cf.cond_br %c, ^bb1, ^bb2
 )  # fmt: skip
 def test_a_branch_backwards_is_refused(body: str) -> None:
     """A loop of branches would count no steps and end no lifetimes."""
-    with pytest.raises(UnsupportedOp, match="branch backwards"):
+    with pytest.raises(UnsupportedTTIR, match="branch backwards"):
         _function(HEAD + body)
 
 

@@ -16,14 +16,14 @@ import triton.language as tl
 from all_cases import CASES, REACHABLE
 from drkernel.sim.executor.allocations import MemoryMap
 from drkernel.sim.executor.compiled import CompiledKernel, LaunchResult
-from drkernel.sim.executor.launch import Limits
+from drkernel.sim.executor.launch import LaunchLimits
 from drkernel.sim.executor.skeleton.extrapolate import distinct_of, least_apart, total_of
 from drkernel.sim.executor.skeleton.kernel import skeleton_of
 from drkernel.sim.executor.skeleton.launch import SkeletonLaunch
-from drkernel.sim.executor.skeleton.sample import Spread, corners
+from drkernel.sim.executor.skeleton.sample import EvenSample, corners
 from harness import executing
 
-LIMITS = Limits(1 << 30, 60.0)
+LIMITS = LaunchLimits(1 << 30, 60.0)
 
 
 def _copy_of(memory: MemoryMap) -> tuple[MemoryMap, list[np.ndarray]]:
@@ -256,18 +256,18 @@ def test_a_spread_covers_a_grid_once(grid: tuple[int, int, int]) -> None:
     border = corners(grid)
     programs = grid[0] * grid[1] * grid[2]
     assert 0 in border and programs - 1 in border and len(border) <= 20
-    spread = Spread(grid, border, seed=0)
+    spread = EvenSample(grid, border, seed=0)
     seen = list(border)
     while spread.left:
         seen += spread.group(64)
     assert sorted(seen) == list(range(programs))
-    assert Spread(grid, border, seed=0).group(32) == Spread(grid, border, seed=0).group(32)
+    assert EvenSample(grid, border, seed=0).group(32) == EvenSample(grid, border, seed=0).group(32)
 
 
 def test_a_group_meets_all_of_a_trend() -> None:
     """Causal attention: work grows along the first axis, over and over along the second."""
     grid, work = (256, 64, 1), [1.0 + k % 256 for k in range(256 * 64)]
-    spread = Spread(grid, corners(grid), seed=0)
+    spread = EvenSample(grid, corners(grid), seed=0)
     groups = [spread.group(32) for _ in range(8)]
     found = total_of([sum(work[p] for p in group) for group in groups], [32] * 8, len(work))
     assert found.value == pytest.approx(sum(work), rel=0.01)

@@ -92,7 +92,7 @@ def test_the_story_of_the_page_is_what_the_code_says():
         for name in ("column_sum.py", "column_sum_blocks.py")
     )
     best = root / "examples" / "sim" / "column_sum_blocks.py"
-    texts = [with_settings(best.read_text(), {"ROWS": rows, "WIDTH": width}) for rows, width in ((128, 32), (64, 128))]
+    texts = [with_settings(best.read_text(), {"ROWS": rows, "WIDTH": width}) for rows, width in ((128, 32),)]
     times = [slow.kernels[0].seconds, slow.kernels[0].detail.lines[0].coalesced_seconds, better.kernels[0].seconds]
     times += [run_script(best, data_free=DataFree(), source=text).kernels[0].seconds for text in texts]
     times.append(next(row.seconds for row in slow.profile.rows if row.name == "aten.sum"))

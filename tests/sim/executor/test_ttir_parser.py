@@ -13,7 +13,7 @@ import torch
 from all_cases import CASES
 from drkernel.sim.executor.allocations import MemoryMap
 from drkernel.sim.executor.compiled import Checks, CompiledKernel, StepLimit, compile_ttir
-from drkernel.sim.executor.ttir.ir import TTIRError, Type, UnsupportedOp
+from drkernel.sim.executor.ttir.ir import TTIRError, Type, UnsupportedTTIR
 from drkernel.sim.executor.ttir.parser import parse_ttir, parse_type, split_top
 from harness import executing
 
@@ -73,7 +73,7 @@ def test_types() -> None:
         with pytest.raises(TTIRError):
             parse_type(bad)
     for unknown in ("vector<4xf32>", "i7", "tensor<4xf4>", "!llvm.ptr", ""):
-        with pytest.raises(UnsupportedOp):
+        with pytest.raises(UnsupportedTTIR):
             parse_type(unknown)
 
 
@@ -102,7 +102,7 @@ LINES = KERNEL.splitlines()
 
 @pytest.mark.parametrize("keep", range(1, len(LINES) - 2))
 def test_truncated_text(keep: int) -> None:
-    with pytest.raises((TTIRError, UnsupportedOp)):
+    with pytest.raises((TTIRError, UnsupportedTTIR)):
         parse_ttir("\n".join(LINES[:keep]))
 
 
@@ -127,12 +127,12 @@ BROKEN = {
 def test_contradictory_text(what: str) -> None:
     old, new = BROKEN[what]
     assert old in KERNEL
-    with pytest.raises((TTIRError, UnsupportedOp)):
+    with pytest.raises((TTIRError, UnsupportedTTIR)):
         run(KERNEL.replace(old, new))
 
 
 def test_unknown_operations_are_named_with_their_line() -> None:
-    with pytest.raises(UnsupportedOp, match=r"arith\.frobnicate.*k\.py:5"):
+    with pytest.raises(UnsupportedTTIR, match=r"arith\.frobnicate.*k\.py:5"):
         run(KERNEL.replace("arith.mulf", "arith.frobnicate"))
 
 
@@ -164,7 +164,7 @@ def test_shapes_that_lie_never_reach_native_code(what: str) -> None:
     """Each of these would read or write scratch memory out of bounds."""
     extra = "%b = arith.constant true\n" + SHAPE_LIES[what] + "\n"
     text = KERNEL.replace("    %w = arith", f"{extra}    %w = arith")
-    with pytest.raises((TTIRError, UnsupportedOp)):
+    with pytest.raises((TTIRError, UnsupportedTTIR)):
         run(text)
 
 
@@ -174,12 +174,12 @@ def test_native_code_cannot_be_injected() -> None:
         ("dense<2.000000e+00>", "dense<0x41414141> to i32\n  ret void\n ;"),
         ("%v", "%v1 = call void @exit(i32 0)"),
     ):
-        with pytest.raises((TTIRError, UnsupportedOp)):
+        with pytest.raises((TTIRError, UnsupportedTTIR)):
             run(KERNEL.replace(old, new))
     named = run(KERNEL.replace("@add", '@"add() { ret void }"'))
     assert torch.equal(named, torch.arange(16.0) * 2), "a name is only a name"
     exotic = KERNEL.replace("%x", "%x.y$z-w").replace("arith.mulf %v, %c", "arith.mulf %v, %c {fastmath = <%evil>}")
-    with pytest.raises((TTIRError, UnsupportedOp)):
+    with pytest.raises((TTIRError, UnsupportedTTIR)):
         run(exotic)
 
 
@@ -236,7 +236,7 @@ def test_too_much_text() -> None:
 )
 def test_long_lines_cost_little(line: str) -> None:
     started = time.thread_time()
-    with pytest.raises((TTIRError, UnsupportedOp)):
+    with pytest.raises((TTIRError, UnsupportedTTIR)):
         run(KERNEL.replace("    %w = arith", line + "\n    %w = arith"))
     assert time.thread_time() - started < 5
 
@@ -340,7 +340,7 @@ def test_mutated_kernels_do_no_harm(case: str) -> None:
         try:
             _run_mutant(compile_ttir(text), tensors, Checks(race=bool(round_ % 2)))
             outcomes["ran"] += 1
-        except (TTIRError, UnsupportedOp, StepLimit):
+        except (TTIRError, UnsupportedTTIR, StepLimit):
             outcomes["refused"] += 1
         for k in range(4):
             assert (arena[4096 * k : 4096 * k + 1024] == 7).all()

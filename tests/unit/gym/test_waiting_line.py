@@ -2,18 +2,18 @@
 
 import threading
 
-from drkernel.gym.pools.waiting_line import PATIENCE, WaitingLine, WarmUp, Work
+from drkernel.gym.pools.waiting_line import PATIENCE, WaitingLine, WaitingRequest, WarmUp
 from drkernel.gym.request import EvalRequest
 from drkernel.task import Task
 
 
-def work(task: str, text: str = "x") -> Work:
-    return Work(EvalRequest(task=Task(id=task, reference=f"# {task}\nclass Model: pass"), candidate=text))
+def work(task: str, text: str = "x") -> WaitingRequest:
+    return WaitingRequest(EvalRequest(task=Task(id=task, reference=f"# {task}\nclass Model: pass"), candidate=text))
 
 
 def taken(line: WaitingLine, slot: int) -> str:
     item = line.take(slot)
-    assert isinstance(item, Work)
+    assert isinstance(item, WaitingRequest)
     return item.request.task.id + item.request.candidate
 
 

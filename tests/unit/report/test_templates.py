@@ -14,7 +14,7 @@ from rich.console import Console
 from drkernel.report import verdict_view
 from drkernel.report.against import against
 from drkernel.report.render import render
-from drkernel.report.svg import Line, line_plot
+from drkernel.report.svg import Curve, line_plot
 from drkernel.report.verdict_html import page
 from drkernel.task import Provenance, Task
 from drkernel.verdict import (
@@ -105,7 +105,7 @@ def test_candidate_and_reference_are_drawn_on_one_scale():
 
 
 def test_no_band_lies_over_a_curve():
-    lines = [Line(name, [1, 2], [0.2, 0.4], [0.1, 0.1], [0.9, 0.9]) for name in ("a", "b")]
+    lines = [Curve(name, [1, 2], [0.2, 0.4], [0.1, 0.1], [0.9, 0.9]) for name in ("a", "b")]
     drawn = line_plot(lines)
     assert ">1.5<" not in drawn and ">2<" in drawn  # turns are whole
     assert drawn.count("<polygon") == 2 and drawn.rindex("<polygon") < drawn.index("<polyline")

@@ -3,7 +3,7 @@
 import pytest
 
 from drkernel.config import ConfigError
-from drkernel.solve.config import Choice
+from drkernel.solve.config import TaskChoice
 from drkernel.solve.prepare import choose, prepare
 
 LARGE = """
@@ -33,13 +33,13 @@ def files(tmp_path):
 
 def test_filters_and_an_even_choice():
     everything = choose("builtin")
-    assert {task.level for task in choose("builtin", Choice(level=3))} == {3}
-    assert all("loss" in task.tags for task in choose("builtin", Choice(tag="loss")))
-    assert all("softmax" in task.id for task in choose("builtin", Choice(match="softmax")))
-    few = [task.id for task in choose("builtin", Choice(limit=6))]
+    assert {task.level for task in choose("builtin", TaskChoice(level=3))} == {3}
+    assert all("loss" in task.tags for task in choose("builtin", TaskChoice(tag="loss")))
+    assert all("softmax" in task.id for task in choose("builtin", TaskChoice(match="softmax")))
+    few = [task.id for task in choose("builtin", TaskChoice(limit=6))]
     assert few == [everything[i * len(everything) // 6].id for i in range(6)]
     with pytest.raises(ConfigError, match=r"none of the \d+ tasks of builtin"):
-        choose("builtin", Choice(match="nothing like it"))
+        choose("builtin", TaskChoice(match="nothing like it"))
     with pytest.raises(ConfigError, match="cannot read the task spec"):
         choose("nonsense")
 
@@ -62,7 +62,7 @@ def test_ill_conditioned_tasks_may_be_kept_but_not_those_that_do_not_load(files)
 
 
 def test_built_in_tasks_are_left_as_they_are():
-    tasks = choose("builtin", Choice(limit=5))
+    tasks = choose("builtin", TaskChoice(limit=5))
     assert prepare(tasks, profile="tiny").tasks == tasks
 
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from drkernel.sim.executor.compiled import compile_ttir
 from drkernel.sim.executor.lower.plan import blocks_of
-from drkernel.sim.executor.ttir.ir import Block, Op, elem_bytes
+from drkernel.sim.executor.ttir.ir import BasicBlock, Op, elem_bytes
 from drkernel.sim.gpu.pricing import profile_of_text
 
 LOADED, STORED = "bytes loaded", "bytes stored"
@@ -51,7 +51,7 @@ def blocks_in(ttir: str) -> tuple[BlockWork, ...]:
 
 
 def _place(op: Op, place: Mapping[int, int]) -> int | None:
-    around: Block | None = op.block
+    around: BasicBlock | None = op.block
     return None if around is None else place.get(id(around))
 
 

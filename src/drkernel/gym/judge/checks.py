@@ -39,8 +39,8 @@ from drkernel.sim.process.call_record import Form
 from drkernel.tasks.correctness import compare, merge, precision_class
 from drkernel.tasks.inputs import pick_variant
 from drkernel.tasks.oracle import Described, Oracle, RawOutput
-from drkernel.tasks.problem import Call
-from drkernel.tasks.sharing import Region, shared
+from drkernel.tasks.problem import ReferenceCall
+from drkernel.tasks.sharing import TensorMemory, shared
 from drkernel.verdict import CandidateError, Correctness, Finding
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ class Checked:
 
     index: int
     mode: Mode
-    case: Call
+    case: ReferenceCall
     result: CallResult
     correctness: Correctness
 
@@ -202,7 +202,7 @@ class Checker:
             self._check_determinism(checked)
         return checked.passed
 
-    def _prepare(self, index: int, first: Call, then: Mode | None) -> None:
+    def _prepare(self, index: int, first: ReferenceCall, then: Mode | None) -> None:
         """While the candidate works on call ``index``: price the previous call and draw the next."""
         record = self.calls[-1].result.record.device if self.calls else None
         if record is not None and self.calls[-1].timed:
@@ -212,10 +212,10 @@ class Checker:
             self.ahead.make((index + 1, then), lambda: self._case(index + 1, then, first))
 
     @property
-    def _first(self) -> Call | None:
+    def _first(self) -> ReferenceCall | None:
         return self.calls[0].case if self.calls else None
 
-    def _case(self, index: int, mode: Mode, first: Call | None) -> Call:
+    def _case(self, index: int, mode: Mode, first: ReferenceCall | None) -> ReferenceCall:
         """Return the inputs and oracle of call ``index``; ``first`` is the first call's, if there was one."""
         if mode in ("repeated", "reweighted"):
             assert first is not None, "the first call is a fresh one"
@@ -231,7 +231,7 @@ class Checker:
             return self.side.call(index, "mixed")
         return self.side.call(index, pick_variant(self.side.seeds("variant"), index))
 
-    def _arguments(self, mode: Mode, case: Call) -> list[Any]:
+    def _arguments(self, mode: Mode, case: ReferenceCall) -> list[Any]:
         """Return the call's arguments: new tensors, or an earlier call's own with new contents written into them."""
         rng = random.Random(self.side.seeds("arguments", len(self.calls)))
         if mode == "overwritten" or (mode == "stressed" and rng.random() < 0.5):
@@ -397,10 +397,10 @@ def _is_handle(argument: Any) -> bool:
     return isinstance(argument, int) and not isinstance(argument, bool)
 
 
-def _region(output: Output) -> Region | None:
+def _region(output: Output) -> TensorMemory | None:
     if output.storage is None or output.address is None or output.dtype is None:
         return None
-    return Region(output.storage, output.address, output.shape, output.stride, output.dtype.itemsize)
+    return TensorMemory(output.storage, output.address, output.shape, output.stride, output.dtype.itemsize)
 
 
 def _handles(arguments: Any) -> list[int]:

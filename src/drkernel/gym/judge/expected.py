@@ -20,7 +20,7 @@ from drkernel.tasks.correctness import compare
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import Variant, role_of
 from drkernel.tasks.oracle import Oracle, RawOutput
-from drkernel.tasks.problem import Call, Instance, Problem, load_problem
+from drkernel.tasks.problem import Instance, Problem, ReferenceCall, load_problem
 from drkernel.tasks.randomness import require_determined
 from drkernel.tasks.reference import load_reference
 
@@ -124,11 +124,11 @@ class ExpectedSide:
 
     # ---- calls
 
-    def call(self, index: int, variant: Variant) -> Call:
+    def call(self, index: int, variant: Variant) -> ReferenceCall:
         """Draw fresh inputs and their oracle for call ``index``."""
         return self.instance.draw_call(self.seeds("inputs", index), variant)
 
-    def patched(self, index: int, base: Call) -> Call:
+    def patched(self, index: int, base: ReferenceCall) -> ReferenceCall:
         """Return ``base`` (a declared call) with a secret stretch of each free input replaced by freshly drawn values.
 
         The stretch is as short as changes the answer, and away from both ends, so a fingerprint of some places, or of a
@@ -144,7 +144,7 @@ class ExpectedSide:
                 break
             oracle = self.instance.oracle(inputs)
             if oracle.finite and not compare(declared_values(base.oracle), oracle, self.rule).passed_calls:
-                return Call(inputs, oracle, "declared", 1.0)
+                return ReferenceCall(inputs, oracle, "declared", 1.0)
         return self.call(index, "declared")
 
     def name_of(self, place: int) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from drkernel.gym.judge.block_work import LOADED, STORED, kept
 from drkernel.gym.judge.live_share import HALF
-from drkernel.gym.judge.reference_at_size import Work
+from drkernel.gym.judge.reference_at_size import ReferenceWork
 from drkernel.gym.judge.seen import WHOLE, Launched, Seen, Signature
 
 SLACK = 0.9
@@ -54,7 +54,7 @@ class Exercise:
     """A call whose answer was compared with the oracle and correct."""
 
     seen: Seen
-    work: Work | None
+    work: ReferenceWork | None
     """the reference's work at the sizes of that call; None when unknown"""
     kept_rows: bool
     """only axes of independent work were shorter than the task's own"""
@@ -67,7 +67,7 @@ class OwnCall:
     """A call at the task's own sizes."""
 
     seen: Seen
-    work: Work
+    work: ReferenceWork
     covered: tuple[float | None, ...]
     """share of each returned tensor that this call wrote; None for a value that is not a tensor on the device"""
     borrowed: tuple[str | None, ...]
@@ -255,7 +255,7 @@ def _arithmetic(call: Seen) -> Counter[str]:
     return found
 
 
-def least_growth(own: Work, other: Work) -> float:
+def least_growth(own: ReferenceWork, other: ReferenceWork) -> float:
     """The growth of the reference's work at its own sizes, by the quantity that grows least."""
     pairs = [
         (own.flops, other.flops),

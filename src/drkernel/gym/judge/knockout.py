@@ -48,7 +48,7 @@ Experiment = Literal["skip", "disturb"]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class KnockoutResult:
     """The result of an experiment."""
 
     finding: Finding | None = None
@@ -59,7 +59,7 @@ class Outcome:
     """whether a kernel misbehaved on data that skipped launches did not write, which shows that these were needed"""
 
 
-def experiment(side: ExpectedSide, checker: Checker, how: Experiment) -> Outcome:
+def experiment(side: ExpectedSide, checker: Checker, how: Experiment) -> KnockoutResult:
     """Run one experiment on all launches of a call."""
     inputs = side.reference.draw_inputs(side.seeds(how))
     if how == "disturb":  # what the host reads in this call it reads again in the next
@@ -70,7 +70,7 @@ def experiment(side: ExpectedSide, checker: Checker, how: Experiment) -> Outcome
     launched = [launch.name for launch in result.record.launches]
     if launched and _still_right(values_of(result), inputs, side):
         word = {"skip": "skipped", "disturb": "disturbed"}[how]
-        return Outcome(show.decoy_kernel(launched, word, result.record.operators))
+        return KnockoutResult(show.decoy_kernel(launched, word, result.record.operators))
     return outcome
 
 
@@ -153,7 +153,7 @@ def _interfered(
     how: Interference,
     only: list[int] | None,
     number: int = 0,
-) -> tuple[Outcome, CallResult | None]:
+) -> tuple[KnockoutResult, CallResult | None]:
     """Make one call with interference, the ``number``-th of its kind; no result when the candidate did not answer."""
     session = checker.session
     rng = random.Random(side.seeds(f"arguments of {how}", number))
@@ -165,8 +165,8 @@ def _interfered(
     except SessionError as error:
         if error.kind in ("infra_error", "tampering"):
             raise
-        return Outcome(ended=error, noticed=error.record is not None and error.record.fault is not None), None
-    return Outcome(), result
+        return KnockoutResult(ended=error, noticed=error.record is not None and error.record.fault is not None), None
+    return KnockoutResult(), result
 
 
 def _still_right(values: list[RawOutput], inputs: list[Any], side: ExpectedSide) -> bool:

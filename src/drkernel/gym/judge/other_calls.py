@@ -30,7 +30,7 @@ from drkernel.tasks.other_calls import (
     call_with_special_values,
     has_modes,
 )
-from drkernel.tasks.problem import Call
+from drkernel.tasks.problem import ReferenceCall
 
 SECONDS = 10.0
 """wall seconds that the candidate has for all of them"""
@@ -87,7 +87,7 @@ def _tell(checker: Checker, last: Checked, kind: str, asked: bool, what: str, me
         checker.findings.append(finding)
 
 
-def _wrong(checker: Checker, call: Call) -> str | None:
+def _wrong(checker: Checker, call: ReferenceCall) -> str | None:
     """Return what is wrong with the answer to a call; None when it is right."""
     checker.session.most_output_bytes = max(checker.session.most_output_bytes, 2 * _bytes(call.oracle))
     result = checker.session.call(arguments_of(call.inputs), poison="nan", forms=forms_of(call.oracle))
@@ -102,11 +102,11 @@ def _bytes(oracle: Oracle) -> int:
     return sum(out.declared.numel() * out.declared.element_size() for out in oracle.outputs)
 
 
-def _draw_special(checker: Checker) -> Call | None:
+def _draw_special(checker: Checker) -> ReferenceCall | None:
     return call_with_special_values(checker.side.instance, checker.side.seeds("special"))
 
 
-def _draw_size(checker: Checker) -> tuple[Call, OtherSize] | None:
+def _draw_size(checker: Checker) -> tuple[ReferenceCall, OtherSize] | None:
     return call_at_other_size(checker.side.instance, checker.side.seeds("size"))
 
 

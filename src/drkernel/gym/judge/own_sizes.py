@@ -143,7 +143,7 @@ class _Calls:
         self.outputs: list[Output] = []
         """result of the last call"""
 
-    def timed(self) -> list[tuple[CallRecord, _Facts]]:
+    def timed(self) -> list[tuple[CallRecord, _SizeFacts]]:
         """Every call but the first, which compiles and tunes."""
         arguments: list[Any] = []
         found = []
@@ -169,7 +169,7 @@ class _Calls:
             raise FailedThere(f"{asked[0].message}; where it was checked it asked for nothing")
         raise DataDependent("; ".join(one.message for one in free.dependences[:3]))
 
-    def _facts(self, result: CallResult, record: CallRecord) -> _Facts:
+    def _facts(self, result: CallResult, record: CallRecord) -> _SizeFacts:
         places = {**places_of(self.session, result.arguments), **self.weights}
         found = seen(record, places)
         if found is None:
@@ -179,11 +179,11 @@ class _Calls:
         specs = iter(record.outputs)
         described = [next(specs) if out.handle is not None else None for out in result.outputs]
         covered = tuple(None if spec is None else spec.covered for spec in described)
-        return _Facts(found, covered, borrowed)
+        return _SizeFacts(found, covered, borrowed)
 
 
 @dataclass(frozen=True)
-class _Facts:
+class _SizeFacts:
     seen: Seen
     covered: tuple[float | None, ...]
     borrowed: tuple[str | None, ...]

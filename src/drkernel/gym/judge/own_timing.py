@@ -19,7 +19,7 @@ from drkernel.gym.judge.own_sizes import (
     run_at_own_sizes,
     weight_places,
 )
-from drkernel.gym.judge.reference_at_size import Work, reference_work
+from drkernel.gym.judge.reference_at_size import ReferenceWork, reference_work
 from drkernel.gym.judge.seen import Place, Seen, Signature, seen
 from drkernel.gym.judge.sizes import Chosen, sizings_to_exercise
 from drkernel.gym.request import EvalRequest
@@ -168,7 +168,7 @@ def _different(calls: Sequence[OwnCall]) -> list[OwnCall]:
     return found
 
 
-def _work(source: str) -> Work | None:
+def _work(source: str) -> ReferenceWork | None:
     try:
         return reference_work(load_reference(source))
     except TaskError:

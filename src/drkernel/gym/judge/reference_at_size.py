@@ -63,7 +63,7 @@ class Forms:
 
 
 @dataclass(frozen=True)
-class Work:
+class ReferenceWork:
     """The amount of work in one call of a reference, from shapes alone."""
 
     flops: float
@@ -95,7 +95,7 @@ class _Timed:
     """The second call of a reference, which compiles and tunes no more."""
 
     profile: Profile
-    work: Work
+    work: ReferenceWork
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def reference_profile_at(spec: GPUSpec, reference: Reference, *, conv_tf32: bool
     return _timed(reference, spec, conv_tf32).profile
 
 
-def reference_work(reference: Reference) -> Work:
+def reference_work(reference: Reference) -> ReferenceWork:
     """Return the amount of work in one call of ``reference``. Raises :class:`TaskError` as :func:`reference_profile_at`
     does."""
     return _timed(reference, get_spec(_COUNTED_ON), False).work
@@ -190,9 +190,9 @@ def _word(value: Any) -> str:
     return tensor_form(value)
 
 
-def _work(profile: Profile, calls: Iterable[OperatorCall], sizes: list[int], entries: Iterable[Entry]) -> Work:
+def _work(profile: Profile, calls: Iterable[OperatorCall], sizes: list[int], entries: Iterable[Entry]) -> ReferenceWork:
     calls = list(calls)
-    return Work(
+    return ReferenceWork(
         flops=sum(row.flops or 0.0 for row in profile.rows),
         read=sum(_elements(form) for call in calls for form in call.inputs),
         written=sum(_elements(form) for call in calls for form in call.outputs),

@@ -16,7 +16,7 @@ from itertools import groupby
 from drkernel.gym.judge.block_work import LOADED, STORED, BlockWork, asked, blocks_in
 from drkernel.gym.session.answers import Choice
 from drkernel.sim.gpu.accounts import LaunchRecord
-from drkernel.sim.gpu.device_journal import TOO_LONG, Entry, Launch, Operator, entries_of
+from drkernel.sim.gpu.device_journal import TOO_LONG, Entry, LaunchEntry, Operator, entries_of
 from drkernel.sim.process.call_record import CallRecord
 
 SECTOR = 32
@@ -161,7 +161,7 @@ def seen(record: CallRecord, places: Mapping[str, Place]) -> Seen | None:
     if record.journal == TOO_LONG:
         return None
     entries = entries_of(record.journal)
-    launches = [entry for entry in entries if isinstance(entry, Launch)]
+    launches = [entry for entry in entries if isinstance(entry, LaunchEntry)]
     operators = [entry for entry in entries if isinstance(entry, Operator)]
     known = [launch for launch in record.launches if not launch.suppressed]
     names = {label: record.storages.get(place.storage) for label, place in places.items()}
@@ -183,7 +183,7 @@ def seen(record: CallRecord, places: Mapping[str, Place]) -> Seen | None:
     )
 
 
-def _traffic(launches: Sequence[Launch], operators: Sequence[Operator]) -> tuple[Counter[int], dict[int, float]]:
+def _traffic(launches: Sequence[LaunchEntry], operators: Sequence[Operator]) -> tuple[Counter[int], dict[int, float]]:
     """Bytes read of each storage, by its name in the journal, and the most that one command wrote into each."""
     read: Counter[int] = Counter()
     written: dict[int, float] = {}
@@ -206,7 +206,7 @@ def _worked_on(entries: Sequence[Entry], labels: Mapping[int, str]) -> Iterator[
     for entry in entries:
         if isinstance(entry, Operator):
             read, written = ({meta.storage for meta in metas} for metas in (entry.inputs, entry.outputs))
-        elif isinstance(entry, Launch):
+        elif isinstance(entry, LaunchEntry):
             read = {storage for storage, nbytes, _ in entry.stats.footprint if nbytes}
             written = {storage for storage, _, nbytes in entry.stats.footprint if nbytes}
         else:
@@ -219,12 +219,12 @@ def _worked_on(entries: Sequence[Entry], labels: Mapping[int, str]) -> Iterator[
 
 
 def _grouped(
-    launches: Sequence[Launch],
+    launches: Sequence[LaunchEntry],
     known: Sequence[LaunchRecord],
     labels: Mapping[int, str],
     sizes: Mapping[int, float],
 ) -> dict[Signature, Launched]:
-    groups: dict[Signature, list[tuple[Launch, LaunchRecord]]] = {}
+    groups: dict[Signature, list[tuple[LaunchEntry, LaunchRecord]]] = {}
     for launch, record in zip(launches, known, strict=False):
         key = Signature(essence(launch.ttir), launch.num_warps, launch.num_stages)
         groups.setdefault(key, []).append((launch, record))
@@ -232,7 +232,7 @@ def _grouped(
 
 
 def _together(
-    group: list[tuple[Launch, LaunchRecord]], labels: Mapping[int, str], sizes: Mapping[int, float]
+    group: list[tuple[LaunchEntry, LaunchRecord]], labels: Mapping[int, str], sizes: Mapping[int, float]
 ) -> Launched:
     work: Counter[str] = Counter()
     read: Counter[str] = Counter()
@@ -261,7 +261,7 @@ def _together(
     )
 
 
-def work_of(launch: Launch) -> dict[str, float]:
+def work_of(launch: LaunchEntry) -> dict[str, float]:
     """Bytes and operations of one launch, whole-number ones under :data:`WHOLE`."""
     stats = launch.stats
     counted = {unit: float(count) for unit, count in stats.flops.items() if count}

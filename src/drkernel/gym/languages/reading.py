@@ -25,7 +25,7 @@ def references(source: str) -> dict[str, bool]:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {}
-    reader = _Reader()
+    reader = _SourceReader()
     try:
         reader.read(tree)
     except RecursionError:
@@ -34,7 +34,7 @@ def references(source: str) -> dict[str, bool]:
 
 
 @dataclass
-class _Reader:
+class _SourceReader:
     found: dict[str, bool] = field(default_factory=dict)
     _imports: dict[str, str] = field(default_factory=dict)
     """name in the source -> dotted name of what it stands for"""

@@ -24,7 +24,7 @@ from drkernel.gym.judge.memory import default_budget, machine_bytes
 from drkernel.gym.pools.judge_process import START_S, JudgeLost, JudgeOverMemory, JudgeProcess
 from drkernel.gym.pools.memory_watch import MemoryWatch
 from drkernel.gym.pools.shared_zygote import JUDGES, SharedZygote
-from drkernel.gym.pools.waiting_line import WaitingLine, WarmUp, Work
+from drkernel.gym.pools.waiting_line import WaitingLine, WaitingRequest, WarmUp
 from drkernel.gym.pools.without_judge import infra_verdict, too_large_verdict
 from drkernel.gym.request import EvalRequest
 from drkernel.verdict import Verdict
@@ -132,7 +132,7 @@ class LocalPool:
             if key in self._in_flight:
                 self._shared += 1
                 return self._in_flight[key]
-            work = Work(request)
+            work = WaitingRequest(request)
             self._in_flight[key] = work.future
             self._line.put(work)
         return work.future

@@ -22,7 +22,7 @@ KNOWN = 512
 
 
 @dataclass
-class Work:
+class WaitingRequest:
     """A request and the future of its verdict."""
 
     request: EvalRequest
@@ -46,34 +46,34 @@ class WaitingLine:
     """Thread-safe. ``None`` asks the thread that takes it to end; neither it nor a :class:`WarmUp` is overtaken."""
 
     def __init__(self) -> None:
-        self._line: deque[Work | WarmUp | None] = deque()
+        self._line: deque[WaitingRequest | WarmUp | None] = deque()
         self._knows: OrderedDict[str, int] = OrderedDict()
         self._changed = threading.Condition()
 
-    def put(self, item: Work | WarmUp | None) -> None:
+    def put(self, item: WaitingRequest | WarmUp | None) -> None:
         """Append to the queue."""
         with self._changed:
             self._line.append(item)
             self._changed.notify()
 
-    def take(self, slot: int) -> Work | WarmUp | None:
+    def take(self, slot: int) -> WaitingRequest | WarmUp | None:
         """Wait for an entry that this slot may take, and remove it."""
         with self._changed:
             self._changed.wait_for(lambda: self._line)
             place = self._chosen(slot)
             item = self._line[place]
             del self._line[place]
-            if isinstance(item, Work):
+            if isinstance(item, WaitingRequest):
                 self._knows[item.task] = slot
                 self._knows.move_to_end(item.task)
                 while len(self._knows) > KNOWN:
                     self._knows.popitem(last=False)
             return item
 
-    def clear(self) -> list[Work]:
+    def clear(self) -> list[WaitingRequest]:
         """Take everything out; return the requests."""
         with self._changed:
-            found = [item for item in self._line if isinstance(item, Work)]
+            found = [item for item in self._line if isinstance(item, WaitingRequest)]
             self._line.clear()
             return found
 
@@ -84,7 +84,7 @@ class WaitingLine:
         """Return the position in the queue of the entry that the slot takes."""
         chosen: int | None = None
         for place, item in enumerate(self._line):
-            if not isinstance(item, Work):
+            if not isinstance(item, WaitingRequest):
                 break
             knows = self._knows.get(item.task)
             if knows == slot:
@@ -95,6 +95,6 @@ class WaitingLine:
             if item.passed_over >= PATIENCE:
                 break
         for item in list(self._line)[: chosen or 0]:
-            assert isinstance(item, Work)
+            assert isinstance(item, WaitingRequest)
             item.passed_over += 1
         return chosen or 0

@@ -43,7 +43,7 @@ EXECUTOR_BYTES = 1 << 30
 
 
 @dataclass
-class Job:
+class JobProcesses:
     """The processes of one evaluation."""
 
     client: int
@@ -83,7 +83,7 @@ class Zygote:
         self.nursery = nursery
         self.folder = folder
         self.surroundings = surroundings
-        self.jobs: dict[tuple[int, int], Job] = {}
+        self.jobs: dict[tuple[int, int], JobProcesses] = {}
         self.parent = os.getppid()
         self.baseline = 0
         self.free_slots = list(range(sandbox.MAX_JOBS))
@@ -176,7 +176,7 @@ class Zygote:
             raise OSError(f"{sandbox.MAX_JOBS} jobs run at once; a zygote takes no more")
         number = message["job"]
         scratch = os.path.join(self.folder, f"job-{client}-{number}")
-        job = self.jobs[client, number] = Job(client, number, limits, scratch, self.free_slots.pop(0))
+        job = self.jobs[client, number] = JobProcesses(client, number, limits, scratch, self.free_slots.pop(0))
         self._make_scratch(job)
         in_use, device_bytes = processes.address_space(os.getpid()), message["device_memory_bytes"]
         around = self.surroundings
@@ -196,7 +196,7 @@ class Zygote:
         job.runner = child.fork_runner(main, [result, *others], output, how, around)
         self._tell(client, {"event": "spawned", "job": job.id, "runner": job.runner, "device": job.device})
 
-    def _make_scratch(self, job: Job) -> None:
+    def _make_scratch(self, job: JobProcesses) -> None:
         os.mkdir(job.scratch, 0o700)
         if self.surroundings.mount_namespace:
             flags = linux.MS_NOSUID | linux.MS_NODEV | (0 if job.limits.allow_exec else linux.MS_NOEXEC)
@@ -262,7 +262,7 @@ class Zygote:
                 return
             time.sleep(0.001)
 
-    def _end(self, job: Job) -> None:
+    def _end(self, job: JobProcesses) -> None:
         """Kill everything the job has started, reap it, and remove its scratch."""
         alone = self.surroundings.pid_namespace and not self.surroundings.needs_keeper
         if alone:  # the runner is the first process of its namespace: the kernel ends the rest with it

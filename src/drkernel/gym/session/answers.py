@@ -68,7 +68,7 @@ class Output:
     """device address of its first element"""
 
 
-class Launch(Protocol):
+class OwnLaunch(Protocol):
     """A launch of a kernel of the candidate's own."""
 
     @property
@@ -103,7 +103,7 @@ class ToldLaunch:
 class Observed:
     """The facts known about one call besides its outputs, as far as the device allows (``Session.observes``)."""
 
-    launches: Sequence[Launch]
+    launches: Sequence[OwnLaunch]
     """launches of the candidate's own kernels, in order"""
     operators: dict[str, int]
     """ATen operators with device work -> times run"""

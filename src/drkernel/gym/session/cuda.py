@@ -27,7 +27,7 @@ from drkernel.sim.gpu.interfere import Interference
 from drkernel.sim.process.call_record import Form
 from drkernel.sim.wire.commands import DTYPES, TensorSpec
 from drkernel.sim.wire.frames import bytes_of, describe, tensor_of
-from drkernel.tasks.sharing import Region
+from drkernel.tasks.sharing import TensorMemory
 from drkernel.verdict import ObservedBy, Profile
 
 
@@ -130,7 +130,7 @@ class CudaSession(JobSession):
         described, elements = self._ask_for_data({"do": "read", "handle": handle, "most_bytes": most}, most_bytes=most)
         return self._checked(lambda: tensor_of(described, elements))
 
-    def region(self, handle: int) -> Region | None:
+    def region(self, handle: int) -> TensorMemory | None:
         """Return None: only the runner knows where inputs are."""
         return None
 

@@ -16,7 +16,7 @@ from drkernel.gym.session.answers import CallResult, Choice, LoadResult, Output,
 from drkernel.sim.gpu.engine import Schedule
 from drkernel.sim.gpu.interfere import Interference
 from drkernel.sim.process.call_record import Form
-from drkernel.tasks.sharing import Region
+from drkernel.tasks.sharing import TensorMemory
 from drkernel.verdict import ObservedBy, Profile, SandboxReport
 
 
@@ -80,7 +80,7 @@ class Session(Protocol):
     def read(self, handle: int) -> torch.Tensor:
         """Return a tensor's current contents."""
 
-    def region(self, handle: int) -> Region | None:
+    def region(self, handle: int) -> TensorMemory | None:
         """Return an input's memory region; None where only the runner knows it."""
 
     def state(self, forms: Mapping[str, Form]) -> dict[str, Output]:

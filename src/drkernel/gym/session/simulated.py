@@ -24,7 +24,7 @@ from drkernel.sim.gpu.interfere import Interference
 from drkernel.sim.process.call_record import CallRecord, Form
 from drkernel.sim.process.control_socket import DeviceControl, NotHeld
 from drkernel.sim.wire.commands import DTYPES, TensorSpec
-from drkernel.tasks.sharing import Region
+from drkernel.tasks.sharing import TensorMemory
 from drkernel.verdict import CandidateError
 
 T = TypeVar("T")
@@ -172,13 +172,13 @@ class SimulatedSession(JobSession):
         """Return a device tensor's current contents: an input, or an output of any call that is not released yet."""
         return self._on_device(lambda: self._control.get_tensor(handle, most_bytes=self._settings.memory_bytes))
 
-    def region(self, handle: int) -> Region | None:
+    def region(self, handle: int) -> TensorMemory | None:
         """Return the memory region of a granted input."""
         spec = self._specs.get(handle)
         if spec is None:
             return None
         storage = spec.address - spec.offset * spec.dtype.itemsize
-        return Region(storage, spec.address, spec.shape, spec.stride, spec.dtype.itemsize)
+        return TensorMemory(storage, spec.address, spec.shape, spec.stride, spec.dtype.itemsize)
 
     def changed(self) -> list[int]:
         """Return the handles of outputs whose bytes changed since the call that returned them."""

@@ -12,7 +12,7 @@ from drkernel.sim.calibration.probes import PROBES, seconds_of
 from drkernel.sim.spec import GPUSpec, get_spec, known_gpus
 
 
-class Recorded(Config):
+class CalibrationTimes(Config):
     """Times of one machine."""
 
     gpu: str = Field(description="what torch.cuda.get_device_name returned")
@@ -20,7 +20,7 @@ class Recorded(Config):
     seconds: dict[str, float] = Field(description="name of the probe -> seconds of one call")
 
 
-def measure() -> Recorded:
+def measure() -> CalibrationTimes:
     """Time every probe on the current GPU. Raises :class:`RuntimeError` when there is none."""
     if not torch.cuda.is_available():
         raise RuntimeError(
@@ -33,7 +33,7 @@ def measure() -> Recorded:
         seconds[probe.name] = seconds_of(probe, l2_bytes)
         torch.cuda.empty_cache()
     where = f"{gpu}, PyTorch {torch.__version__}, {time.strftime('%Y-%m-%d')}"
-    return Recorded(gpu=gpu, where=where, seconds=seconds)
+    return CalibrationTimes(gpu=gpu, where=where, seconds=seconds)
 
 
 def base_card(gpu: str, name: str | None) -> GPUSpec:

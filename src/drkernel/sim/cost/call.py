@@ -12,7 +12,7 @@ from drkernel.sim.spec import GPUSpec
 
 
 @dataclass(frozen=True)
-class Call:
+class MetaCall:
     """An ATen operator on tensors of which only the metadata is known.
 
     ``base`` is its name without overload and trailing underscore; ``inputs`` are the tensors that it reads, in the

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from drkernel.sim.cost.call import Call, Unpriced, read, scratch, write
+from drkernel.sim.cost.call import MetaCall, Unpriced, read, scratch, write
 from drkernel.sim.cost.gemm import GemmPlan, Product, gemm_unit, plan_gemm
 from drkernel.sim.cost.pointwise import BROADCAST_EFFICIENCY, streaming
 from drkernel.sim.cost.records import TensorMeta
@@ -46,7 +46,7 @@ class ConvShape:
         return 2.0 * self.groups * self.pixels * self.columns * self.depth
 
 
-def conv_shape(x: TensorMeta, weight: TensorMeta, out: TensorMeta, args: Call) -> ConvShape:
+def conv_shape(x: TensorMeta, weight: TensorMeta, out: TensorMeta, args: MetaCall) -> ConvShape:
     """The products of ``aten.convolution``.
 
     A transposed convolution of stride s has 1/s of the kernel's taps at each output; with dilation too, the kernels do
@@ -70,7 +70,7 @@ def conv_shape(x: TensorMeta, weight: TensorMeta, out: TensorMeta, args: Call) -
     return ConvShape(groups, pixels, weight.shape[1], depth, x.shape[1] // groups, kernel, True, unit_stride)
 
 
-def convolution(call: Call) -> list[KernelWork]:
+def convolution(call: MetaCall) -> list[KernelWork]:
     """The kernels of ``aten.convolution``: conversions, the product, and a bias pass (PyTorch adds it separately)."""
     out = call.outputs[0]
     work = _without_bias(call)
@@ -83,7 +83,7 @@ def convolution(call: Call) -> list[KernelWork]:
     return work
 
 
-def _without_bias(call: Call) -> list[KernelWork]:
+def _without_bias(call: MetaCall) -> list[KernelWork]:
     x, weight, out = call.inputs[0], call.inputs[1], call.outputs[0]
     shape = conv_shape(x, weight, out, call)
     if shape.groups > 1 and shape.channels == 1 and not call.flag("transposed"):
@@ -91,7 +91,7 @@ def _without_bias(call: Call) -> list[KernelWork]:
     return implicit_gemm(call, shape)
 
 
-def convolution_backward(call: Call) -> list[KernelWork]:
+def convolution_backward(call: MetaCall) -> list[KernelWork]:
     """The gradients that are asked for: the input's is the opposite convolution, the weight's a product over pixels,
     the bias's a sum."""
     gradient, x, weight = call.inputs[:3]
@@ -113,7 +113,7 @@ def convolution_backward(call: Call) -> list[KernelWork]:
 
 
 def _weight_gradient(
-    call: Call, gradient: TensorMeta, x: TensorMeta, weight: TensorMeta, out: TensorMeta
+    call: MetaCall, gradient: TensorMeta, x: TensorMeta, weight: TensorMeta, out: TensorMeta
 ) -> list[KernelWork]:
     """Per group a product of depth ``pixels``, split over blocks; fp32 sums. Depthwise: a block a tap."""
     groups = int(call.number("groups", 1))
@@ -154,7 +154,7 @@ def _gemm_work(
     )
 
 
-def implicit_gemm(call: Call, shape: ConvShape) -> list[KernelWork]:
+def implicit_gemm(call: MetaCall, shape: ConvShape) -> list[KernelWork]:
     """Implicit GEMM. On tensor cores (TF32 for fp32 where that is allowed) it reads NHWC and writes NCHW.
 
     The data gradients of strided or dilated convolutions write NHWC, which is converted back.
@@ -192,7 +192,7 @@ def padded_depth(shape: ConvShape, itemsize: int) -> int:
     return math.ceil(shape.depth * slice_channels / max(1, shape.channels))
 
 
-def vector_gemm(call: Call, shape: ConvShape, accesses: tuple[Access, ...]) -> KernelWork:
+def vector_gemm(call: MetaCall, shape: ConvShape, accesses: tuple[Access, ...]) -> KernelWork:
     """Implicit GEMM on the vector units, from and to NCHW: in full fp32, or for channels that tensor cores cannot load.
 
     Double precision has half their rate; the units do not do complex numbers.
@@ -219,7 +219,7 @@ def vector_gemm(call: Call, shape: ConvShape, accesses: tuple[Access, ...]) -> K
     )
 
 
-def depthwise(call: Call, shape: ConvShape) -> list[KernelWork]:
+def depthwise(call: MetaCall, shape: ConvShape) -> list[KernelWork]:
     """PyTorch's direct kernel: a thread an output, taps from L1 and L2."""
     x, weight, out = call.inputs[0], call.inputs[1], call.outputs[0]
     instructions = out.elements * (DEPTHWISE_BASE + DEPTHWISE_TAP * shape.kernel)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from drkernel.sim.cost.call import Call, Unpriced, read, scratch, write
+from drkernel.sim.cost.call import MetaCall, Unpriced, read, scratch, write
 from drkernel.sim.cost.contention import scattered_updates
 from drkernel.sim.cost.pointwise import fill, streaming
 from drkernel.sim.cost.records import TensorMeta
@@ -20,14 +20,14 @@ SMALL_EMBEDDING = 3072
 # ---- gathers
 
 
-def gather(call: Call) -> list[KernelWork]:
+def gather(call: MetaCall) -> list[KernelWork]:
     """``embedding``, ``index_select``, ``gather``, ``index``, ``take``: reads whole sectors where rows are short."""
     source, out = call.inputs[0], call.outputs[0]
     masks = [meta for meta in call.inputs[1:] if meta.dtype in ("bool", "uint8")]
     return [*_positions(masks), _moved(call, _sparse(source, out), [write(out)], float(out.elements))]
 
 
-def masked_select(call: Call) -> list[KernelWork]:
+def masked_select(call: MetaCall) -> list[KernelWork]:
     """The positions of the mask's true elements, then a gather."""
     source, mask, out = call.inputs[0], call.inputs[1], call.outputs[0]
     indices = [scratch(8.0 * out.elements), write(out)]
@@ -36,7 +36,7 @@ def masked_select(call: Call) -> list[KernelWork]:
     return [*_positions([mask]), work]
 
 
-def nonzero(call: Call) -> list[KernelWork]:
+def nonzero(call: MetaCall) -> list[KernelWork]:
     """A count, a compaction, and positions unfolded to one index a dimension. (The host waits for the count.)"""
     source, out = call.inputs[0], call.outputs[0]
     unfold = streaming(call.base, [read(out), write(out)], float(out.elements), {"int": 40.0 * out.elements})
@@ -65,12 +65,12 @@ def _sparse(source: TensorMeta, out: TensorMeta) -> Access:
     return Access(source.storage, min(float(source.nbytes), sectors), requested=sectors)
 
 
-def _moved(call: Call, sparse: Access, others: list[Access], elements: float) -> KernelWork:
+def _moved(call: MetaCall, sparse: Access, others: list[Access], elements: float) -> KernelWork:
     indices = [read(meta) for meta in call.inputs[1:] if meta.dtype in INDEX_TYPES]
     return streaming(call.base, [sparse, *indices, *others], elements, {"int": 16.0 * elements}, 0.8)
 
 
-def embedding_bag(call: Call) -> list[KernelWork]:
+def embedding_bag(call: MetaCall) -> list[KernelWork]:
     """Which bag each index is in, then a block a bag that gathers and reduces its rows."""
     weight, indices, outputs = call.inputs[0], call.inputs[1], call.outputs
     width = weight.shape[-1] if weight.shape else 1
@@ -93,7 +93,7 @@ def embedding_bag(call: Call) -> list[KernelWork]:
     return [bags, reduce_]
 
 
-def embedding_backward(call: Call) -> list[KernelWork]:
+def embedding_backward(call: MetaCall) -> list[KernelWork]:
     """The gradient of the table: cleared whole, then rows added, by sorted indices where there are many."""
     gradient, indices, out = call.inputs[0], call.inputs[1], call.outputs[0]
     elements = float(gradient.elements)
@@ -124,7 +124,7 @@ def _segments(count: float) -> list[KernelWork]:
 # ---- scatters
 
 
-def scatter(call: Call) -> list[KernelWork]:
+def scatter(call: MetaCall) -> list[KernelWork]:
     """``scatter``, ``index_put``, ``index_add``: a copy of the target unless in place, then sparse writes."""
     target, out = call.inputs[0], call.outputs[0] if call.outputs else call.inputs[0]
     source = _source(call)
@@ -146,21 +146,21 @@ def scatter(call: Call) -> list[KernelWork]:
     return [*work, _moved(call, Access(out.storage, touched), [*others, sparse], updates)]
 
 
-def adds(call: Call) -> bool:
+def adds(call: MetaCall) -> bool:
     """Whether elements that meet at one place are combined, which takes atomics."""
     return call.base in ("scatter_add", "index_add", "scatter_reduce", "index_reduce") or (
         call.base == "scatter" and "reduce" in call.overload
     )
 
 
-def _source(call: Call) -> TensorMeta | None:
+def _source(call: MetaCall) -> TensorMeta | None:
     """The tensor whose elements are written; None for a scalar."""
     last = call.inputs[-1] if len(call.inputs) > 1 else None
     scalar = call.overload in ("value", "value_reduce", "int_Scalar") or call.base == "index_fill"
     return None if scalar else last
 
 
-def _updates(call: Call, target: TensorMeta, source: TensorMeta | None) -> float:
+def _updates(call: MetaCall, target: TensorMeta, source: TensorMeta | None) -> float:
     """Elements written."""
     indices = [meta for meta in call.inputs[1:] if meta.dtype in INDEX_TYPES and meta is not source]
     if call.base in ("index_put", "_index_put_impl"):
@@ -177,7 +177,7 @@ def _updates(call: Call, target: TensorMeta, source: TensorMeta | None) -> float
     return float(max((meta.elements for meta in indices), default=source.elements if source else 1))
 
 
-def _accumulate(call: Call, out: TensorMeta, source: TensorMeta | None, updates: float) -> list[KernelWork]:
+def _accumulate(call: MetaCall, out: TensorMeta, source: TensorMeta | None, updates: float) -> list[KernelWork]:
     """``index_put(accumulate=True)``: linear indices, a sort of them, then rows added one after another."""
     rows = max((float(meta.elements) for meta in call.inputs[1:] if meta.dtype in INDEX_TYPES), default=1.0)
     indices = [read(meta) for meta in call.inputs[1:] if meta.dtype in INDEX_TYPES]
@@ -191,7 +191,7 @@ def _accumulate(call: Call, out: TensorMeta, source: TensorMeta | None, updates:
     return [linear, *radix_sort(call.spec, rows, 8, -5), replace(add, serial_seconds=longest)]
 
 
-def masked_scatter(call: Call) -> list[KernelWork]:
+def masked_scatter(call: MetaCall) -> list[KernelWork]:
     """A running count of the mask, then each true place takes its element."""
     target, mask, source = call.inputs[:3]
     out = call.outputs[0] if call.outputs else target
@@ -204,14 +204,14 @@ def masked_scatter(call: Call) -> list[KernelWork]:
     return [*work, streaming(call.base, part, elements, {"int": 10.0 * elements}, 0.8)]
 
 
-def put(call: Call) -> list[KernelWork]:
+def put(call: MetaCall) -> list[KernelWork]:
     """``put``: flat places; with ``accumulate`` as ``index_put`` has it."""
     if call.flag("accumulate"):
         raise Unpriced("put with accumulate=True")
     return scatter(call)
 
 
-def counts(call: Call) -> list[KernelWork]:
+def counts(call: MetaCall) -> list[KernelWork]:
     """``histc`` and ``bincount``: the range by a reduction where it is not given, then atomics into shared memory."""
     source, out = call.inputs[0], call.outputs[0]
     elements = float(source.elements)
@@ -238,7 +238,7 @@ def counts(call: Call) -> list[KernelWork]:
     ]
 
 
-def search(call: Call) -> list[KernelWork]:
+def search(call: MetaCall) -> list[KernelWork]:
     """``searchsorted`` and ``bucketize``: a thread a value, which halves the boundaries until it is there."""
     out = call.outputs[0]
     boundaries = call.inputs[0] if call.base == "searchsorted" else call.inputs[-1]

@@ -16,7 +16,7 @@ from drkernel.sim.cost.pressure import BlockPressure, block_pressure
 from drkernel.sim.executor.lower.access import counted_bytes
 from drkernel.sim.executor.lower.dot import work_of
 from drkernel.sim.executor.lower.plan import blocks_of, is_index_like, walk
-from drkernel.sim.executor.ttir.ir import Block, Function, Op, Value, elem_bytes
+from drkernel.sim.executor.ttir.ir import BasicBlock, Function, Op, Value, elem_bytes
 
 VECTOR_BYTES = 16
 """bytes that one lane loads or stores with one instruction, where its elements lie side by side"""
@@ -238,7 +238,7 @@ def dot_of(op: Op) -> Dot:
     return Dot(unit, operations, rows, result.numel)
 
 
-def _profile(block: Block, addresses: set[int], numbers: dict[int, int]) -> BlockProfile:
+def _profile(block: BasicBlock, addresses: set[int], numbers: dict[int, int]) -> BlockProfile:
     levels: list[float] = []
     exposed: Counter[int] = Counter()
     stages, pipelined = _pipelining(block)
@@ -273,7 +273,7 @@ def _profile(block: Block, addresses: set[int], numbers: dict[int, int]) -> Bloc
     )
 
 
-def steps_of(block: Block, levels: list[float]) -> Iterator[tuple[Op, _Reach]]:
+def steps_of(block: BasicBlock, levels: list[float]) -> Iterator[tuple[Op, _Reach]]:
     """Yield the block's operations, each with how far its results are from the beginning; fill in ``levels``, the bytes
     that the loads of each level load."""
     reach: dict[int, _Reach] = {}
@@ -351,14 +351,14 @@ def _loads(ops: list[Op]) -> tuple[Load, ...]:
     )  # fmt: skip
 
 
-def _around(block: Block, numbers: dict[int, int]) -> int:
+def _around(block: BasicBlock, numbers: dict[int, int]) -> int:
     op = block.parent
     while op is not None and op.name not in ("scf.for", "scf.while"):
         op = op.block.parent if op.block is not None else None
     return numbers.get(id(op.block), -1) if op is not None else -1
 
 
-def _leading_to_products(block: Block) -> set[int]:
+def _leading_to_products(block: BasicBlock) -> set[int]:
     """The operations of a block that a product's operands are made from, addresses of loads included."""
     ahead = [operand for op in block.ops if op.name == "tt.dot" for operand in op.operands[:2]]
     found: set[int] = set()
@@ -383,7 +383,7 @@ def _nbytes(op: Op) -> float:
     return float(pointer.numel * elem_bytes(pointer.pointee or "i8"))
 
 
-def _pipelining(block: Block) -> tuple[int | None, bool]:
+def _pipelining(block: BasicBlock) -> tuple[int | None, bool]:
     """(the loop's own depth, whether Triton pipelines it): loops with a depth, or whose loads feed a ``tt.dot``."""
     loop = block.parent
     if loop is None or loop.name != "scf.for":
@@ -417,7 +417,7 @@ def _in_series(dot: Op) -> bool:
     return after or any(arithmetic(operand.op) for operand in dot.operands[:2])
 
 
-def _from_load(value: Value, block: Block, steps: int = 12) -> bool:
+def _from_load(value: Value, block: BasicBlock, steps: int = 12) -> bool:
     """Whether a dot's operand comes from a load of the same block, through casts and element-wise work."""
     op = value.op
     if op is None or op.block is not block or steps == 0:

@@ -35,7 +35,7 @@ from drkernel.sim.executor.lower.combine import COMBINED, count_combined
 from drkernel.sim.executor.lower.dot import count_products
 from drkernel.sim.executor.lower.plan import blocks_of
 from drkernel.sim.executor.results import LaunchStats
-from drkernel.sim.executor.ttir.ir import Block, Function, Op, elem_bytes
+from drkernel.sim.executor.ttir.ir import BasicBlock, Function, Op, elem_bytes
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import SourceLine
 
@@ -56,7 +56,7 @@ def weights() -> Weights:
 
 
 @dataclass
-class _Access:
+class _LineAccess:
     """One load or store of the text, over the whole launch."""
 
     place: Place
@@ -71,7 +71,7 @@ class _Access:
 class _Tally:
     """Sums over a launch, by place."""
 
-    accesses: list[_Access] = field(default_factory=list)
+    accesses: list[_LineAccess] = field(default_factory=list)
     operations: Weights = field(default_factory=weights)
     atomics: Weights = field(default_factory=weights)
     issue: Weights = field(default_factory=weights)
@@ -146,14 +146,14 @@ def _tally(
     return tally
 
 
-def _access(op: Op, place: Place, times: float, base: float, nbytes: float, lanes: float) -> _Access:
+def _access(op: Op, place: Place, times: float, base: float, nbytes: float, lanes: float) -> _LineAccess:
     pointer = op.operands[0].type
     size = elem_bytes(pointer.pointee or "i8")
     asked = max(0.0, times * counted_bytes(pointer) + nbytes)
     used = min(asked, max(0.0, (times * counted_bytes(pointer) / size + lanes) * size))
     if pointer.numel * size < SECTOR_BYTES:  # less than the sector that the text is taken to ask for
         used = min(used, times * pointer.numel * size)
-    return _Access(place, int(base), op.name == "tt.store", asked, used, times * -(-pointer.numel // WARP))
+    return _LineAccess(place, int(base), op.name == "tt.store", asked, used, times * -(-pointer.numel // WARP))
 
 
 def _count(tally: _Tally, op: Op, place: Place, times: float, threads: int, spec: GPUSpec) -> None:
@@ -172,7 +172,7 @@ def _count(tally: _Tally, op: Op, place: Place, times: float, threads: int, spec
 
 
 def _chain_of(
-    block: Block, profile: BlockProfile, addresses: set[int], threads: int, spec: GPUSpec
+    block: BasicBlock, profile: BlockProfile, addresses: set[int], threads: int, spec: GPUSpec
 ) -> Iterator[tuple[Place, float]]:
     """The latency of one execution of a block by its operations: the loads of a level share its rounds."""
     ahead = max(1, (profile.stages or 2) - 1) if profile.pipelined else 1
@@ -213,7 +213,7 @@ def _weights(binding: str, tally: _Tally, stats: LaunchStats) -> Weights:
     return moved
 
 
-def _moved(access: _Access, binding: str, tally: _Tally, stats: LaunchStats) -> float:
+def _moved(access: _LineAccess, binding: str, tally: _Tally, stats: LaunchStats) -> float:
     """Bytes: asked for; from device memory the distinct ones of its storage, shared with the others that access it."""
     distinct = _distinct(access, stats)
     if binding != "dram" or not distinct:
@@ -222,7 +222,7 @@ def _moved(access: _Access, binding: str, tally: _Tally, stats: LaunchStats) -> 
     return distinct * access.asked / others if others else 0.0
 
 
-def _distinct(access: _Access, stats: LaunchStats) -> float:
+def _distinct(access: _LineAccess, stats: LaunchStats) -> float:
     return sum(row[2 if access.store else 1] for row in stats.footprint if row[0] == access.base)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from drkernel.sim.cost.call import Call, read, scratch, write
+from drkernel.sim.cost.call import MetaCall, read, scratch, write
 from drkernel.sim.cost.pointwise import BROADCAST_EFFICIENCY, streaming
 from drkernel.sim.cost.records import TensorMeta
 from drkernel.sim.cost.reduction import reduce
@@ -13,7 +13,7 @@ from drkernel.sim.cost.roofline import Access, KernelWork
 SECTOR_BYTES = 32
 
 
-def loss(call: Call) -> list[KernelWork]:
+def loss(call: MetaCall) -> list[KernelWork]:
     """An element-wise pass into a temporary (or straight out, unreduced), then a reduction of it."""
     source = call.inputs[0]
     elements = float(source.elements)
@@ -29,12 +29,12 @@ def loss(call: Call) -> list[KernelWork]:
     ]
 
 
-def reduces(call: Call) -> bool:
+def reduces(call: MetaCall) -> bool:
     """Whether a loss gives one number (its default) rather than one an element."""
     return int(call.number("reduction", 1)) != 0
 
 
-def total_of(call: Call, source: TensorMeta) -> list[KernelWork]:
+def total_of(call: MetaCall, source: TensorMeta) -> list[KernelWork]:
     """The sum or mean of a temporary that has the form of ``source``: as ``sum`` reduces anything else."""
     total = reduce(replace(call, base="sum", inputs=(source,), outputs=call.outputs[:1]))
     return [replace(work, accesses=(scratch(source.nbytes), write(call.outputs[0]))) for work in total]
@@ -48,7 +48,7 @@ def _temporary(name: str, source: TensorMeta, extra: list[Access], instructions:
     return streaming(name, moved, elements, flops)
 
 
-def bce_with_logits(call: Call) -> list[KernelWork]:
+def bce_with_logits(call: MetaCall) -> list[KernelWork]:
     """As ATen composes it: the log of a sigmoid, ``1 - target``, a product, a difference, then the reduction."""
     source, target = call.inputs[:2]
     made = scratch(source.nbytes, write=True)
@@ -67,7 +67,7 @@ def bce_with_logits(call: Call) -> list[KernelWork]:
     return [*work[:-1], replace(last, accesses=(*last.accesses[:-1], write(call.outputs[0])))]
 
 
-def soft_margin(call: Call) -> list[KernelWork]:
+def soft_margin(call: MetaCall) -> list[KernelWork]:
     """As ATen composes it: a negation, a product, an exponential, a logarithm, then the reduction."""
     source, target = call.inputs[:2]
     work = [
@@ -81,7 +81,7 @@ def soft_margin(call: Call) -> list[KernelWork]:
     return [*work[:-1], replace(work[-1], accesses=(scratch(source.nbytes), write(call.outputs[0])))]
 
 
-def margin_loss(call: Call) -> list[KernelWork]:
+def margin_loss(call: MetaCall) -> list[KernelWork]:
     """``multi_margin_loss`` and ``multilabel_margin_loss``: a block of 128 threads a sample, then a sum of them."""
     source = call.inputs[0]
     classes = source.shape[-1] if source.shape else 1
@@ -103,14 +103,14 @@ def margin_loss(call: Call) -> list[KernelWork]:
     return [block, *total_of(call, per_sample)]
 
 
-def distance(call: Call) -> list[KernelWork]:
+def distance(call: MetaCall) -> list[KernelWork]:
     """``dist``: the difference into a temporary, then its norm."""
     source = call.inputs[0] if call.inputs[0].elements >= call.inputs[1].elements else call.inputs[1]
     made = [*[read(meta) for meta in call.inputs[:2]], scratch(source.nbytes, write=True)]
     return [streaming("sub", made, float(source.elements), {"fp32": 2.0 * source.elements}), *total_of(call, source)]
 
 
-def trace(call: Call) -> list[KernelWork]:
+def trace(call: MetaCall) -> list[KernelWork]:
     """The sum of a diagonal, of which every element is a sector of its own."""
     source = call.inputs[0]
     size = float(min(source.shape)) if source.shape else 1.0
@@ -120,7 +120,7 @@ def trace(call: Call) -> list[KernelWork]:
     return [copied, *total_of(call, diagonal)]
 
 
-def nll(call: Call) -> list[KernelWork]:
+def nll(call: MetaCall) -> list[KernelWork]:
     """One element a row, chosen by its target; reduced over rows it is summed by a single warp with a few in flight.
 
     Images, and losses that are not reduced, go to a kernel with a thread a place.
@@ -147,7 +147,7 @@ def nll(call: Call) -> list[KernelWork]:
     ]
 
 
-def nll_backward(call: Call) -> list[KernelWork]:
+def nll_backward(call: MetaCall) -> list[KernelWork]:
     """A cleared gradient, then one element a row."""
     target, out = call.inputs[2], call.outputs[0]
     rows = float(target.elements)
@@ -160,7 +160,7 @@ CTC_STEP_SECONDS = 1.5e-6
 """A step of the forward variables: a barrier, a few dependent loads and three exponentials."""
 
 
-def ctc(call: Call) -> list[KernelWork]:
+def ctc(call: MetaCall) -> list[KernelWork]:
     """The forward variables: steps in time one after another, a block over targets of one sample each."""
     log_probs, alphas = call.inputs[0], call.outputs[-1]
     steps = log_probs.shape[0] if log_probs.shape else 1

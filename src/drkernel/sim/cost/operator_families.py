@@ -22,13 +22,13 @@ from drkernel.sim.cost import (
     transforms,
     windows,
 )
-from drkernel.sim.cost.call import Call, Unpriced
+from drkernel.sim.cost.call import MetaCall, Unpriced
 from drkernel.sim.cost.convolution import convolution, convolution_backward
 from drkernel.sim.cost.records import TensorMeta
 from drkernel.sim.cost.recurrent import recurrent
 from drkernel.sim.cost.roofline import KernelWork
 
-Family = Callable[[Call], list[KernelWork]]
+Family = Callable[[MetaCall], list[KernelWork]]
 
 
 def _names(text: str, family: Family) -> dict[str, Family]:
@@ -229,7 +229,7 @@ def family_of(name: str, inputs: Sequence[TensorMeta]) -> Family:
     return FAMILIES.get(base, unpriced)
 
 
-def unpriced(call: Call) -> list[KernelWork]:
+def unpriced(call: MetaCall) -> list[KernelWork]:
     """Raise :class:`Unpriced` with the reason."""
     raise Unpriced(UNPRICED.get(call.base, "there is no model of its kernels"))
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from drkernel.sim.cost.arguments import by_name
-from drkernel.sim.cost.call import Call, Unpriced, read, write
+from drkernel.sim.cost.call import MetaCall, Unpriced, read, write
 from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.operator_families import base_name, family_of
 from drkernel.sim.cost.pointwise import streaming
@@ -25,10 +25,10 @@ def make_call(
     spec: GPUSpec,
     *,
     conv_tf32: bool = True,
-) -> Call:
+) -> MetaCall:
     """Return an operator in the form that families read; ``args`` are in the order of its schema."""
     given = by_name(name, args if isinstance(args, (list, tuple)) else ())
-    return Call(base_name(name), name.rpartition(".")[2], tuple(inputs), tuple(outputs), spec, given, conv_tf32)
+    return MetaCall(base_name(name), name.rpartition(".")[2], tuple(inputs), tuple(outputs), spec, given, conv_tf32)
 
 
 def operator_work(

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from drkernel.sim.cost.arithmetic import arithmetic
-from drkernel.sim.cost.call import Call, read, scratch, write
+from drkernel.sim.cost.call import MetaCall, read, scratch, write
 from drkernel.sim.cost.records import TensorMeta
 from drkernel.sim.cost.roofline import Access, KernelWork
 
@@ -51,7 +51,7 @@ SIMPLE_POWERS = (2, 3, 0.5, -0.5, -1, -2)
 """Exponents for which PyTorch multiplies or takes a root instead of calling ``pow``."""
 
 
-def pointwise(call: Call) -> list[KernelWork]:
+def pointwise(call: MetaCall) -> list[KernelWork]:
     """One kernel over the output's elements."""
     sources = call.inputs[1:] if call.base in ("copy", "fill", "zero") else call.inputs
     seen = list(dict.fromkeys(sources))  # x * x loads x once
@@ -66,7 +66,7 @@ def pointwise(call: Call) -> list[KernelWork]:
     return [streaming(call.base, accesses, elements, flops, efficiency)]
 
 
-def multi_tensor(call: Call) -> list[KernelWork]:
+def multi_tensor(call: MetaCall) -> list[KernelWork]:
     """``_foreach_*``: one kernel over all the tensors of the lists."""
     outputs = call.outputs or call.inputs
     elements = float(sum(meta.elements for meta in outputs))
@@ -91,7 +91,7 @@ def streaming(
     )
 
 
-def dropout(call: Call) -> list[KernelWork]:
+def dropout(call: MetaCall) -> list[KernelWork]:
     """The fused kernel: reads, draws, scales, writes the result and a boolean mask."""
     source, out = call.first, call.out
     elements = float(source.elements)
@@ -99,7 +99,7 @@ def dropout(call: Call) -> list[KernelWork]:
     return [streaming(call.base, accesses, elements, {"int": 30.0 * elements})]
 
 
-def reordering(call: Call) -> list[KernelWork]:
+def reordering(call: MetaCall) -> list[KernelWork]:
     """``flip``, ``roll``, padding by reflection: a copy with computed offsets, of which each result is one."""
     sources = [read(meta) for meta in call.inputs]
     work = []
@@ -110,7 +110,7 @@ def reordering(call: Call) -> list[KernelWork]:
     return work
 
 
-def fill_then_copy(call: Call) -> list[KernelWork]:
+def fill_then_copy(call: MetaCall) -> list[KernelWork]:
     """A padded copy or a gradient of a slice: the result is filled, then the source copied into a part of it."""
     source, out = call.inputs[0], call.out
     elements = float(source.elements)
@@ -122,7 +122,7 @@ def fill_then_copy(call: Call) -> list[KernelWork]:
     ]
 
 
-def copy_then_write(call: Call) -> list[KernelWork]:
+def copy_then_write(call: MetaCall) -> list[KernelWork]:
     """``slice_scatter`` and kin: a copy of the whole, then the part is written over."""
     target, source, out = call.inputs[0], call.inputs[-1], call.out
     whole = streaming("copy", [read(target), write(out)], float(out.elements), {})
@@ -133,7 +133,7 @@ def copy_then_write(call: Call) -> list[KernelWork]:
 RANDOM = ("rand", "normal", "uniform", "bernoulli", "exponential", "geometric", "cauchy", "dropout")
 
 
-def fill(call: Call) -> list[KernelWork]:
+def fill(call: MetaCall) -> list[KernelWork]:
     """Writes only: zeros, full, arange, random numbers. ``bernoulli`` and ``normal`` of tensors read those, too."""
     random = any(word in call.base for word in RANDOM)
     outputs = call.outputs or call.inputs[:1]
@@ -149,12 +149,12 @@ def fill(call: Call) -> list[KernelWork]:
 WINDOW_KERNELS = 5
 
 
-def window(call: Call) -> list[KernelWork]:
+def window(call: MetaCall) -> list[KernelWork]:
     """``hann_window`` and kin: a range, a factor, a cosine, a factor and a sum."""
     return fill(replace(call, inputs=())) * WINDOW_KERNELS
 
 
-def concatenate(call: Call) -> list[KernelWork]:
+def concatenate(call: MetaCall) -> list[KernelWork]:
     """``cat`` and ``stack``: one batched copy kernel per 128 inputs."""
     elements = float(call.out.elements)
     accesses = [read(meta) for meta in call.inputs] + [write(call.out)]
@@ -164,7 +164,7 @@ def concatenate(call: Call) -> list[KernelWork]:
     return [work] if kernels == 1 else [work, *[_empty(call.base) for _ in range(kernels - 1)]]
 
 
-def _misaligned(call: Call) -> bool:
+def _misaligned(call: MetaCall) -> bool:
     """Whether any input's run along the output is not whole 16-byte groups, so that elements are copied one by one."""
     axis = call.axis(call.out, default=0)
     return any(math.prod(meta.shape[axis:]) * meta.itemsize % 16 != 0 for meta in call.inputs)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from drkernel.sim.executor.lower.lifetime import Lifetimes
 from drkernel.sim.executor.lower.plan import blocks_of, is_index_like, walk
-from drkernel.sim.executor.ttir.ir import Block, Function, Op, Value, elem_bytes
+from drkernel.sim.executor.ttir.ir import BasicBlock, Function, Op, Value, elem_bytes
 
 MAX_REGISTERS = 255
 """a thread's limit on every GPU here, however few threads a program has"""
@@ -142,7 +142,7 @@ class _Interval:
         return self.nbytes if self.whole else REORDERED * self.nbytes
 
 
-def _of_block(block: Block, lifetimes: Lifetimes, intervals: list[_Interval]) -> BlockPressure:
+def _of_block(block: BasicBlock, lifetimes: Lifetimes, intervals: list[_Interval]) -> BlockPressure:
     most = besides = values = 0.0
     for op in block.ops:
         here = lifetimes.end(op)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from drkernel.sim.cost.call import Call, Unpriced, read, scratch, write
+from drkernel.sim.cost.call import MetaCall, Unpriced, read, scratch, write
 from drkernel.sim.cost.gemm import Product, gemm_unit, gemm_work, multiplications
 from drkernel.sim.cost.pointwise import streaming
 from drkernel.sim.cost.records import TensorMeta
@@ -25,7 +25,7 @@ BACKWARD_SHARE = 0.75
 """Share of the forward pass's rate that the backward pass reaches, for want of registers."""
 
 
-def product(call: Call) -> list[KernelWork]:
+def product(call: MetaCall) -> list[KernelWork]:
     """``mm``/``addmm``/``bmm``/``baddbmm``/``mv``/``dot``/``linear`` by shapes."""
     a, b, extra = operands(call)
     m, n, k, batch = dimensions(call, a, b)
@@ -40,14 +40,14 @@ def product(call: Call) -> list[KernelWork]:
     return [gemm_work(call.base, shape, read(a), read(b), others, call.spec)]
 
 
-def operands(call: Call) -> tuple[TensorMeta, TensorMeta, tuple[TensorMeta, ...]]:
+def operands(call: MetaCall) -> tuple[TensorMeta, TensorMeta, tuple[TensorMeta, ...]]:
     """The two factors and what is added."""
     if call.base in ("addmm", "baddbmm", "addbmm", "addmv", "_addmm_activation"):
         return call.inputs[1], call.inputs[2], call.inputs[:1]
     return call.inputs[0], call.inputs[1], call.inputs[2:]
 
 
-def dimensions(call: Call, a: TensorMeta, b: TensorMeta) -> tuple[int, int, int, int]:
+def dimensions(call: MetaCall, a: TensorMeta, b: TensorMeta) -> tuple[int, int, int, int]:
     """(m, n, k, batch) of a product."""
     if call.base in ("dot", "vdot"):
         return 1, 1, a.elements, 1
@@ -81,7 +81,7 @@ def _matrix_vector(
     )
 
 
-def grouped(call: Call) -> list[KernelWork]:
+def grouped(call: MetaCall) -> list[KernelWork]:
     """``_grouped_mm``: one kernel over products of equal width, whose sizes lie in a tensor (taken as equal)."""
     a, b = call.inputs[:2]
     out = call.outputs[0]
@@ -99,7 +99,7 @@ def grouped(call: Call) -> list[KernelWork]:
     return [gemm_work(call.base, shape, read(a), read(b), others, call.spec)]
 
 
-def scaled(call: Call) -> list[KernelWork]:
+def scaled(call: MetaCall) -> list[KernelWork]:
     """``_scaled_mm`` (fp8) and ``_int_mm`` (int8): a product whose scales and bias are its epilogue."""
     a, b = call.inputs[:2]
     out = call.outputs[0]
@@ -108,7 +108,7 @@ def scaled(call: Call) -> list[KernelWork]:
     return [gemm_work(call.base, shape, read(a), read(b), others, call.spec)]
 
 
-def conv_tbc(call: Call) -> list[KernelWork]:
+def conv_tbc(call: MetaCall) -> list[KernelWork]:
     """A copy of the bias over the output, then a product for each tap, added to it."""
     x, weight, bias = call.inputs[:3]
     out = call.outputs[0]
@@ -121,13 +121,13 @@ def conv_tbc(call: Call) -> list[KernelWork]:
     return [spread, *[added] * taps]
 
 
-def attention(call: Call) -> list[KernelWork]:
+def attention(call: MetaCall) -> list[KernelWork]:
     """Fused scaled dot-product attention: one kernel, scores never leave the chip."""
     work = _attention(call, *call.inputs[:3])
     return [replace(work, accesses=(*map(read, call.inputs), *map(write, call.outputs)))]
 
 
-def attention_backward(call: Call) -> list[KernelWork]:
+def attention_backward(call: MetaCall) -> list[KernelWork]:
     """The fused gradient: the row sums of ``out * grad``, then one kernel with five products."""
     gradient, query, key, value, out = call.inputs[:5]
     rows = scratch(4.0 * query.elements / max(1, query.shape[-1]), write=True)
@@ -139,7 +139,7 @@ def attention_backward(call: Call) -> list[KernelWork]:
     return [sums, replace(work, flops=flops, accesses=accesses, compute_efficiency=efficiency)]
 
 
-def _attention(call: Call, query: TensorMeta, key: TensorMeta, value: TensorMeta) -> KernelWork:
+def _attention(call: MetaCall, query: TensorMeta, key: TensorMeta, value: TensorMeta) -> KernelWork:
     heads = math.prod(query.shape[:-2])
     rows, columns = query.shape[-2], key.shape[-2]
     depth, width = query.shape[-1], value.shape[-1]
@@ -165,7 +165,7 @@ def _attention(call: Call, query: TensorMeta, key: TensorMeta, value: TensorMeta
 # ---- distances
 
 
-def pairwise(call: Call) -> list[KernelWork]:
+def pairwise(call: MetaCall) -> list[KernelWork]:
     """``cdist`` and ``pdist`` without products: a block a pair, which reads both rows from cache and reduces."""
     rows = call.inputs
     width = rows[0].shape[-1] if rows[0].shape else 1
@@ -190,7 +190,7 @@ def pairwise(call: Call) -> list[KernelWork]:
     return [work]
 
 
-def euclidean(call: Call) -> list[KernelWork]:
+def euclidean(call: MetaCall) -> list[KernelWork]:
     """``cdist`` by products: squared norms, operands with them joined on, a product, a clamp and a root."""
     a, b = call.inputs[:2]
     out = call.outputs[0]

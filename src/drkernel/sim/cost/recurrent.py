@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drkernel.sim.cost.call import Call, read, write
+from drkernel.sim.cost.call import MetaCall, read, write
 from drkernel.sim.cost.gemm import Product, gemm_work
 from drkernel.sim.cost.roofline import Access, KernelWork
 
@@ -12,7 +12,7 @@ RAW_LAUNCH_SHARE = 0.55
 """A launch from C++ against an eager operator from Python: the chain of steps is bound by the host that feeds it."""
 
 
-def recurrent(call: Call) -> list[KernelWork]:
+def recurrent(call: MetaCall) -> list[KernelWork]:
     """``aten::lstm.input`` and kin."""
     kind, x, out = call.base, call.inputs[0], call.outputs[0]
     layers, directions, batch_first = (
@@ -39,7 +39,7 @@ def recurrent(call: Call) -> list[KernelWork]:
     return work
 
 
-def _steps(call: Call, steps: int, batch: int, width: int, columns: int, item: int) -> KernelWork:
+def _steps(call: MetaCall, steps: int, batch: int, width: int, columns: int, item: int) -> KernelWork:
     """The dependent chain of a layer: each step is a small product, then the gates' arithmetic."""
     spec = call.spec
     weights = float(columns * width * item)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from drkernel.sim.cost.call import Call, read, scratch, write
+from drkernel.sim.cost.call import MetaCall, read, scratch, write
 from drkernel.sim.cost.pointwise import BROADCAST_EFFICIENCY, streaming
 from drkernel.sim.cost.records import TensorMeta
 from drkernel.sim.cost.roofline import Access, KernelWork
@@ -31,7 +31,7 @@ WARP_SOFTMAX = 1024
 """Rows up to this many elements live in the registers of one warp."""
 
 
-def reduce(call: Call) -> list[KernelWork]:
+def reduce(call: MetaCall) -> list[KernelWork]:
     """``sum``, ``mean``, ``max``, ``norm``, ``argmax``, ...: one pass, plus a second stage when outputs are few."""
     source, outputs = call.inputs[0], call.outputs
     elements, results = float(source.elements), max(1.0, float(outputs[0].elements))
@@ -57,7 +57,7 @@ def reduce(call: Call) -> list[KernelWork]:
     ]
 
 
-def reduce_blocks(results: float, depth: float, call: Call) -> float:
+def reduce_blocks(results: float, depth: float, call: MetaCall) -> float:
     """Blocks of a reduction: one or more per output, split further when outputs alone cannot fill the device."""
     per_block = 512.0 * 16
     blocks = max(1.0, results * depth / per_block) if depth < per_block else results
@@ -67,7 +67,7 @@ def reduce_blocks(results: float, depth: float, call: Call) -> float:
     return max(1.0, blocks)
 
 
-def logsumexp(call: Call) -> list[KernelWork]:
+def logsumexp(call: MetaCall) -> list[KernelWork]:
     """As ATen composes it: a maximum, a difference, its exponential in place, a sum, then small operators."""
     source, out = call.inputs[0], call.outputs[0]
     elements = float(source.elements)
@@ -83,7 +83,7 @@ def logsumexp(call: Call) -> list[KernelWork]:
     ]
 
 
-def softmax(call: Call) -> list[KernelWork]:
+def softmax(call: MetaCall) -> list[KernelWork]:
     """One kernel: in registers (short rows), shared memory (middling rows) or three reads (long or strided rows)."""
     source, out = call.inputs[0], call.outputs[0]
     axis = call.axis(source)
@@ -125,7 +125,7 @@ def softmax(call: Call) -> list[KernelWork]:
 
 
 def _spatial_softmax(
-    call: Call, source: TensorMeta, out: TensorMeta, dim: int, inner: int, flops: dict[str, float]
+    call: MetaCall, source: TensorMeta, out: TensorMeta, dim: int, inner: int, flops: dict[str, float]
 ) -> KernelWork:
     """Softmax over an outer dimension: threads along the inner one, three strided reads of which L2 keeps what fits."""
     blocks = max(1.0, source.elements / dim / 256)
@@ -143,17 +143,17 @@ def _spatial_softmax(
     )
 
 
-def layer_norm(call: Call) -> list[KernelWork]:
+def layer_norm(call: MetaCall) -> list[KernelWork]:
     """One block of four warps a row: a statistics pass, then a pass that writes (its reads hit when rows are short)."""
     return [_row_norm(call, LAYER_NORM_INSTRUCTIONS, MOMENTS_OVERLAP)]
 
 
-def rms_norm(call: Call) -> list[KernelWork]:
+def rms_norm(call: MetaCall) -> list[KernelWork]:
     """The fused kernel of ``F.rms_norm``: layer norm's without its moments."""
     return [_row_norm(call, RMS_NORM_INSTRUCTIONS, 1.0)]
 
 
-def _row_norm(call: Call, instructions: float, overlap: float) -> KernelWork:
+def _row_norm(call: MetaCall, instructions: float, overlap: float) -> KernelWork:
     """Between a row's two passes all resident blocks read a row and write one."""
     source, out = call.inputs[0], call.outputs[0]
     rows = max(1.0, float(call.outputs[1].elements)) if len(call.outputs) > 1 else source.elements / source.shape[-1]
@@ -173,7 +173,7 @@ def _row_norm(call: Call, instructions: float, overlap: float) -> KernelWork:
     )
 
 
-def batch_norm(call: Call) -> list[KernelWork]:
+def batch_norm(call: MetaCall) -> list[KernelWork]:
     """Training: one block per channel gathers statistics, then an element-wise pass. Evaluation: the latter alone."""
     source, out = call.inputs[0], call.outputs[0]
     channels = source.shape[1] if len(source.shape) > 1 else 1
@@ -188,7 +188,7 @@ def batch_norm(call: Call) -> list[KernelWork]:
     return work
 
 
-def _training_flag(call: Call) -> bool:
+def _training_flag(call: MetaCall) -> bool:
     """Whether batch statistics are asked for."""
     if call.base in ("_native_batch_norm_legit_no_training",):
         return False
@@ -212,7 +212,7 @@ def _moments(name: str, source: TensorMeta, rows: float) -> KernelWork:
     )
 
 
-def group_norm(call: Call) -> list[KernelWork]:
+def group_norm(call: MetaCall) -> list[KernelWork]:
     """Statistics per (sample, group), the fused scale and shift per channel, then an element-wise pass."""
     source, out = call.inputs[0], call.outputs[0]
     rows = max(1.0, float(call.outputs[1].elements)) if len(call.outputs) > 1 else float(source.shape[0])
@@ -229,7 +229,7 @@ def group_norm(call: Call) -> list[KernelWork]:
     return [_moments(call.base, source, rows), fuse, apply]
 
 
-def scan(call: Call) -> list[KernelWork]:
+def scan(call: MetaCall) -> list[KernelWork]:
     """``cumsum`` and its kin: rows are scanned tile by tile, one or a few rows a block."""
     source, outputs = call.inputs[0], call.outputs
     axis = call.axis(source)
@@ -257,7 +257,7 @@ def scan(call: Call) -> list[KernelWork]:
 # ---- gradients
 
 
-def softmax_backward(call: Call) -> list[KernelWork]:
+def softmax_backward(call: MetaCall) -> list[KernelWork]:
     """As the forward kernel, with two tensors to read."""
     gradient, output = call.inputs[:2]
     (work, *_) = softmax(replace(call, inputs=(output,)))
@@ -265,7 +265,7 @@ def softmax_backward(call: Call) -> list[KernelWork]:
     return [replace(work, accesses=(*also, *work.accesses))]
 
 
-def norm_backward(call: Call) -> list[KernelWork]:
+def norm_backward(call: MetaCall) -> list[KernelWork]:
     """Layer and RMS norm: a block a row for the input's gradient, and column sums of both tensors for the weights'."""
     gradient, source, outputs = call.inputs[0], call.inputs[1], call.outputs
     features = max(1, source.elements // max(1, _rows_of(call, source)))
@@ -308,14 +308,14 @@ def norm_backward(call: Call) -> list[KernelWork]:
     return work
 
 
-def _rows_of(call: Call, source: TensorMeta) -> int:
+def _rows_of(call: MetaCall, source: TensorMeta) -> int:
     """Rows that were normalised apart: what the saved statistics have elements."""
     shape = call.numbers("normalized_shape")
     width = math.prod(shape) if shape else (source.shape[-1] if source.shape else 1)
     return max(1, source.elements // max(1, width))
 
 
-def channel_norm_backward(call: Call) -> list[KernelWork]:
+def channel_norm_backward(call: MetaCall) -> list[KernelWork]:
     """Batch and group norm: sums of the gradient and of its product with the input, then an element-wise pass."""
     gradient, source, outputs = call.inputs[0], call.inputs[1], call.outputs
     small = [read(meta) for meta in call.inputs[2:]]
@@ -341,7 +341,7 @@ def channel_norm_backward(call: Call) -> list[KernelWork]:
     return [sums, apply]
 
 
-def weight_norm(call: Call) -> list[KernelWork]:
+def weight_norm(call: MetaCall) -> list[KernelWork]:
     """``_weight_norm_interface`` and its gradient: a block a row, which reads it for the norm and for the scaling."""
     passes = [read(meta, 2.0 if k == 0 else 1.0) for k, meta in enumerate(call.inputs)]
     source = max(call.inputs, key=lambda meta: meta.elements)
@@ -360,7 +360,7 @@ def weight_norm(call: Call) -> list[KernelWork]:
     ]
 
 
-def equal(call: Call) -> list[KernelWork]:
+def equal(call: MetaCall) -> list[KernelWork]:
     """``equal``: a comparison, then a reduction of it. (The host waits for the answer.)"""
     source = call.inputs[0]
     elements = float(source.elements)

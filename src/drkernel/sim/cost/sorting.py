@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from drkernel.sim.cost.call import Call, read, scratch, write
+from drkernel.sim.cost.call import MetaCall, read, scratch, write
 from drkernel.sim.cost.pointwise import streaming
 from drkernel.sim.cost.records import TensorMeta
 from drkernel.sim.cost.roofline import Access, KernelWork
@@ -22,7 +22,7 @@ MODE_IN_BLOCK = 2048
 MODE_KERNELS = 10
 
 
-def sort(call: Call) -> list[KernelWork]:
+def sort(call: MetaCall) -> list[KernelWork]:
     """Segmented radix sort of keys and 64-bit positions: a histogram, then a read and a write a pass."""
     source = call.inputs[0]
     dim = source.shape[call.axis(source)] if source.shape else 1
@@ -52,7 +52,7 @@ def radix_sort(spec: GPUSpec, elements: float, itemsize: int, keys: int | None) 
     return work
 
 
-def topk(call: Call) -> list[KernelWork]:
+def topk(call: MetaCall) -> list[KernelWork]:
     """Radix select: a few passes over the row, then a sort of the k winners."""
     select = _select(call, call.inputs[0])
     winners = call.outputs[0]
@@ -67,12 +67,12 @@ def topk(call: Call) -> list[KernelWork]:
     return [select, sorted_]
 
 
-def kthvalue(call: Call) -> list[KernelWork]:
+def kthvalue(call: MetaCall) -> list[KernelWork]:
     """``kthvalue``, ``median`` along a dimension: a radix select by one block a row."""
     return [_select(call, call.inputs[0], one_block=True)]
 
 
-def median(call: Call) -> list[KernelWork]:
+def median(call: MetaCall) -> list[KernelWork]:
     """``median`` of everything sorts it; along a dimension it selects."""
     source = call.inputs[0]
     if len(call.outputs) > 1:
@@ -82,7 +82,7 @@ def median(call: Call) -> list[KernelWork]:
     return [*_sorted(call.base, call.spec, source, source.elements, accesses), pick]
 
 
-def _select(call: Call, source: TensorMeta, *, one_block: bool = False) -> KernelWork:
+def _select(call: MetaCall, source: TensorMeta, *, one_block: bool = False) -> KernelWork:
     elements = float(source.elements)
     dim = max(1, source.shape[call.axis(source)] if source.shape else 1)
     rows = max(1.0, elements / dim)
@@ -100,7 +100,7 @@ def _select(call: Call, source: TensorMeta, *, one_block: bool = False) -> Kerne
     )
 
 
-def mode(call: Call) -> list[KernelWork]:
+def mode(call: MetaCall) -> list[KernelWork]:
     """A block a short row; long rows one after another, each sorted and reduced by key."""
     source = call.inputs[0]
     dim = max(1, source.shape[call.axis(source)] if source.shape else 1)
@@ -116,7 +116,7 @@ def mode(call: Call) -> list[KernelWork]:
     return [first, *radix_sort(call.spec, elements, source.itemsize, None), chain]
 
 
-def unique(call: Call) -> list[KernelWork]:
+def unique(call: MetaCall) -> list[KernelWork]:
     """``unique`` sorts, marks where values change, counts the marks and gathers; the host waits for the count."""
     source = call.inputs[0]
     elements = float(source.elements)

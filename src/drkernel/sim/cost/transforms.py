@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from drkernel.sim.cost.call import Call, Unpriced, read, scratch, write
+from drkernel.sim.cost.call import MetaCall, Unpriced, read, scratch, write
 from drkernel.sim.cost.pointwise import streaming
 from drkernel.sim.cost.roofline import Access, KernelWork
 
@@ -22,7 +22,7 @@ BUTTERFLY_FLOPS = 5.0
 """Operations per point and power of two of a complex transform; a real one takes half."""
 
 
-def fourier(call: Call) -> list[KernelWork]:
+def fourier(call: MetaCall) -> list[KernelWork]:
     """``_fft_c2c``, ``_fft_r2c``, ``_fft_c2r``: one or more passes a dimension, then the norm as a pass of its own."""
     source, out = call.inputs[0], call.outputs[0]
     real = "c2c" not in call.base
@@ -108,7 +108,7 @@ BLOCK_MATRIX = 256
 """Matrices up to this size are factored by one block each where there are several."""
 
 
-def factorisation(call: Call) -> list[KernelWork]:
+def factorisation(call: MetaCall) -> list[KernelWork]:
     """A direct factorisation or solve: the larger of its products and its traffic, after its chain of steps."""
     matrix = call.inputs[0]
     if len(matrix.shape) < 2:
@@ -131,13 +131,13 @@ def factorisation(call: Call) -> list[KernelWork]:
     return [_kernel(call, accesses, unit, flops, 1e9, batch * size * method.step)]
 
 
-def _factors(call: Call) -> list[Access]:
+def _factors(call: MetaCall) -> list[Access]:
     """The matrices are copied by column first, then worked on in place."""
     return [read(meta, 2.0) for meta in call.inputs]
 
 
 def _kernel(
-    call: Call, accesses: tuple[Access, ...], unit: str, flops: float, blocks: float, chain: float
+    call: MetaCall, accesses: tuple[Access, ...], unit: str, flops: float, blocks: float, chain: float
 ) -> KernelWork:
     return KernelWork(
         call.base,
@@ -152,7 +152,7 @@ def _kernel(
     )
 
 
-def lu_unpack(call: Call) -> list[KernelWork]:
+def lu_unpack(call: MetaCall) -> list[KernelWork]:
     """Two triangles copied out, and a permutation matrix from the pivots."""
     elements = float(sum(meta.elements for meta in call.outputs))
     accesses = [*map(read, call.inputs), *map(write, call.outputs)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from drkernel.sim.cost.call import Call, read, write
+from drkernel.sim.cost.call import MetaCall, read, write
 from drkernel.sim.cost.contention import scattered_updates
 from drkernel.sim.cost.pointwise import fill, streaming
 from drkernel.sim.cost.records import TensorMeta
@@ -16,7 +16,7 @@ POOL_BASE, POOL_TAP, POOL_AVERAGE_TAP = 190.0, 26.0, 14.0
 address, comparison and index of every tap (a two-dimensional average is spared the last two)."""
 
 
-def pooling(call: Call) -> list[KernelWork]:
+def pooling(call: MetaCall) -> list[KernelWork]:
     """A thread an output; the window's taps come from L1 and L2, its index arithmetic from the integer units."""
     source, outputs = call.inputs[0], call.outputs
     taps = window_taps(call)
@@ -38,7 +38,7 @@ def pooling(call: Call) -> list[KernelWork]:
     ]
 
 
-def window_taps(call: Call) -> float:
+def window_taps(call: MetaCall) -> float:
     """Inputs that each output of a pooling operator looks at."""
     if "adaptive" in call.base:
         return max(1.0, call.first.elements / max(1, call.out.elements))
@@ -47,7 +47,7 @@ def window_taps(call: Call) -> float:
     return float(math.prod(window * dims if len(window) == 1 else window))
 
 
-def resample(call: Call) -> list[KernelWork]:
+def resample(call: MetaCall) -> list[KernelWork]:
     """Interpolation and grid sampling: a thread an output, a few taps each."""
     out = call.outputs[0]
     taps = resampled_taps(call)
@@ -56,7 +56,7 @@ def resample(call: Call) -> list[KernelWork]:
     return [streaming(call.base, accesses, float(out.elements), flops, 0.8)]
 
 
-def resampled_taps(call: Call) -> float:
+def resampled_taps(call: MetaCall) -> float:
     """Inputs that each output of an interpolation is made of."""
     if "grid_sampler" in call.base:
         mode = int(call.number("interpolation_mode", 0))
@@ -73,7 +73,7 @@ def resampled_taps(call: Call) -> float:
 # ---- gradients
 
 
-def pooling_backward(call: Call) -> list[KernelWork]:
+def pooling_backward(call: MetaCall) -> list[KernelWork]:
     """The gradient is cleared, then each input looks at the windows that it lies in (overlapping ones by atomics)."""
     gradient, out = call.inputs[0], call.outputs[0]
     taps = backward_taps(call)
@@ -92,19 +92,19 @@ def pooling_backward(call: Call) -> list[KernelWork]:
     return [*fill(replace(call, base="zero", inputs=())), work]
 
 
-def gradient_inputs(call: Call) -> tuple[TensorMeta, ...]:
+def gradient_inputs(call: MetaCall) -> tuple[TensorMeta, ...]:
     """The inputs that a pooling gradient reads: never the forward's input, of which it only needs the shape."""
     return tuple(meta for k, meta in enumerate(call.inputs) if k != 1)
 
 
-def backward_taps(call: Call) -> float:
+def backward_taps(call: MetaCall) -> float:
     """Inputs under each window of the forward operator."""
     if "adaptive" in call.base:
         return max(1.0, call.outputs[0].elements / max(1, call.inputs[0].elements))
     return 1.0 if "max" in call.base else window_taps(call)
 
 
-def resample_backward(call: Call) -> list[KernelWork]:
+def resample_backward(call: MetaCall) -> list[KernelWork]:
     """Every output's gradient is added to the inputs that it was made of, by atomics into a cleared tensor."""
     gradient, outputs = call.inputs[0], call.outputs
     taps = resampled_taps(replace(call, base=call.base.removesuffix("_backward")))
@@ -117,7 +117,7 @@ def resample_backward(call: Call) -> list[KernelWork]:
     return [*fill(replace(call, base="zero", inputs=(), outputs=outputs[:1])), replace(work, atomic_seconds=busiest)]
 
 
-def unpool(call: Call) -> list[KernelWork]:
+def unpool(call: MetaCall) -> list[KernelWork]:
     """``max_unpool``: a cleared tensor, then each value to its index."""
     source, out = call.inputs[0], call.outputs[0]
     elements = float(source.elements)
@@ -126,7 +126,7 @@ def unpool(call: Call) -> list[KernelWork]:
     return [*fill(replace(call, base="zero", inputs=())), work]
 
 
-def columns(call: Call) -> list[KernelWork]:
+def columns(call: MetaCall) -> list[KernelWork]:
     """``im2col`` and ``col2im``: a copy with the arithmetic of a window for every element of the larger side."""
     source, out = call.inputs[0], call.outputs[0]
     elements = float(max(source.elements, out.elements))
@@ -134,7 +134,7 @@ def columns(call: Call) -> list[KernelWork]:
     return [streaming(call.base, [read(source), write(out)], elements, flops, 0.8)]
 
 
-def pad_backward(call: Call) -> list[KernelWork]:
+def pad_backward(call: MetaCall) -> list[KernelWork]:
     """Reflection and replication: border elements are added to, so all go by atomics into a cleared tensor."""
     gradient, out = call.inputs[0], call.outputs[0]
     elements = float(gradient.elements)

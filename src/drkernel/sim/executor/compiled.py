@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 
 from drkernel.sim.executor.allocations import Allocation, MemoryMap
 from drkernel.sim.executor.definedness import run_defined
-from drkernel.sim.executor.launch import Launch, Limits
+from drkernel.sim.executor.launch import KernelRun, LaunchLimits
 from drkernel.sim.executor.lower.function import Lowered, Lowering
 from drkernel.sim.executor.lower.jit import Code, prepare
 from drkernel.sim.executor.order import IN_ORDER, Order
 from drkernel.sim.executor.results import Checks, LaunchResult, LaunchStats, Param, SimFinding, StepLimit
-from drkernel.sim.executor.ttir.ir import Function, TTIRError, UnsupportedOp
+from drkernel.sim.executor.ttir.ir import Function, TTIRError, UnsupportedTTIR
 from drkernel.sim.executor.ttir.parser import parse_ttir
 
 DEFAULT_STEP_LIMIT = 1 << 30
@@ -66,10 +66,10 @@ class CompiledKernel:
     def _lower(self, checked: bool, fuse: bool) -> Lowered:
         try:
             return Lowering(self.function, checked=checked, allow_store_fusion=fuse).run()
-        except (UnsupportedOp, TTIRError):
+        except (UnsupportedTTIR, TTIRError):
             raise
         except RecursionError:
-            raise UnsupportedOp(f"an expression as deep as in kernel {self.name}") from None
+            raise UnsupportedTTIR(f"an expression as deep as in kernel {self.name}") from None
         except (LookupError, ValueError, TypeError, AttributeError, AssertionError, OverflowError) as error:
             # text that keeps the shape rules can still name attributes or use types that make no sense
             raise TTIRError(f"kernel {self.name} cannot be lowered: {error!r}") from error
@@ -99,7 +99,7 @@ class CompiledKernel:
         Raises:
             TTIRError: the arguments do not fit the parameters, or the text contradicts itself.
             StepLimit: a program looped beyond ``step_limit``, or the launch ran beyond ``time_limit`` seconds.
-            UnsupportedOp: on the first launch, for operations that cannot be simulated.
+            UnsupportedTTIR: on the first launch, for operations that cannot be simulated.
         """
         checks = checks or Checks()
         if len(args) != len(self.params):
@@ -111,10 +111,10 @@ class CompiledKernel:
         if checks.sample is not None and checks.sample < math.prod(grid) and not variant.lowered.synchronises:
             other = self.variant(False, disjoint)
             plain = (other.lowered, other.code)
-        limits = Limits(step_limit, time_limit, threads, processors)
+        limits = LaunchLimits(step_limit, time_limit, threads, processors)
 
-        def launch(order: Order, limits: Limits) -> Launch:
-            return Launch(
+        def launch(order: Order, limits: LaunchLimits) -> KernelRun:
+            return KernelRun(
                 self.name, self.params, variant.lowered, variant.code, grid, args, memory, checks, limits, order, plain,
                 weights,
             )  # fmt: skip
@@ -180,14 +180,14 @@ class CompiledKernel:
         args: Sequence[int | float],
         memory: MemoryMap,
         checks: Checks,
-        limits: Limits,
+        limits: LaunchLimits,
         disjoint: bool,
         weights: Sequence[float],
     ) -> LaunchResult:
         """Run programs that wait for later ones, as those of a grid barrier do: all are under way, and take turns."""
         chosen = self.variant(True, disjoint)  # unchecked code does not stop where programs synchronise
         order = Order(turns=0, patient=True)
-        launch = Launch(
+        launch = KernelRun(
             self.name, self.params, chosen.lowered, chosen.code, grid, args, memory, checks, limits, order, None,
             weights,
         )  # fmt: skip
@@ -213,7 +213,7 @@ def compile_ttir(text: str, *, name: str | None = None) -> CompiledKernel:
 
     Raises:
         TTIRError: malformed text.
-        UnsupportedOp: a construct that is not simulated.
+        UnsupportedTTIR: a construct that is not simulated.
     """
     key = hashlib.sha256(text.encode()).hexdigest()
     with _cache_lock:
@@ -238,5 +238,5 @@ def clear_cache() -> None:
 
 __all__ = [
     "Checks", "CompiledKernel", "LaunchResult", "LaunchStats", "Param", "SimFinding", "StepLimit", "TTIRError",
-    "UnsupportedOp", "clear_cache", "compile_ttir", "prepare",
+    "UnsupportedTTIR", "clear_cache", "compile_ttir", "prepare",
 ]  # fmt: skip

@@ -30,11 +30,11 @@ from drkernel.sim.executor.lower.runtime import (
     SITE_WORDS,
     SYNC_WORDS,
     Ctx,
-    Entry,
+    EntryWord,
     Status,
 )
 from drkernel.sim.executor.order import IN_ORDER, Order, others, sampled_runs, split_runs
-from drkernel.sim.executor.recorded import MAX_PRINTS, Recorded, Worker
+from drkernel.sim.executor.recorded import MAX_PRINTS, RecordedLaunch, RecordingThread
 from drkernel.sim.executor.results import Checks, LaunchResult, LaunchStats, Param, StepLimit
 from drkernel.sim.executor.running import under_way
 from drkernel.sim.executor.ttir.ir import elem_bytes
@@ -50,7 +50,7 @@ _WORTH_THREADS = 1e-3
 
 
 @dataclass(frozen=True)
-class Limits:
+class LaunchLimits:
     """The limits of a launch."""
 
     steps: int
@@ -61,7 +61,7 @@ class Limits:
     """of the GPU"""
 
 
-class Launch:
+class KernelRun:
     """One execution of a native kernel."""
 
     def __init__(
@@ -74,7 +74,7 @@ class Launch:
         args: Sequence[int | float],
         memory: MemoryMap,
         checks: Checks,
-        limits: Limits,
+        limits: LaunchLimits,
         order: Order = IN_ORDER,
         unchecked: tuple[Lowered, Code] | None = None,
         weights: Sequence[float] = (),
@@ -83,7 +83,7 @@ class Launch:
         self.order, self.unchecked, self.weights = order, unchecked, weights
         self.name, self.params, self.lowered, self.code = name, params, lowered, code
         self.grid, self.args, self.memory, self.checks, self.limits = grid, args, memory, checks, limits
-        self.recorded = Recorded(name, grid, lowered.sites, memory, checks.max_findings)
+        self.recorded = RecordedLaunch(name, grid, lowered.sites, memory, checks.max_findings)
         self.race = checks.race
         self.own_passes: float | None = None
         self.alone_bytes: float | None = None
@@ -154,11 +154,11 @@ class Launch:
         self.arg_words, self.arg_entries = self._arguments()
         self.deadline = time.monotonic_ns() + int(self.limits.seconds * 1e9)
 
-    def _worker(self, syncs: np.ndarray | None = None) -> Worker:
+    def _worker(self, syncs: np.ndarray | None = None) -> RecordingThread:
         """``syncs``: the log that it shares with others; None for one of its own."""
         agree = self.race and self.lowered.synchronises
         counters = len(self.lowered.blocks)
-        worker = Worker(
+        worker = RecordingThread(
             ctx=np.zeros(Ctx.SIZE, np.int64),
             blocks=np.zeros(max(1, counters), np.int64),
             findings=np.zeros((max(1, self.checks.max_findings), FINDING_WORDS), np.int64),
@@ -202,7 +202,7 @@ class Launch:
         sums = [sum(self.weights[block] * times for block, times in cost.entered.items()) for cost in blocks]
         return np.array([*sums, 0.0])
 
-    def _take_turns(self, programs: int) -> list[Worker]:
+    def _take_turns(self, programs: int) -> list[RecordingThread]:
         assert self.order.turns is not None
         most = min(PATIENT_UNDER_WAY, _MAX_ARENAS // self.lowered.arena_bytes) if self.order.patient else UNDER_WAY
         first = self._worker()
@@ -213,18 +213,18 @@ class Launch:
             worker.ctx[Ctx.N_SYNCS] = max(int(other.ctx[Ctx.N_SYNCS]) for other in workers)
         return workers
 
-    def _without_shadows(self, lowered: Lowered, code: Code) -> Launch:
+    def _without_shadows(self, lowered: Lowered, code: Code) -> KernelRun:
         """Return the same launch, sharing its counts, for programs that no sanitizer examines."""
         other = copy.copy(self)
         other.lowered, other.code, other.race = lowered, code, False
         other.checks = Checks(max_findings=self.checks.max_findings)
         other.entries = self.entries.copy()
-        for place in (Entry.INIT, Entry.WRITERS, Entry.READERS):
+        for place in (EntryWord.INIT, EntryWord.WRITERS, EntryWord.READERS):
             other.entries[:, place] = 0
         _, other.arg_entries = other._arguments()
         return other
 
-    def _execute(self, runs: list[tuple[int, int]]) -> list[Worker]:
+    def _execute(self, runs: list[tuple[int, int]]) -> list[RecordingThread]:
         """Run the programs at these places: a few first; by what they took, the rest in optimised code or threads."""
         first, threads = self._worker(), self._threads()
         native, programs = self.code.now(), sum(stop - start for start, stop in runs)
@@ -261,12 +261,14 @@ class Launch:
             return runs
         return [(start, start + 1), (start + 1, stop), *rest]
 
-    def _in_parallel(self, native: Native, first: Worker, runs: list[tuple[int, int]], threads: int) -> list[Worker]:
+    def _in_parallel(
+        self, native: Native, first: RecordingThread, runs: list[tuple[int, int]], threads: int
+    ) -> list[RecordingThread]:
         chunk = max(1, sum(stop - start for start, stop in runs) // (8 * threads))
         parts = iter([(k, min(stop, k + chunk)) for start, stop in runs for k in range(start, stop, chunk)])
         guard = threading.Lock()
 
-        def work(worker: Worker) -> None:
+        def work(worker: RecordingThread) -> None:
             while not worker.ctx[Ctx.STATUS]:
                 with guard:
                     part = next(parts, None)
@@ -321,20 +323,20 @@ class Launch:
         self.race_shift = self._cell_shift()
         cells = [(a.nbytes >> self.race_shift) + 20 if self.race else 0 for a in self.allocations]
         self.shadows = [(np.zeros(n, np.int32), np.zeros(n, np.int32)) for n in cells]
-        self.entries = np.zeros((len(self.allocations) + 1, Entry.SIZE), np.int64)
+        self.entries = np.zeros((len(self.allocations) + 1, EntryWord.SIZE), np.int64)
         for row, allocation, (read, write), (writers, readers) in zip(
             self.entries, self.allocations, self.maps, self.shadows, strict=False
         ):
-            row[Entry.BASE], row[Entry.END] = allocation.base, allocation.end
-            row[Entry.READ_MAP], row[Entry.WRITE_MAP] = read.ctypes.data, write.ctypes.data
+            row[EntryWord.BASE], row[EntryWord.END] = allocation.base, allocation.end
+            row[EntryWord.READ_MAP], row[EntryWord.WRITE_MAP] = read.ctypes.data, write.ctypes.data
             if self.checks.uninitialized and allocation.initialized is not None:
-                row[Entry.INIT] = allocation.initialized.ctypes.data
+                row[EntryWord.INIT] = allocation.initialized.ctypes.data
             if self.race:
-                row[Entry.WRITERS], row[Entry.READERS] = writers.ctypes.data, readers.ctypes.data
+                row[EntryWord.WRITERS], row[EntryWord.READERS] = writers.ctypes.data, readers.ctypes.data
         # the last row is empty: base = end = the top of the address space, for pointers into nothing
-        self.entries[-1, Entry.BASE] = self.entries[-1, Entry.END] = 1 << 62
+        self.entries[-1, EntryWord.BASE] = self.entries[-1, EntryWord.END] = 1 << 62
         self.nowhere = np.zeros(8, np.uint8)
-        self.entries[-1, Entry.READ_MAP] = self.entries[-1, Entry.WRITE_MAP] = self.nowhere.ctypes.data
+        self.entries[-1, EntryWord.READ_MAP] = self.entries[-1, EntryWord.WRITE_MAP] = self.nowhere.ctypes.data
 
     def _sector_maps(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """A byte for each 32-byte sector of the allocations, of what is read and of what is written."""
@@ -381,7 +383,7 @@ class Launch:
 
     # ---- what happened
 
-    def _moved(self, workers: list[Worker]) -> tuple[float, float]:
+    def _moved(self, workers: list[RecordingThread]) -> tuple[float, float]:
         """Bytes asked for by loads and by stores, in whole sectors."""
         loads, stores = (sum(int(w.ctx[word]) for w in workers) for word in (Ctx.LOAD_BYTES, Ctx.STORE_BYTES))
         for worker in workers:
@@ -390,7 +392,7 @@ class Launch:
                 stores += cost.store_bytes * count
         return max(0.0, float(loads)), max(0.0, float(stores))
 
-    def _stats(self, workers: list[Worker], programs: int) -> LaunchStats:
+    def _stats(self, workers: list[RecordingThread], programs: int) -> LaunchStats:
         flops: Counter[str] = Counter()
         loads, stores = self._moved(workers)
         entered: Counter[int] = Counter()

@@ -21,7 +21,7 @@ MAX_PRINTS = 4096
 
 
 @dataclass
-class Worker:
+class RecordingThread:
     """The context of one thread and the tables it points to."""
 
     ctx: np.ndarray
@@ -42,7 +42,7 @@ class Worker:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedLaunch:
     """One launch, as far as reading its tables needs it."""
 
     name: str
@@ -55,7 +55,7 @@ class Recorded:
         x, y, _ = self.grid
         return linear % x, linear // x % y, linear // (x * y)
 
-    def _rows(self, worker: Worker) -> tuple[int, list[list[int]]]:
+    def _rows(self, worker: RecordingThread) -> tuple[int, list[list[int]]]:
         """How many findings a worker had, and those that were kept: its own and the conflicts that nothing orders."""
         total, most = int(worker.ctx[Ctx.N_FINDINGS]), self.most_findings
         rows: list[list[int]] = worker.findings[: min(total, most)].tolist()
@@ -70,7 +70,7 @@ class Recorded:
                     total += 1
         return total, rows
 
-    def findings(self, workers: Sequence[Worker]) -> tuple[SimFinding, ...]:
+    def findings(self, workers: Sequence[RecordingThread]) -> tuple[SimFinding, ...]:
         """The findings of all workers, one for each kind and place."""
         found = [self._rows(worker) for worker in workers]
         total = sum(count for count, _ in found)
@@ -112,7 +112,7 @@ class Recorded:
             place.argument, offset, count, severity,
         )  # fmt: skip
 
-    def prints(self, worker: Worker) -> tuple[str, ...]:
+    def prints(self, worker: RecordingThread) -> tuple[str, ...]:
         """Lines as Triton prints them on a GPU."""
         lines = []
         total = int(worker.ctx[Ctx.N_PRINTS])

@@ -25,11 +25,11 @@ from drkernel.sim.gpu.device_journal import (
     HOST_WORK,
     MAX_ENTRIES,
     SYNCHRONIZE,
-    Clock,
     Copy,
     Entry,
     Freed,
-    Launch,
+    JournalPricer,
+    LaunchEntry,
     Operator,
     written,
 )
@@ -126,10 +126,10 @@ class Accounts:
     def reset(self) -> None:
         """Start anew; the L2 state is that of a flushed cache."""
         self.counters = Counters()
-        self._clock = Clock(self.spec)
+        self._clock = JournalPricer(self.spec)
         self._pending: list[Entry] = []
         self._journal: list[Entry] | None = []
-        self.slowest: dict[LaunchKey, tuple[Launch, CostEstimate]] = {}
+        self.slowest: dict[LaunchKey, tuple[LaunchEntry, CostEstimate]] = {}
         """for each key, the slowest of its launches that were priced here"""
         self.after_flush: Counter[LaunchKey] = Counter()
         """for each key, the number of launches right after L2 was emptied, as tuning and benchmarks do"""
@@ -178,7 +178,7 @@ class Accounts:
         """Record that a storage is freed: its contents in L2 no longer count."""
         self._note(Freed(base))
 
-    def launched(self, launch: Launch, command: LaunchCommand) -> CostEstimate | None:
+    def launched(self, launch: LaunchEntry, command: LaunchCommand) -> CostEstimate | None:
         """Record a launch; return its cost, unless launches are priced elsewhere (``prices_launches``)."""
         if not self.prices_launches:
             self._note(launch)

@@ -10,7 +10,7 @@ from drkernel.sim.cost.lines import source_lines
 from drkernel.sim.cost.records import CostEstimate
 from drkernel.sim.cost.roofline import unit_rate
 from drkernel.sim.executor.compiled import LaunchStats, compile_ttir
-from drkernel.sim.gpu.device_journal import TOO_LONG, Clock, Launch, entries_of
+from drkernel.sim.gpu.device_journal import TOO_LONG, JournalPricer, LaunchEntry, entries_of
 from drkernel.sim.gpu.pricing import pressure_of, price_launch, profile_of_text
 from drkernel.sim.spec import GPUSpec, get_spec
 from drkernel.verdict import LaunchDetail, Profile
@@ -21,7 +21,7 @@ MAX_TEXT = 200
 """most characters of a line that are kept"""
 
 
-def detail_of(entry: Launch, cost: CostEstimate, spec: GPUSpec) -> LaunchDetail:
+def detail_of(entry: LaunchEntry, cost: CostEstimate, spec: GPUSpec) -> LaunchDetail:
     """Break down a launch that took ``cost``."""
     threads = entry.num_warps * spec.warp_size
     registers = pressure_of(entry.ttir, threads).registers
@@ -58,7 +58,7 @@ def detail_of(entry: Launch, cost: CostEstimate, spec: GPUSpec) -> LaunchDetail:
     )
 
 
-def _price(entry: Launch, stats: LaunchStats, spec: GPUSpec) -> float:
+def _price(entry: LaunchEntry, stats: LaunchStats, spec: GPUSpec) -> float:
     cost = price_launch(entry.ttir, entry.num_warps, entry.num_stages, stats, entry.resources, spec, L2State(spec))
     return cost.seconds
 
@@ -69,10 +69,10 @@ def details(spec_name: str, text: str) -> dict[str, LaunchDetail]:
     if text == TOO_LONG:
         return {}
     spec = get_spec(spec_name)
-    clock, slowest = Clock(spec), dict[str, tuple[Launch, CostEstimate]]()
+    clock, slowest = JournalPricer(spec), dict[str, tuple[LaunchEntry, CostEstimate]]()
     for entry in entries_of(text):
         cost = clock.add(entry)
-        if isinstance(entry, Launch) and cost is not None and not cost.unpriced:
+        if isinstance(entry, LaunchEntry) and cost is not None and not cost.unpriced:
             known = slowest.get(entry.name)
             slowest[entry.name] = known if known is not None and known[1].seconds >= cost.seconds else (entry, cost)
     return {name: detail_of(entry, cost, spec) for name, (entry, cost) in slowest.items()}

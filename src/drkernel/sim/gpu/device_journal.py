@@ -50,7 +50,7 @@ class Operator:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LaunchEntry:
     """A kernel of the host's own ran."""
 
     name: str
@@ -83,7 +83,7 @@ class Moment:
     what: str
 
 
-Entry = Operator | Launch | Copy | Freed | Moment
+Entry = Operator | LaunchEntry | Copy | Freed | Moment
 HOST_WORK, SYNCHRONIZE, FLUSH = Moment("host work"), Moment("synchronize"), Moment("flush")
 
 
@@ -98,7 +98,7 @@ def priced(model: Callable[[], CostEstimate]) -> CostEstimate:
     return cost
 
 
-class Clock:
+class JournalPricer:
     """Prices entries in order: the queue of the device and what is in its L2."""
 
     def __init__(self, spec: GPUSpec):
@@ -112,7 +112,7 @@ class Clock:
             self.timeline.add("library", entry.label, priced(partial(self._operator, entry)))
             if synchronises(entry.name, [meta.dtype for meta in entry.inputs]):
                 self.timeline.add_copy("memcpy device to host", WORD_BYTES, synchronizes=True)
-        elif isinstance(entry, Launch):
+        elif isinstance(entry, LaunchEntry):
             cost = priced(partial(self._launch, entry))
             self.timeline.add("custom", entry.name, cost)
             return cost
@@ -133,7 +133,7 @@ class Clock:
             entry.name, entry.inputs, entry.outputs, entry.args, self.spec, self.l2, conv_tf32=entry.conv_tf32
         )
 
-    def _launch(self, entry: Launch) -> CostEstimate:
+    def _launch(self, entry: LaunchEntry) -> CostEstimate:
         return price_launch(
             entry.ttir, entry.num_warps, entry.num_stages, entry.stats, entry.resources, self.spec, self.l2
         )
@@ -192,7 +192,7 @@ def _row(entry: Entry, names: _Names, kernels: dict[str, int]) -> list[Any] | No
     if isinstance(entry, Operator):
         ins, outs = ([_meta_row(meta, names) for meta in some] for some in (entry.inputs, entry.outputs))
         return ["op", entry.name, entry.label, ins, outs, encode(_without_handles(entry.args)), entry.conv_tf32]
-    if isinstance(entry, Launch):
+    if isinstance(entry, LaunchEntry):
         stats = fields_of(entry.stats)
         stats["footprint"] = [[names(base), *rest] for base, *rest in entry.stats.footprint]
         stats["sites"] = [[number, names(base), *rest] for number, base, *rest in entry.stats.sites]
@@ -240,7 +240,7 @@ def _entry(row: list[Any], kernels: list[str]) -> Entry:
     if what == "launch":
         name, number, warps, stages, stats, resources = fields
         kept = None if resources is None else KernelResources(**resources)
-        return Launch(str(name), kernels[int(number)], _count(warps), _count(stages), _stats(stats), kept)
+        return LaunchEntry(str(name), kernels[int(number)], _count(warps), _count(stages), _stats(stats), kept)
     if what == "copy":
         if fields[0] not in ("host to device", "device to host"):
             raise ValueError("no such direction")
@@ -290,7 +290,7 @@ def launches_of(text: str) -> int | None:
 
     Raises :class:`ProtocolError` for what is no journal.
     """
-    return None if text == TOO_LONG else sum(isinstance(entry, Launch) for entry in entries_of(text))
+    return None if text == TOO_LONG else sum(isinstance(entry, LaunchEntry) for entry in entries_of(text))
 
 
 @dataclass(frozen=True)
@@ -307,7 +307,7 @@ class Modelled:
 @lru_cache(maxsize=32)
 def modelled(spec_name: str, text: str) -> Modelled:
     """Return the modelled time of a journal; equal journals are computed once. Raises :class:`ProtocolError`."""
-    clock = Clock(get_spec(spec_name))
+    clock = JournalPricer(get_spec(spec_name))
     if text == TOO_LONG:
         nothing = CostEstimate(0.0, kernels=1).without_price(f"more than {MAX_ENTRIES} commands in a call")
         clock.timeline.add("library", "commands", nothing)

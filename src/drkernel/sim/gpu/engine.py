@@ -31,7 +31,7 @@ from drkernel.sim.gpu.accounts import Accounts, Counters, LaunchRecord, bytes_to
 from drkernel.sim.gpu.argument_checks import check_arguments
 from drkernel.sim.gpu.budget import foresee
 from drkernel.sim.gpu.dataflow import DataFlow
-from drkernel.sim.gpu.device_journal import Launch, priced
+from drkernel.sim.gpu.device_journal import LaunchEntry, priced
 from drkernel.sim.gpu.emulated import convolution_operands
 from drkernel.sim.gpu.error_text import without_values
 from drkernel.sim.gpu.heap import POISONS, DeviceHeap, Held
@@ -369,7 +369,7 @@ class DeviceEngine:
     ) -> None:
         self._record_findings(result)
         self.flow.launch(held, result.stats.footprint)
-        launch = Launch(command.name, command.ttir, command.num_warps, command.num_stages, result.stats, resources)
+        launch = LaunchEntry(command.name, command.ttir, command.num_warps, command.num_stages, result.stats, resources)
         cost = self.accounts.launched(launch, command)
         self._record(
             command,

@@ -36,10 +36,10 @@ from drkernel.sim.executor.compiled import (
     StepLimit,
     compile_ttir,
 )
-from drkernel.sim.executor.launch import Limits
+from drkernel.sim.executor.launch import LaunchLimits
 from drkernel.sim.executor.order import IN_ORDER
 from drkernel.sim.executor.skeleton.kernel import Skeleton, skeleton_of
-from drkernel.sim.executor.skeleton.measure import TUNING, Clock, Measured, SampleSettings, measure
+from drkernel.sim.executor.skeleton.measure import TUNING, Clock, SampledCounts, SampleSettings, measure
 from drkernel.sim.gpu.accounts import LaunchKey, launch_key
 from drkernel.sim.gpu.heap import Held, bytes_of, poison
 from drkernel.sim.gpu.operator_rules import FREE_OPERATORS, OperatorRule
@@ -433,7 +433,7 @@ def trial_of(
     settings: SampleSettings,
     bound: float = math.inf,
     apart: frozenset[int] = frozenset(),
-) -> Measured:
+) -> SampledCounts:
     """Count a trial launch, sampling programs of large ones.
 
     ``clock`` gives the modelled seconds of a launch with these counts; ``weights`` what entering each block costs a
@@ -454,7 +454,7 @@ def trial_of(
                 )
                 allocation.contents = copies[-1][1].ctypes.data
     args = plain_arguments(command, held)
-    limits = Limits(PATIENCE if apart else DEFAULT_STEP_LIMIT, DEFAULT_TIME_LIMIT)
+    limits = LaunchLimits(PATIENCE if apart else DEFAULT_STEP_LIMIT, DEFAULT_TIME_LIMIT)
     try:
         return measure(skeleton, command.grid, args, memory, limits, settings, clock, weights, bound)
     finally:

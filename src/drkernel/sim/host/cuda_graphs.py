@@ -36,7 +36,7 @@ class _Recorded:
         """during a capture: base of a storage -> its bytes on the device, and their earlier contents"""
 
 
-class _Layer:
+class _CaptureLayer:
     """Stands between the host and an engine: records while a graph is captured, and keeps what graphs need."""
 
     def __init__(self, engine: DeviceEngine):
@@ -200,7 +200,7 @@ def _handles(value: Any) -> list[int]:
 @contextmanager
 def graphs_on(channel: BelowModes) -> Iterator[None]:
     """Offer CUDA graphs in ``torch.cuda``, on a device in this process."""
-    layer = channel.inner = _Layer(channel.inner)
+    layer = channel.inner = _CaptureLayer(channel.inner)
 
     class CUDAGraph:
         """Commands of the device that can be executed again."""

@@ -286,7 +286,7 @@ class DeviceLink:
             return type(value)(self._decode(item) for item in value)
         return value
 
-    def _encode(self, value: Any, op: _Facts, sent: list[DeviceTensor]) -> Any:
+    def _encode(self, value: Any, op: _OperatorFacts, sent: list[DeviceTensor]) -> Any:
         if isinstance(value, DeviceTensor):
             return Ref(value._handle)
         if isinstance(value, torch.Tensor):  # index tensors and 0-dim scalars may stay on the host, as on CUDA
@@ -354,7 +354,7 @@ _TEMPLATES = names(
 )
 
 
-class _Facts:
+class _OperatorFacts:
     """The facts about an operator that dispatching needs."""
 
     __slots__ = ("copies", "draws", "from_template", "in_place", "mixes", "name", "qualified")
@@ -389,8 +389,8 @@ def _written_argument(schema: Any) -> int | None:
 
 
 @lru_cache(maxsize=4096)
-def _facts_of(func: Any) -> _Facts:
-    return _Facts(func)
+def _facts_of(func: Any) -> _OperatorFacts:
+    return _OperatorFacts(func)
 
 
 @lru_cache(maxsize=4096)

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from drkernel.sim.executor.ttir.ir import UnsupportedTTIR
 from drkernel.sim.gpu.budget import OverBudget
 from drkernel.sim.gpu.datafree.records import DependsOnData
 from drkernel.sim.gpu.engine import POISONS, DeviceEngine, DeviceFault, Schedule
@@ -270,7 +271,7 @@ def _first(lines: Iterable[str], characters: int) -> Iterator[str]:
 def named(error: Exception) -> list[str]:
     """Encode an error as name and text. An out-of-memory error of the host's allocator counts as the simulated
     GPU's."""
-    name = type(error).__name__
+    name = "UnsupportedOp" if isinstance(error, UnsupportedTTIR) else type(error).__name__
     if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
         return ["OutOfMemoryError", f"CUDA out of memory. {str(error).splitlines()[0] if str(error) else ''}".strip()]
     return [name if name in _ERRORS else "RuntimeError", str(error)[:20_000]]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from drkernel.sim.executor.lower.emit import Emitter, vec
 from drkernel.sim.executor.lower.nest import Index, Nest, strips
 from drkernel.sim.executor.lower.rounding import from_bits, to_bits
-from drkernel.sim.executor.lower.runtime import ACQUIRE, Access, Entry
+from drkernel.sim.executor.lower.runtime import ACQUIRE, AccessKind, EntryWord
 from drkernel.sim.executor.lower.strip import Lin, Strip, Uni, Vec, llvm_type, to_vec
 from drkernel.sim.executor.ttir.ir import Op, TTIRError, Type, Value, elem_bytes
 
@@ -48,10 +48,10 @@ def load_entry(e: Emitter, entry: str) -> KnownEntry:
 
     return KnownEntry(
         entry,
-        word(Entry.BASE, "i64"),
-        word(Entry.END, "i64"),
-        word(Entry.READ_MAP, "ptr"),
-        word(Entry.WRITE_MAP, "ptr"),
+        word(EntryWord.BASE, "i64"),
+        word(EntryWord.END, "i64"),
+        word(EntryWord.READ_MAP, "ptr"),
+        word(EntryWord.WRITE_MAP, "ptr"),
     )
 
 
@@ -79,7 +79,7 @@ class Lanes:
     known: KnownEntry | None
     numel: int
     """elements of the whole access"""
-    how: Access = Access.LOAD
+    how: AccessKind = AccessKind.LOAD
 
     @property
     def bits(self) -> int:
@@ -100,7 +100,7 @@ def load(low: Lowering, nest: Nest, op: Op, index: Index) -> Strip:
     width = 1 if uniform else nest.width
     lanes = Lanes(
         address, mask, width, elem_bytes(pointee.elem), low.site(op, op.operands[0]), low.entry_of(op.operands[0]),
-        op.results[0].type.numel, Access.VOLATILE if is_volatile(op) and low.checked else Access.LOAD,
+        op.results[0].type.numel, AccessKind.VOLATILE if is_volatile(op) and low.checked else AccessKind.LOAD,
     )  # fmt: skip
     raw_other = to_memory(low.e, to_vec(low.e, other, width), pointee, width)
     raw = _load_bits(low, lanes, raw_other)
@@ -112,13 +112,13 @@ def load(low: Lowering, nest: Nest, op: Op, index: Index) -> Strip:
 def _load_bits(low: Lowering, lanes: Lanes, other: str) -> str:
     e = low.e
     vt = vec(lanes.width, f"i{lanes.bits}")
-    fast = fast_condition(low, lanes) if lanes.how is Access.LOAD else None
+    fast = fast_condition(low, lanes) if lanes.how is AccessKind.LOAD else None
     if fast is None:
         return _slow_load(low, lanes, other, vt)
     condition, base = fast
     assert lanes.known is not None
     yes, no, end = e.new_label("fast"), e.new_label("slow"), e.new_label("loaded")
-    _branch_fast(low, lanes, condition, base, yes, no, Access.LOAD)
+    _branch_fast(low, lanes, condition, base, yes, no, AccessKind.LOAD)
     e.start(yes)
     pointer = e.cast("inttoptr", "i64", base, "ptr")
     value = e.op(f"load {vt}, ptr {pointer}, align {lanes.size}")
@@ -139,14 +139,14 @@ def _slow_load(low: Lowering, lanes: Lanes, other: str, vt: str) -> str:
     e.do(f"store {vt} {other}, ptr %lanes.data, align 64")
     _call_lanes(low, lanes.how, lanes)
     value = e.op(f"load {vt}, ptr %lanes.data, align 64")
-    if lanes.how is Access.VOLATILE and lanes.numel <= MAX_SYNCHRONISING:
+    if lanes.how is AccessKind.VOLATILE and lanes.numel <= MAX_SYNCHRONISING:
         for k in range(lanes.width):
             one = address if lanes.width == 1 else e.op(f"extractelement {vec(lanes.width, 'i64')} {address}, i64 {k}")
             e.call("dk_sync", "void", ("ptr", "%ctx"), ("i64", one), ("i64", str(ACQUIRE)))
     return value
 
 
-def _call_lanes(low: Lowering, how: Access, lanes: Lanes) -> None:
+def _call_lanes(low: Lowering, how: AccessKind, lanes: Lanes) -> None:
     entry = lanes.known.entry if lanes.known is not None else "null"
     low.e.call(
         "dk_lanes",
@@ -233,7 +233,7 @@ def run_condition(low: Lowering, lanes: Lanes) -> tuple[list[str], str] | None:
     return conditions, base
 
 
-def _branch_fast(low: Lowering, lanes: Lanes, condition: str, base: str, yes: str, no: str, how: Access) -> None:
+def _branch_fast(low: Lowering, lanes: Lanes, condition: str, base: str, yes: str, no: str, how: AccessKind) -> None:
     """To ``yes`` when the strip is a plain run and, in a checked build, its shadows raise no question."""
     e = low.e
     if not low.checked:
@@ -296,7 +296,7 @@ def _store_strip(low: Lowering, nest: Nest, op: Op, pointer: Value, value: Value
     condition, base = fast
     assert lanes.known is not None
     yes, no, end = e.new_label("fast"), e.new_label("slow"), e.new_label("stored")
-    _branch_fast(low, lanes, condition, base, yes, no, Access.STORE)
+    _branch_fast(low, lanes, condition, base, yes, no, AccessKind.STORE)
     e.start(yes)
     e.do(f"store {vt} {raw}, ptr {e.cast('inttoptr', 'i64', base, 'ptr')}, align {lanes.size}")
     _mark(e, lanes.known, lanes.known.write_map, base, lanes.width * lanes.size)
@@ -312,7 +312,7 @@ def _slow_store(low: Lowering, lanes: Lanes, raw: str, vt: str) -> None:
     address = to_vec(e, lanes.address, lanes.width)
     e.do(f"store {vec(lanes.width, 'i64')} {address}, ptr %lanes.addr, align 64")
     e.do(f"store {vt} {raw}, ptr %lanes.data, align 64")
-    _call_lanes(low, Access.STORE, lanes)
+    _call_lanes(low, AccessKind.STORE, lanes)
 
 
 def to_memory(e: Emitter, text: str, type_: Type, width: int) -> str:

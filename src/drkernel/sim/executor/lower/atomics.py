@@ -12,7 +12,7 @@ from drkernel.sim.executor.lower.nest import strips
 from drkernel.sim.executor.lower.rounding import round_to
 from drkernel.sim.executor.lower.runtime import ACQUIRE, RELEASE
 from drkernel.sim.executor.lower.strip import Uni, llvm_type, to_vec
-from drkernel.sim.executor.ttir.ir import Op, Type, UnsupportedOp, Value, elem_bytes
+from drkernel.sim.executor.ttir.ir import Op, Type, UnsupportedTTIR, Value, elem_bytes
 
 if TYPE_CHECKING:
     from drkernel.sim.executor.lower.function import Lowering
@@ -131,4 +131,4 @@ def _combine(low: Lowering, op: Op, kind: str, old: str, lane: str, pointee: Typ
     if kind in ("max", "min", "umax", "umin") and not pointee.is_float:
         name = {"max": "smax", "min": "smin"}.get(kind, kind)
         return e.call(f"llvm.{name}.{ty}", ty, (ty, old), (ty, lane))
-    raise UnsupportedOp(f"atomic {kind} on {pointee.elem}", op.loc)
+    raise UnsupportedTTIR(f"atomic {kind} on {pointee.elem}", op.loc)

@@ -14,7 +14,7 @@ from drkernel.sim.executor.lower.lifetime import FOREVER
 from drkernel.sim.executor.lower.nest import Buffer, Shifted, strips
 from drkernel.sim.executor.lower.plan import uniform_step
 from drkernel.sim.executor.lower.strip import Uni, int_literal, llvm_type, scalar_int
-from drkernel.sim.executor.ttir.ir import Block, Op, TTIRError, Type, UnsupportedOp, Value, elem_bytes
+from drkernel.sim.executor.ttir.ir import BasicBlock, Op, TTIRError, Type, UnsupportedTTIR, Value, elem_bytes
 
 if TYPE_CHECKING:
     from drkernel.sim.executor.lower.function import Lowering
@@ -44,20 +44,20 @@ def scalar(low: Lowering, value: Value) -> str:
 # ---- basic blocks
 
 
-def lower_cfg(low: Lowering, blocks: list[Block]) -> None:
+def lower_cfg(low: Lowering, blocks: list[BasicBlock]) -> None:
     """All blocks of the kernel's body, in the order of ``ttir/flow.py``."""
 
     def ends(op: Op | None) -> None:
         if op is not None and op.name != "tt.return":
             raise TTIRError(f"block ends in {op.name}")
         if op is not None and op.operands:
-            raise UnsupportedOp("a kernel that returns a value", op.loc)
+            raise UnsupportedTTIR("a kernel that returns a value", op.loc)
         low.e.jump("program_end")
 
     _Blocks(low, blocks, ends).run()
 
 
-def lower_function(low: Lowering, blocks: list[Block]) -> list[Uni]:
+def lower_function(low: Lowering, blocks: list[BasicBlock]) -> list[Uni]:
     """Lower all blocks of a function on scalars in place; return its results."""
     e, end = low.e, low.e.new_label("returned")
     edges: list[tuple[str, list[Uni]]] = []
@@ -93,7 +93,7 @@ class _Blocks:
         ends: writes what comes after a block that leads to no other; takes its last operation.
     """
 
-    def __init__(self, low: Lowering, blocks: list[Block], ends: Callable[[Op | None], None]):
+    def __init__(self, low: Lowering, blocks: list[BasicBlock], ends: Callable[[Op | None], None]):
         self.low = low
         self.blocks = blocks
         self.ends = ends
@@ -105,7 +105,7 @@ class _Blocks:
     def run(self) -> None:
         """Lower all of them."""
         low, e = self.low, self.low.e
-        open_: list[tuple[Block, list[tuple[str, int]]]] = []
+        open_: list[tuple[BasicBlock, list[tuple[str, int]]]] = []
         for block in self.blocks[1:]:
             low.env.update({a: low.allocate(a.type, FOREVER) for a in block.args if a.type.is_block})
         for k, block in enumerate(self.blocks):
@@ -218,7 +218,7 @@ def _bind(low: Lowering, item: _Carried, value: Value, initial: Value) -> None:
         low.env[value] = Buffer(item.registers[0], item.type)
 
 
-def _destine(low: Lowering, item: _Carried, yielded: Value, body: Block) -> None:
+def _destine(low: Lowering, item: _Carried, yielded: Value, body: BasicBlock) -> None:
     """Let a value that is only computed to be carried on go straight into the other buffer."""
     if item.kind == "swap" and yielded.op is not None and yielded.op.block is body and yielded not in low.destination:
         low.destination[yielded] = Buffer(item.registers[1], item.type)
@@ -277,7 +277,7 @@ def _close(low: Lowering, carried: list[_Carried], before: str, latch: str) -> N
             low.e.lines[line] = f"  {register} = phi {ty} [ {initial}, %{before} ], [ {following}, %{latch} ]"
 
 
-def _step_limit(low: Lowering, *bodies: Block) -> None:
+def _step_limit(low: Lowering, *bodies: BasicBlock) -> None:
     """Charge one iteration to the program's budget; leave the kernel when it is spent or the time is over."""
     e = low.e
     weight = sum(_work(op) for body in bodies for op in body.ops)

@@ -8,7 +8,7 @@ from drkernel.sim.executor.lower.emit import WIDTH, Emitter, vec
 from drkernel.sim.executor.lower.nest import Buffer, Index, Nest, lanes, split_index, strips
 from drkernel.sim.executor.lower.rounding import constant, round_to, suffix
 from drkernel.sim.executor.lower.strip import Uni, Vec, llvm_type, to_vec
-from drkernel.sim.executor.ttir.ir import Op, TTIRError, Type, UnsupportedOp, Value
+from drkernel.sim.executor.ttir.ir import Op, TTIRError, Type, UnsupportedTTIR, Value
 
 if TYPE_CHECKING:
     from drkernel.sim.executor.lower.block_cost import BlockCost
@@ -54,7 +54,7 @@ def _accumulator(op: Op, a: Type, result: Type) -> str:
     ty = llvm_type(result)
     if ty in ("float", "double", "i32"):
         return ty
-    raise UnsupportedOp(f"a dot of {a.elem} into {result.elem}", op.loc)
+    raise UnsupportedTTIR(f"a dot of {a.elem} into {result.elem}", op.loc)
 
 
 def count_products(cost: BlockCost, op: Op) -> None:

@@ -13,7 +13,7 @@ from drkernel.sim.executor.lower.emit import vec
 from drkernel.sim.executor.lower.nest import Buffer, Index, Nest, strips
 from drkernel.sim.executor.lower.rounding import constant
 from drkernel.sim.executor.lower.strip import Strip, Uni, Vec, shift_and_mask, to_vec
-from drkernel.sim.executor.ttir.ir import Op, Type, UnsupportedOp, Value
+from drkernel.sim.executor.ttir.ir import Op, Type, UnsupportedTTIR, Value
 
 if TYPE_CHECKING:
     from drkernel.sim.executor.lower.block_cost import BlockCost
@@ -27,7 +27,7 @@ def dot_scaled(low: Lowering, op: Op) -> None:
     """
     result = op.results[0]
     if result.type.elem != "f32":
-        raise UnsupportedOp(f"a scaled dot into {result.type.elem}", op.loc)
+        raise UnsupportedTTIR(f"a scaled dot into {result.type.elem}", op.loc)
     count_scaled_products(low.cost, op)
     rank = len(result.type.shape or ())
     operands = iter(op.operands)

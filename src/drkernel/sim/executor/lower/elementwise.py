@@ -18,7 +18,7 @@ from drkernel.sim.executor.lower.strip import (
     mul,
     to_vec,
 )
-from drkernel.sim.executor.ttir.ir import FLOAT_BITS, Op, Type, UnsupportedOp, elem_bytes
+from drkernel.sim.executor.ttir.ir import FLOAT_BITS, Op, Type, UnsupportedTTIR, elem_bytes
 
 _FLOAT_BINARY = {"arith.addf": "fadd", "arith.subf": "fsub", "arith.mulf": "fmul", "arith.divf": "fdiv",
                  "tt.precise_divf": "fdiv", "arith.remf": "frem"}  # fmt: skip
@@ -153,7 +153,7 @@ def _other(e: Emitter, op: Op, a: list[str], types: list[Type], result: Type, wi
         return e.call(f"llvm.ctpop.{suffix(width, ty)}", vt, (vt, a[0]))
     if name == "tt.extern_elementwise":
         return extern(e, op, a, types, result, width)
-    raise UnsupportedOp(name, op.loc)
+    raise UnsupportedTTIR(name, op.loc)
 
 
 def _shift(e: Emitter, op: str, a: list[str], ty: str, width: int) -> str:
@@ -219,12 +219,12 @@ def cast(e: Emitter, op: Op, a: str, source: Type, target: Type, width: int) -> 
         return e.cast("trunc", sv, a, tv)
     if name in ("tt.bitcast", "arith.bitcast"):
         if source.bits != target.bits and not (source.elem == "i1" or target.elem == "i1"):
-            raise UnsupportedOp(f"bitcast from {source.elem} to {target.elem}", op.loc)
+            raise UnsupportedTTIR(f"bitcast from {source.elem} to {target.elem}", op.loc)
         if source.elem == "i1" or target.elem == "i1":
             return e.op(f"{'zext' if source.bits < target.bits else 'trunc'} {sv} {a} to {tv}")
         bits = to_bits(e, a, source.elem, width) if source.is_float else a
         return from_bits(e, bits, target.elem, width) if target.is_float else bits
-    raise UnsupportedOp(name, op.loc)
+    raise UnsupportedTTIR(name, op.loc)
 
 
 def _cast_float(e: Emitter, op: Op, a: str, source: Type, target: Type, width: int) -> str:
@@ -233,7 +233,7 @@ def _cast_float(e: Emitter, op: Op, a: str, source: Type, target: Type, width: i
     sv, tv = vec(width, st), vec(width, tt)
     rounding = op.attrs.get("rounding", "rtne")
     if rounding not in ("rtne", "rtz"):
-        raise UnsupportedOp(f"{op.name} with rounding {rounding}", op.loc)
+        raise UnsupportedTTIR(f"{op.name} with rounding {rounding}", op.loc)
     if tt == "double":
         return a if st == tt else e.op(f"fpext {sv} {a} to {tv}")
     if target.bits > source.bits or source.elem == target.elem:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from drkernel.sim.executor.ttir.ir import UnsupportedOp
+from drkernel.sim.executor.ttir.ir import UnsupportedTTIR
 
 MAX_LINES = 300_000
 """most instructions of one kernel; a longer one would take minutes to compile"""
@@ -80,7 +80,7 @@ class Emitter:
         register = self.fresh()
         self.lines.append(f"  {register} = {text}")
         if len(self.lines) > MAX_LINES:
-            raise UnsupportedOp(f"a kernel of over {MAX_LINES} native instructions")
+            raise UnsupportedTTIR(f"a kernel of over {MAX_LINES} native instructions")
         return register
 
     def bin(self, op: str, ty: str, a: str, b: str) -> str:

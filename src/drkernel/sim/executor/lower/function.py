@@ -15,7 +15,7 @@ from drkernel.sim.executor.lower.plan import SHAPE_OPS, SOURCES, Plan, Planner, 
 from drkernel.sim.executor.lower.runtime import Ctx, Status
 from drkernel.sim.executor.lower.strip import Strip, Uni, llvm_type
 from drkernel.sim.executor.ttir.attributes import split_top
-from drkernel.sim.executor.ttir.ir import Block, Function, Op, TTIRError, Type, UnsupportedOp, Value
+from drkernel.sim.executor.ttir.ir import BasicBlock, Function, Op, TTIRError, Type, UnsupportedTTIR, Value
 
 _ARENA_LIMIT = 512 << 20
 
@@ -90,7 +90,7 @@ class Lowering:
         """Lower everything.
 
         Raises:
-            UnsupportedOp: an operation, type or shape that is not simulated.
+            UnsupportedTTIR: an operation, type or shape that is not simulated.
         """
         e = self.e
         self._prologue()
@@ -140,7 +140,7 @@ class Lowering:
         entries = self.context("arg_entries", Ctx.ARG_ENTRIES, "ptr")
         for k, argument in enumerate(self.function.args):
             if argument.type.is_block:
-                raise UnsupportedOp("a block as a kernel argument")
+                raise UnsupportedTTIR("a block as a kernel argument")
             slot = e.op(f"getelementptr i64, ptr {args}, i64 {k}")
             self.env[argument] = Uni(self._argument(slot, argument.type), llvm_type(argument.type))
             if argument.type.elem == "ptr":
@@ -212,7 +212,7 @@ class Lowering:
         self.costs.append(self.cost)
         return self.e.op(f"getelementptr i64, ptr %counts, i64 {len(self.costs) - 1}")
 
-    def count_block(self, block: Block) -> None:
+    def count_block(self, block: BasicBlock) -> None:
         """Open the execution counter of the block being written."""
         if self.inside_function:
             self.cost = BlockCost()
@@ -222,7 +222,7 @@ class Lowering:
             self.cost.entered[self.numbers[id(block)]] += 1
         e.do(f"store i64 {e.bin('add', 'i64', e.op(f'load i64, ptr {slot}'), '1')}, ptr {slot}")
 
-    def lower_ops(self, block: Block) -> None:
+    def lower_ops(self, block: BasicBlock) -> None:
         """All operations of a block but its terminator."""
         for op in block.ops:
             if op.name not in control.TERMINATORS:
@@ -250,7 +250,7 @@ class Lowering:
                 elif op.name == "tt.load" and not value.uses:
                     self.materialise(value, None)  # an unused load still touches memory
         else:
-            raise UnsupportedOp(op.name, op.loc)
+            raise UnsupportedTTIR(op.name, op.loc)
 
     def _scalar(self, op: Op) -> None:
         value = op.results[0]
@@ -265,7 +265,7 @@ class Lowering:
         elif op.name in ("tt.load", "ub.poison"):
             result = nest.eval_op(op, value, ())
         else:
-            raise UnsupportedOp(op.name, op.loc)
+            raise UnsupportedTTIR(op.name, op.loc)
         if not isinstance(result, Uni):
             raise TTIRError(f"{op.name} gives no scalar")
         self.env[value] = result
@@ -282,7 +282,7 @@ class Lowering:
         now, end = (self.lifetimes.start(op), self.lifetimes.end(op)) if op is not None else (0, FOREVER)
         offset = self.arena.take(nbytes, now, max(last, end))
         if self.arena.size > _ARENA_LIMIT:
-            raise UnsupportedOp(f"a kernel that holds over {_ARENA_LIMIT >> 20} MiB of blocks")
+            raise UnsupportedTTIR(f"a kernel that holds over {_ARENA_LIMIT >> 20} MiB of blocks")
         return Buffer(self.e.op(f"getelementptr i8, ptr %arena, i64 {offset}"), type_)
 
     def allocate_for(self, value: Value) -> Buffer:

@@ -7,7 +7,7 @@ The helpers that look at a strip lane by lane (``dk_lanes``, ``dk_touch``) have 
 from __future__ import annotations
 
 from drkernel.sim.executor.lower.races import word
-from drkernel.sim.executor.lower.runtime import ATOMIC_BITS, SECTOR_BITS, SECTOR_BYTES, SITE_WORDS, Ctx, Entry
+from drkernel.sim.executor.lower.runtime import ATOMIC_BITS, SECTOR_BITS, SECTOR_BYTES, SITE_WORDS, Ctx, EntryWord
 
 _MIX = -7046029254386353131
 """an odd number near 2**64 over the golden ratio: spreads neighbours over a table"""
@@ -15,7 +15,7 @@ _MIX = -7046029254386353131
 
 def within(entry: str) -> str:
     """Sets ``%in``: the ``%size`` bytes at ``%addr`` lie in the allocation ``entry`` (from ``%base`` to ``%end``)."""
-    return f"""{word("base", entry, Entry.BASE)}{word("end", entry, Entry.END)}  %last = add i64 %addr, %size
+    return f"""{word("base", entry, EntryWord.BASE)}{word("end", entry, EntryWord.END)}  %last = add i64 %addr, %size
   %ge = icmp uge i64 %addr, %base
   %le = icmp ule i64 %last, %end
   %nowrap = icmp ugt i64 %last, %addr

@@ -10,14 +10,7 @@ from __future__ import annotations
 from drkernel.sim.executor.lower.helper_parts import count_atomic, lanes_begin, lanes_end, next_lane, within
 from drkernel.sim.executor.lower.races import CONFLICT, RACE, RACE_ATOMIC, RACE_READ, RACE_WRITE, RUN, SYNC
 from drkernel.sim.executor.lower.races import word as _get
-from drkernel.sim.executor.lower.runtime import (
-    FINDING_WORDS,
-    PRINT_WORDS,
-    Access,
-    Ctx,
-    Entry,
-    Kind,
-)
+from drkernel.sim.executor.lower.runtime import FINDING_WORDS, PRINT_WORDS, AccessKind, Ctx, EntryWord, Kind
 from drkernel.sim.executor.lower.sorting import SORT
 from drkernel.sim.executor.lower.touch_helpers import TOUCH_SYMBOLS, touch_helpers
 
@@ -33,7 +26,7 @@ loop:
 step:
   %sum = add i64 %lo, %hi
   %mid = lshr i64 %sum, 1
-  %off = mul i64 %mid, {Entry.SIZE}
+  %off = mul i64 %mid, {EntryWord.SIZE}
   %p = getelementptr i64, ptr %table, i64 %off
   %base = load i64, ptr %p
   %le = icmp ule i64 %base, %addr
@@ -45,7 +38,7 @@ done:
   %none = icmp eq i64 %lo, 0
   %prev = sub i64 %lo, 1
   %at = select i1 %none, i64 0, i64 %prev
-  %off3 = mul i64 %at, {Entry.SIZE}
+  %off3 = mul i64 %at, {EntryWord.SIZE}
   %p3 = getelementptr i64, ptr %table, i64 %off3
   ret ptr %p3
 }}
@@ -119,22 +112,22 @@ inside:
 misaligned:
 {_report(Kind.MISALIGNED)}  ret i1 false
 mark:
-  %reads = icmp ne i64 %how, {Access.STORE}
-  %write.bits = and i64 %how, {Access.STORE | Access.ATOMIC}
+  %reads = icmp ne i64 %how, {AccessKind.STORE}
+  %write.bits = and i64 %how, {AccessKind.STORE | AccessKind.ATOMIC}
   %writes = icmp ne i64 %write.bits, 0
   %rel = sub i64 %addr, %base
   %sector = lshr i64 %rel, 5
   br i1 %reads, label %mark_read, label %mark_write
 mark_read:
-{_get("rmap", "%entry", Entry.READ_MAP, "ptr")}  %rcell = getelementptr i8, ptr %rmap, i64 %sector
+{_get("rmap", "%entry", EntryWord.READ_MAP, "ptr")}  %rcell = getelementptr i8, ptr %rmap, i64 %sector
   store i8 1, ptr %rcell
   br i1 %writes, label %mark_write, label %marked
 mark_write:
-{_get("wmap", "%entry", Entry.WRITE_MAP, "ptr")}  %wcell = getelementptr i8, ptr %wmap, i64 %sector
+{_get("wmap", "%entry", EntryWord.WRITE_MAP, "ptr")}  %wcell = getelementptr i8, ptr %wmap, i64 %sector
   store i8 1, ptr %wcell
   br label %marked
 marked:
-{_get("init", "%entry", Entry.INIT, "ptr")}  %no_init = icmp eq ptr %init, null
+{_get("init", "%entry", EntryWord.INIT, "ptr")}  %no_init = icmp eq ptr %init, null
   br i1 %no_init, label %race, label %init_check
 init_check:
   %ip = getelementptr i8, ptr %init, i64 %rel
@@ -153,7 +146,7 @@ init_test:
 init_bad:
 {_report(Kind.UNINITIALIZED)}  br label %race
 race:
-{_get("writers", "%entry", Entry.WRITERS, "ptr")}  %no_race = icmp eq ptr %writers, null
+{_get("writers", "%entry", EntryWord.WRITERS, "ptr")}  %no_race = icmp eq ptr %writers, null
   br i1 %no_race, label %ok, label %race_check
 race_check:
   %race.kind = call i32 @dk_race(ptr %ctx, ptr %entry, i64 %rel, i64 %size, i64 %site, i64 %how, ptr %value)
@@ -180,7 +173,7 @@ ok:
 }}
 define i1 @dk_atomic(ptr %ctx, ptr %entry, i64 %addr, i64 %size, i64 %site) {{
 start:
-  %ok = call i1 @dk_access(ptr %ctx, ptr %entry, i64 %addr, i64 %size, i64 %site, i64 {Access.ATOMIC}, ptr null)
+  %ok = call i1 @dk_access(ptr %ctx, ptr %entry, i64 %addr, i64 %size, i64 %site, i64 {AccessKind.ATOMIC}, ptr null)
   br i1 %ok, label %count, label %bad
 bad:
   ret i1 false
@@ -207,14 +200,15 @@ declare i64 @llvm.cttz.i64(i64, i1)
 declare i64 @llvm.ctpop.i64(i64)
 define void @dk_lanes(ptr %ctx, ptr %entry, ptr %addrs, ptr %data, i64 %n, i64 %bits, i64 %site, i64 %size, i64 %how) {{
 start:
-  %is_store = icmp eq i64 %how, {Access.STORE}
+  %is_store = icmp eq i64 %how, {AccessKind.STORE}
   %low = sub i64 %size, 1
   %known = icmp ne ptr %entry, null
   br i1 %known, label %look, label %prepare
 look:
-{_get("e.base", "%entry", Entry.BASE)}{_get("e.end", "%entry", Entry.END)}{_get("e.init", "%entry", Entry.INIT)}\
-{_get("e.writers", "%entry", Entry.WRITERS)}
-  %map.index = select i1 %is_store, i64 {Entry.WRITE_MAP}, i64 {Entry.READ_MAP}
+{_get("e.base", "%entry", EntryWord.BASE)}{_get("e.end", "%entry", EntryWord.END)}\
+{_get("e.init", "%entry", EntryWord.INIT)}\
+{_get("e.writers", "%entry", EntryWord.WRITERS)}
+  %map.index = select i1 %is_store, i64 {EntryWord.WRITE_MAP}, i64 {EntryWord.READ_MAP}
   %map.p = getelementptr i64, ptr %entry, i64 %map.index
   %e.map = load ptr, ptr %map.p
   %length = sub i64 %e.end, %e.base
@@ -250,17 +244,17 @@ ask:
   br i1 %ok, label %move, label %next
 move:
   %size.bit = shl i64 %size, 4
-  %direction = and i64 %how, {Access.STORE}
+  %direction = and i64 %how, {AccessKind.STORE}
   %what = or i64 %size.bit, %direction
   switch i64 %what, label %next [
-    i64 {16 + Access.LOAD}, label %get1
-    i64 {32 + Access.LOAD}, label %get2
-    i64 {64 + Access.LOAD}, label %get4
-    i64 {128 + Access.LOAD}, label %get8
-    i64 {16 + Access.STORE}, label %put1
-    i64 {32 + Access.STORE}, label %put2
-    i64 {64 + Access.STORE}, label %put4
-    i64 {128 + Access.STORE}, label %put8
+    i64 {16 + AccessKind.LOAD}, label %get1
+    i64 {32 + AccessKind.LOAD}, label %get2
+    i64 {64 + AccessKind.LOAD}, label %get4
+    i64 {128 + AccessKind.LOAD}, label %get8
+    i64 {16 + AccessKind.STORE}, label %put1
+    i64 {32 + AccessKind.STORE}, label %put2
+    i64 {64 + AccessKind.STORE}, label %put4
+    i64 {128 + AccessKind.STORE}, label %put8
   ]
 {"".join(_move(size, store) for store in (False, True) for size in (1, 2, 4, 8))}next:
   br label %loop

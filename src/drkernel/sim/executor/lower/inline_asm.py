@@ -17,7 +17,7 @@ from drkernel.sim.executor.lower.ptx_registers import Machine, bits_of
 from drkernel.sim.executor.lower.rounding import from_bits, to_bits
 from drkernel.sim.executor.lower.runtime import Ctx
 from drkernel.sim.executor.lower.strip import Uni, Vec, llvm_type, to_vec
-from drkernel.sim.executor.ttir.ir import FLOAT_BITS, Op, Type, UnsupportedOp
+from drkernel.sim.executor.ttir.ir import FLOAT_BITS, Op, Type, UnsupportedTTIR
 from drkernel.sim.executor.ttir.ptx import read_ptx, shown
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _run(low: Lowering, op: Op, operands: list[str], width: int) -> list[str]:
         try:
             bits = bits_of(kind.rpartition(".")[2].strip())
         except KeyError:
-            raise UnsupportedOp(f"registers of type {kind} in the inline assembly {shown(op.attrs['asm'])}") from None
+            raise UnsupportedTTIR(f"registers of type {kind} in the inline assembly {shown(op.attrs['asm'])}") from None
         machine.values[name] = (bits, machine.number(0, bits))
     outputs = [pack // _per_register(v.type, pack) for v in op.results]
     packed = [
@@ -65,12 +65,14 @@ def _run(low: Lowering, op: Op, operands: list[str], width: int) -> list[str]:
         for text in _pack(e, _bits(e, lanes, value.type, width), value.type, pack, width)
     ]
     if len(classes) != sum(outputs) + len(packed):
-        raise UnsupportedOp(f"{len(classes)} constraints for {sum(outputs)} results and {len(packed)} operands", op.loc)
+        raise UnsupportedTTIR(
+            f"{len(classes)} constraints for {sum(outputs)} results and {len(packed)} operands", op.loc
+        )
     for k, bits in enumerate(classes):
         machine.values[f"${k}"] = (bits, machine.number(0, bits))
     for k, (text, held) in enumerate(zip(packed, _operand_bits(op, pack), strict=True), start=sum(outputs)):
         if held > classes[k]:
-            raise UnsupportedOp(f"an operand of {held} bits in a register of {classes[k]}", op.loc)
+            raise UnsupportedTTIR(f"an operand of {held} bits in a register of {classes[k]}", op.loc)
         machine.values[f"${k}"] = (classes[k], machine.resize(text, held, classes[k]))
         if k in ties:
             machine.values[f"${ties[k]}"] = machine.values[f"${k}"]
@@ -98,7 +100,7 @@ def _constraints(op: Op) -> tuple[list[int], dict[int, int]]:
         elif letter in _CONSTRAINT:
             classes.append(_CONSTRAINT[letter])
         else:
-            raise UnsupportedOp(f"the constraint {part!r} of inline assembly", op.loc)
+            raise UnsupportedTTIR(f"the constraint {part!r} of inline assembly", op.loc)
     return classes, ties
 
 
@@ -110,7 +112,7 @@ def _per_register(type_: Type, pack: int) -> int:
     """Elements that share a register of 32 bits."""
     bits = _element_bits(type_)
     if bits == 1 and pack > 1:
-        raise UnsupportedOp("inline assembly on several truth values at a time")
+        raise UnsupportedTTIR("inline assembly on several truth values at a time")
     return min(max(1, 32 // bits), pack)
 
 
@@ -167,7 +169,7 @@ def _unpack(e: Emitter, m: Machine, registers: list[tuple[int, str]], type_: Typ
     pieces = []
     for known, text in registers:
         if known < bits * per:
-            raise UnsupportedOp(f"a result of {bits * per} bits in a register of {known}")
+            raise UnsupportedTTIR(f"a result of {bits * per} bits in a register of {known}")
         for k in range(per):
             shifted = e.bin("lshr", m.ints(known), text, m.number(k * bits, known)) if k else text
             pieces.append(m.resize(shifted, known, bits))

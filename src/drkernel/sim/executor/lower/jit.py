@@ -7,8 +7,10 @@ pay (``docs/executor.md``): the text is written the way it should run.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import ctypes.util
+import sys
 import threading
 import time
 from dataclasses import dataclass, field
@@ -138,9 +140,11 @@ def prepare() -> None:
             return
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        libm = ctypes.util.find_library("m")
+        # by its name where that is known: find_library starts a process
+        libm = "libm.so.6" if sys.platform == "linux" else ctypes.util.find_library("m")
         if libm is not None:
-            llvm.load_library_permanently(libm)
+            with contextlib.suppress(RuntimeError):  # another C library has it in itself
+                llvm.load_library_permanently(libm)
         engine = _engine(helpers(), 2)
         for name in SYMBOLS:
             llvm.add_symbol(name, engine.get_function_address(name))

@@ -13,7 +13,7 @@ from drkernel.sim.executor.lower.emit import Emitter, vec
 from drkernel.sim.executor.lower.mathlib import has_function, math_call
 from drkernel.sim.executor.lower.rounding import constant, suffix
 from drkernel.sim.executor.lower.strip import llvm_type
-from drkernel.sim.executor.ttir.ir import Op, Type, UnsupportedOp
+from drkernel.sim.executor.ttir.ir import Op, Type, UnsupportedTTIR
 
 _ARITHMETIC = {"div": "fdiv", "add": "fadd", "sub": "fsub", "mul": "fmul"}
 _SAME = {
@@ -32,7 +32,7 @@ def extern(e: Emitter, op: Op, a: list[str], types: list[Type], result: Type, wi
     """The external function that ``op`` names, on lanes.
 
     Raises:
-        UnsupportedOp: it is not one of those simulated; names the symbol.
+        UnsupportedTTIR: it is not one of those simulated; names the symbol.
     """
     symbol = op.attrs.get("symbol", "").strip('"')
     match = re.fullmatch(r"__(nv|ocml)_(\w+?)(?:_f32|_f64)?", symbol)
@@ -41,7 +41,7 @@ def extern(e: Emitter, op: Op, a: list[str], types: list[Type], result: Type, wi
         value = (_integer if ty.startswith("i") else _floating)(e, name, a, types, ty, target, width)
         if value is not None:
             return value
-    raise UnsupportedOp(f"the external function {symbol!r}", op.loc)
+    raise UnsupportedTTIR(f"the external function {symbol!r}", op.loc)
 
 
 # ---- arguments that are integers

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from drkernel.sim.executor.lower.emit import Emitter, vec
 from drkernel.sim.executor.lower.rounding import constant, suffix
-from drkernel.sim.executor.ttir.ir import UnsupportedOp
+from drkernel.sim.executor.ttir.ir import UnsupportedTTIR
 
 _INTRINSICS = {"sqrt", "floor", "ceil", "trunc", "rint", "fabs", "roundeven", "round"}
 _LIBM = {
@@ -49,7 +49,7 @@ def math_call(e: Emitter, name: str, args: list[str], ty: str, width: int) -> st
         return _call(e, name, args, width, _LONG[name])
     if name in _LIBM:
         return _libm(e, name + ("f" if ty == "float" else ""), args, ty, width)
-    raise UnsupportedOp(f"the function {name}")
+    raise UnsupportedTTIR(f"the function {name}")
 
 
 def _fma(e: Emitter, a: str, b: str, c: str, width: int) -> str:

@@ -23,7 +23,7 @@ from drkernel.sim.executor.lower.strip import (
     shift_and_mask,
     to_vec,
 )
-from drkernel.sim.executor.ttir.ir import Op, TTIRError, Type, UnsupportedOp, Value
+from drkernel.sim.executor.ttir.ir import Op, TTIRError, Type, UnsupportedTTIR, Value
 from drkernel.sim.executor.ttir.verify import trans_order
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Nest:
             return self.low.load(self, op, index)
         handler = _SHAPE.get(op.name)
         if handler is None:
-            raise UnsupportedOp(op.name, op.loc)
+            raise UnsupportedTTIR(op.name, op.loc)
         return handler(self, op, value, index)
 
     def _constant(self, op: Op, type_: Type, index: Index) -> Strip:
@@ -157,7 +157,7 @@ class Nest:
         at = self.flat if at is None else at
         base = at.val if isinstance(at, Uni) else at.base if isinstance(at, Lin) and at.step == 1 else None
         if base is None:
-            raise UnsupportedOp("a scattered write to scratch memory")
+            raise UnsupportedTTIR("a scattered write to scratch memory")
         width = 1 if isinstance(at, Uni) else self.width
         text = to_vec(e, value, width)
         ty = llvm_type(buffer.type)

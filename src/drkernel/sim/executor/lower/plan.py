@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from drkernel.sim.executor.lower.elementwise import ELEMENTWISE
-from drkernel.sim.executor.ttir.ir import Block, Function, Op, Region, Value
+from drkernel.sim.executor.ttir.ir import BasicBlock, Function, Op, Region, Value
 
 SHAPE_OPS = frozenset(
     {
@@ -73,9 +73,9 @@ def walk(region: Region) -> list[Op]:
     return ops
 
 
-def blocks_of(function: Function) -> list[Block]:
+def blocks_of(function: Function) -> list[BasicBlock]:
     """Every basic block of a function in program order, nested ones after the operation they belong to."""
-    found: list[Block] = []
+    found: list[BasicBlock] = []
 
     def visit(region: Region) -> None:
         for block in region.blocks:
@@ -235,7 +235,7 @@ def argument_of(value: Value, seen: frozenset[int] = frozenset()) -> Value | Non
         if op.name == "scf.for":
             return _carried_argument(op, value.index, seen)
         return None
-    block: Block | None = value.block
+    block: BasicBlock | None = value.block
     if block is None:
         return value if value.type.elem == "ptr" else None
     parent = block.parent

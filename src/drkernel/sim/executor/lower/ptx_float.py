@@ -425,7 +425,7 @@ _ALWAYS: dict[str, Instruction] = {
 
 
 def execute(m: Machine, s: Statement) -> None:
-    """One statement. Raises :class:`UnsupportedOp` with the text of the assembly for an unknown instruction."""
+    """One statement. Raises :class:`UnsupportedTTIR` with the text of the assembly for an unknown instruction."""
     m.statement = s
     if s.no_work:
         return

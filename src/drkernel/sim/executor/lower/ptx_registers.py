@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from drkernel.sim.executor.lower.emit import Emitter, vec
 from drkernel.sim.executor.lower.rounding import constant
-from drkernel.sim.executor.ttir.ir import UnsupportedOp
+from drkernel.sim.executor.ttir.ir import UnsupportedTTIR
 from drkernel.sim.executor.ttir.ptx import Statement, shown
 
 _NUMBER = re.compile(r"^[-+]?(?:0[xX][0-9a-fA-F]+|\d+)U?$")
@@ -81,10 +81,10 @@ class Machine:
         """A floating constant in every lane."""
         return constant(value, self.width, ty)
 
-    def refuse(self) -> UnsupportedOp:
+    def refuse(self) -> UnsupportedTTIR:
         """The error for what the reader does not know."""
         part = self.statement.text if self.statement is not None else ""
-        return UnsupportedOp(f"the instruction {shown(part)} of the inline assembly {shown(self.text)}", self.loc)
+        return UnsupportedTTIR(f"the instruction {shown(part)} of the inline assembly {shown(self.text)}", self.loc)
 
     # ---- conversions of integers
 
@@ -106,7 +106,7 @@ class Machine:
     # ---- operands
 
     def read(self, operand: str, kind: str) -> str:
-        """An operand as an integer of the type's width. Raises :class:`UnsupportedOp` where it has another width."""
+        """An operand as an integer of the type's width. Raises :class:`UnsupportedTTIR` where it has another width."""
         bits = bits_of(kind)
         negated = operand.startswith("!")
         name = operand.lstrip("!")

@@ -22,9 +22,9 @@ from drkernel.sim.executor.lower.runtime import (
     SEGMENT_BITS,
     SEVERAL,
     SYNC_WORDS,
-    Access,
+    AccessKind,
     Ctx,
-    Entry,
+    EntryWord,
     Kind,
 )
 
@@ -122,7 +122,7 @@ fresh:
   %room = icmp ult i64 %n, %max
   %any = urem i64 %mixed, %max
   %at = select i1 %room, i64 %n, i64 %any
-{word("base", "%entry", Entry.BASE)}{word("list", "%ctx", Ctx.CONFLICTS, "ptr")}{word("pid", "%ctx", Ctx.PROGRAM)}\
+{word("base", "%entry", EntryWord.BASE)}{word("list", "%ctx", Ctx.CONFLICTS, "ptr")}{word("pid", "%ctx", Ctx.PROGRAM)}\
   %off = mul i64 %at, {CONFLICT_WORDS}
   %row = getelementptr i64, ptr %list, i64 %off
 {_row(["%kind", "%site", "%pid", "%addr", "%base", "%size", "%earlier", "%segment", "%first"])}  br label %done
@@ -136,8 +136,9 @@ declare i32 @llvm.umax.i32(i32, i32)
 declare i64 @llvm.umax.i64(i64, i64)
 define internal i32 @dk_race(ptr %ctx, ptr %entry, i64 %rel, i64 %size, i64 %site, i64 %how, ptr %value) noinline {{
 start:
-{word("writers", "%entry", Entry.WRITERS, "ptr")}{word("readers", "%entry", Entry.READERS, "ptr")}\
-{word("base", "%entry", Entry.BASE)}{word("segment", "%ctx", Ctx.SEGMENT)}{word("begun", "%ctx", Ctx.FIRST_SEGMENT)}\
+{word("writers", "%entry", EntryWord.WRITERS, "ptr")}{word("readers", "%entry", EntryWord.READERS, "ptr")}\
+{word("base", "%entry", EntryWord.BASE)}{word("segment", "%ctx", Ctx.SEGMENT)}\
+{word("begun", "%ctx", Ctx.FIRST_SEGMENT)}\
 {word("acquired", "%ctx", Ctx.ACQUIRED)}{word("shift", "%ctx", Ctx.RACE_SHIFT)}  %me = trunc i64 %segment to i32
   %first = trunc i64 %begun to i32
   %mine.span = sub i32 %me, %first
@@ -146,9 +147,9 @@ start:
   %first_cell = lshr i64 %rel, %shift
   %span = lshr i64 %size, %shift
   %cells = call i64 @llvm.umax.i64(i64 %span, i64 1)
-  %is_load = icmp eq i64 %how, {Access.LOAD}
-  %is_store = icmp eq i64 %how, {Access.STORE}
-  %is_atomic = icmp eq i64 %how, {Access.ATOMIC}
+  %is_load = icmp eq i64 %how, {AccessKind.LOAD}
+  %is_store = icmp eq i64 %how, {AccessKind.STORE}
+  %is_atomic = icmp eq i64 %how, {AccessKind.ATOMIC}
   br label %cell
 cell:
   %k = phi i64 [ 0, %start ], [ %k1, %update ]
@@ -245,8 +246,8 @@ RUN = f"""
 define i1 @dk_run(ptr %ctx, ptr %entry, i64 %addr, i64 %bytes, i64 %store) {{
 start:
   %is_store = icmp ne i64 %store, 0
-{word("base", "%entry", Entry.BASE)}{word("init", "%entry", Entry.INIT, "ptr")}\
-{word("writers", "%entry", Entry.WRITERS, "ptr")}  %rel = sub i64 %addr, %base
+{word("base", "%entry", EntryWord.BASE)}{word("init", "%entry", EntryWord.INIT, "ptr")}\
+{word("writers", "%entry", EntryWord.WRITERS, "ptr")}  %rel = sub i64 %addr, %base
   %no_init = icmp eq ptr %init, null
   br i1 %no_init, label %race, label %init_check
 init_check:
@@ -269,7 +270,7 @@ race:
   %no_race = icmp eq ptr %writers, null
   br i1 %no_race, label %good, label %race_check
 race_check:
-{word("readers", "%entry", Entry.READERS, "ptr")}{word("segment", "%ctx", Ctx.SEGMENT)}\
+{word("readers", "%entry", EntryWord.READERS, "ptr")}{word("segment", "%ctx", Ctx.SEGMENT)}\
 {word("begun", "%ctx", Ctx.FIRST_SEGMENT)}{word("shift", "%ctx", Ctx.RACE_SHIFT)}  %me1 = trunc i64 %segment to i32
   %first1 = trunc i64 %begun to i32
   %range1 = sub i32 %me1, %first1

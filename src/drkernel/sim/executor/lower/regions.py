@@ -13,7 +13,7 @@ from drkernel.sim.executor.lower.elementwise import ELEMENTWISE, apply
 from drkernel.sim.executor.lower.emit import vec
 from drkernel.sim.executor.lower.nest import Buffer, Nest, constant_text, lanes
 from drkernel.sim.executor.lower.strip import Strip, Uni, Vec, llvm_type, to_vec
-from drkernel.sim.executor.ttir.ir import Block, Op, TTIRError, UnsupportedOp, Value
+from drkernel.sim.executor.ttir.ir import BasicBlock, Op, TTIRError, UnsupportedTTIR, Value
 
 if TYPE_CHECKING:
     from drkernel.sim.executor.lower.function import Lowering
@@ -31,7 +31,7 @@ def run_region(low: Lowering, op: Op, values: list[Strip], width: int) -> list[S
     return _lane_by_lane(low, op, values, width)
 
 
-def _straight(block: Block) -> bool:
+def _straight(block: BasicBlock) -> bool:
     """Whether there is nothing but arithmetic and branches that join again."""
     for inner in block.ops[:-1]:
         if inner.name == "scf.if" and len(inner.regions) == 2:
@@ -42,7 +42,7 @@ def _straight(block: Block) -> bool:
     return True
 
 
-def _run_block(low: Lowering, op: Op, block: Block, known: dict[Value, Strip], width: int) -> list[Strip]:
+def _run_block(low: Lowering, op: Op, block: BasicBlock, known: dict[Value, Strip], width: int) -> list[Strip]:
     """A block of scalar operations on all lanes at once; gives what its last operation returns."""
 
     def find(value: Value) -> Strip:
@@ -51,7 +51,7 @@ def _run_block(low: Lowering, op: Op, block: Block, known: dict[Value, Strip], w
         outer = low.env.get(value)
         if isinstance(outer, Uni):
             return outer
-        raise UnsupportedOp(f"a function inside {op.name} that uses a block from outside", op.loc)
+        raise UnsupportedTTIR(f"a function inside {op.name} that uses a block from outside", op.loc)
 
     for inner in block.ops[:-1]:
         if inner.name == "arith.constant":

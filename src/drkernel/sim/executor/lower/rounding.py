@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from drkernel.sim.executor.lower.emit import Emitter, float_literal, splat_literal, vec
-from drkernel.sim.executor.ttir.ir import UnsupportedOp
+from drkernel.sim.executor.ttir.ir import UnsupportedTTIR
 
 _FP8 = {
     "f8E5M2": (2, -14, 57344.0), "f8E4M3FN": (3, -6, 448.0), "f8E5M2FNUZ": (2, -15, 57344.0),
@@ -36,7 +36,7 @@ def round_to(e: Emitter, text: str, elem: str, width: int) -> str:
         return _round_bits(e, text, 16, width)
     if elem in _FP8:
         return _round_fp8(e, text, elem, width)
-    raise UnsupportedOp(f"the float format {elem}")
+    raise UnsupportedTTIR(f"the float format {elem}")
 
 
 def _round_bits(e: Emitter, text: str, drop: int, width: int) -> str:
@@ -93,7 +93,7 @@ def to_bits(e: Emitter, text: str, elem: str, width: int) -> str:
         return e.cast("trunc", i32, e.bin("lshr", i32, bits, constant(16, width, "i32")), int_vec(width, 16))
     if elem in _FP8:
         return _fp8_bits(e, text, bits, elem, width)
-    raise UnsupportedOp(f"the float format {elem}")
+    raise UnsupportedTTIR(f"the float format {elem}")
 
 
 def _fp8_bits(e: Emitter, text: str, bits: str, elem: str, width: int) -> str:
@@ -138,7 +138,7 @@ def from_bits(e: Emitter, text: str, elem: str, width: int) -> str:
         return e.cast("bitcast", i32, e.bin("shl", i32, wide, constant(16, width, "i32")), ft)
     if elem in _FP8:
         return _from_fp8(e, text, elem, width)
-    raise UnsupportedOp(f"the float format {elem}")
+    raise UnsupportedTTIR(f"the float format {elem}")
 
 
 def _from_fp8(e: Emitter, text: str, elem: str, width: int) -> str:
@@ -192,4 +192,4 @@ def constant_from_hex(bits: int, elem: str) -> float:
         return float(struct.unpack("<e", struct.pack("<H", bits << 8))[0])
     if elem in _FP8:  # without infinities
         return float("nan")
-    raise UnsupportedOp(f"a hexadecimal constant of {elem}")
+    raise UnsupportedTTIR(f"a hexadecimal constant of {elem}")

@@ -98,7 +98,7 @@ class Status(IntEnum):
     """the launch ran for too long"""
 
 
-class Entry(IntEnum):
+class EntryWord(IntEnum):
     """Indices of the 64-bit words of an allocation entry."""
 
     BASE = 0
@@ -116,7 +116,7 @@ class Entry(IntEnum):
     SIZE = 8
 
 
-class Access(IntEnum):
+class AccessKind(IntEnum):
     """Ways to touch memory."""
 
     LOAD = 0

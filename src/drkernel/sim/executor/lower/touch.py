@@ -25,7 +25,7 @@ from drkernel.sim.executor.lower.axes import run_axis
 from drkernel.sim.executor.lower.emit import WIDTH, vec
 from drkernel.sim.executor.lower.masks import holds_nowhere, holds_throughout
 from drkernel.sim.executor.lower.nest import Nest, strips
-from drkernel.sim.executor.lower.runtime import Access, Ctx
+from drkernel.sim.executor.lower.runtime import AccessKind, Ctx
 from drkernel.sim.executor.lower.strip import Lin, Strip, Uni, llvm_type, to_vec
 from drkernel.sim.executor.ttir.ir import Op, Type, Value, elem_bytes
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 TOUCH_LANES = 64
 """elements looked at at a time; nothing is loaded, so that this may be more than a vector register holds"""
-_HOW = {"load": Access.LOAD, "store": Access.STORE, "atomic": Access.ATOMIC}
+_HOW = {"load": AccessKind.LOAD, "store": AccessKind.STORE, "atomic": AccessKind.ATOMIC}
 
 
 def place(low: Lowering, entry: str, address: str, size: int, site: int) -> str:
@@ -78,13 +78,13 @@ def touch(low: Lowering, op: Op) -> None:
     _touch(low, op, pointer, mask, how)
 
 
-def _touch(low: Lowering, op: Op, pointer: Value, mask: Value | None, how: Access) -> None:
+def _touch(low: Lowering, op: Op, pointer: Value, mask: Value | None, how: AccessKind) -> None:
     """Long runs at once, what is none in the strips that a kernel with data would use, so that counts are the same."""
     shape = pointer.type.shape or ()
     mark = low.e.cast("trunc", "i64", low.context("mark", Ctx.MARK), "i8")
-    axis = run_axis(pointer, low.env) if how is Access.LOAD else len(shape) - 1
+    axis = run_axis(pointer, low.env) if how is AccessKind.LOAD else len(shape) - 1
     access = _Access(low, pointer, mask, how, mark, low.site(op, pointer), low.entry_of(pointer), axis)
-    long = shape[axis] if shape and how is not Access.ATOMIC else 1
+    long = shape[axis] if shape and how is not AccessKind.ATOMIC else 1
     if access.across:
         with strips(low, (*shape[:axis], *shape[axis + 1 :], long), min(TOUCH_LANES, long)) as turned:
             *others, along = turned.index
@@ -102,7 +102,7 @@ class _Access:
     low: Lowering
     pointer: Value
     mask: Value | None
-    how: Access
+    how: AccessKind
     mark: str
     site: int
     known: KnownEntry | None
@@ -129,7 +129,7 @@ class _Access:
         """Mark the lanes as one run of memory where they are one, else do as said."""
         e, lanes = self.low.e, self._lanes(nest, ends=True)
         by_sector = self.across or self.known is None
-        if self.how is Access.ATOMIC or (by_sector and lanes.width == 1):
+        if self.how is AccessKind.ATOMIC or (by_sector and lanes.width == 1):
             found = None
         elif by_sector:
             found = run_condition(self.low, lanes)
@@ -194,7 +194,7 @@ class _Access:
         """Note the sectors of a run, as the running group's."""
         e, known = self.low.e, self.known
         assert known is not None
-        sectors = known.write_map if self.how is Access.STORE else known.read_map
+        sectors = known.write_map if self.how is AccessKind.STORE else known.read_map
         offset = e.bin("sub", "i64", base, known.base)
         start = e.op(f"getelementptr i8, ptr {sectors}, i64 {e.bin('lshr', 'i64', offset, '5')}")
         whole = max(1, nbytes // 32)
@@ -225,7 +225,7 @@ def fetch(low: Lowering, op: Op) -> None:
     pointer, mask = op.operands[0], op.operands[1] if len(op.operands) > 1 else None
     other = op.operands[2] if len(op.operands) > 2 else None
     result = op.results[0]
-    _touch(low, op, pointer, mask, Access.LOAD)
+    _touch(low, op, pointer, mask, AccessKind.LOAD)
     pointee = Type(pointer.type.pointee or "i8")
     site, known, reg = len(low.sites) - 1, low.entry_of(pointer), llvm_type(pointee)
     entry = known.entry if known is not None else "null"
@@ -256,7 +256,7 @@ def put(low: Lowering, op: Op) -> None:
     e = low.e
     pointer, value = op.operands[:2]
     mask = op.operands[2] if len(op.operands) > 2 else None
-    _touch(low, op, pointer, mask, Access.STORE)
+    _touch(low, op, pointer, mask, AccessKind.STORE)
     pointee = Type(pointer.type.pointee or "i8")
     site, known, size = len(low.sites) - 1, low.entry_of(pointer), elem_bytes(pointee.elem)
     entry = known.entry if known is not None else "null"

@@ -16,16 +16,16 @@ from drkernel.sim.executor.lower.helper_parts import (
     within,
 )
 from drkernel.sim.executor.lower.races import word as _get
-from drkernel.sim.executor.lower.runtime import Access, Ctx, Entry, Kind
+from drkernel.sim.executor.lower.runtime import AccessKind, Ctx, EntryWord, Kind
 
 TOUCH_SYMBOLS = ("dk_touch", "dk_touch_run", "dk_place", "dk_histogram")
 
 _TOUCH = f"""
 define void @dk_touch(ptr %ctx, ptr %entry, ptr %addrs, i64 %n, i64 %bits, i64 %site, i64 %size, i64 %how) {{
 start:
-  %is_store = icmp eq i64 %how, {Access.STORE}
-  %is_atomic = icmp eq i64 %how, {Access.ATOMIC}
-  %writes = icmp ne i64 %how, {Access.LOAD}
+  %is_store = icmp eq i64 %how, {AccessKind.STORE}
+  %is_atomic = icmp eq i64 %how, {AccessKind.ATOMIC}
+  %writes = icmp ne i64 %how, {AccessKind.LOAD}
   %low = sub i64 %size, 1
   %known = icmp ne ptr %entry, null
 {_get("mark64", "%ctx", Ctx.MARK)}  %mark = trunc i64 %mark64 to i8
@@ -50,7 +50,7 @@ misaligned:
 mark_read:
   %rel = sub i64 %addr, %base
   %cell = lshr i64 %rel, 5
-{_get("rmap", "%en", Entry.READ_MAP, "ptr")}{_get("wmap", "%en", Entry.WRITE_MAP, "ptr")}\
+{_get("rmap", "%en", EntryWord.READ_MAP, "ptr")}{_get("wmap", "%en", EntryWord.WRITE_MAP, "ptr")}\
   %only = select i1 %is_store, ptr %wmap, ptr %rmap
   %cp = getelementptr i8, ptr %only, i64 %cell
   store i8 %mark, ptr %cp
@@ -73,7 +73,7 @@ return:
 _TOUCH_RUN = f"""
 define i1 @dk_touch_run(ptr %ctx, ptr %entry, i64 %addr, i64 %size, i64 %site, i64 %how) {{
 start:
-  %is_store = icmp eq i64 %how, {Access.STORE}
+  %is_store = icmp eq i64 %how, {AccessKind.STORE}
 {_get("mark64", "%ctx", Ctx.MARK)}  %mark = trunc i64 %mark64 to i8
 {lanes_begin()}  %known = icmp ne ptr %entry, null
   br i1 %known, label %check, label %search
@@ -86,7 +86,7 @@ check:
 outside:
   ret i1 false
 inside:
-{_get("rmap", "%en", Entry.READ_MAP, "ptr")}{_get("wmap", "%en", Entry.WRITE_MAP, "ptr")}\
+{_get("rmap", "%en", EntryWord.READ_MAP, "ptr")}{_get("wmap", "%en", EntryWord.WRITE_MAP, "ptr")}\
   %map = select i1 %is_store, ptr %wmap, ptr %rmap
   %origin = lshr i64 %base, 5
   %first = lshr i64 %addr, 5
@@ -118,7 +118,7 @@ search:
   br label %check
 check:
   %en = phi ptr [ %entry, %start ], [ %found, %search ]
-{within("%en")}{_get("data", "%en", Entry.DATA)}  br i1 %in, label %inside, label %nowhere
+{within("%en")}{_get("data", "%en", EntryWord.DATA)}  br i1 %in, label %inside, label %nowhere
 inside:
   %none = icmp eq i64 %data, 0
   br i1 %none, label %empty, label %held

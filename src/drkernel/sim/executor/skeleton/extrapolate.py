@@ -22,7 +22,7 @@ _SURELY = 0.02
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Extrapolated:
     """A number that was not counted, and the range that it is in."""
 
     value: float
@@ -30,31 +30,31 @@ class Estimate:
     high: float
 
     @staticmethod
-    def exact(value: float) -> Estimate:
+    def exact(value: float) -> Extrapolated:
         """A number that was counted."""
-        return Estimate(value, value, value)
+        return Extrapolated(value, value, value)
 
-    def at_least(self, low: float) -> Estimate:
+    def at_least(self, low: float) -> Extrapolated:
         """The same, where it is known to be no less than ``low``."""
-        return Estimate(max(self.value, low), max(self.low, low), max(self.high, low))
+        return Extrapolated(max(self.value, low), max(self.low, low), max(self.high, low))
 
 
-def total_of(groups: Sequence[float], sizes: Sequence[int], left: int) -> Estimate:
+def total_of(groups: Sequence[float], sizes: Sequence[int], left: int) -> Extrapolated:
     """Estimate the sum over ``left`` programs from the sums over groups of ``sizes`` of them; two standard errors
     wide."""
     count = sum(sizes)
     if count == 0 or left <= 0:
-        return Estimate.exact(0.0)
+        return Extrapolated.exact(0.0)
     mean = sum(groups) / count
     means = [amount / size for amount, size in zip(groups, sizes, strict=True) if size]
     spread = 0.0
     if len(means) > 1:
         variance = sum(size * (m - mean) ** 2 for m, size in zip(means, sizes, strict=True)) / count
         spread = 2.0 * math.sqrt(variance / (len(means) - 1) * max(0.0, 1.0 - count / left))
-    return Estimate(mean * left, max(0.0, mean - spread) * left, (mean + spread) * left)
+    return Extrapolated(mean * left, max(0.0, mean - spread) * left, (mean + spread) * left)
 
 
-def distinct_of(last: Sequence[int], sizes: Sequence[int], programs: int, most: float) -> Estimate:
+def distinct_of(last: Sequence[int], sizes: Sequence[int], programs: int, most: float) -> Extrapolated:
     """Distinct sectors that ``programs`` touch, from those that groups of ``sizes`` programs touched.
 
     ``last[g]`` sectors were touched by group ``g`` and by no later one, so that the sums from the end say how many any
@@ -71,7 +71,7 @@ def distinct_of(last: Sequence[int], sizes: Sequence[int], programs: int, most: 
             programs_seen.append(programs_seen[-1] + size)
     touched, ran = seen[-1], programs_seen[-1]
     if touched == 0 or ran >= programs:
-        return Estimate.exact(touched)
+        return Extrapolated.exact(touched)
     most = max(most, touched)
     curves, counts = _curves(tuple(programs_seen[1:]), programs), np.array(seen[1:])
     mixed, error = _fit(curves, counts, shared=True)
@@ -84,7 +84,7 @@ def distinct_of(last: Sequence[int], sizes: Sequence[int], programs: int, most: 
     rate = (seen[-1] - seen[half]) / (programs_seen[-1] - programs_seen[half])
     value = min(max(mixed, touched), most)
     high = min(most, max(value, touched + rate * (programs - ran)))
-    return Estimate(value, max(touched, min(alike, value)), high)
+    return Extrapolated(value, max(touched, min(alike, value)), high)
 
 
 def least_apart(asked: float, touched: float, ran: int, programs: int, total: float) -> float:

@@ -57,7 +57,7 @@ def skeleton_of(ttir: str, name: str | None = None, *, apart: bool = False) -> S
 
     Raises:
         TTIRError: malformed text.
-        UnsupportedOp: what cannot be simulated.
+        UnsupportedTTIR: what cannot be simulated.
     """
     kernel = compile_ttir(ttir, name=name)
     steering = steering_of(kernel.function, apart=apart)

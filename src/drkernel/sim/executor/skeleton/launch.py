@@ -14,10 +14,10 @@ import numpy as np
 
 from drkernel.sim.executor.allocations import MemoryMap
 from drkernel.sim.executor.counting import ProgramClass, SiteRow, asked_by_site, classes_of, most_updates, passes_of
-from drkernel.sim.executor.launch import Launch, Limits
+from drkernel.sim.executor.launch import KernelRun, LaunchLimits
 from drkernel.sim.executor.lower.function import Site
 from drkernel.sim.executor.lower.jit import helper_address
-from drkernel.sim.executor.lower.runtime import SECTOR_BYTES, Ctx, Entry
+from drkernel.sim.executor.lower.runtime import SECTOR_BYTES, Ctx, EntryWord
 from drkernel.sim.executor.results import Checks, SimFinding
 from drkernel.sim.executor.skeleton.kernel import Skeleton
 
@@ -69,7 +69,7 @@ class Touched:
         return sum(self.last)
 
 
-class SkeletonLaunch(Launch):
+class SkeletonLaunch(KernelRun):
     """One launch of a skeleton. Memory is not touched, but for what steers and has contents.
 
     Either :meth:`run` the whole grid, or call :meth:`run_group` as often as need be and read what they touched.
@@ -77,7 +77,7 @@ class SkeletonLaunch(Launch):
 
     def __init__(
         self, skeleton: Skeleton, grid: tuple[int, int, int], args: Sequence[int | float], memory: MemoryMap,
-        limits: Limits, *, weights: Sequence[float] = (), loads: bool = True, after: SkeletonLaunch | None = None,
+        limits: LaunchLimits, *, weights: Sequence[float] = (), loads: bool = True, after: SkeletonLaunch | None = None,
     ):  # fmt: skip
         """With ``after``, a launch of which groups of programs have run, :meth:`run` goes on in that one's sector maps:
         all that those programs touched is touched again, and the maps are in memory already."""
@@ -98,7 +98,7 @@ class SkeletonLaunch(Launch):
     def _entries(self) -> None:
         super()._entries()
         for row, allocation in zip(self.entries, self.allocations, strict=False):
-            row[Entry.DATA] = allocation.contents
+            row[EntryWord.DATA] = allocation.contents
 
     def _worker(self, syncs=None):  # type: ignore[no-untyped-def]
         worker = super()._worker(syncs)

@@ -18,13 +18,13 @@ from pydantic import Field
 from drkernel.config import Config
 from drkernel.sim.executor.allocations import MemoryMap
 from drkernel.sim.executor.counting import ProgramClass
-from drkernel.sim.executor.launch import Limits
+from drkernel.sim.executor.launch import LaunchLimits
 from drkernel.sim.executor.lower.runtime import SECTOR_BYTES
 from drkernel.sim.executor.results import LaunchStats, SimFinding
-from drkernel.sim.executor.skeleton.extrapolate import Estimate, distinct_of, least_apart, total_of
+from drkernel.sim.executor.skeleton.extrapolate import Extrapolated, distinct_of, least_apart, total_of
 from drkernel.sim.executor.skeleton.kernel import Skeleton
 from drkernel.sim.executor.skeleton.launch import MAX_GROUPS, Group, SkeletonLaunch, Touched
-from drkernel.sim.executor.skeleton.sample import Grid, Spread, corners
+from drkernel.sim.executor.skeleton.sample import EvenSample, Grid, corners
 
 _GROUPS = 8
 """groups of a sample, each representative by itself"""
@@ -65,8 +65,8 @@ class StorageUse:
     """A launch's use of one storage, in bytes of whole sectors."""
 
     base: int
-    read: Estimate
-    written: Estimate
+    read: Extrapolated
+    written: Extrapolated
     nbytes: int
     """size of the storage"""
 
@@ -84,7 +84,7 @@ class StorageUse:
 
 
 @dataclass(frozen=True)
-class Measured:
+class SampledCounts:
     """The counts of a launch, and their uncertainty."""
 
     stats: LaunchStats
@@ -122,12 +122,12 @@ def measure(
     grid: Grid,
     args: Sequence[int | float],
     memory: MemoryMap,
-    limits: Limits,
+    limits: LaunchLimits,
     settings: SampleSettings,
     clock: Clock,
     weights: Sequence[float] = (),
     bound: float = math.inf,
-) -> Measured:
+) -> SampledCounts:
     """Count one launch. ``weights`` say what entering each block of the kernel costs a program.
 
     What surely takes longer than ``bound`` modelled seconds need not be known better than that.
@@ -140,7 +140,7 @@ def measure(
 
 class _Measuring:
     def __init__(
-        self, skeleton: Skeleton, grid: Grid, args: Sequence[int | float], memory: MemoryMap, limits: Limits,
+        self, skeleton: Skeleton, grid: Grid, args: Sequence[int | float], memory: MemoryMap, limits: LaunchLimits,
         settings: SampleSettings, clock: Clock, weights: Sequence[float], bound: float,
     ):  # fmt: skip
         self.weights, self.bound = weights, bound
@@ -157,12 +157,12 @@ class _Measuring:
         where = self.skeleton, self.grid, self.args, self.memory, self.limits
         return SkeletonLaunch(*where, weights=self.weights, loads=loads, after=after)
 
-    def run(self) -> Measured:
+    def run(self) -> SampledCounts:
         if self.skeleton.serial or self.programs <= 2 * len(self.corners):
             return self._everything()
         launch = self._launch()
         launch.own_passes = self._own_passes()
-        spread = Spread(self.grid, self.corners, self.settings.seed)
+        spread = EvenSample(self.grid, self.corners, self.settings.seed)
         launch.run_group(self.corners)
         pilot = [launch.run_group(spread.group(self._pilot_size())) for _ in range(_GROUPS)]
         work = sum(group.work for group in pilot) / max(1, sum(group.programs for group in pilot)) * self.programs
@@ -177,7 +177,7 @@ class _Measuring:
     def _pilot_size(self) -> int:
         return min(self.settings.pilot, max(1, self.programs // 64))
 
-    def _enough(self, found: Measured) -> bool:
+    def _enough(self, found: SampledCounts) -> bool:
         """Whether the time is known as well as it needs to be."""
         return found.error <= self.settings.max_error or found.least > self.bound
 
@@ -203,14 +203,14 @@ class _Measuring:
         alone.run_group(rng.choices(programs[: len(reads)], reads))
         return alone.own_passes or 1.0
 
-    def _everything(self, after: SkeletonLaunch | None = None) -> Measured:
+    def _everything(self, after: SkeletonLaunch | None = None) -> SampledCounts:
         launch = self._launch(after=after)
         result = launch.run()
         uses = tuple(
-            StorageUse(base, Estimate.exact(read), Estimate.exact(written), self._size(base))
+            StorageUse(base, Extrapolated.exact(read), Extrapolated.exact(written), self._size(base))
             for base, read, written in result.stats.footprint
         )
-        return Measured(result.stats, self.programs, 0.0, uses, result.findings, _words(launch))
+        return SampledCounts(result.stats, self.programs, 0.0, uses, result.findings, _words(launch))
 
     def _size(self, base: int) -> int:
         allocation = self.memory.find(base)
@@ -221,7 +221,7 @@ class _Measuring:
     def _survey(self) -> None:
         """Run every program without its reads, where that is quick."""
         launch = self._launch(loads=False)
-        spread = Spread(self.grid, self.corners, self.settings.seed + 1)
+        spread = EvenSample(self.grid, self.corners, self.settings.seed + 1)
         pilot = [launch.run_group(spread.group(self._pilot_size())) for _ in range(_GROUPS)]
         stores = sum(group.store_bytes / SECTOR_BYTES + 8.0 * group.blocks + 16.0 * group.programs for group in pilot)
         if stores / sum(group.programs for group in pilot) * self.programs > self.settings.full_sectors:
@@ -231,7 +231,7 @@ class _Measuring:
 
     # ---- a sample of programs
 
-    def _sample(self, launch: SkeletonLaunch, spread: Spread, work: float) -> Measured:
+    def _sample(self, launch: SkeletonLaunch, spread: EvenSample, work: float) -> SampledCounts:
         wanted = self.settings.sample_sectors
         size = max(self._pilot_size(), min(_LARGEST_GROUP, math.ceil(wanted / work / _GROUPS)))
         while True:
@@ -249,7 +249,7 @@ class _Measuring:
                 return found
             size *= 2
 
-    def _estimate(self, launch: SkeletonLaunch) -> Measured:
+    def _estimate(self, launch: SkeletonLaunch) -> SampledCounts:
         """The whole grid by what ran: point, low and high counts, and what they make of the modelled time."""
         border, *rest = launch.groups
         self.passes = launch.own_passes
@@ -267,7 +267,7 @@ class _Measuring:
         error = max(abs(times[1] - times[0]), abs(times[2] - times[0])) / times[0] if times[0] else 0.0
         ran = sum(group.programs for group in launch.groups)
         findings = launch.findings() or self.surveyed
-        return Measured(
+        return SampledCounts(
             stats, ran, error, uses, findings, _words(launch), self.survey is not None, min(times)
         )  # fmt: skip
 
@@ -287,24 +287,24 @@ class _Measuring:
                     stored, sum(written.last[1:]), sum(sizes), self.programs, totals.stores.low / SECTOR_BYTES
                 )
                 writes = writes.at_least(min(float(nbytes), apart * SECTOR_BYTES))
-            uses.append(StorageUse(base, reads, Estimate.exact(exact[base]) if base in exact else writes, nbytes))
+            uses.append(StorageUse(base, reads, Extrapolated.exact(exact[base]) if base in exact else writes, nbytes))
         known = {use.base for use in uses}
         for base, counted in exact.items():
             if base not in known and counted:
-                uses.append(StorageUse(base, Estimate.exact(0.0), Estimate.exact(counted), self._size(base)))
+                uses.append(StorageUse(base, Extrapolated.exact(0.0), Extrapolated.exact(counted), self._size(base)))
         return tuple(sorted(uses, key=lambda use: use.base))
 
-    def _distinct(self, touched: Touched, sizes: list[int], nbytes: int, asked: float) -> Estimate:
+    def _distinct(self, touched: Touched, sizes: list[int], nbytes: int, asked: float) -> Extrapolated:
         """Bytes of one storage; the first group is the corners', which is no fair sample."""
         span = float(touched.span)
         found = distinct_of(touched.last[1:], sizes, self.programs, min(span, asked / SECTOR_BYTES))
         total = float(touched.total)
         parts = (found.value, found.low, found.high)
         value, low, high = (min(float(nbytes), max(total, n) * SECTOR_BYTES) for n in parts)
-        return Estimate(value, low, high)
+        return Extrapolated(value, low, high)
 
     def _stats(
-        self, totals: _Totals, uses: tuple[StorageUse, ...], pick: Callable[[Estimate], float], contention: int
+        self, totals: _Totals, uses: tuple[StorageUse, ...], pick: Callable[[Extrapolated], float], contention: int
     ) -> LaunchStats:
         footprint = tuple((use.base, pick(use.read), pick(use.written)) for use in uses)
         if self.survey is not None:  # reads are a share of what all programs would read in runs, which is known
@@ -333,9 +333,9 @@ class _Totals:
         sizes = [group.programs for group in groups]
         self.ran = border.programs + sum(sizes)
 
-        def of(amount: Callable[[Group], float]) -> Estimate:
+        def of(amount: Callable[[Group], float]) -> Extrapolated:
             rest, known = total_of([amount(group) for group in groups], sizes, left), amount(border)
-            return Estimate(rest.value + known, rest.low + known, rest.high + known)
+            return Extrapolated(rest.value + known, rest.low + known, rest.high + known)
 
         self.loads = of(lambda group: group.load_bytes)
         self.stores = of(lambda group: group.store_bytes)
@@ -349,7 +349,7 @@ class _Totals:
         middle = sum(group.load_bytes for group in groups) / runs if runs else 1.0
         deviation = math.sqrt(sum((s - middle) ** 2 for s in shares) / max(1, len(shares) - 1)) if shares else 0.0
         off = 2.0 * deviation / math.sqrt(max(1, len(shares)))
-        self.load_share = Estimate(middle, max(0.0, middle - off), middle + off)
+        self.load_share = Extrapolated(middle, max(0.0, middle - off), middle + off)
         """sectors asked for, over those that runs of memory would ask for"""
 
 

@@ -29,7 +29,7 @@ def linear(grid: Grid, place: tuple[int, ...]) -> int:
     return x + grid[0] * (y + grid[1] * z)
 
 
-class Spread:
+class EvenSample:
     """An endless supply of programs, each at most once, in groups that each cover the whole grid evenly.
 
     Programs step through the axes of the grid by irrational strides. Each group continues where the previous one ended.

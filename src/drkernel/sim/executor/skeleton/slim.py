@@ -20,7 +20,7 @@ from drkernel.sim.executor.lower.dot_scaled import count_scaled_products
 from drkernel.sim.executor.lower.elementwise import ELEMENTWISE
 from drkernel.sim.executor.lower.plan import SHAPE_OPS, SOURCES, argument_of, blocks_of
 from drkernel.sim.executor.skeleton.steering import ATOMICS, Steering, mask_of
-from drkernel.sim.executor.ttir.ir import Block, Function, Op, Region, UnsupportedOp, Value
+from drkernel.sim.executor.ttir.ir import BasicBlock, Function, Op, Region, UnsupportedTTIR, Value
 
 _FREE = frozenset(
     {
@@ -43,7 +43,7 @@ def slim(function: Function, steering: Steering, *, loads: bool = True) -> Funct
     """The skeleton of a function. Without ``loads``, reads that do not steer are counted as runs, and not looked at.
 
     Raises:
-        UnsupportedOp: an operation whose work nobody could count.
+        UnsupportedTTIR: an operation whose work nobody could count.
     """
     return _Slimmer(function, steering, loads).run()
 
@@ -64,7 +64,7 @@ class _Slimmer:
 
     # ---- values and operations
 
-    def _value(self, old: Value, op: Op | None, index: int, block: Block | None = None) -> Value:
+    def _value(self, old: Value, op: Op | None, index: int, block: BasicBlock | None = None) -> Value:
         value = Value(old.name, old.type, op, index, block)
         self.new[id(old)] = value
         return value
@@ -75,13 +75,13 @@ class _Slimmer:
             op.operands.append(value)
             value.uses.append(op)
 
-    def _emit(self, block: Block, name: str, old: Op, operands: list[Value], attrs: dict[str, str]) -> Op:
+    def _emit(self, block: BasicBlock, name: str, old: Op, operands: list[Value], attrs: dict[str, str]) -> Op:
         op = Op(name, [], [], attrs, loc=old.loc, number=old.number, block=block)
         self._use(op, operands)
         block.ops.append(op)
         return op
 
-    def _keep(self, block: Block, old: Op, name: str | None = None, results: list[Value] | None = None) -> Op:
+    def _keep(self, block: BasicBlock, old: Op, name: str | None = None, results: list[Value] | None = None) -> Op:
         op = self._emit(block, name or old.name, old, old.operands, old.attrs)
         op.results = [self._value(v, op, k) for k, v in enumerate(old.results if results is None else results)]
         return op
@@ -92,7 +92,7 @@ class _Slimmer:
         for old in region.blocks:
             self.arguments[old.label] = [k for k, a in enumerate(old.args) if self.steering.needs(a)]
         for old in region.blocks:
-            block = Block(old.label, [], parent=parent)
+            block = BasicBlock(old.label, [], parent=parent)
             for k, argument in enumerate([a for a in old.args if self.steering.needs(a)]):
                 block.args.append(self._value(argument, None, k, block))
             blocks.append(block)
@@ -102,15 +102,15 @@ class _Slimmer:
                 self._op(block, op, count.cost)
         return Region(blocks)
 
-    def _count_of(self, old: Block, block: Block) -> CountOp:
+    def _count_of(self, old: BasicBlock, block: BasicBlock) -> CountOp:
         """Begin a block with what counts the original one's work."""
         count = CountOp("dk.count", [], [], {}, block=block)
         count.cost.entered[self.numbers[id(old)]] += 1
         block.ops.append(count)
         return count
 
-    def _op(self, block: Block, op: Op, cost: BlockCost) -> None:
-        handler: Callable[[Block, Op], None] | None = {
+    def _op(self, block: BasicBlock, op: Op, cost: BlockCost) -> None:
+        handler: Callable[[BasicBlock, Op], None] | None = {
             "scf.for": self._for, "scf.if": self._if, "scf.while": self._while,
         }.get(op.name)  # fmt: skip
         if handler is not None:
@@ -124,14 +124,14 @@ class _Slimmer:
         else:
             _count(cost, op)
 
-    def _whole(self, block: Block, op: Op) -> None:
+    def _whole(self, block: BasicBlock, op: Op) -> None:
         """An operation with its regions as they are (combine functions)."""
         kept = self._keep(block, op)
         for region in op.regions:
             kept.regions.append(self._copy(region, kept))
 
     def _copy(self, region: Region, parent: Op) -> Region:
-        blocks = [Block(old.label, [], parent=parent) for old in region.blocks]
+        blocks = [BasicBlock(old.label, [], parent=parent) for old in region.blocks]
         for old, block in zip(region.blocks, blocks, strict=True):
             block.args = [self._value(a, None, k, block) for k, a in enumerate(old.args)]
             self.arguments[old.label] = list(range(len(old.args)))
@@ -145,7 +145,7 @@ class _Slimmer:
 
     # ---- memory
 
-    def _access(self, block: Block, op: Op, cost: BlockCost) -> None:
+    def _access(self, block: BasicBlock, op: Op, cost: BlockCost) -> None:
         how = {"tt.load": "load", "tt.store": "store"}.get(op.name, "atomic")
         steers = id(op) in self.steering.reads or id(op) in self.steering.writes
         if how != "atomic":
@@ -165,7 +165,7 @@ class _Slimmer:
 
     # ---- control
 
-    def _for(self, block: Block, old: Op) -> None:
+    def _for(self, block: BasicBlock, old: Op) -> None:
         body = old.regions[0].blocks[0]
         kept = [k for k in range(len(old.results)) if self.steering.needs(body.args[1 + k])]
         op = Op(old.name, [], [], old.attrs, loc=old.loc, block=block)
@@ -179,9 +179,9 @@ class _Slimmer:
             op = _trips(op, left)
         block.ops.append(op)
 
-    def _body(self, parent: Op, old: Block, args: list[Value], yields: list[Value]) -> Region:
+    def _body(self, parent: Op, old: BasicBlock, args: list[Value], yields: list[Value]) -> Region:
         """A single block that ends in ``scf.yield`` of ``yields``."""
-        block = Block(old.label, [], parent=parent)
+        block = BasicBlock(old.label, [], parent=parent)
         block.args = [self._value(a, None, k, block) for k, a in enumerate(args)]
         count = self._count_of(old, block)
         for op in old.ops:
@@ -192,7 +192,7 @@ class _Slimmer:
         block.ops.append(last)
         return Region([block])
 
-    def _if(self, block: Block, old: Op) -> None:
+    def _if(self, block: BasicBlock, old: Op) -> None:
         kept = [k for k, value in enumerate(old.results) if self.steering.needs(value)]
         op = Op(old.name, [], [], old.attrs, loc=old.loc, block=block)
         self._use(op, old.operands)
@@ -203,7 +203,7 @@ class _Slimmer:
         op.results = [self._value(old.results[k], op, n) for n, k in enumerate(kept)]
         block.ops.append(op)
 
-    def _while(self, block: Block, old: Op) -> None:
+    def _while(self, block: BasicBlock, old: Op) -> None:
         test, body = old.regions[0].blocks[0], old.regions[1].blocks[0]
         condition, last = test.ops[-1], body.ops[-1]
         carried = [k for k, a in enumerate(test.args) if self.steering.needs(a)]
@@ -223,7 +223,7 @@ class _Slimmer:
         op.results = [self._value(old.results[k], op, n) for n, k in enumerate(passed)]
         block.ops.append(op)
 
-    def _terminator(self, block: Block, op: Op) -> None:
+    def _terminator(self, block: BasicBlock, op: Op) -> None:
         if op.name == "scf.condition":
             return  # written by the loop
         kept = self._emit(block, op.name, op, op.operands, op.attrs)
@@ -260,7 +260,7 @@ def _count(cost: BlockCost, op: Op) -> None:
     elif op.name in ELEMENTWISE or op.name == "tt.elementwise_inline_asm":
         count_operation(cost, op)
     elif op.name not in SHAPE_OPS and op.name not in SOURCES and op.name not in _FREE:
-        raise UnsupportedOp(op.name, op.loc)
+        raise UnsupportedTTIR(op.name, op.loc)
 
 
 def argument_name(op: Op) -> str | None:

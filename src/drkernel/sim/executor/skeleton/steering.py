@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import IntFlag
 
 from drkernel.sim.executor.lower.plan import argument_of, walk
-from drkernel.sim.executor.ttir.ir import Block, Function, Op, Value
+from drkernel.sim.executor.ttir.ir import BasicBlock, Function, Op, Value
 
 
 class Steers(IntFlag):
@@ -150,7 +150,7 @@ class _Tracer:
         return sources
 
     def _of_argument(self, value: Value) -> list[Value]:
-        block: Block | None = value.block
+        block: BasicBlock | None = value.block
         if block is None:
             return []  # an argument of the kernel
         parent = block.parent

@@ -5,18 +5,18 @@ Triton prints them in whatever order its passes leave, so the order in the text 
 
 from __future__ import annotations
 
-from drkernel.sim.executor.ttir.ir import Block, Region, TTIRError, UnsupportedOp
+from drkernel.sim.executor.ttir.ir import BasicBlock, Region, TTIRError, UnsupportedTTIR
 
 
 def order_blocks(region: Region) -> None:
     """Sort the blocks of a function's body, entry first.
 
     Raises:
-        UnsupportedOp: branches that lead back: loops are ``scf`` operations, which count their steps.
+        UnsupportedTTIR: branches that lead back: loops are ``scf`` operations, which count their steps.
         TTIRError: a branch to a block that is not there, or a block that nothing branches to.
     """
     by_label = {block.label: block for block in region.blocks}
-    finished: list[Block] = []
+    finished: list[BasicBlock] = []
     open_: set[int] = set()
     done: set[int] = set()
     stack = [(region.blocks[0], iter(_successors(region.blocks[0])))]
@@ -35,7 +35,7 @@ def order_blocks(region: Region) -> None:
         if id(target) in done:
             continue
         if id(target) in open_:
-            raise UnsupportedOp("a branch backwards")
+            raise UnsupportedTTIR("a branch backwards")
         open_.add(id(target))
         stack.append((target, iter(_successors(target))))
     if len(finished) != len(region.blocks):
@@ -43,5 +43,5 @@ def order_blocks(region: Region) -> None:
     region.blocks[:] = reversed(finished)
 
 
-def _successors(block: Block) -> list[str]:
+def _successors(block: BasicBlock) -> list[str]:
     return [label for op in block.ops for label, _ in op.successors]

@@ -16,7 +16,7 @@ class TTIRError(ValueError):
     """The text is not TTIR that this reader understands; names the line."""
 
 
-class UnsupportedOp(NotImplementedError):
+class UnsupportedTTIR(NotImplementedError):
     """An operation that is not simulated; names it and its source line."""
 
     def __init__(self, what: str, where: str = ""):
@@ -89,7 +89,7 @@ class Value:
     """the operation that makes it; None for a block or function argument"""
     index: int = 0
     """which result of ``op``, or which argument of its block"""
-    block: Block | None = None
+    block: BasicBlock | None = None
     uses: list[Op] = field(default_factory=list)
 
     def __repr__(self) -> str:  # values, operations and blocks refer to each other
@@ -113,14 +113,14 @@ class Op:
     """``file:line`` of the calls that led there, the innermost first, where it is in a helper function"""
     number: int = -1
     """its position in the text; a skeleton's operations keep it"""
-    block: Block | None = None
+    block: BasicBlock | None = None
 
     def __repr__(self) -> str:
         return f"{self.name} ({self.loc or 'no location'})"
 
 
 @dataclass(eq=False, repr=False)
-class Block:
+class BasicBlock:
     """A straight run of operations."""
 
     label: str
@@ -136,7 +136,7 @@ class Block:
 class Region:
     """Blocks of one region, entry first."""
 
-    blocks: list[Block]
+    blocks: list[BasicBlock]
 
 
 @dataclass(eq=False)

@@ -10,7 +10,17 @@ import re
 
 from drkernel.sim.executor.ttir.attributes import attributes, places_outside, scaled, split_top, unescape, unparen
 from drkernel.sim.executor.ttir.flow import order_blocks
-from drkernel.sim.executor.ttir.ir import FLOAT_BITS, Block, Function, Op, Region, TTIRError, Type, UnsupportedOp, Value
+from drkernel.sim.executor.ttir.ir import (
+    FLOAT_BITS,
+    BasicBlock,
+    Function,
+    Op,
+    Region,
+    TTIRError,
+    Type,
+    UnsupportedTTIR,
+    Value,
+)
 from drkernel.sim.executor.ttir.verify import MAX_OPS, verify
 
 _MAX_DEPTH = 60
@@ -45,13 +55,13 @@ def parse_type(text: str) -> Type:
         if elem.shape is not None:
             raise TTIRError(f"nested tensor type {text!r}")
         return elem.with_shape(shape)
-    raise UnsupportedOp(f"type {text!r}")
+    raise UnsupportedTTIR(f"type {text!r}")
 
 
 def _nested_pointer(text: str) -> str:
     if text.startswith("!tt.ptr<"):
         return "i64"
-    raise UnsupportedOp(f"pointer to {text!r}")
+    raise UnsupportedTTIR(f"pointer to {text!r}")
 
 
 def _find_type_colon(text: str) -> int:
@@ -137,7 +147,7 @@ class _Reader:
         if len(public) != 1:
             raise TTIRError(f"expected one public function, found {len(public)}")
         if len(functions) > 1:
-            raise UnsupportedOp("a call of a noinline function")
+            raise UnsupportedTTIR("a call of a noinline function")
         return public[0]
 
     def _function(self, line: str) -> tuple[Function, bool]:
@@ -174,7 +184,7 @@ class _Reader:
         if depth > _MAX_DEPTH:
             raise TTIRError("regions nest too deeply")
         self.scopes.append({})
-        first = Block("", [], parent=parent)
+        first = BasicBlock("", [], parent=parent)
         for k, (name, type_) in enumerate(entry_args):
             value = self._define(name, type_, k, None)
             value.block = first
@@ -195,11 +205,11 @@ class _Reader:
         self.scopes.pop()
         return Region(blocks)
 
-    def _block_header(self, line: str, parent: Op | None) -> Block:
+    def _block_header(self, line: str, parent: Op | None) -> BasicBlock:
         match = re.match(r"^(\^[A-Za-z0-9_]+)(?:\((.*)\))?:", line)
         if match is None:
             raise TTIRError(f"malformed block header {line[:80]!r}")
-        block = Block(match.group(1), [], parent=parent)
+        block = BasicBlock(match.group(1), [], parent=parent)
         for part in split_top(match.group(2) or ""):
             name, _, rest = part.partition(": ")
             value = self._define(name, parse_type(re.split(r" loc\(", rest)[0]), len(block.args), None)
@@ -237,10 +247,10 @@ class _Reader:
         }.get(op.name)
         try:
             types = reader(op, rest, depth) if reader is not None else self._plain(op, rest)
-        except UnsupportedOp as error:
+        except UnsupportedTTIR as error:
             if error.where:
                 raise
-            raise UnsupportedOp(f"{op.name} ({error.what})", loc) from None  # shared memory of Gluon, descriptors
+            raise UnsupportedTTIR(f"{op.name} ({error.what})", loc) from None  # shared memory of Gluon, descriptors
         if len(types) == 1 and len(names) == 2 and op.name == "tt.split":
             types = types * 2
         if len(types) < len(names):
@@ -395,7 +405,7 @@ class _Reader:
 def _result_types(op: Op, head: str, text: str) -> list[Type]:
     name = op.name
     if name == "tt.make_tensor_descriptor" or "tensordesc" in text:
-        raise UnsupportedOp(name, op.loc)
+        raise UnsupportedTTIR(name, op.loc)
     if not text:
         return []
     if "->" in text:
@@ -436,7 +446,7 @@ def parse_ttir(text: str) -> Function:
 
     Raises:
         TTIRError: malformed text.
-        UnsupportedOp: a construct that is read but not simulated.
+        UnsupportedTTIR: a construct that is read but not simulated.
     """
     if len(text) > 8 << 20:
         raise TTIRError(f"TTIR of {len(text)} characters is over the limit of 8 MiB")

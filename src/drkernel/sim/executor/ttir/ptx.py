@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 
-from drkernel.sim.executor.ttir.ir import UnsupportedOp
+from drkernel.sim.executor.ttir.ir import UnsupportedTTIR
 
 MAX_STATEMENTS = 2000
 """of one piece of assembly"""
@@ -59,7 +59,7 @@ def read_ptx(text: str) -> Assembly:
     """Parse PTX as inline assembly has it: ``$0`` are operands, ``$$`` is a dollar, ``%%`` a percent sign.
 
     Raises:
-        UnsupportedOp: labels, directives and whatever else is not an instruction; holds the text.
+        UnsupportedTTIR: labels, directives and whatever else is not an instruction; holds the text.
     """
     plain = _COMMENTS.sub(" ", text).replace("$$", "$").replace("%%", "%")
     registers: dict[str, str] = {}
@@ -73,7 +73,7 @@ def read_ptx(text: str) -> Assembly:
         else:
             statements.append(_statement(part, text))
         if len(statements) > MAX_STATEMENTS or len(registers) > MAX_STATEMENTS:
-            raise UnsupportedOp(f"inline assembly of over {MAX_STATEMENTS} statements")
+            raise UnsupportedTTIR(f"inline assembly of over {MAX_STATEMENTS} statements")
     return Assembly(tuple(statements), registers)
 
 
@@ -106,7 +106,7 @@ def _declared(kind: str, names: str, text: str) -> dict[str, str]:
         elif re.fullmatch(r"%?[\w$]+", name):
             found[name] = kind
         else:
-            raise UnsupportedOp(f"the register declaration {name!r} in the inline assembly {shown(text)}")
+            raise UnsupportedTTIR(f"the register declaration {name!r} in the inline assembly {shown(text)}")
     return found
 
 
@@ -115,7 +115,7 @@ def _statement(part: str, text: str) -> Statement:
     body = part[guard.end() :] if guard is not None else part
     opcode, _, rest = body.partition(" ")
     if not re.fullmatch(r"[a-z][\w]*(?:(?:\.|::)\w+)*", opcode):
-        raise UnsupportedOp(f"the inline assembly {shown(text)}, at {shown(part)}")
+        raise UnsupportedTTIR(f"the inline assembly {shown(text)}, at {shown(part)}")
     operands = tuple(operand.strip() for operand in re.split(r",(?![^{]*\})", rest) if operand.strip())
     return Statement(
         part,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from drkernel.sim.executor.ttir.ir import Function, Op, Region, TTIRError, Type, UnsupportedOp, Value
+from drkernel.sim.executor.ttir.ir import Function, Op, Region, TTIRError, Type, UnsupportedTTIR, Value
 
 MAX_NUMEL = 1 << 20
 """elements of a block; Triton's own limit"""
@@ -33,7 +33,7 @@ def verify(function: Function) -> None:
 def _region(region: Region, *, top: bool = False) -> None:
     parent = region.blocks[0].parent
     if not top and len(region.blocks) != 1 and (parent is None or parent.name not in _FUNCTIONS):
-        raise UnsupportedOp("an early return inside a nested function", parent.loc if parent is not None else "")
+        raise UnsupportedTTIR("an early return inside a nested function", parent.loc if parent is not None else "")
     for block in region.blocks:
         for value in block.args:
             _sizes(value.type, "a block argument")

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from drkernel.sim.executor.compiled import DEFAULT_STEP_LIMIT, DEFAULT_TIME_LIMIT
-from drkernel.sim.executor.launch import Limits
+from drkernel.sim.executor.launch import LaunchLimits
 from drkernel.sim.executor.skeleton.kernel import Skeleton, SteeringRead, skeleton_of
-from drkernel.sim.executor.skeleton.measure import Clock, Measured, SampleSettings, measure
+from drkernel.sim.executor.skeleton.measure import Clock, SampledCounts, SampleSettings, measure
 from drkernel.sim.gpu.datafree.addresses import AddressHeap
 from drkernel.sim.gpu.datafree.records import DataDependence, DataFree, LaunchSample, SampledUse
 from drkernel.sim.gpu.heap import Held
@@ -27,7 +27,7 @@ _REMEMBERED = 512
 class Counted:
     """A launch, counted."""
 
-    measured: Measured
+    measured: SampledCounts
     dependences: tuple[DataDependence, ...]
     written: tuple[int, ...]
     """addresses of the storages that the launch wrote"""
@@ -38,7 +38,7 @@ class LaunchCounter:
 
     def __init__(self, heap: AddressHeap, settings: DataFree):
         self.heap, self.settings = heap, settings
-        self._known: OrderedDict[Any, tuple[tuple[int, ...], Measured]] = OrderedDict()
+        self._known: OrderedDict[Any, tuple[tuple[int, ...], SampledCounts]] = OrderedDict()
 
     def count(
         self,
@@ -79,7 +79,7 @@ class LaunchCounter:
         weights: Sequence[float],
         rough: SampleSettings | None,
         bound: float,
-    ) -> Measured:
+    ) -> SampledCounts:
         args = [
             one.spec.address if one is not None else arg for one, arg in zip(held, command.args, strict=True)
         ]  # fmt: skip
@@ -91,7 +91,7 @@ class LaunchCounter:
             return _moved(measured, dict(zip(before, bases, strict=True)))
         # where programs take work from a counter, the first to run here does that of many
         share = min(_STANDS_FOR, math.prod(command.grid)) if skeleton.serial else 1
-        limits = Limits(DEFAULT_STEP_LIMIT * share, DEFAULT_TIME_LIMIT)
+        limits = LaunchLimits(DEFAULT_STEP_LIMIT * share, DEFAULT_TIME_LIMIT)
         terms = skeleton, command.grid, args, self.heap.memory, limits
         if rough is not None:
             return measure(*terms, rough, clock, weights, bound)
@@ -125,7 +125,7 @@ class LaunchCounter:
         return set() if None in skeleton.loose else followed - loose
 
 
-def sample_of(measured: Measured, sizes: dict[int, int], *, rough: bool) -> LaunchSample:
+def sample_of(measured: SampledCounts, sizes: dict[int, int], *, rough: bool) -> LaunchSample:
     """Build the report of a launch; ``sizes`` are those of storages, by address."""
     stats = measured.stats
     return LaunchSample(
@@ -172,7 +172,7 @@ def _pattern(command: LaunchCommand, held: Sequence[Held | None]) -> tuple[Any, 
     return key, tuple(bases)
 
 
-def _moved(measured: Measured, places: dict[int, int]) -> Measured:
+def _moved(measured: SampledCounts, places: dict[int, int]) -> SampledCounts:
     """Return the same counts for other storages."""
     uses = tuple(replace(use, base=places[use.base]) for use in measured.uses)
     footprint = tuple((places[base], read, written) for base, read, written in measured.stats.footprint)
