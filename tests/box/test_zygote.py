@@ -234,9 +234,10 @@ import os, sys
 from pathlib import Path
 from drkernel.gym.runner import child, processes
 from drkernel.gym.sandbox import layers
-from drkernel.sim.executor.kernel_cache import KernelCache, active, kernels_on_disk
+from drkernel.base.files import DiskCache
+from drkernel.sim.executor.kernel_cache import active, kernels_on_disk
 folder = Path(sys.argv[1])
-kept = KernelCache(folder)
+kept = DiskCache(folder)
 
 def main(on, missing):
     if "landlock" not in on:

@@ -7,7 +7,7 @@ from places import SOURCES, TESTS
 from source_trees import imports, source_files, tree
 
 PACKAGE = SOURCES
-RECORDS = {"task", "verdict", "config", "registry", "digest"}
+RECORDS = {"base", "task", "verdict", "config", "registry", "digest"}
 # room -> rooms it may import from (itself and the records always)
 MAY_IMPORT = {
     "sim": set(),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+
+from drkernel.base.files import replacing
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", help="Look into, export or prune a service's store.")
 
@@ -42,13 +43,10 @@ def export(
     """
     if out.suffix not in (".jsonl", ".parquet"):
         _usage(f"{out}: the name must end in .jsonl or .parquet")
-    temporary = out.with_name(out.name + ".tmp")
     try:
-        with _open(store) as opened:
+        with _open(store) as opened, replacing(out) as temporary:
             count = _write(temporary, _rows(opened, status, task), parquet=out.suffix == ".parquet")
-        os.replace(temporary, out)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         _usage(f"cannot write {out}: {error}")
     print(f"{out}: {count} jobs")
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from drkernel.base.files import write_atomic
 from drkernel.config import dump_config
 from drkernel.episode.meter import money
 from drkernel.episode.metrics import THRESHOLDS, baseline_name, fast_name
@@ -16,7 +17,7 @@ from drkernel.episode.records import Turn, best_of
 from drkernel.episode.sizes import size_lines
 from drkernel.gym.device import gpu_name
 from drkernel.gym.feedback import percent, sizes_text, times
-from drkernel.report.render import render, replace_file
+from drkernel.report.render import render
 from drkernel.report.solve import in_short
 from drkernel.report.svg import Curve, empty_plot, line_plot, stacked_plot
 from drkernel.solve.bench import Bench, read_bench, summary_of
@@ -48,7 +49,9 @@ def write_bench_report(directory: Path) -> Path:
 
     Raises :class:`~drkernel.config.ConfigError` when the directory is no bench run.
     """
-    return replace_file(directory / "report.html", page(read_bench(directory)))
+    path = directory / "report.html"
+    write_atomic(path, page(read_bench(directory)))
+    return path
 
 
 def page(bench: Bench) -> str:

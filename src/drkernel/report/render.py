@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 from functools import cache
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -24,14 +22,6 @@ from drkernel.report.sources import coloured
 def render(template: str, **values: Any) -> str:
     """The page of ``templates/<template>.html.j2``. A name that the template uses and is not given is an error."""
     return _environment().get_template(f"{template}.html.j2").render(**values)
-
-
-def replace_file(path: Path, text: str) -> Path:
-    """Write ``text`` in one step, so that nobody reads half a page; the path."""
-    temporary = path.with_suffix(path.suffix + ".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
-    return path
 
 
 @cache

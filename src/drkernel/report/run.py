@@ -9,8 +9,9 @@ from typing import Any
 import yaml
 from markupsafe import Markup
 
+from drkernel.base.files import write_atomic
 from drkernel.episode.sizes import size_lines
-from drkernel.report.render import render, replace_file
+from drkernel.report.render import render
 from drkernel.report.run_data import Row, RunData, read_run
 from drkernel.report.run_samples import side_by_side
 from drkernel.report.svg import Curve, line_plot, scatter_plot, stacked_plot
@@ -49,7 +50,9 @@ def write_report(run_dir: Path) -> Path:
         RunError: the directory is no run, or its files are damaged.
     """
     data = read_run(Path(run_dir))
-    return replace_file(data.directory / "report.html", page(data))
+    path = data.directory / "report.html"
+    write_atomic(path, page(data))
+    return path
 
 
 def page(data: RunData) -> str:

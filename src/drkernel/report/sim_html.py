@@ -8,9 +8,10 @@ from pathlib import Path
 
 from markupsafe import Markup, escape
 
+from drkernel.base.files import write_atomic
 from drkernel.gym.feedback import duration, percent, size
 from drkernel.report.anatomy import Marks, anatomy, time_stack
-from drkernel.report.render import render, replace_file
+from drkernel.report.render import render
 from drkernel.report.roofline import roofline_plot
 from drkernel.report.sim_view import unexecuted
 from drkernel.report.svg import legend
@@ -28,7 +29,7 @@ _COLOURS = {owner: f"var(--{owner})" for owner in TRACKS}
 
 def write_page(path: Path, report: ScriptReport) -> None:
     """Write the page of a run; the directory must exist."""
-    replace_file(path, page(report))
+    write_atomic(path, page(report))
 
 
 def page(report: ScriptReport) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from drkernel.base.files import write_atomic
 from drkernel.config import dump_config
 from drkernel.episode.chat import Usage
 from drkernel.episode.context import make_policy
@@ -19,7 +20,7 @@ from drkernel.episode.metrics import baseline_name
 from drkernel.episode.records import Turn
 from drkernel.gym.device import gpu_name
 from drkernel.gym.feedback import duration, percent, times
-from drkernel.report.render import render, replace_file
+from drkernel.report.render import render
 from drkernel.report.sources import Beside, side_by_side
 from drkernel.report.svg import Curve, line_plot, nice_range
 from drkernel.solve.bench import Bench, read_bench
@@ -45,7 +46,9 @@ def write_solve_report(directory: Path, tried: Sequence[Verified] | None = None)
         for row in (json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else [])
         if row["turn"] in made
     ]
-    return replace_file(directory / "report.html", page(bench, verified))
+    path = directory / "report.html"
+    write_atomic(path, page(bench, verified))
+    return path
 
 
 def page(bench: Bench, tried: Sequence[Verified]) -> str:

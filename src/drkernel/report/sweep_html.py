@@ -5,9 +5,10 @@ from __future__ import annotations
 import linecache
 from pathlib import Path
 
+from drkernel.base.files import write_atomic
 from drkernel.gym.feedback import duration
 from drkernel.report.anatomy import anatomy
-from drkernel.report.render import render, replace_file
+from drkernel.report.render import render
 from drkernel.report.sweep_view import pair_cells, rows_and_columns, troubles, words
 from drkernel.sim.script import ScriptReport
 from drkernel.sim.sweep import Comparison, Sweep
@@ -32,7 +33,7 @@ def write_sweep(path: Path, found: Sweep) -> None:
     failed = [(words(each), each.failed) for each in found.configurations if each.failed]
     name = Path(found.script).name
     text = render("sweep", name=name, found=found, numbers=numbers, columns=columns, rows=cells, failed=failed)
-    replace_file(path, text)
+    write_atomic(path, text)
 
 
 def write_comparison(path: Path, found: Comparison) -> None:
@@ -47,7 +48,7 @@ def write_comparison(path: Path, found: Comparison) -> None:
         troubles=[(name, line) for name, report in zip(names, reports, strict=True) for line in troubles(report)],
         sides=[(name, _kernels(report)) for name, report in zip(names, reports, strict=True)],
     )
-    replace_file(path, text)
+    write_atomic(path, text)
 
 
 def _kernels(report: ScriptReport) -> list:

@@ -7,10 +7,11 @@ from typing import Any
 
 from markupsafe import Markup
 
+from drkernel.base.files import write_atomic
 from drkernel.gym.feedback import duration, percent, sizes_text, times
 from drkernel.report.against import against
 from drkernel.report.anatomy import anatomy, time_stack
-from drkernel.report.render import render, replace_file
+from drkernel.report.render import render
 from drkernel.report.roofline import roofline_plot
 from drkernel.sim.gpu.detail import OWN_FILE
 from drkernel.task import Task, sized_reference
@@ -19,7 +20,7 @@ from drkernel.verdict import Verdict
 
 def write_page(path: Path, verdict: Verdict, *, task: Task, candidate: str, profile: str | None) -> None:
     """Write the page of ``verdict``; the directory must exist."""
-    replace_file(path, page(verdict, task=task, candidate=candidate, profile=profile))
+    write_atomic(path, page(verdict, task=task, candidate=candidate, profile=profile))
 
 
 def page(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 from pydantic import Field
 
+from drkernel.base.files import write_atomic
 from drkernel.config import Config, ConfigError, differences, dump_config, load_config, read_yaml
 from drkernel.episode.chat import Usage
 from drkernel.episode.episode import Episode
@@ -111,9 +111,9 @@ class BenchRun:
             if not differing:
                 return
         self.prompts.save(self.directory / "prompts")
-        _write(self.directory / "tasks.jsonl", "".join(task.model_dump_json() + "\n" for task in tasks))
-        _write(self.directory / "resolved.yaml", dump_config(resolved))
-        _write(path, dump_config(config))  # last: a directory with a config is whole
+        write_atomic(self.directory / "tasks.jsonl", "".join(task.model_dump_json() + "\n" for task in tasks))
+        write_atomic(self.directory / "resolved.yaml", dump_config(resolved))
+        write_atomic(path, dump_config(config))  # last: a directory with a config is whole
 
     async def run(
         self, meter: Meter, pool: Pool, *, at_once: int = 16, progress: Progress | None = None
@@ -170,7 +170,7 @@ class BenchRun:
     def finish(self) -> dict[str, Any]:
         """Write ``summary.json`` from the results so far, and return it."""
         summary = summary_of(self.bench)
-        _write(self.directory / "summary.json", json.dumps(summary, indent=1) + "\n")
+        write_atomic(self.directory / "summary.json", json.dumps(summary, indent=1) + "\n")
         return summary
 
     def close(self) -> None:
@@ -237,9 +237,3 @@ def summary_of(bench: Bench) -> dict[str, Any]:
         "grading_seconds": sum(turn.verdict.seconds for turn in made),
     }
     return summary
-
-
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)

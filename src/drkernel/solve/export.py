@@ -12,7 +12,6 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from drkernel.base.files import replacing
 from drkernel.config import Config, ConfigError
 from drkernel.episode.chat import Message, estimate_tokens, without_reasoning
 from drkernel.episode.records import Turn, best_of, conversation
@@ -104,9 +104,8 @@ def export(
         best[key] = row
     kept = list(best.values())
     out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = out.with_name(out.name + ".tmp")
-    _write_jsonl(temporary, kept) if out.suffix == ".jsonl" else _write_parquet(temporary, kept)
-    os.replace(temporary, out)
+    with replacing(out) as temporary:
+        _write_jsonl(temporary, kept) if out.suffix == ".jsonl" else _write_parquet(temporary, kept)
     tokens = sum(row.tokens for row in kept)
     return ExportSummary(
         rows=len(kept), tokens=tokens, tasks=len({row.task_id for row in kept}), left_out=dict(left_out)

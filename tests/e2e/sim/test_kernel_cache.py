@@ -19,11 +19,12 @@ import triton.language as tl
 from llvmlite.binding import ModuleRef
 
 from drkernel import digest
+from drkernel.base import files
 from drkernel.cli import main
 from drkernel.sim import device
 from drkernel.sim.executor import kernel_cache
 from drkernel.sim.executor.compiled import clear_cache
-from drkernel.sim.executor.kernel_cache import KernelCache, active, kernels_on_disk
+from drkernel.sim.executor.kernel_cache import active, kernels_on_disk
 from drkernel.sim.executor.lower import jit
 from drkernel.sim.executor.lower.helpers import SYMBOLS, helpers
 from drkernel.sim.host import triton_frontend
@@ -140,8 +141,8 @@ def test_a_folder_that_others_may_write_to_is_not_used(tmp_path: Path) -> None:
 
 
 def test_what_was_used_longest_ago_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_cache, "MOST_BYTES", 7 * 132)
-    kept = KernelCache(tmp_path)
+    monkeypatch.setattr(files, "MOST_BYTES", 7 * 132)
+    kept = files.DiskCache(tmp_path)
     for k in range(8):
         kept.put(b"x" * 100, str(k))
         os.utime(kept._path((str(k),)), (k, k))
@@ -242,14 +243,14 @@ def test_the_front_end_s_output_outlives_an_edit_of_a_price(tmp_path: Path, monk
 WRITER = """
 import sys, warnings
 from pathlib import Path
-from drkernel.sim.executor import kernel_cache
+from drkernel.base import files
 from drkernel.sim.executor.compiled import clear_cache
-from drkernel.sim.executor.kernel_cache import KernelCache, kernels_on_disk
+from drkernel.sim.executor.kernel_cache import kernels_on_disk
 warnings.simplefilter("error")
-kernel_cache.MOST_BYTES = 30000
+files.MOST_BYTES = 30000
 folder = Path(sys.argv[1])
 with kernels_on_disk(folder):
-    kept = KernelCache(folder)
+    kept = files.DiskCache(folder)
     for k in range(400):
         found = kept.get(str(k % 50))
         assert found in (None, b"%d" % (k % 50) * 1000)

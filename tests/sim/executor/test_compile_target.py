@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import json
+import os
+import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from drkernel.base.files import cache_folder
+from drkernel.base.procs import Answerer, ProcessFailure
 from drkernel.sim.spec import get_spec
 from drkernel.sim.target import compile as compile_target
-from drkernel.sim.target.compile import TargetCompileError, _Worker, cache_folder, compile_for_target, strip_locations
+from drkernel.sim.target.compile import TargetCompileError, compile_for_target, strip_locations
 from kernels_for_target import add_ttir, matmul_ttir
 
 H100 = get_spec("h100")
@@ -25,7 +29,7 @@ def test_the_shallow_depth_compiles_nothing() -> None:
     shallow = compile_for_target("not even IR", H100, num_warps=8, num_stages=3, depth="ttir")
     assert (shallow.registers, shallow.spills, shallow.shared_bytes) == (None, None, 0)
     assert shallow.occupancy_blocks_per_sm == 8 and shallow.source == "ttir"
-    assert not cache_folder().exists()
+    assert not cache_folder("compile").exists()
 
 
 @pytest.mark.parametrize("gpu", ["h100", "a100", "b200", "mi300x"])
@@ -67,28 +71,29 @@ def test_spills_are_counted() -> None:
 
 def test_outcomes_are_cached_by_content_in_memory_and_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict] = []
-    real = compile_target._worker.ask
+    real = compile_target._compiler.ask
 
-    def counting(request: dict, timeout: float | None = None) -> dict:
+    def counting(request: dict, seconds: float) -> dict:
         asked.append(request)
-        return real(request)
+        return real(request, seconds)
 
-    monkeypatch.setattr(compile_target._worker, "ask", counting)
+    monkeypatch.setattr(compile_target._compiler, "ask", counting)
     text = add_ttir(H100)
     first = compile_for_target(text, H100, num_warps=4, num_stages=3)
     assert compile_for_target(text.replace("kernels_for_target", "elsewhere"), H100, num_warps=4, num_stages=3) == first
     monkeypatch.setattr(compile_target, "_memory", {})
     assert compile_for_target(text, H100, num_warps=4, num_stages=3) == first
     assert len(asked) == 1
-    assert len(list(cache_folder().rglob("*.json"))) == 1
+    assert len(list(cache_folder("compile").iterdir())) == 1
     compile_for_target(text, H100, num_warps=8, num_stages=3)
     assert len(asked) == 2
-    (entry, *_) = cache_folder().rglob("*.json")
+    (entry, *_) = cache_folder("compile").iterdir()
     entry.write_text("{ torn")  # a damaged entry is compiled again
     monkeypatch.setattr(compile_target, "_memory", {})
-    compile_for_target(text, H100, num_warps=4, num_stages=3)
-    compile_for_target(text, H100, num_warps=8, num_stages=3)
-    assert len(asked) == 3 and "registers" in json.loads(entry.read_text())
+    with pytest.warns(UserWarning, match="damaged"):
+        compile_for_target(text, H100, num_warps=4, num_stages=3)
+        compile_for_target(text, H100, num_warps=8, num_stages=3)
+    assert len(asked) == 3 and b"registers" in entry.read_bytes()
 
 
 def test_an_unwritable_cache_only_costs_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,20 +111,21 @@ def test_errors_of_the_compiler_are_told_in_its_own_words_and_remembered() -> No
 
 
 def test_a_compiler_that_dies_or_hangs_is_replaced_and_its_failure_is_not_cached() -> None:
-    worker = _Worker()
+    compiler = Answerer("drkernel.sim.target.compile_worker")
     request = {"ttir": strip_locations(add_ttir(H100)), "backend": "cuda", "arch": 90, "warp_size": 32,
                "options": {"num_warps": 4, "num_stages": 3}}  # fmt: skip
     try:
-        assert "registers" in worker.ask(request)
-        assert worker._process is not None
-        worker._process.kill()
-        worker._process.wait()
-        assert "registers" in worker.ask(request)  # a new one
-        answer = worker.ask(request, timeout=0.0)
-        assert answer["error"] == "CompilerCrash" and "within 0 s" in answer["message"]
-        assert "registers" in worker.ask(request)
+        assert "registers" in compiler.ask(request, 120.0)
+        assert compiler.pid is not None
+        os.kill(compiler.pid, signal.SIGKILL)
+        with suppress(ProcessFailure):  # or it was seen to be dead
+            compiler.ask(request, 120.0)
+        assert "registers" in compiler.ask(request, 120.0)  # a new one
+        with pytest.raises(ProcessFailure, match="within 0 s"):
+            compiler.ask(request, 0.0)
+        assert "registers" in compiler.ask(request, 120.0)
     finally:
-        worker.stop()
+        compiler.close()
 
 
 def test_locations_are_stripped_whatever_they_hold() -> None:

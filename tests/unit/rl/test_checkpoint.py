@@ -4,8 +4,9 @@ import os
 import pytest
 import torch
 
+from drkernel.base.files import write_atomic
 from drkernel.config import ConfigError
-from drkernel.rl.run.checkpoint import Checkpoints, write_atomic
+from drkernel.rl.run.checkpoint import Checkpoints
 from drkernel.rl.run.metric_sinks import RunFiles, finite
 from drkernel.rl.run.optimizers import make_optimizer
 from tiny import tiny_policy

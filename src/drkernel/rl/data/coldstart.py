@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from drkernel.base.files import write_atomic
 from drkernel.config import Config, ConfigError
 from drkernel.episode.answerer import Answerer, Call, ModelError
 from drkernel.episode.chat import Message, Reply, Sampling, without_reasoning
@@ -325,12 +325,7 @@ class _File:
     def finish(self) -> ColdstartSummary:
         """Replace the output atomically by the ordered file, with a summary beside it."""
         ordered = [self.rows[index] for index in sorted(self.rows)]
-        temporary = self.out.with_name(self.out.name + ".tmp")
-        with temporary.open("w", encoding="utf-8") as file:
-            file.writelines(row.model_dump_json() + "\n" for row in ordered)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self.out)
+        write_atomic(self.out, "".join(row.model_dump_json() + "\n" for row in ordered))
         self.journal.path.unlink(missing_ok=True)
         summary = summarise(ordered, dict(self.dropped))
         self.out.with_name(self.out.stem + ".summary.json").write_text(

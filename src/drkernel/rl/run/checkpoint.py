@@ -15,40 +15,10 @@ from typing import Any
 
 import torch
 
+from drkernel.base.files import publish_directory, write_atomic
 from drkernel.config import ConfigError
 from drkernel.rl.model.distributed import full_state, load_full_state
 from drkernel.rl.model.policy import Policy
-
-
-def write_atomic(path: Path, text: str) -> None:
-    """Replace the contents of ``path`` by ``text``; a reader sees either the old or the new contents, complete."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    sync_directory(path.parent)
-
-
-def sync_directory(directory: Path) -> None:
-    """Flush a directory's entries to the disk."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def publish_directory(temporary: Path, final: Path) -> None:
-    """Flush every file under ``temporary`` and rename it to ``final``, which must not exist."""
-    for path in temporary.rglob("*"):
-        if path.is_file():
-            with open(path, "rb") as file:
-                os.fsync(file.fileno())
-    sync_directory(temporary)
-    os.rename(temporary, final)
-    sync_directory(final.parent)
 
 
 class Checkpoints:

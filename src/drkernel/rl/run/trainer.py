@@ -25,13 +25,14 @@ from typing import Any
 
 import torch
 
+from drkernel.base.files import publish_directory, write_atomic
 from drkernel.config import dump_config
 from drkernel.gym.request import Pool
 from drkernel.rl.data.coldstart import Interrupted, write_coldstart
 from drkernel.rl.model.distributed import World
 from drkernel.rl.model.policy import Policy
 from drkernel.rl.model.tokenizer import ChatTokenizer, train_tokenizer
-from drkernel.rl.run.checkpoint import Checkpoints, publish_directory, write_atomic
+from drkernel.rl.run.checkpoint import Checkpoints
 from drkernel.rl.run.metric_sinks import NoFiles, RunFiles, Sinks
 from drkernel.rl.run.recipe import Recipe, check_recipe, check_same_run
 from drkernel.rl.run.reinforce import RlStage

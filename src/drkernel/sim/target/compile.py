@@ -7,15 +7,8 @@ code in a worker process and caches the result (errors too) by content, in memor
 from __future__ import annotations
 
 import atexit
-import hashlib
 import json
-import os
 import re
-import selectors
-import subprocess
-import sys
-import tempfile
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,13 +16,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
+from drkernel.base.files import DiskCache, cache_folder, open_cache
+from drkernel.base.procs import Answerer, ProcessFailure
 from drkernel.sim.cost.launch_time import blocks_per_sm
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.target.shared_memory import OverShared, with_or_without
 
 TIMEOUT_SECONDS = 120.0
 """A kernel that takes longer than this to compile is refused."""
-_CACHE_FORMAT = 1
 _memory: dict[str, dict[str, Any]] = {}
 
 
@@ -140,10 +134,9 @@ def _without_locations(line: str) -> str:
 # ---- cache
 
 
-def cache_folder() -> Path:
-    """Return the directory of cached resources: ``$XDG_CACHE_HOME/drkernel/compile``."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "drkernel" / "compile"
+@lru_cache
+def _disk(folder: Path) -> DiskCache | None:
+    return open_cache(folder)
 
 
 @lru_cache
@@ -152,88 +145,24 @@ def _triton_version() -> str:
 
 
 def _cached(request: dict[str, Any]) -> dict[str, Any]:
-    text = json.dumps([_CACHE_FORMAT, _triton_version(), request], sort_keys=True)
-    key = hashlib.sha256(text.encode()).hexdigest()
-    if key in _memory:
-        return _memory[key]
-    path = cache_folder() / key[:2] / f"{key}.json"
-    try:
-        answer = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        answer = _worker.ask(request)
-        if answer.get("error") != CRASH:
-            store(path, answer)
-    _memory[key] = answer
+    text = json.dumps([_triton_version(), request], sort_keys=True)
+    if text in _memory:
+        return _memory[text]
+    disk = _disk(cache_folder("compile"))
+    kept = disk.get(text) if disk is not None else None
+    if kept is not None:
+        answer: dict[str, Any] = json.loads(kept)
+    else:
+        try:
+            answer = _compiler.ask(request, TIMEOUT_SECONDS)
+        except ProcessFailure as error:  # it may be the machine's: tried again next time
+            return {"error": CRASH, "message": f"the compiler failed on this kernel: {error}"}
+        if disk is not None:
+            disk.put(json.dumps(answer).encode(), text)
+    _memory[text] = answer
     return answer
 
 
-def store(path: Path, answer: dict[str, Any]) -> None:
-    """Write atomically. A cache that cannot be written (read-only home) costs time, not correctness."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-            json.dump(answer, file)
-        os.replace(file.name, path)
-    except OSError:
-        return
-
-
-# ---- worker
-
 CRASH = "CompilerCrash"
-
-
-class _Worker:
-    """One compiler process, started on first use and replaced when it dies or hangs. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[str] | None = None
-        self._owner = 0
-
-    def ask(self, request: dict[str, Any], timeout: float | None = None) -> dict[str, Any]:
-        """Compile, or report that the compiler died or timed out."""
-        limit = TIMEOUT_SECONDS if timeout is None else timeout
-        with self._lock:
-            process = self._ensure()
-            assert process.stdin is not None and process.stdout is not None
-            try:
-                process.stdin.write(json.dumps(request) + "\n")
-                process.stdin.flush()
-            except OSError:
-                return self._crashed()
-            with selectors.DefaultSelector() as selector:
-                selector.register(process.stdout, selectors.EVENT_READ)
-                if not selector.select(limit):
-                    self.stop()
-                    return {"error": CRASH, "message": f"the compiler gave no answer within {limit:g} s"}
-            line = process.stdout.readline()
-            return json.loads(line) if line else self._crashed()
-
-    def _ensure(self) -> subprocess.Popen[str]:
-        if self._process is None or self._process.poll() is not None or self._owner != os.getpid():
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "drkernel.sim.target.compile_worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-            )
-            self._owner = os.getpid()
-        return self._process
-
-    def _crashed(self) -> dict[str, Any]:
-        code = self._process.wait() if self._process else None
-        self._process = None
-        return {"error": CRASH, "message": f"the compiler process died (exit status {code}) on this kernel"}
-
-    def stop(self) -> None:
-        """End the process, if this process started it."""
-        if self._process is not None and self._owner == os.getpid():
-            self._process.kill()
-            self._process.wait()
-        self._process = None
-
-
-_worker = _Worker()
-atexit.register(_worker.stop)
+_compiler = Answerer("drkernel.sim.target.compile_worker")
+atexit.register(_compiler.close)

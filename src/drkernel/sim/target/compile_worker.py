@@ -1,9 +1,8 @@
 """The process that compiles TTIR to machine code, so that a crash or hang of the compiler does not affect the device.
 
-Reads one JSON request per line on standard input (``ttir``, ``backend``, ``arch``, ``warp_size``, ``options``) and
-writes one JSON answer per line on standard output: ``registers``, ``spills`` and ``shared``, or ``error`` and
-``message``. A request with a ``stage`` ("ttgir", "llir", "ptx" or "amdgcn") is answered with the ``text`` of that
-stage.
+Reads one JSON request per line (``ttir``, ``backend``, ``arch``, ``warp_size``, ``options``) and writes one JSON answer
+per line: ``registers``, ``spills`` and ``shared``, or ``error`` and ``message``. A request with a ``stage`` ("ttgir",
+"llir", "ptx" or "amdgcn") is answered with the ``text`` of that stage.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import IO, Any
@@ -107,19 +105,17 @@ def _answer(line: str, diagnostics: IO[bytes]) -> dict[str, Any]:
         return {"error": type(error).__name__, "message": "\n".join([str(error), *reasons[:3]])}
 
 
-def main() -> int:
-    """Answer requests until standard input ends."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    with tempfile.TemporaryFile("w+b") as diagnostics:  # the compiler writes what it objects to on standard error
+def main(requests_fd: int, answers_fd: int) -> None:
+    """Answer requests until their pipe ends."""
+    with (
+        open(requests_fd, encoding="utf-8") as requests,
+        open(answers_fd, "w", encoding="utf-8") as answers,
+        tempfile.TemporaryFile("w+b") as diagnostics,  # the compiler writes what it objects to on standard error
+    ):
         for descriptor in (1, 2):
             os.dup2(diagnostics.fileno(), descriptor)
-        for line in sys.stdin:
+        for line in requests:
             diagnostics.seek(0)
             diagnostics.truncate()
             answers.write(json.dumps(_answer(line, diagnostics)) + "\n")
             answers.flush()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,34 @@
+"""Files that are replaced whole, whatever happens while they are written."""
+
+import os
+
+import pytest
+
+from drkernel.base.files import DiskCache, open_cache, replacing, write_atomic
+
+
+def test_a_reader_sees_the_old_contents_until_all_of_the_new_are_there(tmp_path):
+    path = tmp_path / "file"
+    write_atomic(path, "old")
+    with replacing(path) as temporary:
+        temporary.write_text("ne")
+        assert path.read_text() == "old" and temporary.parent == tmp_path
+        temporary.write_text("new")
+    assert path.read_text() == "new" and os.listdir(tmp_path) == ["file"]
+
+
+def test_an_error_leaves_the_old_contents_and_nothing_else(tmp_path):
+    path = tmp_path / "file"
+    write_atomic(path, "old")
+    with pytest.raises(RuntimeError), replacing(path) as temporary:
+        temporary.write_text("half")
+        raise RuntimeError
+    assert path.read_text() == "old" and os.listdir(tmp_path) == ["file"]
+
+
+def test_keys_of_several_parts_are_told_apart(tmp_path):
+    cache = open_cache(tmp_path / "cache")
+    assert isinstance(cache, DiskCache)
+    cache.put(b"1", "ab", "c")
+    cache.put(b"2", "a", "bc")
+    assert (cache.get("ab", "c"), cache.get("a", "bc"), cache.get("abc")) == (b"1", b"2", None)
