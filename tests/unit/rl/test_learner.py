@@ -106,6 +106,22 @@ def test_a_rejected_turn_leaves_the_loss_and_nothing_else(policy):
     assert metrics["rejected_turns"] == pytest.approx(1 / 6) and metrics["trained_tokens"] == 20
 
 
+def test_rejections_compose_and_say_what_each_took(policy):
+    """The second sees what the first left; the mean reward of what each keeps and rejects, by hand."""
+    prs, few = {"name": "prs"}, {"name": "uninformative", "least": 4}
+    trajectories = worked_example(policy)  # rewards 0, 1.5 (lazy); 0, 2.5; 0, 0
+    prepared, metrics = make_learner(policy, rejection=["prs", few])._prepare(trajectories, seed=1)
+    assert not prepared.mask_BT.any() and metrics["rejected_turns"] == 1
+    by_prs = {"fraction": 1 / 6, "reward_kept": 2.5 / 5, "reward_rejected": 1.5}
+    by_few = {"fraction": 1.0, "reward_rejected": 2.5 / 5}
+    for name, expected in (("prs", by_prs), ("uninformative", by_few), ("mismatch", {"fraction": 0.0})):
+        got = {k.rpartition("/")[2]: v for k, v in metrics.items() if k.startswith(f"rejected/{name}/")}
+        assert got == pytest.approx({**expected, **({"reward_kept": 4 / 6} if name == "mismatch" else {})}), name
+    turned, metrics = make_learner(policy, rejection=[few, prs])._prepare(trajectories, seed=1)
+    assert not turned.mask_BT.any() and metrics["rejected/prs/fraction"] == 0.0, "nothing was left to reject"
+    torch.testing.assert_close(turned.advantages_BT, prepared.advantages_BT)
+
+
 def test_erasing_rewards_of_rejected_turns_is_an_option_and_turns_the_sign(policy):
     learner = make_learner(policy, rejection={"name": "prs"}, rejected="erase")
     prepared, _ = learner._prepare(worked_example(policy), seed=1)

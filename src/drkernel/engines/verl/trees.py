@@ -12,7 +12,7 @@ from drkernel.episode.records import Trajectory
 from drkernel.rl.model.sampler import SamplingConfig
 from drkernel.rl.model.served import RequestSampler
 from drkernel.rl.model.tokenizer import ChatTokenizer
-from drkernel.rl.run.rows import Stretch, gradable, known, lay_out, sampled_of
+from drkernel.rl.run.rows import Stretch, gradable, known, lay_out, overlong, sampled_of
 from drkernel.rl.run.turn_rows import Facts
 
 Ask = Callable[[list[int], int], Awaitable[tuple[tuple[int, ...], tuple[float, ...]]]]
@@ -62,4 +62,5 @@ def _fact(part: Stretch, row: int, prompt: int) -> Facts:
         turn=turn.number - 1,
         node=row,
         parent=part.parent,
+        overlong=last and overlong(turn),
     )

@@ -28,10 +28,8 @@ def pack(turns: Sequence[Facts]) -> Tensor:
 def unpack(column: Tensor) -> list[Facts]:
     """Return the turns that :func:`pack` wrote."""
     rows = column.reshape(-1, WIDTH).tolist()
-    return [
-        Facts(int(r[0]), int(r[1]), bool(r[2]), r[3], bool(r[4]), r[5], r[6], r[7], int(r[8]), int(r[9]), int(r[10]))
-        for r in rows
-    ]
+    kinds = [{"int": int, "bool": bool, "float": float}[str(field.type)] for field in dataclasses.fields(Facts)]
+    return [Facts(*(kind(value) for kind, value in zip(kinds, row, strict=True))) for row in rows]
 
 
 def token_rewards(turns: Sequence[Facts], length: int) -> Tensor:

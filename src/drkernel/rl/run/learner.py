@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, field_validator
 from torch import Tensor
 
 from drkernel.config import Config
@@ -26,13 +26,16 @@ from drkernel.rl.maths import trees
 from drkernel.rl.maths.advantages import broadcast_to_tokens
 from drkernel.rl.maths.losses import denominator, policy_loss
 from drkernel.rl.maths.mismatch import Mismatch, mismatch
-from drkernel.rl.maths.rejection import void_turns
+from drkernel.rl.maths.rejection import Reason, void_turns
 from drkernel.rl.maths.schedules import LengthState, LengthTriggered
 from drkernel.rl.model.policy import Policy, microbatches
 from drkernel.rl.run import registry
 from drkernel.rl.run.registry import TurnBatch
 from drkernel.rl.run.rows import Rows, gradable
 from drkernel.rl.run.sft import apply_gradient
+
+SEEDS_APART = 500_009
+"""Between the seeds of a step's rejections; those of consecutive steps differ by 1."""
 
 
 class LearnerConfig(Config):
@@ -48,7 +51,9 @@ class LearnerConfig(Config):
     )
     loss: Method = Field(Method(name="clipped"), description="clipped, reinforce, cispo, gspo")
     mismatch: Method = Field(Method(name="mrs"), description="mrs, off, tis_token, mis_sequence, ...")
-    rejection: Method = Field(Method(name="none"), description="none, prs, informative_groups")
+    rejection: tuple[Method, ...] = Field(
+        (), description="one after the other, each on what those before it left: prs, uninformative (rollout.refill)"
+    )
     rejected: Literal["mask", "erase"] = Field(
         "mask",
         description="what a rejected turn loses: its place in the loss (released code), or also its reward and its "
@@ -85,12 +90,18 @@ class LearnerConfig(Config):
     kl_coefficient: float = Field(0.0, ge=0, description="weight of the KL to the policy that RL started from")
     micro_tokens: int = Field(4096, ge=64, description="tokens of one forward pass: bounds memory")
 
+    @field_validator("rejection", mode="before")
+    @classmethod
+    def _one_is_a_list(cls, value: Any) -> Any:
+        return [value] if isinstance(value, (str, dict, Method)) else value
+
 
 def check_methods(config: LearnerConfig) -> None:
     """Raise :class:`ConfigError` for a method or an option that does not exist."""
     for kind in ("advantage", "loss", "mismatch", "rejection", "schedule"):
-        method: Method = getattr(config, kind)
-        getattr(registry, kind).check(f"rl.learner.{kind}", method.name, method.options, given=("seed", "state"))
+        chosen: Method | tuple[Method, ...] = getattr(config, kind)
+        for method in chosen if isinstance(chosen, tuple) else (chosen,):
+            getattr(registry, kind).check(f"rl.learner.{kind}", method.name, method.options, given=("seed", "state"))
 
 
 @dataclass(frozen=True)
@@ -121,9 +132,13 @@ def give_credit(batch: TurnBatch, rollout_BT: Tensor, config: LearnerConfig, see
     batch = dataclasses.replace(
         batch, keep_B=gap.keep_BT.any(dim=1), ratios_BT=gap.weights_BT if settings.weight is not None else None
     )
-    graded_B = batch.valid_B
-    kept_B = registry.rejection.get(config.rejection.name)(batch, seed=seed, **config.rejection.options)
-    batch = dataclasses.replace(batch, keep_B=kept_B & gap.keep_BT.any(dim=1))
+    graded_B = kept_B = batch.valid_B
+    quality = _quality("mismatch", batch.rewards_B, mask_BT.any(dim=1), gap.keep_BT.any(dim=1))
+    for number, method in enumerate(config.rejection):
+        stay_B = registry.rejection.get(method.name)(batch, seed=seed + number * SEEDS_APART, **method.options)
+        before_B, kept_B = batch.keep_B, kept_B & stay_B
+        batch = dataclasses.replace(batch, keep_B=before_B & stay_B)
+        quality |= _quality(method.name, batch.rewards_B, before_B, batch.keep_B)
     if config.rejected == "erase":
         batch = dataclasses.replace(batch, valid_B=kept_B, mask_BT=mask_BT & kept_B[:, None])
     advantages = registry.advantage.get(config.advantage.name)(batch, **config.advantage.options)
@@ -133,11 +148,34 @@ def give_credit(batch: TurnBatch, rollout_BT: Tensor, config: LearnerConfig, see
     trained_BT = gap.keep_BT & kept_B[:, None]
     metrics = {f"mismatch/{name}": value for name, value in gap.metrics.items()} | {
         **left_out,
+        **quality,
         "rejected_turns": float((graded_B & ~kept_B).sum()) / max(1, int(graded_B.sum())),
         "advantage_abs": float(advantages_BT[mask_BT].abs().sum()) / max(1, int(mask_BT.sum())),
         "trained_tokens": float(trained_BT.sum()),
     }
     return Credit(advantages_BT, gap, trained_BT, metrics)
+
+
+def _quality(name: str, rewards_B: Tensor, before_B: Tensor, after_B: Tensor) -> dict[str, float]:
+    """Return what a rejection took from the turns before it: their share, and the mean reward of those that it kept and
+    of those that it rejected, each where there are any."""
+    gone_B = before_B & ~after_B
+    found = {"fraction": float(gone_B.sum()) / max(1, int(before_B.sum()))}
+    for label, rows_B in (("reward_kept", before_B & after_B), ("reward_rejected", gone_B)):
+        if bool(rows_B.any()):
+            found[label] = float(rewards_B[rows_B].double().mean())
+    return {f"rejected/{name}/{label}": value for label, value in found.items()}
+
+
+@torch.no_grad()
+def uninformative(trajectories: Sequence[Trajectory], config: LearnerConfig) -> dict[int, Reason]:
+    """Return the groups that the recipe's rejection ``uninformative`` will drop, and why, from the grades alone."""
+    chosen = [method for method in config.rejection if method.name == "uninformative"]
+    if not chosen or not trajectories:
+        return {}
+    rows = Rows.of(trajectories)
+    batch, _ = _counted(dataclasses.replace(rows.batch(), mask_BT=rows.mask_BT), config)
+    return registry.uninformative_prompts(batch, **chosen[0].options)
 
 
 def _counted(batch: TurnBatch, config: LearnerConfig) -> tuple[TurnBatch, dict[str, float]]:

@@ -58,6 +58,12 @@ class RolloutConfig(Config):
 
     tasks: int = Field(16, ge=1, description="prompts a step")
     samples: int = Field(16, ge=1, description="trajectories a prompt; not used with `tree` and `anchors`")
+    refill: int = Field(
+        0,
+        ge=0,
+        description="rounds of further prompts at most, in place of those that the rejection 'uninformative' drops "
+        "(released recipe: 5)",
+    )
     tree: TreeConfig | None = Field(
         None, description="trees instead of separate trajectories: what paths share is sampled and trained once"
     )
@@ -218,6 +224,8 @@ def _check_shape(rollout: RolloutConfig, learner: LearnerConfig) -> None:
         raise ConfigError("rollout: choose tree or anchors, not both")
     if (rollout.anchors is None) == (learner.advantage.name == "fr3e"):
         raise ConfigError("rollout.anchors and rl.learner.advantage fr3e need each other")
+    if rollout.refill and not any(method.name == "uninformative" for method in learner.rejection):
+        raise ConfigError("rollout.refill replaces what rl.learner.rejection 'uninformative' drops; name that one too")
     if rollout.tree is None:
         return
     if (name := learner.advantage.name) in WHOLE_TRAJECTORIES:

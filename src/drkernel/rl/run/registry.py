@@ -14,7 +14,8 @@ The registries and the signatures they hold:
 - ``loss``: per-token losses, see ``drkernel.rl.maths.losses.TokenLossFunction``.
 - ``schedule``: makers of records with ``factor(step)``, see :mod:`drkernel.rl.maths.schedules`.
 - ``mismatch``: makers of :class:`drkernel.rl.maths.mismatch.MismatchSettings`.
-- ``rejection``: ``f(batch: TurnBatch, *, seed: int, **options) -> Tensor`` bool [B]: turns that stay valid.
+- ``rejection``: ``f(batch: TurnBatch, *, seed: int, **options) -> Tensor`` bool [B]: turns that stay.
+  A recipe lists several; each sees in ``keep_B`` what those before it left.
 
 Aggregations and KL penalties are closed sets of names, defined in :mod:`drkernel.rl.maths.losses`.
 """
@@ -61,6 +62,8 @@ class TurnBatch:
     """Share of kernel launches that are the candidate's own; PRS by count needs it."""
     speedup_B: Tensor | None = None
     """Reference time over candidate time, 0 where not timed; PRS needs it where a speedup keeps a turn."""
+    overlong_B: Tensor | None = None
+    """bool: the answer was cut off at its budget of tokens or at the end of the context."""
     logprobs_BT: Tensor | None = None
     """Log-probability of the sampled tokens; OTB needs it."""
     sum_pi_squared_BT: Tensor | None = None
@@ -273,12 +276,6 @@ def _mis_sequence(lower: float = 0.5, upper: float = 2.0) -> MismatchSettings:
     return MismatchSettings(weight="sequence", truncate=None, mask="sequence", bounds=(lower, upper), veto=None)
 
 
-@rejection.register("none")
-def _none(batch: TurnBatch, *, seed: int) -> Tensor:
-    del seed
-    return batch.valid_B.bool()
-
-
 @rejection.register("prs")
 def _prs(
     batch: TurnBatch,
@@ -311,7 +308,21 @@ def _prs(
     ).keep_B
 
 
-@rejection.register("informative_groups")
-def _informative_groups(batch: TurnBatch, *, seed: int, gamma: float = 1.0, tolerance: float = 0.0) -> Tensor:
+@rejection.register("uninformative")
+def _uninformative(
+    batch: TurnBatch,
+    *,
+    seed: int,
+    tolerance: float = 1e-3,
+    least: int | None = None,
+    turns: Literal["last", "any"] = "last",
+) -> Tensor:
     del seed
-    return reject.informative_groups(batch.returns(gamma), batch.groups(), batch.valid_B, tolerance=tolerance)
+    dropped = uninformative_prompts(batch, tolerance=tolerance, least=least, turns=turns)
+    return batch.valid_B.bool() & ~torch.isin(batch.task_B, torch.tensor(sorted(dropped), dtype=batch.task_B.dtype))
+
+
+def uninformative_prompts(batch: TurnBatch, **options: Any) -> dict[int, reject.Reason]:
+    """Return the prompts of a batch that the rejection ``uninformative`` drops, and why."""
+    rows = (batch.rewards_B, batch.task_B, batch.trajectory_B, batch.turn_B, batch.valid_B, batch.overlong_B)
+    return reject.uninformative_prompts(*rows, **options)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from drkernel.episode.records import Turn
 from drkernel.rl.run.registry import TurnBatch
-from drkernel.rl.run.rows import gradable, known
+from drkernel.rl.run.rows import gradable, known, overlong
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,8 @@ class Facts:
     """In a tree, the number of the turn in it: paths that share a turn repeat its facts. -1: not in a tree."""
     parent: int = -1
     """Number of the turn before it in the tree, -1 for none."""
+    overlong: bool = False
+    """Whether the answer was cut off."""
 
     @staticmethod
     def of(turn: Turn, start: int, end: int) -> Facts:
@@ -60,6 +62,7 @@ class Facts:
             launch_coverage=known(turn.launch_coverage),
             speedup=known(turn.speedup),
             turn=turn.number - 1,
+            overlong=overlong(turn),
         )
 
 
@@ -122,6 +125,7 @@ class TurnRows:
             coverage_B=column("coverage"),
             launch_coverage_B=column("launch_coverage"),
             speedup_B=column("speedup"),
+            overlong_B=column("overlong").bool(),
             logprobs_BT=None if old_BT is None else self.take(old_BT),
             sum_pi_squared_BT=None if square_BT is None else self.take(square_BT),
             mask_BT=self.inside_RJ & graded_R[:, None],
