@@ -46,7 +46,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no_pr": {"episode.reward.coverage_weight": 0.0},
     "prs": {"rl.learner.rejection": {"name": "prs"}},
     "int8_mrs": {"rollout.dtype": "int8"},
-    "int8_off": {"rollout.dtype": "int8", "rl.learner.mismatch": {"name": "off"}},
+    "int8_off": {"rollout.dtype": "int8", "rl.learner.mismatch": []},
     "mean_n16": {"rollout.tasks": 2, "rollout.samples": 16, "rl.learner.advantage": {"name": "grpo"}},
     "otb_n4": {"rl.learner.advantage": {"name": "otb"}},
 }

@@ -114,12 +114,31 @@ def test_rejections_compose_and_say_what_each_took(policy):
     assert not prepared.mask_BT.any() and metrics["rejected_turns"] == 1
     by_prs = {"fraction": 1 / 6, "reward_kept": 2.5 / 5, "reward_rejected": 1.5}
     by_few = {"fraction": 1.0, "reward_rejected": 2.5 / 5}
-    for name, expected in (("prs", by_prs), ("uninformative", by_few), ("mismatch", {"fraction": 0.0})):
+    for name, expected in (("prs", by_prs), ("uninformative", by_few), ("mrs", {"fraction": 0.0})):
         got = {k.rpartition("/")[2]: v for k, v in metrics.items() if k.startswith(f"rejected/{name}/")}
-        assert got == pytest.approx({**expected, **({"reward_kept": 4 / 6} if name == "mismatch" else {})}), name
+        assert got == pytest.approx({**expected, **({"reward_kept": 4 / 6} if name == "mrs" else {})}), name
     turned, metrics = make_learner(policy, rejection=[few, prs])._prepare(trajectories, seed=1)
     assert not turned.mask_BT.any() and metrics["rejected/prs/fraction"] == 0.0, "nothing was left to reject"
     torch.testing.assert_close(turned.advantages_BT, prepared.advantages_BT)
+
+
+def test_the_tokens_of_void_turns_leave_the_mean_that_mrs_judges_by(policy):
+    """The second turn's answer diverges; void, it takes nothing with it."""
+    turns = [{"reward": 1.0}, {"reward": 0.0}]
+    trajectories = sampled(policy, [trajectory(policy, n, turns) for n in range(3)])
+    first, second = trajectories[0].turns
+    off = with_sampled(second, logprobs=tuple(value - 0.1 for value in second.sampled.logprobs))
+    trajectories[0] = with_turns(trajectories[0], first, off)
+    for void, kept in ((False, [False, False, True, True, True, True]), (True, [True, False] * 3)):
+        prepared, _ = make_learner(policy, mask_void_turns=void)._prepare(trajectories, seed=1)
+        assert prepared.mask_BT.any(dim=1).tolist() == kept
+    per_turn = {"name": "mrs", "mask": "turn_geometric"}
+    prepared, metrics = make_learner(policy, mismatch=[per_turn, "trust_region"])._prepare(trajectories, seed=1)
+    assert prepared.mask_BT.any(dim=1).tolist() == [True, False, True, True, True, True]
+    assert metrics["rejected/mrs/fraction"] == pytest.approx(1 / 6) and metrics["rejected/trust_region/fraction"] == 0
+    small = {"name": "trust_region", "bound": 0.004}  # 0.1 of log-ratio is 0.005
+    prepared, _ = make_learner(policy, mismatch=[small])._prepare(trajectories, seed=1)
+    assert prepared.mask_BT.any(dim=1).tolist() == [False, False, True, True, True, True]
 
 
 def test_erasing_rewards_of_rejected_turns_is_an_option_and_turns_the_sign(policy):
@@ -229,7 +248,7 @@ def trained(policy, calls=1, **config):
     """The weights after ``calls`` calls of the learner with one batch, and the metrics of the last."""
     mine = copy.deepcopy(policy)
     optimizer = torch.optim.SGD([p for p in mine.model.parameters() if p.requires_grad], lr=0.0)
-    learner = Learner(mine, optimizer, LearnerConfig(lr=0.05, mismatch={"name": "off"}, updates=2, **config))
+    learner = Learner(mine, optimizer, LearnerConfig(lr=0.05, mismatch=[], updates=2, **config))
     metrics = [learner.learn(worked_example(policy), 0, seed=1) for _ in range(calls)]
     return torch.cat([p.detach().reshape(-1) for p in mine.model.parameters()]), metrics[-1]
 

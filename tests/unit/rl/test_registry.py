@@ -66,7 +66,7 @@ def test_names_lead_to_the_functions_they_promise(batch):
     assert schedule.get("constant")(warmup=2) == Constant(warmup=2)
     assert mismatch.get("mrs")() == MismatchSettings()
     assert loss.names() == ["cispo", "clipped", "gspo", "reinforce"]
-    assert mismatch.names() == ["mis_sequence", "mis_token", "mrs", "off", "tis_sequence", "tis_token"]
+    assert mismatch.names() == ["mis_sequence", "mis_token", "mrs", "tis_sequence", "tis_token", "trust_region"]
     assert schedule.names() == ["constant", "cosine", "length_triggered", "length_triggered_at_surge"]
     at_surge = schedule.get("length_triggered_at_surge")()
     assert (at_surge.first, at_surge.period) == ("at_surge", 1.0)

@@ -152,9 +152,7 @@ def test_the_learners_gradient_is_that_of_every_path_written_out():
         t.model_copy(update={"turns": tuple(x.model_copy(update={"reward": rewards[t.group, x.id]}) for x in t.turns)})
         for t in trajectories
     ]
-    config = LearnerConfig(
-        lr=1e-9, clip=1e9, advantage={"name": "treepo_loo"}, loss={"name": "reinforce"}, mismatch={"name": "off"}
-    )
+    config = LearnerConfig(lr=1e-9, clip=1e9, advantage={"name": "treepo_loo"}, loss={"name": "reinforce"}, mismatch=[])
     model = policy()
     learner = Learner(model, torch.optim.SGD(model.trainable(), lr=1e-9), config)
     prepared, _ = learner._prepare(trajectories, 0)

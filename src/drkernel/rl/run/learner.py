@@ -50,7 +50,11 @@ class LearnerConfig(Config):
         "reinforce, kevin, otb, otb_tir, treepo, ...",
     )
     loss: Method = Field(Method(name="clipped"), description="clipped, reinforce, cispo, gspo")
-    mismatch: Method = Field(Method(name="mrs"), description="mrs, off, tis_token, mis_sequence, ...")
+    mismatch: tuple[Method, ...] = Field(
+        (Method(name="mrs"),),
+        description="criteria that a token must all meet: mrs (mask: turn_geometric for the mean over a turn), "
+        "trust_region, tis_token, mis_sequence, ...; [] only measures",
+    )
     rejection: tuple[Method, ...] = Field(
         (), description="one after the other, each on what those before it left: prs, uninformative (rollout.refill)"
     )
@@ -90,7 +94,7 @@ class LearnerConfig(Config):
     kl_coefficient: float = Field(0.0, ge=0, description="weight of the KL to the policy that RL started from")
     micro_tokens: int = Field(4096, ge=64, description="tokens of one forward pass: bounds memory")
 
-    @field_validator("rejection", mode="before")
+    @field_validator("mismatch", "rejection", mode="before")
     @classmethod
     def _one_is_a_list(cls, value: Any) -> Any:
         return [value] if isinstance(value, (str, dict, Method)) else value
@@ -127,13 +131,17 @@ def give_credit(batch: TurnBatch, rollout_BT: Tensor, config: LearnerConfig, see
     """
     batch, left_out = _counted(batch, config)
     old_BT, mask_BT = batch.need("logprobs_BT", "mask_BT")
-    settings = registry.mismatch.get(config.mismatch.name)(**config.mismatch.options)
+    settings = [registry.mismatch.get(method.name)(**method.options) for method in config.mismatch]
     gap = mismatch(old_BT, rollout_BT, mask_BT, settings, sequence_B=batch.trajectory_B)
     batch = dataclasses.replace(
-        batch, keep_B=gap.keep_BT.any(dim=1), ratios_BT=gap.weights_BT if settings.weight is not None else None
+        batch, keep_B=gap.keep_BT.any(dim=1), ratios_BT=gap.weights_BT if any(s.weight for s in settings) else None
     )
     graded_B = kept_B = batch.valid_B
-    quality = _quality("mismatch", batch.rewards_B, mask_BT.any(dim=1), gap.keep_BT.any(dim=1))
+    quality: dict[str, float] = {}
+    left_BT = mask_BT
+    for method, keeps_BT in zip(config.mismatch, gap.keeps, strict=True):
+        quality |= _quality(method.name, batch.rewards_B, left_BT.any(dim=1), (left_BT & keeps_BT).any(dim=1))
+        left_BT = left_BT & keeps_BT
     for number, method in enumerate(config.rejection):
         stay_B = registry.rejection.get(method.name)(batch, seed=seed + number * SEEDS_APART, **method.options)
         before_B, kept_B = batch.keep_B, kept_B & stay_B

@@ -13,7 +13,8 @@ The registries and the signatures they hold:
 - ``advantage``: ``f(batch: TurnBatch, **options) -> Tensor``, [B] for one advantage a turn or [B, T] for one a token.
 - ``loss``: per-token losses, see ``drkernel.rl.maths.losses.TokenLossFunction``.
 - ``schedule``: makers of records with ``factor(step)``, see :mod:`drkernel.rl.maths.schedules`.
-- ``mismatch``: makers of :class:`drkernel.rl.maths.mismatch.MismatchSettings`.
+- ``mismatch``: makers of :class:`drkernel.rl.maths.mismatch.MismatchSettings`. A recipe lists several: all
+  must keep a token.
 - ``rejection``: ``f(batch: TurnBatch, *, seed: int, **options) -> Tensor`` bool [B]: turns that stay.
   A recipe lists several; each sees in ``keep_B`` what those before it left.
 
@@ -34,7 +35,7 @@ from drkernel.registry import Registry
 from drkernel.rl.maths import advantages as adv
 from drkernel.rl.maths import explore, losses, otb, schedules, trees
 from drkernel.rl.maths import rejection as reject
-from drkernel.rl.maths.mismatch import OFF, MismatchSettings
+from drkernel.rl.maths.mismatch import Divergence, Largest, MismatchSettings
 
 
 @dataclass(frozen=True)
@@ -251,9 +252,9 @@ def _length_triggered_at_surge(
 mismatch.register("mrs")(MismatchSettings)
 
 
-@mismatch.register("off")
-def _off() -> MismatchSettings:
-    return OFF
+@mismatch.register("trust_region")
+def _trust_region(bound: float = 0.02, divergence: Divergence = "k2", level: Largest = "largest") -> MismatchSettings:
+    return MismatchSettings(mask=level, bounds=(0.0, bound), divergence=divergence, veto=None)
 
 
 @mismatch.register("tis_token")
