@@ -150,6 +150,7 @@ class Episode:
             verdict=verdict,
             reward=earned.total,
             parts={name: getattr(earned, name) for name in PARTS},
+            pr=earned.counted_coverage,
             feedback=self.prompts.after(verdict, code, len(self.path) + 1, self.config.turns, earned.total),
         )
         self.take(turn)

@@ -16,6 +16,7 @@ from drkernel.episode.records import Trajectory, Turn
 from drkernel.gym.reward import reward
 from drkernel.rl.run.learner import Learner, LearnerConfig, check_methods
 from drkernel.rl.run.rows import Rows
+from drkernel.rl.run.turn_rows import Facts
 from drkernel.verdict import Finding, Profile, ProfileRow, Speedup, Status, Verdict
 from tiny import tiny_policy
 
@@ -139,6 +140,17 @@ def test_the_tokens_of_void_turns_leave_the_mean_that_mrs_judges_by(policy):
     small = {"name": "trust_region", "bound": 0.004}  # 0.1 of log-ratio is 0.005
     prepared, _ = make_learner(policy, mismatch=[small])._prepare(trajectories, seed=1)
     assert prepared.mask_BT.any(dim=1).tolist() == [False, False, True, True, True, True]
+
+
+def test_prs_rejects_by_the_coverage_that_the_reward_counts(policy):
+    """A kernel that wastes time has a coverage of 0.9, of which the reward counts 0.2 in one form."""
+    turn = {"reward": 1.0, "correct": True, "coverage": 0.9}
+    trajectories = sampled(policy, [trajectory(policy, n, [turn]) for n in range(2)])
+    first = trajectories[0].turns[0]
+    trajectories[0] = with_turns(trajectories[0], first.model_copy(update={"pr": 0.2}))
+    prepared, _ = make_learner(policy, rejection="prs")._prepare(trajectories, seed=1)
+    assert prepared.mask_BT.any(dim=1).tolist() == [False, True]
+    assert [Facts.of(t.turns[0], 0, 4).coverage for t in trajectories] == [0.2, 0.9], "verl and TRL, too"
 
 
 def test_erasing_rewards_of_rejected_turns_is_an_option_and_turns_the_sign(policy):

@@ -56,7 +56,7 @@ def _fact(part: Stretch, row: int, prompt: int) -> Facts:
         graded=part.trains,
         reward=float(turn.reward or 0.0) if last and gradable(turn) else 0.0,
         correct=last and turn.correct,
-        coverage=known(turn.coverage) if last else 0.0,
+        coverage=known(turn.counted_coverage) if last else 0.0,
         launch_coverage=known(turn.launch_coverage) if last else 0.0,
         speedup=known(turn.speedup) if last else 0.0,
         turn=turn.number - 1,

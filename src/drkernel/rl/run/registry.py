@@ -58,7 +58,7 @@ class TurnBatch:
     correct_B: Tensor | None = None
     """bool: the answer is right and not condemned; PRS needs it."""
     coverage_B: Tensor | None = None
-    """Share of device time in own kernels; PRS needs it."""
+    """Share of device time in own kernels, as the reward counts it (PR); PRS needs it."""
     launch_coverage_B: Tensor | None = None
     """Share of kernel launches that are the candidate's own; PRS by count needs it."""
     speedup_B: Tensor | None = None

@@ -209,7 +209,7 @@ class Rows:
             turn_B=torch.tensor([part.turn.number - 1 for part in self.stretches], dtype=torch.int64),
             valid_B=torch.tensor([part.trains for part in self.stretches], dtype=torch.bool),
             correct_B=torch.tensor([turn is not None and turn.correct for turn in turns], dtype=torch.bool),
-            coverage_B=figures("coverage"),
+            coverage_B=figures("counted_coverage"),
             launch_coverage_B=figures("launch_coverage"),
             speedup_B=figures("speedup"),
             overlong_B=torch.tensor([turn is not None and overlong(turn) for turn in turns], dtype=torch.bool),

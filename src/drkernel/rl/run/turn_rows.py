@@ -35,7 +35,7 @@ class Facts:
     """0 without a grade."""
     correct: bool
     coverage: float
-    """Share of device time in own kernels; 0 where unknown."""
+    """Share of device time in own kernels, as the reward counts it; 0 where unknown."""
     launch_coverage: float
     speedup: float
     """0 where not timed."""
@@ -58,7 +58,7 @@ class Facts:
             graded=graded,
             reward=float(turn.reward or 0.0) if graded else 0.0,
             correct=turn.correct,
-            coverage=known(turn.coverage),
+            coverage=known(turn.counted_coverage),
             launch_coverage=known(turn.launch_coverage),
             speedup=known(turn.speedup),
             turn=turn.number - 1,
