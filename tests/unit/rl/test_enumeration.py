@@ -242,6 +242,7 @@ def test_with_shared_parameters_the_closed_form_is_no_longer_the_minimiser():
     ("aggregation", "unbiased"),
     [
         ("fixed_scale_sum", True),
+        ("turns_played", False),
         ("seq_mean_token_sum", True),
         ("seq_mean_token_mean", False),
         ("token_mean", False),
@@ -254,8 +255,8 @@ def test_only_aggregations_that_do_not_divide_by_sampled_lengths_keep_the_gradie
     shares = torch.zeros_like(advantages)
     for i, rows in enumerate(tree.mask()[members]):
         leaf = torch.zeros(n, tree.turns, dtype=torch.float64, requires_grad=True)
-        total = float(n) if aggregation == "fixed_scale_sum" else None
-        losses.aggregate(leaf, rows, aggregation, total).backward()
+        total = {"fixed_scale_sum": float(n), "turns_played": float(rows.sum()) / 2}.get(aggregation)
+        losses.aggregate(leaf, rows, "fixed_scale_sum" if total else aggregation, total).backward()
         shares[i] = leaf.grad
     expected = expected_by_turn(tree, members, weights, (n * shares * advantages).reshape(-1)).sum(0)
     assert (cosine(expected, tree.true_gradient()) > 1 - 1e-12) == unbiased

@@ -153,6 +153,22 @@ def test_prs_rejects_by_the_coverage_that_the_reward_counts(policy):
     assert [Facts.of(t.turns[0], 0, 4).coverage for t in trajectories] == [0.2, 0.9], "verl and TRL, too"
 
 
+def test_a_fixed_scale_is_that_of_the_plan_however_many_turns_were_played(policy):
+    whole = worked_example(policy)
+    early = [with_turns(t, *t.turns[: 1 + n]) for n, t in enumerate(whole[:2])]
+    for trajectories in (whole, early):
+        played = sum(len(t.turns) for t in trajectories)
+        plain, planned = make_learner(policy, scale=2.0), make_learner(policy, scale=2.0)
+        planned.planned = 12
+        norms = [made.learn(trajectories, 0, 1)["grad_norm"] for made in (plain, planned)]
+        assert norms[1] == pytest.approx(norms[0] * played / 12, rel=1e-4) and norms[1] > 0
+        halves = make_learner(policy, scale=2.0, updates=2)
+        halves.planned = 12
+        prepared, _ = halves._prepare(trajectories, 1)
+        alone, _ = planned._update(prepared, [0], 0.0)
+        assert halves._update(prepared, [0], 0.0)[0]["grad_norm"] == pytest.approx(2 * alone["grad_norm"], rel=1e-4)
+
+
 def test_erasing_rewards_of_rejected_turns_is_an_option_and_turns_the_sign(policy):
     learner = make_learner(policy, rejection={"name": "prs"}, rejected="erase")
     prepared, _ = learner._prepare(worked_example(policy), seed=1)

@@ -59,6 +59,9 @@ def test_names_lead_to_the_functions_they_promise(batch):
     for name in ("grpo", "grpo_std"):
         with pytest.raises(ConfigError, match=f"{name} has no option 'std'"):
             advantage.check("advantage", name, {"std": True})
+    totals = batch.totals()
+    rloo = adv.rloo(totals, totals, batch.task_B, batch.trajectory_B, batch.valid_B)
+    assert torch.equal(advantage.get("rloo_total")(batch), rloo) and not torch.equal(advantage.get("rloo")(batch), rloo)
     first = batch.turn_B == 0
     assert torch.allclose(batch.totals()[first & batch.valid_B], returns[first & batch.valid_B])
     assert torch.equal(advantage.get("kevin")(batch), adv.kevin(batch.returns(0.4), batch.task_B, batch.valid_B))

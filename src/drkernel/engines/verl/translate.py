@@ -351,6 +351,7 @@ def _ours(recipe: Recipe, pool: str | None) -> dict[str, Any]:
         "drkernel.episode": recipe.episode.model_dump(mode="json"),
         "drkernel.learner": learner_of(recipe).model_dump(mode="json"),
         "drkernel.tree": recipe.rollout.tree.model_dump(mode="json") if recipe.rollout.tree is not None else None,
+        "drkernel.planned": recipe.planned_turns,
         "drkernel.max_tokens": recipe.rollout.sampling.max_tokens,
         "drkernel.context": recipe.rollout.context,
         "drkernel.judge_seed": recipe.judge_seed,

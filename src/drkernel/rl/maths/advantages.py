@@ -148,7 +148,8 @@ def rloo(
     ``totals_B`` is each row's trajectory total (the return at its first turn), repeated on every row. Unbiased, but
     with more variance than TRLOO at later turns, where a total is no longer the natural comparison for a reward-to-go.
     A trajectory takes part when any of its turns is valid. The released code combines reward-to-go with a trajectory
-    baseline; pass ``totals_B`` as ``returns_B`` for the classic form that credits every turn with the whole total.
+    baseline (``rloo`` in recipes); pass ``totals_B`` as ``returns_B`` for the classic form that credits every turn with
+    the whole total (``rloo_total``).
     """
     _same_rows(returns_B, totals_B, trajectory_B)
     values_B, _, valid_B = _prepare(returns_B, task_B, valid_B)

@@ -47,7 +47,7 @@ class LearnerConfig(Config):
     advantage: Method = Field(
         Method(name="trloo"),
         description="trloo, grpo (the paper's: no std; with equal groups AdamW makes it trloo), grpo_std, rloo, "
-        "reinforce, kevin, otb, otb_tir, treepo, ...",
+        "rloo_total, reinforce, kevin, otb, otb_tir, treepo, ...",
     )
     loss: Method = Field(Method(name="clipped"), description="clipped, reinforce, cispo, gspo")
     mismatch: tuple[Method, ...] = Field(
@@ -84,7 +84,7 @@ class LearnerConfig(Config):
     aggregation: Literal["token_mean", "seq_mean_token_sum", "seq_mean_token_mean", "fixed_scale_sum"] = Field(
         "fixed_scale_sum", description="how token losses become one number"
     )
-    scale: float = Field(1.0, gt=0, description="fixed_scale_sum divides by rows of the batch times this")
+    scale: float = Field(1.0, gt=0, description="fixed_scale_sum divides by the planned turns of a step times this")
     updates: int = Field(1, ge=1, description="optimiser steps a pass, each on its share of the trajectories")
     passes: int = Field(
         1, ge=1, description="passes over a batch (PPO's epochs); from the second on the ratio's clip bounds the change"
@@ -237,9 +237,12 @@ class Learner:
         *,
         temperature: float = 1.0,
         reference: Policy | None = None,
+        planned: int | None = None,
     ):
+        """``planned`` is the number of turns that a step is to have; None: as many as it has, which is no constant
+        where trajectories end early."""
         self.policy, self.optimizer, self.config = policy, optimizer, config
-        self.temperature, self.reference = temperature, reference
+        self.temperature, self.reference, self.planned = temperature, reference, planned
         self.schedule = registry.schedule.get(config.schedule.name)(**config.schedule.options)
         self.loss = registry.loss.get(config.loss.name)
         if config.kl_coefficient and reference is None:
@@ -321,7 +324,8 @@ class Learner:
         if not bool(share_BT.any()):
             return {"loss": 0.0, "grad_norm": 0.0}, True
         if config.aggregation == "fixed_scale_sum":
-            total: float | Tensor = float(share_BT.shape[0]) * config.scale
+            turns = share_BT.shape[0] if self.planned is None else self.planned / config.updates
+            total: float | Tensor = turns * config.scale
         else:
             total = denominator(share_BT, config.aggregation)
         world = self.policy.world

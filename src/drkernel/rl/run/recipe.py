@@ -28,7 +28,7 @@ from drkernel.task import Task
 
 FREE = ("runs", "name", "sinks", "report", "threads", "checkpoint", "budget_minutes", "verl")
 """Sections of a recipe that may differ when a run is taken up again: they do not change its result."""
-WHOLE_TRAJECTORIES = ("rloo", "kevin", "otb", "otb_tir")
+WHOLE_TRAJECTORIES = ("rloo", "rloo_total", "kevin", "otb", "otb_tir")
 """Advantages whose baselines go by trajectory, so that trees have none."""
 
 
@@ -151,6 +151,13 @@ class Recipe(Config):
     verl: dict[str, Any] = Field(
         default_factory=dict, description="the layout of `--engine verl` (docs/engines.md); unused by our own trainer"
     )
+
+    @property
+    def planned_turns(self) -> int:
+        """Turns of a step of RL of which none ends early."""
+        terms, turns = self.rollout, self.episode.turns
+        shape = terms.tree or terms.anchors
+        return terms.tasks * (shape.turns(turns) if shape else terms.samples * turns)
 
     def heldout(self) -> list[Task]:
         """Return the held-out tasks, shuffled by the evaluation's seed: any first n of them are a fair sample."""

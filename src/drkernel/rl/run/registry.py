@@ -153,6 +153,12 @@ def _rloo(batch: TurnBatch, *, gamma: float = 1.0, alone: adv.Alone = "return") 
     return adv.rloo(returns_B, totals_B, batch.task_B, batch.trajectory_B, batch.valid_B, alone=alone)
 
 
+@advantage.register("rloo_total")
+def _rloo_total(batch: TurnBatch, *, gamma: float = 1.0, alone: adv.Alone = "return") -> Tensor:
+    totals_B = batch.totals(gamma)
+    return adv.rloo(totals_B, totals_B, batch.task_B, batch.trajectory_B, batch.valid_B, alone=alone)
+
+
 @advantage.register("reinforce")
 def _reinforce(batch: TurnBatch, *, gamma: float = 1.0, baseline: str = "mean") -> Tensor:
     return adv.reinforce(batch.returns(gamma), batch.valid_B, baseline=baseline)  # type: ignore[arg-type]

@@ -157,7 +157,8 @@ class RlStage:
             Checkpoints.load(resume, sitting.policy, optimizer)
         reference = self._load_reference() if config.kl_coefficient else None
         temperature = recipe.rollout.sampling.temperature or 1.0
-        learner = Learner(sitting.policy, optimizer, config, temperature=temperature, reference=reference)
+        terms: dict[str, Any] = {"reference": reference, "planned": recipe.planned_turns}
+        learner = Learner(sitting.policy, optimizer, config, temperature=temperature, **terms)
         learner.restore(sitting.state.schedule)
         return learner
 
