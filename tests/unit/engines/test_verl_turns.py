@@ -10,7 +10,19 @@ from drkernel.rl.run.turn_rows import Facts, TurnRows
 from recorded import columns, learner, tiny_policy, trajectories
 
 torch.set_num_threads(1)
-ADVANTAGES = ("trloo", "grpo", "grpo_std", "rloo", "rloo_total", "reinforce", "kevin", "otb", "otb_tir", "treepo_loo")
+ADVANTAGES = (
+    "trloo",
+    "grpo",
+    "grpo_std",
+    "rloo",
+    "rloo_total",
+    "reinforce",
+    "kevin",
+    "otb",
+    "otb_loo",
+    "otb_tir",
+    "treepo_loo",
+)
 SETTINGS = (
     {},
     {"rejection": {"name": "prs"}},

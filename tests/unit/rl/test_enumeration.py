@@ -159,6 +159,7 @@ def test_otb_on_top_of_turns_is_unbiased(n):
         adv.group_ids(task, turn),
         trajectory,
         turn,
+        leave_one_out=True,
         epsilon=1e-12,
     )
     expected = expected_by_turn(tree, members, weights, got.reshape(-1))

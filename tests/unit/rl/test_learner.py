@@ -201,14 +201,13 @@ def test_a_veto_reaches_its_turn_or_its_trajectory(policy, level, kept):
 
 @pytest.mark.parametrize("rejected", ["stay", "leave"])
 def test_rejected_turns_leave_the_token_baseline_only_when_asked(policy, rejected):
-    options = {"leave_one_out": False, "rejected": rejected}
+    options = {"rejected": rejected}
     learner = make_learner(policy, advantage={"name": "otb", "options": options}, rejection={"name": "prs"})
     prepared, _ = learner._prepare(worked_example(policy), seed=1)
     without = worked_example(policy)
     alone = without[0].turns[1].model_copy(update={"reward": None})
     without[0] = with_turns(without[0], without[0].turns[0], alone)
-    published = {"name": "otb", "options": {"leave_one_out": False}}
-    dropped, _ = make_learner(policy, advantage=published, infra_errors="turn")._prepare(without, seed=1)
+    dropped, _ = make_learner(policy, advantage="otb", infra_errors="turn")._prepare(without, seed=1)
     same = torch.allclose(prepared.advantages_BT[3::2], dropped.advantages_BT[3::2])
     assert same == (rejected == "leave")
 
@@ -216,7 +215,7 @@ def test_rejected_turns_leave_the_token_baseline_only_when_asked(policy, rejecte
 VALUES = (None, 0.0, 0.7, math.nan, math.inf)
 
 
-@pytest.mark.parametrize("advantage", ["trloo", "grpo", "grpo_std", "rloo", "kevin", "otb", "otb_tir"])
+@pytest.mark.parametrize("advantage", ["trloo", "grpo", "grpo_std", "rloo", "kevin", "otb", "otb_loo", "otb_tir"])
 @pytest.mark.parametrize("coverage", ["time", "launches"])
 def test_no_verdict_stops_training(policy, advantage, coverage):
     """Every combination of fields that are missing, not numbers or endless gives finite weights, right or wrong."""

@@ -9,7 +9,7 @@ import torch
 from drkernel.config import ConfigError
 from drkernel.registry import Registry
 from drkernel.rl.maths import advantages as adv
-from drkernel.rl.maths import losses
+from drkernel.rl.maths import losses, otb
 from drkernel.rl.maths.mismatch import MismatchSettings
 from drkernel.rl.maths.schedules import Constant
 from drkernel.rl.run.registry import TurnBatch, advantage, loss, mismatch, rejection, schedule
@@ -62,6 +62,11 @@ def test_names_lead_to_the_functions_they_promise(batch):
     totals = batch.totals()
     rloo = adv.rloo(totals, totals, batch.task_B, batch.trajectory_B, batch.valid_B)
     assert torch.equal(advantage.get("rloo_total")(batch), rloo) and not torch.equal(advantage.get("rloo")(batch), rloo)
+    parts = (batch.logprobs_BT, batch.sum_pi_squared_BT, batch.mask_BT & batch.valid_B[:, None], group)
+    parts = (*parts, batch.trajectory_B, batch.turn_B)
+    for name, left_out in (("otb", False), ("otb_loo", True)):
+        form = otb.otb_turns(returns, *parts, leave_one_out=left_out)
+        assert torch.equal(advantage.get(name)(batch), form)
     first = batch.turn_B == 0
     assert torch.allclose(batch.totals()[first & batch.valid_B], returns[first & batch.valid_B])
     assert torch.equal(advantage.get("kevin")(batch), adv.kevin(batch.returns(0.4), batch.task_B, batch.valid_B))

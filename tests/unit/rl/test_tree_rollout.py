@@ -318,7 +318,7 @@ def test_lost_grades_are_masked_in_trees(tmp_path):
     assert all(row["infra_errors"] > 0 and row["skipped"] == 0 for row in steps)
 
 
-@pytest.mark.parametrize("name", ["rloo", "rloo_total", "kevin", "otb", "otb_tir"])
+@pytest.mark.parametrize("name", ["rloo", "rloo_total", "kevin", "otb", "otb_loo", "otb_tir"])
 def test_methods_that_compare_whole_trajectories_are_refused(tmp_path, name):
     with pytest.raises(ConfigError, match="share turns"):
         check_recipe(tree_recipe(tmp_path, {"advantage": {"name": name}}))

@@ -47,7 +47,7 @@ class LearnerConfig(Config):
     advantage: Method = Field(
         Method(name="trloo"),
         description="trloo, grpo (the paper's: no std; with equal groups AdamW makes it trloo), grpo_std, rloo, "
-        "rloo_total, reinforce, kevin, otb, otb_tir, treepo, ...",
+        "rloo_total, reinforce, kevin, otb (published), otb_loo, otb_tir, treepo, ...",
     )
     loss: Method = Field(Method(name="clipped"), description="clipped, reinforce, cispo, gspo")
     mismatch: tuple[Method, ...] = Field(

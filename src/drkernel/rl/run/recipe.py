@@ -28,7 +28,7 @@ from drkernel.task import Task
 
 FREE = ("runs", "name", "sinks", "report", "threads", "checkpoint", "budget_minutes", "verl")
 """Sections of a recipe that may differ when a run is taken up again: they do not change its result."""
-WHOLE_TRAJECTORIES = ("rloo", "rloo_total", "kevin", "otb", "otb_tir")
+WHOLE_TRAJECTORIES = ("rloo", "rloo_total", "kevin", "otb", "otb_loo", "otb_tir", "otb_tir_loo")
 """Advantages whose baselines go by trajectory, so that trees have none."""
 
 

@@ -123,7 +123,7 @@ class TurnBatch:
 
 
 Rejected = Literal["stay", "leave"]
-"""Whether the tokens of rejected turns weigh in OTB's baselines: they do here, and leave them in verl's code."""
+"""Whether the tokens of rejected turns weigh in OTB's baselines; they leave them in verl's code."""
 
 advantage: Registry[Callable[..., Tensor]] = Registry("advantage")
 loss: Registry[losses.TokenLossFunction] = Registry("loss")
@@ -198,17 +198,19 @@ def _fr3e(
     return explore.fr3e(batch.returns(gamma), *rows, **options)
 
 
-def _otb(form: Callable[..., Tensor], group: Callable[[TurnBatch], Tensor]) -> Callable[..., Tensor]:
-    """A form of the optimal token baseline as an estimator; ``group`` gives the rows that share a baseline."""
+def _otb(
+    form: Callable[..., Tensor], group: Callable[[TurnBatch], Tensor], leave_one_out: bool
+) -> Callable[..., Tensor]:
+    """An optimal token baseline of turns or of trajectories; in the published form rejected rows leave the baseline."""
+    usual: Rejected = "stay" if leave_one_out else "leave"
 
     def advantages(
         batch: TurnBatch,
         *,
         gamma: float = 1.0,
         energy: otb.Energy = "cumulative",
-        leave_one_out: bool = True,
         tail: otb.Tail | None = None,
-        rejected: Rejected = "stay",
+        rejected: Rejected = usual,
     ) -> Tensor:
         parts = _otb_inputs(batch, rejected)
         options: dict[str, Any] = {"kind": energy, "leave_one_out": leave_one_out, "tail": tail}
@@ -218,8 +220,10 @@ def _otb(form: Callable[..., Tensor], group: Callable[[TurnBatch], Tensor]) -> C
     return advantages
 
 
-advantage.register("otb")(_otb(otb.otb_turns, TurnBatch.groups))
-advantage.register("otb_tir")(_otb(otb.otb_tir, attrgetter("task_B")))
+advantage.register("otb")(_otb(otb.otb_turns, TurnBatch.groups, leave_one_out=False))
+advantage.register("otb_loo")(_otb(otb.otb_turns, TurnBatch.groups, leave_one_out=True))
+advantage.register("otb_tir")(_otb(otb.otb_tir, attrgetter("task_B"), leave_one_out=False))
+advantage.register("otb_tir_loo")(_otb(otb.otb_tir, attrgetter("task_B"), leave_one_out=True))
 
 
 def _otb_inputs(batch: TurnBatch, rejected: Rejected) -> tuple[Tensor, Tensor, Tensor]:
