@@ -12,6 +12,7 @@ from recorded import columns, learner, tiny_policy, trajectories
 torch.set_num_threads(1)
 ADVANTAGES = (
     "trloo",
+    "trloo_best",
     "grpo",
     "grpo_std",
     "rloo",

@@ -67,6 +67,8 @@ def test_names_lead_to_the_functions_they_promise(batch):
     for name, left_out in (("otb", False), ("otb_loo", True)):
         form = otb.otb_turns(returns, *parts, leave_one_out=left_out)
         assert torch.equal(advantage.get(name)(batch), form)
+    best = adv.flat_best_returns(batch.rewards_B, batch.trajectory_B, batch.turn_B, batch.valid_B)
+    assert torch.equal(advantage.get("trloo_best")(batch), adv.trloo(best, group, batch.valid_B))
     first = batch.turn_B == 0
     assert torch.allclose(batch.totals()[first & batch.valid_B], returns[first & batch.valid_B])
     assert torch.equal(advantage.get("kevin")(batch), adv.kevin(batch.returns(0.4), batch.task_B, batch.valid_B))

@@ -217,6 +217,7 @@ def test_equal_rewards_give_no_gradient_and_no_nan(tmp_path):
     "learner",
     [
         {"advantage": {"name": "otb"}},
+        {"advantage": {"name": "trloo_best"}},
         {"advantage": {"name": "grpo_std"}, "aggregation": "token_mean"},
         {"advantage": {"name": "rloo"}, "loss": {"name": "reinforce"}, "aggregation": "seq_mean_token_sum"},
         {"advantage": {"name": "kevin"}, "loss": {"name": "cispo"}, "updates": 2},
@@ -262,6 +263,20 @@ def test_recipes_that_cannot_work_say_why(tmp_path):
     model = {"coldstart": ColdstartConfig(source="openai:NAME"), "coldstart_file": None}
     with pytest.raises(ConfigError, match="--source"):
         check_recipe(recipe.model_copy(update=model))
+
+
+def test_a_target_that_it_does_not_pay_to_reach_is_refused(tmp_path):
+    def made(advantage, **episode):
+        rl = {"steps": 1, "learner": {"advantage": advantage}}
+        return tiny_recipe(tmp_path, rl=rl, episode={"target": 1.2, **episode})
+
+    for refused in ("trloo", {"name": "otb", "gamma": 1.0}, "rloo_total"):
+        with pytest.raises(ConfigError, match=r"episode\.target .* pays for every answer"):
+            check_recipe(made(refused))
+    for accepted in ("trloo_best", "kevin", {"name": "trloo", "gamma": 0.5}):
+        check_recipe(made(accepted))
+    check_recipe(made("trloo", turns=1))
+    check_recipe(made("trloo", target=None))
 
 
 def test_every_task_comes_once_a_pass():

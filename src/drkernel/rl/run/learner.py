@@ -46,7 +46,7 @@ class LearnerConfig(Config):
     clip: float = Field(1.0, gt=0, description="bound of the gradient's norm")
     advantage: Method = Field(
         Method(name="trloo"),
-        description="trloo, grpo (the paper's: no std; with equal groups AdamW makes it trloo), grpo_std, rloo, "
+        description="trloo, trloo_best (returns are the best of history), grpo (the paper's: no std; with equal groups AdamW makes it trloo), grpo_std, rloo, "
         "rloo_total, reinforce, kevin, otb (published), otb_loo, otb_tir, treepo, ...",
     )
     loss: Method = Field(Method(name="clipped"), description="clipped, reinforce, cispo, gspo")

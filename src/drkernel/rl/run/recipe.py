@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from drkernel.rl.data.select import filters
 from drkernel.rl.model.policy import PolicyConfig
 from drkernel.rl.model.sampler import SamplingConfig
 from drkernel.rl.model.served import ServerConfig, check_backend
+from drkernel.rl.run import registry
 from drkernel.rl.run.anchor_rollout import AnchorConfig
 from drkernel.rl.run.copy_practice import CopyingConfig
 from drkernel.rl.run.evaluate import EvaluationConfig
@@ -28,7 +30,7 @@ from drkernel.task import Task
 
 FREE = ("runs", "name", "sinks", "report", "threads", "checkpoint", "budget_minutes", "verl")
 """Sections of a recipe that may differ when a run is taken up again: they do not change its result."""
-WHOLE_TRAJECTORIES = ("rloo", "rloo_total", "kevin", "otb", "otb_loo", "otb_tir", "otb_tir_loo")
+WHOLE_TRAJECTORIES = ("trloo_best", "rloo", "rloo_total", "kevin", "otb", "otb_loo", "otb_tir", "otb_tir_loo")
 """Advantages whose baselines go by trajectory, so that trees have none."""
 
 
@@ -196,6 +198,7 @@ def check_recipe(recipe: Recipe) -> None:
     if recipe.rl is not None:
         _check_shape(recipe.rollout, recipe.rl.learner)
         _check_backend(recipe.rollout, recipe.rl.learner)
+        _check_target(recipe.episode, recipe.rl.learner)
     context, longest = recipe.rollout.context, recipe.policy.pocket.context
     if recipe.policy.from_scratch and context > longest:
         raise ConfigError(f"rollout.context {context} is more than policy.pocket.context {longest}")
@@ -223,6 +226,20 @@ def _check_backend(rollout: RolloutConfig, learner: LearnerConfig) -> None:
     if rollout.sampling.stop_at_fence or learner.keep_ratio:
         key = "rollout.sampling.stop_at_fence" if rollout.sampling.stop_at_fence else "rl.learner.keep_ratio"
         raise ConfigError(f"{key}: only the local backend can; rollout.backend is {rollout.backend}")
+
+
+def _check_target(episode: EpisodeConfig, learner: LearnerConfig) -> None:
+    """Raise :class:`ConfigError` for a target that it does not pay to reach."""
+    method = learner.advantage
+    gamma = inspect.signature(registry.advantage.get(method.name)).parameters.get("gamma")
+    if episode.target is None or episode.turns == 1 or gamma is None:
+        return
+    if float(method.options.get("gamma", gamma.default)) >= 1:
+        raise ConfigError(
+            "episode.target ends a conversation at its first fast answer, and a sum with gamma 1 (rl.learner.advantage "
+            f"{method.name}) pays for every answer: lazy, lazy, fast earns more than fast at once. Choose a smaller "
+            "gamma, trloo_best, or episode.target=null"
+        )
 
 
 def _check_shape(rollout: RolloutConfig, learner: LearnerConfig) -> None:

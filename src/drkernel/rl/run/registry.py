@@ -98,6 +98,12 @@ class TurnBatch:
             return self.forest().returns(self.rewards_B, gamma)
         return adv.flat_turn_returns(self.rewards_B, self.trajectory_B, self.turn_B, self.valid_B, gamma)
 
+    def best_returns(self) -> Tensor:
+        """What each turn and those after it add to the best reward so far, [B]."""
+        if self.parent_B is not None:
+            raise ValueError("the turns of a tree lie on several paths: none of them has the best that came after")
+        return adv.flat_best_returns(self.rewards_B, self.trajectory_B, self.turn_B, self.valid_B)
+
     def totals(self, gamma: float = 1.0) -> Tensor:
         """Total (discounted) reward of each row's trajectory, [B]: Σ_t γ^t R_t over valid turns."""
         if self.parent_B is not None:
@@ -135,6 +141,11 @@ rejection: Registry[Callable[..., Tensor]] = Registry("rejection")
 @advantage.register("trloo")
 def _trloo(batch: TurnBatch, *, gamma: float = 1.0, alone: adv.Alone = "return") -> Tensor:
     return adv.trloo(batch.returns(gamma), batch.groups(), batch.valid_B, alone=alone)
+
+
+@advantage.register("trloo_best")
+def _trloo_best(batch: TurnBatch, *, alone: adv.Alone = "return") -> Tensor:
+    return adv.trloo(batch.best_returns(), batch.groups(), batch.valid_B, alone=alone)
 
 
 @advantage.register("grpo")
