@@ -67,8 +67,8 @@ def turn_returns(rewards_NT: Tensor, valid_NT: Tensor, gamma: float = 1.0) -> Te
 
 
 def best_returns(rewards_NT: Tensor, valid_NT: Tensor) -> Tensor:
-    """What each turn and those after it add to the best reward so far: G[n, t] = max(0, max over k >= t of R[n, k] − max
-    over j < t of R[n, j]), at the first turn the best reward itself; 0 where the turn is not valid.
+    """What each turn and those after it add to the best reward so far: G[n, t] = max(0, max over k >= t of R[n, k] −
+    max over j < t of R[n, j]), at the first turn the best reward itself; 0 where the turn is not valid.
 
     The best of a trajectory is what came before a turn plus this, and what came before does not depend on the turn's
     answer: a policy gradient with these returns is that of E[max_t R_t], the best of history, where a sum pays for a

@@ -46,8 +46,9 @@ class LearnerConfig(Config):
     clip: float = Field(1.0, gt=0, description="bound of the gradient's norm")
     advantage: Method = Field(
         Method(name="trloo"),
-        description="trloo, trloo_best (returns are the best of history), grpo (the paper's: no std; with equal groups AdamW makes it trloo), grpo_std, rloo, "
-        "rloo_total, reinforce, kevin, otb (published), otb_loo, otb_tir, treepo, ...",
+        description="trloo, trloo_best (returns are the best of history), grpo (the paper's: no std; with equal groups "
+        "AdamW makes it trloo), grpo_std, rloo, rloo_total, reinforce, kevin, otb (published), otb_loo, otb_tir, "
+        "treepo, ...",
     )
     loss: Method = Field(Method(name="clipped"), description="clipped, reinforce, cispo, gspo")
     mismatch: tuple[Method, ...] = Field(
@@ -137,6 +138,7 @@ def give_credit(batch: TurnBatch, rollout_BT: Tensor, config: LearnerConfig, see
         batch, keep_B=gap.keep_BT.any(dim=1), ratios_BT=gap.weights_BT if any(s.weight for s in settings) else None
     )
     graded_B = kept_B = batch.valid_B
+    left_B = gap.keep_BT.any(dim=1)
     quality: dict[str, float] = {}
     left_BT = mask_BT
     for method, keeps_BT in zip(config.mismatch, gap.keeps, strict=True):
@@ -144,9 +146,9 @@ def give_credit(batch: TurnBatch, rollout_BT: Tensor, config: LearnerConfig, see
         left_BT = left_BT & keeps_BT
     for number, method in enumerate(config.rejection):
         stay_B = registry.rejection.get(method.name)(batch, seed=seed + number * SEEDS_APART, **method.options)
-        before_B, kept_B = batch.keep_B, kept_B & stay_B
-        batch = dataclasses.replace(batch, keep_B=before_B & stay_B)
-        quality |= _quality(method.name, batch.rewards_B, before_B, batch.keep_B)
+        before_B, left_B, kept_B = left_B, left_B & stay_B, kept_B & stay_B
+        batch = dataclasses.replace(batch, keep_B=left_B)
+        quality |= _quality(method.name, batch.rewards_B, before_B, left_B)
     if config.rejected == "erase":
         batch = dataclasses.replace(batch, valid_B=kept_B, mask_BT=mask_BT & kept_B[:, None])
     advantages = registry.advantage.get(config.advantage.name)(batch, **config.advantage.options)
