@@ -138,6 +138,8 @@ REFILLING = {
     "rollout": {"refill": 3},
     "rl": {"steps": 2, "log_samples": 1000, "learner": {"lr": 0.003, "rejection": ["prs", "uninformative"]}},
     "evaluation": {"final_tasks": 2, "final_samples": 1},
+    "checkpoint": {"seconds": 0},
+    "copying": None,
 }
 
 
@@ -152,9 +154,16 @@ class PickyPool(FakePool):
         return make_verdict(request, "correct", 1.0 + length % 7 / 4, 0.9)
 
 
-def test_prompts_that_teach_nothing_are_replaced_in_a_bounded_number_of_rounds(tmp_path):
-    recipe = tiny_recipe(tmp_path, **REFILLING)
+@pytest.fixture(scope="module")
+def refilled(tmp_path_factory):
+    """A run with refilling that nothing interrupted."""
+    recipe = tiny_recipe(tmp_path_factory.mktemp("refilled"), **REFILLING)
     train(recipe, PickyPool())
+    return recipe
+
+
+def test_prompts_that_teach_nothing_are_replaced_in_a_bounded_number_of_rounds(refilled):
+    recipe = refilled
     for row in (row for row in rows(recipe, "metrics.jsonl") if row["stage"] == "rl"):
         played = [r for r in rows(recipe, "samples.jsonl") if (r["split"], r["step"]) == ("train", row["step"])]
         groups = {g: [r["turns"] for r in played if r["group"] == g] for g in {r["group"] for r in played}}
@@ -184,11 +193,8 @@ def test_nothing_but_prompts_without_a_lesson_ends_after_its_rounds_and_trains_n
     assert row["dropped"] == {"equal": 16} and row["reward"] == 0
 
 
-def test_a_refilled_run_that_stops_goes_on_with_the_prompts_that_come_next(tmp_path):
-    for name in ("whole", "cut"):
-        (tmp_path / name).mkdir()
-    whole, cut = (tiny_recipe(tmp_path / name, **REFILLING, checkpoint={"seconds": 0}) for name in ("whole", "cut"))
-    train(whole, PickyPool())
+def test_a_refilled_run_that_stops_goes_on_with_the_prompts_that_come_next(refilled, tmp_path):
+    cut = tiny_recipe(tmp_path, **REFILLING)
 
     def crash(kind, row):
         if kind == "turn" and row["step"] == 2 and row["graded"] > 32:  # in a round of the second step's refilling
@@ -197,7 +203,7 @@ def test_a_refilled_run_that_stops_goes_on_with_the_prompts_that_come_next(tmp_p
     with pytest.raises(RuntimeError, match="power cut"):
         train(cut, PickyPool(), progress=crash)
     train(cut, PickyPool(delay=0.001))
-    assert_same_run(whole, cut)
+    assert_same_run(refilled, cut)
 
 
 def test_refilling_needs_to_be_told_what_teaches_nothing(tmp_path):
