@@ -46,9 +46,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no_pr": {"episode.reward.coverage_weight": 0.0},
     "prs": {"rl.learner.rejection": {"name": "prs"}},
     "int8_mrs": {"rollout.dtype": "int8"},
-    "int8_off": {"rollout.dtype": "int8", "rl.learner.mismatch": {"name": "off"}},
+    "int8_off": {"rollout.dtype": "int8", "rl.learner.mismatch": []},
     "mean_n16": {"rollout.tasks": 2, "rollout.samples": 16, "rl.learner.advantage": {"name": "grpo"}},
     "otb_n4": {"rl.learner.advantage": {"name": "otb"}},
+    "otb_loo_n4": {"rl.learner.advantage": {"name": "otb_loo"}},
 }
 
 COMPARISONS: dict[str, tuple[str, list[str], str]] = {
@@ -74,7 +75,7 @@ COMPARISONS: dict[str, tuple[str, list[str], str]] = {
     ),
     "otb": (
         "OTB with N = 4 against the group mean with N = 16, equal trajectories a step",
-        ["mean_n16", "otb_n4", "trloo"],
+        ["mean_n16", "otb_n4", "otb_loo_n4", "trloo"],
         "Its paper: the optimal token baseline with N = 4 matches a group mean with N = 32.",
     ),
 }

@@ -51,7 +51,7 @@ def estimators(tree: Tree, n: int) -> dict[str, torch.Tensor]:
     }
     energy = otb.token_energy(tree.logprobs(), tree.sum_pi_squared())[members].flatten(0, 1)
     mask, rows = tree.mask()[members].flatten(0, 1), torch.arange(len(members)).repeat_interleave(n)
-    for name, own in (("OTB, leave-one-out (default)", True), ("OTB, own sample included (paper)", False)):
+    for name, own in (("OTB, leave-one-out", True), ("OTB, own sample included (paper)", False)):
         weight = otb.realized_energy(energy, mask)
         found[name] = otb.otb(
             tree.returns()[members].flatten(0, 1), weight, rows, mask, leave_one_out=own, epsilon=1e-12

@@ -164,7 +164,7 @@ def speed(turns: int, tokens: int) -> None:
     b = loop_otb(spread, weights, group, fair)
     common = mask & (weights > 1e-3)
     assert torch.allclose(a[common], b[common], atol=1e-3), "OTB: the two sides disagree"
-    ours_otb = lambda: otb.otb(spread, weights, group, mask)  # noqa: E731
+    ours_otb = lambda: otb.otb(spread, weights, group, mask, leave_one_out=True)  # noqa: E731
     show("OTB, loop over samples", alternate(ours_otb, lambda: loop_otb_left_out(spread, weights, group, fair), 1))
     show(
         "OTB, loop over groups, own sample included",

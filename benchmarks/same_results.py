@@ -64,7 +64,7 @@ TRAIN = (
     "coldstart.episode.settings.seed=0", "copying=null",
     "sft.epochs=70", "policy.pocket.hidden=128", "policy.pocket.layers=2", "policy.pocket.heads=4",
     "policy.pocket.mlp=256", "train_tasks={count: 20, seed: 0}", "heldout_tasks={generated: train, count: 20, seed: 0}",
-    "rollout.tasks=5", "rl.steps=4", "rl.learner.mismatch.name='off'", "evaluation.every=2", "evaluation.tasks=8",
+    "rollout.tasks=5", "rl.steps=4", "rl.learner.mismatch=[]", "evaluation.every=2", "evaluation.tasks=8",
     "evaluation.final_tasks=12", "evaluation.final_samples=1",
 )  # fmt: skip
 """A policy that learns its few tasks by heart, so that some of its answers are right and rewards differ."""

@@ -48,7 +48,7 @@ class TurnGRPOTrainer(GRPOTrainer):
         chosen = dict(methods or {})
         if strange := set(chosen) - {"advantage", "rejection", "rejected", "infra_errors", "mask_void_turns"}:
             raise ConfigError(f"methods: {', '.join(sorted(strange))}: TRL has its own, or none")
-        self.learner = LearnerConfig.model_validate({"mismatch": "off", **chosen})
+        self.learner = LearnerConfig.model_validate({"mismatch": [], **chosen})
         check_methods(self.learner)
         self._advantages: dict[bool, dict[Key, Tensor]] = {}
         rollout = make_rollout_func(tasks, terms, pool=pool, generate=generate, played=self._played)

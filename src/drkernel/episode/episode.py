@@ -46,7 +46,11 @@ class EpisodeConfig(Config):
     context: Method = Field(
         Method(name="full"), description="which earlier turns stay: full, best, best_window, last or afresh"
     )
-    target: float | None = Field(None, gt=0, description="stop at a correct answer of this speedup")
+    target: float | None = Field(
+        None,
+        gt=0,
+        description="stop at a correct answer of this speedup; in training not with returns that sum at gamma 1",
+    )
     infra: Literal["stop", "skip"] = Field(
         "stop", description="a turn that the grader failed ends the episode, or is left out of the conversation"
     )
@@ -150,6 +154,7 @@ class Episode:
             verdict=verdict,
             reward=earned.total,
             parts={name: getattr(earned, name) for name in PARTS},
+            pr=earned.counted_coverage,
             feedback=self.prompts.after(verdict, code, len(self.path) + 1, self.config.turns, earned.total),
         )
         self.take(turn)

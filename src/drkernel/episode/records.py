@@ -42,6 +42,7 @@ class Turn(Config):
     verdict: Verdict
     reward: float | None = Field(description="None: the grader failed, which says nothing about the answer")
     parts: dict[str, float] = Field(default_factory=dict, description="the reward's terms by name")
+    pr: float | None = Field(None, description="the coverage that the reward counts, in [0, 1], where it says so")
     feedback: str = Field("", description="the feedback that the model receives, or would receive, about this answer")
 
     @model_validator(mode="after")
@@ -94,6 +95,11 @@ class Turn(Config):
     def coverage(self) -> float | None:
         """Share of device time in the candidate's own kernels (0..1), where profiled."""
         return self.verdict.coverage
+
+    @property
+    def counted_coverage(self) -> float | None:
+        """The coverage that training goes by, PR and PRS alike: as the reward counts it."""
+        return self.coverage if self.pr is None else self.pr
 
     @property
     def checked_at(self) -> str | None:

@@ -32,9 +32,10 @@ class RewardConfig(Config):
         "value", description="'low' takes the lower end of the interval: noise cannot earn reward"
     )
     coverage_from: Literal["candidate", "replaced"] = Field(
-        "replaced",
-        description="'candidate' counts the verdict's coverage as it is; 'replaced' no more than the share of the "
-        "reference's device time that PyTorch no longer spends: an own kernel that wastes time cannot raise it",
+        "candidate",
+        description="what PR and PRS count: 'candidate' the verdict's coverage as it is (the paper's Eq. 7); "
+        "'replaced' no more than the share of the reference's device time that PyTorch no longer spends: an own kernel "
+        "that wastes time cannot raise it",
     )
     penalty: float = Field(0.0, le=0, description="reward of an answer that is wrong or does not run")
     hack_penalty: float | None = Field(None, le=0, description="reward of a condemned answer; None means `penalty`")
@@ -60,6 +61,9 @@ class Reward(Config):
     speedup: float = Field(0.0, description="w_s * clipped speedup")
     coverage: float = Field(0.0, description="w_p * coverage")
     penalty: float = Field(0.0, description="what a wrong or condemned answer costs")
+    counted_coverage: float | None = Field(
+        None, description="the coverage that earns, before its weight, in [0, 1]; what PRS rejects by"
+    )
 
     @property
     def masked(self) -> bool:
@@ -109,6 +113,13 @@ def _weighted(verdict: Verdict, config: RewardConfig) -> Reward:
         return Reward(total=penalty, penalty=penalty)
     ratio = 0.0 if verdict.speedup is None else getattr(verdict.speedup, config.speedup_from)
     speedup = config.speedup_weight * clip_speedup(ratio, config)
-    coverage = config.coverage_weight * counted_coverage(verdict, config)
+    counted = counted_coverage(verdict, config)
+    coverage = config.coverage_weight * counted
     total = config.correct_weight + speedup + coverage
-    return Reward(total=total, correctness=config.correct_weight, speedup=speedup, coverage=coverage)
+    return Reward(
+        total=total,
+        correctness=config.correct_weight,
+        speedup=speedup,
+        coverage=coverage,
+        counted_coverage=counted,
+    )

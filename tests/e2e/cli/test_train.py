@@ -121,7 +121,8 @@ def test_the_papers_hyper_parameters_are_in_the_recipes():
         assert (rollout.sampling.temperature, rollout.sampling.max_tokens) == (1.0, 8192)
         assert (learner.lr, learner.clip, learner.kl_coefficient) == (1e-6, 1.0, 0.0)
         assert learner.loss.options == {"clip_low": 0.2, "clip_high": 0.28}
-        assert (learner.advantage.name, learner.mismatch.name, learner.rejection.name) == ("trloo", "mrs", "prs")
+        assert (learner.advantage.name, [method.name for method in learner.mismatch]) == ("trloo", ["mrs"])
+        assert [method.name for method in learner.rejection] == ["prs", "uninformative"] and rollout.refill == 5
         reward = recipe.episode.reward
         assert (reward.correct_weight, reward.speedup_weight, reward.coverage_weight) == (0.5, 0.5, 0.5)
         assert (reward.speedup_min, reward.speedup_max) == (0.0, 3.0)

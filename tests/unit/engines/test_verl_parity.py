@@ -138,6 +138,7 @@ def recorded():
 METHODS = (
     {"advantage": {"name": "trloo"}, "rejection": {"name": "prs"}},
     {"advantage": {"name": "otb"}, "rejection": {"name": "prs"}},
+    {"advantage": {"name": "otb_loo"}, "rejection": [{"name": "prs"}, {"name": "uninformative"}]},
     {"advantage": {"name": "otb_tir"}, "mismatch": {"name": "tis_token"}, "aggregation": "token_mean"},
     {"advantage": {"name": "grpo_std"}, "loss": {"name": "cispo"}, "aggregation": "seq_mean_token_mean"},
     {"advantage": {"name": "kevin"}, "loss": {"name": "reinforce"}, "aggregation": "seq_mean_token_sum"},
@@ -250,7 +251,7 @@ def test_otb_is_verls_on_single_turns(seed, tail):
     batch = TurnBatch(reward, torch.tensor(index), torch.arange(8), torch.zeros(8, dtype=torch.int64),
                       torch.ones(8, dtype=torch.bool), logprobs_BT=logprobs, sum_pi_squared_BT=square,
                       mask_BT=mask.bool(), ratios_BT=ratios)  # fmt: skip
-    ours = advantage.get("otb")(batch, leave_one_out=False, tail=tail)
+    ours = advantage.get("otb")(batch, tail=tail)
     assert torch.allclose(ours * mask, verls.double(), atol=1e-6)
 
 
@@ -282,7 +283,7 @@ def test_otb_tir_is_verls_on_several_turns(seed, tail):
         torch.ones(len(spans), dtype=torch.bool), logprobs_BT=take(logprobs), sum_pi_squared_BT=take(square),
         mask_BT=take(whole).bool(), ratios_BT=None if ratios is None else take(ratios),
     )  # fmt: skip
-    ours = advantage.get("otb_tir")(batch, leave_one_out=False, tail=tail)
+    ours = advantage.get("otb_tir")(batch, tail=tail)
     assert torch.allclose(ours * take(whole), take(verls.double()), atol=1e-6)
 
 

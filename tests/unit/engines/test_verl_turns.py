@@ -10,13 +10,26 @@ from drkernel.rl.run.turn_rows import Facts, TurnRows
 from recorded import columns, learner, tiny_policy, trajectories
 
 torch.set_num_threads(1)
-ADVANTAGES = ("trloo", "grpo", "grpo_std", "rloo", "reinforce", "kevin", "otb", "otb_tir", "treepo_loo")
+ADVANTAGES = (
+    "trloo",
+    "trloo_best",
+    "grpo",
+    "grpo_std",
+    "rloo",
+    "rloo_total",
+    "reinforce",
+    "kevin",
+    "otb",
+    "otb_loo",
+    "otb_tir",
+    "treepo_loo",
+)
 SETTINGS = (
     {},
     {"rejection": {"name": "prs"}},
     {"rejection": {"name": "prs"}, "rejected": "erase", "mismatch": {"name": "tis_token"}},
     {"mismatch": {"name": "tis_sequence"}, "mask_void_turns": True, "aggregation": "token_mean"},
-    {"mismatch": {"name": "off"}, "aggregation": "seq_mean_token_mean"},
+    {"mismatch": [], "aggregation": "seq_mean_token_mean"},
     {"mismatch": {"name": "mrs", "options": {"bounds": (0.9, 1.1)}}, "aggregation": "seq_mean_token_sum"},
 )
 

@@ -102,18 +102,21 @@ def profile(custom: float, library: float) -> Profile:
 
 def test_a_kernel_that_wastes_time_cannot_raise_replaced_coverage():
     """The reference spends 10 us; PyTorch still spends 8 of them, the own kernel 2, or 72 when padded."""
-    config, paper = RewardConfig(), RewardConfig(coverage_from="candidate")
+    config, paper = RewardConfig(coverage_from="replaced"), RewardConfig()
     for custom, plain in ((2e-6, 0.2), (72e-6, 0.9)):
         mine = profile(custom, 8e-6)
         lazy = verdict(coverage=mine.coverage).model_copy(
             update={"profile": mine, "reference_profile": profile(0.0, 10e-6)}
         )
         assert reward(lazy, paper).coverage == pytest.approx(0.5 * plain)
+        assert reward(lazy, paper).counted_coverage == pytest.approx(plain)
         assert reward(lazy, config).coverage == pytest.approx(0.5 * 0.2)
+        unpaid = RewardConfig(coverage_from="replaced", coverage_weight=0.0)
+        assert reward(lazy, unpaid).counted_coverage == pytest.approx(0.2), "PRS needs it without PR, too"
 
 
 def test_replaced_coverage_is_full_when_nothing_is_left_and_never_negative():
-    config = RewardConfig()
+    config = RewardConfig(coverage_from="replaced")
     done = verdict(coverage=1.0).model_copy(
         update={"profile": profile(5e-6, 0.0), "reference_profile": profile(0.0, 10e-6)}
     )

@@ -30,7 +30,7 @@ def credit(rewards, order=None, **config):
         logprobs_BT=nothing,
         mask_BT=valid[:, None],
     )
-    given_ = give_credit(batch, nothing, LearnerConfig(mismatch="off", **config), seed=0)
+    given_ = give_credit(batch, nothing, LearnerConfig(mismatch=[], **config), seed=0)
     advantages, trains = given_.advantages_BT[:, 0].tolist(), given_.mask_BT[:, 0].tolist()
     found = [[None] * len(turns) for turns in rewards]
     for (i, t, _), value, kept in zip(rows, advantages, trains, strict=True):
@@ -134,7 +134,7 @@ def gradient_with_faults(tree, n, fault, **config):
         logprobs_BT=nothing,
         mask_BT=valid[played][:, None],
     )
-    given_ = give_credit(batch, nothing, LearnerConfig(mismatch="off", **config), seed=0)
+    given_ = give_credit(batch, nothing, LearnerConfig(mismatch=[], **config), seed=0)
     advantages = torch.zeros(cases, groups, n, turns, dtype=torch.float64)
     advantages[played] = given_.advantages_BT[:, 0] * given_.mask_BT[:, 0]
     weighted = advantages * chance[lived].prod(1)[:, None, None, None] * weights[None, :, None, None] / n

@@ -45,6 +45,31 @@ def test_rloo_is_unbiased_turn_by_turn(n, seed):
     assert gap(classic, tree.turn_gradients()) < 1e-10
 
 
+def best_gradient(tree):
+    """d E[max_t R_t] / d logits by the turn whose actions it flows through, [turns, P]."""
+    best = torch.tensor([max(outcome.rewards) for outcome in tree.outcomes], dtype=torch.float64)
+    by_turn = torch.einsum("k,ktp,k->tp", tree.probabilities(), tree.scores() * tree.mask()[..., None], best)
+    value = sum(outcome.probability * max(outcome.rewards) for outcome in tree.outcomes)
+    true = torch.autograd.grad(value, tree.logits, retain_graph=True)[0].reshape(-1)
+    assert gap(by_turn.sum(0), true) < 1e-12, "what ends a trajectory does not depend on the logits"
+    return by_turn
+
+
+@over_groups
+@pytest.mark.parametrize("shift", [0.0, -0.7])
+def test_returns_of_the_best_are_the_gradient_of_the_best_of_history(n, seed, shift):
+    """Leave-one-out over what each turn adds to the best so far, with rewards that may be penalties."""
+    tree = Tree(seed)
+    for outcome in tree.outcomes:
+        outcome.rewards[:] = [reward + shift for reward in outcome.rewards]
+    members, weights, summed, group, valid, _, trajectory, turn = flat_groups(tree, n)
+    best = adv.flat_best_returns(tree.rewards()[members].reshape(-1), trajectory, turn, valid)
+    got = expected_by_turn(tree, members, weights, adv.trloo(best, group, valid))
+    assert gap(got, best_gradient(tree)) < 1e-10
+    of_sums = expected_by_turn(tree, members, weights, adv.trloo(summed, group, valid)).sum(0)
+    assert cosine(of_sums, best_gradient(tree).sum(0)) < 1 - 1e-3, "sums ascend something else"
+
+
 @over_groups
 @pytest.mark.parametrize("alone", ["return", "zero"])
 def test_grpo_scales_each_turn_by_its_own_factor(n, seed, alone):
@@ -159,6 +184,7 @@ def test_otb_on_top_of_turns_is_unbiased(n):
         adv.group_ids(task, turn),
         trajectory,
         turn,
+        leave_one_out=True,
         epsilon=1e-12,
     )
     expected = expected_by_turn(tree, members, weights, got.reshape(-1))
@@ -242,6 +268,7 @@ def test_with_shared_parameters_the_closed_form_is_no_longer_the_minimiser():
     ("aggregation", "unbiased"),
     [
         ("fixed_scale_sum", True),
+        ("turns_played", False),
         ("seq_mean_token_sum", True),
         ("seq_mean_token_mean", False),
         ("token_mean", False),
@@ -254,8 +281,8 @@ def test_only_aggregations_that_do_not_divide_by_sampled_lengths_keep_the_gradie
     shares = torch.zeros_like(advantages)
     for i, rows in enumerate(tree.mask()[members]):
         leaf = torch.zeros(n, tree.turns, dtype=torch.float64, requires_grad=True)
-        total = float(n) if aggregation == "fixed_scale_sum" else None
-        losses.aggregate(leaf, rows, aggregation, total).backward()
+        total = {"fixed_scale_sum": float(n), "turns_played": float(rows.sum()) / 2}.get(aggregation)
+        losses.aggregate(leaf, rows, "fixed_scale_sum" if total else aggregation, total).backward()
         shares[i] = leaf.grad
     expected = expected_by_turn(tree, members, weights, (n * shares * advantages).reshape(-1)).sum(0)
     assert (cosine(expected, tree.true_gradient()) > 1 - 1e-12) == unbiased

@@ -16,6 +16,7 @@ from drkernel.episode.records import Trajectory, Turn
 from drkernel.gym.reward import reward
 from drkernel.rl.run.learner import Learner, LearnerConfig, check_methods
 from drkernel.rl.run.rows import Rows
+from drkernel.rl.run.turn_rows import Facts
 from drkernel.verdict import Finding, Profile, ProfileRow, Speedup, Status, Verdict
 from tiny import tiny_policy
 
@@ -106,6 +107,68 @@ def test_a_rejected_turn_leaves_the_loss_and_nothing_else(policy):
     assert metrics["rejected_turns"] == pytest.approx(1 / 6) and metrics["trained_tokens"] == 20
 
 
+def test_rejections_compose_and_say_what_each_took(policy):
+    """The second sees what the first left; the mean reward of what each keeps and rejects, by hand."""
+    prs, few = {"name": "prs"}, {"name": "uninformative", "least": 4}
+    trajectories = worked_example(policy)  # rewards 0, 1.5 (lazy); 0, 2.5; 0, 0
+    prepared, metrics = make_learner(policy, rejection=["prs", few])._prepare(trajectories, seed=1)
+    assert not prepared.mask_BT.any() and metrics["rejected_turns"] == 1
+    by_prs = {"fraction": 1 / 6, "reward_kept": 2.5 / 5, "reward_rejected": 1.5}
+    by_few = {"fraction": 1.0, "reward_rejected": 2.5 / 5}
+    for name, expected in (("prs", by_prs), ("uninformative", by_few), ("mrs", {"fraction": 0.0})):
+        got = {k.rpartition("/")[2]: v for k, v in metrics.items() if k.startswith(f"rejected/{name}/")}
+        assert got == pytest.approx({**expected, **({"reward_kept": 4 / 6} if name == "mrs" else {})}), name
+    turned, metrics = make_learner(policy, rejection=[few, prs])._prepare(trajectories, seed=1)
+    assert not turned.mask_BT.any() and metrics["rejected/prs/fraction"] == 0.0, "nothing was left to reject"
+    torch.testing.assert_close(turned.advantages_BT, prepared.advantages_BT)
+
+
+def test_the_tokens_of_void_turns_leave_the_mean_that_mrs_judges_by(policy):
+    """The second turn's answer diverges; void, it takes nothing with it."""
+    turns = [{"reward": 1.0}, {"reward": 0.0}]
+    trajectories = sampled(policy, [trajectory(policy, n, turns) for n in range(3)])
+    first, second = trajectories[0].turns
+    off = with_sampled(second, logprobs=tuple(value - 0.1 for value in second.sampled.logprobs))
+    trajectories[0] = with_turns(trajectories[0], first, off)
+    for void, kept in ((False, [False, False, True, True, True, True]), (True, [True, False] * 3)):
+        prepared, _ = make_learner(policy, mask_void_turns=void)._prepare(trajectories, seed=1)
+        assert prepared.mask_BT.any(dim=1).tolist() == kept
+    per_turn = {"name": "mrs", "mask": "turn_geometric"}
+    prepared, metrics = make_learner(policy, mismatch=[per_turn, "trust_region"])._prepare(trajectories, seed=1)
+    assert prepared.mask_BT.any(dim=1).tolist() == [True, False, True, True, True, True]
+    assert metrics["rejected/mrs/fraction"] == pytest.approx(1 / 6) and metrics["rejected/trust_region/fraction"] == 0
+    small = {"name": "trust_region", "bound": 0.004}  # 0.1 of log-ratio is 0.005
+    prepared, _ = make_learner(policy, mismatch=[small])._prepare(trajectories, seed=1)
+    assert prepared.mask_BT.any(dim=1).tolist() == [False, False, True, True, True, True]
+
+
+def test_prs_rejects_by_the_coverage_that_the_reward_counts(policy):
+    """A kernel that wastes time has a coverage of 0.9, of which the reward counts 0.2 in one form."""
+    turn = {"reward": 1.0, "correct": True, "coverage": 0.9}
+    trajectories = sampled(policy, [trajectory(policy, n, [turn]) for n in range(2)])
+    first = trajectories[0].turns[0]
+    trajectories[0] = with_turns(trajectories[0], first.model_copy(update={"pr": 0.2}))
+    prepared, _ = make_learner(policy, rejection="prs")._prepare(trajectories, seed=1)
+    assert prepared.mask_BT.any(dim=1).tolist() == [False, True]
+    assert [Facts.of(t.turns[0], 0, 4).coverage for t in trajectories] == [0.2, 0.9], "verl and TRL, too"
+
+
+def test_a_fixed_scale_is_that_of_the_plan_however_many_turns_were_played(policy):
+    whole = worked_example(policy)
+    early = [with_turns(t, *t.turns[: 1 + n]) for n, t in enumerate(whole[:2])]
+    for trajectories in (whole, early):
+        played = sum(len(t.turns) for t in trajectories)
+        plain, planned = make_learner(policy, scale=2.0), make_learner(policy, scale=2.0)
+        planned.planned = 12
+        norms = [made.learn(trajectories, 0, 1)["grad_norm"] for made in (plain, planned)]
+        assert norms[1] == pytest.approx(norms[0] * played / 12, rel=1e-4) and norms[1] > 0
+        halves = make_learner(policy, scale=2.0, updates=2)
+        halves.planned = 12
+        prepared, _ = halves._prepare(trajectories, 1)
+        alone, _ = planned._update(prepared, [0], 0.0)
+        assert halves._update(prepared, [0], 0.0)[0]["grad_norm"] == pytest.approx(2 * alone["grad_norm"], rel=1e-4)
+
+
 def test_erasing_rewards_of_rejected_turns_is_an_option_and_turns_the_sign(policy):
     learner = make_learner(policy, rejection={"name": "prs"}, rejected="erase")
     prepared, _ = learner._prepare(worked_example(policy), seed=1)
@@ -138,14 +201,13 @@ def test_a_veto_reaches_its_turn_or_its_trajectory(policy, level, kept):
 
 @pytest.mark.parametrize("rejected", ["stay", "leave"])
 def test_rejected_turns_leave_the_token_baseline_only_when_asked(policy, rejected):
-    options = {"leave_one_out": False, "rejected": rejected}
+    options = {"rejected": rejected}
     learner = make_learner(policy, advantage={"name": "otb", "options": options}, rejection={"name": "prs"})
     prepared, _ = learner._prepare(worked_example(policy), seed=1)
     without = worked_example(policy)
     alone = without[0].turns[1].model_copy(update={"reward": None})
     without[0] = with_turns(without[0], without[0].turns[0], alone)
-    published = {"name": "otb", "options": {"leave_one_out": False}}
-    dropped, _ = make_learner(policy, advantage=published, infra_errors="turn")._prepare(without, seed=1)
+    dropped, _ = make_learner(policy, advantage="otb", infra_errors="turn")._prepare(without, seed=1)
     same = torch.allclose(prepared.advantages_BT[3::2], dropped.advantages_BT[3::2])
     assert same == (rejected == "leave")
 
@@ -153,7 +215,7 @@ def test_rejected_turns_leave_the_token_baseline_only_when_asked(policy, rejecte
 VALUES = (None, 0.0, 0.7, math.nan, math.inf)
 
 
-@pytest.mark.parametrize("advantage", ["trloo", "grpo", "grpo_std", "rloo", "kevin", "otb", "otb_tir"])
+@pytest.mark.parametrize("advantage", ["trloo", "grpo", "grpo_std", "rloo", "kevin", "otb", "otb_loo", "otb_tir"])
 @pytest.mark.parametrize("coverage", ["time", "launches"])
 def test_no_verdict_stops_training(policy, advantage, coverage):
     """Every combination of fields that are missing, not numbers or endless gives finite weights, right or wrong."""
@@ -213,7 +275,7 @@ def trained(policy, calls=1, **config):
     """The weights after ``calls`` calls of the learner with one batch, and the metrics of the last."""
     mine = copy.deepcopy(policy)
     optimizer = torch.optim.SGD([p for p in mine.model.parameters() if p.requires_grad], lr=0.0)
-    learner = Learner(mine, optimizer, LearnerConfig(lr=0.05, mismatch={"name": "off"}, updates=2, **config))
+    learner = Learner(mine, optimizer, LearnerConfig(lr=0.05, mismatch=[], updates=2, **config))
     metrics = [learner.learn(worked_example(policy), 0, seed=1) for _ in range(calls)]
     return torch.cat([p.detach().reshape(-1) for p in mine.model.parameters()]), metrics[-1]
 

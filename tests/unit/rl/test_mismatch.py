@@ -1,5 +1,6 @@
 """Mismatch weights, rejection and diagnostics against loops, known divergences and the symmetries they must have."""
 
+import itertools
 import math
 
 import pytest
@@ -28,12 +29,14 @@ def loop_ratio(train, rollout, mask, level, sequence):
         r = [float(train[k, j] - rollout[k, j]) for k in same for j in range(train.shape[1]) if mask[k, j]]
         for j in range(train.shape[1]):
             if mask[i, j]:
+                own = [float(train[i, k] - rollout[i, k]) for k in range(train.shape[1]) if mask[i, k]]
                 value = {"token": float(train[i, j] - rollout[i, j]), "sequence": sum(r), "geometric": sum(r) / len(r)}
+                value["turn_geometric"] = sum(own) / len(own)
                 out[i, j] = math.exp(value[level])
     return out
 
 
-@pytest.mark.parametrize("level", ["token", "sequence", "geometric"])
+@pytest.mark.parametrize("level", ["token", "sequence", "geometric", "turn_geometric"])
 @given(st.integers(0, 2**16), st.booleans())
 @settings(max_examples=25, deadline=None)
 def test_ratios_are_those_of_the_definition(level, seed, joined):
@@ -43,7 +46,7 @@ def test_ratios_are_those_of_the_definition(level, seed, joined):
     assert torch.allclose(got, loop_ratio(train, rollout, mask, level, sequence), rtol=1e-9)
 
 
-@pytest.mark.parametrize("level", ["token", "sequence", "geometric"])
+@pytest.mark.parametrize("level", ["token", "sequence", "geometric", "turn_geometric"])
 @given(st.integers(0, 2**16), st.sampled_from([(0.9, 1.1), (0.5, 2.0), (0.999, 1.001)]))
 @settings(max_examples=25, deadline=None)
 def test_what_is_kept_lies_within_the_bounds_and_nothing_else_is_lost(level, seed, bounds):
@@ -80,6 +83,51 @@ def test_turns_of_one_trajectory_are_judged_together_when_ids_are_given():
     together = mismatch(train, rollout, torch.ones(3, 2), sequence_B=torch.tensor([5, 5, 8]))
     assert together.keep_BT.any(dim=1).tolist() == [True, True, False]
     assert together.metrics["rejected_sequence_fraction"] == 0.5
+
+
+def test_a_turn_is_judged_by_its_own_tokens_when_asked():
+    rollout = torch.full((3, 2), -1.0)
+    train = rollout + torch.tensor([[0.01, 0.01], [-0.01, -0.01], [0.0, 0.0]])
+    ids = torch.tensor([5, 5, 5])
+    whole = mismatch(train, rollout, torch.ones(3, 2), MismatchSettings(), sequence_B=ids)
+    turn = mismatch(train, rollout, torch.ones(3, 2), MismatchSettings(mask="turn_geometric"), sequence_B=ids)
+    assert whole.keep_BT.all() and turn.keep_BT.any(dim=1).tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize("kind", ["k1", "k2", "k3"])
+@given(st.integers(0, 2**16), st.sampled_from(["largest", "turn_largest"]), st.sampled_from([0.02, 0.1, 0.5]))
+@settings(max_examples=25, deadline=None)
+def test_a_trust_region_keeps_sequences_none_of_whose_tokens_diverges_by_more(kind, seed, level, bound):
+    train, rollout, mask = example(seed)
+    train[0, 3] = -math.inf  # impossible under the trainer
+    sequence = torch.tensor([4, 4, 9, 9, 9, 1])
+    rule = MismatchSettings(mask=level, bounds=(0.0, bound), divergence=kind, veto=None)
+    got = mismatch(train, rollout, mask, rule, sequence_B=sequence)
+    form = {"k1": abs, "k2": lambda r: r * r / 2, "k3": lambda r: math.exp(r) - 1 - r}[kind]
+    for i in range(6):
+        rows = [k for k in range(6) if (sequence[k] == sequence[i] if level == "largest" else k == i)]
+        gaps = [float(train[k, j] - rollout[k, j]) for k in rows for j in range(8) if mask[k, j]]
+        inside = max(map(form, gaps), default=0.0) <= bound
+        assert got.keep_BT[i].tolist() == (mask[i] & inside).tolist()
+
+
+@given(st.integers(0, 2**16))
+@settings(max_examples=25, deadline=None)
+def test_a_chain_keeps_what_all_its_criteria_keep_and_one_of_them_weighs(seed):
+    train, rollout, mask = example(seed)
+    chain = [
+        MismatchSettings(mask="token", bounds=(0.7, 1.4), veto=None),
+        MismatchSettings(weight="token", mask="turn_geometric", bounds=(0.9, 1.1)),
+        MismatchSettings(mask="largest", bounds=(0.0, 0.3), veto=None),
+    ]
+    alone = [mismatch(train, rollout, mask, one).keep_BT for one in chain]
+    for order in itertools.permutations(range(3)):
+        got = mismatch(train, rollout, mask, [chain[k] for k in order])
+        assert torch.equal(got.keep_BT, alone[0] & alone[1] & alone[2])
+        assert all(torch.equal(got.keeps[place], alone[k]) for place, k in enumerate(order))
+        weights = (train - rollout).exp().clamp_max(2.0)
+        assert torch.allclose(got.weights_BT, torch.where(got.keep_BT, weights, 0.0))
+    assert torch.equal(mismatch(train, rollout, mask, []).keep_BT, mask), "no criterion only measures"
 
 
 def test_truncated_weights_and_off():
@@ -162,6 +210,12 @@ def test_broken_log_probabilities_and_settings_are_refused():
         mismatch(good, torch.zeros(2, 1), torch.ones(1, 2))
     with pytest.raises(ValueError, match="choose token"):
         MismatchSettings(weight="turn")
+    with pytest.raises(ValueError, match="choose token"):
+        MismatchSettings(weight="largest")
+    with pytest.raises(ValueError, match="choose k1"):
+        MismatchSettings(mask="largest", divergence="kl")
+    with pytest.raises(ValueError, match="several criteria have weights"):
+        mismatch(good, good, torch.ones(1, 2), [MismatchSettings(weight="token")] * 2)
     with pytest.raises(ValueError, match="lower <= upper"):
         MismatchSettings(bounds=(1.1, 0.9))
     with pytest.raises(ValueError, match="must be > 0"):

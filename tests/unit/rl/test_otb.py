@@ -60,7 +60,7 @@ def test_the_tail_is_carried_for_others_only_and_zero_in_the_published_form():
         default = otb.optimal_token_baseline(*parts, leave_one_out=leave_one_out)
         assert torch.equal(default, otb.optimal_token_baseline(*parts, leave_one_out=leave_one_out, tail=tail))
     with pytest.raises(ValueError, match="own without leave_one_out"):
-        otb.optimal_token_baseline(*parts, tail="own")
+        otb.optimal_token_baseline(*parts, leave_one_out=True, tail="own")
 
 
 def ragged_turns(seed, tasks=2, samples=3, turns=3, tokens=4):
@@ -76,7 +76,8 @@ def ragged_turns(seed, tasks=2, samples=3, turns=3, tokens=4):
     length = torch.randint(0, tokens + 1, (len(rows),), generator=g)
     mask = torch.arange(tokens) < length[:, None]
     logprobs = -torch.rand(len(rows), tokens, generator=g, dtype=torch.float64)
-    square = torch.rand(len(rows), tokens, generator=g, dtype=torch.float64)
+    rest = torch.rand(len(rows), tokens, generator=g, dtype=torch.float64) * (1 - logprobs.exp()).square()
+    square = logprobs.exp().square() + rest
     returns = torch.randn(len(rows), generator=g, dtype=torch.float64)
     return returns, logprobs, square, mask, task, trajectory, turn
 
@@ -173,14 +174,17 @@ def test_equal_weights_give_trloo():
     returns = torch.randn(8, generator=g, dtype=torch.float64)
     group = torch.tensor([0, 0, 0, 1, 1, 1, 1, 2])
     mask = torch.ones(8, 5)
-    got = otb.otb(returns[:, None].expand(8, 5), torch.ones(8, 5, dtype=torch.float64), group, mask)
+    uniform = otb.realized_energy(torch.rand(8, 5, generator=g, dtype=torch.float64), mask, kind="uniform")
+    got = otb.otb(returns[:, None].expand(8, 5), uniform, group, mask, leave_one_out=True)
     assert torch.allclose(got, trloo(returns, group, torch.ones(8))[:, None].expand(8, 5), atol=1e-12)
 
 
 def test_light_companions_of_a_heavy_row_keep_their_say_in_float32():
     returns = torch.tensor([[5.0], [1.0], [2.0]])
     weights = torch.tensor([[1e6], [1e-3], [3e-3]])
-    got = otb.optimal_token_baseline(returns, weights, torch.zeros(3), torch.ones(3, 1), epsilon=0.0)
+    got = otb.optimal_token_baseline(
+        returns, weights, torch.zeros(3), torch.ones(3, 1), leave_one_out=True, epsilon=0.0
+    )
     assert float(got[0]) == pytest.approx((1e-3 + 2 * 3e-3) / 4e-3, rel=1e-5)
 
 
@@ -221,6 +225,19 @@ def test_the_energy_is_the_squared_norm_of_the_logit_gradient(seed, vocabulary):
     (gradient,) = torch.autograd.grad(logprobs.sum(), logits)
     square = logits.detach().softmax(-1).square().sum(-1)
     assert torch.allclose(otb.token_energy(logprobs.detach(), square), gradient.square().sum(-1), atol=1e-12)
+
+
+@pytest.mark.parametrize("others", [1, 5, 1000])
+def test_the_energy_does_not_cancel_where_a_token_is_nearly_certain(others):
+    """In float32, against float64: 1 − 2π + Σπ² is all rounding there, or 0."""
+    for gap in (8.0, 12.0, 14.0):
+        exact = torch.zeros(1 + others, dtype=torch.float64)
+        exact[0] = gap
+        true = float(1 - exact.softmax(0)[0]) ** 2 + float(exact.softmax(0)[1:].square().sum())
+        logits = exact.float()
+        got = otb.token_energy(logits.log_softmax(0)[0], otb.sum_pi_squared(logits))
+        assert true / 2.5 <= float(got) <= 2.5 * true, "the others' squares are at most their sum's square"
+        assert float(otb.token_energy(logits.log_softmax(0)[1], otb.sum_pi_squared(logits))) <= 2
 
 
 def test_energy_runs_over_turns_and_skips_what_the_environment_wrote():

@@ -9,7 +9,7 @@ import torch
 from drkernel.config import ConfigError
 from drkernel.registry import Registry
 from drkernel.rl.maths import advantages as adv
-from drkernel.rl.maths import losses
+from drkernel.rl.maths import losses, otb
 from drkernel.rl.maths.mismatch import MismatchSettings
 from drkernel.rl.maths.schedules import Constant
 from drkernel.rl.run.registry import TurnBatch, advantage, loss, mismatch, rejection, schedule
@@ -59,6 +59,16 @@ def test_names_lead_to_the_functions_they_promise(batch):
     for name in ("grpo", "grpo_std"):
         with pytest.raises(ConfigError, match=f"{name} has no option 'std'"):
             advantage.check("advantage", name, {"std": True})
+    totals = batch.totals()
+    rloo = adv.rloo(totals, totals, batch.task_B, batch.trajectory_B, batch.valid_B)
+    assert torch.equal(advantage.get("rloo_total")(batch), rloo) and not torch.equal(advantage.get("rloo")(batch), rloo)
+    parts = (batch.logprobs_BT, batch.sum_pi_squared_BT, batch.mask_BT & batch.valid_B[:, None], group)
+    parts = (*parts, batch.trajectory_B, batch.turn_B)
+    for name, left_out in (("otb", False), ("otb_loo", True)):
+        form = otb.otb_turns(returns, *parts, leave_one_out=left_out)
+        assert torch.equal(advantage.get(name)(batch), form)
+    best = adv.flat_best_returns(batch.rewards_B, batch.trajectory_B, batch.turn_B, batch.valid_B)
+    assert torch.equal(advantage.get("trloo_best")(batch), adv.trloo(best, group, batch.valid_B))
     first = batch.turn_B == 0
     assert torch.allclose(batch.totals()[first & batch.valid_B], returns[first & batch.valid_B])
     assert torch.equal(advantage.get("kevin")(batch), adv.kevin(batch.returns(0.4), batch.task_B, batch.valid_B))
@@ -66,7 +76,7 @@ def test_names_lead_to_the_functions_they_promise(batch):
     assert schedule.get("constant")(warmup=2) == Constant(warmup=2)
     assert mismatch.get("mrs")() == MismatchSettings()
     assert loss.names() == ["cispo", "clipped", "gspo", "reinforce"]
-    assert mismatch.names() == ["mis_sequence", "mis_token", "mrs", "off", "tis_sequence", "tis_token"]
+    assert mismatch.names() == ["mis_sequence", "mis_token", "mrs", "tis_sequence", "tis_token", "trust_region"]
     assert schedule.names() == ["constant", "cosine", "length_triggered", "length_triggered_at_surge"]
     at_surge = schedule.get("length_triggered_at_surge")()
     assert (at_surge.first, at_surge.period) == ("at_surge", 1.0)

@@ -1,13 +1,14 @@
-"""PRS and the filter of uninformative groups."""
+"""PRS, and which prompts teach nothing."""
 
 import math
+import statistics
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drkernel.rl.maths.rejection import informative_groups, keep_probability, prs
+from drkernel.rl.maths.rejection import keep_probability, prs, uninformative_prompts
 
 torch.set_num_threads(1)
 
@@ -76,18 +77,48 @@ def test_errors_name_the_cause():
         prs(ones, ones, ones, seed=0, key_B=torch.ones(3))
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0.0, 0.5, 1.0]), st.booleans()), min_size=1, max_size=20))
-@settings(max_examples=60, deadline=None)
-def test_groups_of_equal_returns_are_dropped_and_no_others(rows):
-    group, returns, valid = (torch.tensor(column) for column in zip(*rows, strict=True))
-    got = informative_groups(returns, group, valid)
-    for i, (g, _, v) in enumerate(rows):
-        values = {r for h, r, w in rows if h == g and w}
-        assert bool(got[i]) == (v and len(values) > 1)
+def why_by_definition(prompts, tolerance, least, turns):
+    """Reasons by definition; a prompt is a list of trajectories, each a list of (reward, valid, overlong)."""
+    found = {}
+    for task, trajectories in enumerate(prompts):
+        last = max(map(len, trajectories)) - 1
+        counted = [t for t in trajectories if any(valid for _, valid, _ in t)]
+        table = [[r if v else 0.0 for r, v, _ in t] + [0.0] * (last + 1 - len(t)) for t in counted]
+        ends = [t[last][2] for t in counted if len(t) == last + 1 and t[last][1]]
+        columns = range(last + 1) if turns == "any" else [last]
+        spread = [statistics.stdev(row[k] for row in table) if len(table) > 1 else 0.0 for k in columns]
+        if len(counted) < (len(trajectories) // 2 + 1 if least is None else least):
+            found[task] = "few"
+        elif ends and all(ends):
+            found[task] = "overlong"
+        elif max(spread) < tolerance:
+            found[task] = "equal"
+    return found
 
 
-def test_tolerance_and_invalid_nan():
-    returns, group = torch.tensor([1.0, 1.05, math.nan]), torch.zeros(3)
-    assert informative_groups(returns, group, torch.tensor([1, 1, 0])).tolist() == [True, True, False]
-    assert not informative_groups(returns, group, torch.tensor([1, 1, 0]), tolerance=0.1).any()
-    assert informative_groups(torch.zeros(0), torch.zeros(0), torch.zeros(0)).shape == (0,)
+TURNS = st.tuples(st.sampled_from([0.0, 0.0005, 1.0, 1.5]), st.sampled_from([True, True, True, False]), st.booleans())
+PROMPTS = st.lists(st.lists(st.lists(TURNS, min_size=1, max_size=3), min_size=1, max_size=4), min_size=1, max_size=4)
+
+
+@given(PROMPTS, st.sampled_from([None, 0, 2]), st.sampled_from(["last", "any"]), st.randoms(use_true_random=False))
+@settings(max_examples=150, deadline=None)
+def test_prompts_that_teach_nothing_are_those_of_the_definition_in_any_order(prompts, least, turns, random):
+    rows = [
+        (float(reward), task, 10 * task + i, t, valid, overlong)
+        for task, trajectories in enumerate(prompts)
+        for i, played in enumerate(trajectories)
+        for t, (reward, valid, overlong) in enumerate(played)
+    ]
+    random.shuffle(rows)
+    columns = [torch.tensor(column) for column in zip(*rows, strict=True)]
+    got = uninformative_prompts(*columns, least=least, turns=turns)
+    assert got == why_by_definition(prompts, 1e-3, least, turns)
+
+
+def test_sixteen_samples_need_nine_that_are_valid():
+    task, trajectory, turn = torch.zeros(16, dtype=torch.int64), torch.arange(16), torch.zeros(16, dtype=torch.int64)
+    rewards = torch.arange(16.0)
+    for valid, expected in ((9, {}), (8, {0: "few"})):
+        assert uninformative_prompts(rewards, task, trajectory, turn, torch.arange(16) < valid) == expected
+    with pytest.raises(ValueError, match="last or any"):
+        uninformative_prompts(rewards, task, trajectory, turn, rewards >= 0, turns="first")

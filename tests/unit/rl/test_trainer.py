@@ -1,6 +1,8 @@
 import asyncio
+import hashlib
 import json
 import math
+import statistics
 from pathlib import Path
 
 import pytest
@@ -132,6 +134,83 @@ def test_a_batch_without_any_grade_is_skipped_and_said(tmp_path):
     assert all(torch.equal(sft[key], value) for key, value in weights(recipe).items())
 
 
+REFILLING = {
+    "rollout": {"refill": 3},
+    "rl": {"steps": 2, "log_samples": 1000, "learner": {"lr": 0.003, "rejection": ["prs", "uninformative"]}},
+    "evaluation": {"final_tasks": 2, "final_samples": 1},
+    "checkpoint": {"seconds": 0},
+    "copying": None,
+}
+
+
+class PickyPool(FakePool):
+    """Grades two of three tasks alike for all their answers, so that they teach nothing."""
+
+    async def evaluate(self, request):
+        digest = hashlib.sha256(request.task.id.encode()).digest()
+        if digest[0] % 3:
+            return make_verdict(request, "correct", 1.5, 0.5)
+        length = len(request.candidate)
+        return make_verdict(request, "correct", 1.0 + length % 7 / 4, 0.9)
+
+
+@pytest.fixture(scope="module")
+def refilled(tmp_path_factory):
+    """A run with refilling that nothing interrupted."""
+    recipe = tiny_recipe(tmp_path_factory.mktemp("refilled"), **REFILLING)
+    train(recipe, PickyPool())
+    return recipe
+
+
+def test_prompts_that_teach_nothing_are_replaced_in_a_bounded_number_of_rounds(refilled):
+    recipe = refilled
+    for row in (row for row in rows(recipe, "metrics.jsonl") if row["stage"] == "rl"):
+        played = [r for r in rows(recipe, "samples.jsonl") if (r["split"], r["step"]) == ("train", row["step"])]
+        groups = {g: [r["turns"] for r in played if r["group"] == g] for g in {r["group"] for r in played}}
+        gone = {g for g, part in groups.items() if statistics.stdev(turns[-1]["reward"] for turns in part) < 1e-3}
+        assert (
+            len(groups) == row["prompts"]
+            and row["dropped"] == {"equal": len(gone)}
+            and row["trajectories"] == len(played)
+        )
+        assert row["prompts"] > 4 and row["prompts_kept"] == row["prompts"] - len(gone) and 0 < row["refills"] <= 3
+        assert row["prompts_kept"] == 4 or row["refills"] == 3, "a step is full unless its rounds are spent"
+        kept, lost = (
+            [turn["reward"] for g in part for turns in groups[g] for turn in turns]
+            for part in (groups.keys() - gone, gone)
+        )
+        assert row["rejected/uninformative/reward_kept"] == pytest.approx(statistics.mean(kept))
+        assert row["rejected/uninformative/reward_rejected"] == pytest.approx(statistics.mean(lost))
+        assert row["rejected/uninformative/fraction"] == pytest.approx(len(lost) / len(kept + lost))
+        assert row["skipped"] == 0 and row["rejected/prs/fraction"] == 0
+
+
+def test_nothing_but_prompts_without_a_lesson_ends_after_its_rounds_and_trains_nothing(tmp_path):
+    recipe = tiny_recipe(tmp_path, **{**REFILLING, "rl": {**REFILLING["rl"], "steps": 1}})
+    train(recipe, FakePool(verdict=lambda request: make_verdict(request, "incorrect")))
+    row = rows(recipe, "metrics.jsonl")[-1]
+    assert (row["refills"], row["prompts"], row["prompts_kept"], row["skipped"]) == (3, 16, 0, 1)
+    assert row["dropped"] == {"equal": 16} and row["reward"] == 0
+
+
+def test_a_refilled_run_that_stops_goes_on_with_the_prompts_that_come_next(refilled, tmp_path):
+    cut = tiny_recipe(tmp_path, **REFILLING)
+
+    def crash(kind, row):
+        if kind == "turn" and row["step"] == 2 and row["graded"] > 32:  # in a round of the second step's refilling
+            raise RuntimeError("power cut")
+
+    with pytest.raises(RuntimeError, match="power cut"):
+        train(cut, PickyPool(), progress=crash)
+    train(cut, PickyPool(delay=0.001))
+    assert_same_run(refilled, cut)
+
+
+def test_refilling_needs_to_be_told_what_teaches_nothing(tmp_path):
+    with pytest.raises(ConfigError, match="uninformative"):
+        check_recipe(tiny_recipe(tmp_path, rollout={"refill": 1}))
+
+
 def test_equal_rewards_give_no_gradient_and_no_nan(tmp_path):
     recipe = tiny_recipe(tmp_path, rl={"steps": 1, "learner": {"lr": 0.003}})
     train(recipe, FakePool(verdict=lambda request: make_verdict(request, "incorrect")))
@@ -144,10 +223,11 @@ def test_equal_rewards_give_no_gradient_and_no_nan(tmp_path):
     "learner",
     [
         {"advantage": {"name": "otb"}},
+        {"advantage": {"name": "trloo_best"}},
         {"advantage": {"name": "grpo_std"}, "aggregation": "token_mean"},
         {"advantage": {"name": "rloo"}, "loss": {"name": "reinforce"}, "aggregation": "seq_mean_token_sum"},
         {"advantage": {"name": "kevin"}, "loss": {"name": "cispo"}, "updates": 2},
-        {"rejection": {"name": "prs"}, "loss": {"name": "gspo"}},
+        {"rejection": [{"name": "prs"}, {"name": "uninformative", "least": 2}], "loss": {"name": "gspo"}},
         {"keep_ratio": 1e-3, "schedule": {"name": "length_triggered", "options": {"window": 1}}},
         {"kl_coefficient": 0.1, "schedule": {"name": "cosine", "options": {"total": 10}}},
     ],
@@ -191,8 +271,22 @@ def test_recipes_that_cannot_work_say_why(tmp_path):
         check_recipe(recipe.model_copy(update=model))
 
 
+def test_a_target_that_it_does_not_pay_to_reach_is_refused(tmp_path):
+    def made(advantage, **episode):
+        rl = {"steps": 1, "learner": {"advantage": advantage}}
+        return tiny_recipe(tmp_path, rl=rl, episode={"target": 1.2, **episode})
+
+    for refused in ("trloo", {"name": "otb", "gamma": 1.0}, "rloo_total"):
+        with pytest.raises(ConfigError, match=r"episode\.target .* pays for every answer"):
+            check_recipe(made(refused))
+    for accepted in ("trloo_best", "kevin", {"name": "trloo", "gamma": 0.5}):
+        check_recipe(made(accepted))
+    check_recipe(made("trloo", turns=1))
+    check_recipe(made("trloo", target=None))
+
+
 def test_every_task_comes_once_a_pass():
     tasks = list(range(10))
-    drawn = [task for step in range(5) for task in step_tasks(tasks, step, 4, seed=1)]
+    drawn = [task for step in range(5) for task in step_tasks(tasks, 4 * step, 4, seed=1)]
     assert sorted(drawn[:10]) == sorted(drawn[10:]) == tasks
     assert drawn[:10] != drawn[10:]

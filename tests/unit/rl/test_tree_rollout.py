@@ -152,9 +152,7 @@ def test_the_learners_gradient_is_that_of_every_path_written_out():
         t.model_copy(update={"turns": tuple(x.model_copy(update={"reward": rewards[t.group, x.id]}) for x in t.turns)})
         for t in trajectories
     ]
-    config = LearnerConfig(
-        lr=1e-9, clip=1e9, advantage={"name": "treepo_loo"}, loss={"name": "reinforce"}, mismatch={"name": "off"}
-    )
+    config = LearnerConfig(lr=1e-9, clip=1e9, advantage={"name": "treepo_loo"}, loss={"name": "reinforce"}, mismatch=[])
     model = policy()
     learner = Learner(model, torch.optim.SGD(model.trainable(), lr=1e-9), config)
     prepared, _ = learner._prepare(trajectories, 0)
@@ -320,7 +318,7 @@ def test_lost_grades_are_masked_in_trees(tmp_path):
     assert all(row["infra_errors"] > 0 and row["skipped"] == 0 for row in steps)
 
 
-@pytest.mark.parametrize("name", ["rloo", "kevin", "otb", "otb_tir"])
+@pytest.mark.parametrize("name", ["rloo", "rloo_total", "kevin", "otb", "otb_loo", "otb_tir"])
 def test_methods_that_compare_whole_trajectories_are_refused(tmp_path, name):
     with pytest.raises(ConfigError, match="share turns"):
         check_recipe(tree_recipe(tmp_path, {"advantage": {"name": name}}))

@@ -34,7 +34,7 @@ class KernelTrainer(PPOTrainerSync):
         super().__init__(config)
         terms = OmegaConf.to_container(config.drkernel, resolve=True)
         self.learner = LearnerConfig.model_validate(terms["learner"])
-        self.seed = int(terms["seed"])
+        self.seed, self.planned = int(terms["seed"]), int(terms["planned"])
 
     def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
         """Also ask for Σπ² of every token, which OTB weighs with."""
@@ -67,6 +67,7 @@ class KernelTrainer(PPOTrainerSync):
             self.learner,
             seed=self.seed * 1_000_003 + self.global_steps - 1,
             sequences=float(len(batch) * actor.loss_scale_factor),
+            planned=self.planned,
         )
         metrics.update({f"drkernel/{name}": value for name, value in lesson.metrics.items()})
         metrics |= _rewards(rows)

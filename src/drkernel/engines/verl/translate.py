@@ -38,6 +38,7 @@ CARRIED = (
 BEFORE = ("coldstart", "coldstart_file", "select", "copying", "sft", "policy.pocket", "policy.tokenizer")
 """Stages before RL, and what only they use: our own trainer runs them (``rl=null``), verl starts from their result."""
 OTHERWISE = {
+    "rollout.refill": "verl's loader gives the prompts of a step: those that teach nothing are dropped, not replaced",
     "rollout.waves": "verl samples and grades every trajectory on its own",
     "rollout.threads": "of our own sampler",
     "rollout.backend": "verl has samplers of its own: verl.sampler",
@@ -51,7 +52,7 @@ OTHERWISE = {
     "evaluation.final_tasks": "verl evaluates evaluation.tasks, before the first step and after the last one too",
     "evaluation.final_samples": "as final_tasks",
 }
-"""Keys without effect on verl, and why that is no loss."""
+"""Keys without effect on verl, and why."""
 REFUSED = {
     "rollout.anchors": "the places that partial rollouts start from have no columns there; anchors need --engine local",
     "rollout.refresh_every": "the trainer is synchronous: its sampler always has the newest weights",
@@ -350,6 +351,7 @@ def _ours(recipe: Recipe, pool: str | None) -> dict[str, Any]:
         "drkernel.episode": recipe.episode.model_dump(mode="json"),
         "drkernel.learner": learner_of(recipe).model_dump(mode="json"),
         "drkernel.tree": recipe.rollout.tree.model_dump(mode="json") if recipe.rollout.tree is not None else None,
+        "drkernel.planned": recipe.planned_turns,
         "drkernel.max_tokens": recipe.rollout.sampling.max_tokens,
         "drkernel.context": recipe.rollout.context,
         "drkernel.judge_seed": recipe.judge_seed,

@@ -12,7 +12,7 @@ from drkernel.episode.records import Trajectory
 from drkernel.rl.model.sampler import SamplingConfig
 from drkernel.rl.model.served import RequestSampler
 from drkernel.rl.model.tokenizer import ChatTokenizer
-from drkernel.rl.run.rows import Stretch, gradable, known, lay_out, sampled_of
+from drkernel.rl.run.rows import Stretch, gradable, known, lay_out, overlong, sampled_of
 from drkernel.rl.run.turn_rows import Facts
 
 Ask = Callable[[list[int], int], Awaitable[tuple[tuple[int, ...], tuple[float, ...]]]]
@@ -56,10 +56,11 @@ def _fact(part: Stretch, row: int, prompt: int) -> Facts:
         graded=part.trains,
         reward=float(turn.reward or 0.0) if last and gradable(turn) else 0.0,
         correct=last and turn.correct,
-        coverage=known(turn.coverage) if last else 0.0,
+        coverage=known(turn.counted_coverage) if last else 0.0,
         launch_coverage=known(turn.launch_coverage) if last else 0.0,
         speedup=known(turn.speedup) if last else 0.0,
         turn=turn.number - 1,
         node=row,
         parent=part.parent,
+        overlong=last and overlong(turn),
     )

@@ -28,10 +28,8 @@ def pack(turns: Sequence[Facts]) -> Tensor:
 def unpack(column: Tensor) -> list[Facts]:
     """Return the turns that :func:`pack` wrote."""
     rows = column.reshape(-1, WIDTH).tolist()
-    return [
-        Facts(int(r[0]), int(r[1]), bool(r[2]), r[3], bool(r[4]), r[5], r[6], r[7], int(r[8]), int(r[9]), int(r[10]))
-        for r in rows
-    ]
+    kinds = [{"int": int, "bool": bool, "float": float}[str(field.type)] for field in dataclasses.fields(Facts)]
+    return [Facts(*(kind(value) for kind, value in zip(kinds, row, strict=True))) for row in rows]
 
 
 def token_rewards(turns: Sequence[Facts], length: int) -> Tensor:
@@ -64,13 +62,15 @@ def teach(
     *,
     seed: int,
     sequences: float,
+    planned: int | None = None,
 ) -> Lesson:
     """Compute advantages, mask and weights of a batch by :func:`~drkernel.rl.run.learner.give_credit`.
 
-    verl divides its sum over tokens by ``sequences``, a number it fixes in advance; the weights undo that.
+    verl divides its sum over tokens by ``sequences``, a number it fixes in advance; the weights undo that. ``planned``
+    as of :class:`~drkernel.rl.run.learner.Learner`.
     """
     credit = give_credit(rows.batch(old_BT, square_BT), rows.take(rollout_BT), config, seed)
-    scale_RJ = sequences * _shares(credit, config) * credit.mismatch.weights_BT
+    scale_RJ = sequences * _shares(credit, config, planned) * credit.mismatch.weights_BT
     return Lesson(
         advantages_BT=rows.put_back((credit.advantages_BT * credit.mask_BT).float()),
         mask_BT=rows.put_back(credit.mask_BT.to(torch.int64)).bool(),
@@ -79,11 +79,12 @@ def teach(
     )
 
 
-def _shares(credit: Credit, config: LearnerConfig) -> Tensor:
+def _shares(credit: Credit, config: LearnerConfig, planned: int | None) -> Tensor:
     """Return the weight of a token's loss in the aggregated loss, [R, J], before importance weights."""
     mask_RJ = credit.mask_BT
     if config.aggregation == "fixed_scale_sum":
-        total = torch.tensor(max(1, mask_RJ.shape[0]) * config.scale, dtype=torch.float64)
+        turns = max(1, mask_RJ.shape[0] if planned is None else planned)
+        total = torch.tensor(turns * config.scale, dtype=torch.float64)
     else:
         total = denominator(mask_RJ, config.aggregation).clamp_min(1).double()
     share_RJ = (1.0 / total).expand(mask_RJ.shape)

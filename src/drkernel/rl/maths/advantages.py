@@ -16,7 +16,7 @@ Sources: TRLOO and the turn-level GRPO are those of *Dr. Kernel* (arXiv 2602.058
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -66,6 +66,29 @@ def turn_returns(rewards_NT: Tensor, valid_NT: Tensor, gamma: float = 1.0) -> Te
     return torch.where(valid_NT, returns_NT, torch.zeros_like(returns_NT))
 
 
+def best_returns(rewards_NT: Tensor, valid_NT: Tensor) -> Tensor:
+    """What each turn and those after it add to the best reward so far: G[n, t] = max(0, max over k >= t of R[n, k] −
+    max over j < t of R[n, j]), at the first turn the best reward itself; 0 where the turn is not valid.
+
+    The best of a trajectory is what came before a turn plus this, and what came before does not depend on the turn's
+    answer: a policy gradient with these returns is that of E[max_t R_t], the best of history, where a sum pays for a
+    lazy answer once in every turn that repeats it (arXiv 2601.05475, 2510.23393: recalled; proved in
+    tests/unit/rl/test_enumeration.py). An invalid turn has no reward.
+    """
+    if rewards_NT.shape != valid_NT.shape or rewards_NT.dim() != 2:
+        raise ValueError(
+            f"rewards {tuple(rewards_NT.shape)} and valid {tuple(valid_NT.shape)} must both be [trajectories, turns]"
+        )
+    valid_NT, rewards_NT = valid_NT.bool(), floating(rewards_NT)
+    if not rewards_NT.shape[1]:
+        return rewards_NT.clone()
+    kept_NT = torch.where(valid_NT, rewards_NT, -torch.inf)
+    later_NT = kept_NT.flip(1).cummax(dim=1).values.flip(1)
+    before_NT = torch.cat([torch.full_like(kept_NT[:, :1], -torch.inf), kept_NT.cummax(dim=1).values[:, :-1]], dim=1)
+    gain_NT = torch.where(before_NT == -torch.inf, later_NT, (later_NT - before_NT).clamp_min(0))
+    return torch.where(valid_NT, gain_NT, torch.zeros_like(gain_NT))
+
+
 def flat_turn_returns(
     rewards_B: Tensor, trajectory_B: Tensor, turn_B: Tensor, valid_B: Tensor, gamma: float = 1.0
 ) -> Tensor:
@@ -74,6 +97,24 @@ def flat_turn_returns(
 
     Raises ValueError when two rows claim the same turn of the same trajectory.
     """
+    return _by_turn(
+        lambda rewards, valid: turn_returns(rewards, valid, gamma), rewards_B, trajectory_B, turn_B, valid_B
+    )
+
+
+def flat_best_returns(rewards_B: Tensor, trajectory_B: Tensor, turn_B: Tensor, valid_B: Tensor) -> Tensor:
+    """Compute :func:`best_returns` for flat rows, as :func:`flat_turn_returns`."""
+    return _by_turn(best_returns, rewards_B, trajectory_B, turn_B, valid_B)
+
+
+def _by_turn(
+    form: Callable[[Tensor, Tensor], Tensor],
+    rewards_B: Tensor,
+    trajectory_B: Tensor,
+    turn_B: Tensor,
+    valid_B: Tensor,
+) -> Tensor:
+    """Apply a function of [trajectories, turns] to flat rows in any order."""
     _same_rows(rewards_B, trajectory_B, turn_B, valid_B)
     rewards_B = floating(rewards_B)
     if rewards_B.numel() == 0:
@@ -90,7 +131,7 @@ def flat_turn_returns(
     valid_NT = torch.zeros(shape, dtype=torch.bool, device=rewards_B.device)
     rewards_NT[row_B, turn_B] = rewards_B
     valid_NT[row_B, turn_B] = valid_B.bool()
-    return turn_returns(rewards_NT, valid_NT, gamma)[row_B, turn_B]
+    return form(rewards_NT, valid_NT)[row_B, turn_B]
 
 
 def trloo(returns_B: Tensor, group_B: Tensor, valid_B: Tensor, *, alone: Alone = "return") -> Tensor:
@@ -148,7 +189,8 @@ def rloo(
     ``totals_B`` is each row's trajectory total (the return at its first turn), repeated on every row. Unbiased, but
     with more variance than TRLOO at later turns, where a total is no longer the natural comparison for a reward-to-go.
     A trajectory takes part when any of its turns is valid. The released code combines reward-to-go with a trajectory
-    baseline; pass ``totals_B`` as ``returns_B`` for the classic form that credits every turn with the whole total.
+    baseline (``rloo`` in recipes); pass ``totals_B`` as ``returns_B`` for the classic form that credits every turn with
+    the whole total (``rloo_total``).
     """
     _same_rows(returns_B, totals_B, trajectory_B)
     values_B, _, valid_B = _prepare(returns_B, task_B, valid_B)

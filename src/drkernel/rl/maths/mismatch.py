@@ -11,7 +11,14 @@ other probabilities to the sampled tokens. With the per-token log-ratio r_j = lo
 - *MRS*, mismatch rejection sampling (*Dr. Kernel*, arXiv 2602.05885; released code, full recipe): keep a sequence only
   when its geometric mean ratio lies in [0.999, 1.001], and veto on any token whose ratio is below 1e-4. In the released
   code the veto rejects the turn of that token; the paper's "entire sequence" may mean the whole trajectory, which
-  ``veto_level="trajectory"`` implements. Biased: it trains on the sequences where the two policies agree.
+  ``veto_level="trajectory"`` implements; in the paper, each turn is a sample, so that its mean may run over a turn
+  (``turn_geometric``) instead of the trajectory (``geometric``, the released recipe). Biased: it trains on the
+  sequences where the two policies agree.
+- *Trust-region masking* (arXiv 2512.23075, of the same authors): the error of the surrogate objective is bounded by
+  the *largest* divergence of a token, so that a sequence is kept only when no token's is above a bound (``largest``).
+  The divergence is estimated from the sampled token; its abstract and verl's ``seq_max_k2`` were read.
+
+Criteria may be chained: a token trains when every one keeps it, each judged on all tokens, as in verl.
 
 Shape legend: B sequences, T tokens. A *sequence* is a row, or, with ``sequence_B``, all rows that share an id (the
 turns of one trajectory; the released recipe judges whole trajectories). ``mask_BT`` is 1 on sampled tokens. Everything
@@ -21,13 +28,18 @@ here is computed without gradient.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
-Level = Literal["token", "sequence", "geometric"]
+Level = Literal["token", "sequence", "geometric", "turn_geometric"]
+"""What a ratio is of: a token, or all tokens of a sequence (their product, or their geometric mean), or of a row."""
+Largest = Literal["largest", "turn_largest"]
+"""The greatest divergence of a token, of a sequence or of a row."""
+Divergence = Literal["k1", "k2", "k3"]
 VetoLevel = Literal["turn", "trajectory"]
 Bounds = tuple[float, float]
 
@@ -41,6 +53,8 @@ class Mismatch(NamedTuple):
     """bool: tokens that train, that is the given mask minus the rejected tokens. Use it as the loss's mask."""
     metrics: dict[str, float]
     """Diagnostics by name; see :func:`diagnostics` and :func:`mismatch`."""
+    keeps: tuple[Tensor, ...] = ()
+    """bool [B, T] for each criterion: the tokens that it keeps, by itself."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +65,8 @@ class MismatchSettings:
     """Level of the importance weights that multiply the loss; None for none."""
     truncate: float | None = 2.0
     """Upper bound of the weights (TIS; 2.0 in the released code); None leaves them as they are."""
-    mask: Level | None = "geometric"
-    """Level of the ratio that is compared with ``bounds``; None rejects nothing by bounds."""
+    mask: Level | Largest | None = "geometric"
+    """Level of the ratio, or the divergence, that is compared with ``bounds``; None rejects nothing by bounds."""
     bounds: Bounds = (0.999, 1.001)
     """Closed interval of ratios that are kept (released full recipe, geometric)."""
     veto: float | None = 1e-4
@@ -60,11 +74,15 @@ class MismatchSettings:
     veto."""
     veto_level: VetoLevel = "turn"
     """How far a veto reaches: the row of the token (released code) or all rows of its trajectory."""
+    divergence: Divergence = "k2"
+    """Estimate of a token's divergence for ``largest``: |r|, r²/2 or e^r − 1 − r."""
 
     def __post_init__(self) -> None:
-        for name in ("weight", "mask"):
-            if getattr(self, name) not in (None, "token", "sequence", "geometric"):
-                raise ValueError(f"{name} is {getattr(self, name)!r}; choose token, sequence, geometric or None")
+        for name, known in (("weight", get_args(Level)), ("mask", (*get_args(Level), *get_args(Largest)))):
+            if getattr(self, name) not in (None, *known):
+                raise ValueError(f"{name} is {getattr(self, name)!r}; choose {', '.join(known)} or None")
+        if self.divergence not in get_args(Divergence):
+            raise ValueError(f"divergence is {self.divergence!r}; choose {', '.join(get_args(Divergence))}")
         if self.veto_level not in ("turn", "trajectory"):
             raise ValueError(f"veto_level is {self.veto_level!r}; choose turn or trajectory")
         if not 0 <= self.bounds[0] <= self.bounds[1]:
@@ -101,21 +119,63 @@ def log_ratios(train_BT: Tensor, rollout_BT: Tensor, mask_BT: Tensor) -> Tensor:
 
 @torch.no_grad()
 def ratios(log_ratio_BT: Tensor, mask_BT: Tensor, level: Level, sequence_B: Tensor | None = None) -> Tensor:
-    """Return the importance ratio of every token [B, T] at a level: its own, its sequence's product or geometric mean;
-    0 where masked.
+    """Return the importance ratio of every token [B, T] at a level: its own, its sequence's product or geometric mean,
+    or its row's; 0 where masked.
 
     Products are limited to 1e30 so that float32 never overflows.
     """
     mask_BT = mask_BT.bool()
     if level == "token":
         log_BT = log_ratio_BT
-    elif level in ("sequence", "geometric"):
-        sums_B, counts_B = _sequence_sums(log_ratio_BT, mask_BT, sequence_B)
-        log_B = sums_B / counts_B.clamp_min(1) if level == "geometric" else sums_B
+    elif level in get_args(Level):
+        sums_B, counts_B = _sequence_sums(log_ratio_BT, mask_BT, None if level == "turn_geometric" else sequence_B)
+        log_B = sums_B if level == "sequence" else sums_B / counts_B.clamp_min(1)
         log_BT = log_B[:, None].expand_as(log_ratio_BT).to(log_ratio_BT.dtype)
     else:
-        raise ValueError(f"unknown level {level!r}; choose token, sequence or geometric")
+        raise ValueError(f"unknown level {level!r}; choose {', '.join(get_args(Level))}")
     return log_BT.clamp_max(69.0).exp().masked_fill(~mask_BT, 0.0)
+
+
+@torch.no_grad()
+def largest_divergence(
+    log_ratio_BT: Tensor, mask_BT: Tensor, kind: Divergence = "k2", sequence_B: Tensor | None = None
+) -> Tensor:
+    """Return the greatest divergence of a token of each row's sequence, for every token, [B, T]; 0 where masked. A
+    token that is impossible under the trainer diverges without bound."""
+    mask_BT = mask_BT.bool()
+    r = log_ratio_BT
+    token_BT = {"k1": r.abs(), "k2": r.square() / 2, "k3": torch.expm1(r.clamp_max(69.0)) - r}[kind]
+    row_B = token_BT.masked_fill(~mask_BT, 0.0).amax(dim=1) if mask_BT.shape[1] else token_BT.new_zeros(len(mask_BT))
+    index_B = _sequence_ids(mask_BT, sequence_B)
+    size = int(index_B.max()) + 1 if index_B.numel() else 0
+    most_B = row_B.new_zeros(size).scatter_reduce_(0, index_B, row_B, "amax")[index_B]
+    return most_B[:, None].expand_as(token_BT).masked_fill(~mask_BT, 0.0)
+
+
+class _Criterion(NamedTuple):
+    """The tokens that one criterion rejects, bool [B, T]."""
+
+    below_BT: Tensor
+    above_BT: Tensor
+    vetoed_BT: Tensor
+
+
+def _criterion(log_BT: Tensor, mask_BT: Tensor, settings: MismatchSettings, sequence_B: Tensor | None) -> _Criterion:
+    """Judge every token by one criterion."""
+    below_BT, above_BT, vetoed_BT = (torch.zeros_like(mask_BT) for _ in range(3))
+    if settings.mask is not None:
+        if settings.mask in ("largest", "turn_largest"):
+            reach_B = sequence_B if settings.mask == "largest" else None
+            value_BT = largest_divergence(log_BT, mask_BT, settings.divergence, reach_B)
+        else:
+            value_BT = ratios(log_BT, mask_BT, settings.mask, sequence_B)  # type: ignore[arg-type]
+        below_BT, above_BT = (value_BT < settings.bounds[0]) & mask_BT, (value_BT > settings.bounds[1]) & mask_BT
+    if settings.veto is not None:
+        low_BT = (log_BT < math.log(settings.veto)) & mask_BT
+        reach_B = sequence_B if settings.veto_level == "trajectory" else None
+        hit_B = _sequence_sums(low_BT.float(), mask_BT, reach_B)[0] > 0
+        vetoed_BT = hit_B[:, None] & mask_BT
+    return _Criterion(below_BT, above_BT, vetoed_BT)
 
 
 @torch.no_grad()
@@ -123,40 +183,41 @@ def mismatch(
     train_BT: Tensor,
     rollout_BT: Tensor,
     mask_BT: Tensor,
-    settings: MismatchSettings | None = None,
+    settings: MismatchSettings | Sequence[MismatchSettings] | None = None,
     *,
     sequence_B: Tensor | None = None,
 ) -> Mismatch:
     """Compute weights, keep-mask and metrics from log-probabilities of the same tokens under trainer and sampler, both
     [B, T].
 
-    Both must be taken at the parameters that sampled; otherwise the ratio also contains the policy's progress. Metrics
-    are those of :func:`diagnostics` plus ``rejected_token_fraction``, ``rejected_sequence_fraction``,
-    ``vetoed_sequence_fraction``, ``below_fraction`` and ``above_fraction`` (tokens outside either bound),
+    Both must be taken at the parameters that sampled; otherwise the ratio also contains the policy's progress. With
+    several ``settings`` a token is kept when each of them keeps it; at most one of them may have weights. Metrics are
+    those of :func:`diagnostics` plus ``rejected_token_fraction``, ``rejected_sequence_fraction``,
+    ``vetoed_sequence_fraction``, ``below_fraction`` and ``above_fraction`` (tokens outside a bound),
     ``truncated_fraction`` and ``weight_mean``.
     """
-    settings = settings or MismatchSettings()
+    chain = [settings or MismatchSettings()] if settings is None or isinstance(settings, MismatchSettings) else settings
+    weighing = [one for one in chain if one.weight is not None]
+    if len(weighing) > 1:
+        raise ValueError("several criteria have weights; let one of them weigh, and the others mask")
     mask_BT = mask_BT.bool()
     log_BT = log_ratios(train_BT, rollout_BT, mask_BT)
     metrics = diagnostics(log_BT, mask_BT, rollout_BT, sequence_B)
-    below_BT, above_BT = torch.zeros_like(mask_BT), torch.zeros_like(mask_BT)
-    if settings.mask is not None:
-        ratio_BT = ratios(log_BT, mask_BT, settings.mask, sequence_B)
-        below_BT, above_BT = (ratio_BT < settings.bounds[0]) & mask_BT, (ratio_BT > settings.bounds[1]) & mask_BT
-    vetoed_BT = torch.zeros_like(mask_BT)
-    if settings.veto is not None:
-        low_BT = (log_BT < math.log(settings.veto)) & mask_BT
-        reach_B = sequence_B if settings.veto_level == "trajectory" else None
-        hit_B = _sequence_sums(low_BT.float(), mask_BT, reach_B)[0] > 0
-        vetoed_BT = hit_B[:, None] & mask_BT
+    found = [_criterion(log_BT, mask_BT, one, sequence_B) for one in chain]
+    none_BT = torch.zeros_like(mask_BT)
+    below_BT, above_BT, vetoed_BT = none_BT, none_BT, none_BT
+    for part in found:
+        below_BT, above_BT, vetoed_BT = below_BT | part.below_BT, above_BT | part.above_BT, vetoed_BT | part.vetoed_BT
+    keeps = tuple(mask_BT & ~(part.below_BT | part.above_BT | part.vetoed_BT) for part in found)
     keep_BT = mask_BT & ~(below_BT | above_BT | vetoed_BT)
     weights_BT = keep_BT.to(log_BT.dtype)
     truncated = 0.0
-    if settings.weight is not None:
-        weights_BT = ratios(log_BT, mask_BT, settings.weight, sequence_B) * keep_BT
-        if settings.truncate is not None:
-            truncated = _share(weights_BT > settings.truncate, keep_BT)
-            weights_BT = weights_BT.clamp_max(settings.truncate)
+    for one in weighing:
+        assert one.weight is not None
+        weights_BT = ratios(log_BT, mask_BT, one.weight, sequence_B) * keep_BT
+        if one.truncate is not None:
+            truncated = _share(weights_BT > one.truncate, keep_BT)
+            weights_BT = weights_BT.clamp_max(one.truncate)
     sequences_B = _sequence_ids(mask_BT, sequence_B)
     metrics |= {
         "rejected_token_fraction": _share(mask_BT & ~keep_BT, mask_BT),
@@ -167,7 +228,7 @@ def mismatch(
         "truncated_fraction": truncated,
         "weight_mean": _mean(weights_BT, keep_BT),
     }
-    return Mismatch(weights_BT, keep_BT, metrics)
+    return Mismatch(weights_BT, keep_BT, metrics, keeps)
 
 
 @torch.no_grad()

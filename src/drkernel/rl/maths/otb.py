@@ -8,18 +8,19 @@ Shape legend: B rows (one turn of one trajectory each, or one whole trajectory),
 advantage.
 
 For logits z and a sampled token y, the gradient of log π(y) with respect to z is onehot(y) − π; its squared norm is the
-*energy* w = 1 − 2π(y) + Σ_v π(v)², known from the forward pass alone (arXiv 2602.07078, "logit-gradient proxy"; verl
-docs/algo/otb.md). The baseline at token j is the energy-weighted mean of the group's returns. There are two kinds of
-energy:
+*energy* w = 1 − 2π(y) + Σ_v π(v)², known from the forward pass alone (arXiv 2602.07078, "logit-gradient proxy"; its
+abstract and verl's code and docs/algo/otb.md were read). The baseline at token j is the energy-weighted mean of the
+group's returns. There are two kinds of energy, and one to compare with:
 
 - ``cumulative`` (the paper's): W_j = Σ_{k<=j} w_k, the squared norm of the running sum S_j of token gradients when
   tokens do not share parameters. It minimises E‖S_j (G_j − b)‖², the spread accumulated up to j.
 - ``token``: w_j alone. It minimises the variance of the whole gradient estimate, exactly so when tokens at different
   positions do not share parameters (proved by enumeration in tests/unit/rl/test_enumeration.py).
+- ``uniform``: the same for all, a control: the plain mean over the members that have the token.
 
-The paper's baseline includes the sample itself, which biases the gradient. ``leave_one_out=True``, our default, weights
-only the *other* members. It is unbiased, because given the tokens before it a token is independent of other
-trajectories.
+OTB is the published form (``otb`` in recipes): its baseline includes the sample itself, which biases the gradient.
+``leave_one_out=True`` (``otb_loo``) weights only the *other* members. It is unbiased, because given the tokens before
+it a token is independent of other trajectories.
 
 There are also two ways of aligning members. :func:`otb_turns` compares turns of the same index, token by token within
 the turn (released code of Dr. Kernel, ``token_optimal_baseline``). :func:`otb_tir` joins the turns of a trajectory and
@@ -28,7 +29,7 @@ compares tokens at the same position among all that the policy wrote (verl's ``t
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -36,8 +37,8 @@ from torch import Tensor
 Tail = Literal["carry", "zero", "own"]
 """The baseline where no other member of the group still has tokens: the last one the row had, 0, or the row's own
 return (verl with ``handle_zero_tail=False``: such tokens get no advantage)."""
-Energy = Literal["cumulative", "token"]
-"""Which energy weights the returns at a token: all of the trajectory up to it (the paper's), or its own."""
+Energy = Literal["cumulative", "token", "uniform"]
+"""Which energy weights the returns at a token: all of the trajectory up to it (the paper's), its own, or none."""
 
 _COLUMNS = 256  # tokens per block: bounds the float64 temporaries to a few times B x 256
 
@@ -61,8 +62,13 @@ def sum_pi_squared(logits: Tensor, *, temperature: float = 1.0, chunk: int = 819
 
 
 def token_energy(logprobs: Tensor, sum_pi_squared: Tensor) -> Tensor:
-    """w = 1 − 2π(y) + Σπ² (any shape): the squared norm of d log π(y) / d logits; in [0, 2]."""
-    return (1 - 2 * logprobs.exp() + sum_pi_squared).clamp_min(0)
+    """w = 1 − 2π(y) + Σπ² (any shape): the squared norm of d log π(y) / d logits; in [0, 2].
+
+    As (1 − π(y))² + (Σπ² − π(y)²), which does not cancel where π(y) is near 1: its first term is exact there, and its
+    second, the others' squares, lies between 0 and the first, however Σπ² was rounded.
+    """
+    rest = -torch.expm1(logprobs)
+    return rest.square() + torch.minimum((sum_pi_squared - logprobs.exp().square()).clamp_min(0), rest.square())
 
 
 def realized_energy(
@@ -81,12 +87,14 @@ def realized_energy(
     turns too.
     """
     energy_BT = torch.where(mask_BT.bool(), energy_BT, torch.zeros_like(energy_BT))
+    if kind == "uniform":
+        return mask_BT.to(energy_BT.dtype)
     if ratios_BT is not None:
         energy_BT = energy_BT * torch.where(mask_BT.bool(), ratios_BT, torch.zeros_like(ratios_BT)).square()
     if kind == "token":
         return energy_BT
-    if kind != "cumulative":
-        raise ValueError(f"unknown energy {kind!r}; choose cumulative or token")
+    if kind not in get_args(Energy):
+        raise ValueError(f"unknown energy {kind!r}; choose {', '.join(get_args(Energy))}")
     running_BT = energy_BT.cumsum(dim=1)
     if (trajectory_B is None) != (turn_B is None):
         raise ValueError("give both trajectory_B and turn_B, or neither")
@@ -101,13 +109,13 @@ def optimal_token_baseline(
     group_B: Tensor,
     mask_BT: Tensor,
     *,
-    leave_one_out: bool = True,
+    leave_one_out: bool = False,
     epsilon: float = 1e-8,
     tail: Tail | None = None,
 ) -> Tensor:
     """Return B*_j = Σ_i G_ij W_ij / (Σ_i W_ij + ε) over the group's members that have token j: [B, T], 0 where masked.
 
-    ``leave_one_out`` excludes row i from its own sums (our default, unbiased); False is the published form. ``epsilon``
+    ``leave_one_out`` excludes row i from its own sums (unbiased); False is the published form. ``epsilon``
     appears in the denominator only, as in verl, so tokens without energy have baseline 0. ``tail`` selects the baseline
     where no other member reaches token j. None means "carry" with ``leave_one_out`` (which still uses other
     trajectories only) and "zero" without, verl's default since 2026-08 (``handle_zero_tail``). A row alone in its group
@@ -143,7 +151,7 @@ def otb(
     group_B: Tensor,
     mask_BT: Tensor,
     *,
-    leave_one_out: bool = True,
+    leave_one_out: bool = False,
     epsilon: float = 1e-8,
     tail: Tail | None = None,
 ) -> Tensor:
@@ -165,7 +173,7 @@ def otb_turns(
     *,
     ratios_BT: Tensor | None = None,
     kind: Energy = "cumulative",
-    leave_one_out: bool = True,
+    leave_one_out: bool = False,
     epsilon: float = 1e-8,
     tail: Tail | None = None,
 ) -> Tensor:
@@ -198,7 +206,7 @@ def otb_tir(
     *,
     ratios_BT: Tensor | None = None,
     kind: Energy = "cumulative",
-    leave_one_out: bool = True,
+    leave_one_out: bool = False,
     epsilon: float = 1e-8,
     tail: Tail | None = None,
 ) -> Tensor:

@@ -1,4 +1,4 @@
-"""Rejection of turns that would teach little: PRS by coverage, and groups in which every return is the same.
+"""Rejection of turns that would teach little: PRS by coverage, void turns, and prompts that teach nothing.
 
 This file needs torch and nothing else; any training engine can take it as it is.
 
@@ -16,7 +16,7 @@ Shape legend: B turns.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -122,28 +122,59 @@ def void_turns(rewards_B: Tensor, trajectory_B: Tensor, turn_B: Tensor, valid_B:
     return valid_B.bool() & ~earned_B & (turn_B.long() > first_N[owner_B])
 
 
-@torch.no_grad()
-def informative_groups(returns_B: Tensor, group_B: Tensor, valid_B: Tensor, *, tolerance: float = 0.0) -> Tensor:
-    """Return bool [B]: valid rows of groups whose valid returns differ by more than ``tolerance`` (DAPO's filter, arXiv
-    2503.14476).
+Reason = Literal["equal", "overlong", "few"]
+"""Why a prompt teaches nothing: its rewards are equal, all its answers were cut off, or too few of it are valid."""
 
-    Groups of equal returns have zero advantage under any group baseline. Dropping them saves their forward and backward
-    passes, and changes the loss only through aggregations that divide by the number of rows or tokens. A group of one
-    is dropped: its returns are trivially equal.
+
+@torch.no_grad()
+def uninformative_prompts(
+    rewards_B: Tensor,
+    task_B: Tensor,
+    trajectory_B: Tensor,
+    turn_B: Tensor,
+    valid_B: Tensor,
+    overlong_B: Tensor | None = None,
+    *,
+    tolerance: float = 1e-3,
+    least: int | None = None,
+    turns: Literal["last", "any"] = "last",
+) -> dict[int, Reason]:
+    """Return the prompts that teach nothing, and why: ids of ``task_B`` (released code, unified_filter.py; DAPO, arXiv
+    2503.14476, for one turn).
+
+    - ``few``: fewer than ``least`` of its trajectories have a valid turn; None: more than half must (9 of 16).
+    - ``overlong``: every valid answer to its last turn was cut off.
+    - ``equal``: the rewards of its last turn deviate by less than ``tolerance`` (sample deviation, n - 1). A trajectory
+      that ended before that turn, or whose answer is void there, counts with 0, as the released code pads. Earlier
+      turns of such a prompt may differ and would teach something: ``turns="any"`` keeps it then.
+
+    Trajectories without a valid turn count for nothing, and so does a prompt's size: what it is judged by does not
+    depend on the other prompts of the batch. Dropping by outcome is biased where early turns differ.
     """
-    if not returns_B.shape == group_B.shape == valid_B.shape or returns_B.dim() != 1:
-        raise ValueError("returns, group and valid must all be [B]")
+    if turns not in ("last", "any"):
+        raise ValueError(f"turns is {turns!r}; choose last or any")
     valid_B = valid_B.bool()
-    index_B = torch.unique(group_B, return_inverse=True)[1]
-    groups = int(index_B.max()) + 1 if index_B.numel() else 0
-    values_B = returns_B.double()
-    low_G = values_B.new_full((groups,), torch.inf).scatter_reduce(
-        0, index_B, values_B.masked_fill(~valid_B, torch.inf), "amin"
-    )
-    high_G = values_B.new_full((groups,), -torch.inf).scatter_reduce(
-        0, index_B, values_B.masked_fill(~valid_B, -torch.inf), "amax"
-    )
-    return ((high_G - low_G) > tolerance)[index_B] & valid_B
+    found: dict[int, Reason] = {}
+    for task in torch.unique(task_B).tolist():
+        here_R = (task_B == task).nonzero()[:, 0]
+        owner_R = torch.unique(trajectory_B[here_R], return_inverse=True)[1]
+        turn_R, valid_R = turn_B[here_R].long(), valid_B[here_R]
+        counted_N = torch.zeros(int(owner_R.max()) + 1, dtype=torch.bool).index_put_(
+            (owner_R[valid_R],), torch.tensor(True)
+        )
+        last = int(turn_R.max())
+        rewards_NT = torch.zeros(len(counted_N), last + 1, dtype=torch.float64)
+        # stretches of one answer share a place, and all but the last of them carry 0
+        rewards_NT.index_put_((owner_R[valid_R], turn_R[valid_R]), rewards_B[here_R][valid_R].double(), accumulate=True)
+        rewards_MT = rewards_NT[counted_N]
+        ends_R = valid_R & (turn_R == last)
+        if int(counted_N.sum()) < (len(counted_N) // 2 + 1 if least is None else least):
+            found[task] = "few"
+        elif overlong_B is not None and bool(ends_R.any()) and bool(overlong_B[here_R][ends_R].all()):
+            found[task] = "overlong"
+        elif len(rewards_MT) < 2 or not bool((rewards_MT.std(0)[0 if turns == "any" else last :] >= tolerance).any()):
+            found[task] = "equal"
+    return found
 
 
 def _uniform(seed: int, like_B: Tensor, key_B: Tensor | None) -> Tensor:

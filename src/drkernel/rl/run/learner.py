@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, field_validator
 from torch import Tensor
 
 from drkernel.config import Config
@@ -26,13 +26,16 @@ from drkernel.rl.maths import trees
 from drkernel.rl.maths.advantages import broadcast_to_tokens
 from drkernel.rl.maths.losses import denominator, policy_loss
 from drkernel.rl.maths.mismatch import Mismatch, mismatch
-from drkernel.rl.maths.rejection import void_turns
+from drkernel.rl.maths.rejection import Reason, void_turns
 from drkernel.rl.maths.schedules import LengthState, LengthTriggered
 from drkernel.rl.model.policy import Policy, microbatches
 from drkernel.rl.run import registry
 from drkernel.rl.run.registry import TurnBatch
 from drkernel.rl.run.rows import Rows, gradable
 from drkernel.rl.run.sft import apply_gradient
+
+SEEDS_APART = 500_009
+"""Between the seeds of a step's rejections; those of consecutive steps differ by 1."""
 
 
 class LearnerConfig(Config):
@@ -43,12 +46,19 @@ class LearnerConfig(Config):
     clip: float = Field(1.0, gt=0, description="bound of the gradient's norm")
     advantage: Method = Field(
         Method(name="trloo"),
-        description="trloo, grpo (the paper's: no std; with equal groups AdamW makes it trloo), grpo_std, rloo, "
-        "reinforce, kevin, otb, otb_tir, treepo, ...",
+        description="trloo, trloo_best (returns are the best of history), grpo (the paper's: no std; with equal groups "
+        "AdamW makes it trloo), grpo_std, rloo, rloo_total, reinforce, kevin, otb (published), otb_loo, otb_tir, "
+        "treepo, ...",
     )
     loss: Method = Field(Method(name="clipped"), description="clipped, reinforce, cispo, gspo")
-    mismatch: Method = Field(Method(name="mrs"), description="mrs, off, tis_token, mis_sequence, ...")
-    rejection: Method = Field(Method(name="none"), description="none, prs, informative_groups")
+    mismatch: tuple[Method, ...] = Field(
+        (Method(name="mrs"),),
+        description="criteria that a token must all meet: mrs (mask: turn_geometric for the mean over a turn), "
+        "trust_region, tis_token, mis_sequence, ...; [] only measures",
+    )
+    rejection: tuple[Method, ...] = Field(
+        (), description="one after the other, each on what those before it left: prs, uninformative (rollout.refill)"
+    )
     rejected: Literal["mask", "erase"] = Field(
         "mask",
         description="what a rejected turn loses: its place in the loss (released code), or also its reward and its "
@@ -75,7 +85,7 @@ class LearnerConfig(Config):
     aggregation: Literal["token_mean", "seq_mean_token_sum", "seq_mean_token_mean", "fixed_scale_sum"] = Field(
         "fixed_scale_sum", description="how token losses become one number"
     )
-    scale: float = Field(1.0, gt=0, description="fixed_scale_sum divides by rows of the batch times this")
+    scale: float = Field(1.0, gt=0, description="fixed_scale_sum divides by the planned turns of a step times this")
     updates: int = Field(1, ge=1, description="optimiser steps a pass, each on its share of the trajectories")
     passes: int = Field(
         1, ge=1, description="passes over a batch (PPO's epochs); from the second on the ratio's clip bounds the change"
@@ -85,12 +95,18 @@ class LearnerConfig(Config):
     kl_coefficient: float = Field(0.0, ge=0, description="weight of the KL to the policy that RL started from")
     micro_tokens: int = Field(4096, ge=64, description="tokens of one forward pass: bounds memory")
 
+    @field_validator("mismatch", "rejection", mode="before")
+    @classmethod
+    def _one_is_a_list(cls, value: Any) -> Any:
+        return [value] if isinstance(value, (str, dict, Method)) else value
+
 
 def check_methods(config: LearnerConfig) -> None:
     """Raise :class:`ConfigError` for a method or an option that does not exist."""
     for kind in ("advantage", "loss", "mismatch", "rejection", "schedule"):
-        method: Method = getattr(config, kind)
-        getattr(registry, kind).check(f"rl.learner.{kind}", method.name, method.options, given=("seed", "state"))
+        chosen: Method | tuple[Method, ...] = getattr(config, kind)
+        for method in chosen if isinstance(chosen, tuple) else (chosen,):
+            getattr(registry, kind).check(f"rl.learner.{kind}", method.name, method.options, given=("seed", "state"))
 
 
 @dataclass(frozen=True)
@@ -116,14 +132,23 @@ def give_credit(batch: TurnBatch, rollout_BT: Tensor, config: LearnerConfig, see
     """
     batch, left_out = _counted(batch, config)
     old_BT, mask_BT = batch.need("logprobs_BT", "mask_BT")
-    settings = registry.mismatch.get(config.mismatch.name)(**config.mismatch.options)
+    settings = [registry.mismatch.get(method.name)(**method.options) for method in config.mismatch]
     gap = mismatch(old_BT, rollout_BT, mask_BT, settings, sequence_B=batch.trajectory_B)
     batch = dataclasses.replace(
-        batch, keep_B=gap.keep_BT.any(dim=1), ratios_BT=gap.weights_BT if settings.weight is not None else None
+        batch, keep_B=gap.keep_BT.any(dim=1), ratios_BT=gap.weights_BT if any(s.weight for s in settings) else None
     )
-    graded_B = batch.valid_B
-    kept_B = registry.rejection.get(config.rejection.name)(batch, seed=seed, **config.rejection.options)
-    batch = dataclasses.replace(batch, keep_B=kept_B & gap.keep_BT.any(dim=1))
+    graded_B = kept_B = batch.valid_B
+    left_B = gap.keep_BT.any(dim=1)
+    quality: dict[str, float] = {}
+    left_BT = mask_BT
+    for method, keeps_BT in zip(config.mismatch, gap.keeps, strict=True):
+        quality |= _quality(method.name, batch.rewards_B, left_BT.any(dim=1), (left_BT & keeps_BT).any(dim=1))
+        left_BT = left_BT & keeps_BT
+    for number, method in enumerate(config.rejection):
+        stay_B = registry.rejection.get(method.name)(batch, seed=seed + number * SEEDS_APART, **method.options)
+        before_B, left_B, kept_B = left_B, left_B & stay_B, kept_B & stay_B
+        batch = dataclasses.replace(batch, keep_B=left_B)
+        quality |= _quality(method.name, batch.rewards_B, before_B, left_B)
     if config.rejected == "erase":
         batch = dataclasses.replace(batch, valid_B=kept_B, mask_BT=mask_BT & kept_B[:, None])
     advantages = registry.advantage.get(config.advantage.name)(batch, **config.advantage.options)
@@ -133,11 +158,34 @@ def give_credit(batch: TurnBatch, rollout_BT: Tensor, config: LearnerConfig, see
     trained_BT = gap.keep_BT & kept_B[:, None]
     metrics = {f"mismatch/{name}": value for name, value in gap.metrics.items()} | {
         **left_out,
+        **quality,
         "rejected_turns": float((graded_B & ~kept_B).sum()) / max(1, int(graded_B.sum())),
         "advantage_abs": float(advantages_BT[mask_BT].abs().sum()) / max(1, int(mask_BT.sum())),
         "trained_tokens": float(trained_BT.sum()),
     }
     return Credit(advantages_BT, gap, trained_BT, metrics)
+
+
+def _quality(name: str, rewards_B: Tensor, before_B: Tensor, after_B: Tensor) -> dict[str, float]:
+    """Return what a rejection took from the turns before it: their share, and the mean reward of those that it kept and
+    of those that it rejected, each where there are any."""
+    gone_B = before_B & ~after_B
+    found = {"fraction": float(gone_B.sum()) / max(1, int(before_B.sum()))}
+    for label, rows_B in (("reward_kept", before_B & after_B), ("reward_rejected", gone_B)):
+        if bool(rows_B.any()):
+            found[label] = float(rewards_B[rows_B].double().mean())
+    return {f"rejected/{name}/{label}": value for label, value in found.items()}
+
+
+@torch.no_grad()
+def uninformative(trajectories: Sequence[Trajectory], config: LearnerConfig) -> dict[int, Reason]:
+    """Return the groups that the recipe's rejection ``uninformative`` will drop, and why, from the grades alone."""
+    chosen = [method for method in config.rejection if method.name == "uninformative"]
+    if not chosen or not trajectories:
+        return {}
+    rows = Rows.of(trajectories)
+    batch, _ = _counted(dataclasses.replace(rows.batch(), mask_BT=rows.mask_BT), config)
+    return registry.uninformative_prompts(batch, **chosen[0].options)
 
 
 def _counted(batch: TurnBatch, config: LearnerConfig) -> tuple[TurnBatch, dict[str, float]]:
@@ -191,9 +239,12 @@ class Learner:
         *,
         temperature: float = 1.0,
         reference: Policy | None = None,
+        planned: int | None = None,
     ):
+        """``planned`` is the number of turns that a step is to have; None: as many as it has, which is no constant
+        where trajectories end early."""
         self.policy, self.optimizer, self.config = policy, optimizer, config
-        self.temperature, self.reference = temperature, reference
+        self.temperature, self.reference, self.planned = temperature, reference, planned
         self.schedule = registry.schedule.get(config.schedule.name)(**config.schedule.options)
         self.loss = registry.loss.get(config.loss.name)
         if config.kl_coefficient and reference is None:
@@ -275,7 +326,8 @@ class Learner:
         if not bool(share_BT.any()):
             return {"loss": 0.0, "grad_norm": 0.0}, True
         if config.aggregation == "fixed_scale_sum":
-            total: float | Tensor = float(share_BT.shape[0]) * config.scale
+            turns = share_BT.shape[0] if self.planned is None else self.planned / config.updates
+            total: float | Tensor = turns * config.scale
         else:
             total = denominator(share_BT, config.aggregation)
         world = self.policy.world

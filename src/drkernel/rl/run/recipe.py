@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from drkernel.rl.data.select import filters
 from drkernel.rl.model.policy import PolicyConfig
 from drkernel.rl.model.sampler import SamplingConfig
 from drkernel.rl.model.served import ServerConfig, check_backend
+from drkernel.rl.run import registry
 from drkernel.rl.run.anchor_rollout import AnchorConfig
 from drkernel.rl.run.copy_practice import CopyingConfig
 from drkernel.rl.run.evaluate import EvaluationConfig
@@ -28,7 +30,7 @@ from drkernel.task import Task
 
 FREE = ("runs", "name", "sinks", "report", "threads", "checkpoint", "budget_minutes", "verl")
 """Sections of a recipe that may differ when a run is taken up again: they do not change its result."""
-WHOLE_TRAJECTORIES = ("rloo", "kevin", "otb", "otb_tir")
+WHOLE_TRAJECTORIES = ("trloo_best", "rloo", "rloo_total", "kevin", "otb", "otb_loo", "otb_tir", "otb_tir_loo")
 """Advantages whose baselines go by trajectory, so that trees have none."""
 
 
@@ -58,6 +60,12 @@ class RolloutConfig(Config):
 
     tasks: int = Field(16, ge=1, description="prompts a step")
     samples: int = Field(16, ge=1, description="trajectories a prompt; not used with `tree` and `anchors`")
+    refill: int = Field(
+        0,
+        ge=0,
+        description="rounds of further prompts at most, in place of those that the rejection 'uninformative' drops "
+        "(released recipe: 5)",
+    )
     tree: TreeConfig | None = Field(
         None, description="trees instead of separate trajectories: what paths share is sampled and trained once"
     )
@@ -146,6 +154,13 @@ class Recipe(Config):
         default_factory=dict, description="the layout of `--engine verl` (docs/engines.md); unused by our own trainer"
     )
 
+    @property
+    def planned_turns(self) -> int:
+        """Turns of a step of RL of which none ends early."""
+        terms, turns = self.rollout, self.episode.turns
+        shape = terms.tree or terms.anchors
+        return terms.tasks * (shape.turns(turns) if shape else terms.samples * turns)
+
     def heldout(self) -> list[Task]:
         """Return the held-out tasks, shuffled by the evaluation's seed: any first n of them are a fair sample."""
         found = self.heldout_tasks.tasks("heldout")
@@ -183,6 +198,7 @@ def check_recipe(recipe: Recipe) -> None:
     if recipe.rl is not None:
         _check_shape(recipe.rollout, recipe.rl.learner)
         _check_backend(recipe.rollout, recipe.rl.learner)
+        _check_target(recipe.episode, recipe.rl.learner)
     context, longest = recipe.rollout.context, recipe.policy.pocket.context
     if recipe.policy.from_scratch and context > longest:
         raise ConfigError(f"rollout.context {context} is more than policy.pocket.context {longest}")
@@ -212,12 +228,28 @@ def _check_backend(rollout: RolloutConfig, learner: LearnerConfig) -> None:
         raise ConfigError(f"{key}: only the local backend can; rollout.backend is {rollout.backend}")
 
 
+def _check_target(episode: EpisodeConfig, learner: LearnerConfig) -> None:
+    """Raise :class:`ConfigError` for a target that it does not pay to reach."""
+    method = learner.advantage
+    gamma = inspect.signature(registry.advantage.get(method.name)).parameters.get("gamma")
+    if episode.target is None or episode.turns == 1 or gamma is None:
+        return
+    if float(method.options.get("gamma", gamma.default)) >= 1:
+        raise ConfigError(
+            "episode.target ends a conversation at its first fast answer, and a sum with gamma 1 (rl.learner.advantage "
+            f"{method.name}) pays for every answer: lazy, lazy, fast earns more than fast at once. Choose a smaller "
+            "gamma, trloo_best, or episode.target=null"
+        )
+
+
 def _check_shape(rollout: RolloutConfig, learner: LearnerConfig) -> None:
     """Raise :class:`ConfigError` for methods that cannot take the trajectories of this rollout."""
     if rollout.tree is not None and rollout.anchors is not None:
         raise ConfigError("rollout: choose tree or anchors, not both")
     if (rollout.anchors is None) == (learner.advantage.name == "fr3e"):
         raise ConfigError("rollout.anchors and rl.learner.advantage fr3e need each other")
+    if rollout.refill and not any(method.name == "uninformative" for method in learner.rejection):
+        raise ConfigError("rollout.refill replaces what rl.learner.rejection 'uninformative' drops; name that one too")
     if rollout.tree is None:
         return
     if (name := learner.advantage.name) in WHOLE_TRAJECTORIES:

@@ -13,8 +13,10 @@ The registries and the signatures they hold:
 - ``advantage``: ``f(batch: TurnBatch, **options) -> Tensor``, [B] for one advantage a turn or [B, T] for one a token.
 - ``loss``: per-token losses, see ``drkernel.rl.maths.losses.TokenLossFunction``.
 - ``schedule``: makers of records with ``factor(step)``, see :mod:`drkernel.rl.maths.schedules`.
-- ``mismatch``: makers of :class:`drkernel.rl.maths.mismatch.MismatchSettings`.
-- ``rejection``: ``f(batch: TurnBatch, *, seed: int, **options) -> Tensor`` bool [B]: turns that stay valid.
+- ``mismatch``: makers of :class:`drkernel.rl.maths.mismatch.MismatchSettings`. A recipe lists several: all
+  must keep a token.
+- ``rejection``: ``f(batch: TurnBatch, *, seed: int, **options) -> Tensor`` bool [B]: turns that stay.
+  A recipe lists several; each sees in ``keep_B`` what those before it left.
 
 Aggregations and KL penalties are closed sets of names, defined in :mod:`drkernel.rl.maths.losses`.
 """
@@ -33,7 +35,7 @@ from drkernel.registry import Registry
 from drkernel.rl.maths import advantages as adv
 from drkernel.rl.maths import explore, losses, otb, schedules, trees
 from drkernel.rl.maths import rejection as reject
-from drkernel.rl.maths.mismatch import OFF, MismatchSettings
+from drkernel.rl.maths.mismatch import Divergence, Largest, MismatchSettings
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,13 @@ class TurnBatch:
     correct_B: Tensor | None = None
     """bool: the answer is right and not condemned; PRS needs it."""
     coverage_B: Tensor | None = None
-    """Share of device time in own kernels; PRS needs it."""
+    """Share of device time in own kernels, as the reward counts it (PR); PRS needs it."""
     launch_coverage_B: Tensor | None = None
     """Share of kernel launches that are the candidate's own; PRS by count needs it."""
     speedup_B: Tensor | None = None
     """Reference time over candidate time, 0 where not timed; PRS needs it where a speedup keeps a turn."""
+    overlong_B: Tensor | None = None
+    """bool: the answer was cut off at its budget of tokens or at the end of the context."""
     logprobs_BT: Tensor | None = None
     """Log-probability of the sampled tokens; OTB needs it."""
     sum_pi_squared_BT: Tensor | None = None
@@ -94,6 +98,12 @@ class TurnBatch:
             return self.forest().returns(self.rewards_B, gamma)
         return adv.flat_turn_returns(self.rewards_B, self.trajectory_B, self.turn_B, self.valid_B, gamma)
 
+    def best_returns(self) -> Tensor:
+        """What each turn and those after it add to the best reward so far, [B]."""
+        if self.parent_B is not None:
+            raise ValueError("the turns of a tree lie on several paths: none of them has the best that came after")
+        return adv.flat_best_returns(self.rewards_B, self.trajectory_B, self.turn_B, self.valid_B)
+
     def totals(self, gamma: float = 1.0) -> Tensor:
         """Total (discounted) reward of each row's trajectory, [B]: Σ_t γ^t R_t over valid turns."""
         if self.parent_B is not None:
@@ -119,7 +129,7 @@ class TurnBatch:
 
 
 Rejected = Literal["stay", "leave"]
-"""Whether the tokens of rejected turns weigh in OTB's baselines: they do here, and leave them in verl's code."""
+"""Whether the tokens of rejected turns weigh in OTB's baselines; they leave them in verl's code."""
 
 advantage: Registry[Callable[..., Tensor]] = Registry("advantage")
 loss: Registry[losses.TokenLossFunction] = Registry("loss")
@@ -131,6 +141,11 @@ rejection: Registry[Callable[..., Tensor]] = Registry("rejection")
 @advantage.register("trloo")
 def _trloo(batch: TurnBatch, *, gamma: float = 1.0, alone: adv.Alone = "return") -> Tensor:
     return adv.trloo(batch.returns(gamma), batch.groups(), batch.valid_B, alone=alone)
+
+
+@advantage.register("trloo_best")
+def _trloo_best(batch: TurnBatch, *, alone: adv.Alone = "return") -> Tensor:
+    return adv.trloo(batch.best_returns(), batch.groups(), batch.valid_B, alone=alone)
 
 
 @advantage.register("grpo")
@@ -147,6 +162,12 @@ def _grpo_std(batch: TurnBatch, *, gamma: float = 1.0, alone: adv.Alone = "retur
 def _rloo(batch: TurnBatch, *, gamma: float = 1.0, alone: adv.Alone = "return") -> Tensor:
     returns_B, totals_B = batch.returns(gamma), batch.totals(gamma)
     return adv.rloo(returns_B, totals_B, batch.task_B, batch.trajectory_B, batch.valid_B, alone=alone)
+
+
+@advantage.register("rloo_total")
+def _rloo_total(batch: TurnBatch, *, gamma: float = 1.0, alone: adv.Alone = "return") -> Tensor:
+    totals_B = batch.totals(gamma)
+    return adv.rloo(totals_B, totals_B, batch.task_B, batch.trajectory_B, batch.valid_B, alone=alone)
 
 
 @advantage.register("reinforce")
@@ -188,17 +209,19 @@ def _fr3e(
     return explore.fr3e(batch.returns(gamma), *rows, **options)
 
 
-def _otb(form: Callable[..., Tensor], group: Callable[[TurnBatch], Tensor]) -> Callable[..., Tensor]:
-    """A form of the optimal token baseline as an estimator; ``group`` gives the rows that share a baseline."""
+def _otb(
+    form: Callable[..., Tensor], group: Callable[[TurnBatch], Tensor], leave_one_out: bool
+) -> Callable[..., Tensor]:
+    """An optimal token baseline of turns or of trajectories; in the published form rejected rows leave the baseline."""
+    usual: Rejected = "stay" if leave_one_out else "leave"
 
     def advantages(
         batch: TurnBatch,
         *,
         gamma: float = 1.0,
         energy: otb.Energy = "cumulative",
-        leave_one_out: bool = True,
         tail: otb.Tail | None = None,
-        rejected: Rejected = "stay",
+        rejected: Rejected = usual,
     ) -> Tensor:
         parts = _otb_inputs(batch, rejected)
         options: dict[str, Any] = {"kind": energy, "leave_one_out": leave_one_out, "tail": tail}
@@ -208,8 +231,10 @@ def _otb(form: Callable[..., Tensor], group: Callable[[TurnBatch], Tensor]) -> C
     return advantages
 
 
-advantage.register("otb")(_otb(otb.otb_turns, TurnBatch.groups))
-advantage.register("otb_tir")(_otb(otb.otb_tir, attrgetter("task_B")))
+advantage.register("otb")(_otb(otb.otb_turns, TurnBatch.groups, leave_one_out=False))
+advantage.register("otb_loo")(_otb(otb.otb_turns, TurnBatch.groups, leave_one_out=True))
+advantage.register("otb_tir")(_otb(otb.otb_tir, attrgetter("task_B"), leave_one_out=False))
+advantage.register("otb_tir_loo")(_otb(otb.otb_tir, attrgetter("task_B"), leave_one_out=True))
 
 
 def _otb_inputs(batch: TurnBatch, rejected: Rejected) -> tuple[Tensor, Tensor, Tensor]:
@@ -248,9 +273,9 @@ def _length_triggered_at_surge(
 mismatch.register("mrs")(MismatchSettings)
 
 
-@mismatch.register("off")
-def _off() -> MismatchSettings:
-    return OFF
+@mismatch.register("trust_region")
+def _trust_region(bound: float = 0.02, divergence: Divergence = "k2", level: Largest = "largest") -> MismatchSettings:
+    return MismatchSettings(mask=level, bounds=(0.0, bound), divergence=divergence, veto=None)
 
 
 @mismatch.register("tis_token")
@@ -271,12 +296,6 @@ def _mis_token(lower: float = 0.5, upper: float = 2.0) -> MismatchSettings:
 @mismatch.register("mis_sequence")
 def _mis_sequence(lower: float = 0.5, upper: float = 2.0) -> MismatchSettings:
     return MismatchSettings(weight="sequence", truncate=None, mask="sequence", bounds=(lower, upper), veto=None)
-
-
-@rejection.register("none")
-def _none(batch: TurnBatch, *, seed: int) -> Tensor:
-    del seed
-    return batch.valid_B.bool()
 
 
 @rejection.register("prs")
@@ -311,7 +330,21 @@ def _prs(
     ).keep_B
 
 
-@rejection.register("informative_groups")
-def _informative_groups(batch: TurnBatch, *, seed: int, gamma: float = 1.0, tolerance: float = 0.0) -> Tensor:
+@rejection.register("uninformative")
+def _uninformative(
+    batch: TurnBatch,
+    *,
+    seed: int,
+    tolerance: float = 1e-3,
+    least: int | None = None,
+    turns: Literal["last", "any"] = "last",
+) -> Tensor:
     del seed
-    return reject.informative_groups(batch.returns(gamma), batch.groups(), batch.valid_B, tolerance=tolerance)
+    dropped = uninformative_prompts(batch, tolerance=tolerance, least=least, turns=turns)
+    return batch.valid_B.bool() & ~torch.isin(batch.task_B, torch.tensor(sorted(dropped), dtype=batch.task_B.dtype))
+
+
+def uninformative_prompts(batch: TurnBatch, **options: Any) -> dict[int, reject.Reason]:
+    """Return the prompts of a batch that the rejection ``uninformative`` drops, and why."""
+    rows = (batch.rewards_B, batch.task_B, batch.trajectory_B, batch.turn_B, batch.valid_B, batch.overlong_B)
+    return reject.uninformative_prompts(*rows, **options)

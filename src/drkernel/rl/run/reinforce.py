@@ -5,14 +5,18 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from drkernel.episode.episode import Episode
+from drkernel.episode.metrics import mean
 from drkernel.episode.records import Trajectory, Turn
+from drkernel.rl.maths.rejection import Reason
 from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.model.policy import Policy
 from drkernel.rl.model.sampler import Decoder, Sampler, SamplingConfig
@@ -21,9 +25,9 @@ from drkernel.rl.run.anchor_rollout import AnchorConfig, AnchorRollout
 from drkernel.rl.run.checkpoint import Checkpoints
 from drkernel.rl.run.evaluate import evaluation_metrics
 from drkernel.rl.run.forks import TreeConfig
-from drkernel.rl.run.learner import Learner, LearnerConfig
+from drkernel.rl.run.learner import Learner, LearnerConfig, uninformative
 from drkernel.rl.run.optimizers import make_optimizer
-from drkernel.rl.run.rollout import Job, Rollout, plan_jobs
+from drkernel.rl.run.rollout import Job, Rollout, RolloutStats, plan_jobs
 from drkernel.rl.run.sitting import Sitting
 from drkernel.rl.run.state import BestStep
 from drkernel.rl.run.summary import rl_metrics, sample_row, spread_out
@@ -75,39 +79,51 @@ class RlStage:
         sitting, recipe, number = self.sitting, self.sitting.recipe, self.sitting.state.step
         assert recipe.rl is not None
         started = time.perf_counter()
-        chosen = step_tasks(tasks, number, recipe.rollout.tasks, recipe.seed)
+        drawn = await self._draw(tasks, recipe.rl.learner)
+        sampled = time.perf_counter()
+        learned = learner.learn(drawn.kept, number, recipe.seed * 1_000_003 + number)
+        sitting.state.schedule = learner.schedule_state()
+        row = {"stage": "rl", "step": number + 1, **rl_metrics(drawn.played, recipe.episode.turns), **learned}
+        row |= {
+            **drawn.metrics(),
+            "tokens": drawn.stats.tokens,
+            "evaluations": drawn.stats.graded,
+            "pruned_mass": drawn.stats.pruned_mass,
+            "sample_seconds": sampled - started,
+            "wait_seconds": drawn.stats.waiting,
+            "grade_seconds": drawn.stats.grading,
+            "learn_seconds": time.perf_counter() - sampled,
+            "seconds": time.perf_counter() - started,
+        }
+        sitting.log("rl", row)
+        for trajectory in spread_out(drawn.played, recipe.rl.log_samples):
+            sitting.files.append("samples.jsonl", sample_row("rl", number + 1, "train", trajectory))
+        sitting.state.advance(number + 1)
+
+    async def _draw(self, tasks: Sequence[Task], learner: LearnerConfig) -> Drawn:
+        """Play the prompts of a step, then others in place of those that teach nothing, for ``refill`` rounds at
+        most."""
+        sitting, recipe, number = self.sitting, self.sitting.recipe, self.sitting.state.step
         terms, turns = recipe.rollout, recipe.episode.turns
         shape = terms.tree or terms.anchors  # one job a prompt then, and several trajectories of it
-        jobs = plan_jobs(chosen, 1 if shape else terms.samples, recipe.seed * 100_003 + number)
         rollout = self._rollout(self._training_sampler(), shape)
-        planned = len(jobs) * (shape.turns(turns) if shape else turns)
-        graded = 0
+        samples = 1 if shape else terms.samples
+        drawn = Drawn(samples)
+        graded = planned = 0
 
         def on_graded(turn: Turn) -> None:
             nonlocal graded
             graded += 1
             sitting.progress("turn", {"step": number + 1, "graded": graded, "of": planned})
 
-        trajectories = await self._play(rollout, jobs, on_graded)
-        sampled = time.perf_counter()
-        learned = learner.learn(trajectories, number, recipe.seed * 1_000_003 + number)
-        sitting.state.schedule = learner.schedule_state()
-        row = {"stage": "rl", "step": number + 1, **rl_metrics(trajectories, recipe.episode.turns), **learned}
-        row |= {
-            "left_out": len(jobs) - len({(t.group, 0 if shape else t.sample) for t in trajectories}),
-            "tokens": rollout.stats.tokens,
-            "evaluations": rollout.stats.graded,
-            "pruned_mass": rollout.stats.pruned_mass,
-            "sample_seconds": sampled - started,
-            "wait_seconds": rollout.stats.waiting,
-            "grade_seconds": rollout.stats.grading,
-            "learn_seconds": time.perf_counter() - sampled,
-            "seconds": time.perf_counter() - started,
-        }
-        sitting.log("rl", row)
-        for trajectory in spread_out(trajectories, recipe.rl.log_samples):
-            sitting.files.append("samples.jsonl", sample_row("rl", number + 1, "train", trajectory))
-        sitting.state.advance(number + 1)
+        while (missing := terms.tasks - drawn.prompts + len(drawn.dropped)) and drawn.rounds <= terms.refill:
+            chosen = step_tasks(tasks, sitting.state.prompts, missing, recipe.seed)
+            jobs = plan_jobs(chosen, samples, recipe.seed * 100_003 + number, drawn.prompts)
+            planned += len(jobs) * (shape.turns(turns) if shape else turns)
+            played = await self._play(rollout, jobs, on_graded)
+            sitting.state.prompts += missing
+            drawn.add(played, missing, uninformative(played, learner) if terms.refill else {}, rollout.stats)
+        return drawn
 
     async def evaluate(self, label: str, tasks: int, samples: int) -> dict[str, Any]:
         """Play held-out tasks with the current weights; log the metrics and return the logged row."""
@@ -141,7 +157,8 @@ class RlStage:
             Checkpoints.load(resume, sitting.policy, optimizer)
         reference = self._load_reference() if config.kl_coefficient else None
         temperature = recipe.rollout.sampling.temperature or 1.0
-        learner = Learner(sitting.policy, optimizer, config, temperature=temperature, reference=reference)
+        terms: dict[str, Any] = {"reference": reference, "planned": recipe.planned_turns}
+        learner = Learner(sitting.policy, optimizer, config, temperature=temperature, **terms)
         learner.restore(sitting.state.schedule)
         return learner
 
@@ -247,10 +264,59 @@ class RlStage:
         return True
 
 
-def step_tasks(tasks: Sequence[Task], step: int, count: int, seed: int) -> list[Task]:
-    """Return the tasks of an RL step: every task once per pass, reshuffled for each pass."""
+@dataclass
+class Drawn:
+    """The prompts of a step: those that are learnt from, and those that were replaced because they teach nothing."""
+
+    samples: int
+    """Jobs a prompt."""
+    played: list[Trajectory] = field(default_factory=list)
+    dropped: dict[int, Reason] = field(default_factory=dict)
+    """Groups to be replaced, and why."""
+    prompts: int = 0
+    """Prompts drawn."""
+    rounds: int = 0
+    stats: RolloutStats = field(default_factory=RolloutStats)
+
+    def add(self, played: Sequence[Trajectory], prompts: int, dropped: dict[int, Reason], stats: RolloutStats) -> None:
+        """Add the trajectories of a round of ``prompts`` prompts; one without any (too long) is not replaced."""
+        self.played += played
+        self.dropped |= dropped
+        self.prompts += prompts
+        self.rounds += 1
+        self.stats += stats
+
+    @property
+    def kept(self) -> list[Trajectory]:
+        """What is learnt from."""
+        return [trajectory for trajectory in self.played if trajectory.group not in self.dropped]
+
+    def metrics(self) -> dict[str, Any]:
+        """How many prompts and trajectories were drawn and left out, and the mean reward of each kind."""
+        there = {(t.group, t.sample if self.samples > 1 else 0) for t in self.played}
+        found = {
+            "left_out": self.prompts * self.samples - len(there),
+            "prompts": self.prompts,
+            "prompts_kept": self.prompts - len(self.dropped),
+            "refills": self.rounds - 1,
+            "dropped": dict(Counter(self.dropped.values())),
+        }
+        if not self.dropped:
+            return found
+        gone = [trajectory for trajectory in self.played if trajectory.group in self.dropped]
+        kept, lost = ([turn.reward or 0.0 for t in part for turn in t.graded] for part in (self.kept, gone))
+        return found | {
+            "rejected/uninformative/fraction": len(lost) / max(1, len(kept) + len(lost)),
+            "rejected/uninformative/reward_kept": mean(kept),
+            "rejected/uninformative/reward_rejected": mean(lost),
+        }
+
+
+def step_tasks(tasks: Sequence[Task], start: int, count: int, seed: int) -> list[Task]:
+    """Return the next tasks after the ``start`` that were drawn before: every one once per pass, reshuffled for each
+    pass."""
     chosen = []
-    for position in range(step * count, (step + 1) * count):
+    for position in range(start, start + count):
         epoch, index = divmod(position, len(tasks))
         order = list(range(len(tasks)))
         random.Random(f"rl-tasks-{seed}-{epoch}").shuffle(order)

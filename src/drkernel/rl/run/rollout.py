@@ -8,6 +8,7 @@ never on how long a grade took, so a run with the same seeds gives the same traj
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -51,6 +52,13 @@ class RolloutStats:
     pruned_mass: float = 0.0
     """mean probability mass (0..1) removed by truncating the distribution"""
 
+    def __add__(self, other: RolloutStats) -> RolloutStats:
+        """The costs of both."""
+        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
+        both = RolloutStats(*(mine + theirs for mine, theirs in pairs))
+        mass = self.pruned_mass * self.graded + other.pruned_mass * other.graded
+        return dataclasses.replace(both, pruned_mass=mass / max(1, both.graded))
+
 
 @dataclass
 class Play:
@@ -76,11 +84,12 @@ class Play:
         return "context" if self.full else "repetition" if self.repeated and self.episode.end is None else None
 
 
-def plan_jobs(tasks: Sequence[Task], samples: int, seed: int) -> list[Job]:
-    """Plan ``samples`` trajectories of every task, with sampler seeds derived from ``seed``."""
+def plan_jobs(tasks: Sequence[Task], samples: int, seed: int, first: int = 0) -> list[Job]:
+    """Plan ``samples`` trajectories of every task, with sampler seeds derived from ``seed``; groups count from
+    ``first``."""
     return [
         Job(task, group, sample, seed * 1_000_003 + group * samples + sample)
-        for group, task in enumerate(tasks)
+        for group, task in enumerate(tasks, first)
         for sample in range(samples)
     ]
 

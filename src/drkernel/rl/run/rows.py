@@ -71,6 +71,13 @@ def gradable(turn: Turn) -> bool:
     return turn.reward is not None and math.isfinite(turn.reward)
 
 
+def overlong(turn: Turn) -> bool:
+    """Return whether an answer was cut off: by its budget of tokens or by the end of the context."""
+    if turn.sampled is None:
+        return turn.reply.finish == "length"
+    return turn.sampled.stop in ("length", "context")
+
+
 def known(value: float | None) -> float:
     """Return a figure of a verdict as a number; a missing one counts as 0: unknown coverage is no coverage."""
     return 0.0 if value is None or math.isnan(value) else float(value)
@@ -202,9 +209,10 @@ class Rows:
             turn_B=torch.tensor([part.turn.number - 1 for part in self.stretches], dtype=torch.int64),
             valid_B=torch.tensor([part.trains for part in self.stretches], dtype=torch.bool),
             correct_B=torch.tensor([turn is not None and turn.correct for turn in turns], dtype=torch.bool),
-            coverage_B=figures("coverage"),
+            coverage_B=figures("counted_coverage"),
             launch_coverage_B=figures("launch_coverage"),
             speedup_B=figures("speedup"),
+            overlong_B=torch.tensor([turn is not None and overlong(turn) for turn in turns], dtype=torch.bool),
             parent_B=torch.tensor([part.parent for part in self.stretches], dtype=torch.int64) if tree else None,
             **self._states(),
         )

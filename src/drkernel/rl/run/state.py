@@ -44,6 +44,8 @@ class RunState(BaseModel):
     """Tokens sampled."""
     evaluations: int = Field(0, ge=0)
     """Answers graded."""
+    prompts: int = Field(0, ge=0)
+    """Prompts of RL drawn so far, those that were replaced included."""
     steps: dict[Stage, int] = Field(default_factory=_no_steps)
     """Finished steps of each stage."""
     before: dict[str, Any] | None = None

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from drkernel.episode.records import Turn
 from drkernel.rl.run.registry import TurnBatch
-from drkernel.rl.run.rows import gradable, known
+from drkernel.rl.run.rows import gradable, known, overlong
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Facts:
     """0 without a grade."""
     correct: bool
     coverage: float
-    """Share of device time in own kernels; 0 where unknown."""
+    """Share of device time in own kernels, as the reward counts it; 0 where unknown."""
     launch_coverage: float
     speedup: float
     """0 where not timed."""
@@ -45,6 +45,8 @@ class Facts:
     """In a tree, the number of the turn in it: paths that share a turn repeat its facts. -1: not in a tree."""
     parent: int = -1
     """Number of the turn before it in the tree, -1 for none."""
+    overlong: bool = False
+    """Whether the answer was cut off."""
 
     @staticmethod
     def of(turn: Turn, start: int, end: int) -> Facts:
@@ -56,10 +58,11 @@ class Facts:
             graded=graded,
             reward=float(turn.reward or 0.0) if graded else 0.0,
             correct=turn.correct,
-            coverage=known(turn.coverage),
+            coverage=known(turn.counted_coverage),
             launch_coverage=known(turn.launch_coverage),
             speedup=known(turn.speedup),
             turn=turn.number - 1,
+            overlong=overlong(turn),
         )
 
 
@@ -122,6 +125,7 @@ class TurnRows:
             coverage_B=column("coverage"),
             launch_coverage_B=column("launch_coverage"),
             speedup_B=column("speedup"),
+            overlong_B=column("overlong").bool(),
             logprobs_BT=None if old_BT is None else self.take(old_BT),
             sum_pi_squared_BT=None if square_BT is None else self.take(square_BT),
             mask_BT=self.inside_RJ & graded_R[:, None],
