@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from drkernel.sim.cost.confidence import speedup_of
+from drkernel.gym.judge.modelled_timing import speedup_of
 from drkernel.sim.spec import get_spec
 from drkernel.verdict import Profile
 from liger_rows import Row, export, published, replay

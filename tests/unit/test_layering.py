@@ -87,6 +87,10 @@ RL_MATHS = (
     "vocabulary",
     "logprobs",
 )
+MOST_LINES, LEAST_LINES = 700, 80
+"""of a module; of one that a single other module imports"""
+OF_ONE_USER: set[str] = set()
+"""the short modules that have a reason to be apart"""
 FILES = source_files()
 
 
@@ -172,8 +176,20 @@ def test_rl_maths_import_nothing_of_drkernel():
 
 
 def test_files_stay_readable_in_one_sitting():
-    long = [str(path.relative_to(PACKAGE)) for path in FILES if len(path.read_text().splitlines()) > 500]
-    assert not long, f"split these: about 500 lines is the limit: {long}"
+    long = [str(path.relative_to(PACKAGE)) for path in FILES if len(path.read_text().splitlines()) > MOST_LINES]
+    assert not long, f"split these, or say less: {MOST_LINES} lines is the limit: {long}"
+
+
+def test_no_module_is_a_satellite_of_another():
+    """What one module alone uses, and is short, lives in it."""
+    names = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in FILES}
+    users: dict[str, set[str]] = {name: set() for name in names}
+    for name, path in names.items():
+        for used in imported_when_run(path) & names.keys() - {name}:
+            users[used].add(name)
+    short = {name for name, path in names.items() if len(path.read_text().splitlines()) < LEAST_LINES}
+    alone = {name for name in short if len(users[name]) == 1}
+    assert alone == OF_ONE_USER, f"merge these into the module that imports them: {sorted(alone ^ OF_ONE_USER)}"
 
 
 def test_test_modules_have_names_of_their_own() -> None:

@@ -119,12 +119,8 @@ def sim(
 
     budget = to_bytes(memory_budget)
     if sweep:
-        from drkernel.cli.sim_several import run_sweep
-
         run_sweep(file, _axes(sweep), given, gpu, budget, html, as_json)
     if compare:
-        from drkernel.cli.sim_several import run_comparison
-
         run_comparison(compare, file, given, gpu, checks.value, no_data, budget, html, as_json)
     with _output_on_stderr() if as_json else contextlib.nullcontext(), kernels_on_disk():
         data_free = DataFree.of_script() if no_data else None
@@ -190,3 +186,61 @@ def _usage(message: str) -> NoReturn:
     """Print the problem and exit with the code of wrong usage."""
     print(f"drkernel sim: {message}", file=sys.stderr)
     raise SystemExit(USAGE)
+
+
+# ---- sweeps and comparisons
+
+
+INTERRUPTED = 130
+
+
+def run_sweep(
+    file: Path, axes: dict[str, list[int]], args: list[str], gpu: str, budget: int | None, html: Path | None,
+    as_json: bool,
+) -> NoReturn:  # fmt: skip
+    """Run a sweep and print it. Exit code: 0 where a configuration has a time, 1 where none has."""
+    from rich.console import Console
+
+    from drkernel.report.sweep_view import render_sweep, write_sweep
+    from drkernel.sim.sweep import sweep
+
+    try:
+        found = sweep(file, axes, args, gpu=gpu, budget_bytes=budget)
+    except ValueError as error:
+        print(f"drkernel sim: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None
+    print(found.model_dump_json(indent=2)) if as_json else Console(highlight=False).print(render_sweep(found))
+    if html is not None:
+        write_sweep(html, found)
+        print(f"wrote {html}", file=sys.stderr)
+    raise SystemExit(0 if found.best is not None else 1)
+
+
+def run_comparison(
+    first: Path, second: Path, args: list[str], gpu: str, checks: str, no_data: bool, budget: int | None,
+    html: Path | None, as_json: bool,
+) -> NoReturn:  # fmt: skip
+    """Run two scripts and print them side by side. Exit code: the worse of theirs."""
+    from rich.console import Console
+
+    from drkernel.report.sweep_view import render_comparison, write_comparison
+    from drkernel.sim.gpu.datafree.records import DataFree
+    from drkernel.sim.sweep import compare, quietly
+
+    data_free = DataFree.of_script() if no_data else None
+    try:
+        a, b = (
+            quietly(path, path.read_text(encoding="utf-8"), args, gpu=gpu, checks=checks, data_free=data_free,
+                    budget_bytes=budget)
+            for path in (first, second)
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None
+    found = compare(a, b)
+    print(found.model_dump_json(indent=2)) if as_json else Console(highlight=False).print(render_comparison(found))
+    if html is not None:
+        write_comparison(html, found)
+        print(f"wrote {html}", file=sys.stderr)
+    raise SystemExit(max(a.exit_code, b.exit_code))

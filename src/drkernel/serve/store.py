@@ -23,11 +23,10 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from drkernel.gym.request import EvalRequest
-from drkernel.serve.ending import end_without_trial
 from drkernel.serve.jobs import EvalJob, QueueFull, StoredRequest, StoreError, pack
 from drkernel.serve.protocol import JobResult
 from drkernel.serve.schema import SCHEMA_VERSION, prepare, waiting_kinds
-from drkernel.verdict import Verdict
+from drkernel.verdict import CandidateError, Status, Verdict
 
 _EQUAL = (
     "SELECT id FROM jobs WHERE key = ? AND state != 'cancelled' "
@@ -458,3 +457,24 @@ def _no_room(path: Path) -> bool:
     import shutil
 
     return shutil.disk_usage(path.parent).free < 1 << 20
+
+
+# ---- jobs that were never evaluated
+
+
+def end_without_trial(db: sqlite3.Connection, job: EvalJob, status: Status, kind: str, message: str) -> None:
+    """Record, inside a transaction, a verdict that says why ``job`` was not evaluated."""
+    verdict = Verdict(
+        status=status,
+        task_id=job.task_id,
+        candidate_sha256="0" * 64,
+        device=job.device,
+        error=CandidateError(type=kind, message=message),
+        attempts=max(1, job.attempts),
+    )
+    db.execute(
+        "UPDATE jobs SET state = 'done', finished = ?, status = ?, verdict = ?, owner = NULL, lease_until = NULL, "
+        "sequence = (SELECT n + 1 FROM tally WHERE what = 'sequence') WHERE id = ?",
+        (time.time(), verdict.status, zlib.compress(verdict.model_dump_json().encode(), 1), job.id),
+    )
+    db.execute("UPDATE tally SET n = n + 1 WHERE what = 'sequence'")

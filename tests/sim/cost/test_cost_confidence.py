@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from drkernel.sim.cost.confidence import COMPILED, CONVOLUTION, COPY, CUSTOM, HOST, LIBRARY, log_error, speedup_of
+from drkernel.gym.judge.modelled_timing import COMPILED, CONVOLUTION, COPY, CUSTOM, HOST, LIBRARY, log_error, speedup_of
 from drkernel.verdict import Bound, Owner, Profile, ProfileRow
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from drkernel.sim.gpu.engine import DeviceEngine, DeviceFault
-from drkernel.sim.gpu.error_text import without_values
+from drkernel.sim.gpu.engine import DeviceEngine, DeviceFault, without_values
 from drkernel.sim.gpu.operator_rules import rule_of
 from drkernel.sim.spec import get_spec
 from drkernel.sim.wire.commands import ProtocolError, Ref, UnsupportedOp

@@ -20,7 +20,7 @@ from drkernel.sim.executor.launch import LaunchLimits
 from drkernel.sim.executor.skeleton.extrapolate import distinct_of, least_apart, total_of
 from drkernel.sim.executor.skeleton.kernel import skeleton_of
 from drkernel.sim.executor.skeleton.launch import SkeletonLaunch
-from drkernel.sim.executor.skeleton.sample import EvenSample, corners
+from drkernel.sim.executor.skeleton.measure import EvenSample, corners
 from harness import executing
 
 LIMITS = LaunchLimits(1 << 30, 60.0)

@@ -12,10 +12,9 @@ from jinja2 import UndefinedError
 from rich.console import Console
 
 from drkernel.report import verdict_view
-from drkernel.report.against import against
 from drkernel.report.render import render
 from drkernel.report.svg import Curve, line_plot
-from drkernel.report.verdict_html import page
+from drkernel.report.verdict_html import against, page
 from drkernel.task import Provenance, Task
 from drkernel.verdict import (
     CandidateError,

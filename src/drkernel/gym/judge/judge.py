@@ -37,7 +37,13 @@ from drkernel.gym.judge.facts import Facts
 from drkernel.gym.judge.knockout import Experiment, experiment, idle_launches
 from drkernel.gym.judge.measured_timing import WrongWhenTimed, measure
 from drkernel.gym.judge.memory import TaskTooLarge, default_budget, is_no_room, too_large
-from drkernel.gym.judge.modelled_timing import bytes_to_host, modelled_timing, reference_profile, without_price
+from drkernel.gym.judge.modelled_timing import (
+    bytes_to_host,
+    modelled_timing,
+    reference_profile,
+    speedup_of,
+    without_price,
+)
 from drkernel.gym.judge.naive import SEED, naive_check
 from drkernel.gym.judge.other_calls import draw_ahead, make_other_calls
 from drkernel.gym.judge.own_sizes import DataDependent, Untimed
@@ -50,7 +56,6 @@ from drkernel.gym.request import EvalRequest
 from drkernel.gym.session.answers import Observed, SessionError
 from drkernel.gym.session.factory import DeviceMissing
 from drkernel.gym.session.protocol import OpensSessions, Session, TimedSession
-from drkernel.sim.cost.confidence import speedup_of
 from drkernel.sim.process.call_record import CallRecord
 from drkernel.tasks.reference import TaskError
 from drkernel.verdict import CandidateError, Correctness, Finding, Profile, Status, Verdict

@@ -1,14 +1,63 @@
-"""The languages that candidates may be written in, one file each. A new language is a file and an entry in
-:data:`FOREIGN`."""
+"""The languages that candidates may be written in. A new language is an entry in :data:`FOREIGN`."""
 
 from __future__ import annotations
 
-from drkernel.gym.languages import cuda, cute, gluon, helion, tilelang, triton
+from drkernel.gym.languages import cuda
 from drkernel.gym.languages.base import Language
 from drkernel.gym.languages.reading import references
 
-TRITON = triton.LANGUAGE
-FOREIGN: tuple[Language, ...] = (cuda.LANGUAGE, cute.LANGUAGE, tilelang.LANGUAGE, helion.LANGUAGE, gluon.LANGUAGE)
+TRITON = Language(
+    name="triton",
+    title="Triton",
+    roots=("triton.jit",),
+    rule="The computation runs in Triton kernels of your own (`@triton.jit`).",
+    precision_rule='For fp32, `tl.dot` needs `input_precision="ieee"`.',
+    simulated=True,
+    told_by="hook",
+)
+FOREIGN: tuple[Language, ...] = (
+    cuda.LANGUAGE,
+    Language(
+        name="cute",
+        title="CuTe DSL",
+        roots=("cutlass",),
+        rule="The computation runs in CuTe DSL kernels of your own (`@cute.kernel`).",
+        simulated=False,
+        told_by="trace",
+        modules=("cutlass",),
+        compile_s=60.0,
+    ),
+    Language(
+        name="tilelang",
+        title="TileLang",
+        roots=("tilelang",),
+        rule="The computation runs in TileLang kernels of your own (`@tilelang.jit`).",
+        simulated=False,
+        told_by="trace",
+        modules=("tilelang",),
+        compile_s=60.0,
+    ),
+    Language(
+        name="helion",
+        title="Helion",
+        roots=("helion",),
+        rule="The computation runs in Helion kernels of your own (`@helion.kernel`).",
+        simulated=False,
+        told_by="trace",
+        modules=("helion",),
+        compile_s=60.0,
+    ),
+    Language(
+        name="gluon",
+        title="Gluon",
+        roots=("triton.experimental.gluon",),
+        rule="The computation runs in Gluon kernels of your own (`@gluon.jit`).",
+        simulated=False,
+        told_by="trace",
+        compile_s=60.0,
+    ),
+)
+"""those of real GPUs only; but for CUDA a profiler's trace shows what was launched"""
 LANGUAGES: dict[str, Language] = {language.name: language for language in (TRITON, *FOREIGN)}
 
 

@@ -7,16 +7,17 @@ here. Once the candidate is loaded, everything in this process may be under its 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import os
 import socket
 import sys
 import traceback
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from drkernel.gym.runner.tuning import prefer
 from drkernel.gym.runner.values import Granted, pack, replace_leaves, unpack
 from drkernel.sim.wire.frames import ConnectionLost, receive, send
 
@@ -252,3 +253,32 @@ def _kernel_line(error: BaseException, source: str) -> int | None:
         return None
     start = source.find(kernel.strip())
     return source[:start].count("\n") + number if start >= 0 else None
+
+
+# ---- tuning
+
+
+Wanted = tuple[dict[str, str], int, int]
+"""constexprs by name as text, warps, stages"""
+
+
+def prefer(wanted: Sequence[Any]) -> None:
+    """Restrict every tuner of this process to the wanted configurations among its own, if it has any."""
+    from triton.runtime.autotuner import Autotuner
+
+    choices: list[Wanted] = [(dict(constexprs), int(warps), int(stages)) for constexprs, warps, stages in wanted]
+    original = Autotuner.prune_configs
+
+    @functools.wraps(original)
+    def prune_configs(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+        kept = original(tuner, *args, **kwargs)
+        return [config for config in kept if any(_is(config, choice) for choice in choices)] or kept
+
+    Autotuner.prune_configs = prune_configs
+
+
+def _is(config: Any, choice: Wanted) -> bool:
+    constexprs, warps, stages = choice
+    given = {name: repr(value) for name, value in config.kwargs.items()}
+    same = all(constexprs.get(name) == text for name, text in given.items())
+    return same and config.num_warps == warps and config.num_stages == stages

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import gc
+import io
+
+import torch
+import triton
+import triton.language as tl
+from torch import nn
 
 from drkernel.gym.sandbox import linux
+from drkernel.sim.context import device
 
 
 def warm_up() -> None:
     """Import and use once everything that jobs need, in the only thread."""
-    import torch
-
     torch.set_num_threads(1)
     import drkernel.gym.runner.cuda
     import drkernel.gym.runner.runner
     import drkernel.sim.process.device_server  # noqa: F401
-    from drkernel.gym.runner.rehearsal import rehearse
     from drkernel.sim.gpu.shapes import prepare_shapes
 
     prepare_shapes()
@@ -23,3 +27,43 @@ def warm_up() -> None:
     gc.collect()
     gc.freeze()
     linux.collapse_to_huge_pages()  # last: what is allocated afterwards is not gathered
+
+
+# ---- rehearsal
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _add_one(x_ptr, out_ptr, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask, other=0.0)
+    total = tl.sum(tl.exp(x), axis=0)
+    tl.store(out_ptr + offsets, tl.where(x > 0, x + 1.0, total), mask=mask)
+
+
+class _Small(nn.Module):
+    """Layers that candidates' modules commonly contain."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.norm = nn.LayerNorm(8)
+        self.register_buffer("scale", torch.ones(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Map x [B, 8] to [B, 8]."""
+        y = self.norm(self.linear(x)) * self.scale
+        out = torch.empty_like(y)
+        _add_one[(1,)](y, out, y.numel(), BLOCK=64)
+        return out
+
+
+def rehearse(gpu: str = "h200") -> None:
+    """Run a small module with a kernel of its own on a simulated GPU in this process."""
+    with device(gpu), torch.no_grad():
+        module = _Small().cuda()
+        state = {name: value.cpu() for name, value in module.state_dict().items()}
+        module.load_state_dict(state)
+        torch.save(state, io.BytesIO())
+        module(torch.randn(4, 8, device="cuda")).cpu()
+    _add_one.device_caches.clear()

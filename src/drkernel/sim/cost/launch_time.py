@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,6 @@ from drkernel.sim.cost.pressure import register_limit, spilled_bytes
 from drkernel.sim.cost.records import CostEstimate
 from drkernel.sim.cost.reuse import L1_SHARE, SECTOR_BYTES, beyond, past_l1
 from drkernel.sim.cost.roofline import SM_BANDWIDTH_SHARE, mma_sync_share, rereads_missing, unit_rate
-from drkernel.sim.cost.spread import Spread
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Bound
 
@@ -429,3 +428,60 @@ def _ideal(stats: LaunchStats, spec: GPUSpec) -> float:
     """Seconds at data-sheet rates: distinct bytes over the bandwidth, operations over their unit's peak."""
     moved = sum(read + written for _, read, written in stats.footprint)
     return max(moved / spec.hbm_bandwidth, _at_peak(stats, spec))
+
+
+# ---- programs of unlike length
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Programs in classes of like length, the longest first.
+
+    Everything here is the largest over the programs that are at least as long as those of one class, so that a launch
+    is never made faster by programs that are added, or by a program that does more.
+    """
+
+    classes: tuple[tuple[float, float], ...]
+    """(how many programs, seconds that one of them takes alone on its SM)"""
+
+    @classmethod
+    def of(cls, classes: Iterable[tuple[float, float]]) -> Spread:
+        """Sort classes of (programs, seconds)."""
+        return cls(tuple(sorted(classes, key=lambda each: -each[1])))
+
+    @property
+    def programs(self) -> float:
+        """All programs."""
+        return sum(count for count, _ in self.classes)
+
+    @property
+    def seconds(self) -> float:
+        """Of all programs, one after the other."""
+        return sum(count * seconds for count, seconds in self.classes)
+
+    def share(self, programs: Callable[[float], float]) -> float:
+        """Share of all work that is done by so many of the longest ``programs`` as a function of their number says."""
+        whole = self.seconds
+        if not whole:
+            return min(1.0, programs(self.programs) / self.programs)
+        return min(1.0, self.longest(programs) / whole)
+
+    def longest(self, programs: Callable[[float], float]) -> float:
+        """Seconds of so many of the longest ``programs`` as a function of their number says, one after the other."""
+        longer, most = 0.0, 0.0
+        for count, seconds in self.classes:
+            longer += count
+            most = max(most, programs(longer) * seconds)
+        return most
+
+    def elapsed(self, sms: int, resident: int, start: float) -> float:
+        """Seconds on ``sms`` that hold ``resident`` programs each, where each takes ``start`` more to begin and end.
+
+        Programs run in rounds; one that is longer than the rest takes its time, and all of them the sum over all slots.
+        """
+        longer, most = 0.0, (self.seconds + self.programs * start) / (sms * resident)
+        for count, seconds in self.classes:
+            longer += count
+            rounds = math.ceil(math.ceil(longer / sms - 1e-9) / resident)
+            most = max(most, rounds * (seconds + start))
+        return most

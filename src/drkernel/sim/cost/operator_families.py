@@ -24,8 +24,8 @@ from drkernel.sim.cost import (
 )
 from drkernel.sim.cost.call import MetaCall, Unpriced
 from drkernel.sim.cost.convolution import convolution, convolution_backward
+from drkernel.sim.cost.products import recurrent
 from drkernel.sim.cost.records import TensorMeta
-from drkernel.sim.cost.recurrent import recurrent
 from drkernel.sim.cost.roofline import KernelWork
 
 Family = Callable[[MetaCall], list[KernelWork]]

@@ -8,6 +8,7 @@ against a list, launches by the executor's memory map.
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +34,6 @@ from drkernel.sim.gpu.budget import foresee
 from drkernel.sim.gpu.dataflow import DataFlow
 from drkernel.sim.gpu.device_journal import LaunchEntry, priced
 from drkernel.sim.gpu.emulated import convolution_operands
-from drkernel.sim.gpu.error_text import without_values
 from drkernel.sim.gpu.heap import POISONS, DeviceHeap, Held
 from drkernel.sim.gpu.index_checks import DeviceAssert, check_indices
 from drkernel.sim.gpu.interfere import HostReads, Interference, disturb_changes, flat_extent
@@ -489,3 +489,32 @@ class DeviceEngine:
     def profile(self) -> Profile:
         """Modelled time since the last reset, by kernel and operator."""
         return self.accounts.profile()
+
+
+# ---- texts of errors
+
+
+MAX_MESSAGE = 2000
+_NUMBER = re.compile(r"(?<![A-Za-z_])[-+]?(?:\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|nan|inf)\b")
+_COMMON = frozenset(str(number) for number in range(10))
+"""digits that messages use for dimensions and counts of arguments; a value may hide behind one, for 8 bytes' charge"""
+
+
+def without_values(message: str, args: list[Any], options: dict[str, Any]) -> str:
+    """``message`` with numbers that the caller did not know replaced by ``?``."""
+    known = set(_COMMON)
+    for value in (*args, *options.values()):
+        _collect(value, known)
+    text = _NUMBER.sub(lambda found: found[0] if found[0].lstrip("+") in known else "?", message)
+    return text[:MAX_MESSAGE]
+
+
+def _collect(value: Any, known: set[str]) -> None:
+    if isinstance(value, torch.Tensor):
+        known.update(map(str, (*value.shape, *value.stride(), value.dim(), value.numel())))
+    elif isinstance(value, (list, tuple)):
+        known.add(str(len(value)))
+        for item in value:
+            _collect(item, known)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        known.update((str(value), f"{value:g}"))
