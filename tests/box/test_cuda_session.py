@@ -109,12 +109,59 @@ def test_calls_are_timed_one_by_one(session):
     source = "import time\nclass ModelNew:\n    def __call__(self, x, s):\n        time.sleep(s); return x + s"
     session.load(source, [], {}, seed=0)
     handle = session.put(torch.zeros(4))
-    timed = session.time([[handle, 0.02], [handle, 0.05]], flush_bytes=1 << 20, keep=1)
+    timed = session.time([[handle, 0.02], [handle, 0.05]], order=[0, 1], flush_bytes=1 << 20, keep=1)
     assert len(timed.device_seconds) == len(timed.call_seconds) == 2
     assert 0.02 <= timed.call_seconds[0] < timed.call_seconds[1] <= sum(timed.call_seconds) < timed.wall_seconds
     assert torch.allclose(timed.kept[0].value, torch.full((4,), 0.05))
-    dry = session.time([[handle, 5.0]] * 3, flush_bytes=1 << 20, dry=True)
+    dry = session.time([[handle, 5.0]], order=[0] * 3, flush_bytes=1 << 20, dry=True)
     assert len(dry.call_seconds) == 3 and dry.wall_seconds < 5
+
+
+def test_sending_outputs_is_in_nobodys_time(session):
+    """The clone, the copy to the host and the sending were in the judge's time of the block."""
+    source = """
+import torch
+class ModelNew:
+    def __init__(self):
+        self.held = torch.ones(64 << 20, dtype=torch.uint8)
+    def __call__(self, x):
+        return self.held
+"""
+    session.load(source, [], {}, seed=0)
+    sets = [[session.put(torch.zeros(4))]]
+    without = min(session.time(sets, order=[0] * 5, flush_bytes=1).wall_seconds for _ in range(5))
+    timed = [session.time(sets, order=[0] * 5, flush_bytes=1, keep=2) for _ in range(5)]
+    assert {len(one.kept[0].value) for one in timed} == {64 << 20}
+    assert min(one.wall_seconds for one in timed) < without + 5e-3  # to clone them alone takes longer
+
+
+def test_timed_calls_find_other_contents_at_one_address(session):
+    """What is remembered by address is wrong, and an output that is an argument stays as it was returned."""
+    session.load("class ModelNew:\n    def __call__(self, x):\n        return x.add_(1), x.data_ptr()", [], {}, seed=0)
+    sets = [[session.put(torch.full((4,), float(value)))] for value in (10, 20)]
+    for keep, value in enumerate([11, 21, 11]):
+        kept = session.time(sets, order=[0, 1, 0], flush_bytes=1, keep=keep).kept
+        assert kept[0].value.tolist() == [value] * 4
+    source = "places = []\nclass ModelNew:\n    def __call__(self, x):\n        places.append(x.data_ptr())\n"
+    session.load(source + "        return len(set(places))", [], {}, seed=0)
+    assert session.time(sets, order=[0, 1] * 5, flush_bytes=1, keep=9).kept[0].value == 1
+
+
+def test_an_output_that_is_computed_when_it_is_read_is_refused(session):
+    source = """
+import torch
+class Tensor(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return super().__torch_function__(func, types, args, kwargs or {})
+class ModelNew:
+    def __call__(self, x):
+        return [x.as_subclass(Tensor)]
+"""
+    session.load(source, [], {}, seed=0)
+    with pytest.raises(SessionError, match="no plain tensor") as caught:
+        session.time([[session.put(torch.zeros(4))]], order=[0], flush_bytes=1, keep=0)
+    assert caught.value.kind == "runtime_error"
 
 
 def test_a_profile_comes_back(session):
@@ -152,7 +199,7 @@ LIES = [{"events": [], "walls": []}, {"events": [-1.0], "walls": [1.0]}, {"event
 def test_times_of_the_wrong_form_are_tampering(session, monkeypatch, lie):
     monkeypatch.setattr(session, "_ask_for_data", lambda header, payload, **sizes: (lie, bytearray()))
     with pytest.raises(SessionError) as caught:
-        session.time([[]], flush_bytes=1)
+        session.time([[]], order=[0], flush_bytes=1)
     assert caught.value.kind == "tampering"
 
 
@@ -162,14 +209,14 @@ def test_a_call_that_took_no_time_is_tampering(session, monkeypatch, seconds):
     answer = {"events": [1e-3, seconds], "walls": [1e-3, 1e-3], "outputs": [], "type": "Tensor"}
     monkeypatch.setattr(session, "_ask_for_data", lambda header, payload, **sizes: (answer, bytearray()))
     with pytest.raises(SessionError) as caught:
-        session.time([[], []], flush_bytes=1)
+        session.time([[]], order=[0, 0], flush_bytes=1)
     assert caught.value.kind == "tampering"
 
 
 def test_an_empty_block_may_take_no_time(session, monkeypatch):
     answer = {"events": [0.0], "walls": [1e-6], "outputs": [], "type": "NoneType"}
     monkeypatch.setattr(session, "_ask_for_data", lambda header, payload, **sizes: (answer, bytearray()))
-    assert session.time([[]], flush_bytes=1, dry=True).device_seconds == (0.0,)
+    assert session.time([[]], order=[0], flush_bytes=1, dry=True).device_seconds == (0.0,)
 
 
 class Kernel:
@@ -370,7 +417,7 @@ def test_triton_on_the_gpu(session):
     skipped = session.call([x], poison="nan", interference="skip").outputs[0].value
     assert not torch.equal(skipped, torch.relu(x * 2))
     handle = session.put(x)
-    timed = session.time([[handle]] * 20, flush_bytes=256 << 20)
+    timed = session.time([[handle]], order=[0] * 20, flush_bytes=256 << 20)
     assert all(0 < d <= c for d, c in zip(timed.device_seconds, timed.call_seconds, strict=True))
     rows = {row.name: row.owner for row in session.profile([handle], calls=3).rows}
     assert rows["double"] == "custom" and rows[UNDER_RELU] == "library"

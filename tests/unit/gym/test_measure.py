@@ -78,8 +78,24 @@ def test_a_busy_host_accuses_nobody():
 
 
 def test_launch_bound_calls_are_not_accused():
-    """A kernel of 3 us whose launch takes the host 20 us: the host's clock says seven times as long, honestly."""
+    """A kernel of 3 us and 20 us of the host's: its clock says seven times as long, honestly."""
     assert clocks_disagree([Block((3e-6,) * 100, 100 * 20e-6)]) is None
+
+
+def test_the_judges_clock_decides_where_it_says_more():
+    """Forged events, three tenths of the truth, on one side only."""
+    rng = np.random.default_rng(4)
+    honest = blocks(rng, 1e-4)
+    forged = [Block(tuple(0.3 * s for s in block.device_seconds), block.wall_seconds) for block in blocks(rng, 1e-4)]
+    assert speedup_interval(honest, forged).value == pytest.approx(1.0, abs=0.05)
+    assert median_seconds(forged) == pytest.approx(1e-4, rel=0.05)
+    assert Block((1e-4,) * 5, 0.0).seconds == (1e-4,) * 5  # a block that seems shorter shows the clock's own noise
+
+
+def test_calls_on_inputs_that_an_earlier_one_had_are_no_samples():
+    """What is remembered from one call for the next gains nothing."""
+    block = Block((3e-3, 1e-6, 1e-6, 3e-3, 1e-6), 6e-3, repeated=frozenset({1, 2, 4}))
+    assert median_seconds([block]) == 3e-3
 
 
 def test_the_floor_is_memory_traffic_alone():

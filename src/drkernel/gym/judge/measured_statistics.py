@@ -17,8 +17,8 @@ from drkernel.verdict import Speedup
 RESAMPLES = 1000
 CLOCK_SLACK = 1.5
 """Device time may be this many times shorter than host time before the two are said to disagree..."""
-HOST_OVERHEAD_S = 50e-6
-"""...beyond what a host needs per call to launch, synchronise and read a clock."""
+HOST_OVERHEAD_S = 20e-6
+"""...beyond what a host needs per call for what no event sees. What an empty block costs is subtracted already."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,22 @@ class Block:
     device_seconds: tuple[float, ...]
     """one per call, by events on the device"""
     wall_seconds: float
-    """host time around all calls of the block, on the judge's clock, minus the time between the calls"""
+    """host time around all calls of the block, on the judge's clock, minus that of a block without calls"""
+    repeated: frozenset[int] = frozenset()
+    """places of the calls whose inputs an earlier call of the block had: a result might be remembered"""
+
+    @property
+    def seconds(self) -> tuple[float, ...]:
+        """One per call with inputs of its own: as the events say, unless the judge's clock says more of the block."""
+        device = sum(self.device_seconds)
+        factor = max(1.0, self.wall_seconds / device) if device > 0 else 1.0
+        return tuple(s * factor for call, s in enumerate(self.device_seconds) if call not in self.repeated)
 
 
 def median_seconds(blocks: Sequence[Block]) -> float:
     """Return the median over all samples. Raises ``ValueError`` without samples: a missing time must never count as a
     fast one."""
-    samples = [seconds for block in blocks for seconds in block.device_seconds]
+    samples = [seconds for block in blocks for seconds in block.seconds]
     if not samples:
         raise ValueError("no timed calls")
     if not all(np.isfinite(samples)) or min(samples) <= 0:
@@ -51,8 +60,8 @@ def speedup_interval(
     Raises ``ValueError`` when the two sides do not have equally many blocks of equally many calls, or no calls.
     """
     value = median_seconds(reference) / median_seconds(candidate)
-    top = np.asarray([block.device_seconds for block in reference])
-    bottom = np.asarray([block.device_seconds for block in candidate])
+    top = np.asarray([block.seconds for block in reference])
+    bottom = np.asarray([block.seconds for block in candidate])
     if top.ndim != 2 or top.shape != bottom.shape:
         raise ValueError("reference and candidate need equally many blocks of equally many calls, to be paired")
     rng = np.random.default_rng(seed)
