@@ -380,6 +380,24 @@ def test_a_runner_may_read_cudas_own_folders_of_a_search_path_only(monkeypatch, 
     assert set(gpu_facts()) - set(before) == {driver, cuda}
 
 
+EXECUTES = RunnerLimits(memory_bytes=1 << 30, allow_exec=True, processes=512, open_files=4096)
+COMPILES = """
+from triton.runtime.build import compile_module_from_src
+SOURCE = "#include <Python.h>\\nPyMODINIT_FUNC PyInit_probe(void) { static struct PyModuleDef d = {PyModuleDef_HEAD_INIT, \\"probe\\"}; return PyModule_Create(&d); }"
+class ModelNew:
+    def __call__(self):
+        return int(compile_module_from_src(SOURCE, "probe").__name__ == "probe")
+"""
+
+
+def test_a_compiler_in_the_sandbox_reads_pythons_headers(gym):
+    """As root with Python under a home that is closed to others it did not: the compiler had lost what lets it."""
+    launcher = gym.factory._alive()
+    with CudaSession(launcher, EvalSettings(), launcher.spawn(JobTerms("cpu", EXECUTES, 0))) as session:
+        session.load(COMPILES, [], {}, seed=0)
+        assert session.call([]).outputs[0].value == 1, session.stdout()
+
+
 def test_the_candidate_finds_the_variables_of_its_card(gym):
     launcher = gym.factory._alive()
     job = launcher.spawn(JobTerms("cpu", RunnerLimits(), 0, visible={"CUDA_VISIBLE_DEVICES": "GPU-8a1f"}))
