@@ -2,10 +2,14 @@
 
 import json
 import os
+import re
 import socket
+import subprocess
+from pathlib import Path
 
 import pytest
 import torch
+import triton
 from triton.runtime.jit import JITFunction
 
 from drkernel.gym.request import EvalSettings
@@ -383,7 +387,11 @@ def test_a_runner_may_read_cudas_own_folders_of_a_search_path_only(monkeypatch, 
 EXECUTES = RunnerLimits(memory_bytes=1 << 30, allow_exec=True, processes=512, open_files=4096)
 COMPILES = """
 from triton.runtime.build import compile_module_from_src
-SOURCE = "#include <Python.h>\\nPyMODINIT_FUNC PyInit_probe(void) { static struct PyModuleDef d = {PyModuleDef_HEAD_INIT, \\"probe\\"}; return PyModule_Create(&d); }"
+SOURCE = '''
+#include <Python.h>
+static struct PyModuleDef probe = {PyModuleDef_HEAD_INIT, "probe"};
+PyMODINIT_FUNC PyInit_probe(void) { return PyModule_Create(&probe); }
+'''
 class ModelNew:
     def __call__(self):
         return int(compile_module_from_src(SOURCE, "probe").__name__ == "probe")
@@ -396,6 +404,37 @@ def test_a_compiler_in_the_sandbox_reads_pythons_headers(gym):
     with CudaSession(launcher, EvalSettings(), launcher.spawn(JobTerms("cpu", EXECUTES, 0))) as session:
         session.load(COMPILES, [], {}, seed=0)
         assert session.call([]).outputs[0].value == 1, session.stdout()
+
+
+REACHES_THE_DRIVER = """
+import os, shutil
+os.environ["CC"] = "/bin/false"
+from triton.backends.nvidia.driver import CudaUtils
+class ModelNew:
+    def __call__(self):
+        return int(callable(CudaUtils().load_binary))
+"""
+
+
+@pytest.mark.slow
+def test_tritons_driver_helper_is_built_once_for_all_runners(monkeypatch, tmp_path):
+    """Every candidate built it. A library with the driver's functions, which do nothing, stands for libcuda.so.1."""
+    driver = Path(triton.__file__).parent / "backends/nvidia/driver.c"
+    names = set(re.findall(r"\bcu[A-Z]\w+", driver.read_text()))
+    stub = tmp_path / "stub.c"
+    stub.write_text("".join(f"int {name}() {{ return 0; }}\n" for name in sorted(names)))
+    subprocess.run(["gcc", "-w", "-shared", "-fPIC", "-o", tmp_path / "libcuda.so.1", stub], check=True)
+    tmp_path.chmod(0o755)
+    monkeypatch.setenv("TRITON_LIBCUDA_PATH", str(tmp_path))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    launcher = Launcher()
+    try:
+        for _ in range(2):
+            with CudaSession(launcher, EvalSettings(), launcher.spawn(JobTerms("cpu", EXECUTES, 0))) as session:
+                session.load(REACHES_THE_DRIVER, [], {}, seed=0)
+                assert session.call([]).outputs[0].value == 1, session.stdout()
+    finally:
+        launcher.close()
 
 
 def test_the_candidate_finds_the_variables_of_its_card(gym):

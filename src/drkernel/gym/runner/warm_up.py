@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import traceback
 
 from drkernel.gym.sandbox import linux
 
@@ -23,3 +25,24 @@ def warm_up() -> None:
     gc.collect()
     gc.freeze()
     linux.collapse_to_huge_pages()  # last: what is allocated afterwards is not gathered
+
+
+def build_driver_helper(folder: str) -> None:
+    """Build the extension with which Triton reaches NVIDIA's driver, once for all runners, as a cache of Triton's.
+
+    In a child: loading it loads the driver's library, which is for runners alone. Without a compiler or a driver there
+    is no file, and a candidate that needs it is told the reason by Triton.
+    """
+    pid = os.fork()
+    if pid:
+        os.waitpid(pid, 0)
+        return
+    try:
+        os.environ["TRITON_CACHE_DIR"] = folder
+        from triton.backends.nvidia.driver import CudaUtils
+
+        CudaUtils()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
