@@ -23,6 +23,7 @@ from drkernel.verdict import Profile, ProfileRow
 from gym_harness import grade as grade_on
 
 SETTINGS = EvalSettings(device="cuda:0", profile=None, trials=10, deadline_s=60, memory_bytes=1 << 30)
+EXECUTES = RunnerLimits(allow_exec=True, processes=512, open_files=4096)
 MODULE = """
 import time
 import torch
@@ -47,7 +48,7 @@ class CpuFactory:
         self.launcher = gym.factory._alive()
 
     def open(self, settings: EvalSettings, *, data_free: bool = False) -> CudaSession:
-        return CudaSession(self.launcher, settings, self.launcher.spawn(JobTerms("cpu", RunnerLimits(), 0)))
+        return CudaSession(self.launcher, settings, self.launcher.spawn(JobTerms("cpu", EXECUTES, 0)))
 
 
 @pytest.fixture
@@ -149,6 +150,15 @@ def test_a_kept_output_of_some_size_accuses_nobody(on_cpu, own_kernel):
     """Its clone, its way to the host and its sending were in the judge's time of the block: clock_disagreement."""
     verdict = grade(on_cpu, *double(size=1 << 18, seconds=0.0), checks=1, other_calls=False, knock_out=False)
     assert verdict.is_correct, verdict.findings
+
+
+@pytest.mark.slow
+def test_a_compiled_baseline_is_measured(on_cpu, own_kernel):
+    """Dynamo read the source of what counts operators, which Landlock hides."""
+    source, task = double(size=64, seconds=0.0)
+    verdict = grade(on_cpu, source, task, baseline="compile", deadline_s=300)
+    assert verdict.is_correct and verdict.baseline == "compile", (verdict.status, verdict.error, verdict.findings)
+    assert verdict.reference_timing.seconds > 0
 
 
 FORGED = """

@@ -406,6 +406,33 @@ def test_a_compiler_in_the_sandbox_reads_pythons_headers(gym):
         assert session.call([]).outputs[0].value == 1, session.stdout()
 
 
+COMPILED = """
+import torch
+def forward(x):
+    return torch.relu(x * 2) + 1
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.compiled = torch.compile(forward)
+    def forward(self, x):
+        return self.compiled(x)
+"""
+
+
+@pytest.mark.slow
+def test_a_candidate_may_compile(gym):
+    """Dynamo reads the source of whatever watches operators, and Landlock hides it."""
+    launcher = gym.factory._alive()
+    with CudaSession(launcher, EvalSettings(), launcher.spawn(JobTerms("cpu", EXECUTES, 0))) as session:
+        session.load(COMPILED, [], {}, seed=0)
+        first = session.call([torch.ones(2, 3)])
+        assert first.outputs[0].value.tolist() == [[3.0] * 3] * 2, session.stdout()
+        assert first.record.operators.keys().isdisjoint({"aten.mul", "aten.relu"})  # one compiled loop
+        assert session.call([torch.zeros(2, 3)]).outputs[0].value.sum() == 6
+        timed = session.time([first.arguments], order=[0] * 3, flush_bytes=1, keep=1)
+        assert timed.kept[0].value.sum() == 18
+
+
 REACHES_THE_DRIVER = """
 import os, shutil
 os.environ["CC"] = "/bin/false"

@@ -284,6 +284,14 @@ class _Places:
         return replace_leaves(arguments, place)
 
 
+def _left_by_dynamo(*functions: Any) -> None:
+    """Let Dynamo run these functions as they are: to trace them, it would read this file, which Landlock hides."""
+    frames = torch._C._dynamo.eval_frame  # Dynamo's own functions for this would import all of it
+    skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
+    for function in functions:
+        frames.set_code_exec_strategy(function.__code__, skip)
+
+
 class _HostMark:
     """A stand-in for an event on a device without events."""
 
@@ -301,6 +309,10 @@ class _Census(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         return False  # else torch imports all of dynamo at the first operator
 
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True  # else what is compiled when it is timed is not compiled when it is checked
+
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.counts: Counter[str] = Counter()
@@ -310,6 +322,9 @@ class _Census(TorchDispatchMode):
         if name not in FREE_OPERATORS:
             self.counts[f"aten.{name}"] += 1
         return func(*args, **(kwargs or {}))
+
+
+_left_by_dynamo(_Census.__torch_dispatch__)
 
 
 class Launches:
@@ -352,6 +367,7 @@ class LaunchLog:
             log._seen.add(self.fn.__name__, f"{self.fn.__module__}.{self.fn.__qualname__}")
             return original(self, *args, grid=grid, warmup=log._skip, **kwargs)  # a warm-up compiles and does not run
 
+        _left_by_dynamo(run, Launches.add)
         JITFunction.run = run
 
     @contextmanager
