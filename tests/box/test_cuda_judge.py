@@ -4,14 +4,18 @@ On the CPU no Triton kernel runs, so a candidate there has no kernel of its own;
 checks, blocks in turns, kept outputs, clocks and the floor. The interval of a reference against itself is real.
 """
 
+import time
+
 import pytest
 import torch
 
 from corpus_grading import entry_named, task_named
 from drkernel.gym.judge import measured_timing as cuda
 from drkernel.gym.judge.expected import ExpectedSide
+from drkernel.gym.judge.judge import Trial, evaluate
 from drkernel.gym.judge.measured_statistics import Block
 from drkernel.gym.languages.base import TracedKernel
+from drkernel.gym.pools.local import LocalPool
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.runner.launcher import JobTerms
 from drkernel.gym.sandbox.layers import RunnerLimits
@@ -23,6 +27,7 @@ from drkernel.verdict import Profile, ProfileRow
 from gym_harness import grade as grade_on
 
 SETTINGS = EvalSettings(device="cuda:0", profile=None, trials=10, deadline_s=60, memory_bytes=1 << 30)
+TERMS = SETTINGS.model_dump() | {"checks": 1, "other_calls": False, "knock_out": False, "trials": 1}
 EXECUTES = RunnerLimits(allow_exec=True, processes=512, open_files=4096)
 MODULE = """
 import time
@@ -46,6 +51,7 @@ class CpuFactory:
 
     def __init__(self, gym):
         self.launcher = gym.factory._alive()
+        self.health, self.close = dict, lambda: None
 
     def open(self, settings: EvalSettings, *, data_free: bool = False) -> CudaSession:
         return CudaSession(self.launcher, settings, self.launcher.spawn(JobTerms("cpu", EXECUTES, 0)))
@@ -159,6 +165,31 @@ def test_a_compiled_baseline_is_measured(on_cpu, own_kernel):
     verdict = grade(on_cpu, source, task, baseline="compile", deadline_s=300)
     assert verdict.is_correct and verdict.baseline == "compile", (verdict.status, verdict.error, verdict.findings)
     assert verdict.reference_timing.seconds > 0
+
+
+@pytest.mark.slow
+def test_two_pools_never_use_one_card_at_once(on_cpu, own_kernel, monkeypatch, tmp_path):
+    """Each of a pool's slots timed on a card, beside every other pool's. Two names, as two judges may give it."""
+    monkeypatch.setattr("drkernel.gym.device.LOCKS", str(tmp_path))
+    monkeypatch.setattr("drkernel.gym.device.uuid_of", lambda device: "GPU-fake")
+    spans, whole = [], Trial.run
+
+    def run(trial, side, session, factory):
+        start = time.monotonic()
+        whole(trial, side, session, factory)
+        spans.append((start, time.monotonic()))
+
+    monkeypatch.setattr(Trial, "run", run)
+    source, task = double(size=64, seconds=0.02)
+    with LocalPool(1, judge=evaluate, factory=on_cpu) as one, LocalPool(1, judge=evaluate, factory=on_cpu) as other:
+        requests = [
+            EvalRequest(task=task, candidate=source, settings=EvalSettings(**{**TERMS, "device": device}))
+            for device in ("cuda:0", "cuda:1")
+        ]
+        futures = [pool.submit(request) for pool, request in zip((one, other), requests, strict=True)]
+        assert [future.result(120).status for future in futures] == ["correct"] * 2
+    first, second = sorted(spans)
+    assert first[1] <= second[0]
 
 
 FORGED = """

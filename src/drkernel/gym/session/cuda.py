@@ -21,7 +21,7 @@ from drkernel.gym.request import EvalSettings
 from drkernel.gym.runner.launcher import JobHandle, Launcher
 from drkernel.gym.runner.values import Granted, pack, replace_leaves
 from drkernel.gym.session.answers import CallResult, Observed, Output, Plain, TimedCalls, ToldLaunch
-from drkernel.gym.session.base import MAX_OUTPUTS, JobSession, claims_of, plain_of, sizes_of
+from drkernel.gym.session.base import EXIT_SECONDS, MAX_OUTPUTS, JobSession, claims_of, plain_of, sizes_of
 from drkernel.gym.session.profiler_trace import MAX_TRACE, profile_of, read_trace
 from drkernel.sim.gpu.engine import Schedule
 from drkernel.sim.gpu.interfere import Interference
@@ -43,6 +43,11 @@ class CudaSession(JobSession):
 
     def __enter__(self) -> CudaSession:
         return self
+
+    def kill(self) -> None:
+        """End the session, and wait until its processes have left the GPU to the next."""
+        super().kill()
+        self._job.wait_until_gone(EXIT_SECONDS)
 
     @property
     def observes(self) -> Mapping[Observable, ObservedBy]:

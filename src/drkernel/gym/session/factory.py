@@ -71,6 +71,8 @@ class SessionFactory:
         except ZygoteError as error:
             raise _infra(str(error)) from error
         self._opened += 1
+        if kind is CudaSession:  # a spare one would start on the card while this one is timed
+            return session
         with contextlib.suppress(ZygoteError):  # the next to open will hear of it
             self._stock(launcher, terms)
         return session
