@@ -21,7 +21,7 @@ from drkernel.gym.runner.launcher import JobTerms
 from drkernel.gym.sandbox.layers import RunnerLimits
 from drkernel.gym.session.cuda import CudaSession
 from drkernel.gym.session.profiler_trace import Trace, read_trace
-from drkernel.sim.spec import get_spec
+from drkernel.sim.spec import get_spec, spec_called
 from drkernel.task import Task
 from drkernel.verdict import Profile, ProfileRow
 from gym_harness import grade as grade_on
@@ -274,7 +274,7 @@ class TestConclusions:
 
     def conclude(self, ours: Block, theirs: Block, monkeypatch, task: str = "softmax"):
         side = ExpectedSide(EvalRequest(task=task_named(task), candidate="", settings=SETTINGS))
-        monkeypatch.setattr(cuda, "title_of", lambda device: f"{device.name} NVIDIA H200")
+        monkeypatch.setattr(cuda, "gpu_name", lambda device: "NVIDIA H200")
         empty = Profile(kind="measured", device="cuda:0", total_seconds=0, elapsed_seconds=0)
         return cuda._conclude(side, [ours] * 4, [theirs] * 4, empty, empty, SETTINGS)
 
@@ -302,10 +302,18 @@ class TestConclusions:
         profile = Profile(kind="measured", device="cuda:0", rows=tuple(rows), total_seconds=2e-6, elapsed_seconds=3e-6)
         assert cuda.owned(profile, {"softmax_kernel"}).coverage == 0.5
 
-    def test_gpus_are_known_by_name(self):
-        assert cuda.spec_of("cuda:0 NVIDIA H200").name == "h200"
-        assert cuda.spec_of("cuda:0 NVIDIA A100-SXM4-80GB").name == "a100"
-        assert cuda.spec_of("cuda:0 Some Other Card") is None
+    @pytest.mark.parametrize(
+        "called, name",
+        [
+            ("NVIDIA H200", "h200"), ("NVIDIA H100 PCIe", "h100_pcie"), ("NVIDIA H100 80GB HBM3", "h100"),
+            ("NVIDIA GeForce RTX 4090", "rtx4090"), ("NVIDIA A100-SXM4-40GB", "a100_40"), ("NVIDIA H100 NVL", None),
+            ("NVIDIA GH200 480GB", None), ("NVIDIA H20", None), ("NVIDIA RTX A6000", None),
+        ],
+    )  # fmt: skip
+    def test_gpus_are_known_by_their_full_name(self, called, name):
+        """Words of it were looked up: an RTX 4090 was unknown, an H100 PCIe and an NVL taken for the H100."""
+        spec = spec_called(called)
+        assert (None if spec is None else spec.name) == name
 
 
 @pytest.mark.gpu

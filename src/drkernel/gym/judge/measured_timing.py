@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from drkernel.gym.device import title_of
+from drkernel.gym.device import gpu_name, title_of
 from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.checks import arguments_of, raw_output
 from drkernel.gym.judge.expected import ExpectedSide
@@ -35,7 +35,7 @@ from drkernel.gym.judge.measured_statistics import (
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.session.answers import SessionError, TimedCalls
 from drkernel.gym.session.protocol import OpensSessions, TimedSession
-from drkernel.sim.spec import GPUSpec, get_spec
+from drkernel.sim.spec import GPUSpec, spec_called
 from drkernel.tasks.correctness import compare
 from drkernel.tasks.reference import TaskError
 from drkernel.verdict import CandidateError, Finding, Profile, Speedup, Timing
@@ -235,7 +235,7 @@ def _conclude(
     disagreement = clocks_disagree(ours)
     if disagreement is not None:
         found.findings.append(show.clock_disagreement(disagreement))
-    floor = floor_of(side, spec_of(name))
+    floor = floor_of(side, spec_called(gpu_name(settings.place)))
     if floor is not None and seconds < FLOOR_SLACK * floor <= reference_seconds:
         found.findings.append(show.below_roofline(seconds, floor))
     return found
@@ -244,16 +244,6 @@ def _conclude(
 def _timing(name: str, seconds: float, blocks: list[Block]) -> Timing:
     samples = tuple(sample for block in blocks for sample in block.seconds)
     return Timing(kind="measured", device=name, seconds=seconds, samples=samples)
-
-
-def spec_of(title: str) -> GPUSpec | None:
-    """Return the published figures of a GPU by its name; None for one that is not in the table."""
-    for word in reversed(title.lower().replace("-", " ").split()):
-        try:
-            return get_spec(word)
-        except ValueError:
-            continue
-    return None
 
 
 def floor_of(side: ExpectedSide, spec: GPUSpec | None) -> float | None:
