@@ -12,6 +12,7 @@ import torch
 import triton
 from triton.runtime.jit import JITFunction
 
+from drkernel.gym.languages import LANGUAGES
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.runner import child
 from drkernel.gym.runner.child import PASSED
@@ -318,6 +319,10 @@ def test_a_runner_is_shown_the_card_that_the_judge_means_and_no_other(gym, monke
         gym.factory.open(EvalSettings(device=device))
     assert f"{device}, as cuda:0 {' '.join(seen)}, does not start" in caught.value.detail.message
     assert [terms.device for terms in opened] == [device]  # the verdict's name stays the one that was asked for
+    usual = 2 * EvalSettings().deadline_s
+    assert (
+        opened[0].limits.cpu_s >= usual + 2 * LANGUAGES["cuda"].compile_s
+    )  # the deadline grows by it once the source is known
 
 
 REVEALED = """
