@@ -92,6 +92,14 @@ def test_the_judges_clock_decides_where_it_says_more():
     assert Block((1e-4,) * 5, 0.0).seconds == (1e-4,) * 5  # a block that seems shorter shows the clock's own noise
 
 
+@pytest.mark.parametrize("repeated", [frozenset(), frozenset({4, 5, 6, 7, 8, 9})])
+def test_events_that_are_forged_to_the_right_sum_gain_nothing(repeated):
+    """Short for most calls, or for those that are samples, and long for the rest."""
+    forged = Block((1e-6,) * 6 + (2.5e-3,) * 4, 10e-3, repeated)
+    assert sum(forged.device_seconds) > 10e-3
+    assert median_seconds([forged]) == pytest.approx(1e-3)
+
+
 def test_calls_on_inputs_that_an_earlier_one_had_are_no_samples():
     """What is remembered from one call for the next gains nothing."""
     block = Block((3e-3, 1e-6, 1e-6, 3e-3, 1e-6), 6e-3, repeated=frozenset({1, 2, 4}))
