@@ -34,7 +34,7 @@ class Timing(Config):
     device: str = Field(description="what was timed or modelled, e.g. 'sim:h200' or 'cuda:0 NVIDIA H200'")
     seconds: float = Field(ge=0, description="median seconds of one call")
     samples: tuple[float, ...] = Field(
-        (), description="seconds of every timed call on inputs of its own, in order; empty when modelled"
+        (), description="seconds by events of every timed call on inputs of its own, in order; empty when modelled"
     )
 
 

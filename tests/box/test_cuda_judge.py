@@ -259,14 +259,16 @@ def test_no_gpu_is_an_invalid_request_that_says_so(gym):
 
 
 @pytest.mark.slow
-def test_a_reference_against_itself_contains_one_in_most_runs(on_cpu):
+def test_a_reference_against_itself_contains_one_in_most_runs(on_cpu, own_kernel, monkeypatch):
     """Nominally 95%; 12 runs with the real noise of a CPU that others use too, so the bar is 9."""
-    inside = 0
+    monkeypatch.setattr(cuda, "BLOCK_SECONDS", 0.05)
+    source, task = double(size=1 << 14, seconds=0.0)
+    values = []
     for _ in range(12):
-        verdict = grade(on_cpu, MODULE.format(body="return self.norm(x)"), trials=40, knock_out=False, deadline_s=600)
+        verdict = grade(on_cpu, source, task, **{**TERMS, "trials": 40})
         assert verdict.speedup is not None, (verdict.status, verdict.error, verdict.correctness)
-        inside += verdict.speedup.low <= 1.0 <= verdict.speedup.high
-    assert inside >= 9
+        values.append((verdict.speedup.low, verdict.speedup.value, verdict.speedup.high))
+    assert sum(low <= 1.0 <= high for low, _, high in values) >= 9, values
 
 
 class TestConclusions:
@@ -335,8 +337,8 @@ class TestOnAGpu:
         assert verdict.status != "correct" or name == "side_stream_unjoined"
 
     def test_a_reference_against_itself_contains_one(self, gym):
-        inside = 0
+        inside, source = 0, MODULE.replace("        self.calls += 1\n", "").format(body="return self.norm(x)")
         for _ in range(20):
-            verdict = grade(gym.factory, MODULE.format(body="return self.norm(x)"), trials=50)
+            verdict = grade(gym.factory, source, trials=50)
             inside += verdict.speedup.low <= 1.0 <= verdict.speedup.high
         assert inside >= 17

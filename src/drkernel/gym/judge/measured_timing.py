@@ -242,7 +242,7 @@ def _conclude(
 
 
 def _timing(name: str, seconds: float, blocks: list[Block]) -> Timing:
-    samples = tuple(sample for block in blocks for sample in block.seconds)
+    samples = tuple(sample for block in blocks for sample in block.samples)
     return Timing(kind="measured", device=name, seconds=seconds, samples=samples)
 
 

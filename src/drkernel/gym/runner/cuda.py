@@ -202,7 +202,9 @@ class CudaRunner(Runner):
                 walls.append(_clock() - began)
                 events.append(start.elapsed_time(end) * 1e-3)
                 if index == header["keep"]:
-                    self._kept, places = result, _Places()  # it may be an argument, or a view of one
+                    self._kept = result
+                    if places.holds(result):  # an argument, or a view of one
+                        places = _Places()
         return {"events": events, "walls": walls}
 
     def _kept_outputs(self, header: dict[str, Any], payload: bytearray) -> Any:
@@ -282,6 +284,12 @@ class _Places:
             return self._at[form].copy_(leaf)
 
         return replace_leaves(arguments, place)
+
+    def holds(self, result: Any) -> bool:
+        """Whether a part of the result is in one of the inputs' places."""
+        held = {tensor.untyped_storage().data_ptr() for tensor in self._at.values()}
+        tensors = [leaf for leaf in _leaves(result) if type(leaf) in PLAIN]
+        return any(leaf.untyped_storage().data_ptr() in held for leaf in tensors)
 
 
 def _left_by_dynamo(*functions: Any) -> None:
