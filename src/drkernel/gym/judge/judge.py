@@ -76,10 +76,9 @@ def evaluate(request: EvalRequest, factory: OpensSessions, budget: int | None = 
             trial.checked = checked = chosen_to_check(request)
             side = expected_side(request, checked.source, allowed)
         with ExitStack() as held:
-            if not request.settings.place.simulated:
-                with trial.phase("wait"):  # what else runs on a card would be in the times of both
-                    held.enter_context(alone_on(request.settings.place))
             with trial.phase("start"):
+                if not request.settings.place.simulated:  # what else runs on a card would be in the times of both
+                    held.enter_context(alone_on(request.settings.place))
                 session = held.enter_context(factory.open(request.settings))
             trial.run(side, session, factory)
     except SessionError as error:
