@@ -33,7 +33,9 @@ class Timing(Config):
     kind: TimingKind = Field(description="'measured' on a GPU, 'modelled' by the simulator")
     device: str = Field(description="what was timed or modelled, e.g. 'sim:h200' or 'cuda:0 NVIDIA H200'")
     seconds: float = Field(ge=0, description="median seconds of one call")
-    samples: tuple[float, ...] = Field((), description="seconds of every timed call, in order; empty when modelled")
+    samples: tuple[float, ...] = Field(
+        (), description="seconds by events of every timed call on inputs of its own, in order; empty when modelled"
+    )
 
 
 class Speedup(Config):

@@ -2,12 +2,17 @@
 
 import json
 import os
+import re
 import socket
+import subprocess
+from pathlib import Path
 
 import pytest
 import torch
+import triton
 from triton.runtime.jit import JITFunction
 
+from drkernel.gym.languages import LANGUAGES
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.runner import child
 from drkernel.gym.runner.child import PASSED
@@ -109,12 +114,59 @@ def test_calls_are_timed_one_by_one(session):
     source = "import time\nclass ModelNew:\n    def __call__(self, x, s):\n        time.sleep(s); return x + s"
     session.load(source, [], {}, seed=0)
     handle = session.put(torch.zeros(4))
-    timed = session.time([[handle, 0.02], [handle, 0.05]], flush_bytes=1 << 20, keep=1)
+    timed = session.time([[handle, 0.02], [handle, 0.05]], order=[0, 1], flush_bytes=1 << 20, keep=1)
     assert len(timed.device_seconds) == len(timed.call_seconds) == 2
     assert 0.02 <= timed.call_seconds[0] < timed.call_seconds[1] <= sum(timed.call_seconds) < timed.wall_seconds
     assert torch.allclose(timed.kept[0].value, torch.full((4,), 0.05))
-    dry = session.time([[handle, 5.0]] * 3, flush_bytes=1 << 20, dry=True)
+    dry = session.time([[handle, 5.0]], order=[0] * 3, flush_bytes=1 << 20, dry=True)
     assert len(dry.call_seconds) == 3 and dry.wall_seconds < 5
+
+
+def test_sending_outputs_is_in_nobodys_time(session):
+    """The clone, the copy to the host and the sending were in the judge's time of the block."""
+    source = """
+import torch
+class ModelNew:
+    def __init__(self):
+        self.held = torch.ones(64 << 20, dtype=torch.uint8)
+    def __call__(self, x):
+        return self.held
+"""
+    session.load(source, [], {}, seed=0)
+    sets = [[session.put(torch.zeros(4))]]
+    without = min(session.time(sets, order=[0] * 5, flush_bytes=1).wall_seconds for _ in range(5))
+    timed = [session.time(sets, order=[0] * 5, flush_bytes=1, keep=2) for _ in range(5)]
+    assert {len(one.kept[0].value) for one in timed} == {64 << 20}
+    assert min(one.wall_seconds for one in timed) < without + 5e-3  # to clone them alone takes longer
+
+
+def test_timed_calls_find_other_contents_at_one_address(session):
+    """What is remembered by address is wrong, and an output that is an argument stays as it was returned."""
+    session.load("class ModelNew:\n    def __call__(self, x):\n        return x.add_(1), x.data_ptr()", [], {}, seed=0)
+    sets = [[session.put(torch.full((4,), float(value)))] for value in (10, 20)]
+    for keep, value in enumerate([11, 21, 11]):
+        kept = session.time(sets, order=[0, 1, 0], flush_bytes=1, keep=keep).kept
+        assert kept[0].value.tolist() == [value] * 4
+    source = "places = []\nclass ModelNew:\n    def __call__(self, x):\n        places.append(x.data_ptr())\n"
+    session.load(source + "        return len(set(places))", [], {}, seed=0)
+    assert session.time(sets, order=[0, 1] * 5, flush_bytes=1, keep=9).kept[0].value == 1
+
+
+def test_an_output_that_is_computed_when_it_is_read_is_refused(session):
+    source = """
+import torch
+class Tensor(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return super().__torch_function__(func, types, args, kwargs or {})
+class ModelNew:
+    def __call__(self, x):
+        return [x.as_subclass(Tensor)]
+"""
+    session.load(source, [], {}, seed=0)
+    with pytest.raises(SessionError, match="no plain tensor") as caught:
+        session.time([[session.put(torch.zeros(4))]], order=[0], flush_bytes=1, keep=0)
+    assert caught.value.kind == "runtime_error"
 
 
 def test_a_profile_comes_back(session):
@@ -152,7 +204,7 @@ LIES = [{"events": [], "walls": []}, {"events": [-1.0], "walls": [1.0]}, {"event
 def test_times_of_the_wrong_form_are_tampering(session, monkeypatch, lie):
     monkeypatch.setattr(session, "_ask_for_data", lambda header, payload, **sizes: (lie, bytearray()))
     with pytest.raises(SessionError) as caught:
-        session.time([[]], flush_bytes=1)
+        session.time([[]], order=[0], flush_bytes=1)
     assert caught.value.kind == "tampering"
 
 
@@ -162,14 +214,14 @@ def test_a_call_that_took_no_time_is_tampering(session, monkeypatch, seconds):
     answer = {"events": [1e-3, seconds], "walls": [1e-3, 1e-3], "outputs": [], "type": "Tensor"}
     monkeypatch.setattr(session, "_ask_for_data", lambda header, payload, **sizes: (answer, bytearray()))
     with pytest.raises(SessionError) as caught:
-        session.time([[], []], flush_bytes=1)
+        session.time([[]], order=[0, 0], flush_bytes=1)
     assert caught.value.kind == "tampering"
 
 
 def test_an_empty_block_may_take_no_time(session, monkeypatch):
     answer = {"events": [0.0], "walls": [1e-6], "outputs": [], "type": "NoneType"}
     monkeypatch.setattr(session, "_ask_for_data", lambda header, payload, **sizes: (answer, bytearray()))
-    assert session.time([[]], flush_bytes=1, dry=True).device_seconds == (0.0,)
+    assert session.time([[]], order=[0], flush_bytes=1, dry=True).device_seconds == (0.0,)
 
 
 class Kernel:
@@ -267,6 +319,10 @@ def test_a_runner_is_shown_the_card_that_the_judge_means_and_no_other(gym, monke
         gym.factory.open(EvalSettings(device=device))
     assert f"{device}, as cuda:0 {' '.join(seen)}, does not start" in caught.value.detail.message
     assert [terms.device for terms in opened] == [device]  # the verdict's name stays the one that was asked for
+    usual = 2 * EvalSettings().deadline_s
+    assert (
+        opened[0].limits.cpu_s >= usual + 2 * LANGUAGES["cuda"].compile_s
+    )  # the deadline grows by it once the source is known
 
 
 REVEALED = """
@@ -333,6 +389,86 @@ def test_a_runner_may_read_cudas_own_folders_of_a_search_path_only(monkeypatch, 
     assert set(gpu_facts()) - set(before) == {driver, cuda}
 
 
+EXECUTES = RunnerLimits(memory_bytes=1 << 30, allow_exec=True, processes=512, open_files=4096)
+COMPILES = """
+from triton.runtime.build import compile_module_from_src
+SOURCE = '''
+#include <Python.h>
+static struct PyModuleDef probe = {PyModuleDef_HEAD_INIT, "probe"};
+PyMODINIT_FUNC PyInit_probe(void) { return PyModule_Create(&probe); }
+'''
+class ModelNew:
+    def __call__(self):
+        return int(compile_module_from_src(SOURCE, "probe").__name__ == "probe")
+"""
+
+
+def test_a_compiler_in_the_sandbox_reads_pythons_headers(gym):
+    """As root with Python under a home that is closed to others it did not: the compiler had lost what lets it."""
+    launcher = gym.factory._alive()
+    with CudaSession(launcher, EvalSettings(), launcher.spawn(JobTerms("cpu", EXECUTES, 0))) as session:
+        session.load(COMPILES, [], {}, seed=0)
+        assert session.call([]).outputs[0].value == 1, session.stdout()
+
+
+COMPILED = """
+import torch
+def forward(x):
+    return torch.relu(x * 2) + 1
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.compiled = torch.compile(forward)
+    def forward(self, x):
+        return self.compiled(x)
+"""
+
+
+@pytest.mark.slow
+def test_a_candidate_may_compile(gym):
+    """Dynamo reads the source of whatever watches operators, and Landlock hides it."""
+    launcher = gym.factory._alive()
+    with CudaSession(launcher, EvalSettings(), launcher.spawn(JobTerms("cpu", EXECUTES, 0))) as session:
+        session.load(COMPILED, [], {}, seed=0)
+        first = session.call([torch.ones(2, 3)])
+        assert first.outputs[0].value.tolist() == [[3.0] * 3] * 2, session.stdout()
+        assert first.record.operators.keys().isdisjoint({"aten.mul", "aten.relu"})  # one compiled loop
+        assert session.call([torch.zeros(2, 3)]).outputs[0].value.sum() == 6
+        timed = session.time([first.arguments], order=[0] * 3, flush_bytes=1, keep=1)
+        assert timed.kept[0].value.sum() == 18
+
+
+REACHES_THE_DRIVER = """
+import os, shutil
+os.environ["CC"] = "/bin/false"
+from triton.backends.nvidia.driver import CudaUtils
+class ModelNew:
+    def __call__(self):
+        return int(callable(CudaUtils().load_binary))
+"""
+
+
+@pytest.mark.slow
+def test_tritons_driver_helper_is_built_once_for_all_runners(monkeypatch, tmp_path):
+    """Every candidate built it. A library with the driver's functions, which do nothing, stands for libcuda.so.1."""
+    driver = Path(triton.__file__).parent / "backends/nvidia/driver.c"
+    names = set(re.findall(r"\bcu[A-Z]\w+", driver.read_text()))
+    stub = tmp_path / "stub.c"
+    stub.write_text("".join(f"int {name}() {{ return 0; }}\n" for name in sorted(names)))
+    subprocess.run(["gcc", "-w", "-shared", "-fPIC", "-o", tmp_path / "libcuda.so.1", stub], check=True)
+    tmp_path.chmod(0o755)
+    monkeypatch.setenv("TRITON_LIBCUDA_PATH", str(tmp_path))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    launcher = Launcher()
+    try:
+        for _ in range(2):
+            with CudaSession(launcher, EvalSettings(), launcher.spawn(JobTerms("cpu", EXECUTES, 0))) as session:
+                session.load(REACHES_THE_DRIVER, [], {}, seed=0)
+                assert session.call([]).outputs[0].value == 1, session.stdout()
+    finally:
+        launcher.close()
+
+
 def test_the_candidate_finds_the_variables_of_its_card(gym):
     launcher = gym.factory._alive()
     job = launcher.spawn(JobTerms("cpu", RunnerLimits(), 0, visible={"CUDA_VISIBLE_DEVICES": "GPU-8a1f"}))
@@ -370,7 +506,7 @@ def test_triton_on_the_gpu(session):
     skipped = session.call([x], poison="nan", interference="skip").outputs[0].value
     assert not torch.equal(skipped, torch.relu(x * 2))
     handle = session.put(x)
-    timed = session.time([[handle]] * 20, flush_bytes=256 << 20)
+    timed = session.time([[handle]], order=[0] * 20, flush_bytes=256 << 20)
     assert all(0 < d <= c for d, c in zip(timed.device_seconds, timed.call_seconds, strict=True))
     rows = {row.name: row.owner for row in session.profile([handle], calls=3).rows}
     assert rows["double"] == "custom" and rows[UNDER_RELU] == "library"

@@ -8,8 +8,11 @@ verdict on that device must do without.
 
 from __future__ import annotations
 
+import fcntl
 import glob
+import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -34,6 +37,10 @@ MEANING: dict[Observable, str] = {
     "skip": "keeping the candidate's launches from being executed",
     "disturb": "changing what the candidate's kernels wrote while the host reads what it read before",
 }
+
+
+LOCKS = "/tmp"
+"""folder of the cards' locks, the same for everybody on a machine, whatever TMPDIR says"""
 
 
 @dataclass(frozen=True)
@@ -116,6 +123,32 @@ def seen_alone(device: Device, environment: Mapping[str, str]) -> dict[str, str]
         raise ConfigError(f"there is no {device.name} in CUDA_VISIBLE_DEVICES={listed}")
     order = environment.get("CUDA_DEVICE_ORDER")  # what an index means
     return {"CUDA_VISIBLE_DEVICES": entries[number], **({} if order is None else {"CUDA_DEVICE_ORDER": order})}
+
+
+@contextmanager
+def alone_on(device: Device) -> Iterator[None]:
+    """Hold the one lock that this machine has for a real GPU, whichever process asks and by whatever number; the system
+    takes it from a process that dies."""
+    path = os.path.join(LOCKS, f"drkernel-{uuid_of(device)}.lock")
+    try:
+        lock = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)  # it may be another user's
+    except FileNotFoundError:
+        lock = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def uuid_of(device: Device) -> str:
+    """The UUID of a real GPU, and of the one that a MIG instance is part of; the device's name where torch has none."""
+    import torch
+
+    number = int(device.name.partition(":")[2] or 0)
+    if torch.cuda.is_available() and number < torch.cuda.device_count():
+        return str(torch.cuda.get_device_properties(number).uuid)
+    return device.name.replace(":", "-")
 
 
 def title_of(device: Device) -> str:

@@ -143,6 +143,14 @@ def get_spec(name: str) -> GPUSpec:
     return own
 
 
+def spec_called(full_name: str) -> GPUSpec | None:
+    """Return the built-in card of a GPU by what ``torch.cuda.get_device_name`` calls it, None when there is none.
+
+    A card of a similar name may be another: an H100 PCIe has 60% of an H100's bandwidth.
+    """
+    return next((spec for spec in map(_load, _shipped()) if spec.full_name == full_name), None)
+
+
 OWN_CARDS = "DRKERNEL_CARDS"
 """environment variable by which processes that are started from here learn of :func:`own_card`'s"""
 

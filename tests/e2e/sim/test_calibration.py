@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from drkernel.sim.calibration import probes
 from drkernel.sim.calibration.fit import fit, modelled, value_of
 from drkernel.sim.calibration.probes import PROBES
+from drkernel.sim.context import device_of
 from drkernel.sim.spec import get_spec, own_card
 from farm import PYTHON
 
@@ -68,6 +70,17 @@ def test_a_card_is_written_from_recorded_times_and_used(times, tmp_path: Path):
     assert "# hbm_efficiency: 0.9 built in, 0.83 fitted" in target.read_text()
     card = get_spec(own_card(target))
     assert card.hbm_efficiency == pytest.approx(0.83, rel=0.01) and "a test" in card.sources["hbm_efficiency"]
+
+
+def test_products_are_of_numbers_as_they_come(monkeypatch):
+    """Of zeros they are 13% faster on a card."""
+    monkeypatch.setattr(probes, "SIDE", 64)
+    with device_of(get_spec("h200")):
+        for probe in PROBES:
+            if probe.name.startswith("product"):
+                result = probe.prepare(0)().float().cpu()
+                assert result.std() == pytest.approx(8.0, rel=0.1)
+                assert result.unique().numel() > 1000
 
 
 def test_without_a_gpu_it_says_so(tmp_path: Path):

@@ -1,10 +1,12 @@
 """What a device string means, what can be observed there, and what a verdict says of it."""
 
+import threading
+
 import pytest
 
 from drkernel.config import ConfigError
 from drkernel.episode.renderer import task_prompt
-from drkernel.gym.device import CHECKS, MEANING, gpu_name, parse_device, seen_alone, title_of, unchecked
+from drkernel.gym.device import CHECKS, MEANING, alone_on, gpu_name, parse_device, seen_alone, title_of, unchecked
 from drkernel.gym.request import EvalSettings
 from drkernel.sim.spec import get_spec, known_gpus
 from drkernel.tasks.builtin import builtin_task
@@ -69,3 +71,22 @@ def test_less_that_can_be_observed_is_more_that_is_not_checked():
     names = {item.check for item in unchecked(device, {})}
     assert {"no_custom_kernel", "decoy_kernel (launches skipped)"} <= names
     assert names == {check.name for check in CHECKS if check.timing in (None, "measured")}
+
+
+def test_a_card_has_one_lock_under_all_its_names(monkeypatch, tmp_path):
+    monkeypatch.setattr("drkernel.gym.device.LOCKS", str(tmp_path))
+    monkeypatch.setattr("drkernel.gym.device.uuid_of", lambda device: "GPU-a" if device.name != "cuda:2" else "GPU-b")
+    entered = []
+
+    def use(name: str) -> None:
+        with alone_on(parse_device(name)):
+            entered.append(name)
+
+    with alone_on(parse_device("cuda:0")):
+        threads = [threading.Thread(target=use, args=(name,)) for name in ("cuda:1", "cuda:2")]
+        for thread in threads:
+            thread.start()
+        threads[1].join(5)
+        assert entered == ["cuda:2"]
+    threads[0].join(5)
+    assert entered == ["cuda:2", "cuda:1"]

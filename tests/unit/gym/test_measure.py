@@ -78,8 +78,34 @@ def test_a_busy_host_accuses_nobody():
 
 
 def test_launch_bound_calls_are_not_accused():
-    """A kernel of 3 us whose launch takes the host 20 us: the host's clock says seven times as long, honestly."""
+    """A kernel of 3 us and 20 us of the host's: its clock says seven times as long, honestly."""
     assert clocks_disagree([Block((3e-6,) * 100, 100 * 20e-6)]) is None
+
+
+def test_the_judges_clock_decides_where_it_says_more():
+    """Forged events, three tenths of the truth, on one side only."""
+    rng = np.random.default_rng(4)
+    honest = blocks(rng, 1e-4)
+    forged = [Block(tuple(0.3 * s for s in block.device_seconds), block.wall_seconds) for block in blocks(rng, 1e-4)]
+    assert speedup_interval(honest, forged).value == pytest.approx(1.0, abs=0.05)
+    assert median_seconds(forged) == pytest.approx(1e-4, rel=0.05)
+    assert median_seconds([Block((1e-4,) * 5, 0.0)]) == 1e-4  # a block that seems shorter shows the clock's own noise
+    partly = [*forged[:6], *honest[6:]]
+    assert speedup_interval(honest, partly).value == pytest.approx(1.0, abs=0.05)
+
+
+@pytest.mark.parametrize("repeated", [frozenset(), frozenset({4, 5, 6, 7, 8, 9})])
+def test_events_that_are_forged_to_the_right_sum_gain_nothing(repeated):
+    """Short for most calls, or for those that are samples, and long for the rest."""
+    forged = Block((1e-6,) * 6 + (2.5e-3,) * 4, 10e-3, repeated)
+    assert sum(forged.device_seconds) > 10e-3
+    assert median_seconds([forged]) == pytest.approx(1e-3)
+
+
+def test_calls_on_inputs_that_an_earlier_one_had_are_no_samples():
+    """What is remembered from one call for the next gains nothing."""
+    block = Block((3e-3, 1e-6, 1e-6, 3e-3, 1e-6), 6e-3, repeated=frozenset({1, 2, 4}))
+    assert median_seconds([block]) == 3e-3
 
 
 def test_the_floor_is_memory_traffic_alone():

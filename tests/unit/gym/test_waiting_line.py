@@ -3,12 +3,13 @@
 import threading
 
 from drkernel.gym.pools.waiting_line import PATIENCE, WaitingLine, WaitingRequest, WarmUp
-from drkernel.gym.request import EvalRequest
+from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.task import Task
 
 
-def work(task: str, text: str = "x") -> WaitingRequest:
-    return WaitingRequest(EvalRequest(task=Task(id=task, reference=f"# {task}\nclass Model: pass"), candidate=text))
+def work(task: str, text: str = "x", **settings: str) -> WaitingRequest:
+    reference = Task(id=task, reference=f"# {task}\nclass Model: pass")
+    return WaitingRequest(EvalRequest(task=reference, candidate=text, settings=EvalSettings(**settings)))
 
 
 def taken(line: WaitingLine, slot: int) -> str:
@@ -56,3 +57,22 @@ def test_a_slot_waits_for_work_and_clearing_gives_back_the_requests():
     for item in (work("b"), WarmUp(1), work("c"), None):
         line.put(item)
     assert found == ["ax"] and [one.request.task.id for one in line.clear()] == ["b", "c"] and len(line) == 0
+
+
+def test_a_card_is_one_slots_at_a_time_and_holds_up_nobody_else():
+    line = WaitingLine()
+    works = [work("a", text, device="cuda:0") for text in "123"] + [work("b", device="cuda:1"), work("c")]
+    for item in works:
+        line.put(item)
+    assert [taken(line, slot) for slot in (0, 1, 2)] == ["a1", "bx", "cx"] and len(line) == 2
+    found: list[str] = []
+    waiting = threading.Thread(target=lambda: found.append(taken(line, 1)))
+    waiting.start()
+    line.done(works[3])  # another card
+    line.done(works[4])
+    waiting.join(0.1)
+    assert found == []
+    line.done(works[0])
+    waiting.join(5)
+    assert found == ["a2"]
+    assert line.clear() == [works[2]]

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
-from drkernel.gym.device import unchecked
+from drkernel.gym.device import alone_on, unchecked
 from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.checks import Checked, Checker, plan_calls
 from drkernel.gym.judge.compiled_reference import NotCompiled, compiled_baseline
@@ -80,9 +80,11 @@ def evaluate(request: EvalRequest, factory: OpensSessions, budget: int | None = 
         with trial.phase("reference"):
             trial.checked = checked = chosen_to_check(request)
             side = expected_side(request, checked.source, allowed)
-        with trial.phase("start"):
-            session = factory.open(request.settings)
-        with session:
+        with ExitStack() as held:
+            with trial.phase("start"):
+                if not request.settings.place.simulated:  # what else runs on a card would be in the times of both
+                    held.enter_context(alone_on(request.settings.place))
+                session = held.enter_context(factory.open(request.settings))
             trial.run(side, session, factory)
     except SessionError as error:
         trial.stop(error)

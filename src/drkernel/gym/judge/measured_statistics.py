@@ -17,8 +17,8 @@ from drkernel.verdict import Speedup
 RESAMPLES = 1000
 CLOCK_SLACK = 1.5
 """Device time may be this many times shorter than host time before the two are said to disagree..."""
-HOST_OVERHEAD_S = 50e-6
-"""...beyond what a host needs per call to launch, synchronise and read a clock."""
+HOST_OVERHEAD_S = 20e-6
+"""...beyond what a host needs per call for what no event sees. What an empty block costs is subtracted already."""
 
 
 @dataclass(frozen=True)
@@ -28,18 +28,33 @@ class Block:
     device_seconds: tuple[float, ...]
     """one per call, by events on the device"""
     wall_seconds: float
-    """host time around all calls of the block, on the judge's clock, minus the time between the calls"""
+    """host time around all calls of the block, on the judge's clock, minus that of a block without calls"""
+    repeated: frozenset[int] = frozenset()
+    """places of the calls whose inputs an earlier call of the block had: a result might be remembered"""
+
+    @property
+    def samples(self) -> tuple[float, ...]:
+        """Device seconds of the calls with inputs of their own."""
+        return tuple(seconds for call, seconds in enumerate(self.device_seconds) if call not in self.repeated)
+
+    @property
+    def share(self) -> float:
+        """One call's share of the judge's time."""
+        return self.wall_seconds / len(self.device_seconds)
 
 
 def median_seconds(blocks: Sequence[Block]) -> float:
-    """Return the median over all samples. Raises ``ValueError`` without samples: a missing time must never count as a
-    fast one."""
-    samples = [seconds for block in blocks for seconds in block.device_seconds]
+    """Return the median over all samples, or over the blocks' shares of the judge's time, whichever is more: events may
+    be forged for any calls of any blocks.
+
+    Raises ``ValueError`` without samples: a missing time must never count as a fast one.
+    """
+    samples = [seconds for block in blocks for seconds in block.samples]
     if not samples:
         raise ValueError("no timed calls")
     if not all(np.isfinite(samples)) or min(samples) <= 0:
         raise ValueError("a timed call has no positive, finite duration")
-    return float(np.median(samples))
+    return max(float(np.median(samples)), float(np.median([block.share for block in blocks])))
 
 
 def speedup_interval(
@@ -51,14 +66,12 @@ def speedup_interval(
     Raises ``ValueError`` when the two sides do not have equally many blocks of equally many calls, or no calls.
     """
     value = median_seconds(reference) / median_seconds(candidate)
-    top = np.asarray([block.device_seconds for block in reference])
-    bottom = np.asarray([block.device_seconds for block in candidate])
-    if top.ndim != 2 or top.shape != bottom.shape:
+    count, size = len(reference), len(reference[0].samples)
+    if [len(block.samples) for block in candidate] != [size] * count:
         raise ValueError("reference and candidate need equally many blocks of equally many calls, to be paired")
     rng = np.random.default_rng(seed)
-    count, size = top.shape
     chosen = rng.integers(count, size=(RESAMPLES, count, 1))  # the same pairs for both sides
-    ratios = _resampled_medians(top, chosen, size, rng) / _resampled_medians(bottom, chosen, size, rng)
+    ratios = _resampled_medians(reference, chosen, rng) / _resampled_medians(candidate, chosen, rng)
     tail = (1 - confidence) / 2
     low, high = np.quantile(ratios, [tail, 1 - tail])
     return Speedup(
@@ -70,11 +83,14 @@ def speedup_interval(
     )
 
 
-def _resampled_medians(samples: np.ndarray, blocks: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
-    """Medians of resamples: the given blocks, and within each as many of its samples, drawn with replacement."""
-    within = rng.integers(size, size=(*blocks.shape[:2], size))
-    medians: np.ndarray = np.median(samples[blocks, within].reshape(len(blocks), -1), axis=1)
-    return medians
+def _resampled_medians(blocks: Sequence[Block], chosen: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """:func:`median_seconds` of resamples: the chosen blocks, and within each as many of its samples, drawn with
+    replacement."""
+    samples, shares = np.asarray([block.samples for block in blocks]), np.asarray([block.share for block in blocks])
+    within = rng.integers(samples.shape[1], size=(*chosen.shape[:2], samples.shape[1]))
+    medians = np.median(samples[chosen, within].reshape(len(chosen), -1), axis=1)
+    whole: np.ndarray = np.maximum(medians, np.median(shares[chosen[:, :, 0]], axis=1))
+    return whole
 
 
 def clocks_disagree(blocks: Sequence[Block]) -> float | None:

@@ -1,14 +1,16 @@
 """Measured time on a real GPU: candidate and reference alternate, each in a runner of its own.
 
 Blocks of calls alternate between the two runners, so that drift of clocks and temperature affects both. Before every
-call the caches are flushed and the device is idle. Every timed call has inputs of its own, and the outputs of one
-secretly chosen call per block are compared with the oracle. Device time comes from events in the runner, which a
-candidate could forge. It is bounded by the judge's own clock around each block, minus the cost of an empty block, and
-by the memory traffic needed to read the inputs.
+call its inputs are copied to the place of the last one's, the caches are flushed and the device is idle; the outputs of
+one secretly chosen call per block are compared with the oracle. Device time comes from events in the runner, which a
+candidate could forge. So the judge's own clock around each block decides where it says more, minus the cost of an empty
+block, which runs in the reference's runner: a candidate cannot make it longer. Blocks are long enough for that clock.
+Where there is no room for so many inputs, calls have those of earlier ones; they do not count as samples.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +20,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from drkernel.gym.device import title_of
+from drkernel.gym.device import gpu_name, title_of
 from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.checks import arguments_of, raw_output
 from drkernel.gym.judge.expected import ExpectedSide
@@ -33,13 +35,17 @@ from drkernel.gym.judge.measured_statistics import (
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.session.answers import SessionError, TimedCalls
 from drkernel.gym.session.protocol import OpensSessions, TimedSession
-from drkernel.sim.spec import GPUSpec, get_spec
+from drkernel.sim.spec import GPUSpec, spec_called
 from drkernel.tasks.correctness import compare
 from drkernel.tasks.reference import TaskError
 from drkernel.verdict import CandidateError, Finding, Profile, Speedup, Timing
 
-BLOCK_CALLS = 5
-WARM_UP_BLOCKS = 1
+BLOCK_SECONDS = 0.05
+"""that a block of calls takes at least: against it the host's hiccups and the judge's messages are small"""
+BLOCK_CALLS, MOST_CALLS = 5, 2000
+WARM_UP_BLOCKS = 2
+SET_BYTES, MOST_SETS = 32 << 20, 50
+"""of the different inputs of a block, of which there are ``BLOCK_CALLS`` at least"""
 FLUSH_BYTES = 512 << 20
 """Written before each call; more than any GPU's caches hold."""
 PROFILED_CALLS = 3
@@ -84,21 +90,13 @@ def measure(
     with factory.open(settings) as reference:
         assert isinstance(reference, TimedSession), "a device whose times are measured"
         _load_reference(side, reference, settings.baseline)
-        ours, theirs = [], []
-        count = max(2, -(-settings.trials // BLOCK_CALLS))
-        for number in range(-WARM_UP_BLOCKS, count):
-            # which of the two goes first alternates, so that neither always finds the GPU warm
-            for who in ("reference", "candidate") if number % 2 else ("candidate", "reference"):
-                if who == "reference":
-                    block = _reference_block(side, reference, number)
-                    theirs += [block] if number >= 0 else []
-                else:
-                    block = _candidate_block(side, candidate, number)
-                    ours += [block] if number >= 0 else []
+        pairs = _Pairs(side, candidate, reference)
+        for number in range(-WARM_UP_BLOCKS, max(2, -(-settings.trials // BLOCK_CALLS))):
+            pairs.measure(number)
         with _reference_at_work():
             reference_profile = reference.profile(_profiled_arguments(side, reference), calls=PROFILED_CALLS)
     profile = owned(candidate.profile(_profiled_arguments(side, candidate), calls=PROFILED_CALLS), launched)
-    return _conclude(side, ours, theirs, profile, owned(reference_profile, set()), settings)
+    return _conclude(side, pairs.ours, pairs.theirs, profile, owned(reference_profile, set()), settings)
 
 
 def _load_reference(side: ExpectedSide, session: TimedSession, baseline: str) -> None:
@@ -129,36 +127,71 @@ def _reference_at_work() -> Iterator[None]:
         raise TaskError(message) from error
 
 
-def _reference_block(side: ExpectedSide, session: TimedSession, number: int) -> Block:
-    with _reference_at_work():
-        return _timed_block(session, _inputs(side, "timed reference", number), keep=None)[0]
+class _Pairs:
+    """Blocks of the candidate's calls and of the reference's, one of each at a time."""
+
+    def __init__(self, side: ExpectedSide, candidate: TimedSession, reference: TimedSession):
+        self._side, self._candidate, self._reference = side, candidate, reference
+        self._calls = BLOCK_CALLS
+        self._repeated: frozenset[int] = frozenset()
+        self.ours: list[Block] = []
+        self.theirs: list[Block] = []
+
+    def measure(self, number: int) -> None:
+        """Measure a pair; by one of a negative number, a warm-up, only how many calls a block needs is known."""
+        # which of the two goes first alternates, so that neither always finds the GPU warm
+        if number % 2:
+            theirs, empty = self._reference_block(number)
+            ours = self._candidate_block(number)
+        else:
+            ours = self._candidate_block(number)
+            theirs, empty = self._reference_block(number)
+        if number < 0:
+            shortest = min(ours.wall_seconds, theirs.wall_seconds) / self._calls
+            self._calls = min(MOST_CALLS, max(BLOCK_CALLS, math.ceil(BLOCK_SECONDS / shortest)))
+            return
+        self.ours.append(Block(ours.device_seconds, max(0.0, ours.wall_seconds - empty), self._repeated))
+        self.theirs.append(Block(theirs.device_seconds, max(0.0, theirs.wall_seconds - empty), self._repeated))
+
+    def _reference_block(self, number: int) -> tuple[TimedCalls, float]:
+        """A block of the reference's calls, and the wall seconds of one without calls."""
+        with _reference_at_work():
+            inputs, order = self._inputs("timed reference", number)
+            sets = [_put(self._reference, values) for values in inputs]
+            empty = self._reference.time(sets, order=order, flush_bytes=FLUSH_BYTES, dry=True)
+            timed = self._reference.time(sets, order=order, flush_bytes=FLUSH_BYTES)
+            _release(self._reference, sets)
+            return timed, empty.wall_seconds
+
+    def _candidate_block(self, number: int) -> TimedCalls:
+        """A block of the candidate's calls, one of which is checked."""
+        inputs, order = self._inputs("timed candidate", number)
+        keep = random.Random(self._side.seeds("kept", number)).randrange(len(order))
+        sets = [_put(self._candidate, values) for values in inputs]
+        timed = self._candidate.time(sets, order=order, flush_bytes=FLUSH_BYTES, keep=keep)
+        _release(self._candidate, sets)
+        values = [raw_output(output) for output in timed.kept]
+        result = compare(values, self._side.instance.oracle(inputs[order[keep]]), self._side.rule)
+        if not result.passed_calls:
+            raise WrongWhenTimed(result.message)
+        return timed
+
+    def _inputs(self, purpose: str, number: int) -> tuple[list[list[Any]], list[int]]:
+        """The different inputs of a block, and which of them each call has."""
+        seeds, draw = self._side.seeds, self._side.reference.draw_inputs
+        first = (number + WARM_UP_BLOCKS) * MOST_SETS
+        inputs = [draw(seeds(purpose, first))]
+        room = SET_BYTES // max(1, bytes_of_inputs(inputs[0]))
+        count = min(self._calls, MOST_SETS, max(BLOCK_CALLS, room))
+        inputs += [draw(seeds(purpose, first + k)) for k in range(1, count)]
+        order = [call % count for call in range(self._calls)]
+        random.Random(seeds("order", number)).shuffle(order)
+        self._repeated = frozenset(call for call, chosen in enumerate(order) if chosen in order[:call])
+        return inputs, order
 
 
-def _candidate_block(side: ExpectedSide, session: TimedSession, number: int) -> Block:
-    """A block of the candidate's calls, one of which is checked."""
-    inputs = _inputs(side, "timed candidate", number)
-    keep = random.Random(side.seeds("kept", number)).randrange(len(inputs))
-    block, timed = _timed_block(session, inputs, keep)
-    values = [raw_output(output) for output in timed.kept]
-    result = compare(values, side.instance.oracle(inputs[keep]), side.rule)
-    if not result.passed_calls:
-        raise WrongWhenTimed(result.message)
-    return block
-
-
-def _inputs(side: ExpectedSide, purpose: str, number: int) -> list[list[Any]]:
-    """Inputs of a block's calls, all different; block numbers start at the first warm-up block."""
-    first = (number + WARM_UP_BLOCKS) * BLOCK_CALLS
-    return [side.reference.draw_inputs(side.seeds(purpose, first + k)) for k in range(BLOCK_CALLS)]
-
-
-def _timed_block(session: TimedSession, inputs: list[list[Any]], keep: int | None) -> tuple[Block, TimedCalls]:
-    """Time one call for each set of inputs, in its own buffers; the cost of an empty block is subtracted."""
-    sets = [_put(session, values) for values in inputs]
-    empty = session.time(sets, flush_bytes=FLUSH_BYTES, dry=True)
-    timed = session.time(sets, flush_bytes=FLUSH_BYTES, keep=keep)
+def _release(session: TimedSession, sets: list[list[Any]]) -> None:
     session.release([leaf for leaf in tree_leaves(sets) if isinstance(leaf, int)])
-    return Block(timed.device_seconds, max(0.0, timed.wall_seconds - empty.wall_seconds)), timed
 
 
 def _put(session: TimedSession, inputs: list[Any]) -> list[Any]:
@@ -202,31 +235,24 @@ def _conclude(
     disagreement = clocks_disagree(ours)
     if disagreement is not None:
         found.findings.append(show.clock_disagreement(disagreement))
-    floor = floor_of(side, spec_of(name))
+    floor = floor_of(side, spec_called(gpu_name(settings.place)))
     if floor is not None and seconds < FLOOR_SLACK * floor <= reference_seconds:
         found.findings.append(show.below_roofline(seconds, floor))
     return found
 
 
 def _timing(name: str, seconds: float, blocks: list[Block]) -> Timing:
-    samples = tuple(sample for block in blocks for sample in block.device_seconds)
+    samples = tuple(sample for block in blocks for sample in block.samples)
     return Timing(kind="measured", device=name, seconds=seconds, samples=samples)
-
-
-def spec_of(title: str) -> GPUSpec | None:
-    """Return the published figures of a GPU by its name; None for one that is not in the table."""
-    for word in reversed(title.lower().replace("-", " ").split()):
-        try:
-            return get_spec(word)
-        except ValueError:
-            continue
-    return None
 
 
 def floor_of(side: ExpectedSide, spec: GPUSpec | None) -> float | None:
     """Return the seconds needed to read every input once from device memory, with flushed caches."""
     if spec is None:
         return None
-    inputs = side.reference.draw_inputs(side.seeds("floor"))
-    total = sum(leaf.numel() * leaf.element_size() for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor))
-    return roofline_floor(total, spec.dram_bandwidth)
+    return roofline_floor(bytes_of_inputs(side.reference.draw_inputs(side.seeds("floor"))), spec.dram_bandwidth)
+
+
+def bytes_of_inputs(inputs: list[Any]) -> int:
+    """Return the bytes of all tensors among the inputs."""
+    return sum(leaf.numel() * leaf.element_size() for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor))

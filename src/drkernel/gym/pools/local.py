@@ -206,10 +206,12 @@ class LocalPool:
                     work.together.wait(START_S)
                 continue
             if not work.future.set_running_or_notify_cancel():
+                self._line.done(work)
                 continue
             with self._lock:
                 self._busy += 1
             verdict = self._evaluate(slot, work.request)
+            self._line.done(work)
             with self._lock:
                 self._busy -= 1
                 self._counts[verdict.status] += 1

@@ -2,7 +2,8 @@
 
 A judge computes much about a task for its first answer (the checked sizes, the reference's behaviour and times there)
 and remembers it. So a free slot first takes a task that it knows, then one that no slot knows, and then the oldest
-request. A request is overtaken a bounded number of times. Verdicts do not depend on the order.
+request. A request is overtaken a bounded number of times. Verdicts do not depend on the order. A real GPU is one
+slot's at a time; requests for it wait without holding up others.
 """
 
 from __future__ import annotations
@@ -30,9 +31,13 @@ class WaitingRequest:
     passed_over: int = 0
     task: str = ""
     """content hash of the task"""
+    card: str | None = None
+    """the real GPU that it needs"""
 
     def __post_init__(self) -> None:
         self.task = self.request.task.content_hash
+        device = self.request.settings.device
+        self.card = device if device.startswith("cuda:") else None
 
 
 class WarmUp:
@@ -48,6 +53,7 @@ class WaitingLine:
     def __init__(self) -> None:
         self._line: deque[WaitingRequest | WarmUp | None] = deque()
         self._knows: OrderedDict[str, int] = OrderedDict()
+        self._busy: set[str] = set()
         self._changed = threading.Condition()
 
     def put(self, item: WaitingRequest | WarmUp | None) -> None:
@@ -59,16 +65,25 @@ class WaitingLine:
     def take(self, slot: int) -> WaitingRequest | WarmUp | None:
         """Wait for an entry that this slot may take, and remove it."""
         with self._changed:
-            self._changed.wait_for(lambda: self._line)
-            place = self._chosen(slot)
+            while (place := self._chosen(slot)) is None:
+                self._changed.wait()
             item = self._line[place]
             del self._line[place]
             if isinstance(item, WaitingRequest):
+                if item.card is not None:
+                    self._busy.add(item.card)
                 self._knows[item.task] = slot
                 self._knows.move_to_end(item.task)
                 while len(self._knows) > KNOWN:
                     self._knows.popitem(last=False)
             return item
+
+    def done(self, work: WaitingRequest) -> None:
+        """Give the GPU of a request that was taken to the next."""
+        if work.card is not None:
+            with self._changed:
+                self._busy.discard(work.card)
+                self._changed.notify_all()
 
     def clear(self) -> list[WaitingRequest]:
         """Take everything out; return the requests."""
@@ -80,10 +95,14 @@ class WaitingLine:
     def __len__(self) -> int:
         return len(self._line)
 
-    def _chosen(self, slot: int) -> int:
-        """Return the position in the queue of the entry that the slot takes."""
+    def _chosen(self, slot: int) -> int | None:
+        """Return the position in the queue of the entry that the slot takes; None while there is none for it."""
+        oldest: int | None = None
         chosen: int | None = None
         for place, item in enumerate(self._line):
+            if isinstance(item, WaitingRequest) and item.card in self._busy:
+                continue
+            oldest = place if oldest is None else oldest
             if not isinstance(item, WaitingRequest):
                 break
             knows = self._knows.get(item.task)
@@ -94,7 +113,9 @@ class WaitingLine:
                 chosen = place
             if item.passed_over >= PATIENCE:
                 break
-        for item in list(self._line)[: chosen or 0]:
-            assert isinstance(item, WaitingRequest)
-            item.passed_over += 1
-        return chosen or 0
+        if chosen is None:
+            return oldest
+        for item in list(self._line)[:chosen]:
+            if isinstance(item, WaitingRequest) and item.card not in self._busy:
+                item.passed_over += 1
+        return chosen

@@ -28,6 +28,11 @@ PASSED = {
     "CC": "the C compiler of Triton's launchers, where it is not called gcc or clang",
 }
 """variables of the judge's environment that the zygote and runners on a real GPU keep -> what fails without them"""
+CACHES = {
+    "TRITON_CACHE_DIR": "triton", "XDG_CACHE_HOME": "cache", "TORCH_EXTENSIONS_DIR": "extensions",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+}  # fmt: skip
+"""variable -> folder in scratch"""
 FAILED = 70
 """exit code of a child that could not do its work"""
 Main = Callable[[list[str], dict[str, str]], None]
@@ -134,9 +139,7 @@ def _enter(scratch: str, path: str, *, gpu: bool) -> None:
     kept = {name: os.environ[name] for name in PASSED if gpu and name in os.environ}
     os.environ.clear()
     os.environ.update(kept, PATH=path, HOME=scratch, TMPDIR=scratch, LANG="C.UTF-8", OMP_NUM_THREADS="1")
-    caches = {"TRITON_CACHE_DIR": "triton", "XDG_CACHE_HOME": "cache", "TORCH_EXTENSIONS_DIR": "extensions",
-              "TORCHINDUCTOR_CACHE_DIR": "inductor"}  # fmt: skip
-    os.environ.update({name: os.path.join(scratch, folder) for name, folder in caches.items()})
+    os.environ.update({name: os.path.join(scratch, folder) for name, folder in CACHES.items()})
     os.chdir(scratch)
 
 

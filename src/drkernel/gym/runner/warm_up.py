@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import io
+import os
+import traceback
 
 import torch
 import triton
@@ -67,3 +69,24 @@ def rehearse(gpu: str = "h200") -> None:
         torch.save(state, io.BytesIO())
         module(torch.randn(4, 8, device="cuda")).cpu()
     _add_one.device_caches.clear()
+
+
+def build_driver_helper(folder: str) -> None:
+    """Build the extension with which Triton reaches NVIDIA's driver, once for all runners, as a cache of Triton's.
+
+    In a child: loading it loads the driver's library, which is for runners alone. Without a compiler or a driver there
+    is no file, and a candidate that needs it is told the reason by Triton.
+    """
+    pid = os.fork()
+    if pid:
+        os.waitpid(pid, 0)
+        return
+    try:
+        os.environ["TRITON_CACHE_DIR"] = folder
+        from triton.backends.nvidia.driver import CudaUtils
+
+        CudaUtils()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)

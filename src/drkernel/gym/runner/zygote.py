@@ -15,6 +15,7 @@ import json
 import os
 import resource
 import selectors
+import shutil
 import signal
 import socket
 import sys
@@ -22,10 +23,9 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from drkernel.gym.device import parse_device
+from drkernel.gym.device import kinds_here, parse_device
 from drkernel.gym.runner import child, processes
 from drkernel.gym.runner.nursery import DeviceTerms, Nursery
-from drkernel.gym.runner.warm_up import warm_up
 from drkernel.gym.sandbox import layers as sandbox
 from drkernel.gym.sandbox import linux
 from drkernel.gym.sandbox.leftovers import remove_tree
@@ -38,6 +38,8 @@ IDLE_SECONDS = 0.5
 MAX_PACKET = 64 << 10
 MAX_LOG = 1 << 20
 """bytes of standard error kept, over all jobs"""
+HELPER = "driver-helper"
+"""Triton's cache with the extension for NVIDIA's driver, of which every runner on a real GPU gets a copy"""
 EXECUTOR_BYTES = 1 << 30
 """bytes that the device process may use beyond the simulated GPU's memory"""
 
@@ -177,7 +179,7 @@ class Zygote:
         number = message["job"]
         scratch = os.path.join(self.folder, f"job-{client}-{number}")
         job = self.jobs[client, number] = JobProcesses(client, number, limits, scratch, self.free_slots.pop(0))
-        self._make_scratch(job)
+        self._make_scratch(job, gpu=not device.simulated)
         in_use, device_bytes = processes.address_space(os.getpid()), message["device_memory_bytes"]
         around = self.surroundings
         result, output, *others = fds
@@ -196,16 +198,21 @@ class Zygote:
         job.runner = child.fork_runner(main, [result, *others], output, how, around)
         self._tell(client, {"event": "spawned", "job": job.id, "runner": job.runner, "device": job.device})
 
-    def _make_scratch(self, job: JobProcesses) -> None:
+    def _make_scratch(self, job: JobProcesses, *, gpu: bool) -> None:
         os.mkdir(job.scratch, 0o700)
         if self.surroundings.mount_namespace:
             flags = linux.MS_NOSUID | linux.MS_NODEV | (0 if job.limits.allow_exec else linux.MS_NOEXEC)
             # files without contents take memory, too, which is nobody's: half of the machine's, were they not counted
             options = f"size={job.limits.file_bytes},nr_inodes={job.limits.files},mode=0700"
             linux.mount("scratch", job.scratch, "tmpfs", flags, options)
+        helper = os.path.join(self.folder, HELPER)
+        if gpu and os.path.isdir(helper):
+            shutil.copytree(helper, os.path.join(job.scratch, child.CACHES["TRITON_CACHE_DIR"]))
         uid = self.surroundings.runner_uid(job.slot)
         if uid is not None:
-            os.chown(job.scratch, uid, uid)
+            for folder, _, files in os.walk(job.scratch):
+                for path in (folder, *(os.path.join(folder, name) for name in files)):
+                    os.chown(path, uid, uid)
 
     # ---- watching and ending
 
@@ -315,7 +322,11 @@ def main(control_fd: int, folder: str, without: list[str]) -> None:
     if wrapper is not None:
         _start_again(wrapper, control_fd, {"folder": folder, "without": without})
     nursery = Nursery(surroundings)
+    from drkernel.gym.runner.warm_up import build_driver_helper, warm_up  # imports torch
+
     warm_up()
+    if "cuda" in kinds_here() or "TRITON_LIBCUDA_PATH" in os.environ:
+        build_driver_helper(os.path.join(folder, HELPER))
     nursery.wait_ready()
     if len(os.listdir("/proc/self/task")) != 1:
         raise RuntimeError("importing started a thread; forking would not be safe")

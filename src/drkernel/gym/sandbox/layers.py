@@ -357,9 +357,11 @@ def confine(
         except OSError as error:
             missing[name] = error.strerror or str(error)
 
+    keep, executes = surroundings.keep_capabilities if how.uid else 0, how.limits.allow_exec
     if how.uid is not None:
-        layer("own user id", lambda: _become(how.uid or 0, surroundings.keep_capabilities))
-    layer("capabilities dropped", lambda: linux.set_capabilities(surroundings.keep_capabilities if how.uid else 0))
+        layer("own user id", lambda: _become(how.uid or 0, surroundings.keep_capabilities, handed_on=executes))
+    # a compiler reads headers from the same closed folders that the interpreter imports from
+    layer("capabilities dropped", lambda: linux.set_capabilities(keep, handed_on=executes))
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)  # after the change of user, which clears it
     linux.prctl(linux.PR_SET_DUMPABLE, 0)
     layer("no new privileges", lambda: linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1))
@@ -397,8 +399,8 @@ def _limit(how: Confinement, surroundings: Surroundings) -> None:
         resource.setrlimit(what, (min(value, most), most))
 
 
-def _become(uid: int, keep: int) -> None:
-    linux.drop_bounding_set()
+def _become(uid: int, keep: int, *, handed_on: bool) -> None:
+    linux.drop_bounding_set(keep if handed_on else 0)
     os.setgroups([])
     if keep:
         linux.prctl(linux.PR_SET_KEEPCAPS, 1)

@@ -26,7 +26,7 @@ MS_REC, MS_PRIVATE = 1 << 14, 1 << 18
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_KEEPCAPS, PR_CAPBSET_DROP = 1, 4, 8, 24
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
-PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, PR_CAP_AMBIENT_CLEAR_ALL = 47, 2, 4
 
 CAP_DAC_READ_SEARCH = 2
 _MADV_COLLAPSE = 25
@@ -144,18 +144,25 @@ def collapse_to_huge_pages() -> int:
     return gathered
 
 
-def set_capabilities(mask: int) -> None:
-    """Keep only the capabilities in ``mask`` (effective and permitted), inheritable none, ambient none."""
+def set_capabilities(mask: int, *, handed_on: bool = False) -> None:
+    """Keep only the capabilities in ``mask``; with ``handed_on``, programs that are executed have them, too."""
     header = ctypes.create_string_buffer(struct.pack("=Ii", _CAPABILITY_VERSION_3, 0))
     low, high = mask & 0xFFFF_FFFF, mask >> 32
-    data = ctypes.create_string_buffer(struct.pack("=6I", low, low, 0, high, high, 0))
+    inherited = (low, high) if handed_on else (0, 0)
+    data = ctypes.create_string_buffer(struct.pack("=6I", low, low, inherited[0], high, high, inherited[1]))
     syscall("capset", number("capset"), ctypes.addressof(header), ctypes.addressof(data))
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    for capability in range(64 * handed_on):
+        if mask >> capability & 1:
+            prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability)
 
 
-def drop_bounding_set() -> None:
-    """Take every capability out of the bounding set, so that no program executed later can gain one."""
+def drop_bounding_set(keep: int = 0) -> None:
+    """Take every capability but those of the mask ``keep`` out of the bounding set, so that no program executed later
+    can gain one."""
     for capability in range(64):
+        if keep >> capability & 1:
+            continue
         try:
             prctl(PR_CAPBSET_DROP, capability)
         except OSError:

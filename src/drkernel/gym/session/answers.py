@@ -142,7 +142,7 @@ class TimedCalls:
     call_seconds: tuple[float, ...]
     """one per call, by the runner's clock, from before the first event until the device is idle"""
     wall_seconds: float
-    """the whole block by the judge's clock, flushes and messages included"""
+    """the whole block by the judge's clock, flushes included, the sending of outputs not"""
     kept: list[Output]
     """outputs of the requested call"""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -20,7 +21,7 @@ from drkernel.gym.request import EvalSettings
 from drkernel.gym.runner.launcher import JobHandle, Launcher
 from drkernel.gym.runner.values import Granted, pack, replace_leaves
 from drkernel.gym.session.answers import CallResult, Observed, Output, Plain, TimedCalls, ToldLaunch
-from drkernel.gym.session.base import MAX_OUTPUTS, JobSession, claims_of, plain_of, sizes_of
+from drkernel.gym.session.base import EXIT_SECONDS, MAX_OUTPUTS, JobSession, claims_of, plain_of, sizes_of
 from drkernel.gym.session.profiler_trace import MAX_TRACE, profile_of, read_trace
 from drkernel.sim.gpu.engine import Schedule
 from drkernel.sim.gpu.interfere import Interference
@@ -42,6 +43,11 @@ class CudaSession(JobSession):
 
     def __enter__(self) -> CudaSession:
         return self
+
+    def kill(self) -> None:
+        """End the session, and wait until its processes have left the GPU to the next."""
+        super().kill()
+        self._job.wait_until_gone(EXIT_SECONDS)
 
     @property
     def observes(self) -> Mapping[Observable, ObservedBy]:
@@ -155,31 +161,47 @@ class CudaSession(JobSession):
     # ---- time
 
     def time(
-        self, sets: Sequence[Sequence[Any]], *, flush_bytes: int, keep: int | None = None, dry: bool = False
+        self,
+        sets: Sequence[Sequence[Any]],
+        *,
+        order: Sequence[int],
+        flush_bytes: int,
+        keep: int | None = None,
+        dry: bool = False,
     ) -> TimedCalls:
-        """Call once for each set of arguments (handles and plain values), timed.
+        """Call once for each entry of ``order``, which names one of the sets of arguments (handles and plain values).
 
-        ``flush_bytes`` are written before each call, more than the GPU's caches hold. ``keep`` is the call whose
-        outputs come back. ``dry`` does everything but call the module: what a block costs by itself.
+        All calls find their inputs at the same addresses. ``flush_bytes`` are written before each, more than the GPU's
+        caches hold. ``keep`` is the call whose outputs come back, by a request of their own: they are in nobody's time.
+        ``dry`` does everything but call the module: what a block costs by itself.
         """
         data, payload = pack([replace_leaves(list(arguments), self._argument) for arguments in sets])
-        most = self.most_output_bytes
         header = {
-            "do": "time", "sets": data, "flush_bytes": flush_bytes, "keep": keep, "dry": dry, "most_bytes": most
+            "do": "time", "sets": data, "order": list(order), "flush_bytes": flush_bytes, "keep": keep, "dry": dry
         }  # fmt: skip
         start = time.perf_counter()
-        answer, elements = self._ask_for_data(header, payload, most_bytes=most)
+        answer = self._ask(header, payload)
         wall = time.perf_counter() - start
 
         def read() -> TimedCalls:
             events, walls = (tuple(float(seconds) for seconds in answer[name]) for name in ("events", "walls"))
-            if len(events) != len(sets) or len(walls) != len(sets) or not all(0 <= s < 1e6 for s in (*events, *walls)):
+            count = len(order)
+            if len(events) != count or len(walls) != count or not all(0 <= s < 1e6 for s in (*events, *walls)):
                 raise ValueError("a time for each call is expected")
             if not dry and min((*events, *walls), default=1.0) <= 0:
                 raise ValueError("a call took no time")
-            return TimedCalls(events, walls, wall, _outputs(answer, elements))
+            return TimedCalls(events, walls, wall, [])
 
-        return self._checked(read)
+        timed = self._checked(read)
+        return timed if keep is None else replace(timed, kept=self._kept())
+
+    def _kept(self) -> list[Output]:
+        """The outputs that the last timed block kept."""
+        most = self.most_output_bytes
+        answer, elements = self._ask_for_data({"do": "kept", "most_bytes": most}, most_bytes=most)
+        outputs = self._checked(lambda: _outputs(answer, elements))
+        self.release([output.handle for output in outputs if output.handle is not None])
+        return outputs
 
     def profile(self, arguments: Sequence[Any], *, calls: int = 1) -> Profile:
         """Return where the device time of one call goes, from the profiler's trace, averaged over ``calls``.

@@ -13,6 +13,7 @@ import torch
 
 from drkernel.config import ConfigError
 from drkernel.gym.device import Device, parse_device, seen_alone
+from drkernel.gym.languages import LANGUAGES
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.runner.launcher import JobHandle, JobTerms, Launcher, ZygoteError
 from drkernel.gym.sandbox.layers import RunnerLimits
@@ -60,8 +61,11 @@ class SessionFactory:
             memory = device.spec.hbm_bytes if data_free else min(device.spec.hbm_bytes, settings.memory_bytes)
             terms = JobTerms(device.name, _limits(settings), memory, data_free)
             return self._open(settings, terms, SimulatedSession)
-        more = {"allow_exec": True, "processes": 512, "open_files": 4096}  # Triton runs a C compiler for its launcher
-        limits = _limits(settings).model_copy(update=more)
+        limits = _limits(settings)
+        # a candidate, which is not known yet, may run its language's compilers
+        cpu_s = limits.cpu_s + int(2 * max(language.compile_s for language in LANGUAGES.values()))
+        more = {"allow_exec": True, "processes": 512, "open_files": 4096, "cpu_s": cpu_s}
+        limits = limits.model_copy(update=more)
         return self._open(settings, JobTerms(device.name, limits, 0, visible=_visible(device)), CudaSession)
 
     def _open(self, settings: EvalSettings, terms: JobTerms, kind: type[S]) -> S:
@@ -71,6 +75,8 @@ class SessionFactory:
         except ZygoteError as error:
             raise _infra(str(error)) from error
         self._opened += 1
+        if kind is CudaSession:  # a spare one would start on the card while this one is timed
+            return session
         with contextlib.suppress(ZygoteError):  # the next to open will hear of it
             self._stock(launcher, terms)
         return session

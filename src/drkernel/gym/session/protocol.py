@@ -129,9 +129,15 @@ class TimedSession(Session, Protocol):
     """A session on a device whose times can be measured."""
 
     def time(
-        self, sets: Sequence[Sequence[Any]], *, flush_bytes: int, keep: int | None = None, dry: bool = False
+        self,
+        sets: Sequence[Sequence[Any]],
+        *,
+        order: Sequence[int],
+        flush_bytes: int,
+        keep: int | None = None,
+        dry: bool = False,
     ) -> TimedCalls:
-        """Call once for each set of arguments, timed, the caches of the GPU flushed before each."""
+        """Call with one of the sets of arguments after another, timed, the GPU's caches flushed before each."""
 
     def profile(self, arguments: Sequence[Any], *, calls: int = 1) -> Profile:
         """Return where the device time of one call goes, averaged over ``calls``."""

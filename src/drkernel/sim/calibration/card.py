@@ -9,7 +9,7 @@ from pydantic import Field
 
 from drkernel.config import Config
 from drkernel.sim.calibration.probes import PROBES, seconds_of
-from drkernel.sim.spec import GPUSpec, get_spec, known_gpus
+from drkernel.sim.spec import GPUSpec, get_spec, known_gpus, spec_called
 
 
 class CalibrationTimes(Config):
@@ -44,8 +44,7 @@ def base_card(gpu: str, name: str | None) -> GPUSpec:
     """
     if name is not None:
         return get_spec(name)
-    cards = [get_spec(known) for known in known_gpus()]
-    found = [card for card in cards if card.full_name == gpu]
-    if not found:
+    found = spec_called(gpu)
+    if found is None:
         raise ValueError(f"no built-in card is called {gpu!r}: name one with --base ({', '.join(known_gpus())})")
-    return found[0]
+    return found

@@ -17,6 +17,8 @@ FEW, MANY = 8, 40
 """calls of a program; the difference of two timings excludes the start and end of a timing"""
 LARGE = 1 << 28
 """elements of an array that fits into no L2: 1 GiB of fp32"""
+SIDE = 8192
+"""rows and columns of a product's matrices"""
 INNER = 64
 """rounds of a loop inside a kernel"""
 
@@ -128,7 +130,8 @@ def _from_host(size: int) -> Callable[[int], Prepared]:
 
 def _product(dtype: torch.dtype) -> Callable[[int], Prepared]:
     def prepare(l2_bytes: int) -> Prepared:
-        left, right = (torch.zeros(8192, 8192, dtype=dtype, device="cuda") for _ in range(2))
+        # zeros draw less power, at a higher clock
+        left, right = (torch.randn(SIDE, SIDE, dtype=dtype, device="cuda") for _ in range(2))
         return lambda: left @ right
 
     return prepare
