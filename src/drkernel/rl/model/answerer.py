@@ -2,7 +2,7 @@
 
 :class:`SamplerAnswerer` answers many conversations at once with the trainer's own sampler; training rollouts pass it
 whole batches. :class:`LocalModel` (``hf:PATH``) batches calls that arrive at about the same time, for bench, search and
-cold start.
+cold start; an architecture that the sampler does not know answers through transformers' ``generate``.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import os
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
+import torch
 from pydantic import Field, ValidationError
 
 from drkernel.config import Config, ConfigError
 from drkernel.episode.answerer import Call, ContextFull, ModelError
 from drkernel.episode.chat import Message, Reply, Sampled, Sampling, Usage, without_reasoning
 from drkernel.episode.records import Turn
+from drkernel.rl.model.lean import is_supported
 from drkernel.rl.model.policy import Policy, PolicyConfig, causal_lm
 from drkernel.rl.model.sampler import Conversation, SampledTurn, Sampler, SamplingConfig
 from drkernel.rl.model.served import RequestSampler
@@ -136,6 +138,40 @@ def _append(context: list[int], conversation: Conversation) -> list[int]:
     return context
 
 
+class GenerateSampler(RequestSampler):
+    """Samples with transformers' ``generate``, one answer at a time: slow, and right for any causal language model."""
+
+    def __init__(self, policy: Policy, config: SamplingConfig, capacity: int):
+        super().__init__(policy.tokenizer, config, capacity)
+        self.model = causal_lm(policy.model)
+        if config.stop_at_fence:
+            raise ConfigError(f"stop_at_fence: not for the architecture {self.model.config.model_type!r}")
+
+    async def ask(self, ids: list[int], room: int, seed: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """Return what ``generate`` draws with this seed."""
+        from transformers import GenerationConfig
+
+        config, device = self.config, self.model.get_input_embeddings().weight.device
+        cuts = {"temperature": config.temperature, "top_p": config.top_p, "min_p": config.min_p or None, "top_k": 0}
+        terms = GenerationConfig(
+            max_new_tokens=room,
+            do_sample=config.temperature > 0,
+            eos_token_id=self.tokenizer.end_id,
+            pad_token_id=self.tokenizer.pad_id,
+            output_scores=True,
+            return_dict_in_generate=True,
+            **(cuts if config.temperature > 0 else {}),
+        )
+        read = torch.tensor([ids], device=device)
+        with torch.no_grad(), torch.random.fork_rng():
+            torch.manual_seed(seed)
+            out = self.model.generate(read, attention_mask=torch.ones_like(read), generation_config=terms)
+        drawn = out.sequences[0, len(ids) :]
+        logprobs = torch.log_softmax(torch.cat(out.scores).float(), dim=-1).gather(1, drawn[:, None])[:, 0]
+        await asyncio.sleep(0)
+        return tuple(drawn.tolist()), tuple(logprobs.tolist())
+
+
 class LocalTerms(Config):
     """Settings that ``extra`` accepts for a local model."""
 
@@ -181,7 +217,11 @@ class LocalModel:
             stop_at_fence=terms.stop_at_fence,
             rows=terms.rows,
         )
-        sampler = Sampler(loaded.make_decoder(terms.rows, self.context), loaded.tokenizer, config)
+        sampler: Sampler | RequestSampler
+        if is_supported(causal_lm(loaded.model).config):
+            sampler = Sampler(loaded.make_decoder(terms.rows, self.context), loaded.tokenizer, config)
+        else:
+            sampler = GenerateSampler(loaded, config, self.context)
         self._answerer = SamplerAnswerer(sampler, loaded.tokenizer, name=self.name, keep_reasoning=False)
         self._waiting: list[_Waiting] = []
         self._worker: asyncio.Task[None] | None = None

@@ -201,13 +201,17 @@ class Policy:
         limit = getattr(core.config, "max_position_embeddings", None)
         if limit is not None and capacity > limit:
             raise ConfigError(f"a context of {capacity} tokens is more than the model's {limit}")
-        if is_supported(core.config):
-            return LeanDecoder(core, rows, capacity, weights)
-        if weights != "same":
-            raise ConfigError(f"sampling weights {weights!r} are not known for {core.config.model_type!r}; use 'same'")
-        from drkernel.rl.model.generic_decoder import GenericDecoder
+        self.check_decoder()
+        return LeanDecoder(core, rows, capacity, weights)
 
-        return GenericDecoder(core, rows, capacity)
+    def check_decoder(self) -> None:
+        """Raise :class:`ConfigError` for an architecture that our own sampler does not know."""
+        config = causal_lm(self.model).config
+        if not is_supported(config):
+            raise ConfigError(
+                f"the local sampler does not know the architecture {config.model_type!r} (or its rope or window): "
+                "sample with a server, rollout.backend vllm"
+            )
 
     def trainable(self) -> list[nn.Parameter]:
         """Parameters that an optimiser should see."""

@@ -160,7 +160,10 @@ class Run:
         """Load or create the untrained model with its tokenizer."""
         terms = self.recipe.policy
         if not terms.from_scratch:
-            return Policy.load(terms)
+            policy = Policy.load(terms)
+            if self.recipe.rollout.backend != "vllm" and (self.recipe.rl or self.recipe.evaluation.final_tasks):
+                policy.check_decoder()  # before stages that take hours
+            return policy
         return Policy.from_scratch(terms, ChatTokenizer.load(self.directory / "tokenizer"), self.recipe.seed)
 
     def _finish(self, sitting: Sitting) -> dict[str, Any]:
