@@ -6,7 +6,7 @@
                                    # with --write docs/results/stts_policy.md and .png
 
 Vanilla keeps every turn in the conversation until the context is full. Managed holds the best four turns so far, as in
-the paper. Best of n answers the task alone each time. Population breeds on four islands. All get the same context and
+the paper. Best of n answers the task alone each time. All get the same context and
 the same number of evaluations, by the real judge on `sim:h200` (speedups are modelled). Needs no GPU; about five
 minutes on two cores.
 """
@@ -46,7 +46,6 @@ MODES = {
     "vanilla": Method(name="full"),
     MANAGED: Method(name="best", options={"keep": 4}),
     "best of n": Method(name="afresh"),
-    "population": Method(name="population"),
 }
 PLOTTED = "fast_1.2"
 SETTINGS = EvalSettings(profile="tiny", checks=2)

@@ -84,7 +84,6 @@ RL_MATHS = (
     "rejection",
     "losses",
     "schedules",
-    "vocabulary",
     "logprobs",
 )
 MOST_LINES, LEAST_LINES = 700, 80

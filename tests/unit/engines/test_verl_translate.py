@@ -41,7 +41,6 @@ def test_every_key_of_a_recipe_is_translated_carried_or_explained():
         ("rollout.sampling.min_p", 0.1),
         ("rollout.sampling.stop_at_fence", True),
         ("rollout.dtype", "int8"),
-        ("rl.learner.keep_ratio", 0.1),
         ("rl.learner.kl_coefficient", 0.1),
         ("rl.learner.loss", {"name": "gspo"}),
         ("rl.learner.schedule", {"name": "length_triggered"}),

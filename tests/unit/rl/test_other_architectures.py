@@ -42,7 +42,7 @@ async def test_a_local_model_answers_through_generate(model):
         model.resize_token_embeddings(len(tokenizer))
     policy = Policy(model, tokenizer, PolicyConfig(model="x", device="cpu"))
     assert not policy.lean
-    with pytest.raises(ConfigError, match="rollout.backend vllm"):
+    with pytest.raises(ConfigError, match="backend vllm"):
         policy.make_decoder(3, 60)
     sampler = GenerateSampler(policy, SamplingConfig(max_tokens=8, stop_at_fence=False, top_p=0.9), 60)
     ids = tokenizer.encode("name = beta")

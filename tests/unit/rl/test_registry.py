@@ -77,9 +77,7 @@ def test_names_lead_to_the_functions_they_promise(batch):
     assert mismatch.get("mrs")() == MismatchSettings()
     assert loss.names() == ["cispo", "clipped", "gspo", "reinforce"]
     assert mismatch.names() == ["mis_sequence", "mis_token", "mrs", "tis_sequence", "tis_token", "trust_region"]
-    assert schedule.names() == ["constant", "cosine", "length_triggered", "length_triggered_at_surge"]
-    at_surge = schedule.get("length_triggered_at_surge")()
-    assert (at_surge.first, at_surge.period) == ("at_surge", 1.0)
+    assert schedule.names() == ["constant", "cosine", "length_triggered"]
 
 
 def test_totals_are_discounted_from_the_first_turn(batch):

@@ -58,7 +58,6 @@ REFUSED = {
     "rollout.refresh_every": "the trainer is synchronous: its sampler always has the newest weights",
     "rollout.sampling.min_p": "verl's sampler is not asked for it",
     "rollout.sampling.stop_at_fence": "verl's sampler sees ids alone; set it to false",
-    "rl.learner.keep_ratio": "neither verl's sampler nor its loss prunes the vocabulary",
     "rl.learner.kl_coefficient": "verl aggregates a KL term over trajectories, not over turns",
     "rl.learner.kl": "verl aggregates a KL term over trajectories, not over turns",
     "budget_minutes": "verl runs its steps; set it to null",

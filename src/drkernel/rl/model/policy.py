@@ -86,7 +86,6 @@ class PolicyModule(nn.Module):
         before_M: Tensor,
         targets_M: Tensor,
         temperature: float = 1.0,
-        keep_ratio: float = 0.0,
     ) -> TokenStatistics:
         """Statistics of ``targets_M``, each predicted from the hidden state at ``before_M``."""
         low = self.dtype != torch.float32
@@ -99,9 +98,7 @@ class PolicyModule(nn.Module):
         if low:
             weight, bias = weight.to(self.dtype), None if bias is None else bias.to(self.dtype)
         selected_ME = hidden_NE[before_M].to(weight.dtype)
-        found = linear_token_statistics(
-            selected_ME, weight, targets_M, bias_V=bias, temperature=temperature, keep_ratio=keep_ratio
-        )
+        found = linear_token_statistics(selected_ME, weight, targets_M, bias_V=bias, temperature=temperature)
         return found._replace(logprobs=found.logprobs.clone())  # sharding must not be handed a view
 
 
@@ -173,9 +170,7 @@ class Policy:
             logging.enable_progress_bar()
         self.tokenizer.save(directory)
 
-    def statistics(
-        self, examples: Sequence[Example], temperature: float = 1.0, keep_ratio: float = 0.0
-    ) -> TokenStatistics:
+    def statistics(self, examples: Sequence[Example], temperature: float = 1.0) -> TokenStatistics:
         """Compute statistics of every masked id of every example, in order; log-probabilities are differentiable."""
         lengths = [len(example.ids) for example in examples]
         packing = Packing.of(lengths, self.device)
@@ -187,9 +182,7 @@ class Policy:
         if bool(mask_N[starts].any()):
             raise ValueError("the first id of an example has nothing before it to be predicted from: unmask it")
         chosen_M = mask_N.nonzero()[:, 0]
-        statistics: TokenStatistics = self.module(
-            ids_N, packing, chosen_M - 1, ids_N[chosen_M], temperature, keep_ratio
-        )
+        statistics: TokenStatistics = self.module(ids_N, packing, chosen_M - 1, ids_N[chosen_M], temperature)
         return statistics
 
     def make_decoder(self, rows: int, capacity: int, weights: Weights = "same") -> Decoder:

@@ -79,9 +79,7 @@ class LearnerConfig(Config):
         description="weight in the loss of a turn that paths of a tree share: its chance on a walk that takes every "
         "branch alike (unbiased), the paths through it (TreePO), or 1",
     )
-    schedule: Method = Field(
-        Method(name="constant"), description="constant, cosine, length_triggered, length_triggered_at_surge"
-    )
+    schedule: Method = Field(Method(name="constant"), description="constant, cosine, length_triggered")
     aggregation: Literal["token_mean", "seq_mean_token_sum", "seq_mean_token_mean", "fixed_scale_sum"] = Field(
         "fixed_scale_sum", description="how token losses become one number"
     )
@@ -90,7 +88,6 @@ class LearnerConfig(Config):
     passes: int = Field(
         1, ge=1, description="passes over a batch (PPO's epochs); from the second on the ratio's clip bounds the change"
     )
-    keep_ratio: float = Field(0.0, ge=0, lt=1, description="pruned vocabulary, in sampler and trainer alike; 0: off")
     kl: Literal["k1", "k2", "k3"] = "k3"
     kl_coefficient: float = Field(0.0, ge=0, description="weight of the KL to the policy that RL started from")
     micro_tokens: int = Field(4096, ge=64, description="tokens of one forward pass: bounds memory")
@@ -304,7 +301,7 @@ class Learner:
         world = self.policy.world
         for members, counts in world.share(self._micro(rows, rows.graded())):
             rows_R = rows.pick(members)
-            statistics = policy.statistics(rows.examples(members), self.temperature, self.config.keep_ratio)
+            statistics = policy.statistics(rows.examples(members), self.temperature)
             for part, values_M in zip(
                 parts, (statistics.logprobs, statistics.sum_pi_squared, statistics.entropy), strict=True
             ):
@@ -351,15 +348,14 @@ class Learner:
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss of one micro-batch, scaled so that micro-batches add up."""
         rows, config, device = prepared.rows, self.config, self.policy.device
-        statistics = self.policy.statistics(rows.examples(batch), self.temperature, config.keep_ratio)
+        statistics = self.policy.statistics(rows.examples(batch), self.temperature)
         logprobs_RT = rows.spread(statistics.logprobs, rows_R)
-        kept_RT = rows.spread(statistics.kept.float(), rows_R) > 0
         reference = prepared.reference_BT
         result = policy_loss(
             logprobs_RT,
             prepared.old_BT[rows_R].to(device),
             prepared.advantages_BT[rows_R].to(device),
-            prepared.mask_BT[rows_R].to(device) & kept_RT,
+            prepared.mask_BT[rows_R].to(device),
             kind=self.loss,
             aggregation=config.aggregation,
             total=total,

@@ -197,7 +197,7 @@ def check_recipe(recipe: Recipe) -> None:
         check_methods(recipe.rl.learner)
     if recipe.rl is not None:
         _check_shape(recipe.rollout, recipe.rl.learner)
-        _check_backend(recipe.rollout, recipe.rl.learner)
+        _check_backend(recipe.rollout)
         _check_target(recipe.episode, recipe.rl.learner)
     context, longest = recipe.rollout.context, recipe.policy.pocket.context
     if recipe.policy.from_scratch and context > longest:
@@ -216,16 +216,17 @@ def check_same_run(directory: Path, recipe: Recipe) -> None:
         )
 
 
-def _check_backend(rollout: RolloutConfig, learner: LearnerConfig) -> None:
+def _check_backend(rollout: RolloutConfig) -> None:
     """Raise :class:`ConfigError` for what a server cannot be asked for."""
     check_backend(rollout.backend)
     if rollout.backend == "local":
         return
     if rollout.tree is not None or rollout.anchors is not None:
         raise ConfigError(f"rollout.backend {rollout.backend}: trees and anchors are sampled by the local backend")
-    if rollout.sampling.stop_at_fence or learner.keep_ratio:
-        key = "rollout.sampling.stop_at_fence" if rollout.sampling.stop_at_fence else "rl.learner.keep_ratio"
-        raise ConfigError(f"{key}: only the local backend can; rollout.backend is {rollout.backend}")
+    if rollout.sampling.stop_at_fence:
+        raise ConfigError(
+            f"rollout.sampling.stop_at_fence: only the local backend can; rollout.backend is {rollout.backend}"
+        )
 
 
 def _check_target(episode: EpisodeConfig, learner: LearnerConfig) -> None:

@@ -258,18 +258,6 @@ schedule.register("cosine")(schedules.Cosine)
 schedule.register("length_triggered")(schedules.LengthTriggered)
 
 
-@schedule.register("length_triggered_at_surge")
-def _length_triggered_at_surge(
-    warmup: int = 0,
-    surge: float = 1.5,
-    window: int = 10,
-    decay: float = 0.5,
-    period: float = 1.0,
-    floor: float = 0.1,
-) -> schedules.LengthTriggered:
-    return schedules.LengthTriggered(warmup, surge, window, decay, period, floor, first="at_surge")
-
-
 mismatch.register("mrs")(MismatchSettings)
 
 

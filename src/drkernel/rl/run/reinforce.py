@@ -206,7 +206,7 @@ class RlStage:
             self.decoder = sitting.policy.make_decoder(terms.sampling.rows, terms.context, terms.dtype)
         elif sitting.state.step % terms.refresh_every == 0:
             self.decoder.refresh(sitting.policy.model)
-        return Sampler(self.decoder, sitting.tokenizer, terms.sampling, sitting.keep_ratio)
+        return Sampler(self.decoder, sitting.tokenizer, terms.sampling)
 
     def _evaluation_sampler(self, sampling: SamplingConfig) -> Sampler | ServedSampler:
         """Return a sampler with the present weights; a server that keeps its own has none."""
@@ -214,7 +214,7 @@ class RlStage:
         if terms.backend == "vllm":
             return ServedSampler(self._server(renew=True), sitting.tokenizer, sampling, terms.context)
         decoder = sitting.policy.make_decoder(sampling.rows, terms.context)
-        return Sampler(decoder, sitting.tokenizer, sampling, sitting.keep_ratio)
+        return Sampler(decoder, sitting.tokenizer, sampling)
 
     def _server(self, renew: bool) -> Server:
         """Return the server; new weights were checked after it got them. ``renew``: it is to have the present ones."""

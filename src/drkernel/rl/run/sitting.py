@@ -66,11 +66,6 @@ class Sitting:
         """The policy's tokenizer."""
         return self.policy.tokenizer
 
-    @property
-    def keep_ratio(self) -> float:
-        """The vocabulary-pruning ratio of sampler and trainer; 0 for none."""
-        return self.recipe.rl.learner.keep_ratio if self.recipe.rl is not None else 0.0
-
     def log(self, stage: str, row: dict[str, Any]) -> None:
         """Write a row of metrics to the run's file and sinks, and report it."""
         self.files.append("metrics.jsonl", row)
