@@ -77,8 +77,6 @@ FLOORS = {
 }
 RL_MATHS = (
     "advantages",
-    "explore",
-    "trees",
     "otb",
     "mismatch",
     "rejection",

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from drkernel.config import Config, ConfigError
+from drkernel.config import Config
 from drkernel.episode.records import Turn
 from drkernel.registry import Method, Registry
 
@@ -161,9 +161,5 @@ def afresh() -> ContextPolicy:
 
 def make_policy(method: Method) -> ContextPolicy:
     """Build the policy of a config. Raises :class:`ConfigError` for an unknown name or option, or an invalid value."""
-    policies.check("episode.context", method.name, method.options)
-    try:
-        return policies.get(method.name)(**method.options)
-    except ValidationError as error:
-        wrong = (f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
-        raise ConfigError(f"episode.context: {method.name}: {'; '.join(wrong)}") from None
+    policy: ContextPolicy = policies.make("episode.context", method)
+    return policy

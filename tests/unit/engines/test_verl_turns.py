@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from drkernel.engines.verl.turns import pack, teach, token_rewards, unpack
-from drkernel.rl.maths.losses import clipped, denominator, policy_loss
+from drkernel.rl.maths.losses import clipped
 from drkernel.rl.run.rows import Rows
 from drkernel.rl.run.turn_rows import Facts, TurnRows
-from recorded import columns, learner, tiny_policy, trajectories
+from recorded import columns, learner, own_loss, tiny_policy, trajectories
 
 torch.set_num_threads(1)
 ADVANTAGES = (
@@ -22,7 +22,6 @@ ADVANTAGES = (
     "otb",
     "otb_loo",
     "otb_tir",
-    "treepo_loo",
 )
 SETTINGS = (
     {},
@@ -59,22 +58,6 @@ def test_a_batch_of_verl_teaches_what_the_trajectories_teach_our_trainer(batch, 
     token = clipped(now, held.old, lesson.advantages_BT, lesson.mask_BT).loss_BT
     verls = (token * lesson.weights_BT * lesson.mask_BT).sum() / 7.0
     assert abs(float(verls) - float(own_loss(ours, prepared, rows.take(now)[:, :width]))) < 1e-6
-
-
-def own_loss(ours, prepared, now_RJ):
-    """Our trainer's loss of a whole batch, at given log-probabilities."""
-    config, mask = ours.config, prepared.mask_BT
-    total = mask.shape[0] * config.scale if config.aggregation == "fixed_scale_sum" else denominator(
-        mask, config.aggregation)  # fmt: skip
-    return policy_loss(
-        now_RJ,
-        prepared.old_BT,
-        prepared.advantages_BT.float(),
-        mask,
-        aggregation=config.aggregation,
-        total=total,
-        weights_BT=prepared.mismatch.weights_BT,
-    ).loss
 
 
 def test_the_recorded_batch_holds_what_it_is_for(batch):

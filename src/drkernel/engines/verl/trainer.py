@@ -18,7 +18,9 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.workers.utils.padding import response_from_nested, response_to_nested
 
 from drkernel.engines.verl.turns import teach, unpack
+from drkernel.registry import Method
 from drkernel.rl.run.learner import LearnerConfig
+from drkernel.rl.run.shape import make_shape
 from drkernel.rl.run.turn_rows import Facts, TurnRows
 
 FIELDS = ("response_mask", "rollout_log_probs", "old_log_probs", "sum_pi_squared", "drkernel_turns")
@@ -34,6 +36,7 @@ class KernelTrainer(PPOTrainerSync):
         super().__init__(config)
         terms = OmegaConf.to_container(config.drkernel, resolve=True)
         self.learner = LearnerConfig.model_validate(terms["learner"])
+        self.shape = make_shape(Method.model_validate(terms["shape"]))
         self.seed, self.planned = int(terms["seed"]), int(terms["planned"])
 
     def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
@@ -68,6 +71,7 @@ class KernelTrainer(PPOTrainerSync):
             seed=self.seed * 1_000_003 + self.global_steps - 1,
             sequences=float(len(batch) * actor.loss_scale_factor),
             planned=self.planned,
+            shape=self.shape,
         )
         metrics.update({f"drkernel/{name}": value for name, value in lesson.metrics.items()})
         metrics |= _rewards(rows)

@@ -66,25 +66,9 @@ class SamplerAnswerer:
         before, only the new part is read. A reply without room for one token has an empty text.
         """
         contexts = [self.context_ids(call) for call in calls]
-        appends = [_append(*pair) for pair in zip(contexts, conversations, strict=True)]
+        appends = [unread(*pair) for pair in zip(contexts, conversations, strict=True)]
         async for index, turn in self.sampler.stream(conversations, appends, keep_cache=keep_cache):
             yield index, self.reply(contexts[index], turn)
-
-    async def stream_pieces(
-        self, calls: Sequence[Call], conversations: Sequence[Conversation]
-    ) -> AsyncIterator[tuple[int, list[int], SampledTurn]]:
-        """Sample the next piece of an answer to every call and yield (i, context, piece) as soon as it ends.
-
-        A conversation whose ``answer`` is empty begins one; its ``budget`` says how long a piece may be. Pieces are put
-        together to a reply with :meth:`reply`.
-        """
-        contexts = [self.context_ids(call) for call in calls]
-        appends = [
-            [] if conversation.answer else _append(context, conversation)
-            for context, conversation in zip(contexts, conversations, strict=True)
-        ]
-        async for index, piece in self.sampler.stream(conversations, appends):
-            yield index, contexts[index], piece
 
     def _ids(self, opening: tuple[Message, ...], shown: Sequence[Turn]) -> list[int]:
         if not shown:
@@ -106,29 +90,23 @@ class SamplerAnswerer:
             self._openings[messages] = self.tokenizer.opening_ids([message.model_dump() for message in messages])
         return self._openings[messages]
 
-    def reply(self, context: list[int], turn: SampledTurn, pieces: tuple[tuple[int, int], ...] = ()) -> Reply:
+    def reply(self, context: list[int], turn: SampledTurn) -> Reply:
         """The reply of what was drawn after ``context``."""
-        return sampled_reply(self.tokenizer, self.name, context, turn, pieces)
+        return sampled_reply(self.tokenizer, self.name, context, turn)
 
 
-def sampled_reply(
-    tokenizer: ChatTokenizer,
-    model: str,
-    context: Sequence[int],
-    turn: SampledTurn,
-    pieces: tuple[tuple[int, int], ...] = (),
-) -> Reply:
+def sampled_reply(tokenizer: ChatTokenizer, model: str, context: Sequence[int], turn: SampledTurn) -> Reply:
     """Return the reply of what ``model`` drew after ``context``, its ids and log-probabilities kept."""
     return Reply(
         text=tokenizer.decode(turn.token_ids),
         finish="stop" if turn.stop in ("end", "fence") else "length",
         usage=Usage(prompt=len(context), completion=len(turn.token_ids)),
         model=model,
-        sampled=Sampled(tuple(context), turn.token_ids, turn.logprobs, turn.stop, turn.pruned_mass, pieces),
+        sampled=Sampled(tuple(context), turn.token_ids, turn.logprobs, turn.stop, turn.pruned_mass),
     )
 
 
-def _append(context: list[int], conversation: Conversation) -> list[int]:
+def unread(context: list[int], conversation: Conversation) -> list[int]:
     """Return the ids that the conversation has not read yet; restart it if its beginning was cut differently."""
     read = conversation.ids
     if context[: len(read)] == read and len(context) > len(read):

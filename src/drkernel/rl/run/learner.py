@@ -22,7 +22,6 @@ from torch import Tensor
 from drkernel.config import Config
 from drkernel.episode.records import Trajectory, distinct_turns
 from drkernel.registry import Method
-from drkernel.rl.maths import trees
 from drkernel.rl.maths.advantages import broadcast_to_tokens
 from drkernel.rl.maths.losses import denominator, policy_loss
 from drkernel.rl.maths.mismatch import Mismatch, mismatch
@@ -33,6 +32,7 @@ from drkernel.rl.run import registry
 from drkernel.rl.run.registry import TurnBatch
 from drkernel.rl.run.rows import Rows, gradable
 from drkernel.rl.run.sft import apply_gradient
+from drkernel.rl.run.shape import Shape
 
 SEEDS_APART = 500_009
 """Between the seeds of a step's rejections; those of consecutive steps differ by 1."""
@@ -48,7 +48,7 @@ class LearnerConfig(Config):
         Method(name="trloo"),
         description="trloo, trloo_best (returns are the best of history), grpo (the paper's: no std; with equal groups "
         "AdamW makes it trloo), grpo_std, rloo, rloo_total, reinforce, kevin, otb (published), otb_loo, otb_tir, "
-        "treepo, ...",
+        "...",
     )
     loss: Method = Field(Method(name="clipped"), description="clipped, reinforce, cispo, gspo")
     mismatch: tuple[Method, ...] = Field(
@@ -67,17 +67,12 @@ class LearnerConfig(Config):
     infra_errors: Literal["trajectory", "turn"] = Field(
         "trajectory",
         description="what leaves loss, groups and returns where the grader failed: the whole trajectory (released "
-        "code; in a tree the paths through the failure), or that turn alone (biases earlier turns, docs/rl.md)",
+        "code), or that turn alone (biases earlier turns, docs/rl.md)",
     )
     mask_void_turns: bool = Field(
         False,
         description="turns without a positive reward after one that had it count as never played, in the loss, the "
         "groups and the returns (released recipe: true; biased, so that a recipe must ask for it)",
-    )
-    node_weights: Literal["paths", "leaves", "equal"] = Field(
-        "paths",
-        description="weight in the loss of a turn that paths of a tree share: its chance on a walk that takes every "
-        "branch alike (unbiased), the paths through it (TreePO), or 1",
     )
     schedule: Method = Field(Method(name="constant"), description="constant, cosine, length_triggered")
     aggregation: Literal["token_mean", "seq_mean_token_sum", "seq_mean_token_mean", "fixed_scale_sum"] = Field(
@@ -150,8 +145,9 @@ def give_credit(batch: TurnBatch, rollout_BT: Tensor, config: LearnerConfig, see
         batch = dataclasses.replace(batch, valid_B=kept_B, mask_BT=mask_BT & kept_B[:, None])
     advantages = registry.advantage.get(config.advantage.name)(batch, **config.advantage.options)
     advantages_BT = broadcast_to_tokens(advantages, mask_BT) if advantages.dim() == 1 else advantages
-    if batch.parent_B is not None:
-        advantages_BT = advantages_BT * _node_weights(batch, config)[:, None].to(advantages_BT.dtype)
+    if (weights_B := batch.weights()) is not None:
+        # losses are linear in the advantage (clipping asks for its sign alone), so that the weight can go there
+        advantages_BT = advantages_BT * weights_B[:, None].to(advantages_BT.dtype)
     trained_BT = gap.keep_BT & kept_B[:, None]
     metrics = {f"mismatch/{name}": value for name, value in gap.metrics.items()} | {
         **left_out,
@@ -175,13 +171,16 @@ def _quality(name: str, rewards_B: Tensor, before_B: Tensor, after_B: Tensor) ->
 
 
 @torch.no_grad()
-def uninformative(trajectories: Sequence[Trajectory], config: LearnerConfig) -> dict[int, Reason]:
+def uninformative(
+    trajectories: Sequence[Trajectory], config: LearnerConfig, shape: Shape = Shape()
+) -> dict[int, Reason]:
     """Return the groups that the recipe's rejection ``uninformative`` will drop, and why, from the grades alone."""
     chosen = [method for method in config.rejection if method.name == "uninformative"]
     if not chosen or not trajectories:
         return {}
-    rows = Rows.of(trajectories)
-    batch, _ = _counted(dataclasses.replace(rows.batch(), mask_BT=rows.mask_BT), config)
+    rows = Rows.of(trajectories, shape.lay_out)
+    batch = shape.batch(rows.batch(), trajectories)
+    batch, _ = _counted(dataclasses.replace(batch, mask_BT=rows.mask_BT), config)
     return registry.uninformative_prompts(batch, **chosen[0].options)
 
 
@@ -189,7 +188,7 @@ def _counted(batch: TurnBatch, config: LearnerConfig) -> tuple[TurnBatch, dict[s
     """Return the batch with only those turns valid that take part in anything, and the shares of the graded turns that
     do not, by cause."""
     graded_B = batch.valid_B.bool()
-    whole_B = batch.forest().whole_B if config.infra_errors == "trajectory" else graded_B
+    whole_B = batch.whole() if config.infra_errors == "trajectory" else graded_B
     void_B = torch.zeros_like(whole_B)
     if config.mask_void_turns:
         void_B = void_turns(batch.rewards_B, batch.trajectory_B, batch.turn_B, whole_B)
@@ -201,16 +200,6 @@ def _counted(batch: TurnBatch, config: LearnerConfig) -> tuple[TurnBatch, dict[s
     }
     (mask_BT,) = batch.need("mask_BT")
     return dataclasses.replace(batch, valid_B=valid_B, mask_BT=mask_BT & valid_B[:, None]), shares
-
-
-def _node_weights(batch: TurnBatch, config: LearnerConfig) -> Tensor:
-    """How much each row of a batch of trees counts, float64 [B], 1 on the average. Losses are linear in the advantage
-    (clipping asks for its sign alone), so that the weight can go there."""
-    forest, kind = batch.forest(), config.node_weights
-    if kind == "equal":
-        return batch.valid_B.double()
-    weights_B = trees.path_weights(forest) if kind == "paths" else trees.leaf_weights(forest)
-    return trees.mean_one(weights_B, batch.valid_B)
 
 
 @dataclass(frozen=True)
@@ -237,11 +226,13 @@ class Learner:
         temperature: float = 1.0,
         reference: Policy | None = None,
         planned: int | None = None,
+        shape: Shape = Shape(),
     ):
         """``planned`` is the number of turns that a step is to have; None: as many as it has, which is no constant
         where trajectories end early."""
         self.policy, self.optimizer, self.config = policy, optimizer, config
-        self.temperature, self.reference, self.planned = temperature, reference, planned
+        self.temperature, self.reference = temperature, reference
+        self.planned, self.shape = planned, shape
         self.schedule = registry.schedule.get(config.schedule.name)(**config.schedule.options)
         self.loss = registry.loss.get(config.loss.name)
         if config.kl_coefficient and reference is None:
@@ -286,10 +277,11 @@ class Learner:
     @torch.no_grad()
     def _prepare(self, trajectories: Sequence[Trajectory], seed: int) -> tuple[_Prepared, dict[str, float]]:
         """Compute log-probabilities at the sampling parameters, then what they and the grades decide."""
-        rows = Rows.of(trajectories)
+        rows = Rows.of(trajectories, self.shape.lay_out)
         old_BT, square_BT, entropy_BT = self._score(self.policy, rows)
         reference_BT = None if self.reference is None else self._score(self.reference, rows)[0]
-        batch = dataclasses.replace(rows.batch(), logprobs_BT=old_BT, sum_pi_squared_BT=square_BT, mask_BT=rows.mask_BT)
+        batch = self.shape.batch(rows.batch(), trajectories)
+        batch = dataclasses.replace(batch, logprobs_BT=old_BT, sum_pi_squared_BT=square_BT, mask_BT=rows.mask_BT)
         found = give_credit(batch, rows.rollout_BT, self.config, seed)
         metrics = {**found.metrics, "entropy": float(entropy_BT[rows.mask_BT].sum()) / max(1, int(rows.mask_BT.sum()))}
         prepared = _Prepared(rows, old_BT, reference_BT, found.advantages_BT, found.mismatch, found.mask_BT)

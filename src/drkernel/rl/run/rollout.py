@@ -70,18 +70,16 @@ class Play:
     grading: asyncio.Task[None] | None = None
     full: bool = False
     """No room was left in the context for another answer."""
-    repeated: bool = False
-    """Its last answer went round in circles, and it was given up."""
 
     @property
     def live(self) -> bool:
         """Whether another turn will be sampled once the last one is graded."""
-        return self.episode.end is None and not self.full and not self.repeated
+        return self.episode.end is None and not self.full
 
     @property
     def end(self) -> End | None:
         """Why it is over, where the episode does not say it."""
-        return "context" if self.full else "repetition" if self.repeated and self.episode.end is None else None
+        return "context" if self.full else None
 
 
 def plan_jobs(tasks: Sequence[Task], samples: int, seed: int, first: int = 0) -> list[Job]:
@@ -95,7 +93,10 @@ def plan_jobs(tasks: Sequence[Task], samples: int, seed: int, first: int = 0) ->
 
 
 class Rollout:
-    """Plays jobs with one model; ``make_episode`` returns a fresh environment on each call."""
+    """Plays jobs with one model; ``make_episode`` returns a fresh environment on each call.
+
+    Rollouts of another shape override :meth:`begin`, :meth:`going_on`, :meth:`sample` and :meth:`trajectories`.
+    """
 
     def __init__(
         self,
@@ -118,15 +119,15 @@ class Rollout:
         started = time.perf_counter()
         stats = self.stats = RolloutStats()
         before = self.answerer.sampler.tokens
-        waves = list(_split([play for job in jobs for play in await self._begin(job)], self.waves))
+        waves = list(_split([play for job in jobs for play in await self.begin(job)], self.waves))
         try:
             active = True
             while active:
                 active = False
                 for wave in waves:
                     await self._settle(wave)
-                    if live := self._next(wave):
-                        await self._sample(live, on_graded)
+                    if live := self.going_on(wave):
+                        await self.sample(live, on_graded)
                         active = True
         finally:
             for play in itertools.chain(*waves):
@@ -136,15 +137,15 @@ class Rollout:
         stats.seconds = time.perf_counter() - started
         stats.tokens = self.answerer.sampler.tokens - before
         stats.pruned_mass /= max(1, stats.graded)
-        return self._trajectories(list(itertools.chain(*waves)))
+        return self.trajectories(list(itertools.chain(*waves)))
 
-    async def _begin(self, job: Job) -> list[Play]:
+    async def begin(self, job: Job) -> list[Play]:
         """The conversations that a job starts with."""
         play = Play(job, self.make_episode(), Conversation(job.seed))
         await play.episode.reset(job.task, self.judge_seed)
         return [play]
 
-    def _next(self, wave: list[Play]) -> list[Play]:
+    def going_on(self, wave: list[Play]) -> list[Play]:
         """The conversations of a wave that are to be gone on with; every answer so far is graded."""
         return [play for play in wave if play.live]
 
@@ -159,17 +160,17 @@ class Rollout:
         for play in wave:
             play.grading = None
 
-    async def _sample(self, live: Sequence[Play], on_graded: Callable[[Turn], None] | None) -> None:
+    async def sample(self, live: Sequence[Play], on_graded: Callable[[Turn], None] | None) -> None:
         """Sample the next turn of some trajectories and submit the answers as they end."""
-        calls = [self._call(play) for play in live]
+        calls = [self.call(play) for play in live]
         async for index, reply in self.answerer.stream(calls, [play.conversation for play in live]):
             play = live[index]
             if reply.sampled is None or not reply.sampled.token_ids:
                 play.full = True  # the trajectory ends without this turn
                 continue
-            play.grading = asyncio.create_task(self._grade(play, reply, on_graded))
+            play.grading = asyncio.create_task(self.grade(play, reply, on_graded))
 
-    def _call(self, play: Play) -> Call:
+    def call(self, play: Play) -> Call:
         """Build the request for the next turn; a context policy that may leave turns out makes room for a whole
         answer."""
         room = self.answerer.capacity - self.answerer.sampler.config.max_tokens
@@ -178,7 +179,7 @@ class Rollout:
             if len(self.answerer.context_ids(call)) <= room or not play.episode.show_less():
                 return call
 
-    async def _grade(self, play: Play, reply: Reply, on_graded: Callable[[Turn], None] | None) -> None:
+    async def grade(self, play: Play, reply: Reply, on_graded: Callable[[Turn], None] | None) -> None:
         """Submit one answer to the environment and record the result."""
         assert reply.sampled is not None
         started = time.perf_counter()
@@ -191,11 +192,12 @@ class Rollout:
         if on_graded is not None:
             on_graded(result.turn)
 
-    def _trajectories(self, plays: Sequence[Play]) -> list[Trajectory]:
+    def trajectories(self, plays: Sequence[Play]) -> list[Trajectory]:
         """The conversations played; those without a turn are left out."""
-        return [self._trajectory(play) for play in plays if play.episode.path]
+        return [self.trajectory(play) for play in plays if play.episode.path]
 
-    def _trajectory(self, play: Play, **facts: object) -> Trajectory:
+    def trajectory(self, play: Play, **facts: object) -> Trajectory:
+        """The record of one conversation; ``facts`` are fields of it that differ."""
         job = play.job
         known: dict[str, object] = {"group": job.group, "sample": job.sample, "seed": job.seed, "version": self.version}
         if play.end is not None:

@@ -22,7 +22,7 @@ from drkernel.rl.run.rows import gradable, known, overlong
 
 @dataclass(frozen=True)
 class Facts:
-    """The facts of one turn, or of a stretch of one where paths of a tree fork within answers, that travel with its
+    """The facts of one turn, or of a stretch of one where the rollout's shape makes rows of those, that travel with its
     tokens through an engine, as numbers."""
 
     start: int
@@ -42,9 +42,9 @@ class Facts:
     turn: int = 0
     """Index of the turn, from 0."""
     node: int = -1
-    """In a tree, the number of the turn in it: paths that share a turn repeat its facts. -1: not in a tree."""
+    """Its number among the rows of the prompt: trajectories that share a row repeat its facts. -1: shared by none."""
     parent: int = -1
-    """Number of the turn before it in the tree, -1 for none."""
+    """Number of the row before it, -1 for none."""
     overlong: bool = False
     """Whether the answer was cut off."""
 
@@ -72,7 +72,7 @@ class TurnRows:
     def __init__(self, trajectories: Sequence[Sequence[Facts]], groups: Sequence[int], length: int):
         """``groups`` says which trajectories have the same prompt; ``length`` is T.
 
-        What paths of a tree share is one row, and lies in the first of them.
+        What trajectories share is one row, and lies in the first of them.
         """
         self.facts: list[Facts] = []
         self.groups = groups
@@ -87,8 +87,8 @@ class TurnRows:
                     self.facts.append(fact)
                     owners.append(b)
                     parents.append(places[groups[b], -1, fact.parent] if fact.parent >= 0 else -1)
-        trees = any(fact.node >= 0 for fact in self.facts)
-        self.parent_R = torch.tensor(parents, dtype=torch.int64) if trees else None
+        shared = any(fact.node >= 0 for fact in self.facts)
+        self.parent_R = torch.tensor(parents, dtype=torch.int64) if shared else None
         self.owner_R = torch.tensor(owners, dtype=torch.int64)
         self.turn_R = torch.tensor([fact.turn for fact in self.facts], dtype=torch.int64)
         start_R = torch.tensor([fact.start for fact in self.facts], dtype=torch.int64)

@@ -13,15 +13,30 @@ from typing import Literal
 
 from pydantic import Field
 
+from contrib.trees.forks import TreeConfig
+from contrib.trees.rollout import Growth, Path, Piece, TreeRollout, derived_seed
 from drkernel.config import Config
 from drkernel.episode.chat import Reply
 from drkernel.episode.episode import Episode
-from drkernel.episode.records import Origin, Trajectory, Turn
+from drkernel.episode.records import Trajectory, Turn
 from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.model.sampler import Conversation, SampledTurn
-from drkernel.rl.run.forks import TreeConfig
-from drkernel.rl.run.rollout import Job, Play, RolloutStats
-from drkernel.rl.run.tree_rollout import Growth, Path, Piece, TreeRollout, derived_seed
+from drkernel.rl.run.rollout import Job, Play
+
+
+class Origin(Config):
+    """The starting point of a partial rollout: a place within an earlier conversation about the same task."""
+
+    base: int = Field(0, ge=0, description="which of the task's base rollouts it was taken from")
+    order: int = Field(0, ge=0, description="0: the task itself; k: the base rollout's k-th anchor, by position")
+    turn: int = Field(1, ge=1, description="first turn that is its own")
+    token: int = Field(0, ge=0, description="tokens of that turn's answer that were there before")
+
+
+class Partial(Trajectory):
+    """A partial rollout: what before its origin is not its own."""
+
+    origin: Origin
 
 
 class AnchorConfig(Config):
@@ -84,7 +99,7 @@ class AnchorRollout(TreeRollout):
             for each in self._partial(job, [play for play in played if play.job.group == job.group])
         ]
         found = await super().play(partial, on_graded)
-        self.stats = _sum(first, self.stats)
+        self.stats = first + self.stats
         return found
 
     def _partial(self, job: Job, bases: Sequence[Play]) -> list[PartialJob]:
@@ -124,9 +139,9 @@ class AnchorRollout(TreeRollout):
             doubts += [(x, turn.number, k) for k, x in enumerate(found) if (turn.number, k) != (1, 0)]
         return sorted((turn, token) for _, turn, token in sorted(doubts)[: self.anchors.count])
 
-    async def _begin(self, job: Job) -> list[Play]:
+    async def begin(self, job: Job) -> list[Play]:
         if not isinstance(job, PartialJob) or job.base is None:
-            return await super()._begin(job)
+            return await super().begin(job)
         origin, before = job.origin, job.base.episode
         answered = before.path[origin.turn - 1]
         drawn = answered.sampled
@@ -145,30 +160,19 @@ class AnchorRollout(TreeRollout):
     def _grow(self, tree: Growth, paths: Sequence[Path]) -> list[Path]:
         return []
 
-    async def _grade(self, play: Play, reply: Reply, on_graded: Callable[[Turn], None] | None) -> None:
+    async def grade(self, play: Play, reply: Reply, on_graded: Callable[[Turn], None] | None) -> None:
         """As always; the entropies of base rollouts, where the sampler gives them, are kept."""
         if isinstance(play, Path) and play.drawn is not None and not isinstance(play.job, PartialJob):
             self._entropies[play.job.group, play.job.sample, play.episode.next_id] = play.drawn.entropies
-        await super()._grade(play, reply, on_graded)
+        await super().grade(play, reply, on_graded)
 
-    def _trajectories(self, plays: Sequence[Play]) -> list[Trajectory]:
+    def trajectories(self, plays: Sequence[Play]) -> list[Trajectory]:
         self._played = list(plays)
         return [
-            self._trajectory(play, origin=play.job.origin)
+            self._partial_of(play, play.job.origin)
             for play in plays
             if isinstance(play.job, PartialJob) and len(play.episode.path) >= play.job.origin.turn
         ]
 
-
-def _sum(first: RolloutStats, second: RolloutStats) -> RolloutStats:
-    """The cost of two rollouts together."""
-    graded = first.graded + second.graded
-    mass = first.pruned_mass * first.graded + second.pruned_mass * second.graded
-    return RolloutStats(
-        seconds=first.seconds + second.seconds,
-        waiting=first.waiting + second.waiting,
-        tokens=first.tokens + second.tokens,
-        graded=graded,
-        grading=first.grading + second.grading,
-        pruned_mass=mass / max(1, graded),
-    )
+    def _partial_of(self, play: Play, origin: Origin) -> Partial:
+        return Partial(**{**dict(self.trajectory(play)), "origin": origin, "own": origin.turn - 1})
