@@ -50,7 +50,7 @@ from drkernel.rl.model.policy import Policy, PolicyConfig
 from drkernel.rl.model.sampler import Sampler
 from drkernel.rl.run import registry
 from drkernel.rl.run.recipe import Recipe, make_pool
-from drkernel.rl.run.rollout import Job, Rollout, plan_jobs
+from drkernel.rl.run.rollout import Rollout, RolloutJob, plan_jobs
 from drkernel.rl.run.rows import Rows, sampled_of
 from drkernel.rl.run.shape import make_shape
 from miniature import plan_pool
@@ -167,7 +167,7 @@ class Variance:
                 rollout, sampler = self.rollout(recipe)
                 seed = 7_919 * repeat + number + 1
                 each = make_shape(recipe.rollout.shape).jobs(recipe.rollout.samples)
-                jobs = [Job(task, 0, 0, seed)] if each == 1 else plan_jobs([task], each, seed)
+                jobs = [RolloutJob(task, 0, 0, seed)] if each == 1 else plan_jobs([task], each, seed)
                 trajectories = await rollout.play(jobs)
                 sketch, trained, read = self.gradient(trajectories, recipe)
                 turns = distinct_turns(trajectories)

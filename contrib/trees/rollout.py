@@ -20,7 +20,7 @@ from drkernel.episode.episode import Episode
 from drkernel.episode.records import End, Trajectory, Turn
 from drkernel.rl.model.answerer import SamplerAnswerer, unread
 from drkernel.rl.model.sampler import Conversation, SampledTurn
-from drkernel.rl.run.rollout import Job, Play, Rollout
+from drkernel.rl.run.rollout import Rollout, RolloutJob, RolloutPlay
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class InPieces(Sampled):
 
 
 @dataclass
-class Path(Play):
+class Path(RolloutPlay):
     """The state of a path of a tree while it grows."""
 
     pieces: tuple[Piece, ...] = ()
@@ -93,14 +93,14 @@ class TreeRollout(Rollout):
         self.tree = tree
         self._trees: dict[int, Growth] = {}
 
-    async def begin(self, job: Job) -> list[Play]:
+    async def begin(self, job: RolloutJob) -> list[RolloutPlay]:
         episode = self.make_episode()
         await episode.reset(job.task, self.judge_seed)
         self._trees[job.group] = Growth(draws=random.Random(f"tree-{job.seed}"))
         first = self.tree.first(self._trees[job.group].draws.random())
         return [self._path(job, fork) for fork in (episode, *(episode.fork() for _ in range(first - 1)))]
 
-    def going_on(self, wave: list[Play]) -> list[Play]:
+    def going_on(self, wave: list[RolloutPlay]) -> list[RolloutPlay]:
         groups: dict[int, list[Path]] = {}
         for play in wave:
             assert isinstance(play, Path)
@@ -132,7 +132,7 @@ class TreeRollout(Rollout):
         episode = path.episode.fork(after=tree.draws.randrange(len(path.episode.path)))
         return [self._path(path.job, episode)]
 
-    def _path(self, job: Job, episode: Episode) -> Path:
+    def _path(self, job: RolloutJob, episode: Episode) -> Path:
         return Path(job, episode, Conversation(derived_seed(job, episode.next_id, 0)))
 
     def _fork(self, path: Path) -> Path:
@@ -141,7 +141,7 @@ class TreeRollout(Rollout):
         seed = derived_seed(path.job, episode.next_id, len(path.pieces))
         return Path(path.job, episode, path.conversation.fork(seed), pieces=path.pieces)
 
-    async def sample(self, live: Sequence[Play], on_graded: Callable[[Turn], None] | None) -> None:
+    async def sample(self, live: Sequence[RolloutPlay], on_graded: Callable[[Turn], None] | None) -> None:
         paths = [play for play in live if isinstance(play, Path)]
         most = self.answerer.sampler.config.max_tokens
         for path in paths:
@@ -196,7 +196,7 @@ class TreeRollout(Rollout):
         drawn = {part.name: getattr(reply.sampled, part.name) for part in dataclasses.fields(reply.sampled)}
         return reply.model_copy(update={"sampled": InPieces(**drawn, pieces=tuple(ends))})
 
-    def trajectories(self, plays: Sequence[Play]) -> list[Trajectory]:
+    def trajectories(self, plays: Sequence[RolloutPlay]) -> list[Trajectory]:
         """Return the paths, numbered within their trees; of forks without room for another turn, one is kept."""
         found: list[Trajectory] = []
         seen: set[tuple[int, str]] = set()  # turns: paths share their first ones, which count for the first path
@@ -213,12 +213,12 @@ class TreeRollout(Rollout):
         return found
 
 
-def _place(play: Play) -> tuple[int, ...]:
+def _place(play: RolloutPlay) -> tuple[int, ...]:
     """Sort key: the paths of a batch by task, then by the branches they took."""
     return (play.job.group, *map(int, play.episode.path[-1].id.split(".")))
 
 
-def derived_seed(job: Job, turn: str, piece: int) -> int:
+def derived_seed(job: RolloutJob, turn: str, piece: int) -> int:
     """Return the seed for one piece of one turn: a function of the tree's seed and the place in it."""
     text = f"{job.seed}\0{turn}\0{piece}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")

@@ -16,8 +16,7 @@ from contrib.trees.rollout import InPieces
 from drkernel.episode.records import Trajectory, Turn
 from drkernel.rl.maths.advantages import group_ids
 from drkernel.rl.run.registry import TurnBatch
-from drkernel.rl.run.rows import Stretch, TokenSequence, append, gradable, known, overlong, sampled_of
-from drkernel.rl.run.turn_rows import Facts
+from drkernel.rl.run.rows import Stretch, TokenSequence, TurnFacts, append, gradable, sampled_of
 
 Weights = Literal["paths", "leaves", "equal"]
 """How much a turn that paths share weighs in the loss: its chance on a walk that takes every branch alike (unbiased),
@@ -133,7 +132,7 @@ def lay_out_paths(paths: Sequence[Trajectory]) -> tuple[list[Stretch], list[Toke
     return rows, sequences
 
 
-def path_facts(paths: Sequence[Trajectory]) -> list[list[Facts]]:
+def path_facts(paths: Sequence[Trajectory]) -> list[list[TurnFacts]]:
     """Return the facts of each path of one tree, shared ones repeated, their tokens counted from the first one after
     the prompt."""
     stretches, _ = lay_out_paths(paths)
@@ -141,31 +140,14 @@ def path_facts(paths: Sequence[Trajectory]) -> list[list[Facts]]:
     found = []
     for path in paths:
         prompt = len(sampled_of(path.turns[0]).context_ids)
-        row, facts = ends[path.turns[-1].id], list[Facts]()
+        row, facts = ends[path.turns[-1].id], list[TurnFacts]()
         while row >= 0:
-            facts.append(_fact(stretches[row], row, prompt))
+            part = stretches[row]
+            begin = len(sampled_of(part.turn).context_ids) - prompt
+            facts.append(part.facts(begin, node=row, parent=_parent(part)))
             row = _parent(stretches[row])
         found.append(facts[::-1])
     return found
-
-
-def _fact(part: Stretch, row: int, prompt: int) -> Facts:
-    turn, last = part.turn, part.last
-    begin = len(sampled_of(turn).context_ids) - prompt
-    return Facts(
-        start=begin + part.start,
-        end=begin + part.end,
-        graded=part.trains,
-        reward=float(turn.reward or 0.0) if last and gradable(turn) else 0.0,
-        correct=last and turn.correct,
-        coverage=known(turn.counted_coverage) if last else 0.0,
-        launch_coverage=known(turn.launch_coverage) if last else 0.0,
-        speedup=known(turn.speedup) if last else 0.0,
-        turn=turn.number - 1,
-        node=row,
-        parent=_parent(part),
-        overlong=last and overlong(turn),
-    )
 
 
 def _parent(part: Stretch) -> int:

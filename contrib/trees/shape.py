@@ -19,9 +19,8 @@ from drkernel.rl.maths.advantages import Alone
 from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.run.learner import LearnerConfig
 from drkernel.rl.run.registry import TurnBatch, advantage
-from drkernel.rl.run.rows import Stretch, TokenSequence
+from drkernel.rl.run.rows import Stretch, TokenSequence, TurnFacts
 from drkernel.rl.run.shape import Shape, shapes
-from drkernel.rl.run.turn_rows import Facts
 
 WHOLE_TRAJECTORIES = ("trloo_best", "rloo", "rloo_total", "kevin", "otb", "otb_loo", "otb_tir", "otb_tir_loo")
 """Advantages whose baselines go by trajectory, so that trees have none."""
@@ -66,7 +65,7 @@ class TreeShape(TreeConfig, Shape):
         """Return the batch as one of trees."""
         return TreeBatch.of(batch, self.weights)
 
-    def facts(self, trajectories: Sequence[Trajectory]) -> list[list[Facts]]:
+    def facts(self, trajectories: Sequence[Trajectory]) -> list[list[TurnFacts]]:
         """Return the facts of each path of one tree."""
         return path_facts(trajectories)
 

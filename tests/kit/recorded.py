@@ -18,8 +18,7 @@ from drkernel.rl.model.policy import Policy, PolicyConfig, TokenizerConfig
 from drkernel.rl.model.tokenizer import train_tokenizer
 from drkernel.rl.run.learner import Learner, LearnerConfig
 from drkernel.rl.run.registry import TurnBatch, advantage
-from drkernel.rl.run.rows import Layout, Rows, lay_out
-from drkernel.rl.run.turn_rows import Facts
+from drkernel.rl.run.rows import Layout, Rows, TurnFacts, lay_out
 
 TEXTS = ["```python\nclass ModelNew:\n    name = alpha\n```", "Write ModelNew.", "Good. Improve it."] * 3
 PLAN = (  # per trajectory its prompt, and per turn: tokens, reward (None: the grader failed), correct, coverage
@@ -98,7 +97,7 @@ class Columns:
 
     prompts: list[list[int]]
     responses: list[list[int]]
-    facts: list[list[Facts]]
+    facts: list[list[TurnFacts]]
     groups: list[int]
     mask: Tensor
     """1 on sampled tokens of graded turns"""
@@ -116,7 +115,7 @@ def columns(policy: Policy, plays: list[Trajectory]) -> Columns:
         prompts.append(list(last.context_ids[:first]))
         responses.append([*last.context_ids[first:], *last.token_ids])
         spans = [(len(t.sampled.context_ids) - first, t) for t in play.turns]
-        facts.append([Facts.of(turn, start, start + turn.tokens) for start, turn in spans])
+        facts.append([TurnFacts.of(turn, start, start + turn.tokens) for start, turn in spans])
     size = (len(plays), max(map(len, responses)))
     mask, rollout, old, square = torch.zeros(size), torch.zeros(size), torch.zeros(size), torch.zeros(size)
     row = 0

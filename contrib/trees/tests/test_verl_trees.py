@@ -18,8 +18,7 @@ from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.model.policy import Policy, PolicyConfig
 from drkernel.rl.model.sampler import Conversation, Sampler, SamplingConfig
 from drkernel.rl.run.rollout import plan_jobs
-from drkernel.rl.run.rows import Rows
-from drkernel.rl.run.turn_rows import TurnRows
+from drkernel.rl.run.rows import Rows, TurnRows
 from fakes import FakePool
 from recorded import learner, own_loss, scored
 from tiny import POCKET, tiny_tokenizer

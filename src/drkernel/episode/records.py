@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from drkernel.config import Config
 from drkernel.episode.chat import Message, Reply, Sampled, without_reasoning
-from drkernel.episode.metrics import Outcome
+from drkernel.episode.metrics import TurnOutcome
 from drkernel.verdict import Verdict
 
 End = Literal[
@@ -143,10 +143,10 @@ class Turn(Config):
         return self.reply.usage.completion if self.sampled is None else len(self.sampled.token_ids)
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> TurnOutcome:
         """Return the facts of the turn that metrics use."""
         hacks = tuple(finding.kind for finding in self.verdict.findings if finding.severity == "hack")
-        return Outcome(self.status, self.speedup, self.coverage, self.reward or 0.0, hacks)
+        return TurnOutcome(self.status, self.speedup, self.coverage, self.reward or 0.0, hacks)
 
 
 class Trajectory(Config):

@@ -5,8 +5,7 @@ import torch
 
 from drkernel.engines.verl.turns import pack, teach, token_rewards, unpack
 from drkernel.rl.maths.losses import clipped
-from drkernel.rl.run.rows import Rows
-from drkernel.rl.run.turn_rows import Facts, TurnRows
+from drkernel.rl.run.rows import Rows, TurnFacts, TurnRows
 from recorded import columns, learner, own_loss, tiny_policy, trajectories
 
 torch.set_num_threads(1)
@@ -88,7 +87,10 @@ def test_rows_that_fill_a_batch_up_change_nothing(batch):
 
 
 def test_facts_survive_the_queue_and_rewards_stand_at_the_end_of_their_turn():
-    facts = [Facts(0, 4, True, 1.25, True, 0.5, 0.25, 1.7), Facts(9, 12, False, 0.0, False, 0.0, 0.0, 0.0, 1, 3, 2)]
+    facts = [
+        TurnFacts(0, 4, True, 1.25, True, 0.5, 0.25, 1.7),
+        TurnFacts(9, 12, False, 0.0, False, 0.0, 0.0, 0.0, 1, 3, 2),
+    ]
     assert unpack(pack(facts)) == facts and unpack(pack([])) == []
     rewards = token_rewards(facts, 12)
     assert rewards.nonzero()[:, 0].tolist() == [3] and float(rewards[3]) == 1.25

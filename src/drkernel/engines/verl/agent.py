@@ -22,10 +22,9 @@ from drkernel.registry import Method
 from drkernel.rl.model.answerer import SamplerAnswerer, sampled_reply
 from drkernel.rl.model.sampler import SampledTurn, SamplingConfig
 from drkernel.rl.model.tokenizer import ChatTokenizer
-from drkernel.rl.run.rollout import Job
-from drkernel.rl.run.rows import gradable, sampled_of
+from drkernel.rl.run.rollout import RolloutJob
+from drkernel.rl.run.rows import TurnFacts, gradable, sampled_of
 from drkernel.rl.run.shape import make_shape
-from drkernel.rl.run.turn_rows import Facts
 from drkernel.task import Task
 
 
@@ -33,7 +32,7 @@ class KernelOutput(AgentLoopOutput):
     """A trajectory. verl writes :meth:`as_dict` into its queue; it puts one number at the end of all tokens, we put
     every turn's reward at the end of its own answer and send the turns' facts along."""
 
-    turns: tuple[Facts, ...] = ()
+    turns: tuple[TurnFacts, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the columns of this trajectory."""
@@ -84,7 +83,7 @@ class KernelAgentLoop(AgentLoopBase):
             answerer, lambda: Episode(self.pool, self.terms), waves=1, judge_seed=self.judge_seed
         )
         task = Task.model_validate_json(row["task"])
-        paths = await rollout.play([Job(task, 0, 0, int.from_bytes(uuid4().bytes[:6], "little"))])
+        paths = await rollout.play([RolloutJob(task, 0, 0, int.from_bytes(uuid4().bytes[:6], "little"))])
         if not paths:
             raise ValueError(f"the prompt of {task.id} leaves no room in a context of {self.context}")
         return [
@@ -140,7 +139,7 @@ def _logprobs(drawn: Any) -> tuple[float, ...]:
 
 
 def row_output(
-    path: Trajectory, facts: Sequence[Facts], versions: Sequence[Any], timing: dict[str, float]
+    path: Trajectory, facts: Sequence[TurnFacts], versions: Sequence[Any], timing: dict[str, float]
 ) -> KernelOutput:
     """Return a trajectory as a row of verl's. Which of the tokens that it shares train is decided later."""
     drawn = [sampled_of(turn) for turn in path.turns]
@@ -161,7 +160,7 @@ def _output(
     response: list[int],
     mask: list[int],
     logprobs: list[float],
-    facts: tuple[Facts, ...],
+    facts: tuple[TurnFacts, ...],
     turns: Sequence[Turn],
     versions: Sequence[Any],
     timing: dict[str, float],
@@ -193,7 +192,7 @@ class _Play:
         self.response: list[int] = []
         self.mask: list[int] = []
         self.logprobs: list[float] = []
-        self.facts: list[Facts] = []
+        self.facts: list[TurnFacts] = []
         self.versions: list[Any] = []
         self.timing: dict[str, float] = {}
         self.start = 0
@@ -211,7 +210,7 @@ class _Play:
         self.versions.append(drawn.extra_fields.get("global_steps"))
 
     def graded(self, turn: Any) -> None:
-        fact = Facts.of(turn, self.start, len(self.response))
+        fact = TurnFacts.of(turn, self.start, len(self.response))
         self.facts.append(fact)
         if not fact.graded:  # a failed grader says nothing about the answer: it does not train
             self.mask[fact.start : fact.end] = [0] * (fact.end - fact.start)

@@ -20,8 +20,8 @@ from verl.workers.utils.padding import response_from_nested, response_to_nested
 from drkernel.engines.verl.turns import teach, unpack
 from drkernel.registry import Method
 from drkernel.rl.run.learner import LearnerConfig
+from drkernel.rl.run.rows import TurnFacts, TurnRows
 from drkernel.rl.run.shape import make_shape
-from drkernel.rl.run.turn_rows import Facts, TurnRows
 
 FIELDS = ("response_mask", "rollout_log_probs", "old_log_probs", "sum_pi_squared", "drkernel_turns")
 
@@ -53,7 +53,7 @@ class KernelTrainer(PPOTrainerSync):
         lengths = nested.offsets().diff()
         padding = [bool(tag.get("is_padding", False)) for tag in batch.tags]
         # rows that only fill the batch up are copies of another row's facts: they have no turns
-        turns: list[list[Facts]] = [
+        turns: list[list[TurnFacts]] = [
             [] if padded else unpack(column)
             for padded, column in zip(padding, data["drkernel_turns"].unbind(), strict=True)
         ]
@@ -91,7 +91,7 @@ class KernelTrainer(PPOTrainerSync):
 def _rewards(rows: TurnRows) -> dict[str, float]:
     """Return the mean reward, and the share of right answers, of all graded turns and of each turn by number."""
     found = {}
-    turns = rows.turn_R.tolist()
+    turns = [fact.turn for fact in rows.facts]
     for name, wanted in (("", None), *((f"/turn{k + 1}", k) for k in sorted(set(turns)))):
         graded = [fact for fact, k in zip(rows.facts, turns, strict=True) if fact.graded and wanted in (None, k)]
         if graded:

@@ -1,6 +1,6 @@
 """The data that travel through verl's queue with a trajectory, and the columns that verl trains on.
 
-Nothing here needs verl or Ray. Shapes as in :mod:`drkernel.rl.run.turn_rows`.
+Nothing here needs verl or Ray. Shapes as in :class:`drkernel.rl.run.rows.TurnRows`.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from drkernel.rl.model.sampler import SamplingConfig
 from drkernel.rl.model.served import RequestSampler
 from drkernel.rl.model.tokenizer import ChatTokenizer
 from drkernel.rl.run.learner import Credit, LearnerConfig, give_credit
+from drkernel.rl.run.rows import TurnFacts, TurnRows
 from drkernel.rl.run.shape import Shape
-from drkernel.rl.run.turn_rows import Facts, TurnRows
 
 Ask = Callable[[list[int], int], Awaitable[tuple[tuple[int, ...], tuple[float, ...]]]]
 """(ids, room for tokens) -> sampled ids and their log-probabilities."""
-WIDTH = len(dataclasses.fields(Facts))
+WIDTH = len(dataclasses.fields(TurnFacts))
 
 
-def pack(turns: Sequence[Facts]) -> Tensor:
+def pack(turns: Sequence[TurnFacts]) -> Tensor:
     """Return the turns of a trajectory as one flat column of numbers, float64 [turns * WIDTH]."""
     return torch.tensor([float(value) for turn in turns for value in dataclasses.astuple(turn)], dtype=torch.float64)
 
 
-def unpack(column: Tensor) -> list[Facts]:
+def unpack(column: Tensor) -> list[TurnFacts]:
     """Return the turns that :func:`pack` wrote."""
     rows = column.reshape(-1, WIDTH).tolist()
-    kinds = [{"int": int, "bool": bool, "float": float}[str(field.type)] for field in dataclasses.fields(Facts)]
-    return [Facts(*(kind(value) for kind, value in zip(kinds, row, strict=True))) for row in rows]
+    kinds = [{"int": int, "bool": bool, "float": float}[str(field.type)] for field in dataclasses.fields(TurnFacts)]
+    return [TurnFacts(*(kind(value) for kind, value in zip(kinds, row, strict=True))) for row in rows]
 
 
-def token_rewards(turns: Sequence[Facts], length: int) -> Tensor:
+def token_rewards(turns: Sequence[TurnFacts], length: int) -> Tensor:
     """Return each turn's reward at the last token of its answer, float32 [length]."""
     rewards = torch.zeros(length)
     for turn in turns:

@@ -16,7 +16,7 @@ import torch
 from pydantic import Field, ValidationError
 
 from drkernel.config import Config, ConfigError
-from drkernel.episode.answerer import Call, ContextFull, ModelError
+from drkernel.episode.answerer import ContextFull, ModelCall, ModelError
 from drkernel.episode.chat import Message, Reply, Sampled, Sampling, Usage, without_reasoning
 from drkernel.episode.records import Turn
 from drkernel.rl.model.lean import is_supported
@@ -53,12 +53,12 @@ class SamplerAnswerer:
         """Longest conversation in tokens."""
         return self.sampler.capacity
 
-    def context_ids(self, call: Call) -> list[int]:
+    def context_ids(self, call: ModelCall) -> list[int]:
         """Return the ids that precede the answer: the opening, then the turns shown, each as it was sampled."""
         return self._ids(call.opening, call.shown)
 
     async def stream(
-        self, calls: Sequence[Call], conversations: Sequence[Conversation], *, keep_cache: bool = True
+        self, calls: Sequence[ModelCall], conversations: Sequence[Conversation], *, keep_cache: bool = True
     ) -> AsyncIterator[tuple[int, Reply]]:
         """Sample an answer to every call together and yield (i, reply) as soon as it ends.
 
@@ -162,7 +162,7 @@ class LocalTerms(Config):
 
 @dataclass
 class _Waiting:
-    call: Call
+    call: ModelCall
     conversation: Conversation
     future: asyncio.Future[Reply]
 
@@ -204,7 +204,7 @@ class LocalModel:
         self._waiting: list[_Waiting] = []
         self._worker: asyncio.Task[None] | None = None
 
-    async def complete(self, call: Call) -> Reply:
+    async def complete(self, call: ModelCall) -> Reply:
         """Answer one call, batched with the calls that are waiting at the same time."""
         if call.sampling != self._sampling:
             raise ModelError(f"{self.name} was opened for other sampling terms than the call's")

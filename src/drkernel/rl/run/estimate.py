@@ -84,7 +84,7 @@ class ModelShape:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class RunEstimate:
     """Memory (bytes) and time (seconds) of a run, and what is missing."""
 
     shape: ModelShape
@@ -129,7 +129,9 @@ def find_shape(recipe: Recipe) -> ModelShape | None:
     return ModelShape(**KNOWN[name]) if name in KNOWN else None
 
 
-def estimate(recipe: Recipe, ranks: int = 1, flops: float | None = None, judge_rate: float | None = None) -> Estimate:
+def estimate(
+    recipe: Recipe, ranks: int = 1, flops: float | None = None, judge_rate: float | None = None
+) -> RunEstimate:
     """Estimate the needs of a recipe on ``ranks`` devices that each reach ``flops`` FLOP/s in training.
 
     ``judge_rate`` is in evaluations per second and core. Raises ``ValueError`` when the model's shape is not known.
@@ -145,7 +147,7 @@ def estimate(recipe: Recipe, ranks: int = 1, flops: float | None = None, judge_r
     judge_rate = judge_rate or (0.5 if measured else 10.0)
     slots = recipe.pool.slots or os.cpu_count() or 1
     times = _times(recipe, shape, ranks * flops, judge_rate * slots)
-    return Estimate(
+    return RunEstimate(
         shape=shape,
         memory=_memory(recipe, shape, ranks),
         times=times,

@@ -24,7 +24,7 @@ from drkernel.episode.records import Trajectory, distinct_turns
 from drkernel.registry import Method
 from drkernel.rl.maths.advantages import broadcast_to_tokens
 from drkernel.rl.maths.losses import denominator, policy_loss
-from drkernel.rl.maths.mismatch import Mismatch, mismatch
+from drkernel.rl.maths.mismatch import PolicyMismatch, mismatch
 from drkernel.rl.maths.rejection import Reason, void_turns
 from drkernel.rl.maths.schedules import LengthState, LengthTriggered
 from drkernel.rl.model.policy import Policy, microbatches
@@ -107,7 +107,7 @@ class Credit:
 
     advantages_BT: Tensor
     """0 outside of graded turns."""
-    mismatch: Mismatch
+    mismatch: PolicyMismatch
     """Weights of the tokens in the loss, and which of them the mismatch between sampler and trainer leaves."""
     mask_BT: Tensor
     """bool: tokens that train."""
@@ -210,7 +210,7 @@ class _Prepared:
     old_BT: Tensor
     reference_BT: Tensor | None
     advantages_BT: Tensor
-    mismatch: Mismatch
+    mismatch: PolicyMismatch
     mask_BT: Tensor
 
 

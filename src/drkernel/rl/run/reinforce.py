@@ -20,12 +20,12 @@ from drkernel.rl.maths.rejection import Reason
 from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.model.policy import Policy
 from drkernel.rl.model.sampler import Decoder, Sampler, SamplingConfig
-from drkernel.rl.model.served import ServedSampler, Server
+from drkernel.rl.model.served import PolicyServer, ServedSampler
 from drkernel.rl.run.checkpoint import Checkpoints
 from drkernel.rl.run.evaluate import evaluation_metrics
 from drkernel.rl.run.learner import Learner, LearnerConfig, uninformative
 from drkernel.rl.run.optimizers import make_optimizer
-from drkernel.rl.run.rollout import Job, Rollout, RolloutStats, plan_jobs
+from drkernel.rl.run.rollout import Rollout, RolloutJob, RolloutStats, plan_jobs
 from drkernel.rl.run.shape import Shape, make_shape
 from drkernel.rl.run.sitting import Sitting
 from drkernel.rl.run.state import BestStep
@@ -41,7 +41,7 @@ class RlStage:
         self.heldout = sitting.recipe.heldout()
         self.shape = make_shape(sitting.recipe.rollout.shape)
         self.decoder: Decoder | None = None
-        self.server: Server | None = None
+        self.server: PolicyServer | None = None
         self.served = 0
         """The step whose weights the server has."""
 
@@ -171,7 +171,7 @@ class RlStage:
         return reference
 
     async def _play(
-        self, rollout: Rollout, jobs: Sequence[Job], on_graded: Callable[[Turn], None] | None = None
+        self, rollout: Rollout, jobs: Sequence[RolloutJob], on_graded: Callable[[Turn], None] | None = None
     ) -> list[Trajectory]:
         """Play this rank's share of the jobs (whole groups); return the trajectories of all ranks."""
         world, state = self.sitting.world, self.sitting.state
@@ -215,15 +215,15 @@ class RlStage:
         decoder = sitting.policy.make_decoder(sampling.rows, terms.context)
         return Sampler(decoder, sitting.tokenizer, sampling)
 
-    def _server(self, renew: bool) -> Server:
+    def _server(self, renew: bool) -> PolicyServer:
         """Return the server; new weights were checked after it got them. ``renew``: it is to have the present ones."""
         sitting, terms = self.sitting, self.sitting.recipe.rollout
         if self.server is None:
             if terms.backend == "vllm":
                 place = sitting.directory / "served"
-                self.server = Server.start(terms.server, sitting.policy, place, terms.context)
+                self.server = PolicyServer.start(terms.server, sitting.policy, place, terms.context)
             else:
-                self.server = Server(terms.backend.removeprefix("openai:"))
+                self.server = PolicyServer(terms.backend.removeprefix("openai:"))
                 self.server.wait()
         elif renew and self.served != sitting.state.step:
             self.server.load(sitting.policy)

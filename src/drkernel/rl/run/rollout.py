@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from drkernel.episode.answerer import Call
+from drkernel.episode.answerer import ModelCall
 from drkernel.episode.chat import Reply
 from drkernel.episode.episode import Episode
 from drkernel.episode.records import End, Trajectory, Turn
@@ -24,7 +24,7 @@ from drkernel.task import Task
 
 
 @dataclass(frozen=True)
-class Job:
+class RolloutJob:
     """One trajectory to play."""
 
     task: Task
@@ -61,10 +61,10 @@ class RolloutStats:
 
 
 @dataclass
-class Play:
+class RolloutPlay:
     """The state of a trajectory while it is played."""
 
-    job: Job
+    job: RolloutJob
     episode: Episode
     conversation: Conversation
     grading: asyncio.Task[None] | None = None
@@ -82,11 +82,11 @@ class Play:
         return "context" if self.full else None
 
 
-def plan_jobs(tasks: Sequence[Task], samples: int, seed: int, first: int = 0) -> list[Job]:
+def plan_jobs(tasks: Sequence[Task], samples: int, seed: int, first: int = 0) -> list[RolloutJob]:
     """Plan ``samples`` trajectories of every task, with sampler seeds derived from ``seed``; groups count from
     ``first``."""
     return [
-        Job(task, group, sample, seed * 1_000_003 + group * samples + sample)
+        RolloutJob(task, group, sample, seed * 1_000_003 + group * samples + sample)
         for group, task in enumerate(tasks, first)
         for sample in range(samples)
     ]
@@ -111,7 +111,9 @@ class Rollout:
         self.waves, self.judge_seed, self.version = waves, judge_seed, version
         self.stats = RolloutStats()
 
-    async def play(self, jobs: Sequence[Job], on_graded: Callable[[Turn], None] | None = None) -> list[Trajectory]:
+    async def play(
+        self, jobs: Sequence[RolloutJob], on_graded: Callable[[Turn], None] | None = None
+    ) -> list[Trajectory]:
         """Play every job to its end, in the order of ``jobs``.
 
         A trajectory whose prompt does not fit the context is left out. An exception in an environment ends the rollout.
@@ -139,17 +141,17 @@ class Rollout:
         stats.pruned_mass /= max(1, stats.graded)
         return self.trajectories(list(itertools.chain(*waves)))
 
-    async def begin(self, job: Job) -> list[Play]:
+    async def begin(self, job: RolloutJob) -> list[RolloutPlay]:
         """The conversations that a job starts with."""
-        play = Play(job, self.make_episode(), Conversation(job.seed))
+        play = RolloutPlay(job, self.make_episode(), Conversation(job.seed))
         await play.episode.reset(job.task, self.judge_seed)
         return [play]
 
-    def going_on(self, wave: list[Play]) -> list[Play]:
+    def going_on(self, wave: list[RolloutPlay]) -> list[RolloutPlay]:
         """The conversations of a wave that are to be gone on with; every answer so far is graded."""
         return [play for play in wave if play.live]
 
-    async def _settle(self, wave: Sequence[Play]) -> None:
+    async def _settle(self, wave: Sequence[RolloutPlay]) -> None:
         """Wait until every answer of the wave is graded."""
         pending = [play.grading for play in wave if play.grading is not None]
         if not pending:
@@ -160,7 +162,7 @@ class Rollout:
         for play in wave:
             play.grading = None
 
-    async def sample(self, live: Sequence[Play], on_graded: Callable[[Turn], None] | None) -> None:
+    async def sample(self, live: Sequence[RolloutPlay], on_graded: Callable[[Turn], None] | None) -> None:
         """Sample the next turn of some trajectories and submit the answers as they end."""
         calls = [self.call(play) for play in live]
         async for index, reply in self.answerer.stream(calls, [play.conversation for play in live]):
@@ -170,7 +172,7 @@ class Rollout:
                 continue
             play.grading = asyncio.create_task(self.grade(play, reply, on_graded))
 
-    def call(self, play: Play) -> Call:
+    def call(self, play: RolloutPlay) -> ModelCall:
         """Build the request for the next turn; a context policy that may leave turns out makes room for a whole
         answer."""
         room = self.answerer.capacity - self.answerer.sampler.config.max_tokens
@@ -179,7 +181,7 @@ class Rollout:
             if len(self.answerer.context_ids(call)) <= room or not play.episode.show_less():
                 return call
 
-    async def grade(self, play: Play, reply: Reply, on_graded: Callable[[Turn], None] | None) -> None:
+    async def grade(self, play: RolloutPlay, reply: Reply, on_graded: Callable[[Turn], None] | None) -> None:
         """Submit one answer to the environment and record the result."""
         assert reply.sampled is not None
         started = time.perf_counter()
@@ -192,11 +194,11 @@ class Rollout:
         if on_graded is not None:
             on_graded(result.turn)
 
-    def trajectories(self, plays: Sequence[Play]) -> list[Trajectory]:
+    def trajectories(self, plays: Sequence[RolloutPlay]) -> list[Trajectory]:
         """The conversations played; those without a turn are left out."""
         return [self.trajectory(play) for play in plays if play.episode.path]
 
-    def trajectory(self, play: Play, **facts: object) -> Trajectory:
+    def trajectory(self, play: RolloutPlay, **facts: object) -> Trajectory:
         """The record of one conversation; ``facts`` are fields of it that differ."""
         job = play.job
         known: dict[str, object] = {"group": job.group, "sample": job.sample, "seed": job.seed, "version": self.version}
@@ -205,9 +207,9 @@ class Rollout:
         return play.episode.trajectory(**{**known, **facts})
 
 
-def _split(plays: Sequence[Play], parts: int) -> Iterator[list[Play]]:
+def _split(plays: Sequence[RolloutPlay], parts: int) -> Iterator[list[RolloutPlay]]:
     """Split into at most ``parts`` runs of similar size, never dividing a group, so that each prompt is read once."""
-    groups: dict[int, list[Play]] = {}
+    groups: dict[int, list[RolloutPlay]] = {}
     for play in plays:
         groups.setdefault(play.job.group, []).append(play)
     members = list(groups.values())

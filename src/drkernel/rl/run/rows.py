@@ -1,4 +1,5 @@
-"""Converts trajectories to tensors: one row per turn, and the id sequences that the model is run on.
+"""Converts trajectories to tensors: one row per turn, and the id sequences that the model is run on. :class:`Rows` is
+of our own trainer, :class:`TurnRows` of engines that keep one row a trajectory; both make the same batch of them.
 
 Turns that only append to each other share a sequence: with the whole history in the context, a trajectory is one
 sequence in which every turn's answer is trained. When a context policy leaves turns out, a new sequence starts with
@@ -8,6 +9,7 @@ A part that several trajectories share is one row and is trained once, where the
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,6 +37,52 @@ class TokenSequence:
 
 
 @dataclass(frozen=True)
+class TurnFacts:
+    """The facts of one turn, or of a stretch of one where the rollout's shape makes rows of those, that travel with its
+    tokens through an engine, as numbers."""
+
+    start: int
+    """First token of the answer, counted from the first one after the prompt."""
+    end: int
+    """The token after its last one."""
+    graded: bool
+    """Whether the turn has a grade."""
+    reward: float = 0.0
+    """0 without a grade."""
+    correct: bool = False
+    coverage: float = 0.0
+    """Share of device time in own kernels, as the reward counts it; 0 where unknown."""
+    launch_coverage: float = 0.0
+    speedup: float = 0.0
+    """0 where not timed."""
+    turn: int = 0
+    """Index of the turn, from 0."""
+    node: int = -1
+    """Its number among the rows of the prompt: trajectories that share a row repeat its facts. -1: shared by none."""
+    parent: int = -1
+    """Number of the row before it, -1 for none."""
+    overlong: bool = False
+    """Whether the answer was cut off."""
+
+    @staticmethod
+    def of(turn: Turn, start: int, end: int) -> TurnFacts:
+        """Return the facts of a turn whose answer lies at these tokens."""
+        graded = gradable(turn)
+        return TurnFacts(
+            start=start,
+            end=end,
+            graded=graded,
+            reward=float(turn.reward or 0.0) if graded else 0.0,
+            correct=turn.correct,
+            coverage=known(turn.counted_coverage),
+            launch_coverage=known(turn.launch_coverage),
+            speedup=known(turn.speedup),
+            turn=turn.number - 1,
+            overlong=overlong(turn),
+        )
+
+
+@dataclass(frozen=True)
 class Stretch:
     """The part of an answer that one row of a batch trains: the whole answer, or what a rollout's shape makes of it."""
 
@@ -54,6 +102,14 @@ class Stretch:
     def last(self) -> bool:
         """Whether the stretch ends its answer, so that it carries the reward."""
         return self.end == len(sampled_of(self.turn).token_ids)
+
+    def facts(self, begin: int = 0, node: int = -1, parent: int = -1) -> TurnFacts:
+        """Return the facts, where the answer begins at token ``begin``. What comes before the last stretch of an answer
+        has no grade of its own: it earns by what follows."""
+        facts = TurnFacts.of(self.turn, begin + self.start, begin + self.end)
+        if not self.last:
+            facts = TurnFacts(facts.start, facts.end, facts.graded, turn=facts.turn)
+        return dataclasses.replace(facts, graded=self.trains, node=node, parent=parent)
 
 
 def sampled_of(turn: Turn) -> Sampled:
@@ -115,6 +171,29 @@ def append(sequences: list[TokenSequence], rows: Sequence[Stretch], new: Sequenc
         sequences.append(added)
 
 
+def turn_batch(
+    facts: Sequence[TurnFacts], groups: Sequence[int], owner_B: Tensor, parent_B: Tensor | None
+) -> TurnBatch:
+    """Return the inputs of advantages and rejections for rows with these facts."""
+
+    def column(name: str) -> Tensor:
+        return torch.tensor([float(getattr(fact, name)) for fact in facts])
+
+    return TurnBatch(
+        rewards_B=column("reward"),
+        task_B=torch.tensor(groups, dtype=torch.int64),
+        trajectory_B=owner_B,
+        turn_B=torch.tensor([fact.turn for fact in facts], dtype=torch.int64),
+        valid_B=torch.tensor([fact.graded for fact in facts], dtype=torch.bool),
+        correct_B=column("correct").bool(),
+        coverage_B=column("coverage"),
+        launch_coverage_B=column("launch_coverage"),
+        speedup_B=column("speedup"),
+        overlong_B=column("overlong").bool(),
+        parent_B=parent_B,
+    )
+
+
 @dataclass(frozen=True)
 class Rows:
     """The turns of a batch of trajectories as padded tensors, one row a turn (or a stretch of one)."""
@@ -151,27 +230,10 @@ class Rows:
 
     def batch(self) -> TurnBatch:
         """Return the inputs of advantages and rejections."""
-
-        def figures(name: str) -> Tensor:
-            return torch.tensor([0.0 if turn is None else known(getattr(turn, name)) for turn in turns])
-
-        # what comes before the last stretch of an answer has no grade of its own: it earns by what follows
         parents = [part.parent for part in self.stretches if part.parent is not None]
-        turns = [part.turn if part.last else None for part in self.stretches]
-        rewards = [float(turn.reward or 0.0) if turn is not None and gradable(turn) else 0.0 for turn in turns]
-        return TurnBatch(
-            rewards_B=torch.tensor(rewards),
-            task_B=torch.tensor([self.trajectories[i].group for i in self.owner_B.tolist()], dtype=torch.int64),
-            trajectory_B=self.owner_B,
-            turn_B=torch.tensor([part.turn.number - 1 for part in self.stretches], dtype=torch.int64),
-            valid_B=torch.tensor([part.trains for part in self.stretches], dtype=torch.bool),
-            correct_B=torch.tensor([turn is not None and turn.correct for turn in turns], dtype=torch.bool),
-            coverage_B=figures("counted_coverage"),
-            launch_coverage_B=figures("launch_coverage"),
-            speedup_B=figures("speedup"),
-            overlong_B=torch.tensor([turn is not None and overlong(turn) for turn in turns], dtype=torch.bool),
-            parent_B=torch.tensor(parents, dtype=torch.int64) if parents else None,
-        )
+        parent_B = torch.tensor(parents, dtype=torch.int64) if parents else None
+        groups = [self.trajectories[part.owner].group for part in self.stretches]
+        return turn_batch([part.facts() for part in self.stretches], groups, self.owner_B, parent_B)
 
     def graded(self) -> list[int]:
         """Indices of sequences with at least one graded turn; the others need no computation."""
@@ -206,3 +268,60 @@ class Rows:
         """Scatter flat values of the masked tokens of ``rows_R`` to [R, T], 0 elsewhere; differentiable."""
         mask_RT = self.mask_BT[rows_R].to(values_M.device)
         return values_M.new_zeros(mask_RT.shape).masked_scatter(mask_RT, values_M)
+
+
+class TurnRows:
+    """The turns of a batch in the rows of an engine that keeps one row a trajectory, feedback among the answers: where
+    they lie, and the way there and back.
+
+    Shape legend: B trajectories, T tokens of a trajectory after its prompt, R turns of all trajectories, J tokens of
+    the longest turn, pushed to the left.
+    """
+
+    def __init__(self, trajectories: Sequence[Sequence[TurnFacts]], groups: Sequence[int], length: int):
+        """``groups`` says which trajectories have the same prompt; ``length`` is T.
+
+        What trajectories share is one row, and lies in the first of them.
+        """
+        self.facts: list[TurnFacts] = []
+        self.groups = groups
+        self.size, self.length = len(trajectories), length
+        places: dict[tuple[int, int, int], int] = {}
+        owners, parents = [], []
+        for b, turns in enumerate(trajectories):
+            for t, fact in enumerate(turns):
+                place = (groups[b], -1, fact.node) if fact.node >= 0 else (groups[b], b, t)
+                if place not in places:
+                    places[place] = len(self.facts)
+                    self.facts.append(fact)
+                    owners.append(b)
+                    parents.append(places[groups[b], -1, fact.parent] if fact.parent >= 0 else -1)
+        shared = any(fact.node >= 0 for fact in self.facts)
+        self.parent_R = torch.tensor(parents, dtype=torch.int64) if shared else None
+        self.owner_R = torch.tensor(owners, dtype=torch.int64)
+        start_R = torch.tensor([fact.start for fact in self.facts], dtype=torch.int64)
+        length_R = torch.tensor([fact.end - fact.start for fact in self.facts], dtype=torch.int64)
+        step_J = torch.arange(int(length_R.max()) if len(places) else 0)
+        self.inside_RJ = step_J[None, :] < length_R[:, None]
+        self.at_RJ = (start_R[:, None] + step_J[None, :]).clamp_max(max(0, length - 1))
+
+    def take(self, values_BT: Tensor) -> Tensor:
+        """Return the values of the turns' own tokens, [R, J], 0 after a turn's end."""
+        return values_BT[self.owner_R].gather(1, self.at_RJ).masked_fill(~self.inside_RJ, 0)
+
+    def put_back(self, values_RJ: Tensor) -> Tensor:
+        """Return values of turns in the engine's layout, [B, T], 0 outside of answers."""
+        kept_RJ = torch.where(self.inside_RJ, values_RJ, torch.zeros_like(values_RJ))
+        wide_RT = values_RJ.new_zeros(len(self.facts), self.length).scatter_add_(1, self.at_RJ, kept_RJ)
+        return values_RJ.new_zeros(self.size, self.length).index_add_(0, self.owner_R, wide_RT)
+
+    def batch(self, old_BT: Tensor | None = None, square_BT: Tensor | None = None) -> TurnBatch:
+        """Return the inputs of our methods; ``old_BT`` are the trainer's log-probabilities, ``square_BT`` their Σπ².
+        A method that needs what is not given says so."""
+        batch = turn_batch(self.facts, [self.groups[b] for b in self.owner_R.tolist()], self.owner_R, self.parent_R)
+        return dataclasses.replace(
+            batch,
+            logprobs_BT=None if old_BT is None else self.take(old_BT),
+            sum_pi_squared_BT=None if square_BT is None else self.take(square_BT),
+            mask_BT=self.inside_RJ & batch.valid_B[:, None],
+        )

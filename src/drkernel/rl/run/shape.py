@@ -16,8 +16,7 @@ from drkernel.registry import Method, Registry
 from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.run.registry import TurnBatch
 from drkernel.rl.run.rollout import Rollout
-from drkernel.rl.run.rows import Stretch, TokenSequence, lay_out
-from drkernel.rl.run.turn_rows import Facts
+from drkernel.rl.run.rows import Stretch, TokenSequence, TurnFacts, lay_out
 
 if TYPE_CHECKING:
     from drkernel.rl.run.learner import LearnerConfig
@@ -64,7 +63,7 @@ class Shape(Config):
         del trajectories
         return batch
 
-    def facts(self, trajectories: Sequence[Trajectory]) -> list[list[Facts]]:
+    def facts(self, trajectories: Sequence[Trajectory]) -> list[list[TurnFacts]]:
         """Return the facts of each trajectory of one prompt, for engines that keep one row a trajectory; only asked of
         shapes that play them together."""
         raise NotImplementedError

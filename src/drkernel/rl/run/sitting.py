@@ -28,7 +28,7 @@ class Stopped(Exception):
 
 
 @dataclass
-class Clock:
+class RunClock:
     """Wall time of a run over all its sittings."""
 
     before: float = 0.0
@@ -54,7 +54,7 @@ class Sitting:
     state: RunState
     files: RunFiles | NoFiles
     sinks: Sinks
-    clock: Clock
+    clock: RunClock
     progress: Progress
     stop_requested: Callable[[], bool]
     """Called after every step: whether to end with a checkpoint."""

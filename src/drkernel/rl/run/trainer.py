@@ -37,7 +37,7 @@ from drkernel.rl.run.metric_sinks import NoFiles, RunFiles, Sinks
 from drkernel.rl.run.recipe import Recipe, check_recipe, check_same_run
 from drkernel.rl.run.reinforce import RlStage
 from drkernel.rl.run.sft import load_conversations
-from drkernel.rl.run.sitting import Clock, Progress, Sitting, Stopped
+from drkernel.rl.run.sitting import Progress, RunClock, Sitting, Stopped
 from drkernel.rl.run.state import RunState
 from drkernel.rl.run.summary import headline
 from drkernel.rl.run.supervised import CopyingStage, SftStage
@@ -69,7 +69,7 @@ class Run:
     async def run(self) -> dict[str, Any]:
         """Run the remaining stages and return the summary. Raises :class:`Stopped` when :attr:`stop_requested` was
         set."""
-        clock = Clock()
+        clock = RunClock()
         if self.recipe.threads:
             torch.set_num_threads(self.recipe.threads)
         self.world.first_does(self._open_directory)
@@ -91,7 +91,7 @@ class Run:
             sitting.files.close()
             sitting.sinks.close()
 
-    def _sit_down(self, clock: Clock) -> tuple[Sitting, Path | None]:
+    def _sit_down(self, clock: RunClock) -> tuple[Sitting, Path | None]:
         """Load policy, files and state of the last checkpoint, and return its path; start anew without one."""
         policy = self._make_policy()
         policy.shard(self.world)
