@@ -13,8 +13,7 @@ from torch import Tensor
 from drkernel.episode.chat import Reply, Sampled
 from drkernel.episode.records import Trajectory, Turn
 from drkernel.rl.maths.losses import denominator, policy_loss
-from drkernel.rl.model.pocket import PocketConfig
-from drkernel.rl.model.policy import Policy, PolicyConfig, TokenizerConfig
+from drkernel.rl.model.policy import PocketConfig, Policy, PolicyConfig, TokenizerConfig
 from drkernel.rl.model.tokenizer import train_tokenizer
 from drkernel.rl.run.learner import Learner, LearnerConfig
 from drkernel.rl.run.registry import TurnBatch, advantage

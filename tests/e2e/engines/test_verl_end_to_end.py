@@ -18,8 +18,7 @@ pytest.importorskip("verl")
 
 from drkernel.episode.episode import EpisodeConfig
 from drkernel.rl.data.teacher.problem_families import generate_tasks
-from drkernel.rl.model.pocket import PocketConfig
-from drkernel.rl.model.policy import Policy, PolicyConfig, TokenizerConfig
+from drkernel.rl.model.policy import PocketConfig, Policy, PolicyConfig, TokenizerConfig
 from drkernel.rl.model.tokenizer import train_tokenizer
 
 pytestmark = pytest.mark.verl

@@ -17,8 +17,7 @@ from test_served import SAMPLING, disturbed, play
 
 from drkernel.config import ConfigError
 from drkernel.rl.maths.mismatch import mismatch
-from drkernel.rl.model.pocket import PocketConfig
-from drkernel.rl.model.policy import Policy, PolicyConfig, TokenizerConfig
+from drkernel.rl.model.policy import PocketConfig, Policy, PolicyConfig, TokenizerConfig
 from drkernel.rl.model.sampler import Conversation
 from drkernel.rl.model.served import PolicyServer, ServedSampler, ServerConfig
 from drkernel.rl.run.learner import Learner, LearnerConfig

@@ -5,8 +5,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from drkernel.config import ConfigError
-from drkernel.rl.model.pocket import PocketConfig, make_pocket
-from drkernel.rl.model.policy import LoraConfig, Policy, PolicyConfig, pick_device
+from drkernel.rl.model.policy import LoraConfig, PocketConfig, Policy, PolicyConfig, make_pocket, pick_device
 from drkernel.rl.model.sampler import Conversation, Sampler, SamplingConfig
 from drkernel.rl.run.checkpoint import Checkpoints
 from drkernel.rl.run.optimizers import make_optimizer
