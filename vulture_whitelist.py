@@ -40,8 +40,6 @@ _.set_allocator_settings, _.profiler_start, _.profiler_stop, _.empty_cache, _.de
 _.request_id, _.unused, _.abort_all_requests, _.resume_generation, _.clear_kv_cache, _.release_kv_cache
 _.resume_kv_cache, _.start_profile, _.stop_profile, _.launch_servers, _.servers, _._server_handle, _._server_address
 _.update_weights, _.KernelAgentLoop, _._compute_old_log_prob, _._compute_advantage, _.trainer_mode
-# users of our mathematics alone (docs/rl.md)
-_.prune_logits
 # a module of candidates' own that a zygote imports before it forks
 drkernel
 # fields of records that are read as JSON: tables of answers, run states, requests of other services, command lines

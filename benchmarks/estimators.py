@@ -21,16 +21,16 @@ import torch
 from torch import Tensor
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "tests" / "kit"), str(ROOT / "tests" / "unit" / "rl")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "kit"), str(ROOT / "tests" / "unit" / "rl")]
 
 from test_enumeration_explore import SAMPLES, Explored  # noqa: E402
 
+from contrib.fr3e.maths import fr3e  # noqa: E402
+from contrib.trees.enumeration import Trees  # noqa: E402
+from contrib.trees.forks import TreeConfig  # noqa: E402
+from contrib.trees.maths import leaf_weights, path_weights, treepo, treepo_loo  # noqa: E402
 from drkernel.rl.maths import advantages as adv  # noqa: E402
 from drkernel.rl.maths import otb  # noqa: E402
-from drkernel.rl.maths.explore import fr3e  # noqa: E402
-from drkernel.rl.maths.trees import leaf_weights, path_weights, treepo, treepo_loo  # noqa: E402
-from drkernel.rl.run.forks import TreeConfig  # noqa: E402
-from rl_forest import Trees  # noqa: E402
 from rl_tree import Tree, flat_groups  # noqa: E402
 
 SEEDS = range(5)

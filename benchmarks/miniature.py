@@ -40,7 +40,7 @@ from drkernel.episode.renderer import task_prompt
 from drkernel.gym.request import EvalRequest, EvalSettings, Pool
 from drkernel.rl.data.coldstart import ColdstartRow, load_rows
 from drkernel.rl.data.teacher.plans import RIGHT, Mix
-from drkernel.rl.data.teacher.problem import Problem
+from drkernel.rl.data.teacher.problem import TeacherProblem
 from drkernel.rl.data.teacher.problem_families import generate_problems
 from drkernel.rl.data.teacher.reference import make_task
 from drkernel.rl.data.teacher.writer import Flaw, Style, can_have, write_answer
@@ -64,13 +64,13 @@ WHOLE = 1 / 3
 """share of the trajectories ending in a whole kernel that is taught"""
 
 
-def operations(problem: Problem) -> list[str]:
+def operations(problem: TeacherProblem) -> list[str]:
     """Return the names of a problem's operations, in the order of its reference."""
     core = [problem.core] if problem.core else []
     return [step.op for step in problem.before] + core + [step.op for step in problem.after]
 
 
-def in_kernel(problem: Problem, depth: Flaw | None) -> list[str] | None:
+def in_kernel(problem: TeacherProblem, depth: Flaw | None) -> list[str] | None:
     """Return the operations that an answer of this depth computes itself; None where there is none of it."""
     names = operations(problem)
     if depth is None:
@@ -84,7 +84,7 @@ def in_kernel(problem: Problem, depth: Flaw | None) -> list[str] | None:
     return names[kept:]
 
 
-def in_block(problem: Problem, depth: Flaw | None) -> str:
+def in_block(problem: TeacherProblem, depth: Flaw | None) -> str:
     """Return what decides the block size of such an answer: a ``tile``, a ``row``, or a ``block`` of elements."""
     source = write_answer(problem, Style(block=7, tile=5), depth)
     launch = _LAUNCH.search(source)
@@ -92,7 +92,7 @@ def in_block(problem: Problem, depth: Flaw | None) -> str:
     return {"7": "block", "5": "tile"}.get(launch[1], "row")
 
 
-def written(problem: Problem, plan: str) -> str | None:
+def written(problem: TeacherProblem, plan: str) -> str | None:
     """Return the source of the module that a plan asks for; None for a plan that does not fit the problem."""
     match = _PLAN.match(plan)
     if match is None:
@@ -110,7 +110,7 @@ def written(problem: Problem, plan: str) -> str | None:
     return None
 
 
-def plan_of(problem: Problem, depth: Flaw | None, source: str) -> str:
+def plan_of(problem: TeacherProblem, depth: Flaw | None, source: str) -> str:
     """Return the plan that :func:`written` turns into this answer of the teacher."""
     launch = _LAUNCH.search(source)
     named = in_kernel(problem, depth)
@@ -122,7 +122,7 @@ def plan_of(problem: Problem, depth: Flaw | None, source: str) -> str:
 class PlanPool:
     """Grades plans: writes each as a module, and asks ``pool`` about that."""
 
-    def __init__(self, pool: Pool, problems: Mapping[str, Problem]):
+    def __init__(self, pool: Pool, problems: Mapping[str, TeacherProblem]):
         self._pool, self._problems = pool, problems
 
     async def evaluate(self, request: EvalRequest) -> Verdict:
@@ -152,7 +152,7 @@ def plan_pool(recipe: Recipe) -> PlanPool:
     return PlanPool(make_pool(recipe), {make_task(problem).id: problem for problem in problems})
 
 
-def first_answer(problem: Problem, prompt: str, rng: random.Random) -> list[dict[str, str]]:
+def first_answer(problem: TeacherProblem, prompt: str, rng: random.Random) -> list[dict[str, str]]:
     """Return a conversation of one answer, as lazy as :data:`FIRST` has it."""
     depth = DEPTHS[RIGHT.index(FIRST.draw(rng))]
     if depth is not None and not can_have(problem, depth):
@@ -161,7 +161,7 @@ def first_answer(problem: Problem, prompt: str, rng: random.Random) -> list[dict
     return [{"role": "user", "content": prompt}, {"role": "assistant", "content": f"```python\n{plan}```"}]
 
 
-def taught(row: ColdstartRow, problem: Problem) -> dict[str, Any]:
+def taught(row: ColdstartRow, problem: TeacherProblem) -> dict[str, Any]:
     """Return what the supervised policies learn on a task: the trajectory with plans for answers, or a first answer."""
     rng = random.Random(f"taught-{row.id}")
     right = all(turn.plan in RIGHT for turn in row.turns)

@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 
 from drkernel.rl.model.lean import LeanDecoder
-from drkernel.rl.model.pocket import PocketConfig, make_pocket
+from drkernel.rl.model.policy import PocketConfig, make_pocket
 from drkernel.rl.model.sampler import Conversation, Sampler, SamplingConfig
 
 VOCAB, END, PAD = 1024, 3, 0

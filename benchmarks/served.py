@@ -23,7 +23,7 @@ import torch
 from drkernel.rl.maths.mismatch import mismatch
 from drkernel.rl.model.policy import Example, Policy, PolicyConfig
 from drkernel.rl.model.sampler import Conversation, Sampler, SamplingConfig
-from drkernel.rl.model.served import ServedSampler, Server, ServerConfig
+from drkernel.rl.model.served import PolicyServer, ServedSampler, ServerConfig
 
 ROWS, CONTEXT = 32, 480
 
@@ -102,7 +102,7 @@ def main():
     for dtype in args.dtypes:
         with tempfile.TemporaryDirectory() as place:
             terms = ServerConfig(python=args.python, dtype=dtype, memory=0.05, args=("--enforce-eager",))
-            server = Server.start(terms, policy, Path(place), CONTEXT)
+            server = PolicyServer.start(terms, policy, Path(place), CONTEXT)
             try:
                 print(f"vLLM, {dtype}: mean difference at the check {server.check(policy, config):.2g} nats")
                 sampler = ServedSampler(server, policy.tokenizer, config, CONTEXT)

@@ -6,7 +6,7 @@
                                    # with --write docs/results/stts_policy.md and .png
 
 Vanilla keeps every turn in the conversation until the context is full. Managed holds the best four turns so far, as in
-the paper. Best of n answers the task alone each time. Population breeds on four islands. All get the same context and
+the paper. Best of n answers the task alone each time. All get the same context and
 the same number of evaluations, by the real judge on `sim:h200` (speedups are modelled). Needs no GPU; about five
 minutes on two cores.
 """
@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from drkernel.episode.answerer import Answerer  # noqa: E402
 from drkernel.episode.chat import Sampling  # noqa: E402
 from drkernel.episode.episode import EpisodeConfig  # noqa: E402
-from drkernel.episode.meter import Limits, Meter  # noqa: E402
+from drkernel.episode.meter import CallLimits, Meter  # noqa: E402
 from drkernel.episode.records import Turn  # noqa: E402
 from drkernel.episode.renderer import Prompts  # noqa: E402
 from drkernel.gym.pools.local import LocalPool  # noqa: E402
@@ -46,7 +46,6 @@ MODES = {
     "vanilla": Method(name="full"),
     MANAGED: Method(name="best", options={"keep": 4}),
     "best of n": Method(name="afresh"),
-    "population": Method(name="population"),
 }
 PLOTTED = "fast_1.2"
 SETTINGS = EvalSettings(profile="tiny", checks=2)
@@ -104,7 +103,7 @@ async def compare(arguments: argparse.Namespace, directory: Path) -> dict[str, R
             )
             resolved = Resolved(model=model.name, prompts_version=prompts.version)
             with BenchRun(folder(directory, name), config, resolved, tasks, prompts) as run:
-                summary = await run.run(Meter(model, limits=Limits(concurrency=64)), pool, at_once=64)
+                summary = await run.run(Meter(model, limits=CallLimits(concurrency=64)), pool, at_once=64)
                 made = [turn for turns in run.bench.played.made.values() for turn in turns.values()]
             results[name] = {"summary": summary, **context_used(made, arguments.turns)}
             print(f"{name}: {summary['answers']} answers", file=sys.stderr)

@@ -22,7 +22,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from drkernel.episode.answerer import Call, estimated_usage
+from drkernel.episode.answerer import ModelCall, estimated_usage
 from drkernel.episode.chat import Message, Reply
 
 RUNGS = ("prose", "does not compile", "wrong", "last step only", "with copies", "fused")
@@ -226,7 +226,7 @@ class Writer:
         self.name = f"scripted writer {seed}"
         self.seed, self.climb, self.stay = seed, climb, stay
 
-    async def complete(self, call: Call) -> Reply:
+    async def complete(self, call: ModelCall) -> Reply:
         """The next answer."""
         draw = random.Random(f"{self.seed}\0{call.task_id}\0{call.sample}\0{call.turn}")
         own = [message.content for message in call.messages if message.role == "assistant"]
@@ -256,7 +256,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     messages = json.loads(Path(os.environ["DRKERNEL_MESSAGES"]).read_text(encoding="utf-8"))
-    call = Call(
+    call = ModelCall(
         messages=tuple(Message.model_validate(message) for message in messages),
         task_id=os.environ["DRKERNEL_TASK"],
         sample=int(os.environ["DRKERNEL_SAMPLE"]),

@@ -2,6 +2,7 @@
 
 A registry holds the functions of one kind. Users can extend these; each module documents the signature it expects:
 
+- ``drkernel.rl.run.shape``: ``shapes``
 - ``drkernel.rl.run.registry``: ``advantage``, ``loss``, ``schedule``, ``mismatch``, ``rejection``
 - ``drkernel.rl.data.select``: ``filters``
 - ``drkernel.episode.context``: ``policies``
@@ -20,7 +21,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from drkernel.config import Config, ConfigError, did_you_mean
 
@@ -78,6 +79,17 @@ class Registry(Generic[F]):
                 has = ", ".join(sorted(known)) or "none"
                 near = did_you_mean(option, known)
                 raise ConfigError(f"{key}: {name} has no option {option!r}; it has: {has}{near}")
+
+    def make(self, key: str, method: Method) -> Any:
+        """Return what the maker that ``method`` names gives.
+
+        Raises :class:`ConfigError`, naming the config's ``key``, for an unknown name or option, or an invalid value."""
+        self.check(key, method.name, method.options)
+        try:
+            return self.get(method.name)(**method.options)
+        except ValidationError as error:
+            wrong = (f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+            raise ConfigError(f"{key}: {method.name}: {'; '.join(wrong)}") from None
 
 
 class Method(Config):

@@ -7,12 +7,12 @@ from pathlib import Path
 from drkernel.episode.answerers.endpoint import OpenAIModel
 from drkernel.episode.chat import Sampling
 from drkernel.episode.journal import ReplyCache
-from drkernel.episode.meter import Limits, Meter
+from drkernel.episode.meter import CallLimits, Meter
 from solve_fakes import TextPool, bench_config, open_run
 
 
 async def main(url: str, directory: Path) -> None:
-    limits = Limits(concurrency=4, backoff_s=0.01, backoff_max_s=0.05, tries=20)
+    limits = CallLimits(concurrency=4, backoff_s=0.01, backoff_max_s=0.05, tries=20)
     model = OpenAIModel("m", base_url=url, timeout=0.5)
     model.name = "openai:m"  # the port of the test's endpoint differs from run to run
     config = bench_config(model.name, turns=3, sampling=Sampling(seed=1), judge_seed=7)

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from drkernel.episode.chat import Reply, Sampled
 from drkernel.episode.records import Trajectory, Turn
-from drkernel.rl.model.pocket import PocketConfig
-from drkernel.rl.model.policy import Policy, PolicyConfig, TokenizerConfig
+from drkernel.rl.maths.losses import denominator, policy_loss
+from drkernel.rl.model.policy import PocketConfig, Policy, PolicyConfig, TokenizerConfig
 from drkernel.rl.model.tokenizer import train_tokenizer
 from drkernel.rl.run.learner import Learner, LearnerConfig
-from drkernel.rl.run.rows import Rows
-from drkernel.rl.run.turn_rows import Facts
+from drkernel.rl.run.registry import TurnBatch, advantage
+from drkernel.rl.run.rows import Layout, Rows, TurnFacts, lay_out
 
 TEXTS = ["```python\nclass ModelNew:\n    name = alpha\n```", "Write ModelNew.", "Good. Improve it."] * 3
 PLAN = (  # per trajectory its prompt, and per turn: tokens, reward (None: the grader failed), correct, coverage
@@ -79,14 +79,14 @@ def learner(policy: Policy, **config) -> Learner:
     return Learner(policy, torch.optim.SGD(policy.model.parameters(), lr=0.0), LearnerConfig(**config))
 
 
-def scored(policy: Policy, plays: list[Trajectory]) -> tuple[Tensor, Tensor]:
+def scored(policy: Policy, plays: list[Trajectory], layout: Layout = lay_out) -> tuple[Tensor, Tensor]:
     """Log-probabilities and Σπ² of every turn's tokens, [turns, tokens]; those without a grade included."""
     whole = [
         play.model_copy(update={"turns": tuple(t.model_copy(update={"reward": 0.0}) for t in play.turns)})
         for play in plays
     ]
     with torch.no_grad():
-        old, square, _ = learner(policy)._score(policy, Rows.of(whole))
+        old, square, _ = learner(policy)._score(policy, Rows.of(whole, layout))
     return old, square
 
 
@@ -96,7 +96,7 @@ class Columns:
 
     prompts: list[list[int]]
     responses: list[list[int]]
-    facts: list[list[Facts]]
+    facts: list[list[TurnFacts]]
     groups: list[int]
     mask: Tensor
     """1 on sampled tokens of graded turns"""
@@ -114,7 +114,7 @@ def columns(policy: Policy, plays: list[Trajectory]) -> Columns:
         prompts.append(list(last.context_ids[:first]))
         responses.append([*last.context_ids[first:], *last.token_ids])
         spans = [(len(t.sampled.context_ids) - first, t) for t in play.turns]
-        facts.append([Facts.of(turn, start, start + turn.tokens) for start, turn in spans])
+        facts.append([TurnFacts.of(turn, start, start + turn.tokens) for start, turn in spans])
     size = (len(plays), max(map(len, responses)))
     mask, rollout, old, square = torch.zeros(size), torch.zeros(size), torch.zeros(size), torch.zeros(size)
     row = 0
@@ -126,3 +126,51 @@ def columns(policy: Policy, plays: list[Trajectory]) -> Columns:
             old[b, where], square[b, where] = old_RJ[row, :count], square_RJ[row, :count]
             row += 1
     return Columns(prompts, responses, facts, [play.group for play in plays], mask, rollout, old, square)
+
+
+def own_loss(ours, prepared, now_RJ):
+    """Our trainer's loss of a whole batch, at given log-probabilities."""
+    config, mask = ours.config, prepared.mask_BT
+    total = mask.shape[0] * config.scale if config.aggregation == "fixed_scale_sum" else denominator(
+        mask, config.aggregation)  # fmt: skip
+    return policy_loss(
+        now_RJ,
+        prepared.old_BT,
+        prepared.advantages_BT.float(),
+        mask,
+        aggregation=config.aggregation,
+        total=total,
+        weights_BT=prepared.mismatch.weights_BT,
+    ).loss
+
+
+def random_turns() -> TurnBatch:
+    """Three tasks, four trajectories each, three turns; some have no grade."""
+    g = torch.Generator().manual_seed(0)
+    task = torch.arange(3).repeat_interleave(12)
+    trajectory = torch.arange(12).repeat_interleave(3)
+    valid = torch.rand(36, generator=g) < 0.85
+    return TurnBatch(
+        rewards_B=torch.rand(36, generator=g),
+        task_B=task,
+        trajectory_B=trajectory,
+        turn_B=torch.arange(3).repeat(12),
+        valid_B=valid,
+        correct_B=torch.rand(36, generator=g) < 0.6,
+        coverage_B=torch.rand(36, generator=g),
+        launch_coverage_B=torch.rand(36, generator=g),
+        speedup_B=3 * torch.rand(36, generator=g),
+        logprobs_BT=-torch.rand(36, 5, generator=g),
+        sum_pi_squared_BT=torch.rand(36, 5, generator=g),
+        mask_BT=torch.rand(36, 5, generator=g) < 0.8,
+    )
+
+
+def check_advantage(name: str, batch: TurnBatch) -> None:
+    """Assert what holds for every advantage: finite, 0 on invalid turns, whatever the order of rows."""
+    got = advantage.get(name)(batch)
+    assert got.shape in ((36,), (36, 5)) and torch.isfinite(got).all() and got.abs().sum() > 0
+    assert (got[~batch.valid_B] == 0).all()
+    order = torch.randperm(36, generator=torch.Generator().manual_seed(1))
+    shuffled = type(batch)(**{k: v[order] for k, v in vars(batch).items() if v is not None})
+    assert torch.allclose(advantage.get(name)(shuffled), got[order], atol=1e-5)

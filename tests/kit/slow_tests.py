@@ -11,7 +11,7 @@ EXCEPTIONS: dict[str, str] = {
         "imports TorchInductor and compiles with it"
     ),
     "tests/unit/test_layering.py::test_imports_go_downward": "reads the whole package",
-    "tests/unit/rl/test_anchor_rollout.py::test_a_recipe_trains_with_anchors_and_resumes": "two whole runs",
+    "contrib/fr3e/tests/test_anchor_rollout.py::test_a_recipe_trains_with_anchors_and_resumes": "two whole runs",
     "tests/unit/test_unreached.py::test_no_name_is_reached_by_tests_alone": "reads the whole package",
     "tests/unit/rl/test_trainer.py::test_reinforcement_learning_finds_what_pays": "the one test that learns for long",
     "tests/box/test_pool_memory.py::test_a_zygote_that_is_killed_is_replaced_for_all": "a zygote starts cold",

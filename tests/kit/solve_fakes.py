@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from drkernel.episode.answerer import Call, estimated_usage
+from drkernel.episode.answerer import ModelCall, estimated_usage
 from drkernel.episode.chat import Reply
 from drkernel.episode.episode import EpisodeConfig
 from drkernel.episode.renderer import Prompts
@@ -74,11 +74,11 @@ class FunctionModel:
 
     name = "function:test"
 
-    def __init__(self, function: Callable[[Call], str]):
+    def __init__(self, function: Callable[[ModelCall], str]):
         self.function = function
-        self.calls: list[Call] = []
+        self.calls: list[ModelCall] = []
 
-    async def complete(self, call: Call) -> Reply:
+    async def complete(self, call: ModelCall) -> Reply:
         self.calls.append(call)
         await asyncio.sleep(0)
         text = self.function(call)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from drkernel.rl.model.pocket import PocketConfig
-from drkernel.rl.model.policy import Policy, PolicyConfig, TokenizerConfig
+from drkernel.rl.model.policy import PocketConfig, Policy, PolicyConfig, TokenizerConfig
 from drkernel.rl.model.tokenizer import ChatTokenizer, train_tokenizer
 
 WORDS = ("alpha", "beta", "gamma", "delta")

@@ -77,14 +77,11 @@ FLOORS = {
 }
 RL_MATHS = (
     "advantages",
-    "explore",
-    "trees",
     "otb",
     "mismatch",
     "rejection",
     "losses",
     "schedules",
-    "vocabulary",
     "logprobs",
 )
 MOST_LINES, LEAST_LINES = 700, 80
@@ -145,6 +142,13 @@ def test_imports_go_downward():
     assert not wrong, "\n".join(wrong)
 
 
+def test_nothing_of_the_package_imports_from_contrib():
+    for path in FILES:
+        for node in imports(path):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            assert not any(name.split(".")[0] == "contrib" for name in names), path
+
+
 def imported_when_run(path: Path) -> set[str]:
     """Modules of drkernel that a file imports when it runs, inside functions too: all but those for types alone."""
     found = set()
@@ -195,5 +199,6 @@ def test_no_module_is_a_satellite_of_another():
 def test_test_modules_have_names_of_their_own() -> None:
     """pytest imports them by bare name: two of one name cannot be collected together."""
     files = [path for path in TESTS.rglob("*.py") if "corpus" not in path.parts]
+    files += (TESTS.parent / "contrib").glob("*/tests/*.py")
     names = [path.name for path in files if path.name not in ("conftest.py", "__init__.py")]
     assert [name for name in set(names) if names.count(name) > 1] == []

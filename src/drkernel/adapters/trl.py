@@ -19,7 +19,7 @@ from drkernel.adapters.common import episode_config, run_sync, shared_pool, task
 from drkernel.episode.episode import Episode, EpisodeConfig, StepResult
 from drkernel.gym.request import Pool
 from drkernel.rl.model.tokenizer import ChatTokenizer
-from drkernel.rl.run.turn_rows import Facts
+from drkernel.rl.run.rows import TurnFacts
 from drkernel.task import Task
 
 Generate = Callable[[Any, list[list[int]]], tuple[list[list[int]], list[list[float]] | None]]
@@ -38,7 +38,7 @@ class Play:
     completion: list[int] = field(default_factory=list)
     mask: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    turns: list[Facts] = field(default_factory=list)
+    turns: list[TurnFacts] = field(default_factory=list)
     done: bool = False
 
 
@@ -193,7 +193,7 @@ def _take(play: Play, drawn: list[int], logprobs: list[float] | None, limit: int
 
 def _tell(play: Play, drawn: list[int], result: StepResult, tokenizer: ChatTokenizer, limit: int) -> None:
     """Record a grade and append the grader's text; end the trajectory when there is no room for another turn."""
-    play.turns.append(Facts.of(result.turn, len(play.completion) - len(drawn), len(play.completion)))
+    play.turns.append(TurnFacts.of(result.turn, len(play.completion) - len(drawn), len(play.completion)))
     if result.observation is None:
         play.done = True
         return
@@ -216,7 +216,7 @@ def _leave_out(play: Play, whole: bool) -> None:
             play.mask[turn.start : turn.end] = [0] * (turn.end - turn.start)
 
 
-def _score(turns: Sequence[Facts], score: Score) -> float | None:
+def _score(turns: Sequence[TurnFacts], score: Score) -> float | None:
     return _reduced([turn.reward if turn.graded else None for turn in turns], score)
 
 

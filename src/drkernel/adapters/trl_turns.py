@@ -18,7 +18,7 @@ from drkernel.config import ConfigError
 from drkernel.episode.episode import EpisodeConfig
 from drkernel.gym.request import Pool
 from drkernel.rl.run.learner import LearnerConfig, check_methods, give_credit
-from drkernel.rl.run.turn_rows import TurnRows
+from drkernel.rl.run.rows import TurnRows
 from drkernel.task import Task
 
 Key = tuple[tuple[int, ...], ...]

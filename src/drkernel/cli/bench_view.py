@@ -19,7 +19,7 @@ from drkernel.episode.sizes import size_lines
 from drkernel.gym.feedback import times
 
 if TYPE_CHECKING:
-    from drkernel.episode.journal import Entry
+    from drkernel.episode.journal import JournalEntry
     from drkernel.episode.meter import Meter
     from drkernel.solve.bench import Bench, BenchRun
 
@@ -42,7 +42,7 @@ class LiveBench:
         if done and not quiet:
             print(f"{done} of {total} trajectories are there already", file=sys.stderr)
 
-    def __call__(self, row: Entry) -> None:
+    def __call__(self, row: JournalEntry) -> None:
         """One line of the journal."""
         if row.turn is not None:
             self.counts[row.turn.status] += 1

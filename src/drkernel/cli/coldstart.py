@@ -99,12 +99,12 @@ def _open(
 ) -> Meter:
     """Open the model, caching its replies beside the data so that none is paid for twice."""
     from drkernel.episode.journal import ReplyCache
-    from drkernel.episode.meter import Limits, Meter
+    from drkernel.episode.meter import CallLimits, Meter
     from drkernel.solve.open_model import open_model
 
     client = open_model(source, base_url=base_url, key_env=key_env, sampling=sampling)
     cache = ReplyCache(out.with_name(out.name + ".replies.sqlite"))
-    return Meter(client, cache=cache, limits=Limits(concurrency=concurrency))
+    return Meter(client, cache=cache, limits=CallLimits(concurrency=concurrency))
 
 
 async def _write(

@@ -17,7 +17,7 @@ from drkernel.gym.feedback import times
 from drkernel.report.solve import in_short
 
 if TYPE_CHECKING:
-    from drkernel.episode.journal import Entry
+    from drkernel.episode.journal import JournalEntry
     from drkernel.episode.meter import Meter
     from drkernel.episode.records import Turn
     from drkernel.solve.bench import BenchRun
@@ -40,7 +40,7 @@ class LiveSolve:
         self.terminal = sys.stderr.isatty()
         self.console = Console(stderr=True, highlight=False)
         self.turns: list[Turn] = run.bench.played.turns(run.bench.keys[0])
-        self.end: Entry | None = None
+        self.end: JournalEntry | None = None
         self.live: Live | None = None
         self.since = time.monotonic()
         """When the last answer came."""
@@ -48,7 +48,7 @@ class LiveSolve:
             count = len(self.turns)
             self.console.print(f"{count} attempt{'s are' if count > 1 else ' is'} there already")
 
-    def __call__(self, row: Entry) -> None:
+    def __call__(self, row: JournalEntry) -> None:
         """One line of the journal."""
         if row.turn is not None:
             self.turns.append(row.turn)

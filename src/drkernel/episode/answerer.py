@@ -1,7 +1,7 @@
 """Answerers: the protocol that every model implements, the request it receives, and the errors it may raise.
 
-An answerer turns a :class:`Call` into a :class:`~drkernel.episode.chat.Reply` or raises a :class:`ModelError`. It knows
-nothing about kernels.
+An answerer turns a :class:`ModelCall` into a :class:`~drkernel.episode.chat.Reply` or raises a :class:`ModelError`. It
+knows nothing about kernels.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from drkernel.episode.chat import Message, Reply, Sampling, Usage, count_tokens,
 from drkernel.episode.records import Turn
 
 
-class Call(Config):
+class ModelCall(Config):
     """One request: the conversation, how to sample, and the task, sample and turn it belongs to."""
 
     messages: tuple[Message, ...]
@@ -87,7 +87,7 @@ class Answerer(Protocol):
     name: str
     """The name that is recorded and that replies are cached under: kind, model and address, never an API key."""
 
-    async def complete(self, call: Call) -> Reply:
+    async def complete(self, call: ModelCall) -> Reply:
         """Answer one request. Raises :class:`ModelError`."""
         ...
 
@@ -97,7 +97,7 @@ class Answerer(Protocol):
 
 
 @runtime_checkable
-class Sitting(Protocol):
+class SittingAnswerer(Protocol):
     """An answerer that keeps something for each trajectory, and is told when one is over."""
 
     async def leave(self, task_id: str, sample: int) -> None:
@@ -105,6 +105,6 @@ class Sitting(Protocol):
         ...
 
 
-def estimated_usage(call: Call, text: str) -> Usage:
+def estimated_usage(call: ModelCall, text: str) -> Usage:
     """Estimate the token usage of a reply whose endpoint reported none."""
     return Usage(prompt=count_tokens(call.messages), completion=estimate_tokens(text), estimated=True)

@@ -72,9 +72,6 @@ class Sampled:
     """Why sampling stopped."""
     pruned_mass: float = 0.0
     """Mean probability mass (0..1) removed by truncating the distribution."""
-    pieces: tuple[tuple[int, int], ...] = ()
-    """Pieces of an answer that was drawn in pieces: the id of each, and where in ``token_ids`` it ends. Answers to one
-    turn of a tree that hold a piece of the same id share it: it was drawn once."""
 
 
 class Reply(Config):

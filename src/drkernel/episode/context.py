@@ -5,25 +5,19 @@ conversation holds the task and the best four turns so far. ``best_window`` is w
 keeps the best four *consecutive* turns, by the sum of their rewards. ``last`` keeps the latest turns, ``afresh`` none.
 The conversation is cut every ``every`` turns and grows in between.
 
-``population`` is search with a memory instead: the turns go round several islands, and each is shown a parent from its
-island's answers, drawn by reward, besides one that differs from it.
-
 A policy is a pure function of the turns made so far, so a conversation that is forked, or resumed from a journal, shows
 the same turns.
 """
 
 from __future__ import annotations
 
-import random
-import re
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from drkernel.config import Config, ConfigError
+from drkernel.config import Config
 from drkernel.episode.records import Turn
 from drkernel.registry import Method, Registry
 
@@ -165,72 +159,7 @@ def afresh() -> ContextPolicy:
     return Last(keep=0)
 
 
-@policies.register("population")
-class Population(Config):
-    """Shows a parent and a different answer, of one of several islands that take turns.
-
-    An island starts with an answer to the task alone. Its later turns are shown one of its answers as the *parent*,
-    drawn with a chance that halves from each rank by reward to the next, after up to ``others`` further answers of the
-    better half of the island, each the one that has least in common with what is shown already. Every ``migrate``-th
-    round the parent is the best answer of the island before it, so that what is found spreads.
-    """
-
-    islands: int = Field(4, ge=1)
-    others: int = Field(1, ge=0)
-    migrate: int = Field(4, ge=1)
-    seed: int = 0
-
-    @property
-    def words(self) -> str:
-        """Describe the search: its islands, and what a turn is shown."""
-        return f"a parent and {self.others} other of {self.islands} islands"
-
-    def cut(self, past: Past) -> Sequence[Turn]:
-        """Return what the next turn is shown, the parent last."""
-        return self._drawn(past, self.others)
-
-    def less(self, past: Past, shown: Sequence[Turn]) -> Sequence[Turn] | None:
-        """Leave out an answer besides the parent, then the parent."""
-        return shown[1:] if shown else None
-
-    def _drawn(self, past: Past, others: int) -> list[Turn]:
-        round_, island = divmod(len(past.path), self.islands)
-        own, before = (self._members(past, at) for at in (island, (island - 1) % self.islands))
-        if not own:
-            return []
-        if round_ % self.migrate == 0 and before:
-            parent = before[0]
-        else:
-            # the path's last words are part of the seed: trajectories of one task draw apart
-            words = past.path[-1].reply.text.encode("utf-8", "surrogatepass")
-            chance = random.Random(f"{self.seed} {len(past.path)} {zlib.crc32(words)}")
-            ranks = [0.5**rank for rank in range(len(own))]
-            (parent,) = chance.choices(own, ranks)
-        shown = [parent]
-        for _ in range(others):
-            left = [turn for turn in own[: (len(own) + 1) // 2] if turn.id not in {each.id for each in shown}]
-            if not left:
-                break
-            shown.insert(0, min(left, key=lambda turn: max(alike(turn, each) for each in shown)))
-        return shown
-
-    def _members(self, past: Past, island: int) -> list[Turn]:
-        """The answers of an island, best first; the later one wins a tie."""
-        members = [turn for turn in past.graded if (turn.number - 1) % self.islands == island]
-        return sorted(members, key=lambda turn: (turn.rank, turn.position), reverse=True)
-
-
-def alike(one: Turn, other: Turn) -> float:
-    """Return the share of the words of two answers' sources that both contain, from 0 to 1 (Jaccard)."""
-    first, second = (set(re.findall(r"\w+|[^\w\s]+", turn.code or turn.reply.text)) for turn in (one, other))
-    return len(first & second) / max(1, len(first | second))
-
-
 def make_policy(method: Method) -> ContextPolicy:
     """Build the policy of a config. Raises :class:`ConfigError` for an unknown name or option, or an invalid value."""
-    policies.check("episode.context", method.name, method.options)
-    try:
-        return policies.get(method.name)(**method.options)
-    except ValidationError as error:
-        wrong = (f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
-        raise ConfigError(f"episode.context: {method.name}: {'; '.join(wrong)}") from None
+    policy: ContextPolicy = policies.make("episode.context", method)
+    return policy

@@ -19,7 +19,7 @@ from typing import Literal
 from pydantic import Field
 
 from drkernel.config import Config, ConfigError
-from drkernel.episode.answerer import Call
+from drkernel.episode.answerer import ModelCall
 from drkernel.episode.chat import Message, Reply, Sampling
 from drkernel.episode.context import Past, make_policy
 from drkernel.episode.records import End, Trajectory, Turn, child_id, conversation
@@ -238,9 +238,9 @@ class Episode:
         messages = self.messages
         return Observation(text=messages[-1].content, turn=len(self.path) + 1, messages=tuple(messages))
 
-    def call(self, sampling: Sampling = Sampling(), sample: int = 0) -> Call:
+    def call(self, sampling: Sampling = Sampling(), sample: int = 0) -> ModelCall:
         """Build the request for the next answer; ``sample`` numbers the trajectories of a task."""
-        return Call(
+        return ModelCall(
             messages=tuple(self.messages),
             sampling=sampling,
             task_id=self._running().id,

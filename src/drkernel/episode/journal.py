@@ -26,7 +26,7 @@ Key = tuple[str, int]
 """(task id, sample)"""
 
 
-class Entry(Config):
+class JournalEntry(Config):
     """One line of a journal: a graded turn of a trajectory, or the reason why the trajectory ended."""
 
     task_id: str
@@ -36,7 +36,7 @@ class Entry(Config):
     detail: str = ""
 
     @model_validator(mode="after")
-    def _says_one_thing(self) -> Entry:
+    def _says_one_thing(self) -> JournalEntry:
         if (self.turn is None) == (self.end is None):
             raise ValueError("a line of a journal holds either a turn or an end")
         return self
@@ -48,9 +48,9 @@ class Played:
 
     made: dict[Key, dict[str, Turn]] = field(default_factory=dict)
     """(task id, sample) -> turn's id -> turn"""
-    ended: dict[Key, Entry] = field(default_factory=dict)
+    ended: dict[Key, JournalEntry] = field(default_factory=dict)
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: JournalEntry) -> None:
         """Add one line; it replaces an earlier line of the same turn."""
         key = (entry.task_id, entry.sample)
         if entry.turn is not None:
@@ -138,7 +138,7 @@ class Journal:
             raise ConfigError(f"{path} is being written by another process; wait for it or end it") from None
         cut_torn_line(path)
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: JournalEntry) -> None:
         """Append one line. Once this returns, the line survives the death of this process."""
         self._file.write(entry.model_dump_json() + "\n")
         self._file.flush()
@@ -156,7 +156,7 @@ def read_journal(path: Path) -> Played:
     played = Played()
     for number, row in enumerate(read_rows(path), 1):
         try:
-            played.add(Entry.model_validate(row))
+            played.add(JournalEntry.model_validate(row))
         except ValidationError as error:
             raise ConfigError(f"{path}, line {number}: {error.errors()[0]['msg']}") from None
     return played

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pydantic import Field
 
 from drkernel.config import Config
-from drkernel.episode.answerer import Answerer, BudgetSpent, Call, ModelError, Sitting
+from drkernel.episode.answerer import Answerer, BudgetSpent, ModelCall, ModelError, SittingAnswerer
 from drkernel.episode.chat import Reply, Usage, count_tokens
 from drkernel.episode.journal import ReplyCache
 
@@ -31,7 +31,7 @@ class Prices(Config):
         return (fresh * self.prompt + usage.cached * cached + usage.completion * self.completion) / 1e6
 
 
-class Limits(Config):
+class CallLimits(Config):
     """Request limits of an endpoint."""
 
     concurrency: int = Field(8, ge=1, description="requests at once")
@@ -105,7 +105,7 @@ class Meter:
         model: Answerer,
         *,
         cache: ReplyCache | None = None,
-        limits: Limits = Limits(),
+        limits: CallLimits = CallLimits(),
         prices: Prices | None = None,
         budget: Budget = Budget(),
         seed: int = 0,
@@ -128,7 +128,7 @@ class Meter:
         """The cost of the answers in dollars; None without prices."""
         return None if self.prices is None else self.prices.cost(self.spending.usage)
 
-    async def complete(self, call: Call) -> Reply:
+    async def complete(self, call: ModelCall) -> Reply:
         """Return the cached reply, or request one and cache it before returning.
 
         After an error that every further request would meet too (a wrong key, an endpoint that has never answered), no
@@ -183,7 +183,7 @@ class Meter:
         """Wall-clock minutes since the meter was created."""
         return (time.monotonic() - self._started) / 60
 
-    async def _within_budget(self, call: Call) -> Reply:
+    async def _within_budget(self, call: ModelCall) -> Reply:
         self.check_budget()
         if self.budget.minutes is None:
             return await self._with_tries(call)
@@ -196,7 +196,7 @@ class Meter:
                 raise
             raise BudgetSpent(f"the budget of {self.budget.minutes:g} minutes is spent") from None
 
-    async def _with_tries(self, call: Call) -> Reply:
+    async def _with_tries(self, call: ModelCall) -> Reply:
         """Retry until there is an answer. Waits grow exponentially with random jitter, so that callers spread out."""
         for attempt in range(1, self.limits.tries + 1):
             await self._wait_turn(call)
@@ -217,7 +217,7 @@ class Meter:
                 self.check_budget()
         raise AssertionError("unreachable: the last try returns or raises")
 
-    async def _wait_turn(self, call: Call) -> None:
+    async def _wait_turn(self, call: ModelCall) -> None:
         waits = [0.0]
         if self._requests is not None:
             waits.append(self._requests.wait_for(1))
@@ -229,7 +229,7 @@ class Meter:
 
     async def leave(self, task_id: str, sample: int) -> None:
         """Tell the model that a trajectory is over."""
-        if isinstance(self.model, Sitting):
+        if isinstance(self.model, SittingAnswerer):
             await self.model.leave(task_id, sample)
 
     async def close(self) -> None:

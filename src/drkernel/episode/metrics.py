@@ -1,8 +1,8 @@
 """Metrics of graded turns: fast_p, pass@k, best@k, coverage and hack rate, each a mean over tasks with an interval.
 
 The evaluations of a training run, ``bench``, ``compare`` and their pages all use this one implementation, so their
-figures are comparable. Everything is a pure function of :class:`Outcome` rows. A task counts once, however many samples
-it has: its value is the mean over its samples, and intervals resample tasks.
+figures are comparable. Everything is a pure function of :class:`TurnOutcome` rows. A task counts once, however many
+samples it has: its value is the mean over its samples, and intervals resample tasks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ THRESHOLDS = (0.0, 1.0, 1.2, 1.5, 2.0)
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TurnOutcome:
     """The facts of one graded turn that metrics use."""
 
     status: str
@@ -44,12 +44,12 @@ class Outcome:
         return self.status != "unsupported"
 
 
-Samples = Mapping[str, Sequence[Sequence[Outcome]]]
+Samples = Mapping[str, Sequence[Sequence[TurnOutcome]]]
 """task id -> trajectories -> turns; every trajectory has at least one turn."""
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MeanInterval:
     """A mean over tasks with its confidence interval."""
 
     value: float
@@ -72,17 +72,17 @@ def fast_name(threshold: float) -> str:
     return f"fast_{threshold:g}"
 
 
-def is_fast(outcome: Outcome, threshold: float) -> bool:
+def is_fast(outcome: TurnOutcome, threshold: float) -> bool:
     """Return whether the answer is correct and, for a threshold above 0, has a speedup greater than ``threshold``."""
     return outcome.correct and (threshold == 0.0 or (outcome.speedup or 0.0) > threshold)
 
 
-def last_turn(turns: Sequence[Outcome], turn: int | None = None) -> Outcome:
+def last_turn(turns: Sequence[TurnOutcome], turn: int | None = None) -> TurnOutcome:
     """Return the outcome of ``turn`` (from 1), or of the last turn when the trajectory ended before; None: the last."""
     return turns[: turn or len(turns)][-1]
 
 
-def best_turn(turns: Sequence[Outcome], turn: int | None = None) -> Outcome:
+def best_turn(turns: Sequence[TurnOutcome], turn: int | None = None) -> TurnOutcome:
     """Return the fastest correct outcome up to ``turn`` (best of history), or the last outcome if none is correct."""
     seen = turns[: turn or len(turns)]
     correct = [outcome for outcome in seen if outcome.correct]
@@ -99,7 +99,7 @@ def mean_interval(
     seed: int = 0,
     confidence: float = 0.95,
     draws: int = 2000,
-) -> Estimate:
+) -> MeanInterval:
     """Return the mean of one value per task, with a bootstrap interval over tasks.
 
     The plain percentile interval is too narrow for few tasks, so its percentiles are widened by the ratio of a t to a
@@ -116,13 +116,13 @@ def mean_interval(
     tail = (1 - confidence) / 2
     if count == 1 or np.all(array_N == array_N[0]):
         if bounds is None:
-            return Estimate(mean, -math.inf, math.inf, count)
+            return MeanInterval(mean, -math.inf, math.inf, count)
         away = (1 - tail ** (1 / count)) * (bounds[1] - bounds[0])
-        return Estimate(mean, max(bounds[0], mean - away), min(bounds[1], mean + away), count)
+        return MeanInterval(mean, max(bounds[0], mean - away), min(bounds[1], mean + away), count)
     means_D = _resamples(count, seed, draws) @ array_N / count
     tail = NormalDist().cdf(-math.sqrt(count / (count - 1)) * student_quantile(1 - tail, count - 1))
     low, high = np.quantile(means_D, [tail, 1 - tail])
-    return Estimate(mean, float(low), float(high), count)
+    return MeanInterval(mean, float(low), float(high), count)
 
 
 @lru_cache(maxsize=2)  # every figure of a table resamples the same tasks
@@ -185,17 +185,17 @@ def best_at_k(values: Sequence[float], k: int) -> float:
     return sum(value * math.comb(i, k - 1) for i, value in enumerate(ordered)) / math.comb(n, k)
 
 
-def per_task(samples: Samples, value: Callable[[Sequence[Outcome]], float]) -> dict[str, float]:
+def per_task(samples: Samples, value: Callable[[Sequence[TurnOutcome]], float]) -> dict[str, float]:
     """Average a value of each trajectory over the samples of each task."""
     return {task: sum(map(value, plays)) / len(plays) for task, plays in samples.items() if plays}
 
 
 def over_tasks(
     samples: Samples,
-    value: Callable[[Sequence[Outcome]], float],
+    value: Callable[[Sequence[TurnOutcome]], float],
     seed: int = 0,
     bounds: tuple[float, float] | None = (0.0, 1.0),
-) -> Estimate:
+) -> MeanInterval:
     """Return the mean over tasks, with its interval, of :func:`per_task`."""
     return mean_interval(list(per_task(samples, value).values()), seed=seed, bounds=bounds)
 
@@ -240,7 +240,7 @@ def summarise(samples: Samples, turns: int, *, seed: int = 0) -> dict[str, Any]:
 
 
 def fast_table(
-    samples: Samples, pick: Callable[[Sequence[Outcome], int | None], Outcome], turn: int | None, seed: int
+    samples: Samples, pick: Callable[[Sequence[TurnOutcome], int | None], TurnOutcome], turn: int | None, seed: int
 ) -> dict[str, dict[str, float | None]]:
     """Return fast_p of the outcome that ``pick`` selects from every trajectory."""
     return {
@@ -249,10 +249,10 @@ def fast_table(
     }
 
 
-def judged(samples: Samples) -> dict[str, list[list[Outcome]]]:
+def judged(samples: Samples) -> dict[str, list[list[TurnOutcome]]]:
     """Drop trajectories in which nothing could be judged; in the others, a turn that could not be judged repeats the
     outcome of the turn before it."""
-    kept: dict[str, list[list[Outcome]]] = {}
+    kept: dict[str, list[list[TurnOutcome]]] = {}
     for task, plays in samples.items():
         kept[task] = []
         for play in plays:
@@ -265,7 +265,7 @@ def judged(samples: Samples) -> dict[str, list[list[Outcome]]]:
 
 
 def figures(
-    samples: Samples, pick: Callable[[Sequence[Outcome], int | None], Outcome], turn: int | None = None
+    samples: Samples, pick: Callable[[Sequence[TurnOutcome], int | None], TurnOutcome], turn: int | None = None
 ) -> dict[str, float | None]:
     """Return fast_p and hack rate of the outcome that ``pick`` selects from every trajectory, with the mean coverage
     and speedup of the correct ones; None where there is nothing to average."""
@@ -281,7 +281,7 @@ def figures(
     return row
 
 
-def turn_figures(outcomes: Iterable[Outcome]) -> dict[str, float | None]:
+def turn_figures(outcomes: Iterable[TurnOutcome]) -> dict[str, float | None]:
     """Return :func:`figures` of single turns, each with equal weight."""
     return figures({str(index): [[outcome]] for index, outcome in enumerate(outcomes)}, last_turn)
 
@@ -302,10 +302,10 @@ def _at_k(samples: Samples) -> dict[str, dict[str, float]]:
     return table
 
 
-def _hacks(samples: Samples, plays: Sequence[Sequence[Outcome]], seed: int) -> dict[str, Any]:
+def _hacks(samples: Samples, plays: Sequence[Sequence[TurnOutcome]], seed: int) -> dict[str, Any]:
     """Return how often a trajectory ends with, or ever contains, a condemned answer, and the counts by finding."""
 
-    def ever(play: Sequence[Outcome]) -> float:
+    def ever(play: Sequence[TurnOutcome]) -> float:
         return float(any(outcome.status == "hack" for outcome in play))
 
     kinds = Counter(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from drkernel.episode.answerer import Answerer, BudgetSpent, ContextFull, Finished, ModelError, Sitting
+from drkernel.episode.answerer import Answerer, BudgetSpent, ContextFull, Finished, ModelError, SittingAnswerer
 from drkernel.episode.chat import Sampling, count_tokens
 from drkernel.episode.episode import Episode
 from drkernel.episode.records import End, Trajectory, Turn
@@ -36,7 +36,7 @@ async def play(
     reported in the trajectory's ``end``; cancellation and exceptions of ``on_turn`` propagate.
     """
     made = {turn.id: turn for turn in done}
-    loop = _Loop(episode, answerer, sampling, sample, breadth, context_tokens, made, on_turn)
+    loop = _PlayLoop(episode, answerer, sampling, sample, breadth, context_tokens, made, on_turn)
     end, detail = None, ""
     try:
         while (end := loop.end) is None:
@@ -50,12 +50,12 @@ async def play(
     except ModelError as error:
         end, detail = "model_error", str(error)
     finally:
-        if isinstance(answerer, Sitting) and episode.task is not None:
+        if isinstance(answerer, SittingAnswerer) and episode.task is not None:
             await answerer.leave(episode.task.id, sample)
     return loop.episode.trajectory(sample=sample, end=end, detail=detail)
 
 
-class _Loop:
+class _PlayLoop:
     """The state of one trajectory while it is played."""
 
     def __init__(

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from drkernel.config import Config
 from drkernel.episode.chat import Message, Reply, Sampled, without_reasoning
-from drkernel.episode.metrics import Outcome
+from drkernel.episode.metrics import TurnOutcome
 from drkernel.verdict import Verdict
 
 End = Literal[
@@ -143,19 +143,10 @@ class Turn(Config):
         return self.reply.usage.completion if self.sampled is None else len(self.sampled.token_ids)
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> TurnOutcome:
         """Return the facts of the turn that metrics use."""
         hacks = tuple(finding.kind for finding in self.verdict.findings if finding.severity == "hack")
-        return Outcome(self.status, self.speedup, self.coverage, self.reward or 0.0, hacks)
-
-
-class Origin(Config):
-    """The starting point of a partial rollout: a place within an earlier conversation about the same task."""
-
-    base: int = Field(0, ge=0, description="which of the task's base rollouts it was taken from")
-    order: int = Field(0, ge=0, description="0: the task itself; k: the base rollout's k-th anchor, by position")
-    turn: int = Field(1, ge=1, description="first turn that is its own")
-    token: int = Field(0, ge=0, description="tokens of that turn's answer that were there before")
+        return TurnOutcome(self.status, self.speedup, self.coverage, self.reward or 0.0, hacks)
 
 
 class Trajectory(Config):
@@ -165,9 +156,8 @@ class Trajectory(Config):
     family: str | None = Field(None, description="the task's family, where generated")
     group: int = Field(0, ge=0, description="index of the task in its batch: equal for what is compared")
     sample: int = Field(0, ge=0, description="index among the trajectories of the task")
-    tree: bool = Field(False, description="a path of its group's tree: turns of equal id are one turn of them all")
     seed: int | None = Field(None, description="of the sampler's draws, where it has one")
-    origin: Origin | None = Field(None, description="for a partial rollout: what before it is not its own")
+    own: int = Field(0, ge=0, description="turns at its beginning that count for an earlier trajectory of its group")
     version: int = Field(0, ge=0, description="optimiser updates that the policy had seen")
     opening: tuple[Message, ...] = Field((), description="system message, where there is one, and the task")
     turns: tuple[Turn, ...] = Field(description="the path, in order")
@@ -198,18 +188,8 @@ def conversation(opening: Sequence[Message], shown: Iterable[Turn]) -> list[Mess
 
 
 def distinct_turns(trajectories: Iterable[Trajectory]) -> list[Turn]:
-    """The turns of some trajectories in order: those that the paths of a tree share once, of partial rollouts those
-    that are their own."""
-    found: list[Turn] = []
-    seen: set[tuple[int, str]] = set()
-    for trajectory in trajectories:
-        own = trajectory.turns if trajectory.origin is None else trajectory.turns[trajectory.origin.turn - 1 :]
-        for turn in own:
-            if trajectory.tree and (trajectory.group, turn.id) in seen:
-                continue
-            seen.add((trajectory.group, turn.id))
-            found.append(turn)
-    return found
+    """The turns of some trajectories in order, each once: those that several share count for the first of them."""
+    return [turn for trajectory in trajectories for turn in trajectory.turns[trajectory.own :]]
 
 
 def best_path(turns: Iterable[Turn]) -> list[Turn]:

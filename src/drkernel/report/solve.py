@@ -14,7 +14,7 @@ from drkernel.base.files import write_atomic
 from drkernel.config import dump_config
 from drkernel.episode.chat import Usage
 from drkernel.episode.context import make_policy
-from drkernel.episode.journal import Entry
+from drkernel.episode.journal import JournalEntry
 from drkernel.episode.meter import money
 from drkernel.episode.metrics import baseline_name
 from drkernel.episode.records import Turn
@@ -146,7 +146,7 @@ def _led(bench: Bench) -> str:
     return f"{led}; of earlier turns the conversation held {make_policy(config.episode.context).words}."
 
 
-def _ending(ended: Entry | None) -> str:
+def _ending(ended: JournalEntry | None) -> str:
     """Why the search ended, without the full stop."""
     end = ENDINGS["interrupted" if ended is None or ended.end is None else ended.end]
     return f"{end}: {ended.detail}" if ended is not None and ended.detail else end

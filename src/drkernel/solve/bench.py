@@ -21,9 +21,9 @@ from drkernel.base.files import write_atomic
 from drkernel.config import Config, ConfigError, differences, dump_config, load_config, read_yaml
 from drkernel.episode.chat import Usage
 from drkernel.episode.episode import Episode
-from drkernel.episode.journal import Entry, Journal, Key, Played, read_journal, read_rows
+from drkernel.episode.journal import Journal, JournalEntry, Key, Played, read_journal, read_rows
 from drkernel.episode.meter import Meter
-from drkernel.episode.metrics import Outcome, summarise
+from drkernel.episode.metrics import TurnOutcome, summarise
 from drkernel.episode.play import play
 from drkernel.episode.records import End, Turn
 from drkernel.episode.renderer import Prompts
@@ -39,7 +39,7 @@ FREE_SECTIONS = ("endpoint.", "limits.", "prices", "budget.")
 EXTENDABLE = ("episode.turns", "episode.target")
 """Further keys that may change when a search is resumed: it continues from its last turn."""
 
-Progress = Callable[[Entry], None]
+Progress = Callable[[JournalEntry], None]
 """Told of every line as it is written."""
 
 
@@ -142,7 +142,7 @@ class BenchRun:
         config = self.bench.config
 
         def record(turn: Turn | None = None, end: End | None = None, detail: str = "") -> None:
-            entry = Entry(task_id=task.id, sample=sample, turn=turn, end=end, detail=detail)
+            entry = JournalEntry(task_id=task.id, sample=sample, turn=turn, end=end, detail=detail)
             self.journal.append(entry)
             self.bench.played.add(entry)
             if progress is not None:
@@ -201,7 +201,7 @@ def read_bench(directory: Path) -> Bench:
     return Bench(config, resolved, tasks, read_journal(directory / "turns.jsonl"))
 
 
-def outcomes(bench: Bench, tasks: Sequence[str]) -> dict[str, list[list[Outcome]]]:
+def outcomes(bench: Bench, tasks: Sequence[str]) -> dict[str, list[list[TurnOutcome]]]:
     """Return the complete trajectories by task; with breadth, each turn is represented by its best answer by reward."""
     played, result = bench.played, {}
     for task in tasks:

@@ -12,7 +12,7 @@ from drkernel.config import Config, ConfigError, load_config
 from drkernel.episode.answerers.agent import AgentTerms
 from drkernel.episode.chat import Sampling
 from drkernel.episode.episode import EpisodeConfig
-from drkernel.episode.meter import Budget, Limits, Prices
+from drkernel.episode.meter import Budget, CallLimits, Prices
 from drkernel.gym.device import parse_device
 from drkernel.registry import Method, load_plugins
 from drkernel.task import Precision
@@ -65,7 +65,7 @@ class BenchConfig(Config):
     )
     sampling: Sampling = Sampling()
     judge_seed: int | None = Field(None, description="makes verdicts repeatable; None: secret seeds")
-    limits: Limits = Limits()
+    limits: CallLimits = CallLimits()
     prices: Prices | None = Field(None, description="dollars for a million tokens; with them costs are shown")
     budget: Budget = Budget()
     plugins: tuple[str, ...] = Field((), description="modules of your own to import first, see docs/plugins.md")

@@ -18,7 +18,7 @@ import numpy as np
 from drkernel.config import ConfigError
 from drkernel.episode.metrics import (
     THRESHOLDS,
-    Outcome,
+    TurnOutcome,
     best_turn,
     fast_name,
     geomean,
@@ -94,7 +94,7 @@ def compare(
     }
 
 
-Runs = dict[str, list[list[Outcome]]]
+Runs = dict[str, list[list[TurnOutcome]]]
 
 
 def _of(bench: Bench, compared: int, sizes: dict[str, Any]) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def _timed_apart(both: Sequence[dict[str, Any]], shared: Sequence[str]) -> list[
     return [task for task, words in pairs.items() if len(words) > 1]
 
 
-def _row(name: str, a: Runs, b: Runs, value: Callable[[Sequence[Outcome]], float], seed: int) -> dict[str, Any]:
+def _row(name: str, a: Runs, b: Runs, value: Callable[[Sequence[TurnOutcome]], float], seed: int) -> dict[str, Any]:
     first, second = per_task(a, value), per_task(b, value)
     differences = [second[task] - first[task] for task in first]
     found = mean_interval(differences, seed=seed, bounds=None if "reward" in name else (-1.0, 1.0))

@@ -12,14 +12,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from places import KIT
+from places import KIT, ROOT
 
 pytest.importorskip("verl")
 
 from drkernel.episode.episode import EpisodeConfig
 from drkernel.rl.data.teacher.problem_families import generate_tasks
-from drkernel.rl.model.pocket import PocketConfig
-from drkernel.rl.model.policy import Policy, PolicyConfig, TokenizerConfig
+from drkernel.rl.model.policy import PocketConfig, Policy, PolicyConfig, TokenizerConfig
 from drkernel.rl.model.tokenizer import train_tokenizer
 
 pytestmark = pytest.mark.verl
@@ -80,7 +79,7 @@ def write_recipe(directory, **changes):
 
 def begin(directory, judge):
     """Start the command in its own session, its output in a file."""
-    paths = os.pathsep.join([str(KIT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    paths = os.pathsep.join([str(KIT), str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     known = {
         **os.environ,
         MARK: str(directory),
@@ -111,7 +110,9 @@ def trained(directory):
 def test_three_steps_with_the_real_judge(tmp_path, judge, shape):
     """Four trajectories of two turns, or trees of four paths that share two first turns."""
     tree = {"width": 4, "branching": 2} if shape == "trees" else None
-    write_recipe(tmp_path, rollout__tree=tree, rl__learner__advantage={"name": "treepo_loo" if tree else "otb"})
+    shape = {"name": "trajectories"} if tree is None else {"name": "tree", **tree}
+    changes = {"plugins": ["verl_reward", *(["contrib.trees"] if tree else [])], "rollout__shape": shape}
+    write_recipe(tmp_path, **changes, rl__learner__advantage={"name": "treepo_loo" if tree else "otb"})
     assert begin(tmp_path, judge).wait(1500) == 0, (tmp_path / "output").read_text()[-4000:]
     rows = logged(tmp_path)
     for step in range(1, STEPS + 1):

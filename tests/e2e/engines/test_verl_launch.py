@@ -30,7 +30,7 @@ while True:
 """
 ATTEND = """
 import os, sys
-from drkernel.engines.verl.attend import attend
+from drkernel.engines.verl.start import attend
 code, stopped = attend([sys.executable, *sys.argv[1:]], dict(os.environ))
 print(f"code {code} stopped {stopped}")
 """

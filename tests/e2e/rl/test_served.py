@@ -20,7 +20,14 @@ from drkernel.rl.maths.mismatch import mismatch
 from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.model.policy import Policy, PolicyConfig
 from drkernel.rl.model.sampler import Conversation, Sampler, SamplingConfig
-from drkernel.rl.model.served import ServedSampler, Server, ServerConfig, check_backend, export_untied, read_choice
+from drkernel.rl.model.served import (
+    PolicyServer,
+    ServedSampler,
+    ServerConfig,
+    check_backend,
+    export_untied,
+    read_choice,
+)
 from drkernel.rl.run.learner import Learner, LearnerConfig
 from drkernel.rl.run.rollout import Rollout, plan_jobs
 from drkernel.rl.run.rows import Rows
@@ -105,7 +112,7 @@ def vllm():
 
 
 def connect(fake, place=None):
-    server = Server(fake.url, place)
+    server = PolicyServer(fake.url, place)
     server.wait()
     return server
 
@@ -219,9 +226,9 @@ def test_a_server_that_does_not_start_is_said_with_the_first_cause_in_its_log(tm
     )
     program.chmod(0o755)
     with pytest.raises(ConfigError, match=r"server\.log\nValueError: no memory for this$"):
-        Server.start(ServerConfig(python=str(program)), tiny_policy(), tmp_path / "served", 256)
+        PolicyServer.start(ServerConfig(python=str(program)), tiny_policy(), tmp_path / "served", 256)
     with pytest.raises(ConfigError, match=r"rollout\.server\.python.*no such program"):
-        Server.start(ServerConfig(python=str(tmp_path / "none")), tiny_policy(), tmp_path / "served", 256)
+        PolicyServer.start(ServerConfig(python=str(tmp_path / "none")), tiny_policy(), tmp_path / "served", 256)
 
 
 def test_a_run_samples_and_evaluates_with_its_server_alone(vllm, tmp_path, monkeypatch):
@@ -232,7 +239,7 @@ def test_a_run_samples_and_evaluates_with_its_server_alone(vllm, tmp_path, monke
         fakes.append(vllm(Policy.load(PolicyConfig(model=str(place), device="cpu"))))
         return connect(fakes[-1], place)
 
-    monkeypatch.setattr(Server, "start", staticmethod(start))
+    monkeypatch.setattr(PolicyServer, "start", staticmethod(start))
     monkeypatch.setattr("drkernel.rl.run.reinforce.Sampler", lambda *_: pytest.fail("our own sampler"))
     sampling = {"max_tokens": 20, "rows": 8, "stop_at_fence": False}
     terms = PolicyConfig(pocket=POCKET.model_copy(update={"context": 2048}), device="cpu")

@@ -17,10 +17,9 @@ from test_served import SAMPLING, disturbed, play
 
 from drkernel.config import ConfigError
 from drkernel.rl.maths.mismatch import mismatch
-from drkernel.rl.model.pocket import PocketConfig
-from drkernel.rl.model.policy import Policy, PolicyConfig, TokenizerConfig
+from drkernel.rl.model.policy import PocketConfig, Policy, PolicyConfig, TokenizerConfig
 from drkernel.rl.model.sampler import Conversation
-from drkernel.rl.model.served import ServedSampler, Server, ServerConfig
+from drkernel.rl.model.served import PolicyServer, ServedSampler, ServerConfig
 from drkernel.rl.run.learner import Learner, LearnerConfig
 from drkernel.rl.run.rows import Rows
 from tiny import prompt, tiny_tokenizer
@@ -50,7 +49,7 @@ def served(tmp_path_factory):
     """A policy, and vLLM that serves it in fp32."""
     torch.set_num_threads(1)
     policy = fresh_policy()
-    server = Server.start(settings(), policy, tmp_path_factory.mktemp("served"), CONTEXT)
+    server = PolicyServer.start(settings(), policy, tmp_path_factory.mktemp("served"), CONTEXT)
     yield policy, server
     process = server.process.pid
     server.close()

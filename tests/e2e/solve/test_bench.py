@@ -12,7 +12,7 @@ import pytest
 
 from drkernel.config import ConfigError
 from drkernel.episode.answerer import ModelError
-from drkernel.episode.journal import Entry, Journal, ReplyCache, read_journal, read_rows
+from drkernel.episode.journal import Journal, JournalEntry, ReplyCache, read_journal, read_rows
 from drkernel.episode.meter import Budget, Meter, Prices
 from drkernel.episode.renderer import Prompts
 from drkernel.solve.bench import outcomes, read_bench
@@ -158,7 +158,7 @@ def test_a_torn_line_is_cut_off_and_a_damaged_one_is_told(tmp_path):
     path.write_text('{"a": 1}\n{"b": ')
     assert list(read_rows(path)) == [{"a": 1}]
     journal = Journal(path)
-    journal.append(Entry(task_id="t", end="turns"))
+    journal.append(JournalEntry(task_id="t", end="turns"))
     journal.close()
     rows = list(read_rows(path))
     assert rows[0] == {"a": 1} and (rows[1]["task_id"], rows[1]["end"]) == ("t", "turns")

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from drkernel.config import ConfigError
-from drkernel.episode.answerer import Call, ModelError
+from drkernel.episode.answerer import ModelCall, ModelError
 from drkernel.episode.answerers.program import CommandModel, render
 from drkernel.episode.answerers.script import ScriptModel
 from drkernel.episode.chat import Message, Sampling, without_reasoning
@@ -16,7 +16,7 @@ from drkernel.solve.open_model import open_model
 
 
 def call(content="hello", **values):
-    return Call(messages=(Message(role="user", content=content),), **values)
+    return ModelCall(messages=(Message(role="user", content=content),), **values)
 
 
 def ask(model, *calls):

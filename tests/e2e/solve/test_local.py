@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from drkernel.config import ConfigError
-from drkernel.episode.answerer import Call, ContextFull, ModelError
+from drkernel.episode.answerer import ContextFull, ModelCall, ModelError
 from drkernel.episode.chat import Message, Reply, Sampling
 from drkernel.episode.records import Turn
 from drkernel.rl.model.answerer import LocalModel
@@ -23,7 +23,7 @@ def policy():
 def call(*contents, sampling=SAMPLING, **values):
     roles = ("user", "assistant")
     messages = tuple(Message(role=roles[i % 2], content=text) for i, text in enumerate(contents))
-    return Call(messages=messages, sampling=sampling, **values)
+    return ModelCall(messages=messages, sampling=sampling, **values)
 
 
 def ask(model, *calls):
@@ -83,7 +83,7 @@ def test_a_cut_conversation_shows_each_answer_as_it_was_sampled(policy):
 def test_a_system_message_opens_the_conversation(policy):
     answerer = LocalModel("tiny", SAMPLING, policy=policy)._answerer
     messages = (Message(role="system", content="Be brief."), Message(role="user", content="alpha"))
-    text = policy.tokenizer.hf.decode(answerer.context_ids(Call(messages=messages)))
+    text = policy.tokenizer.hf.decode(answerer.context_ids(ModelCall(messages=messages)))
     assert "Be brief." in text and text.index("Be brief.") < text.index("alpha")
 
 

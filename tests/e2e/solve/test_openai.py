@@ -9,20 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drkernel.config import ConfigError
-from drkernel.episode.answerer import Call, ContextFull, ModelError
+from drkernel.episode.answerer import ContextFull, ModelCall, ModelError
 from drkernel.episode.answerers.endpoint import OpenAIModel, _read_stream, _read_whole, as_reply
 from drkernel.episode.chat import Message, Reply, Sampling
 from drkernel.episode.journal import ReplyCache
-from drkernel.episode.meter import Budget, BudgetSpent, Limits, Meter, Prices, RateLimiter, money
+from drkernel.episode.meter import Budget, BudgetSpent, CallLimits, Meter, Prices, RateLimiter, money
 from solve_endpoint import FAULTS, Endpoint
 
 KEY = "sk-secret-0123456789"
-FAST = Limits(backoff_s=0.01, backoff_max_s=0.02)
+FAST = CallLimits(backoff_s=0.01, backoff_max_s=0.02)
 TEXT = "An answer of some length, with ünïcode and\nseveral lines.\n" * 5
 
 
 def call(content="hello", **values):
-    return Call(messages=(Message(role="user", content=content),), **values)
+    return ModelCall(messages=(Message(role="user", content=content),), **values)
 
 
 def ask(endpoint, *calls, timeout=2.0, limits=FAST, cache=None, prices=None, budget=Budget(), model=None):
@@ -113,7 +113,7 @@ def test_what_cannot_be_a_key_is_refused_without_being_shown(monkeypatch, key):
 def test_a_wrong_key_is_met_once_however_many_ask(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with Endpoint(lambda messages, seed: TEXT, key="another") as endpoint:
-        results = gathered(endpoint, 9, limits=Limits(concurrency=1))
+        results = gathered(endpoint, 9, limits=CallLimits(concurrency=1))
         assert len(endpoint.bodies) == 1
     assert all("HTTP 401" in str(result) for result in results)
 
@@ -182,7 +182,7 @@ def test_an_endpoint_that_wants_another_field_for_the_budget_gets_it():
 
 def test_no_more_requests_at_once_than_allowed():
     with Endpoint(lambda messages, seed: TEXT, delay=0.03) as endpoint:
-        ask(endpoint, *(call(f"q{i}") for i in range(12)), limits=Limits(concurrency=3))
+        ask(endpoint, *(call(f"q{i}") for i in range(12)), limits=CallLimits(concurrency=3))
     assert endpoint.most_at_once == 3
 
 
@@ -209,10 +209,15 @@ def test_cached_answers_are_not_asked_for_again(tmp_path):
 def test_a_budget_ends_the_asking():
     with Endpoint(lambda messages, seed: TEXT) as endpoint:
         with pytest.raises(BudgetSpent, match="300 tokens"):
-            ask(endpoint, *(call(f"q{i}") for i in range(9)), limits=Limits(concurrency=1), budget=Budget(tokens=300))
+            ask(
+                endpoint,
+                *(call(f"q{i}") for i in range(9)),
+                limits=CallLimits(concurrency=1),
+                budget=Budget(tokens=300),
+            )
         assert len(endpoint.served) == 1  # one answer of 100 + 295 tokens
         with pytest.raises(BudgetSpent, match=r"\$0.001"):
-            ask(endpoint, *(call(f"q{i}") for i in range(9)), limits=Limits(concurrency=1),
+            ask(endpoint, *(call(f"q{i}") for i in range(9)), limits=CallLimits(concurrency=1),
                 budget=Budget(dollars=0.001), prices=Prices(prompt=1, completion=2))  # fmt: skip
         assert len(endpoint.served) == 3
 

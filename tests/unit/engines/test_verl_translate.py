@@ -36,12 +36,10 @@ def test_every_key_of_a_recipe_is_translated_carried_or_explained():
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("rollout.anchors", {}),
         ("rollout.refresh_every", 2),
         ("rollout.sampling.min_p", 0.1),
         ("rollout.sampling.stop_at_fence", True),
         ("rollout.dtype", "int8"),
-        ("rl.learner.keep_ratio", 0.1),
         ("rl.learner.kl_coefficient", 0.1),
         ("rl.learner.loss", {"name": "gspo"}),
         ("rl.learner.schedule", {"name": "length_triggered"}),
@@ -70,8 +68,6 @@ def test_the_words_of_verl():
     assert translate(changed("rl.learner.updates", 2))["actor_rollout_ref"]["actor"]["ppo_mini_batch_size"] == 2
     extra = changed("verl.extra", {"actor_rollout_ref.rollout.max_num_seqs": 64})
     assert translate(extra)["actor_rollout_ref"]["rollout"]["max_num_seqs"] == 64
-    grown = translate(small(**{"rollout.tree": {"width": 6}, "rl.learner.advantage": "treepo_loo"}))
-    assert grown["actor_rollout_ref"]["rollout"]["n"] == grown["drkernel"]["tree"]["width"] == 6
     plugged = translate(changed("plugins", ["json"]))["ray_kwargs"]["ray_init"]["runtime_env"]["env_vars"]
     assert plugged["VERL_USE_EXTERNAL_MODULES"] == "json,drkernel.engines.verl.plugin"
 

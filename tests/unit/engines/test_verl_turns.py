@@ -4,10 +4,9 @@ import pytest
 import torch
 
 from drkernel.engines.verl.turns import pack, teach, token_rewards, unpack
-from drkernel.rl.maths.losses import clipped, denominator, policy_loss
-from drkernel.rl.run.rows import Rows
-from drkernel.rl.run.turn_rows import Facts, TurnRows
-from recorded import columns, learner, tiny_policy, trajectories
+from drkernel.rl.maths.losses import clipped
+from drkernel.rl.run.rows import Rows, TurnFacts, TurnRows
+from recorded import columns, learner, own_loss, tiny_policy, trajectories
 
 torch.set_num_threads(1)
 ADVANTAGES = (
@@ -22,7 +21,6 @@ ADVANTAGES = (
     "otb",
     "otb_loo",
     "otb_tir",
-    "treepo_loo",
 )
 SETTINGS = (
     {},
@@ -61,22 +59,6 @@ def test_a_batch_of_verl_teaches_what_the_trajectories_teach_our_trainer(batch, 
     assert abs(float(verls) - float(own_loss(ours, prepared, rows.take(now)[:, :width]))) < 1e-6
 
 
-def own_loss(ours, prepared, now_RJ):
-    """Our trainer's loss of a whole batch, at given log-probabilities."""
-    config, mask = ours.config, prepared.mask_BT
-    total = mask.shape[0] * config.scale if config.aggregation == "fixed_scale_sum" else denominator(
-        mask, config.aggregation)  # fmt: skip
-    return policy_loss(
-        now_RJ,
-        prepared.old_BT,
-        prepared.advantages_BT.float(),
-        mask,
-        aggregation=config.aggregation,
-        total=total,
-        weights_BT=prepared.mismatch.weights_BT,
-    ).loss
-
-
 def test_the_recorded_batch_holds_what_it_is_for(batch):
     policy, plays, held = batch
     ours = learner(policy, rejection={"name": "prs"})
@@ -105,7 +87,10 @@ def test_rows_that_fill_a_batch_up_change_nothing(batch):
 
 
 def test_facts_survive_the_queue_and_rewards_stand_at_the_end_of_their_turn():
-    facts = [Facts(0, 4, True, 1.25, True, 0.5, 0.25, 1.7), Facts(9, 12, False, 0.0, False, 0.0, 0.0, 0.0, 1, 3, 2)]
+    facts = [
+        TurnFacts(0, 4, True, 1.25, True, 0.5, 0.25, 1.7),
+        TurnFacts(9, 12, False, 0.0, False, 0.0, 0.0, 0.0, 1, 3, 2),
+    ]
     assert unpack(pack(facts)) == facts and unpack(pack([])) == []
     rewards = token_rewards(facts, 12)
     assert rewards.nonzero()[:, 0].tolist() == [3] and float(rewards[3]) == 1.25

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drkernel.episode.metrics import (
-    Outcome,
+    TurnOutcome,
     best_at_k,
     best_turn,
     figures,
@@ -22,7 +22,7 @@ from drkernel.episode.metrics import (
 )
 
 OUTCOMES = st.builds(
-    Outcome,
+    TurnOutcome,
     status=st.sampled_from(["correct", "incorrect", "hack", "compile_error"]),
     speedup=st.sampled_from([0.5, 1.0, 1.1, 1.2, 1.3, 2.0, 4.0]),
     reward=st.floats(0, 3),
@@ -88,13 +88,13 @@ def test_the_table_is_what_counting_by_hand_gives(plays):
 
 
 def test_a_hack_never_counts_as_fast_whatever_its_speed():
-    assert not is_fast(Outcome("hack", speedup=9.0), 0.0) and not is_fast(Outcome("hack", speedup=9.0), 2.0)
-    assert is_fast(Outcome("correct"), 0.0) and not is_fast(Outcome("correct"), 1.0)
-    assert not is_fast(Outcome("correct", speedup=1.2), 1.2)
+    assert not is_fast(TurnOutcome("hack", speedup=9.0), 0.0) and not is_fast(TurnOutcome("hack", speedup=9.0), 2.0)
+    assert is_fast(TurnOutcome("correct"), 0.0) and not is_fast(TurnOutcome("correct"), 1.0)
+    assert not is_fast(TurnOutcome("correct", speedup=1.2), 1.2)
 
 
 def test_best_turn_is_the_fastest_correct_one_and_last_turn_carries_on():
-    turns = [Outcome("correct", 1.1), Outcome("correct", 1.5), Outcome("hack", 9.0)]
+    turns = [TurnOutcome("correct", 1.1), TurnOutcome("correct", 1.5), TurnOutcome("hack", 9.0)]
     assert best_turn(turns).speedup == 1.5 and best_turn(turns, 1).speedup == 1.1
     assert last_turn(turns, 2).speedup == 1.5 and last_turn(turns, 9).status == "hack"
 
@@ -158,7 +158,7 @@ def test_rare_successes_are_covered_too():
 
 
 def test_what_the_device_cannot_run_is_neither_right_nor_wrong():
-    foreign, slow, fast = Outcome("unsupported"), Outcome("correct", 1.1), Outcome("correct", 1.5)
+    foreign, slow, fast = TurnOutcome("unsupported"), TurnOutcome("correct", 1.1), TurnOutcome("correct", 1.5)
     samples = {"a": [[slow, foreign]], "b": [[foreign, fast]], "c": [[foreign, foreign]]}
     summary = summarise(samples, 2)
     assert summary["last"]["fast_0"]["value"] == 1 and summary["last"]["fast_0"]["tasks"] == 2
@@ -170,8 +170,8 @@ def test_what_the_device_cannot_run_is_neither_right_nor_wrong():
 
 def test_training_and_bench_take_a_figure_from_the_same_place():
     rows = {
-        "a": [[Outcome("correct", 1.3, 0.8)], [Outcome("incorrect")]],
-        "b": [[Outcome("hack"), Outcome("correct", 2.0, 1.0)]],
+        "a": [[TurnOutcome("correct", 1.3, 0.8)], [TurnOutcome("incorrect")]],
+        "b": [[TurnOutcome("hack"), TurnOutcome("correct", 2.0, 1.0)]],
     }
     summary, row = summarise(rows, 2), figures(rows, last_turn)
     for name in ("fast_0", "fast_1", "fast_1.2", "fast_1.5", "fast_2"):

@@ -1,7 +1,6 @@
 """The loop: what the model is shown, what goes on, when it stops."""
 
 import asyncio
-from collections import Counter
 
 import pytest
 
@@ -105,35 +104,6 @@ def test_a_context_policy_may_show_answers_that_did_not_go_on():
     speeds = {(1, 0): 1.8, (1, 1): 1.9, (2, 0): 1.2, (2, 1): 1.1, (3, 0): 1.0, (3, 1): 1.0}
     played, _ = play(lambda call: answer(speeds[call.turn, call.sample]), turns=3, breadth=2, context=best(2, 1))
     assert played.turns[2].parent == "1.0" and played.turns[2].shown == ("0", "1")
-
-
-def test_a_population_goes_round_its_islands():
-    speeds = (1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8)
-    context = {"name": "population", "islands": 2, "migrate": 2}
-    played, _ = play(by_turn(*speeds), turns=8, context=context)
-    shown = [[len(turn.split(".")) for turn in each.shown] for each in played.turns]
-    assert shown[:4] == [[], [], [1], [2]]  # every island starts with the task alone, and breeds from its own
-    # the third round is one of migration: the parent, which is shown last, is the best of the other island
-    assert [each[-1] for each in shown[4:6]] == [4, 5]
-    assert all(turn % 2 == number % 2 for number in (7, 8) for turn in shown[number - 1])
-    again, model = play(by_turn(*speeds), turns=8, context=context, done=played.turns[:5])
-    assert again == played and len(model.calls) == 3
-
-
-def test_a_population_draws_parents_by_rank_and_shows_what_differs_from_them():
-    words = ("one", "one two", "one two three", "six", "")
-    texts = [answer(f"SPEED = {speed}  # {word}") for speed, word in zip((1.8, 1.7, 1.6, 1.5, 1.4), words, strict=True)]
-    parents, beside = Counter(), set()
-    for seed in range(600):
-        context = {"name": "population", "islands": 1, "migrate": 99, "seed": seed}
-        played, _ = play(lambda call: texts[call.turn - 1], turns=5, context=context)
-        other, parent = (turn.count(".") + 1 for turn in played.turns[4].shown)
-        parents[parent] += 1
-        beside.add((parent, other))
-    # of the better two, the one that has least in common with the parent
-    assert beside == {(1, 2), (2, 1), (3, 1), (4, 2)}
-    for parent, share in zip((1, 2, 3, 4), (8 / 15, 4 / 15, 2 / 15, 1 / 15), strict=True):
-        assert abs(parents[parent] / 600 - share) < 4 * (share * (1 - share) / 600) ** 0.5
 
 
 def test_it_stops_at_the_target_speedup():

@@ -71,4 +71,6 @@ def test_the_page_names_every_method():
     text = PAGE.read_text()
     for kind in (registry.advantage, registry.loss, registry.mismatch, registry.rejection, registry.schedule):
         for name in kind.names():
+            if not kind.get(name).__module__.startswith("drkernel."):
+                continue  # of a plug-in that other tests loaded
             assert f"`{name}`" in text or name == "none", f"{kind.kind} {name} is missing in docs/rl.md"

@@ -5,7 +5,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from drkernel.rl.model.lean import LeanDecoder, Packing, is_supported, packed_hidden
-from drkernel.rl.model.pocket import PocketConfig, make_pocket
+from drkernel.rl.model.policy import PocketConfig, make_pocket
 
 SIZES = {
     "vocab_size": 97,

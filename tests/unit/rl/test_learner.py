@@ -15,8 +15,7 @@ from drkernel.episode.chat import Reply, Sampled
 from drkernel.episode.records import Trajectory, Turn
 from drkernel.gym.reward import reward
 from drkernel.rl.run.learner import Learner, LearnerConfig, check_methods
-from drkernel.rl.run.rows import Rows
-from drkernel.rl.run.turn_rows import Facts
+from drkernel.rl.run.rows import Rows, TurnFacts
 from drkernel.verdict import Finding, Profile, ProfileRow, Speedup, Status, Verdict
 from tiny import tiny_policy
 
@@ -150,7 +149,7 @@ def test_prs_rejects_by_the_coverage_that_the_reward_counts(policy):
     trajectories[0] = with_turns(trajectories[0], first.model_copy(update={"pr": 0.2}))
     prepared, _ = make_learner(policy, rejection="prs")._prepare(trajectories, seed=1)
     assert prepared.mask_BT.any(dim=1).tolist() == [False, True]
-    assert [Facts.of(t.turns[0], 0, 4).coverage for t in trajectories] == [0.2, 0.9], "verl and TRL, too"
+    assert [TurnFacts.of(t.turns[0], 0, 4).coverage for t in trajectories] == [0.2, 0.9], "verl and TRL, too"
 
 
 def test_a_fixed_scale_is_that_of_the_plan_however_many_turns_were_played(policy):
@@ -292,7 +291,7 @@ def test_a_second_pass_goes_over_the_batch_again_with_the_ratio_of_the_first(pol
 
 def test_options_are_checked_by_name():
     check_methods(LearnerConfig(advantage={"name": "otb_tir", "options": {"tail": "zero", "rejected": "leave"}}))
-    check_methods(LearnerConfig(schedule={"name": "length_triggered_at_surge", "options": {"period": 2.0}}))
+    check_methods(LearnerConfig(schedule={"name": "length_triggered", "options": {"period": 2.0}}))
     with pytest.raises(ConfigError, match="prs has no option 'tau'"):
         check_methods(LearnerConfig(rejection={"name": "prs", "options": {"tau": 0.3}}))
 

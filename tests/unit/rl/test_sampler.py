@@ -9,9 +9,9 @@ from drkernel.rl.model.sampler import Conversation, Sampler, SamplingConfig, dra
 from tiny import WORDS, prompt, tiny_policy
 
 
-def make_sampler(policy, rows=4, capacity=200, keep_ratio=0.0, **config):
+def make_sampler(policy, rows=4, capacity=200, **config):
     terms = SamplingConfig(rows=rows, **{"max_tokens": 12, **config})
-    return Sampler(policy.make_decoder(rows, capacity), policy.tokenizer, terms, keep_ratio)
+    return Sampler(policy.make_decoder(rows, capacity), policy.tokenizer, terms)
 
 
 @pytest.fixture(scope="module")
@@ -83,19 +83,19 @@ def test_draws_follow_the_distribution():
 
 
 @pytest.mark.parametrize(
-    ("terms", "keep_ratio", "kept"),
+    ("terms", "kept"),
     [
-        ({"top_p": 0.6}, 0.0, [2]),
-        ({"top_p": 0.7}, 0.0, [0, 2]),
-        ({"min_p": 0.3}, 0.0, [0, 2]),
-        ({}, 0.1, [0, 1, 2]),
-        ({"temperature": 0.0}, 0.0, None),
+        ({"top_p": 0.6}, [2]),
+        ({"top_p": 0.7}, [0, 2]),
+        ({"min_p": 0.3}, [0, 2]),
+        ({"min_p": 0.1}, [0, 1, 2]),
+        ({"temperature": 0.0}, None),
     ],
 )
-def test_cuts_keep_the_right_tokens_and_renormalise(terms, keep_ratio, kept):
+def test_cuts_keep_the_right_tokens_and_renormalise(terms, kept):
     logits = torch.tensor([[1.0, 0.0, 2.0, -1.0, -50.0]]).expand(4000, -1)
     uniform = torch.linspace(0, 1 - 1e-9, 4000, dtype=torch.float64)
-    ids, logprobs, cut = draw(logits, uniform, SamplingConfig(**terms), keep_ratio)
+    ids, logprobs, cut = draw(logits, uniform, SamplingConfig(**terms))
     probs = torch.softmax(logits[0], -1)
     if kept is None:
         assert (ids == 2).all() and torch.allclose(logprobs, probs[2].log())

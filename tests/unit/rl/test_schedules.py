@@ -37,16 +37,16 @@ def run(schedule, lengths):
 
 
 def test_a_surge_in_length_sets_off_the_stairs_and_steady_lengths_do_not():
-    base = LengthTriggered(window=4, surge=1.5, decay=0.5, period=0.5, floor=0.1, first="at_surge")
+    base = LengthTriggered(window=4, surge=1.5, decay=0.5, period=0.5, floor=0.1)
     steady, factors = run(base, [100 + 10 * math.sin(s) for s in range(200)])
     assert steady.state.triggered is None and set(factors) == {1.0}
     surged, factors = run(base, [100.0] * 20 + [200.0] * 60)
     # The running mean of four reaches 150 with the second long step, step 21.
     assert surged.state.triggered == 21
-    assert factors[21] == 1.0 and factors[22] == 0.5
+    assert factors[31] == 1.0 and factors[32] == 0.5
     length = 0.5 * 21
     for step in range(22, 80):
-        assert factors[step] == max(0.1, 0.5 ** (1 + math.floor((step - 21) / length)))
+        assert factors[step] == max(0.1, 0.5 ** math.floor((step - 21) / length))
     assert factors[-1] == 0.1
 
 
@@ -106,7 +106,5 @@ def test_state_survives_a_checkpoint():
 def test_broken_settings_and_lengths_are_refused():
     with pytest.raises(ValueError, match="surge > 1"):
         LengthTriggered(surge=1.0)
-    with pytest.raises(ValueError, match="one_period_later or at_surge"):
-        LengthTriggered(first="now")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="not a length"):
         LengthTriggered().observe(0, math.nan)

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from drkernel.config import ConfigError
 from drkernel.report.run import write_report
 from drkernel.rl.run.reinforce import RlStage
-from drkernel.rl.run.sitting import Clock, Stopped
+from drkernel.rl.run.sitting import RunClock, Stopped
 from drkernel.rl.run.state import RunState
 from drkernel.rl.run.supervised import CopyingStage, SftStage
 from drkernel.rl.run.trainer import Run
@@ -25,7 +25,7 @@ def sit_down(recipe, state=None, stop=lambda: False):
     run = Run(recipe, FakePool())
     run._open_directory()
     run._make_tokenizer()
-    sitting, resume = run._sit_down(Clock())
+    sitting, resume = run._sit_down(RunClock())
     assert resume is None
     return dataclasses.replace(sitting, state=state or RunState(), stop_requested=stop)
 

@@ -14,19 +14,17 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from verl.utils.profiler import simple_timer
 
 from drkernel.adapters.common import episode_config, figures_of, shared_pool
-from drkernel.engines.verl.trees import VerlSampler, path_facts
-from drkernel.engines.verl.turns import pack, token_rewards
+from drkernel.engines.verl.turns import VerlSampler, pack, token_rewards
 from drkernel.episode.chat import Reply, Stop
 from drkernel.episode.episode import Episode
 from drkernel.episode.records import Trajectory, Turn
+from drkernel.registry import Method
 from drkernel.rl.model.answerer import SamplerAnswerer, sampled_reply
 from drkernel.rl.model.sampler import SampledTurn, SamplingConfig
 from drkernel.rl.model.tokenizer import ChatTokenizer
-from drkernel.rl.run.forks import TreeConfig
-from drkernel.rl.run.rollout import Job
-from drkernel.rl.run.rows import gradable, sampled_of
-from drkernel.rl.run.tree_rollout import TreeRollout
-from drkernel.rl.run.turn_rows import Facts
+from drkernel.rl.run.rollout import RolloutJob
+from drkernel.rl.run.rows import TurnFacts, gradable, sampled_of
+from drkernel.rl.run.shape import make_shape
 from drkernel.task import Task
 
 
@@ -34,7 +32,7 @@ class KernelOutput(AgentLoopOutput):
     """A trajectory. verl writes :meth:`as_dict` into its queue; it puts one number at the end of all tokens, we put
     every turn's reward at the end of its own answer and send the turns' facts along."""
 
-    turns: tuple[Facts, ...] = ()
+    turns: tuple[TurnFacts, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the columns of this trajectory."""
@@ -55,22 +53,22 @@ class KernelAgentLoop(AgentLoopBase):
         self.terms = episode_config(_plain(terms.episode))
         self.max_tokens, self.context = int(terms.max_tokens), int(terms.context)
         self.judge_seed = terms.judge_seed
-        self.tree = None if terms.tree is None else TreeConfig.model_validate(_plain(terms.tree))
+        self.shape = make_shape(Method.model_validate(_plain(terms.shape)))
         self.pool = shared_pool(terms.pool)
         self.chat = ChatTokenizer(self.tokenizer)
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> KernelOutput | list[KernelOutput]:
-        """Play the row's task to its end; with trees, the first session of a training row grows the whole tree and
-        returns its paths, and the others return none.
+        """Play the row's task to its end; where a shape plays the trajectories of a prompt together, the first
+        session of a training row plays and returns them all, and the others return none.
 
         Raises ``ValueError`` when the prompt leaves no room for an answer.
         """
         row = kwargs["extra_info"]
-        if self.tree is not None and row["split"] == "train":
-            return await self._grow(row, sampling_params) if int(kwargs["session_id"]) == 0 else []
+        if self.shape.together and row["split"] == "train":
+            return await self._play_together(row, sampling_params) if int(kwargs["session_id"]) == 0 else []
         return await self._play(row, sampling_params)
 
-    async def _grow(self, row: dict[str, Any], sampling_params: dict[str, Any]) -> list[KernelOutput]:
+    async def _play_together(self, row: dict[str, Any], sampling_params: dict[str, Any]) -> list[KernelOutput]:
         timing: dict[str, float] = {}
         versions: list[Any] = []
 
@@ -81,16 +79,16 @@ class KernelAgentLoop(AgentLoopBase):
 
         terms = SamplingConfig(max_tokens=self.max_tokens, stop_at_fence=False)
         answerer = SamplerAnswerer(VerlSampler(ask, self.chat, terms, self.context), self.chat)
-        assert self.tree is not None
-        rollout = TreeRollout(
-            answerer, lambda: Episode(self.pool, self.terms), self.tree, waves=1, judge_seed=self.judge_seed
+        rollout = self.shape.rollout(
+            answerer, lambda: Episode(self.pool, self.terms), waves=1, judge_seed=self.judge_seed
         )
         task = Task.model_validate_json(row["task"])
-        paths = await rollout.play([Job(task, 0, 0, int.from_bytes(uuid4().bytes[:6], "little"))])
+        paths = await rollout.play([RolloutJob(task, 0, 0, int.from_bytes(uuid4().bytes[:6], "little"))])
         if not paths:
             raise ValueError(f"the prompt of {task.id} leaves no room in a context of {self.context}")
         return [
-            path_output(path, facts, versions, timing) for path, facts in zip(paths, path_facts(paths), strict=True)
+            row_output(path, facts, versions, timing)
+            for path, facts in zip(paths, self.shape.facts(paths), strict=True)
         ]
 
     async def _draw(
@@ -140,10 +138,10 @@ def _logprobs(drawn: Any) -> tuple[float, ...]:
     return found
 
 
-def path_output(
-    path: Trajectory, facts: Sequence[Facts], versions: Sequence[Any], timing: dict[str, float]
+def row_output(
+    path: Trajectory, facts: Sequence[TurnFacts], versions: Sequence[Any], timing: dict[str, float]
 ) -> KernelOutput:
-    """Return a path of a tree as a row of verl's. Which of its tokens train is decided over the whole tree, later."""
+    """Return a trajectory as a row of verl's. Which of the tokens that it shares train is decided later."""
     drawn = [sampled_of(turn) for turn in path.turns]
     whole = [*drawn[-1].context_ids, *drawn[-1].token_ids]
     prompt = len(drawn[0].context_ids)
@@ -162,7 +160,7 @@ def _output(
     response: list[int],
     mask: list[int],
     logprobs: list[float],
-    facts: tuple[Facts, ...],
+    facts: tuple[TurnFacts, ...],
     turns: Sequence[Turn],
     versions: Sequence[Any],
     timing: dict[str, float],
@@ -194,7 +192,7 @@ class _Play:
         self.response: list[int] = []
         self.mask: list[int] = []
         self.logprobs: list[float] = []
-        self.facts: list[Facts] = []
+        self.facts: list[TurnFacts] = []
         self.versions: list[Any] = []
         self.timing: dict[str, float] = {}
         self.start = 0
@@ -212,7 +210,7 @@ class _Play:
         self.versions.append(drawn.extra_fields.get("global_steps"))
 
     def graded(self, turn: Any) -> None:
-        fact = Facts.of(turn, self.start, len(self.response))
+        fact = TurnFacts.of(turn, self.start, len(self.response))
         self.facts.append(fact)
         if not fact.graded:  # a failed grader says nothing about the answer: it does not train
             self.mask[fact.start : fact.end] = [0] * (fact.end - fact.start)

@@ -31,7 +31,7 @@ class _Request:
     future: asyncio.Future[SampledTurn]
 
 
-class Server:
+class CpuServer:
     """One model that answers what verl's client asks for; requests of about the same time are sampled together."""
 
     def __init__(self, path: str, context: int, rows: int, seed: int):
@@ -113,7 +113,7 @@ class Replica(RolloutReplica):
         path = self.model_config["path"] if hasattr(self.model_config, "get") else self.model_config.path
         terms = (int(self.config.max_model_len), int(self.config.max_num_seqs), int(self.config.seed))
         options = {"name": name, "num_cpus": 0, "max_concurrency": 1000}
-        server: Any = ray.remote(Server).options(**options).remote(os.path.expanduser(path), *terms)
+        server: Any = ray.remote(CpuServer).options(**options).remote(os.path.expanduser(path), *terms)
         await server.ready.remote()
         self.servers, self._server_handle, self._server_address = [server], server, name
 

@@ -19,7 +19,7 @@ from drkernel.engines.verl.translate import (
     samples_in_half,
     start_model,
 )
-from drkernel.rl.run.estimate import Shape, find_shape
+from drkernel.rl.run.estimate import ModelShape, find_shape
 from drkernel.rl.run.recipe import Recipe
 
 GB = 1e9
@@ -77,7 +77,7 @@ def lay_out(recipe: Recipe) -> Layout:
     )
 
 
-def _state(recipe: Recipe, shape: Shape, terms: VerlSettings) -> tuple[Item, ...]:
+def _state(recipe: Recipe, shape: ModelShape, terms: VerlSettings) -> tuple[Item, ...]:
     gpus, lora = terms.nodes * terms.gpus, recipe.policy.lora
     trained = shape.parameters if lora is None else shape.adapter_parameters(lora)
     split = f"/ {gpus} GPUs"
@@ -92,7 +92,7 @@ def _fixed(recipe: Recipe) -> tuple[Item, ...]:
     return () if on_cpu(recipe) else (Item("CUDA, NCCL", CONTEXT, "context and buffers, a round figure"),)
 
 
-def _training(recipe: Recipe, shape: Shape, terms: VerlSettings) -> tuple[Item, ...]:
+def _training(recipe: Recipe, shape: ModelShape, terms: VerlSettings) -> tuple[Item, ...]:
     wide = 2 if recipe.policy.dtype == "bf16" else 4
     tokens = micro_tokens(recipe, terms)
     layer = (shape.parameters - shape.vocab * shape.hidden * (1 if shape.tied else 2)) / shape.layers
@@ -121,7 +121,7 @@ def _sampler_bytes(recipe: Recipe) -> int:
     return 2 if samples_in_half(recipe) else 4
 
 
-def _sampling(recipe: Recipe, shape: Shape, terms: VerlSettings) -> tuple[Item, ...]:
+def _sampling(recipe: Recipe, shape: ModelShape, terms: VerlSettings) -> tuple[Item, ...]:
     wide = _sampler_bytes(recipe)
     parts = terms.nodes * terms.gpus if on_cpu(recipe) else terms.sampler_parallel
     kind = "bf16" if wide == 2 else "fp32"
@@ -160,7 +160,7 @@ def _length(recipe: Recipe) -> float:
     return min(recipe.rollout.context, 2 * recipe.episode.turns * _answer(recipe))
 
 
-def _seconds(recipe: Recipe, shape: Shape, terms: VerlSettings) -> tuple[Item, ...]:
+def _seconds(recipe: Recipe, shape: ModelShape, terms: VerlSettings) -> tuple[Item, ...]:
     gpus, turns = terms.nodes * terms.gpus, recipe.episode.turns
     plays, answer, length = recipe.rollout.tasks * rows_of_prompt(recipe), _answer(recipe), _length(recipe)
     wide = _sampler_bytes(recipe)

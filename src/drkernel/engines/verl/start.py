@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,9 +15,9 @@ from typing import Any
 import yaml
 
 from drkernel.config import ConfigError
-from drkernel.engines.verl.attend import attend, say
 from drkernel.engines.verl.translate import directory, environment, start_model, translate
 from drkernel.episode.episode import EpisodeConfig
+from drkernel.gym.sandbox import linux
 from drkernel.rl.run.estimate import lacking_files
 from drkernel.rl.run.recipe import Recipe
 from drkernel.task import Task
@@ -119,3 +121,33 @@ def _put_aside(metrics: Path) -> None:
     if metrics.exists() and metrics.stat().st_size:
         taken = len(list(metrics.parent.glob("metrics.*.jsonl")))
         metrics.rename(metrics.with_name(f"metrics.{taken + 1}.jsonl"))
+
+
+def attend(command: Sequence[str], environ: dict[str, str]) -> tuple[int, bool]:
+    """Run a program to its end; return its exit code and whether it was asked to stop.
+
+    It has a session of its own, so that Ctrl-C reaches it once, from here, and its processes can end in their order.
+    When this process is killed it gets SIGTERM.
+    """
+    process = subprocess.Popen(linux.bound(command), env=environ, start_new_session=True)
+    asked = 0
+
+    def stop(number: int, _: Any) -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            say("stopping (again to kill it)")
+        # a second time ends even a program that does not listen
+        process.send_signal(number if asked == 1 else signal.SIGKILL)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        return process.wait(), asked > 0
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def say(text: str) -> None:
+    """Tell the user something beside the program's own output."""
+    print(f"drkernel train: {text}", file=sys.stderr, flush=True)

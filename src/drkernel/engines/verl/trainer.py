@@ -18,8 +18,10 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.workers.utils.padding import response_from_nested, response_to_nested
 
 from drkernel.engines.verl.turns import teach, unpack
+from drkernel.registry import Method
 from drkernel.rl.run.learner import LearnerConfig
-from drkernel.rl.run.turn_rows import Facts, TurnRows
+from drkernel.rl.run.rows import TurnFacts, TurnRows
+from drkernel.rl.run.shape import make_shape
 
 FIELDS = ("response_mask", "rollout_log_probs", "old_log_probs", "sum_pi_squared", "drkernel_turns")
 
@@ -34,6 +36,7 @@ class KernelTrainer(PPOTrainerSync):
         super().__init__(config)
         terms = OmegaConf.to_container(config.drkernel, resolve=True)
         self.learner = LearnerConfig.model_validate(terms["learner"])
+        self.shape = make_shape(Method.model_validate(terms["shape"]))
         self.seed, self.planned = int(terms["seed"]), int(terms["planned"])
 
     def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
@@ -50,7 +53,7 @@ class KernelTrainer(PPOTrainerSync):
         lengths = nested.offsets().diff()
         padding = [bool(tag.get("is_padding", False)) for tag in batch.tags]
         # rows that only fill the batch up are copies of another row's facts: they have no turns
-        turns: list[list[Facts]] = [
+        turns: list[list[TurnFacts]] = [
             [] if padded else unpack(column)
             for padded, column in zip(padding, data["drkernel_turns"].unbind(), strict=True)
         ]
@@ -68,6 +71,7 @@ class KernelTrainer(PPOTrainerSync):
             seed=self.seed * 1_000_003 + self.global_steps - 1,
             sequences=float(len(batch) * actor.loss_scale_factor),
             planned=self.planned,
+            shape=self.shape,
         )
         metrics.update({f"drkernel/{name}": value for name, value in lesson.metrics.items()})
         metrics |= _rewards(rows)
@@ -87,7 +91,7 @@ class KernelTrainer(PPOTrainerSync):
 def _rewards(rows: TurnRows) -> dict[str, float]:
     """Return the mean reward, and the share of right answers, of all graded turns and of each turn by number."""
     found = {}
-    turns = rows.turn_R.tolist()
+    turns = [fact.turn for fact in rows.facts]
     for name, wanted in (("", None), *((f"/turn{k + 1}", k) for k in sorted(set(turns)))):
         graded = [fact for fact, k in zip(rows.facts, turns, strict=True) if fact.graded and wanted in (None, k)]
         if graded:

@@ -15,6 +15,7 @@ from drkernel.engines.verl.settings import VerlSettings, settings_of
 from drkernel.registry import Method
 from drkernel.rl.run.learner import LearnerConfig
 from drkernel.rl.run.recipe import Recipe
+from drkernel.rl.run.shape import make_shape
 
 PLUGIN = "drkernel.engines.verl.plugin"
 LOSSES = {"clipped": "vanilla", "reinforce": "gpg", "cispo": "cispo"}
@@ -32,7 +33,7 @@ TRANSLATED = (
 CARRIED = (
     "episode", "judge_seed", "rl.learner.advantage", "rl.learner.mismatch", "rl.learner.rejection",
     "rl.learner.rejected", "rl.learner.infra_errors", "rl.learner.mask_void_turns", "rl.learner.aggregation",
-    "rl.learner.scale", "rl.learner.node_weights", "rollout.tree",
+    "rl.learner.scale", "rollout.shape",
 )  # fmt: skip
 """Keys that our agent loop and our trainer inside verl read."""
 BEFORE = ("coldstart", "coldstart_file", "select", "copying", "sft", "policy.pocket", "policy.tokenizer")
@@ -54,11 +55,9 @@ OTHERWISE = {
 }
 """Keys without effect on verl, and why."""
 REFUSED = {
-    "rollout.anchors": "the places that partial rollouts start from have no columns there; anchors need --engine local",
     "rollout.refresh_every": "the trainer is synchronous: its sampler always has the newest weights",
     "rollout.sampling.min_p": "verl's sampler is not asked for it",
     "rollout.sampling.stop_at_fence": "verl's sampler sees ids alone; set it to false",
-    "rl.learner.keep_ratio": "neither verl's sampler nor its loss prunes the vocabulary",
     "rl.learner.kl_coefficient": "verl aggregates a KL term over trajectories, not over turns",
     "rl.learner.kl": "verl aggregates a KL term over trajectories, not over turns",
     "budget_minutes": "verl runs its steps; set it to null",
@@ -115,8 +114,8 @@ def on_cpu(recipe: Recipe) -> bool:
 
 
 def rows_of_prompt(recipe: Recipe) -> int:
-    """Trajectories of a prompt in a step; with trees, the paths of one."""
-    return recipe.rollout.samples if recipe.rollout.tree is None else recipe.rollout.tree.width
+    """Trajectories of a prompt in a step, at most."""
+    return make_shape(recipe.rollout.shape).trajectories(recipe.rollout.samples, recipe.episode.turns)
 
 
 def samples_in_half(recipe: Recipe) -> bool:
@@ -157,6 +156,8 @@ def _refuse(recipe: Recipe) -> None:
             value = getattr(value, name)
         if value != allowed[key]:
             raise ConfigError(f"{key}: {why}")
+    if "verl" not in make_shape(recipe.rollout.shape).plays_on:
+        raise ConfigError(f"rollout.shape {recipe.rollout.shape.name}: not on verl; it needs --engine local")
     if recipe.episode.context.name != "full":
         raise ConfigError(f"episode.context {recipe.episode.context.name}: verl keeps the whole conversation (full)")
     if recipe.rollout.dtype == "int8":
@@ -350,7 +351,7 @@ def _ours(recipe: Recipe, pool: str | None) -> dict[str, Any]:
     return {
         "drkernel.episode": recipe.episode.model_dump(mode="json"),
         "drkernel.learner": learner_of(recipe).model_dump(mode="json"),
-        "drkernel.tree": recipe.rollout.tree.model_dump(mode="json") if recipe.rollout.tree is not None else None,
+        "drkernel.shape": recipe.rollout.shape.model_dump(mode="json"),
         "drkernel.planned": recipe.planned_turns,
         "drkernel.max_tokens": recipe.rollout.sampling.max_tokens,
         "drkernel.context": recipe.rollout.context,

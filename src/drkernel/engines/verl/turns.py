@@ -1,38 +1,44 @@
 """The data that travel through verl's queue with a trajectory, and the columns that verl trains on.
 
-Nothing here needs verl or Ray. Shapes as in :mod:`drkernel.rl.run.turn_rows`.
+Nothing here needs verl or Ray. Shapes as in :class:`drkernel.rl.run.rows.TurnRows`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from drkernel.rl.maths.losses import denominator
+from drkernel.rl.model.sampler import SamplingConfig
+from drkernel.rl.model.served import RequestSampler
+from drkernel.rl.model.tokenizer import ChatTokenizer
 from drkernel.rl.run.learner import Credit, LearnerConfig, give_credit
-from drkernel.rl.run.turn_rows import Facts, TurnRows
+from drkernel.rl.run.rows import TurnFacts, TurnRows
+from drkernel.rl.run.shape import Shape
 
-WIDTH = len(dataclasses.fields(Facts))
+Ask = Callable[[list[int], int], Awaitable[tuple[tuple[int, ...], tuple[float, ...]]]]
+"""(ids, room for tokens) -> sampled ids and their log-probabilities."""
+WIDTH = len(dataclasses.fields(TurnFacts))
 
 
-def pack(turns: Sequence[Facts]) -> Tensor:
+def pack(turns: Sequence[TurnFacts]) -> Tensor:
     """Return the turns of a trajectory as one flat column of numbers, float64 [turns * WIDTH]."""
     return torch.tensor([float(value) for turn in turns for value in dataclasses.astuple(turn)], dtype=torch.float64)
 
 
-def unpack(column: Tensor) -> list[Facts]:
+def unpack(column: Tensor) -> list[TurnFacts]:
     """Return the turns that :func:`pack` wrote."""
     rows = column.reshape(-1, WIDTH).tolist()
-    kinds = [{"int": int, "bool": bool, "float": float}[str(field.type)] for field in dataclasses.fields(Facts)]
-    return [Facts(*(kind(value) for kind, value in zip(kinds, row, strict=True))) for row in rows]
+    kinds = [{"int": int, "bool": bool, "float": float}[str(field.type)] for field in dataclasses.fields(TurnFacts)]
+    return [TurnFacts(*(kind(value) for kind, value in zip(kinds, row, strict=True))) for row in rows]
 
 
-def token_rewards(turns: Sequence[Facts], length: int) -> Tensor:
+def token_rewards(turns: Sequence[TurnFacts], length: int) -> Tensor:
     """Return each turn's reward at the last token of its answer, float32 [length]."""
     rewards = torch.zeros(length)
     for turn in turns:
@@ -53,6 +59,18 @@ class Lesson:
     metrics: dict[str, float]
 
 
+class VerlSampler(RequestSampler):
+    """verl's sampler in the place of ours; it draws with seeds of its own."""
+
+    def __init__(self, ask: Ask, tokenizer: ChatTokenizer, config: SamplingConfig, capacity: int):
+        super().__init__(tokenizer, config, capacity)
+        self._ask = ask
+
+    async def ask(self, ids: list[int], room: int, seed: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """Return what verl's server draws."""
+        return await self._ask(list(ids), room)
+
+
 def teach(
     rows: TurnRows,
     old_BT: Tensor,
@@ -63,13 +81,14 @@ def teach(
     seed: int,
     sequences: float,
     planned: int | None = None,
+    shape: Shape = Shape(),
 ) -> Lesson:
     """Compute advantages, mask and weights of a batch by :func:`~drkernel.rl.run.learner.give_credit`.
 
     verl divides its sum over tokens by ``sequences``, a number it fixes in advance; the weights undo that. ``planned``
     as of :class:`~drkernel.rl.run.learner.Learner`.
     """
-    credit = give_credit(rows.batch(old_BT, square_BT), rows.take(rollout_BT), config, seed)
+    credit = give_credit(shape.batch(rows.batch(old_BT, square_BT)), rows.take(rollout_BT), config, seed)
     scale_RJ = sequences * _shares(credit, config, planned) * credit.mismatch.weights_BT
     return Lesson(
         advantages_BT=rows.put_back((credit.advantages_BT * credit.mask_BT).float()),

@@ -26,7 +26,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from drkernel.config import Config, ConfigError
-from drkernel.episode.answerer import Call, Finished, ModelError, estimated_usage
+from drkernel.episode.answerer import Finished, ModelCall, ModelError, estimated_usage
 from drkernel.episode.chat import Reply
 from drkernel.gym.runner.launcher import import_paths
 from drkernel.gym.sandbox import landlock
@@ -69,9 +69,9 @@ class AgentModel:
         if terms.sandbox != "none" and not landlock.abi():
             raise ConfigError(f"agent.sandbox={terms.sandbox} needs Landlock, which this kernel does not offer")
         self._terms = terms
-        self._sessions: dict[tuple[str, int], Session] = {}
+        self._sessions: dict[tuple[str, int], AgentSession] = {}
 
-    async def complete(self, call: Call) -> Reply:
+    async def complete(self, call: ModelCall) -> Reply:
         """Give the agent the verdict on its last attempt, and wait for the next one.
 
         Raises:
@@ -80,7 +80,7 @@ class AgentModel:
         """
         key = (call.task_id, call.sample)
         if key not in self._sessions:
-            self._sessions[key] = await Session.start(self._argv, call, self._terms)
+            self._sessions[key] = await AgentSession.start(self._argv, call, self._terms)
         return await self._sessions[key].next(call, self.name)
 
     async def leave(self, task_id: str, sample: int) -> None:
@@ -104,7 +104,7 @@ class Attempt:
 
 
 @dataclass
-class Session:
+class AgentSession:
     """One agent at work."""
 
     folder: Path
@@ -123,7 +123,7 @@ class Session:
     """why it makes no more attempts"""
 
     @staticmethod
-    async def start(argv: list[str], call: Call, terms: AgentTerms) -> Session:
+    async def start(argv: list[str], call: ModelCall, terms: AgentTerms) -> AgentSession:
         """Make the folder and start the program in it. Raises :class:`ModelError`."""
         folder = Path(tempfile.mkdtemp(prefix="drkernel-agent-"))
         attempts: asyncio.Queue[Attempt] = asyncio.Queue()
@@ -143,9 +143,9 @@ class Session:
             server.close()
             remove_tree(str(folder))
             raise ModelError(f"cannot start {argv[0]}: {error.strerror}", final=True) from error
-        return Session(folder, process, server, attempts, time.monotonic() + terms.seconds, len(call.shown))
+        return AgentSession(folder, process, server, attempts, time.monotonic() + terms.seconds, len(call.shown))
 
-    async def next(self, call: Call, name: str) -> Reply:
+    async def next(self, call: ModelCall, name: str) -> Reply:
         """Answer the attempt under way from the turn that came of it; return the next one."""
         started = time.monotonic()
         self.used = len(call.shown)
@@ -261,7 +261,7 @@ sys.exit(0 if said["status"] == "correct" else 1)
 """
 
 
-def furnish(folder: Path, call: Call, terms: AgentTerms) -> None:
+def furnish(folder: Path, call: ModelCall, terms: AgentTerms) -> None:
     """Write what the agent finds in its folder: the task, the reference, ``evaluate``, and the attempts of an earlier
     process when a run is taken up again."""
     task = "\n\n".join(message.content for message in call.opening)

@@ -19,7 +19,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from drkernel.config import ConfigError
-from drkernel.episode.answerer import Call, ContextFull, ModelError, estimated_usage
+from drkernel.episode.answerer import ContextFull, ModelCall, ModelError, estimated_usage
 from drkernel.episode.chat import Finish, Reply, Usage
 
 DEFAULT_URL = "https://api.openai.com/v1"
@@ -76,7 +76,7 @@ class OpenAIModel:
         self._budget_field = "max_tokens"
         self._usage_in_stream = True
 
-    async def complete(self, call: Call) -> Reply:
+    async def complete(self, call: ModelCall) -> Reply:
         """Send one request. A failure worth retrying raises :class:`ModelError` with ``retry`` set."""
         started = time.monotonic()
         for _ in range(3):  # an endpoint that refuses a field by name is asked once more without it
@@ -89,7 +89,7 @@ class OpenAIModel:
             return as_reply(call, gathered, self._model, time.monotonic() - started)
         raise ModelError(f"{self.name} refuses the request's fields")
 
-    def _body(self, call: Call) -> dict[str, Any]:
+    def _body(self, call: ModelCall) -> dict[str, Any]:
         sampling = call.sampling
         body: dict[str, Any] = {
             "model": self._model,
@@ -203,7 +203,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def as_reply(call: Call, gathered: _Gathered, model: str, seconds: float) -> Reply:
+def as_reply(call: ModelCall, gathered: _Gathered, model: str, seconds: float) -> Reply:
     """Build the reply to ``call`` from the parts received; ``model`` is the name to use if the endpoint gave none."""
     text = "".join(gathered.text)
     usage = _usage(gathered.usage) or estimated_usage(call, text)

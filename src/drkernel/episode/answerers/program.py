@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from drkernel.config import ConfigError
-from drkernel.episode.answerer import Call, ModelError, estimated_usage
+from drkernel.episode.answerer import ModelCall, ModelError, estimated_usage
 from drkernel.episode.chat import Message, Reply
 
 
@@ -35,7 +35,7 @@ class CommandModel:
             raise ConfigError("command: needs a program, e.g. 'command:llm -m some-model'")
         self._timeout = timeout
 
-    async def complete(self, call: Call) -> Reply:
+    async def complete(self, call: ModelCall) -> Reply:
         """Start the program, write the conversation, and read its output until it exits."""
         started = time.monotonic()
         with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
@@ -79,7 +79,7 @@ def render(messages: Sequence[Message]) -> str:
     return "\n\n".join(f"### {message.role}\n{message.content}" for message in messages) + "\n\n### assistant\n"
 
 
-def _environment(call: Call, messages: str) -> dict[str, str]:
+def _environment(call: ModelCall, messages: str) -> dict[str, str]:
     names = {
         "DRKERNEL_TASK": call.task_id,
         "DRKERNEL_SAMPLE": str(call.sample),

@@ -15,11 +15,11 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from drkernel.config import Config, ConfigError
-from drkernel.episode.answerer import Call, ModelError, estimated_usage
+from drkernel.episode.answerer import ModelCall, ModelError, estimated_usage
 from drkernel.episode.chat import Reply
 
 
-class Line(Config):
+class ScriptLine(Config):
     """One reply and the conditions under which it is used."""
 
     reply: str
@@ -27,7 +27,7 @@ class Line(Config):
     sample: int | None = Field(None, ge=0)
     turn: int | None = Field(None, ge=1)
 
-    def matches(self, call: Call) -> bool:
+    def matches(self, call: ModelCall) -> bool:
         """Return whether this line may answer ``call``."""
         named = self.task is None or call.task_id == self.task or call.task_id.endswith("/" + self.task)
         return named and self.sample in (None, call.sample) and self.turn in (None, call.turn)
@@ -45,7 +45,7 @@ class ScriptModel:
         self.name = f"script:{path}"
         self._lines = _read(Path(path))
 
-    async def complete(self, call: Call) -> Reply:
+    async def complete(self, call: ModelCall) -> Reply:
         """Answer with the line that matches most specifically. Raises :class:`ModelError` when none matches."""
         fitting = [line for line in self._lines if line.matches(call)]
         if not fitting:
@@ -57,24 +57,24 @@ class ScriptModel:
         """Do nothing: no file stays open."""
 
 
-def _read(path: Path) -> list[Line]:
+def _read(path: Path) -> list[ScriptLine]:
     lines = _directory(path) if path.is_dir() else _file(path)
     if not lines:
         raise ConfigError(f"{path} holds no reply: give a .jsonl file, or a directory of turn1.md, turn2.md, ...")
     return lines
 
 
-def _directory(path: Path) -> list[Line]:
+def _directory(path: Path) -> list[ScriptLine]:
     found = []
     for file in sorted(path.rglob("turn*.md")):
         number = re.fullmatch(r"turn(\d+)\.md", file.name)
         if number is not None:
             task = "/".join(file.parent.relative_to(path).parts) or None
-            found.append(Line(reply=file.read_text(encoding="utf-8"), task=task, turn=int(number[1])))
+            found.append(ScriptLine(reply=file.read_text(encoding="utf-8"), task=task, turn=int(number[1])))
     return found
 
 
-def _file(path: Path) -> list[Line]:
+def _file(path: Path) -> list[ScriptLine]:
     try:
         rows = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -83,7 +83,7 @@ def _file(path: Path) -> list[Line]:
     for number, row in enumerate(rows, 1):
         if row.strip():
             try:
-                lines.append(Line.model_validate(json.loads(row)))
+                lines.append(ScriptLine.model_validate(json.loads(row)))
             except (json.JSONDecodeError, ValidationError) as error:
                 reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
                 raise ConfigError(f"{path}, line {number}: {reason}") from None

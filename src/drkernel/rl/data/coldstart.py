@@ -20,15 +20,15 @@ from pydantic import Field, ValidationError, model_validator
 
 from drkernel.base.files import write_atomic
 from drkernel.config import Config, ConfigError
-from drkernel.episode.answerer import Answerer, Call, ModelError
+from drkernel.episode.answerer import Answerer, ModelCall, ModelError
 from drkernel.episode.chat import Message, Reply, Sampling, without_reasoning
 from drkernel.episode.episode import Episode, EpisodeConfig
-from drkernel.episode.journal import Entry, Journal, read_journal
+from drkernel.episode.journal import Journal, JournalEntry, read_journal
 from drkernel.episode.play import play
 from drkernel.episode.records import COMPLETE, Trajectory, Turn, conversation
 from drkernel.gym.request import Pool
 from drkernel.rl.data.teacher.plans import RIGHT, ProgramTeacher, TeacherConfig
-from drkernel.rl.data.teacher.problem import Problem
+from drkernel.rl.data.teacher.problem import TeacherProblem
 from drkernel.rl.data.teacher.problem_families import generate_problems
 from drkernel.rl.data.teacher.reference import make_task
 from drkernel.task import Task
@@ -153,7 +153,7 @@ async def write_coldstart(
 
 
 async def _trajectory(
-    config: ColdstartConfig, pool: Pool, index: int, problem: Problem, answerer: Answerer | None, file: _File
+    config: ColdstartConfig, pool: Pool, index: int, problem: TeacherProblem, answerer: Answerer | None, file: _File
 ) -> ColdstartRow:
     """Play one episode with the teacher, resuming from the journal.
 
@@ -205,11 +205,11 @@ class ProgramAnswerer:
 
     name = "program"
 
-    def __init__(self, problem: Problem, config: TeacherConfig, seed: str):
+    def __init__(self, problem: TeacherProblem, config: TeacherConfig, seed: str):
         self._teacher = ProgramTeacher(problem, config, random.Random(seed))
         self._made = 0
 
-    async def complete(self, call: Call) -> Reply:
+    async def complete(self, call: ModelCall) -> Reply:
         """Return the answer for the call's turn, skipping the turns that an earlier process made."""
         while True:
             plan, source = self._teacher.next_answer()
@@ -306,7 +306,7 @@ class _File:
 
     def record(self, index: int, turn: Turn) -> None:
         """Append a graded turn to the journal."""
-        self.journal.append(Entry(task_id=self.name(index), turn=turn))
+        self.journal.append(JournalEntry(task_id=self.name(index), turn=turn))
 
     def keep(self, index: int, row: ColdstartRow) -> None:
         """Write a finished trajectory."""

@@ -8,14 +8,10 @@ step (2.5 GB for 4,096 tokens in float32), so nothing here makes a second tensor
   at a time, reduces them in place, and recomputes them in the backward pass.
 
 Shape legend: R rows (tokens, any leading shape flattened), V vocabulary, D hidden size.
-
-``keep_ratio`` restricts the policy to tokens with π(v) >= keep_ratio * max π, as :mod:`drkernel.rl.maths.vocabulary`
-does; 0 keeps all.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import torch
@@ -26,29 +22,24 @@ class TokenStatistics(NamedTuple):
     """Statistics of the distribution at each position that losses and baselines need; leading shape as the tokens'."""
 
     logprobs: Tensor
-    """log π(y) in float32, differentiable. Outside the pruned vocabulary: finite, but without gradient (see
-    ``kept``)."""
+    """log π(y) in float32, differentiable."""
     sum_pi_squared: Tensor
     """Σ_v π(v)², in (0, 1]; never differentiable."""
     entropy: Tensor
     """−Σ_v π(v) log π(v) in nats; never differentiable."""
-    kept: Tensor
-    """bool: the token lies in the pruned vocabulary (all True at keep_ratio 0). Mask the others out of the loss."""
 
 
-def token_statistics(
-    logits: Tensor, tokens: Tensor, *, temperature: float = 1.0, keep_ratio: float = 0.0, chunk: int = 8192
-) -> TokenStatistics:
+def token_statistics(logits: Tensor, tokens: Tensor, *, temperature: float = 1.0, chunk: int = 8192) -> TokenStatistics:
     """Compute statistics of ``tokens`` [...] under softmax(``logits`` [..., V] / temperature), in pieces of ``chunk``
     vocabulary entries.
 
     Working memory is R x ``chunk`` float32. The backward pass allocates one gradient of the logits' shape and nothing
     else of that size.
     """
-    _check(logits.shape[:-1], tokens, temperature, keep_ratio)
+    _check(logits.shape[:-1], tokens, temperature)
     shape = tokens.shape
     outputs = _Statistics.apply(  # type: ignore[no-untyped-call]
-        logits.reshape(-1, logits.shape[-1]), tokens.reshape(-1), temperature, keep_ratio, max(1, chunk)
+        logits.reshape(-1, logits.shape[-1]), tokens.reshape(-1), temperature, max(1, chunk)
     )
     return TokenStatistics(*(part.reshape(shape) for part in outputs))
 
@@ -60,7 +51,6 @@ def linear_token_statistics(
     *,
     bias_V: Tensor | None = None,
     temperature: float = 1.0,
-    keep_ratio: float = 0.0,
     rows: int = 512,
 ) -> TokenStatistics:
     """Compute :func:`token_statistics` of logits = hidden @ weight.T + bias, for ``rows`` tokens at a time in both
@@ -69,7 +59,7 @@ def linear_token_statistics(
     Peak memory beyond inputs and gradients is one chunk of logits (``rows`` x V float32) and a temporary of V/16
     columns. ``hidden`` is [..., D].
     """
-    _check(hidden.shape[:-1], tokens, temperature, keep_ratio)
+    _check(hidden.shape[:-1], tokens, temperature)
     shape = tokens.shape
     outputs = _LinearStatistics.apply(  # type: ignore[no-untyped-call]
         hidden.reshape(-1, hidden.shape[-1]),
@@ -77,62 +67,48 @@ def linear_token_statistics(
         bias_V,
         tokens.reshape(-1),
         temperature,
-        keep_ratio,
         max(1, rows),
     )
     return TokenStatistics(*(part.reshape(shape) for part in outputs))
 
 
-def _check(shape: torch.Size, tokens: Tensor, temperature: float, keep_ratio: float) -> None:
+def _check(shape: torch.Size, tokens: Tensor, temperature: float) -> None:
     """Raise ValueError for shapes and settings that would silently give wrong results."""
     if shape != tokens.shape:
         raise ValueError(f"tokens {tuple(tokens.shape)} do not match the leading shape {tuple(shape)}")
     if not temperature > 0:
         raise ValueError(f"temperature must be > 0, got {temperature}; score greedy samples at the temperature trained")
-    if not 0 <= keep_ratio < 1:
-        raise ValueError(f"keep_ratio must be in [0, 1), got {keep_ratio}")
-
-
-def _floor(keep_ratio: float) -> float:
-    """log(keep_ratio): how far below the top logit a token may lie; −inf keeps all."""
-    return math.log(keep_ratio) if keep_ratio > 0 else -math.inf
 
 
 class _Statistics(torch.autograd.Function):
     """Streams over the vocabulary: one pass for the maximum, one for the three sums."""
 
     @staticmethod
-    def forward(
-        ctx: Any, logits_RV: Tensor, tokens_R: Tensor, temperature: float, keep_ratio: float, chunk: int
-    ) -> Any:
+    def forward(ctx: Any, logits_RV: Tensor, tokens_R: Tensor, temperature: float, chunk: int) -> Any:
         top_R = logits_RV.amax(dim=-1).float() / temperature
         sums = [torch.zeros_like(top_R) for _ in range(3)]
-        floor = _floor(keep_ratio)
         for piece_RC in logits_RV.split(chunk, dim=-1):
             gap_RC = piece_RC.float().div_(temperature) if piece_RC.dtype != torch.float32 else piece_RC / temperature
-            _accumulate(gap_RC.sub_(top_R[:, None]), floor, sums)
+            _accumulate(gap_RC.sub_(top_R[:, None]), sums)
         chosen_R = logits_RV.gather(-1, tokens_R[:, None])[:, 0].float() / temperature - top_R
-        outputs = _outputs(chosen_R, floor, sums)
-        ctx.save_for_backward(logits_RV, tokens_R, top_R + sums[0].log(), top_R, outputs[3])
-        ctx.settings = (temperature, floor, chunk)
+        outputs = _outputs(chosen_R, sums)
+        ctx.save_for_backward(logits_RV, tokens_R, top_R + sums[0].log())
+        ctx.settings = (temperature, chunk)
         ctx.mark_non_differentiable(*outputs[1:])
         return outputs
 
     @staticmethod
     def backward(ctx: Any, grad_R: Tensor, *_: Any) -> Any:
-        logits_RV, tokens_R, lse_R, top_R, kept_R = ctx.saved_tensors
-        temperature, floor, chunk = ctx.settings
-        scale_R = torch.where(kept_R, grad_R, torch.zeros_like(grad_R)) / temperature
+        logits_RV, tokens_R, lse_R = ctx.saved_tensors
+        temperature, chunk = ctx.settings
+        scale_R = grad_R / temperature
         grad_RV = torch.empty_like(logits_RV)
         for start in range(0, logits_RV.shape[-1], chunk):
             piece_RC = logits_RV[:, start : start + chunk].float() / temperature
-            outside_RC = piece_RC < (top_R + floor)[:, None] if floor > -math.inf else None
             piece_RC.sub_(lse_R[:, None]).exp_().mul_(-scale_R[:, None])
-            if outside_RC is not None:
-                piece_RC.masked_fill_(outside_RC, 0.0)
             grad_RV[:, start : start + chunk] = piece_RC
         grad_RV.scatter_add_(-1, tokens_R[:, None], scale_R[:, None].to(grad_RV.dtype))
-        return grad_RV, None, None, None, None
+        return grad_RV, None, None, None
 
 
 class _LinearStatistics(torch.autograd.Function):
@@ -146,11 +122,9 @@ class _LinearStatistics(torch.autograd.Function):
         bias_V: Tensor | None,
         tokens_R: Tensor,
         temperature: float,
-        keep_ratio: float,
         rows: int,
     ) -> Any:
-        floor = _floor(keep_ratio)
-        parts, lse, tops = [], [], []
+        parts, lse = [], []
         for hidden_CD, tokens_C in zip(hidden_RD.split(rows), tokens_R.split(rows), strict=True):
             logits_CV = _logits(hidden_CD, weight_VD, bias_V, temperature)
             top_C = logits_CV.amax(dim=-1)
@@ -159,42 +133,31 @@ class _LinearStatistics(torch.autograd.Function):
             sums = [torch.zeros_like(top_C) for _ in range(3)]
             # Sixteen pieces keep the temporaries of exp and of the products at a sixteenth of the chunk each.
             for piece_CV in logits_CV.split(max(1, -(-logits_CV.shape[-1] // 16)), dim=-1):
-                _accumulate(piece_CV, floor, sums)
-            parts.append(_outputs(chosen_C, floor, sums))
+                _accumulate(piece_CV, sums)
+            parts.append(_outputs(chosen_C, sums))
             lse.append(top_C + sums[0].log())
-            tops.append(top_C)
             del logits_CV, piece_CV
         outputs = tuple(torch.cat(column) for column in zip(*parts, strict=True)) if parts else _empty(hidden_RD)
         empty = hidden_RD.new_zeros(0, dtype=torch.float32)
-        ctx.save_for_backward(
-            hidden_RD,
-            weight_VD,
-            bias_V,
-            tokens_R,
-            torch.cat(lse) if lse else empty,
-            torch.cat(tops) if tops else empty,
-            outputs[3],
-        )
-        ctx.settings = (temperature, floor, rows)
+        ctx.save_for_backward(hidden_RD, weight_VD, bias_V, tokens_R, torch.cat(lse) if lse else empty)
+        ctx.settings = (temperature, rows)
         ctx.mark_non_differentiable(*outputs[1:])
         return outputs
 
     @staticmethod
     def backward(ctx: Any, grad_R: Tensor, *_: Any) -> Any:
-        hidden_RD, weight_VD, bias_V, tokens_R, lse_R, top_R, kept_R = ctx.saved_tensors
-        temperature, floor, rows = ctx.settings
+        hidden_RD, weight_VD, bias_V, tokens_R, lse_R = ctx.saved_tensors
+        temperature, rows = ctx.settings
         need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
         grad_hidden = torch.empty_like(hidden_RD) if need_hidden else None
         # Accumulated in float32: many small chunks of bf16 would lose the last bits of the sum.
         grad_weight = torch.zeros_like(weight_VD, dtype=torch.float32) if need_weight else None
         grad_bias = torch.zeros_like(bias_V, dtype=torch.float32) if need_bias and bias_V is not None else None
-        scale_R = torch.where(kept_R, grad_R.float(), torch.zeros_like(grad_R, dtype=torch.float32))
+        scale_R = grad_R.float()
         for start in range(0, hidden_RD.shape[0], rows):
             span = slice(start, start + rows)
             delta_CV = _logits(hidden_RD[span], weight_VD, bias_V, temperature)
             for piece_CV in delta_CV.split(max(1, -(-delta_CV.shape[-1] // 16)), dim=-1):
-                if floor > -math.inf:
-                    piece_CV.masked_fill_(piece_CV < (top_R[span] + floor)[:, None], -math.inf)
                 piece_CV.sub_(lse_R[span][:, None]).exp_().mul_(-scale_R[span][:, None])
             delta_CV.scatter_add_(-1, tokens_R[span][:, None], scale_R[span][:, None])
             delta_CV.div_(temperature)
@@ -210,7 +173,6 @@ class _LinearStatistics(torch.autograd.Function):
             grad_hidden,
             grad_weight.to(weight_VD.dtype) if grad_weight is not None else None,
             grad_bias.to(bias_V.dtype) if grad_bias is not None else None,
-            None,
             None,
             None,
             None,
@@ -231,29 +193,26 @@ def _logits(hidden_CD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, tempera
     return logits_CV.div_(temperature) if temperature != 1.0 else logits_CV
 
 
-def _accumulate(gap_RC: Tensor, floor: float, sums: list[Tensor]) -> None:
-    """Add a piece of z − max z to Σe^x, Σe^2x and Σ x e^x (kept tokens only)."""
+def _accumulate(gap_RC: Tensor, sums: list[Tensor]) -> None:
+    """Add a piece of z − max z to Σe^x, Σe^2x and Σ x e^x."""
     mass_RC = gap_RC.exp()
-    if floor > -math.inf:
-        mass_RC.masked_fill_(gap_RC < floor, 0.0)
     sums[0] += mass_RC.sum(dim=-1)
     sums[1] += torch.linalg.vecdot(mass_RC, mass_RC)
     # x e^x is 0 in the limit x -> −inf; −inf * 0 would be NaN.
     sums[2] += torch.linalg.vecdot(mass_RC, gap_RC.clamp_min(-1e30))
 
 
-def _outputs(chosen_R: Tensor, floor: float, sums: list[Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The four statistics from the chosen gap and the three sums."""
+def _outputs(chosen_R: Tensor, sums: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """The three statistics from the chosen gap and the three sums."""
     log_total_R = sums[0].log()
     return (
         chosen_R - log_total_R,
         sums[1] / sums[0].square(),
         (log_total_R - sums[2] / sums[0]).clamp_min(0.0),
-        chosen_R >= floor,
     )
 
 
-def _empty(like: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _empty(like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the statistics of zero tokens."""
     zero = like.new_zeros(0, dtype=torch.float32)
-    return zero, zero.clone(), zero.clone(), torch.zeros(0, dtype=torch.bool, device=like.device)
+    return zero, zero.clone(), zero.clone()

@@ -44,7 +44,7 @@ VetoLevel = Literal["turn", "trajectory"]
 Bounds = tuple[float, float]
 
 
-class Mismatch(NamedTuple):
+class PolicyMismatch(NamedTuple):
     """The loss's weights and mask, and metrics for the log."""
 
     weights_BT: Tensor
@@ -186,7 +186,7 @@ def mismatch(
     settings: MismatchSettings | Sequence[MismatchSettings] | None = None,
     *,
     sequence_B: Tensor | None = None,
-) -> Mismatch:
+) -> PolicyMismatch:
     """Compute weights, keep-mask and metrics from log-probabilities of the same tokens under trainer and sampler, both
     [B, T].
 
@@ -228,7 +228,7 @@ def mismatch(
         "truncated_fraction": truncated,
         "weight_mean": _mean(weights_BT, keep_BT),
     }
-    return Mismatch(weights_BT, keep_BT, metrics, keeps)
+    return PolicyMismatch(weights_BT, keep_BT, metrics, keeps)
 
 
 @torch.no_grad()

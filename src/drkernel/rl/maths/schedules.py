@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 
 def _check_factor(name: str, value: float) -> None:
@@ -95,8 +94,6 @@ class LengthTriggered:
     """Length of a period as a multiple of the step of the surge (the reproduction's)."""
     floor: float = 0.1
     """Smallest factor (the reproduction's; recalled as the paper's)."""
-    first: Literal["one_period_later", "at_surge"] = "one_period_later"
-    """When the factor first shrinks: a period after the surge (the reproduction's), or at the surge itself."""
     state: LengthState = field(default_factory=LengthState)
     """Observations so far."""
 
@@ -104,8 +101,6 @@ class LengthTriggered:
         _check_factor("floor", self.floor)
         if not (0 < self.decay < 1 and self.surge > 1 and self.window >= 1 and self.period > 0):
             raise ValueError(f"need 0 < decay < 1, surge > 1, window >= 1 and period > 0, got {self}")
-        if self.first not in ("one_period_later", "at_surge"):
-            raise ValueError(f"first is {self.first!r}; choose one_period_later or at_surge")
 
     def observe(self, step: int, mean_length: float) -> LengthTriggered:
         """Return the schedule after a step whose responses had ``mean_length`` tokens on average. Call once per step,
@@ -131,12 +126,12 @@ class LengthTriggered:
         return replace(self, state=state)
 
     def factor(self, step: int) -> float:
-        """Factor at ``step``: after the surge decay^k, where k periods have passed, and one more with "at_surge"."""
+        """Factor at ``step``: after the surge decay^k, where k periods have passed."""
         surge = self.state.triggered
         if surge is None or step < surge:
             return warmup_factor(step, self.warmup)
         length = max(1.0, self.period * surge)
-        stairs = math.floor((step - surge) / length) + (self.first == "at_surge")
+        stairs = math.floor((step - surge) / length)
         if not stairs:
             return warmup_factor(step, self.warmup)
         return max(self.floor, self.decay**stairs)

@@ -2,7 +2,7 @@
 
 :class:`SamplerAnswerer` answers many conversations at once with the trainer's own sampler; training rollouts pass it
 whole batches. :class:`LocalModel` (``hf:PATH``) batches calls that arrive at about the same time, for bench, search and
-cold start.
+cold start; an architecture that the sampler does not know answers through transformers' ``generate``.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import os
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
+import torch
 from pydantic import Field, ValidationError
 
 from drkernel.config import Config, ConfigError
-from drkernel.episode.answerer import Call, ContextFull, ModelError
+from drkernel.episode.answerer import ContextFull, ModelCall, ModelError
 from drkernel.episode.chat import Message, Reply, Sampled, Sampling, Usage, without_reasoning
 from drkernel.episode.records import Turn
+from drkernel.rl.model.lean import is_supported
 from drkernel.rl.model.policy import Policy, PolicyConfig, causal_lm
 from drkernel.rl.model.sampler import Conversation, SampledTurn, Sampler, SamplingConfig
 from drkernel.rl.model.served import RequestSampler
@@ -51,12 +53,12 @@ class SamplerAnswerer:
         """Longest conversation in tokens."""
         return self.sampler.capacity
 
-    def context_ids(self, call: Call) -> list[int]:
+    def context_ids(self, call: ModelCall) -> list[int]:
         """Return the ids that precede the answer: the opening, then the turns shown, each as it was sampled."""
         return self._ids(call.opening, call.shown)
 
     async def stream(
-        self, calls: Sequence[Call], conversations: Sequence[Conversation], *, keep_cache: bool = True
+        self, calls: Sequence[ModelCall], conversations: Sequence[Conversation], *, keep_cache: bool = True
     ) -> AsyncIterator[tuple[int, Reply]]:
         """Sample an answer to every call together and yield (i, reply) as soon as it ends.
 
@@ -64,25 +66,9 @@ class SamplerAnswerer:
         before, only the new part is read. A reply without room for one token has an empty text.
         """
         contexts = [self.context_ids(call) for call in calls]
-        appends = [_append(*pair) for pair in zip(contexts, conversations, strict=True)]
+        appends = [unread(*pair) for pair in zip(contexts, conversations, strict=True)]
         async for index, turn in self.sampler.stream(conversations, appends, keep_cache=keep_cache):
             yield index, self.reply(contexts[index], turn)
-
-    async def stream_pieces(
-        self, calls: Sequence[Call], conversations: Sequence[Conversation]
-    ) -> AsyncIterator[tuple[int, list[int], SampledTurn]]:
-        """Sample the next piece of an answer to every call and yield (i, context, piece) as soon as it ends.
-
-        A conversation whose ``answer`` is empty begins one; its ``budget`` says how long a piece may be. Pieces are put
-        together to a reply with :meth:`reply`.
-        """
-        contexts = [self.context_ids(call) for call in calls]
-        appends = [
-            [] if conversation.answer else _append(context, conversation)
-            for context, conversation in zip(contexts, conversations, strict=True)
-        ]
-        async for index, piece in self.sampler.stream(conversations, appends):
-            yield index, contexts[index], piece
 
     def _ids(self, opening: tuple[Message, ...], shown: Sequence[Turn]) -> list[int]:
         if not shown:
@@ -104,29 +90,23 @@ class SamplerAnswerer:
             self._openings[messages] = self.tokenizer.opening_ids([message.model_dump() for message in messages])
         return self._openings[messages]
 
-    def reply(self, context: list[int], turn: SampledTurn, pieces: tuple[tuple[int, int], ...] = ()) -> Reply:
+    def reply(self, context: list[int], turn: SampledTurn) -> Reply:
         """The reply of what was drawn after ``context``."""
-        return sampled_reply(self.tokenizer, self.name, context, turn, pieces)
+        return sampled_reply(self.tokenizer, self.name, context, turn)
 
 
-def sampled_reply(
-    tokenizer: ChatTokenizer,
-    model: str,
-    context: Sequence[int],
-    turn: SampledTurn,
-    pieces: tuple[tuple[int, int], ...] = (),
-) -> Reply:
+def sampled_reply(tokenizer: ChatTokenizer, model: str, context: Sequence[int], turn: SampledTurn) -> Reply:
     """Return the reply of what ``model`` drew after ``context``, its ids and log-probabilities kept."""
     return Reply(
         text=tokenizer.decode(turn.token_ids),
         finish="stop" if turn.stop in ("end", "fence") else "length",
         usage=Usage(prompt=len(context), completion=len(turn.token_ids)),
         model=model,
-        sampled=Sampled(tuple(context), turn.token_ids, turn.logprobs, turn.stop, turn.pruned_mass, pieces),
+        sampled=Sampled(tuple(context), turn.token_ids, turn.logprobs, turn.stop, turn.pruned_mass),
     )
 
 
-def _append(context: list[int], conversation: Conversation) -> list[int]:
+def unread(context: list[int], conversation: Conversation) -> list[int]:
     """Return the ids that the conversation has not read yet; restart it if its beginning was cut differently."""
     read = conversation.ids
     if context[: len(read)] == read and len(context) > len(read):
@@ -134,6 +114,40 @@ def _append(context: list[int], conversation: Conversation) -> list[int]:
     conversation.ids = []
     conversation.forget()
     return context
+
+
+class GenerateSampler(RequestSampler):
+    """Samples with transformers' ``generate``, one answer at a time: slow, and right for any causal language model."""
+
+    def __init__(self, policy: Policy, config: SamplingConfig, capacity: int):
+        super().__init__(policy.tokenizer, config, capacity)
+        self.model = causal_lm(policy.model)
+        if config.stop_at_fence:
+            raise ConfigError(f"stop_at_fence: not for the architecture {self.model.config.model_type!r}")
+
+    async def ask(self, ids: list[int], room: int, seed: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """Return what ``generate`` draws with this seed."""
+        from transformers import GenerationConfig
+
+        config, device = self.config, self.model.get_input_embeddings().weight.device
+        cuts = {"temperature": config.temperature, "top_p": config.top_p, "min_p": config.min_p or None, "top_k": 0}
+        terms = GenerationConfig(
+            max_new_tokens=room,
+            do_sample=config.temperature > 0,
+            eos_token_id=self.tokenizer.end_id,
+            pad_token_id=self.tokenizer.pad_id,
+            output_scores=True,
+            return_dict_in_generate=True,
+            **(cuts if config.temperature > 0 else {}),
+        )
+        read = torch.tensor([ids], device=device)
+        with torch.no_grad(), torch.random.fork_rng():
+            torch.manual_seed(seed)
+            out = self.model.generate(read, attention_mask=torch.ones_like(read), generation_config=terms)
+        drawn = out.sequences[0, len(ids) :]
+        logprobs = torch.log_softmax(torch.cat(out.scores).float(), dim=-1).gather(1, drawn[:, None])[:, 0]
+        await asyncio.sleep(0)
+        return tuple(drawn.tolist()), tuple(logprobs.tolist())
 
 
 class LocalTerms(Config):
@@ -148,7 +162,7 @@ class LocalTerms(Config):
 
 @dataclass
 class _Waiting:
-    call: Call
+    call: ModelCall
     conversation: Conversation
     future: asyncio.Future[Reply]
 
@@ -181,12 +195,16 @@ class LocalModel:
             stop_at_fence=terms.stop_at_fence,
             rows=terms.rows,
         )
-        sampler = Sampler(loaded.make_decoder(terms.rows, self.context), loaded.tokenizer, config)
+        sampler: Sampler | RequestSampler
+        if is_supported(causal_lm(loaded.model).config):
+            sampler = Sampler(loaded.make_decoder(terms.rows, self.context), loaded.tokenizer, config)
+        else:
+            sampler = GenerateSampler(loaded, config, self.context)
         self._answerer = SamplerAnswerer(sampler, loaded.tokenizer, name=self.name, keep_reasoning=False)
         self._waiting: list[_Waiting] = []
         self._worker: asyncio.Task[None] | None = None
 
-    async def complete(self, call: Call) -> Reply:
+    async def complete(self, call: ModelCall) -> Reply:
         """Answer one call, batched with the calls that are waiting at the same time."""
         if call.sampling != self._sampling:
             raise ModelError(f"{self.name} was opened for other sampling terms than the call's")

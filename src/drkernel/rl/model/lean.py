@@ -159,7 +159,7 @@ def round_to_int8(weight: Tensor) -> Tensor:
 
 
 @dataclass
-class _Layer:
+class _LeanLayer:
     """One layer's weights, fused for decoding and stored transposed where that is faster."""
 
     norm1: Tensor
@@ -219,7 +219,7 @@ class LeanDecoder:
             projections = (attention.q_proj, attention.k_proj, attention.v_proj)
             biases = [bias for bias in map(effective_bias, projections) if bias is not None]
             self.layers.append(
-                _Layer(
+                _LeanLayer(
                     norm1=cast(layer.input_layernorm.weight),
                     qkv=cast(*map(effective_weight, projections)),
                     qkv_bias=cast(*biases) if biases else None,
@@ -309,7 +309,7 @@ class LeanDecoder:
         last = x[torch.arange(len(rows), device=self.device), counts - 1]
         return F.linear(rms_norm(last, self.norm, self.eps), self.head).float()
 
-    def _qkv(self, layer: _Layer, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _qkv(self, layer: _LeanLayer, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Rotated queries [..., H, D] and keys, and values [..., K, D], of new tokens."""
         h = rms_norm(x, layer.norm1, self.eps)
         qkv = F.linear(h, layer.qkv, layer.qkv_bias).unflatten(-1, (self.heads + 2 * self.kv, self.size))
@@ -318,7 +318,7 @@ class LeanDecoder:
             q, k = rms_norm(q, layer.q_norm, self.eps), rms_norm(k, layer.k_norm, self.eps)
         return rotate(q, cos, sin), rotate(k, cos, sin), v
 
-    def _after_attention(self, layer: _Layer, x: Tensor, out: Tensor) -> Tensor:
+    def _after_attention(self, layer: _LeanLayer, x: Tensor, out: Tensor) -> Tensor:
         """Output projection, MLP and both residuals."""
         x = x + F.linear(out, layer.out)
         gate, up = F.linear(rms_norm(x, layer.norm2, self.eps), layer.gate_up).chunk(2, dim=-1)

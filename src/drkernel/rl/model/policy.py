@@ -20,12 +20,24 @@ from drkernel.rl.maths.logprobs import TokenStatistics, linear_token_statistics
 from drkernel.rl.model import distributed
 from drkernel.rl.model.distributed import World
 from drkernel.rl.model.lean import LeanDecoder, Packing, Weights, is_supported, packed_hidden
-from drkernel.rl.model.pocket import PocketConfig, make_pocket
 from drkernel.rl.model.sampler import Decoder
 from drkernel.rl.model.tokenizer import ChatTokenizer, Split
 
 POCKET = "qwen3-pocket"
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+class PocketConfig(Config):
+    """Sizes of ``qwen3-pocket``: the architecture of Qwen3-8B at a size that two CPU cores train in minutes."""
+
+    hidden: int = Field(256, ge=16, description="width of the residual stream")
+    layers: int = Field(4, ge=1)
+    heads: int = Field(8, ge=1, description="query heads")
+    kv_heads: int = Field(2, ge=1, description="key and value heads")
+    head_dim: int = Field(32, ge=8)
+    mlp: int = Field(768, ge=16, description="width of the gated MLP")
+    context: int = Field(1536, ge=64, description="longest sequence in tokens")
+    rope_theta: float = Field(10_000.0, gt=0)
 
 
 class TokenizerConfig(Config):
@@ -86,7 +98,6 @@ class PolicyModule(nn.Module):
         before_M: Tensor,
         targets_M: Tensor,
         temperature: float = 1.0,
-        keep_ratio: float = 0.0,
     ) -> TokenStatistics:
         """Statistics of ``targets_M``, each predicted from the hidden state at ``before_M``."""
         low = self.dtype != torch.float32
@@ -99,9 +110,7 @@ class PolicyModule(nn.Module):
         if low:
             weight, bias = weight.to(self.dtype), None if bias is None else bias.to(self.dtype)
         selected_ME = hidden_NE[before_M].to(weight.dtype)
-        found = linear_token_statistics(
-            selected_ME, weight, targets_M, bias_V=bias, temperature=temperature, keep_ratio=keep_ratio
-        )
+        found = linear_token_statistics(selected_ME, weight, targets_M, bias_V=bias, temperature=temperature)
         return found._replace(logprobs=found.logprobs.clone())  # sharding must not be handed a view
 
 
@@ -173,9 +182,7 @@ class Policy:
             logging.enable_progress_bar()
         self.tokenizer.save(directory)
 
-    def statistics(
-        self, examples: Sequence[Example], temperature: float = 1.0, keep_ratio: float = 0.0
-    ) -> TokenStatistics:
+    def statistics(self, examples: Sequence[Example], temperature: float = 1.0) -> TokenStatistics:
         """Compute statistics of every masked id of every example, in order; log-probabilities are differentiable."""
         lengths = [len(example.ids) for example in examples]
         packing = Packing.of(lengths, self.device)
@@ -187,9 +194,7 @@ class Policy:
         if bool(mask_N[starts].any()):
             raise ValueError("the first id of an example has nothing before it to be predicted from: unmask it")
         chosen_M = mask_N.nonzero()[:, 0]
-        statistics: TokenStatistics = self.module(
-            ids_N, packing, chosen_M - 1, ids_N[chosen_M], temperature, keep_ratio
-        )
+        statistics: TokenStatistics = self.module(ids_N, packing, chosen_M - 1, ids_N[chosen_M], temperature)
         return statistics
 
     def make_decoder(self, rows: int, capacity: int, weights: Weights = "same") -> Decoder:
@@ -201,13 +206,17 @@ class Policy:
         limit = getattr(core.config, "max_position_embeddings", None)
         if limit is not None and capacity > limit:
             raise ConfigError(f"a context of {capacity} tokens is more than the model's {limit}")
-        if is_supported(core.config):
-            return LeanDecoder(core, rows, capacity, weights)
-        if weights != "same":
-            raise ConfigError(f"sampling weights {weights!r} are not known for {core.config.model_type!r}; use 'same'")
-        from drkernel.rl.model.generic_decoder import GenericDecoder
+        self.check_decoder()
+        return LeanDecoder(core, rows, capacity, weights)
 
-        return GenericDecoder(core, rows, capacity)
+    def check_decoder(self) -> None:
+        """Raise :class:`ConfigError` for an architecture that our own sampler does not know."""
+        config = causal_lm(self.model).config
+        if not is_supported(config):
+            raise ConfigError(
+                f"the local sampler does not know the architecture {config.model_type!r} (or its rope or window): "
+                "sample with a server, rollout.backend vllm"
+            )
 
     def trainable(self) -> list[nn.Parameter]:
         """Parameters that an optimiser should see."""
@@ -293,3 +302,42 @@ def _with_lora(model: Any, lora: LoraConfig | None) -> Any:
         task_type="CAUSAL_LM",
     )
     return peft.get_peft_model(model, terms)
+
+
+def make_pocket(config: PocketConfig, vocab_size: int, end_id: int, pad_id: int, seed: int) -> Any:
+    """Return a freshly initialised ``Qwen3ForCausalLM`` in fp32; the seed determines every weight.
+
+    Weights are drawn with standard deviation 0.02 (projections into the residual stream scaled by 1/sqrt(2·layers), as
+    GPT-2 does); input and output embeddings are shared.
+    """
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    hf = Qwen3Config(
+        vocab_size=vocab_size,
+        hidden_size=config.hidden,
+        intermediate_size=config.mlp,
+        num_hidden_layers=config.layers,
+        num_attention_heads=config.heads,
+        num_key_value_heads=config.kv_heads,
+        head_dim=config.head_dim,
+        max_position_embeddings=config.context,
+        rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
+        tie_word_embeddings=True,
+        attention_dropout=0.0,
+        bos_token_id=None,
+        eos_token_id=end_id,
+        pad_token_id=pad_id,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Qwen3ForCausalLM(hf).float()
+        generator = torch.Generator().manual_seed(seed)
+        for name, parameter in model.named_parameters():
+            if parameter.dim() < 2:
+                continue
+            std = 0.02
+            if name.endswith(("o_proj.weight", "down_proj.weight")):
+                std /= (2 * config.layers) ** 0.5
+            with torch.no_grad():
+                parameter.normal_(0.0, std, generator=generator)
+    return model

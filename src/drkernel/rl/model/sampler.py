@@ -91,25 +91,24 @@ class SampledTurn:
     """log-probability (nats) of each id under the distribution it was drawn from, after temperature and truncation"""
     stop: Stop
     pruned_mass: float
-    """mean probability mass (0..1) removed by truncation (top-p, min-p, pruning)"""
+    """mean probability mass (0..1) removed by truncation (top-p, min-p)"""
     entropies: tuple[float, ...] = ()
     """entropy in nats of the distribution before its cuts at each id, where the sampler was asked for it"""
 
 
-def draw(logits_BV: Tensor, uniform_B: Tensor, config: SamplingConfig, keep_ratio: float = 0.0) -> tuple[Tensor, ...]:
+def draw(logits_BV: Tensor, uniform_B: Tensor, config: SamplingConfig) -> tuple[Tensor, ...]:
     """Draw one token per row; return ids, log-probabilities under the truncated, renormalised distribution, and the
     mass removed.
 
-    ``uniform_B`` holds numbers in [0, 1). ``keep_ratio`` prunes as :mod:`drkernel.rl.maths.vocabulary` does.
+    ``uniform_B`` holds numbers in [0, 1).
     """
     greedy = config.temperature == 0
     scores_BV = logits_BV if greedy or config.temperature == 1 else logits_BV / config.temperature
     logprobs_BV = torch.log_softmax(scores_BV, dim=-1)
     probs_BV = logprobs_BV.exp()
-    floor = max(config.min_p, keep_ratio)
-    cut = floor > 0 or config.top_p < 1
-    if floor > 0:
-        probs_BV = probs_BV.masked_fill(probs_BV < floor * probs_BV.amax(-1, keepdim=True), 0.0)
+    cut = config.min_p > 0 or config.top_p < 1
+    if config.min_p > 0:
+        probs_BV = probs_BV.masked_fill(probs_BV < config.min_p * probs_BV.amax(-1, keepdim=True), 0.0)
     if config.top_p < 1:
         ordered_BV, order_BV = probs_BV.sort(dim=-1, descending=True, stable=True)
         outside_BV = ordered_BV.cumsum(-1) - ordered_BV >= config.top_p * ordered_BV.sum(-1, keepdim=True)
@@ -151,8 +150,8 @@ class _Live:
 class Sampler:
     """Samples turns with one decoder."""
 
-    def __init__(self, decoder: Decoder, tokenizer: ChatTokenizer, config: SamplingConfig, keep_ratio: float = 0.0):
-        self.decoder, self.tokenizer, self.config, self.keep_ratio = decoder, tokenizer, config, keep_ratio
+    def __init__(self, decoder: Decoder, tokenizer: ChatTokenizer, config: SamplingConfig):
+        self.decoder, self.tokenizer, self.config = decoder, tokenizer, config
         self.entropies = False
         """Whether the entropy at every token is kept."""
         self.tokens = 0
@@ -261,7 +260,7 @@ class Sampler:
     def _draw(self, live: list[_Live], logits_BV: Tensor) -> tuple[list[int], Tensor]:
         """Draw one token for every live row; return the rows that end with it, and the tokens for the next step."""
         uniform = torch.tensor([entry.uniforms[len(entry.tokens)] for entry in live], dtype=torch.float64)
-        ids_B, logprobs_B, cut_B = draw(logits_BV, uniform.to(logits_BV.device), self.config, self.keep_ratio)
+        ids_B, logprobs_B, cut_B = draw(logits_BV, uniform.to(logits_BV.device), self.config)
         self.tokens += len(live)
         if self.entropies:
             logprobs_BV = torch.log_softmax(logits_BV / (self.config.temperature or 1.0), dim=-1)

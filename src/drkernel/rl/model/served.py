@@ -75,7 +75,7 @@ def export_untied(policy: Policy, directory: Path) -> None:
     policy.tokenizer.save(directory)
 
 
-class Server:
+class PolicyServer:
     """A running inference server that serves one model."""
 
     def __init__(self, url: str, place: Path | None = None):
@@ -90,7 +90,7 @@ class Server:
         self.name = ""
 
     @staticmethod
-    def start(config: ServerConfig, policy: Policy, place: Path, context: int) -> Server:
+    def start(config: ServerConfig, policy: Policy, place: Path, context: int) -> PolicyServer:
         """Export the policy and start vLLM on it. Raises :class:`ConfigError` with the end of its log on failure."""
         export_untied(policy, place)
         with socket.socket() as free:
@@ -104,7 +104,7 @@ class Server:
         if shutil.which(config.python) is None:
             raise ConfigError(f"rollout.server.python {config.python!r}: no such program")
         log = place / "server.log"
-        server = Server(f"http://127.0.0.1:{port}", place)
+        server = PolicyServer(f"http://127.0.0.1:{port}", place)
         with open(log, "wb") as file:
             known = {**os.environ, "VLLM_SERVER_DEV_MODE": "1"}
             server.process = subprocess.Popen(
@@ -274,7 +274,7 @@ class RequestSampler:
 class ServedSampler(RequestSampler):
     """Samples with a server of our own trainer's."""
 
-    def __init__(self, server: Server, tokenizer: ChatTokenizer, config: SamplingConfig, capacity: int):
+    def __init__(self, server: PolicyServer, tokenizer: ChatTokenizer, config: SamplingConfig, capacity: int):
         super().__init__(tokenizer, config, capacity)
         self.server = server
         self._client: Any = None

@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from pydantic import Field
 
 from drkernel.rl.data.teacher.plans import ProgramTeacher, TeacherConfig
-from drkernel.rl.data.teacher.problem import Problem
+from drkernel.rl.data.teacher.problem import TeacherProblem
 from drkernel.rl.data.teacher.reference import reference_source
 from drkernel.rl.model.policy import Example
 from drkernel.rl.model.tokenizer import ChatTokenizer
@@ -76,7 +76,7 @@ def copied_modules(tokenizer: ChatTokenizer, tasks: Iterable[Task], context: int
 
 def repeated_kernels(
     tokenizer: ChatTokenizer,
-    problems: Iterable[Problem],
+    problems: Iterable[TeacherProblem],
     teacher: TeacherConfig,
     seed: int,
     context: int,

@@ -15,6 +15,7 @@ from typing import Any
 
 from drkernel.rl.model.policy import LoraConfig
 from drkernel.rl.run.recipe import Recipe
+from drkernel.rl.run.shape import make_shape
 
 GB = 1e9
 KNOWN: dict[str, dict[str, int]] = {
@@ -43,7 +44,7 @@ KNOWN: dict[str, dict[str, int]] = {
 
 
 @dataclass(frozen=True)
-class Shape:
+class ModelShape:
     """The model dimensions that memory and time depend on."""
 
     hidden: int
@@ -83,10 +84,10 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class RunEstimate:
     """Memory (bytes) and time (seconds) of a run, and what is missing."""
 
-    shape: Shape
+    shape: ModelShape
     memory: dict[str, float]
     """bytes by purpose"""
     times: dict[str, float]
@@ -103,18 +104,18 @@ class Estimate:
         return sum(self.memory.values())
 
 
-def find_shape(recipe: Recipe) -> Shape | None:
+def find_shape(recipe: Recipe) -> ModelShape | None:
     """Return the model's shape from the recipe, a local config.json, or a published model's name; None when unknown."""
     terms = recipe.policy
     if terms.from_scratch:
         p = terms.pocket
         vocab = terms.tokenizer.vocab_size
-        return Shape(p.hidden, p.layers, p.heads, p.kv_heads, p.head_dim, p.mlp, vocab, 1)
+        return ModelShape(p.hidden, p.layers, p.heads, p.kv_heads, p.head_dim, p.mlp, vocab, 1)
     path = Path(terms.model) / "config.json"
     if path.is_file():
         c: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         heads = c["num_attention_heads"]
-        return Shape(
+        return ModelShape(
             hidden=c["hidden_size"],
             layers=c["num_hidden_layers"],
             heads=heads,
@@ -125,10 +126,12 @@ def find_shape(recipe: Recipe) -> Shape | None:
             tied=int(c.get("tie_word_embeddings", True)),
         )
     name = terms.model.lower().rsplit("/", 1)[-1].removesuffix("-base")
-    return Shape(**KNOWN[name]) if name in KNOWN else None
+    return ModelShape(**KNOWN[name]) if name in KNOWN else None
 
 
-def estimate(recipe: Recipe, ranks: int = 1, flops: float | None = None, judge_rate: float | None = None) -> Estimate:
+def estimate(
+    recipe: Recipe, ranks: int = 1, flops: float | None = None, judge_rate: float | None = None
+) -> RunEstimate:
     """Estimate the needs of a recipe on ``ranks`` devices that each reach ``flops`` FLOP/s in training.
 
     ``judge_rate`` is in evaluations per second and core. Raises ``ValueError`` when the model's shape is not known.
@@ -144,7 +147,7 @@ def estimate(recipe: Recipe, ranks: int = 1, flops: float | None = None, judge_r
     judge_rate = judge_rate or (0.5 if measured else 10.0)
     slots = recipe.pool.slots or os.cpu_count() or 1
     times = _times(recipe, shape, ranks * flops, judge_rate * slots)
-    return Estimate(
+    return RunEstimate(
         shape=shape,
         memory=_memory(recipe, shape, ranks),
         times=times,
@@ -158,7 +161,7 @@ def estimate(recipe: Recipe, ranks: int = 1, flops: float | None = None, judge_r
     )
 
 
-def _memory(recipe: Recipe, shape: Shape, ranks: int) -> dict[str, float]:
+def _memory(recipe: Recipe, shape: ModelShape, ranks: int) -> dict[str, float]:
     """Return the bytes needed on the busiest device, by purpose, of the dtypes that the trainer really uses.
 
     Weights, gradients and moments are fp32 whatever ``policy.dtype`` says, and a decoder copies the weights: in fp32
@@ -193,7 +196,7 @@ def _evaluates(recipe: Recipe) -> bool:
     return terms.final_tasks > 0 or (recipe.rl is not None and recipe.rl.steps > terms.every)
 
 
-def _times(recipe: Recipe, shape: Shape, flops: float, judge_rate: float) -> dict[str, float]:
+def _times(recipe: Recipe, shape: ModelShape, flops: float, judge_rate: float) -> dict[str, float]:
     """Return the seconds of every stage."""
     turns = recipe.episode.turns
     answer = recipe.rollout.sampling.max_tokens / 2
@@ -216,9 +219,8 @@ def _times(recipe: Recipe, shape: Shape, flops: float, judge_rate: float) -> dic
     terms = recipe.evaluation
     final = 2 * rollout(terms.final_tasks * terms.final_samples)
     if recipe.rl is not None:
-        grown = recipe.rollout.tree or recipe.rollout.anchors
-        played = recipe.rollout.samples if grown is None else grown.turns(turns) / turns
-        paths = played if recipe.rollout.tree is None else recipe.rollout.tree.width
+        form, samples = make_shape(recipe.rollout.shape), recipe.rollout.samples
+        played, paths = form.answers(samples, turns) / turns, form.trajectories(samples, turns)
         learn = recipe.rollout.tasks * paths * sequence * 8 * shape.parameters / flops
         times["rl"] = recipe.rl.steps * (rollout(recipe.rollout.tasks * played) + learn)
         times["evaluation"] = final + recipe.rl.steps // terms.every * rollout(terms.tasks * terms.samples)

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from drkernel.config import Config
 from drkernel.episode.metrics import (
-    Outcome,
+    TurnOutcome,
     best_turn,
     fast_name,
     figures,
@@ -46,8 +46,8 @@ def evaluation_metrics(trajectories: Sequence[Trajectory], turns: int, seed: int
     k + 1 (a trajectory that ended keeps its last turn), ``best`` those of the best turn so far (best-of-history). Turns
     that failed for infrastructure reasons are left out and counted. Intervals are 95% bootstrap intervals over tasks.
     """
-    samples: dict[str, list[list[Outcome]]] = {}
-    by_family: dict[str, dict[str, list[list[Outcome]]]] = {}
+    samples: dict[str, list[list[TurnOutcome]]] = {}
+    by_family: dict[str, dict[str, list[list[TurnOutcome]]]] = {}
     for trajectory in trajectories:
         play = [turn.outcome for turn in trajectory.graded]
         if play:
@@ -69,7 +69,7 @@ def evaluation_metrics(trajectories: Sequence[Trajectory], turns: int, seed: int
     return result | {"trajectories": len(plays), "tasks": len(samples), "infra_errors": infra}
 
 
-def _interval(samples: Mapping[str, Sequence[Sequence[Outcome]]], threshold: float, seed: int) -> list[float]:
+def _interval(samples: Mapping[str, Sequence[Sequence[TurnOutcome]]], threshold: float, seed: int) -> list[float]:
     """Return the ends of the interval of fast_p at the last turn; empty when there is no trajectory."""
     if not samples:
         return []

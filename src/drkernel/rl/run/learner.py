@@ -22,10 +22,9 @@ from torch import Tensor
 from drkernel.config import Config
 from drkernel.episode.records import Trajectory, distinct_turns
 from drkernel.registry import Method
-from drkernel.rl.maths import trees
 from drkernel.rl.maths.advantages import broadcast_to_tokens
 from drkernel.rl.maths.losses import denominator, policy_loss
-from drkernel.rl.maths.mismatch import Mismatch, mismatch
+from drkernel.rl.maths.mismatch import PolicyMismatch, mismatch
 from drkernel.rl.maths.rejection import Reason, void_turns
 from drkernel.rl.maths.schedules import LengthState, LengthTriggered
 from drkernel.rl.model.policy import Policy, microbatches
@@ -33,6 +32,7 @@ from drkernel.rl.run import registry
 from drkernel.rl.run.registry import TurnBatch
 from drkernel.rl.run.rows import Rows, gradable
 from drkernel.rl.run.sft import apply_gradient
+from drkernel.rl.run.shape import Shape
 
 SEEDS_APART = 500_009
 """Between the seeds of a step's rejections; those of consecutive steps differ by 1."""
@@ -48,7 +48,7 @@ class LearnerConfig(Config):
         Method(name="trloo"),
         description="trloo, trloo_best (returns are the best of history), grpo (the paper's: no std; with equal groups "
         "AdamW makes it trloo), grpo_std, rloo, rloo_total, reinforce, kevin, otb (published), otb_loo, otb_tir, "
-        "treepo, ...",
+        "...",
     )
     loss: Method = Field(Method(name="clipped"), description="clipped, reinforce, cispo, gspo")
     mismatch: tuple[Method, ...] = Field(
@@ -67,21 +67,14 @@ class LearnerConfig(Config):
     infra_errors: Literal["trajectory", "turn"] = Field(
         "trajectory",
         description="what leaves loss, groups and returns where the grader failed: the whole trajectory (released "
-        "code; in a tree the paths through the failure), or that turn alone (biases earlier turns, docs/rl.md)",
+        "code), or that turn alone (biases earlier turns, docs/rl.md)",
     )
     mask_void_turns: bool = Field(
         False,
         description="turns without a positive reward after one that had it count as never played, in the loss, the "
         "groups and the returns (released recipe: true; biased, so that a recipe must ask for it)",
     )
-    node_weights: Literal["paths", "leaves", "equal"] = Field(
-        "paths",
-        description="weight in the loss of a turn that paths of a tree share: its chance on a walk that takes every "
-        "branch alike (unbiased), the paths through it (TreePO), or 1",
-    )
-    schedule: Method = Field(
-        Method(name="constant"), description="constant, cosine, length_triggered, length_triggered_at_surge"
-    )
+    schedule: Method = Field(Method(name="constant"), description="constant, cosine, length_triggered")
     aggregation: Literal["token_mean", "seq_mean_token_sum", "seq_mean_token_mean", "fixed_scale_sum"] = Field(
         "fixed_scale_sum", description="how token losses become one number"
     )
@@ -90,7 +83,6 @@ class LearnerConfig(Config):
     passes: int = Field(
         1, ge=1, description="passes over a batch (PPO's epochs); from the second on the ratio's clip bounds the change"
     )
-    keep_ratio: float = Field(0.0, ge=0, lt=1, description="pruned vocabulary, in sampler and trainer alike; 0: off")
     kl: Literal["k1", "k2", "k3"] = "k3"
     kl_coefficient: float = Field(0.0, ge=0, description="weight of the KL to the policy that RL started from")
     micro_tokens: int = Field(4096, ge=64, description="tokens of one forward pass: bounds memory")
@@ -115,7 +107,7 @@ class Credit:
 
     advantages_BT: Tensor
     """0 outside of graded turns."""
-    mismatch: Mismatch
+    mismatch: PolicyMismatch
     """Weights of the tokens in the loss, and which of them the mismatch between sampler and trainer leaves."""
     mask_BT: Tensor
     """bool: tokens that train."""
@@ -153,8 +145,9 @@ def give_credit(batch: TurnBatch, rollout_BT: Tensor, config: LearnerConfig, see
         batch = dataclasses.replace(batch, valid_B=kept_B, mask_BT=mask_BT & kept_B[:, None])
     advantages = registry.advantage.get(config.advantage.name)(batch, **config.advantage.options)
     advantages_BT = broadcast_to_tokens(advantages, mask_BT) if advantages.dim() == 1 else advantages
-    if batch.parent_B is not None:
-        advantages_BT = advantages_BT * _node_weights(batch, config)[:, None].to(advantages_BT.dtype)
+    if (weights_B := batch.weights()) is not None:
+        # losses are linear in the advantage (clipping asks for its sign alone), so that the weight can go there
+        advantages_BT = advantages_BT * weights_B[:, None].to(advantages_BT.dtype)
     trained_BT = gap.keep_BT & kept_B[:, None]
     metrics = {f"mismatch/{name}": value for name, value in gap.metrics.items()} | {
         **left_out,
@@ -178,13 +171,16 @@ def _quality(name: str, rewards_B: Tensor, before_B: Tensor, after_B: Tensor) ->
 
 
 @torch.no_grad()
-def uninformative(trajectories: Sequence[Trajectory], config: LearnerConfig) -> dict[int, Reason]:
+def uninformative(
+    trajectories: Sequence[Trajectory], config: LearnerConfig, shape: Shape = Shape()
+) -> dict[int, Reason]:
     """Return the groups that the recipe's rejection ``uninformative`` will drop, and why, from the grades alone."""
     chosen = [method for method in config.rejection if method.name == "uninformative"]
     if not chosen or not trajectories:
         return {}
-    rows = Rows.of(trajectories)
-    batch, _ = _counted(dataclasses.replace(rows.batch(), mask_BT=rows.mask_BT), config)
+    rows = Rows.of(trajectories, shape.lay_out)
+    batch = shape.batch(rows.batch(), trajectories)
+    batch, _ = _counted(dataclasses.replace(batch, mask_BT=rows.mask_BT), config)
     return registry.uninformative_prompts(batch, **chosen[0].options)
 
 
@@ -192,7 +188,7 @@ def _counted(batch: TurnBatch, config: LearnerConfig) -> tuple[TurnBatch, dict[s
     """Return the batch with only those turns valid that take part in anything, and the shares of the graded turns that
     do not, by cause."""
     graded_B = batch.valid_B.bool()
-    whole_B = batch.forest().whole_B if config.infra_errors == "trajectory" else graded_B
+    whole_B = batch.whole() if config.infra_errors == "trajectory" else graded_B
     void_B = torch.zeros_like(whole_B)
     if config.mask_void_turns:
         void_B = void_turns(batch.rewards_B, batch.trajectory_B, batch.turn_B, whole_B)
@@ -206,16 +202,6 @@ def _counted(batch: TurnBatch, config: LearnerConfig) -> tuple[TurnBatch, dict[s
     return dataclasses.replace(batch, valid_B=valid_B, mask_BT=mask_BT & valid_B[:, None]), shares
 
 
-def _node_weights(batch: TurnBatch, config: LearnerConfig) -> Tensor:
-    """How much each row of a batch of trees counts, float64 [B], 1 on the average. Losses are linear in the advantage
-    (clipping asks for its sign alone), so that the weight can go there."""
-    forest, kind = batch.forest(), config.node_weights
-    if kind == "equal":
-        return batch.valid_B.double()
-    weights_B = trees.path_weights(forest) if kind == "paths" else trees.leaf_weights(forest)
-    return trees.mean_one(weights_B, batch.valid_B)
-
-
 @dataclass(frozen=True)
 class _Prepared:
     """The parts of a batch that stay constant while it is trained on."""
@@ -224,7 +210,7 @@ class _Prepared:
     old_BT: Tensor
     reference_BT: Tensor | None
     advantages_BT: Tensor
-    mismatch: Mismatch
+    mismatch: PolicyMismatch
     mask_BT: Tensor
 
 
@@ -240,11 +226,13 @@ class Learner:
         temperature: float = 1.0,
         reference: Policy | None = None,
         planned: int | None = None,
+        shape: Shape = Shape(),
     ):
         """``planned`` is the number of turns that a step is to have; None: as many as it has, which is no constant
         where trajectories end early."""
         self.policy, self.optimizer, self.config = policy, optimizer, config
-        self.temperature, self.reference, self.planned = temperature, reference, planned
+        self.temperature, self.reference = temperature, reference
+        self.planned, self.shape = planned, shape
         self.schedule = registry.schedule.get(config.schedule.name)(**config.schedule.options)
         self.loss = registry.loss.get(config.loss.name)
         if config.kl_coefficient and reference is None:
@@ -289,10 +277,11 @@ class Learner:
     @torch.no_grad()
     def _prepare(self, trajectories: Sequence[Trajectory], seed: int) -> tuple[_Prepared, dict[str, float]]:
         """Compute log-probabilities at the sampling parameters, then what they and the grades decide."""
-        rows = Rows.of(trajectories)
+        rows = Rows.of(trajectories, self.shape.lay_out)
         old_BT, square_BT, entropy_BT = self._score(self.policy, rows)
         reference_BT = None if self.reference is None else self._score(self.reference, rows)[0]
-        batch = dataclasses.replace(rows.batch(), logprobs_BT=old_BT, sum_pi_squared_BT=square_BT, mask_BT=rows.mask_BT)
+        batch = self.shape.batch(rows.batch(), trajectories)
+        batch = dataclasses.replace(batch, logprobs_BT=old_BT, sum_pi_squared_BT=square_BT, mask_BT=rows.mask_BT)
         found = give_credit(batch, rows.rollout_BT, self.config, seed)
         metrics = {**found.metrics, "entropy": float(entropy_BT[rows.mask_BT].sum()) / max(1, int(rows.mask_BT.sum()))}
         prepared = _Prepared(rows, old_BT, reference_BT, found.advantages_BT, found.mismatch, found.mask_BT)
@@ -304,7 +293,7 @@ class Learner:
         world = self.policy.world
         for members, counts in world.share(self._micro(rows, rows.graded())):
             rows_R = rows.pick(members)
-            statistics = policy.statistics(rows.examples(members), self.temperature, self.config.keep_ratio)
+            statistics = policy.statistics(rows.examples(members), self.temperature)
             for part, values_M in zip(
                 parts, (statistics.logprobs, statistics.sum_pi_squared, statistics.entropy), strict=True
             ):
@@ -351,15 +340,14 @@ class Learner:
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss of one micro-batch, scaled so that micro-batches add up."""
         rows, config, device = prepared.rows, self.config, self.policy.device
-        statistics = self.policy.statistics(rows.examples(batch), self.temperature, config.keep_ratio)
+        statistics = self.policy.statistics(rows.examples(batch), self.temperature)
         logprobs_RT = rows.spread(statistics.logprobs, rows_R)
-        kept_RT = rows.spread(statistics.kept.float(), rows_R) > 0
         reference = prepared.reference_BT
         result = policy_loss(
             logprobs_RT,
             prepared.old_BT[rows_R].to(device),
             prepared.advantages_BT[rows_R].to(device),
-            prepared.mask_BT[rows_R].to(device) & kept_RT,
+            prepared.mask_BT[rows_R].to(device),
             kind=self.loss,
             aggregation=config.aggregation,
             total=total,

@@ -19,19 +19,16 @@ from drkernel.rl.model.policy import PolicyConfig
 from drkernel.rl.model.sampler import SamplingConfig
 from drkernel.rl.model.served import ServerConfig, check_backend
 from drkernel.rl.run import registry
-from drkernel.rl.run.anchor_rollout import AnchorConfig
 from drkernel.rl.run.copy_practice import CopyingConfig
 from drkernel.rl.run.evaluate import EvaluationConfig
-from drkernel.rl.run.forks import TreeConfig
 from drkernel.rl.run.learner import LearnerConfig, check_methods
 from drkernel.rl.run.metric_sinks import Extra
 from drkernel.rl.run.sft import SftConfig
+from drkernel.rl.run.shape import make_shape
 from drkernel.task import Task
 
 FREE = ("runs", "name", "sinks", "report", "threads", "checkpoint", "budget_minutes", "verl")
 """Sections of a recipe that may differ when a run is taken up again: they do not change its result."""
-WHOLE_TRAJECTORIES = ("trloo_best", "rloo", "rloo_total", "kevin", "otb", "otb_loo", "otb_tir", "otb_tir_loo")
-"""Advantages whose baselines go by trajectory, so that trees have none."""
 
 
 class TaskSource(Config):
@@ -59,18 +56,15 @@ class RolloutConfig(Config):
     """How much is sampled in each step of RL, and how."""
 
     tasks: int = Field(16, ge=1, description="prompts a step")
-    samples: int = Field(16, ge=1, description="trajectories a prompt; not used with `tree` and `anchors`")
+    samples: int = Field(16, ge=1, description="trajectories a prompt, where their shape does not decide it")
     refill: int = Field(
         0,
         ge=0,
         description="rounds of further prompts at most, in place of those that the rejection 'uninformative' drops "
         "(released recipe: 5)",
     )
-    tree: TreeConfig | None = Field(
-        None, description="trees instead of separate trajectories: what paths share is sampled and trained once"
-    )
-    anchors: AnchorConfig | None = Field(
-        None, description="FR3E: partial rollouts from the least certain places of a few answers; needs advantage: fr3e"
+    shape: Method = Field(
+        Method(name="trajectories"), description="separate trajectories, or a shape that a plug-in registers"
     )
     sampling: SamplingConfig = SamplingConfig()
     context: int = Field(1024, ge=32, description="longest conversation in tokens")
@@ -158,8 +152,7 @@ class Recipe(Config):
     def planned_turns(self) -> int:
         """Turns of a step of RL of which none ends early."""
         terms, turns = self.rollout, self.episode.turns
-        shape = terms.tree or terms.anchors
-        return terms.tasks * (shape.turns(turns) if shape else terms.samples * turns)
+        return terms.tasks * make_shape(terms.shape).answers(terms.samples, turns)
 
     def heldout(self) -> list[Task]:
         """Return the held-out tasks, shuffled by the evaluation's seed: any first n of them are a fair sample."""
@@ -195,10 +188,13 @@ def check_recipe(recipe: Recipe) -> None:
         raise ConfigError("qwen3-pocket learns its tokenizer from cold-start data: add a coldstart section")
     if recipe.rl is not None:
         check_methods(recipe.rl.learner)
-    if recipe.rl is not None:
-        _check_shape(recipe.rollout, recipe.rl.learner)
-        _check_backend(recipe.rollout, recipe.rl.learner)
+        make_shape(recipe.rollout.shape).check(recipe.rl.learner)
+        _check_backend(recipe.rollout)
         _check_target(recipe.episode, recipe.rl.learner)
+        if recipe.rollout.refill and not any(method.name == "uninformative" for method in recipe.rl.learner.rejection):
+            raise ConfigError(
+                "rollout.refill replaces what rl.learner.rejection 'uninformative' drops; name that one too"
+            )
     context, longest = recipe.rollout.context, recipe.policy.pocket.context
     if recipe.policy.from_scratch and context > longest:
         raise ConfigError(f"rollout.context {context} is more than policy.pocket.context {longest}")
@@ -216,16 +212,17 @@ def check_same_run(directory: Path, recipe: Recipe) -> None:
         )
 
 
-def _check_backend(rollout: RolloutConfig, learner: LearnerConfig) -> None:
+def _check_backend(rollout: RolloutConfig) -> None:
     """Raise :class:`ConfigError` for what a server cannot be asked for."""
     check_backend(rollout.backend)
     if rollout.backend == "local":
         return
-    if rollout.tree is not None or rollout.anchors is not None:
-        raise ConfigError(f"rollout.backend {rollout.backend}: trees and anchors are sampled by the local backend")
-    if rollout.sampling.stop_at_fence or learner.keep_ratio:
-        key = "rollout.sampling.stop_at_fence" if rollout.sampling.stop_at_fence else "rl.learner.keep_ratio"
-        raise ConfigError(f"{key}: only the local backend can; rollout.backend is {rollout.backend}")
+    if "served" not in make_shape(rollout.shape).plays_on:
+        raise ConfigError(f"rollout.shape {rollout.shape.name}: only the local backend can; backend {rollout.backend}")
+    if rollout.sampling.stop_at_fence:
+        raise ConfigError(
+            f"rollout.sampling.stop_at_fence: only the local backend can; rollout.backend is {rollout.backend}"
+        )
 
 
 def _check_target(episode: EpisodeConfig, learner: LearnerConfig) -> None:
@@ -240,25 +237,6 @@ def _check_target(episode: EpisodeConfig, learner: LearnerConfig) -> None:
             f"{method.name}) pays for every answer: lazy, lazy, fast earns more than fast at once. Choose a smaller "
             "gamma, trloo_best, or episode.target=null"
         )
-
-
-def _check_shape(rollout: RolloutConfig, learner: LearnerConfig) -> None:
-    """Raise :class:`ConfigError` for methods that cannot take the trajectories of this rollout."""
-    if rollout.tree is not None and rollout.anchors is not None:
-        raise ConfigError("rollout: choose tree or anchors, not both")
-    if (rollout.anchors is None) == (learner.advantage.name == "fr3e"):
-        raise ConfigError("rollout.anchors and rl.learner.advantage fr3e need each other")
-    if rollout.refill and not any(method.name == "uninformative" for method in learner.rejection):
-        raise ConfigError("rollout.refill replaces what rl.learner.rejection 'uninformative' drops; name that one too")
-    if rollout.tree is None:
-        return
-    if (name := learner.advantage.name) in WHOLE_TRAJECTORIES:
-        raise ConfigError(
-            f"rollout.tree: the advantage {name!r} compares whole trajectories, and the paths of a tree share turns; "
-            "choose treepo_loo, treepo, trloo, grpo, grpo_std or reinforce"
-        )
-    if learner.mask_void_turns:
-        raise ConfigError("rollout.tree: rl.learner.mask_void_turns needs trajectories that share nothing")
 
 
 def make_pool(recipe: Recipe) -> Pool:

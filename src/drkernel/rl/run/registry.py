@@ -33,7 +33,7 @@ from torch import Tensor
 
 from drkernel.registry import Registry
 from drkernel.rl.maths import advantages as adv
-from drkernel.rl.maths import explore, losses, otb, schedules, trees
+from drkernel.rl.maths import losses, otb, schedules
 from drkernel.rl.maths import rejection as reject
 from drkernel.rl.maths.mismatch import Divergence, Largest, MismatchSettings
 
@@ -41,7 +41,7 @@ from drkernel.rl.maths.mismatch import Divergence, Largest, MismatchSettings
 @dataclass(frozen=True)
 class TurnBatch:
     """The inputs of advantages and rejections, one row per turn in any order. Tensors of rows are [B], of tokens [B,
-    T]."""
+    T]. The shape of a rollout may make it a subclass, whose returns, groups and weights are others."""
 
     rewards_B: Tensor
     """Reward of each turn; undefined where not valid."""
@@ -74,40 +74,30 @@ class TurnBatch:
     ratios_BT: Tensor | None = None
     """Rollout importance weights of the loss, where it has any; OTB squares them into its energies."""
     parent_B: Tensor | None = None
-    """Row of the turn before, -1 where there is none; only where trajectories are the paths of trees."""
+    """Row of the turn before, -1 where there is none; only where trajectories share rows."""
 
-    state_B: Tensor | None = None
-    """Place that the row's partial rollout went on from, unique over the batch; FR3E needs it."""
-    before_B: Tensor | None = None
-    """Place before that one on the same base rollout, -1 for the task itself; FR3E needs it."""
+    def whole(self) -> Tensor:
+        """Return bool [B]: the turn and all others of its trajectory are valid."""
+        valid_B, owner_B = self.valid_B.bool(), torch.unique(self.trajectory_B, return_inverse=True)[1]
+        failed = owner_B.new_zeros(int(owner_B.max()) + 1 if owner_B.numel() else 0)
+        failed.index_add_(0, owner_B, (~valid_B).long())
+        whole_B: Tensor = failed[owner_B] == 0
+        return whole_B
 
-    def forest(self) -> trees.Forest:
-        """The trees of the batch; trajectories that share nothing are chains."""
-        if self.parent_B is not None:
-            return trees.Forest(self.parent_B, self.task_B, self.turn_B, self.valid_B.bool())
-        order = torch.argsort(self.turn_B, stable=True)
-        order = order[torch.argsort(self.trajectory_B[order], stable=True)]
-        same = self.trajectory_B[order[1:]] == self.trajectory_B[order[:-1]]
-        parent_B = torch.full_like(self.trajectory_B, -1)
-        parent_B[order[1:][same]] = order[:-1][same]
-        return trees.Forest(parent_B, self.task_B, self.turn_B, self.valid_B.bool())
+    def weights(self) -> Tensor | None:
+        """Return how much each row counts in the loss, [B], 1 on the average; None: all alike."""
+        return None
 
     def returns(self, gamma: float = 1.0) -> Tensor:
-        """Reward-to-go of every turn, [B]; in a tree over the mean of what follows."""
-        if self.parent_B is not None:
-            return self.forest().returns(self.rewards_B, gamma)
+        """Reward-to-go of every turn, [B]."""
         return adv.flat_turn_returns(self.rewards_B, self.trajectory_B, self.turn_B, self.valid_B, gamma)
 
     def best_returns(self) -> Tensor:
         """What each turn and those after it add to the best reward so far, [B]."""
-        if self.parent_B is not None:
-            raise ValueError("the turns of a tree lie on several paths: none of them has the best that came after")
         return adv.flat_best_returns(self.rewards_B, self.trajectory_B, self.turn_B, self.valid_B)
 
     def totals(self, gamma: float = 1.0) -> Tensor:
         """Total (discounted) reward of each row's trajectory, [B]: Σ_t γ^t R_t over valid turns."""
-        if self.parent_B is not None:
-            raise ValueError("the turns of a tree belong to several trajectories: none of them has the total")
         owner_B = torch.unique(self.trajectory_B, return_inverse=True)[1]
         kept_B = torch.where(self.valid_B.bool(), self.rewards_B, torch.zeros_like(self.rewards_B))
         kept_B = kept_B * gamma ** self.turn_B.to(kept_B.dtype)
@@ -115,14 +105,12 @@ class TurnBatch:
         return kept_B.new_zeros(size).index_add_(0, owner_B, kept_B)[owner_B]
 
     def groups(self) -> Tensor:
-        """Group of each row for turn-level baselines: same task, same turn index (in a tree, same depth)."""
-        if self.parent_B is not None:
-            return adv.group_ids(self.task_B, self.forest().depth_B)
+        """Group of each row for turn-level baselines: same task, same turn index."""
         return adv.group_ids(self.task_B, self.turn_B)
 
     def need(self, *names: str) -> list[Tensor]:
         """Return the optional tensors called ``names``. Raises ValueError for those that are missing."""
-        missing = [name for name in names if getattr(self, name) is None]
+        missing = [name for name in names if getattr(self, name, None) is None]
         if missing:
             raise ValueError(f"this method needs {', '.join(missing)} in the batch")
         return [getattr(self, name) for name in names]
@@ -180,35 +168,6 @@ def _kevin(batch: TurnBatch, *, gamma: float = 0.4, std: bool = True) -> Tensor:
     return adv.kevin(batch.returns(gamma), batch.task_B, batch.valid_B, std=std)
 
 
-@advantage.register("treepo")
-def _treepo(batch: TurnBatch, *, gamma: float = 1.0, std: bool = False) -> Tensor:
-    return trees.treepo(batch.rewards_B, batch.forest(), gamma=gamma, std=std)
-
-
-@advantage.register("treepo_loo")
-def _treepo_loo(
-    batch: TurnBatch, *, gamma: float = 1.0, subgroups: trees.Subgroups = "all", alone: adv.Alone = "return"
-) -> Tensor:
-    forest = batch.forest()
-    return trees.treepo_loo(forest.returns(batch.rewards_B, gamma), forest, subgroups=subgroups, alone=alone)
-
-
-@advantage.register("fr3e")
-def _fr3e(
-    batch: TurnBatch,
-    *,
-    gamma: float = 1.0,
-    modulation: explore.Modulation = "code",
-    leave_one_out: bool = False,
-    low: float | None = None,
-    high: float | None = None,
-) -> Tensor:
-    state_B, before_B = batch.need("state_B", "before_B")
-    options: dict[str, Any] = {"modulation": modulation, "leave_one_out": leave_one_out, "low": low, "high": high}
-    rows = (state_B, before_B, batch.task_B, batch.trajectory_B, batch.turn_B, batch.valid_B)
-    return explore.fr3e(batch.returns(gamma), *rows, **options)
-
-
 def _otb(
     form: Callable[..., Tensor], group: Callable[[TurnBatch], Tensor], leave_one_out: bool
 ) -> Callable[..., Tensor]:
@@ -256,18 +215,6 @@ loss.register("gspo")(losses.gspo)
 schedule.register("constant")(schedules.Constant)
 schedule.register("cosine")(schedules.Cosine)
 schedule.register("length_triggered")(schedules.LengthTriggered)
-
-
-@schedule.register("length_triggered_at_surge")
-def _length_triggered_at_surge(
-    warmup: int = 0,
-    surge: float = 1.5,
-    window: int = 10,
-    decay: float = 0.5,
-    period: float = 1.0,
-    floor: float = 0.1,
-) -> schedules.LengthTriggered:
-    return schedules.LengthTriggered(warmup, surge, window, decay, period, floor, first="at_surge")
 
 
 mismatch.register("mrs")(MismatchSettings)

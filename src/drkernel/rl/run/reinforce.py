@@ -20,18 +20,16 @@ from drkernel.rl.maths.rejection import Reason
 from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.model.policy import Policy
 from drkernel.rl.model.sampler import Decoder, Sampler, SamplingConfig
-from drkernel.rl.model.served import ServedSampler, Server
-from drkernel.rl.run.anchor_rollout import AnchorConfig, AnchorRollout
+from drkernel.rl.model.served import PolicyServer, ServedSampler
 from drkernel.rl.run.checkpoint import Checkpoints
 from drkernel.rl.run.evaluate import evaluation_metrics
-from drkernel.rl.run.forks import TreeConfig
 from drkernel.rl.run.learner import Learner, LearnerConfig, uninformative
 from drkernel.rl.run.optimizers import make_optimizer
-from drkernel.rl.run.rollout import Job, Rollout, RolloutStats, plan_jobs
+from drkernel.rl.run.rollout import Rollout, RolloutJob, RolloutStats, plan_jobs
+from drkernel.rl.run.shape import Shape, make_shape
 from drkernel.rl.run.sitting import Sitting
 from drkernel.rl.run.state import BestStep
 from drkernel.rl.run.summary import rl_metrics, sample_row, spread_out
-from drkernel.rl.run.tree_rollout import TreeRollout
 from drkernel.task import Task
 
 
@@ -41,8 +39,9 @@ class RlStage:
     def __init__(self, sitting: Sitting):
         self.sitting = sitting
         self.heldout = sitting.recipe.heldout()
+        self.shape = make_shape(sitting.recipe.rollout.shape)
         self.decoder: Decoder | None = None
-        self.server: Server | None = None
+        self.server: PolicyServer | None = None
         self.served = 0
         """The step whose weights the server has."""
 
@@ -105,9 +104,8 @@ class RlStage:
         most."""
         sitting, recipe, number = self.sitting, self.sitting.recipe, self.sitting.state.step
         terms, turns = recipe.rollout, recipe.episode.turns
-        shape = terms.tree or terms.anchors  # one job a prompt then, and several trajectories of it
-        rollout = self._rollout(self._training_sampler(), shape)
-        samples = 1 if shape else terms.samples
+        rollout = self._rollout(self._training_sampler(), self.shape)
+        samples = self.shape.jobs(terms.samples)
         drawn = Drawn(samples)
         graded = planned = 0
 
@@ -119,10 +117,11 @@ class RlStage:
         while (missing := terms.tasks - drawn.prompts + len(drawn.dropped)) and drawn.rounds <= terms.refill:
             chosen = step_tasks(tasks, sitting.state.prompts, missing, recipe.seed)
             jobs = plan_jobs(chosen, samples, recipe.seed * 100_003 + number, drawn.prompts)
-            planned += len(jobs) * (shape.turns(turns) if shape else turns)
+            planned += missing * self.shape.answers(terms.samples, turns)
             played = await self._play(rollout, jobs, on_graded)
             sitting.state.prompts += missing
-            drawn.add(played, missing, uninformative(played, learner) if terms.refill else {}, rollout.stats)
+            dropped = uninformative(played, learner, self.shape) if terms.refill else {}
+            drawn.add(played, missing, dropped, rollout.stats)
         return drawn
 
     async def evaluate(self, label: str, tasks: int, samples: int) -> dict[str, Any]:
@@ -157,7 +156,7 @@ class RlStage:
             Checkpoints.load(resume, sitting.policy, optimizer)
         reference = self._load_reference() if config.kl_coefficient else None
         temperature = recipe.rollout.sampling.temperature or 1.0
-        terms: dict[str, Any] = {"reference": reference, "planned": recipe.planned_turns}
+        terms: dict[str, Any] = {"reference": reference, "planned": recipe.planned_turns, "shape": self.shape}
         learner = Learner(sitting.policy, optimizer, config, temperature=temperature, **terms)
         learner.restore(sitting.state.schedule)
         return learner
@@ -172,7 +171,7 @@ class RlStage:
         return reference
 
     async def _play(
-        self, rollout: Rollout, jobs: Sequence[Job], on_graded: Callable[[Turn], None] | None = None
+        self, rollout: Rollout, jobs: Sequence[RolloutJob], on_graded: Callable[[Turn], None] | None = None
     ) -> list[Trajectory]:
         """Play this rank's share of the jobs (whole groups); return the trajectories of all ranks."""
         world, state = self.sitting.world, self.sitting.state
@@ -206,7 +205,7 @@ class RlStage:
             self.decoder = sitting.policy.make_decoder(terms.sampling.rows, terms.context, terms.dtype)
         elif sitting.state.step % terms.refresh_every == 0:
             self.decoder.refresh(sitting.policy.model)
-        return Sampler(self.decoder, sitting.tokenizer, terms.sampling, sitting.keep_ratio)
+        return Sampler(self.decoder, sitting.tokenizer, terms.sampling)
 
     def _evaluation_sampler(self, sampling: SamplingConfig) -> Sampler | ServedSampler:
         """Return a sampler with the present weights; a server that keeps its own has none."""
@@ -214,17 +213,17 @@ class RlStage:
         if terms.backend == "vllm":
             return ServedSampler(self._server(renew=True), sitting.tokenizer, sampling, terms.context)
         decoder = sitting.policy.make_decoder(sampling.rows, terms.context)
-        return Sampler(decoder, sitting.tokenizer, sampling, sitting.keep_ratio)
+        return Sampler(decoder, sitting.tokenizer, sampling)
 
-    def _server(self, renew: bool) -> Server:
+    def _server(self, renew: bool) -> PolicyServer:
         """Return the server; new weights were checked after it got them. ``renew``: it is to have the present ones."""
         sitting, terms = self.sitting, self.sitting.recipe.rollout
         if self.server is None:
             if terms.backend == "vllm":
                 place = sitting.directory / "served"
-                self.server = Server.start(terms.server, sitting.policy, place, terms.context)
+                self.server = PolicyServer.start(terms.server, sitting.policy, place, terms.context)
             else:
-                self.server = Server(terms.backend.removeprefix("openai:"))
+                self.server = PolicyServer(terms.backend.removeprefix("openai:"))
                 self.server.wait()
         elif renew and self.served != sitting.state.step:
             self.server.load(sitting.policy)
@@ -234,7 +233,7 @@ class RlStage:
         self.served = sitting.state.step
         return self.server
 
-    def _rollout(self, sampler: Sampler | ServedSampler, shape: TreeConfig | AnchorConfig | None = None) -> Rollout:
+    def _rollout(self, sampler: Sampler | ServedSampler, shape: Shape = Shape()) -> Rollout:
         sitting = self.sitting
         answerer = SamplerAnswerer(sampler, sitting.tokenizer)
         terms: dict[str, Any] = {
@@ -246,11 +245,7 @@ class RlStage:
         def make_episode() -> Episode:
             return Episode(sitting.pool, sitting.recipe.episode)
 
-        if isinstance(shape, TreeConfig):
-            return TreeRollout(answerer, make_episode, shape, **terms)
-        if shape is not None:
-            return AnchorRollout(answerer, make_episode, shape, **terms)
-        return Rollout(answerer, make_episode, **terms)
+        return shape.rollout(answerer, make_episode, **terms)
 
     def _out_of_time(self) -> bool:
         """Return whether the time budget is spent, apart from the final evaluation."""

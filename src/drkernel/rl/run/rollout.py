@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from drkernel.episode.answerer import Call
+from drkernel.episode.answerer import ModelCall
 from drkernel.episode.chat import Reply
 from drkernel.episode.episode import Episode
 from drkernel.episode.records import End, Trajectory, Turn
@@ -24,7 +24,7 @@ from drkernel.task import Task
 
 
 @dataclass(frozen=True)
-class Job:
+class RolloutJob:
     """One trajectory to play."""
 
     task: Task
@@ -61,41 +61,42 @@ class RolloutStats:
 
 
 @dataclass
-class Play:
+class RolloutPlay:
     """The state of a trajectory while it is played."""
 
-    job: Job
+    job: RolloutJob
     episode: Episode
     conversation: Conversation
     grading: asyncio.Task[None] | None = None
     full: bool = False
     """No room was left in the context for another answer."""
-    repeated: bool = False
-    """Its last answer went round in circles, and it was given up."""
 
     @property
     def live(self) -> bool:
         """Whether another turn will be sampled once the last one is graded."""
-        return self.episode.end is None and not self.full and not self.repeated
+        return self.episode.end is None and not self.full
 
     @property
     def end(self) -> End | None:
         """Why it is over, where the episode does not say it."""
-        return "context" if self.full else "repetition" if self.repeated and self.episode.end is None else None
+        return "context" if self.full else None
 
 
-def plan_jobs(tasks: Sequence[Task], samples: int, seed: int, first: int = 0) -> list[Job]:
+def plan_jobs(tasks: Sequence[Task], samples: int, seed: int, first: int = 0) -> list[RolloutJob]:
     """Plan ``samples`` trajectories of every task, with sampler seeds derived from ``seed``; groups count from
     ``first``."""
     return [
-        Job(task, group, sample, seed * 1_000_003 + group * samples + sample)
+        RolloutJob(task, group, sample, seed * 1_000_003 + group * samples + sample)
         for group, task in enumerate(tasks, first)
         for sample in range(samples)
     ]
 
 
 class Rollout:
-    """Plays jobs with one model; ``make_episode`` returns a fresh environment on each call."""
+    """Plays jobs with one model; ``make_episode`` returns a fresh environment on each call.
+
+    Rollouts of another shape override :meth:`begin`, :meth:`going_on`, :meth:`sample` and :meth:`trajectories`.
+    """
 
     def __init__(
         self,
@@ -110,7 +111,9 @@ class Rollout:
         self.waves, self.judge_seed, self.version = waves, judge_seed, version
         self.stats = RolloutStats()
 
-    async def play(self, jobs: Sequence[Job], on_graded: Callable[[Turn], None] | None = None) -> list[Trajectory]:
+    async def play(
+        self, jobs: Sequence[RolloutJob], on_graded: Callable[[Turn], None] | None = None
+    ) -> list[Trajectory]:
         """Play every job to its end, in the order of ``jobs``.
 
         A trajectory whose prompt does not fit the context is left out. An exception in an environment ends the rollout.
@@ -118,15 +121,15 @@ class Rollout:
         started = time.perf_counter()
         stats = self.stats = RolloutStats()
         before = self.answerer.sampler.tokens
-        waves = list(_split([play for job in jobs for play in await self._begin(job)], self.waves))
+        waves = list(_split([play for job in jobs for play in await self.begin(job)], self.waves))
         try:
             active = True
             while active:
                 active = False
                 for wave in waves:
                     await self._settle(wave)
-                    if live := self._next(wave):
-                        await self._sample(live, on_graded)
+                    if live := self.going_on(wave):
+                        await self.sample(live, on_graded)
                         active = True
         finally:
             for play in itertools.chain(*waves):
@@ -136,19 +139,19 @@ class Rollout:
         stats.seconds = time.perf_counter() - started
         stats.tokens = self.answerer.sampler.tokens - before
         stats.pruned_mass /= max(1, stats.graded)
-        return self._trajectories(list(itertools.chain(*waves)))
+        return self.trajectories(list(itertools.chain(*waves)))
 
-    async def _begin(self, job: Job) -> list[Play]:
+    async def begin(self, job: RolloutJob) -> list[RolloutPlay]:
         """The conversations that a job starts with."""
-        play = Play(job, self.make_episode(), Conversation(job.seed))
+        play = RolloutPlay(job, self.make_episode(), Conversation(job.seed))
         await play.episode.reset(job.task, self.judge_seed)
         return [play]
 
-    def _next(self, wave: list[Play]) -> list[Play]:
+    def going_on(self, wave: list[RolloutPlay]) -> list[RolloutPlay]:
         """The conversations of a wave that are to be gone on with; every answer so far is graded."""
         return [play for play in wave if play.live]
 
-    async def _settle(self, wave: Sequence[Play]) -> None:
+    async def _settle(self, wave: Sequence[RolloutPlay]) -> None:
         """Wait until every answer of the wave is graded."""
         pending = [play.grading for play in wave if play.grading is not None]
         if not pending:
@@ -159,17 +162,17 @@ class Rollout:
         for play in wave:
             play.grading = None
 
-    async def _sample(self, live: Sequence[Play], on_graded: Callable[[Turn], None] | None) -> None:
+    async def sample(self, live: Sequence[RolloutPlay], on_graded: Callable[[Turn], None] | None) -> None:
         """Sample the next turn of some trajectories and submit the answers as they end."""
-        calls = [self._call(play) for play in live]
+        calls = [self.call(play) for play in live]
         async for index, reply in self.answerer.stream(calls, [play.conversation for play in live]):
             play = live[index]
             if reply.sampled is None or not reply.sampled.token_ids:
                 play.full = True  # the trajectory ends without this turn
                 continue
-            play.grading = asyncio.create_task(self._grade(play, reply, on_graded))
+            play.grading = asyncio.create_task(self.grade(play, reply, on_graded))
 
-    def _call(self, play: Play) -> Call:
+    def call(self, play: RolloutPlay) -> ModelCall:
         """Build the request for the next turn; a context policy that may leave turns out makes room for a whole
         answer."""
         room = self.answerer.capacity - self.answerer.sampler.config.max_tokens
@@ -178,7 +181,7 @@ class Rollout:
             if len(self.answerer.context_ids(call)) <= room or not play.episode.show_less():
                 return call
 
-    async def _grade(self, play: Play, reply: Reply, on_graded: Callable[[Turn], None] | None) -> None:
+    async def grade(self, play: RolloutPlay, reply: Reply, on_graded: Callable[[Turn], None] | None) -> None:
         """Submit one answer to the environment and record the result."""
         assert reply.sampled is not None
         started = time.perf_counter()
@@ -191,11 +194,12 @@ class Rollout:
         if on_graded is not None:
             on_graded(result.turn)
 
-    def _trajectories(self, plays: Sequence[Play]) -> list[Trajectory]:
+    def trajectories(self, plays: Sequence[RolloutPlay]) -> list[Trajectory]:
         """The conversations played; those without a turn are left out."""
-        return [self._trajectory(play) for play in plays if play.episode.path]
+        return [self.trajectory(play) for play in plays if play.episode.path]
 
-    def _trajectory(self, play: Play, **facts: object) -> Trajectory:
+    def trajectory(self, play: RolloutPlay, **facts: object) -> Trajectory:
+        """The record of one conversation; ``facts`` are fields of it that differ."""
         job = play.job
         known: dict[str, object] = {"group": job.group, "sample": job.sample, "seed": job.seed, "version": self.version}
         if play.end is not None:
@@ -203,9 +207,9 @@ class Rollout:
         return play.episode.trajectory(**{**known, **facts})
 
 
-def _split(plays: Sequence[Play], parts: int) -> Iterator[list[Play]]:
+def _split(plays: Sequence[RolloutPlay], parts: int) -> Iterator[list[RolloutPlay]]:
     """Split into at most ``parts`` runs of similar size, never dividing a group, so that each prompt is read once."""
-    groups: dict[int, list[Play]] = {}
+    groups: dict[int, list[RolloutPlay]] = {}
     for play in plays:
         groups.setdefault(play.job.group, []).append(play)
     members = list(groups.values())

@@ -1,24 +1,24 @@
-"""Converts trajectories to tensors: one row per turn, and the id sequences that the model is run on.
+"""Converts trajectories to tensors: one row per turn, and the id sequences that the model is run on. :class:`Rows` is
+of our own trainer, :class:`TurnRows` of engines that keep one row a trajectory; both make the same batch of them.
 
 Turns that only append to each other share a sequence: with the whole history in the context, a trajectory is one
 sequence in which every turn's answer is trained. When a context policy leaves turns out, a new sequence starts with
 that turn's own context and answer. Every answer is trained exactly once, after exactly the ids that the sampler read.
-The paths of a tree share turns, and, if it forks within answers, stretches of them; a shared part is one row and is
-trained once.
+A part that several trajectories share is one row and is trained once, where the rollout's shape lays it out so.
 """
 
 from __future__ import annotations
 
-import itertools
+import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from drkernel.episode.chat import Sampled
-from drkernel.episode.records import Origin, Trajectory, Turn
+from drkernel.episode.records import Trajectory, Turn
 from drkernel.rl.model.policy import Example
 from drkernel.rl.run.registry import TurnBatch
 
@@ -37,26 +37,79 @@ class TokenSequence:
 
 
 @dataclass(frozen=True)
+class TurnFacts:
+    """The facts of one turn, or of a stretch of one where the rollout's shape makes rows of those, that travel with its
+    tokens through an engine, as numbers."""
+
+    start: int
+    """First token of the answer, counted from the first one after the prompt."""
+    end: int
+    """The token after its last one."""
+    graded: bool
+    """Whether the turn has a grade."""
+    reward: float = 0.0
+    """0 without a grade."""
+    correct: bool = False
+    coverage: float = 0.0
+    """Share of device time in own kernels, as the reward counts it; 0 where unknown."""
+    launch_coverage: float = 0.0
+    speedup: float = 0.0
+    """0 where not timed."""
+    turn: int = 0
+    """Index of the turn, from 0."""
+    node: int = -1
+    """Its number among the rows of the prompt: trajectories that share a row repeat its facts. -1: shared by none."""
+    parent: int = -1
+    """Number of the row before it, -1 for none."""
+    overlong: bool = False
+    """Whether the answer was cut off."""
+
+    @staticmethod
+    def of(turn: Turn, start: int, end: int) -> TurnFacts:
+        """Return the facts of a turn whose answer lies at these tokens."""
+        graded = gradable(turn)
+        return TurnFacts(
+            start=start,
+            end=end,
+            graded=graded,
+            reward=float(turn.reward or 0.0) if graded else 0.0,
+            correct=turn.correct,
+            coverage=known(turn.counted_coverage),
+            launch_coverage=known(turn.launch_coverage),
+            speedup=known(turn.speedup),
+            turn=turn.number - 1,
+            overlong=overlong(turn),
+        )
+
+
+@dataclass(frozen=True)
 class Stretch:
-    """The part of an answer that one row of a batch trains: the whole answer, or, if it was drawn in pieces, a part
-    that no fork divides."""
+    """The part of an answer that one row of a batch trains: the whole answer, or what a rollout's shape makes of it."""
 
     turn: Turn
-    """The turn; the first of several that share the stretch."""
+    """The turn; the first of several that share the stretch"""
     owner: int
     """Index of the first trajectory that holds it."""
     start: int
     end: int
     """Half-open range of its tokens within the answer."""
-    parent: int
-    """Row of the stretch before it, -1 at the beginning of a conversation."""
     trains: bool
     """Whether it has a grade, or leads to a turn that has one."""
+    parent: int | None = None
+    """Row of the stretch before it, -1 at the beginning of a conversation; only where trajectories share rows."""
 
     @property
     def last(self) -> bool:
         """Whether the stretch ends its answer, so that it carries the reward."""
         return self.end == len(sampled_of(self.turn).token_ids)
+
+    def facts(self, begin: int = 0, node: int = -1, parent: int = -1) -> TurnFacts:
+        """Return the facts, where the answer begins at token ``begin``. What comes before the last stretch of an answer
+        has no grade of its own: it earns by what follows."""
+        facts = TurnFacts.of(self.turn, begin + self.start, begin + self.end)
+        if not self.last:
+            facts = TurnFacts(facts.start, facts.end, facts.graded, turn=facts.turn)
+        return dataclasses.replace(facts, graded=self.trains, node=node, parent=parent)
 
 
 def sampled_of(turn: Turn) -> Sampled:
@@ -83,79 +136,62 @@ def known(value: float | None) -> float:
     return 0.0 if value is None or math.isnan(value) else float(value)
 
 
-Shared = tuple[int, str, int]
-"""A stretch that paths of one tree share: group, turn, number within the turn. Its first turn names it."""
+Layout = Callable[[Sequence[Trajectory]], tuple[list[Stretch], list[TokenSequence]]]
+"""From the trajectories of a batch to its rows and the sequences to run the model on, by trajectory and turn."""
 
 
-class _Pieces:
-    """Finds the answers of a tree that share pieces, and hence where their stretches end."""
-
-    def __init__(self, trajectories: Sequence[Trajectory]):
-        self.after: dict[tuple[int, int], set[int]] = {}
-        self.first: dict[tuple[int, int], str] = {}
-        self.graded: set[tuple[int, int]] = set()
-        for trajectory in (t for t in trajectories if t.tree):
-            for turn in trajectory.turns:
-                names = [(trajectory.group, name) for name, _ in sampled_of(turn).pieces]
-                for name, following in itertools.pairwise(names):
-                    self.after.setdefault(name, set()).add(following[1])
-                for name in names:
-                    self.first.setdefault(name, turn.id)
-                    if gradable(turn):
-                        self.graded.add(name)
-
-    def stretches(self, trajectory: Trajectory, turn: Turn) -> list[tuple[int, str, bool]]:
-        """Return, for a turn's stretches in order: where each ends, the first turn that holds it, and whether it
-        trains."""
-        drawn, group = sampled_of(turn), trajectory.group
-        found: list[tuple[int, str, bool]] = []
-        if not trajectory.tree:
-            return [(len(drawn.token_ids), turn.id, gradable(turn))]
-        for name, end in drawn.pieces[:-1]:
-            if len(self.after[group, name]) > 1:
-                found.append((end, self.first[group, name], (group, name) in self.graded))
-        return [*found, (len(drawn.token_ids), turn.id, gradable(turn))]
-
-
-def lay_out(trajectories: Sequence[Trajectory]) -> tuple[list[Stretch], list[TokenSequence]]:
-    """Lay out the rows of a batch and the sequences to run the model on, ordered by trajectory and turn.
-
-    A part that paths of a tree share is one row, trained in the sequence of the first of them.
-    """
-    pieces = _Pieces(trajectories)
+def lay_out(
+    trajectories: Sequence[Trajectory], begins: Callable[[Trajectory], int] = lambda trajectory: 0
+) -> tuple[list[Stretch], list[TokenSequence]]:
+    """Lay out one row for every turn of a trajectory's own; the first of them from the token that ``begins`` gives."""
     rows: list[Stretch] = []
-    known: dict[Shared, int] = {}
     sequences: list[TokenSequence] = []
     for owner, trajectory in enumerate(trajectories):
-        present: TokenSequence | None = None
-        before = -1
-        origin = trajectory.origin or Origin()
-        for turn in trajectory.turns[origin.turn - 1 :]:
-            drawn = sampled_of(turn)
-            begin = len(drawn.context_ids)
-            ids = drawn.context_ids + drawn.token_ids
-            own: list[int] = []
-            start = origin.token if turn.number == origin.turn else 0
-            for number, (end, first, trains) in enumerate(pieces.stretches(trajectory, turn)):
-                key = (trajectory.group, first, number)
-                row = known.get(key) if trajectory.tree else None
-                if row is None:
-                    row = len(rows)
-                    rows.append(Stretch(turn, owner, start, end, before, trains))
-                    own.append(row)
-                    if trajectory.tree:
-                        known[key] = row
-                before, start = row, end
-            if not own:
-                continue
-            spans = tuple((begin + rows[row].start, begin + rows[row].end) for row in own)
-            if present is not None and drawn.context_ids[: len(present.ids)] == present.ids:
-                sequences.pop()
-                present = TokenSequence(ids, owner, present.rows + tuple(own), present.spans + spans)
-            else:
-                present = TokenSequence(ids, owner, tuple(own), spans)
-            sequences.append(present)
+        start = begins(trajectory)
+        for turn in trajectory.turns[trajectory.own :]:
+            rows.append(Stretch(turn, owner, start, len(sampled_of(turn).token_ids), gradable(turn)))
+            append(sequences, rows, [len(rows) - 1])
+            start = 0
     return rows, sequences
+
+
+def append(sequences: list[TokenSequence], rows: Sequence[Stretch], new: Sequence[int]) -> None:
+    """Append the ``new`` rows, stretches of one answer, to the trajectory's last sequence if their answer goes on from
+    it, else as a new one."""
+    first = rows[new[0]]
+    drawn, begin = sampled_of(first.turn), len(sampled_of(first.turn).context_ids)
+    ids = drawn.context_ids + drawn.token_ids
+    added = TokenSequence(
+        ids, first.owner, tuple(new), tuple((begin + rows[k].start, begin + rows[k].end) for k in new)
+    )
+    last = sequences[-1] if sequences else None
+    if last is not None and last.owner == first.owner and drawn.context_ids[: len(last.ids)] == last.ids:
+        sequences[-1] = TokenSequence(ids, first.owner, last.rows + added.rows, last.spans + added.spans)
+    else:
+        sequences.append(added)
+
+
+def turn_batch(
+    facts: Sequence[TurnFacts], groups: Sequence[int], owner_B: Tensor, parent_B: Tensor | None
+) -> TurnBatch:
+    """Return the inputs of advantages and rejections for rows with these facts."""
+
+    def column(name: str) -> Tensor:
+        return torch.tensor([float(getattr(fact, name)) for fact in facts])
+
+    return TurnBatch(
+        rewards_B=column("reward"),
+        task_B=torch.tensor(groups, dtype=torch.int64),
+        trajectory_B=owner_B,
+        turn_B=torch.tensor([fact.turn for fact in facts], dtype=torch.int64),
+        valid_B=torch.tensor([fact.graded for fact in facts], dtype=torch.bool),
+        correct_B=column("correct").bool(),
+        coverage_B=column("coverage"),
+        launch_coverage_B=column("launch_coverage"),
+        speedup_B=column("speedup"),
+        overlong_B=column("overlong").bool(),
+        parent_B=parent_B,
+    )
 
 
 @dataclass(frozen=True)
@@ -179,9 +215,9 @@ class Rows:
         return tuple(stretch.turn for stretch in self.stretches)
 
     @staticmethod
-    def of(trajectories: Sequence[Trajectory]) -> Rows:
+    def of(trajectories: Sequence[Trajectory], layout: Layout = lay_out) -> Rows:
         """Build the rows, ordered by trajectory and turn."""
-        stretches, sequences = lay_out(trajectories)
+        stretches, sequences = layout(trajectories)
         width = max((stretch.end for stretch in stretches), default=0)
         mask_BT = torch.zeros(len(stretches), width, dtype=torch.bool)
         rollout_BT = torch.zeros(len(stretches), width)
@@ -194,50 +230,10 @@ class Rows:
 
     def batch(self) -> TurnBatch:
         """Return the inputs of advantages and rejections."""
-
-        def figures(name: str) -> Tensor:
-            return torch.tensor([0.0 if turn is None else known(getattr(turn, name)) for turn in turns])
-
-        # what comes before the last stretch of an answer has no grade of its own: it earns by what follows
-        turns = [part.turn if part.last else None for part in self.stretches]
-        rewards = [float(turn.reward or 0.0) if turn is not None and gradable(turn) else 0.0 for turn in turns]
-        tree = any(trajectory.tree for trajectory in self.trajectories)
-        return TurnBatch(
-            rewards_B=torch.tensor(rewards),
-            task_B=torch.tensor([self.trajectories[i].group for i in self.owner_B.tolist()], dtype=torch.int64),
-            trajectory_B=self.owner_B,
-            turn_B=torch.tensor([part.turn.number - 1 for part in self.stretches], dtype=torch.int64),
-            valid_B=torch.tensor([part.trains for part in self.stretches], dtype=torch.bool),
-            correct_B=torch.tensor([turn is not None and turn.correct for turn in turns], dtype=torch.bool),
-            coverage_B=figures("counted_coverage"),
-            launch_coverage_B=figures("launch_coverage"),
-            speedup_B=figures("speedup"),
-            overlong_B=torch.tensor([turn is not None and overlong(turn) for turn in turns], dtype=torch.bool),
-            parent_B=torch.tensor([part.parent for part in self.stretches], dtype=torch.int64) if tree else None,
-            **self._states(),
-        )
-
-    def _states(self) -> dict[str, Tensor]:
-        """Return, for partial rollouts, the state that each row's trajectory started from, and the state before that
-        one."""
-        if any(trajectory.origin is None for trajectory in self.trajectories) or not self.trajectories:
-            return {}
-        places = [
-            (t.group, t.origin.base if t.origin and t.origin.order else -1, t.origin.order if t.origin else 0)
-            for t in self.trajectories
-        ]  # the task itself belongs to no base rollout
-        number = {place: index for index, place in enumerate(sorted(set(places)))}
-
-        def before(place: tuple[int, int, int]) -> int:
-            group, base, order = place
-            earlier = [k for g, b, k in number if (g, b) == (group, base) and k < order]
-            return number.get((group, base, max(earlier)) if earlier else (group, -1, 0), -1) if order else -1
-
-        owners = self.owner_B.tolist()
-        return {
-            "state_B": torch.tensor([number[places[i]] for i in owners], dtype=torch.int64),
-            "before_B": torch.tensor([before(places[i]) for i in owners], dtype=torch.int64),
-        }
+        parents = [part.parent for part in self.stretches if part.parent is not None]
+        parent_B = torch.tensor(parents, dtype=torch.int64) if parents else None
+        groups = [self.trajectories[part.owner].group for part in self.stretches]
+        return turn_batch([part.facts() for part in self.stretches], groups, self.owner_B, parent_B)
 
     def graded(self) -> list[int]:
         """Indices of sequences with at least one graded turn; the others need no computation."""
@@ -272,3 +268,60 @@ class Rows:
         """Scatter flat values of the masked tokens of ``rows_R`` to [R, T], 0 elsewhere; differentiable."""
         mask_RT = self.mask_BT[rows_R].to(values_M.device)
         return values_M.new_zeros(mask_RT.shape).masked_scatter(mask_RT, values_M)
+
+
+class TurnRows:
+    """The turns of a batch in the rows of an engine that keeps one row a trajectory, feedback among the answers: where
+    they lie, and the way there and back.
+
+    Shape legend: B trajectories, T tokens of a trajectory after its prompt, R turns of all trajectories, J tokens of
+    the longest turn, pushed to the left.
+    """
+
+    def __init__(self, trajectories: Sequence[Sequence[TurnFacts]], groups: Sequence[int], length: int):
+        """``groups`` says which trajectories have the same prompt; ``length`` is T.
+
+        What trajectories share is one row, and lies in the first of them.
+        """
+        self.facts: list[TurnFacts] = []
+        self.groups = groups
+        self.size, self.length = len(trajectories), length
+        places: dict[tuple[int, int, int], int] = {}
+        owners, parents = [], []
+        for b, turns in enumerate(trajectories):
+            for t, fact in enumerate(turns):
+                place = (groups[b], -1, fact.node) if fact.node >= 0 else (groups[b], b, t)
+                if place not in places:
+                    places[place] = len(self.facts)
+                    self.facts.append(fact)
+                    owners.append(b)
+                    parents.append(places[groups[b], -1, fact.parent] if fact.parent >= 0 else -1)
+        shared = any(fact.node >= 0 for fact in self.facts)
+        self.parent_R = torch.tensor(parents, dtype=torch.int64) if shared else None
+        self.owner_R = torch.tensor(owners, dtype=torch.int64)
+        start_R = torch.tensor([fact.start for fact in self.facts], dtype=torch.int64)
+        length_R = torch.tensor([fact.end - fact.start for fact in self.facts], dtype=torch.int64)
+        step_J = torch.arange(int(length_R.max()) if len(places) else 0)
+        self.inside_RJ = step_J[None, :] < length_R[:, None]
+        self.at_RJ = (start_R[:, None] + step_J[None, :]).clamp_max(max(0, length - 1))
+
+    def take(self, values_BT: Tensor) -> Tensor:
+        """Return the values of the turns' own tokens, [R, J], 0 after a turn's end."""
+        return values_BT[self.owner_R].gather(1, self.at_RJ).masked_fill(~self.inside_RJ, 0)
+
+    def put_back(self, values_RJ: Tensor) -> Tensor:
+        """Return values of turns in the engine's layout, [B, T], 0 outside of answers."""
+        kept_RJ = torch.where(self.inside_RJ, values_RJ, torch.zeros_like(values_RJ))
+        wide_RT = values_RJ.new_zeros(len(self.facts), self.length).scatter_add_(1, self.at_RJ, kept_RJ)
+        return values_RJ.new_zeros(self.size, self.length).index_add_(0, self.owner_R, wide_RT)
+
+    def batch(self, old_BT: Tensor | None = None, square_BT: Tensor | None = None) -> TurnBatch:
+        """Return the inputs of our methods; ``old_BT`` are the trainer's log-probabilities, ``square_BT`` their Σπ².
+        A method that needs what is not given says so."""
+        batch = turn_batch(self.facts, [self.groups[b] for b in self.owner_R.tolist()], self.owner_R, self.parent_R)
+        return dataclasses.replace(
+            batch,
+            logprobs_BT=None if old_BT is None else self.take(old_BT),
+            sum_pi_squared_BT=None if square_BT is None else self.take(square_BT),
+            mask_BT=self.inside_RJ & batch.valid_B[:, None],
+        )

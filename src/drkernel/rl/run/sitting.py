@@ -28,7 +28,7 @@ class Stopped(Exception):
 
 
 @dataclass
-class Clock:
+class RunClock:
     """Wall time of a run over all its sittings."""
 
     before: float = 0.0
@@ -54,7 +54,7 @@ class Sitting:
     state: RunState
     files: RunFiles | NoFiles
     sinks: Sinks
-    clock: Clock
+    clock: RunClock
     progress: Progress
     stop_requested: Callable[[], bool]
     """Called after every step: whether to end with a checkpoint."""
@@ -65,11 +65,6 @@ class Sitting:
     def tokenizer(self) -> ChatTokenizer:
         """The policy's tokenizer."""
         return self.policy.tokenizer
-
-    @property
-    def keep_ratio(self) -> float:
-        """The vocabulary-pruning ratio of sampler and trainer; 0 for none."""
-        return self.recipe.rl.learner.keep_ratio if self.recipe.rl is not None else 0.0
 
     def log(self, stage: str, row: dict[str, Any]) -> None:
         """Write a row of metrics to the run's file and sinks, and report it."""

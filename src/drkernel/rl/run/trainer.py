@@ -37,7 +37,7 @@ from drkernel.rl.run.metric_sinks import NoFiles, RunFiles, Sinks
 from drkernel.rl.run.recipe import Recipe, check_recipe, check_same_run
 from drkernel.rl.run.reinforce import RlStage
 from drkernel.rl.run.sft import load_conversations
-from drkernel.rl.run.sitting import Clock, Progress, Sitting, Stopped
+from drkernel.rl.run.sitting import Progress, RunClock, Sitting, Stopped
 from drkernel.rl.run.state import RunState
 from drkernel.rl.run.summary import headline
 from drkernel.rl.run.supervised import CopyingStage, SftStage
@@ -69,7 +69,7 @@ class Run:
     async def run(self) -> dict[str, Any]:
         """Run the remaining stages and return the summary. Raises :class:`Stopped` when :attr:`stop_requested` was
         set."""
-        clock = Clock()
+        clock = RunClock()
         if self.recipe.threads:
             torch.set_num_threads(self.recipe.threads)
         self.world.first_does(self._open_directory)
@@ -91,7 +91,7 @@ class Run:
             sitting.files.close()
             sitting.sinks.close()
 
-    def _sit_down(self, clock: Clock) -> tuple[Sitting, Path | None]:
+    def _sit_down(self, clock: RunClock) -> tuple[Sitting, Path | None]:
         """Load policy, files and state of the last checkpoint, and return its path; start anew without one."""
         policy = self._make_policy()
         policy.shard(self.world)
@@ -160,7 +160,10 @@ class Run:
         """Load or create the untrained model with its tokenizer."""
         terms = self.recipe.policy
         if not terms.from_scratch:
-            return Policy.load(terms)
+            policy = Policy.load(terms)
+            if self.recipe.rollout.backend != "vllm" and (self.recipe.rl or self.recipe.evaluation.final_tasks):
+                policy.check_decoder()  # before stages that take hours
+            return policy
         return Policy.from_scratch(terms, ChatTokenizer.load(self.directory / "tokenizer"), self.recipe.seed)
 
     def _finish(self, sitting: Sitting) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from drkernel.config import Config
-from drkernel.rl.data.teacher.problem import Problem
+from drkernel.rl.data.teacher.problem import TeacherProblem
 from drkernel.rl.data.teacher.writer import FLAWS, Flaw, Style, can_have, write_answer
 
 Plan = Literal["fused", "partial", "lazy", "bad_mask", "compile_error", "forgotten_step", "stale"]
@@ -71,7 +71,7 @@ class TeacherConfig(Config):
 class ProgramTeacher:
     """Writes the answers of one trajectory. All draws come from ``rng``, so a seed repeats the trajectory."""
 
-    def __init__(self, problem: Problem, config: TeacherConfig, rng: random.Random):
+    def __init__(self, problem: TeacherProblem, config: TeacherConfig, rng: random.Random):
         self.problem = problem
         self.config = config
         self.rng = rng

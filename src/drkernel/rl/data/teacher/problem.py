@@ -139,7 +139,7 @@ CORES: dict[str, CoreRule] = {
 
 
 @dataclass(frozen=True)
-class Shape:
+class ProblemShape:
     """Rows and columns of the matrix that steps work on and, for a product, its depth (else 0)."""
 
     rows: int
@@ -148,7 +148,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Problem:
+class TeacherProblem:
     """One generated problem."""
 
     family: str
@@ -156,9 +156,9 @@ class Problem:
     before: tuple[Step, ...]
     core: str | None
     after: tuple[Step, ...]
-    own: Shape
+    own: ProblemShape
     """the sizes that the task is about, and is timed at"""
-    tiny: Shape
+    tiny: ProblemShape
     """the sizes that answers are compared at"""
 
     @property
@@ -181,7 +181,9 @@ class Problem:
         names = [s.op for s in self.before] + ([self.core] if self.core else []) + [s.op for s in self.after]
         return "-".join(names)
 
-    def with_steps(self, before: tuple[Step, ...] | None = None, after: tuple[Step, ...] | None = None) -> Problem:
+    def with_steps(
+        self, before: tuple[Step, ...] | None = None, after: tuple[Step, ...] | None = None
+    ) -> TeacherProblem:
         """Return the same problem with other steps."""
         return replace(
             self, before=self.before if before is None else before, after=self.after if after is None else after

@@ -12,11 +12,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from drkernel.rl.data.teacher.effect import every_step_matters
-from drkernel.rl.data.teacher.problem import CORES, STEPS, UNARY, Kind, Problem, Shape, Step
-from drkernel.rl.data.teacher.reference import make_task
+from drkernel.rl.data.teacher.problem import CORES, STEPS, UNARY, Kind, ProblemShape, Step, TeacherProblem
+from drkernel.rl.data.teacher.reference import arguments, make_task
 from drkernel.task import Task
 
 Split = Literal["train", "heldout"]
@@ -36,6 +35,10 @@ FEW_ROWS = (2, 3, 4)
 NORMS = ("rms", "l2", "center")
 SOFTMAX = ("softmax", "log_softmax")
 REDUCTIONS = ("sum", "mean", "max")
+MIN_CHANGE = 1e-2
+"""least change that a step must make, as a share of the result's spread"""
+MIN_SHARE = 0.05
+"""least share of the elements that must change by so much"""
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,7 @@ def family_names(split: Split) -> list[str]:
     return [name for name, family in FAMILIES.items() if family.split == split]
 
 
-def draw_problem(family: Family, rng: random.Random, checked: bool = True) -> Problem:
+def draw_problem(family: Family, rng: random.Random, checked: bool = True) -> TeacherProblem:
     """Draw one problem of the family; it is well-posed unless ``checked`` is off."""
     while True:
         problem = _draw(family, rng)
@@ -114,7 +117,7 @@ def draw_problem(family: Family, rng: random.Random, checked: bool = True) -> Pr
             return problem
 
 
-def generate_problems(split: Split, count: int, seed: int, checked: bool = True) -> Iterator[Problem]:
+def generate_problems(split: Split, count: int, seed: int, checked: bool = True) -> Iterator[TeacherProblem]:
     """Generate ``count`` distinct problems, cycling through the families; the same seed gives the same problems.
 
     ``checked`` runs every candidate problem to verify that each of its steps matters (a few milliseconds). Turn it off
@@ -145,12 +148,12 @@ def generate_tasks(split: Split, count: int, seed: int, checked: bool = True) ->
     return [make_task(problem) for problem in generate_problems(split, count, seed, checked)]
 
 
-def _draw(family: Family, rng: random.Random) -> Problem:
+def _draw(family: Family, rng: random.Random) -> TeacherProblem:
     names = iter("yzuv")
     before = _draw_steps(family.before, rng, names)
     after = _draw_steps(family.after, rng, names)
     own, tiny = _draw_sizes(family.kind, rng)
-    return Problem(
+    return TeacherProblem(
         family=family.name,
         kind=family.kind,
         before=before,
@@ -161,7 +164,7 @@ def _draw(family: Family, rng: random.Random) -> Problem:
     )
 
 
-def _draw_sizes(kind: Kind, rng: random.Random) -> tuple[Shape, Shape]:
+def _draw_sizes(kind: Kind, rng: random.Random) -> tuple[ProblemShape, ProblemShape]:
     """Return own and tiny sizes.
 
     Kernels for rows hold a whole row in one block, the next power of two. Their tiny rows need the same block: what is
@@ -173,13 +176,13 @@ def _draw_sizes(kind: Kind, rng: random.Random) -> tuple[Shape, Shape]:
     if kind == "pointwise":
         return own, _draw_shape(rng, TINY_ROWS, TINY_COLUMNS)
     block = 1 << (own.columns - 1).bit_length()
-    return own, Shape(rng.choice(FEW_ROWS), block * rng.randint(9, 15) // 16 + 1)
+    return own, ProblemShape(rng.choice(FEW_ROWS), block * rng.randint(9, 15) // 16 + 1)
 
 
 def _draw_shape(
     rng: random.Random, rows: tuple[int, ...], columns: tuple[int, ...], depths: tuple[int, ...] = (0,)
-) -> Shape:
-    return Shape(rng.choice(rows), rng.choice(columns), rng.choice(depths))
+) -> ProblemShape:
+    return ProblemShape(rng.choice(rows), rng.choice(columns), rng.choice(depths))
 
 
 def _draw_steps(slots: tuple[str, ...], rng: random.Random, names: Iterator[str]) -> tuple[Step, ...]:
@@ -198,7 +201,7 @@ def _draw_steps(slots: tuple[str, ...], rng: random.Random, names: Iterator[str]
     return tuple(steps)
 
 
-def _well_posed(problem: Problem) -> bool:
+def _well_posed(problem: TeacherProblem) -> bool:
     """Return whether every step has an effect and no constant would match the output: by rule, then by running the
     problem."""
     by_rule = _steps_have_effect(problem.before, problem.core) and _steps_have_effect(problem.after, None, problem.core)
@@ -235,3 +238,57 @@ def _steps_have_effect(steps: tuple[Step, ...], then: str | None, core: str | No
     if bounded and then == "max":
         return False  # the maximum of a row would sit at the bound
     return not (bounded and then in ("softmax", "log_softmax", "center") and previous in ("sigmoid", "gauss"))
+
+
+def every_step_matters(problem: TeacherProblem) -> bool:
+    """Return True when omitting any one elementwise step changes the result, and the result is not nearly constant.
+
+    If a step has no effect on the task's inputs, the task cannot tell a kernel that omits it from one that performs it.
+    """
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    inputs = {name: _operand(problem, name, generator) for name in arguments(problem)}
+    lines = _lines(problem)
+    whole = _run(lines, inputs)
+    if not bool(torch.isfinite(whole).all()):
+        return False
+    spread = float(whole.std())
+    if spread < 1e-6 or spread < 1e-4 * float(whole.abs().mean()):
+        return False
+    for index, (_, removable) in enumerate(lines):
+        if not removable:
+            continue
+        without = _run([*lines[:index], *lines[index + 1 :]], inputs)
+        changed = (without - whole).abs() > MIN_CHANGE * spread
+        if without.shape == whole.shape and float(changed.double().mean()) < MIN_SHARE:
+            return False
+    return True
+
+
+def _lines(problem: TeacherProblem) -> list[tuple[str, bool]]:
+    """Return the statements in order, and whether each is a step that could be omitted."""
+    lines = [(f"x = {step.text('torch', 'x')}", True) for step in problem.before]
+    if problem.core:
+        lines += [(line, False) for line in CORES[problem.core].torch]
+    return lines + [(f"x = {step.text('torch', 'x')}", True) for step in problem.after]
+
+
+def _operand(problem: TeacherProblem, name: str, generator: Any) -> Any:
+    import torch
+
+    roles, size = dict(problem.operands), problem.tiny
+    shape: tuple[int, ...]
+    if problem.kind == "matmul" and name in ("x", "w"):
+        shape = (size.rows, size.depth) if name == "x" else (size.depth, size.columns)
+    else:
+        shape = (size.columns,) if roles.get(name) == "bias" else (size.rows, size.columns)
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def _run(lines: list[tuple[str, bool]], inputs: dict[str, Any]) -> Any:
+    import torch
+
+    names = {"torch": torch, **inputs}
+    exec("\n".join(line for line, _ in lines), names)  # our own generated statements, nobody else's text
+    return names["x"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-from drkernel.rl.data.teacher.problem import CORES, Problem
+from drkernel.rl.data.teacher.problem import CORES, TeacherProblem
 from drkernel.task import Provenance, Task
 
 TEMPLATE = """import torch
@@ -25,13 +25,13 @@ def get_init_inputs():
 """
 
 
-def arguments(problem: Problem) -> list[str]:
+def arguments(problem: TeacherProblem) -> list[str]:
     """Return the names of ``forward``'s arguments, in order."""
     names = ["x"] + (["w"] if problem.kind == "matmul" else [])
     return names + [name for name, _ in problem.operands]
 
 
-def statements(problem: Problem) -> list[str]:
+def statements(problem: TeacherProblem) -> list[str]:
     """Return the reference's statements, ``v1 = ...``, ``v2 = ...``, one per step, each a function of the previous
     value."""
     lines: list[str] = []
@@ -50,7 +50,7 @@ def statements(problem: Problem) -> list[str]:
     return lines
 
 
-def reference_source(problem: Problem) -> str:
+def reference_source(problem: TeacherProblem) -> str:
     """Return the source of the task's module."""
     matmul = problem.kind == "matmul"
     shapes = ["ROWS, DEPTH", "DEPTH, COLS"] if matmul else ["ROWS, COLS"]
@@ -68,13 +68,13 @@ def reference_source(problem: Problem) -> str:
     )
 
 
-def _constants(problem: Problem) -> dict[str, int]:
+def _constants(problem: TeacherProblem) -> dict[str, int]:
     """Return the module's constants at the problem's tiny sizes."""
     sizes = {"ROWS": problem.tiny.rows, "COLS": problem.tiny.columns}
     return sizes | ({"DEPTH": problem.tiny.depth} if problem.kind == "matmul" else {})
 
 
-def make_task(problem: Problem) -> Task:
+def make_task(problem: TeacherProblem) -> Task:
     """Return the problem as a :class:`Task`, with its own sizes in the source and a profile ``tiny``; equal problems
     give equal ids."""
     source = reference_source(problem)

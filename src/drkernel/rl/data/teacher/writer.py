@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from drkernel.rl.data.teacher.problem import CORES, Problem, Step
+from drkernel.rl.data.teacher.problem import CORES, Step, TeacherProblem
 from drkernel.rl.data.teacher.reference import arguments, statements
 
 Flaw = Literal["partial", "lazy", "bad_mask", "compile_error", "forgotten_step", "stale"]
@@ -70,7 +70,9 @@ class Style:
         return replace(self, block=rng.choice(BLOCKS), tile=rng.choice(TILES), warps=rng.choice(WARPS))
 
 
-def write_answer(problem: Problem, style: Style, flaw: Flaw | None = None, rng: random.Random | None = None) -> str:
+def write_answer(
+    problem: TeacherProblem, style: Style, flaw: Flaw | None = None, rng: random.Random | None = None
+) -> str:
     """Write the source of a ``ModelNew`` for the problem, changed by ``flaw`` if given (``rng`` picks among
     variants)."""
     rng = rng or random.Random(0)
@@ -86,7 +88,7 @@ def write_answer(problem: Problem, style: Style, flaw: Flaw | None = None, rng: 
     return _break_compile(source, style, rng) if flaw == "compile_error" else source
 
 
-def can_have(problem: Problem, flaw: Flaw) -> bool:
+def can_have(problem: TeacherProblem, flaw: Flaw) -> bool:
     """Return whether the flaw makes a difference to this problem."""
     if flaw == "forgotten_step":
         return any(not step.operand for step in problem.steps)
@@ -109,7 +111,9 @@ class Around:
     """PyTorch that makes ``x``, the kernel's input"""
 
 
-def _write_pointwise(problem: Problem, style: Style, bad_mask: bool = False, around: Around | None = None) -> str:
+def _write_pointwise(
+    problem: TeacherProblem, style: Style, bad_mask: bool = False, around: Around | None = None
+) -> str:
     i, m = style.index, style.mask
     indices = {"same": i, "bias": f"{i} % c"}
     values, last = _step_lines(problem.before, style, "x0", 0)
@@ -133,7 +137,7 @@ def _write_pointwise(problem: Problem, style: Style, bad_mask: bool = False, aro
     return _module(style, parameters, body, problem, host, around)
 
 
-def _write_row(problem: Problem, style: Style, bad_mask: bool = False, around: Around | None = None) -> str:
+def _write_row(problem: TeacherProblem, style: Style, bad_mask: bool = False, around: Around | None = None) -> str:
     i, m = style.index, style.mask
     assert problem.core is not None
     core = CORES[problem.core]
@@ -178,7 +182,7 @@ def _write_row(problem: Problem, style: Style, bad_mask: bool = False, around: A
     return _module(style, [*pointers, style.out, "n", "B: tl.constexpr"], body, problem, host, around)
 
 
-def _write_matmul(problem: Problem, style: Style, bad_mask: bool = False, around: Around | None = None) -> str:
+def _write_matmul(problem: TeacherProblem, style: Style, bad_mask: bool = False, around: Around | None = None) -> str:
     m = style.mask
     depth_mask = "" if bad_mask else " & (q[None, :] < K)"
     depth_mask_w = "" if bad_mask else "(q[:, None] < K) & "
@@ -214,7 +218,7 @@ def _write_matmul(problem: Problem, style: Style, bad_mask: bool = False, around
 WRITERS = {"pointwise": _write_pointwise, "row": _write_row, "matmul": _write_matmul}
 
 
-def _cut(problem: Problem) -> tuple[int, Problem] | None:
+def _cut(problem: TeacherProblem) -> tuple[int, TeacherProblem] | None:
     """Return how many statements PyTorch keeps when one kernel does the several operations after them, and those as a
     problem of their own; None where there is no such place."""
     if problem.kind == "pointwise" and len(problem.before) >= 3:
@@ -228,7 +232,7 @@ def _cut(problem: Problem) -> tuple[int, Problem] | None:
     return None
 
 
-def _write_partial(problem: Problem, style: Style) -> str:
+def _write_partial(problem: TeacherProblem, style: Style) -> str:
     """Write PyTorch for the first operations and one kernel for the others: correct, and faster by a part."""
     cut = _cut(problem)
     assert cut is not None, "can_have() says where this is possible"
@@ -238,7 +242,7 @@ def _write_partial(problem: Problem, style: Style) -> str:
     return WRITERS[rest.kind](rest, style, around=Around(arguments(problem), lines))
 
 
-def _write_lazy(problem: Problem, style: Style, rng: random.Random) -> str:
+def _write_lazy(problem: TeacherProblem, style: Style, rng: random.Random) -> str:
     """Write Triton for one point-wise step and PyTorch for the rest: correct, and no faster."""
     at_end = bool(problem.after) or problem.core is None
     steps = problem.after if problem.after else problem.before
@@ -269,7 +273,7 @@ def _write_lazy(problem: Problem, style: Style, rng: random.Random) -> str:
     return _module(style, parameters, body, problem, host)
 
 
-def _write_stale(problem: Problem, style: Style) -> str:
+def _write_stale(problem: TeacherProblem, style: Style) -> str:
     """The hack that naive timing rewards: compute once in PyTorch, then copy the stored result with a kernel."""
     i, m = style.index, style.mask
     body = [
@@ -321,7 +325,7 @@ def _step_lines(steps: tuple[Step, ...], style: Style, value: str, number: int) 
     return lines, value
 
 
-def _forget_step(problem: Problem, rng: random.Random) -> Problem:
+def _forget_step(problem: TeacherProblem, rng: random.Random) -> TeacherProblem:
     """Return the problem without one of its unary steps (second operands stay, so that ``forward`` keeps its
     arguments)."""
     forgotten = rng.choice([step for step in problem.steps if not step.operand])
@@ -349,7 +353,7 @@ def _module(
     style: Style,
     parameters: list[str],
     body: list[str],
-    problem: Problem,
+    problem: TeacherProblem,
     host: list[str],
     around: Around | None = None,
 ) -> str:

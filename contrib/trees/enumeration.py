@@ -1,6 +1,6 @@
 """Every tree that forking at turns can draw of a tiny problem (rl_tree.Tree), with its probability.
 
-The sampler's own rule decides the forks (drkernel.rl.run.forks), so the trees are as irregular as in a run: paths end
+The sampler's own rule decides the forks (contrib.trees.forks), so the trees are as irregular as in a run: paths end
 early, others take over their forks, and the last of them takes the rest.
 """
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from drkernel.rl.maths.trees import Forest
-from drkernel.rl.run.forks import copies
+from contrib.trees.forks import copies
+from contrib.trees.maths import Forest
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
 """Trees of turns against flat groups, with a real policy and the real judge: variance, tokens, and training.
 
     drkernel train recipes/quickstart.yaml                             the policy that everything starts from
-    python benchmarks/trees.py --base runs/quickstart                  both parts, 3 seeds (hours on two cores)
-    python benchmarks/trees.py --base A --base B --base C              a cold start of its own for each seed
-    python benchmarks/trees.py --base runs/quickstart --steps 0        the variance alone
-    python benchmarks/trees.py --plans --segment 6 --base runs/miniature/seed0 ...   the environment of miniature.py
+    python contrib/trees/benchmark.py --base runs/quickstart                  both parts, 3 seeds (hours on two cores)
+    python contrib/trees/benchmark.py --base A --base B --base C              a cold start of its own for each seed
+    python contrib/trees/benchmark.py --base runs/quickstart --steps 0        the variance alone
+    python contrib/trees/benchmark.py --plans --segment 6 --base runs/miniature/seed0 ...   miniature.py's environment
 
 *Variance*: at the supervised checkpoint, for every shape of rollout, the same prompts are played again and again. Each
 time the gradient of one prompt is computed exactly and kept as a sketch (sums of signed coordinates, which keeps
@@ -15,7 +15,7 @@ graded turns are equal tokens; forks within answers share tokens, and have a sha
 are modelled.
 
 Everything is written as it comes under ``--out`` and read again when the script is started anew: it may be stopped at
-any moment. Writes ``trees.md`` into ``--results``; the section "Reading" of an existing page is kept.
+any moment. Writes ``results.md`` into ``--results``; the section "Reading" of an existing page is kept.
 """
 
 from __future__ import annotations
@@ -34,57 +34,58 @@ import numpy as np
 import torch
 from torch import Tensor
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 from ablations import READING, cell_recipe, interval, train_cells
+from contrib.trees import maths as trees
+from contrib.trees.rows import forest_of
 from drkernel.config import load_config
 from drkernel.episode.episode import Episode
 from drkernel.episode.records import Trajectory, distinct_turns
 from drkernel.gym.request import Pool
-from drkernel.rl.maths import trees
+from drkernel.registry import load_plugins
 from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.model.policy import Policy, PolicyConfig
 from drkernel.rl.model.sampler import Sampler
 from drkernel.rl.run import registry
-from drkernel.rl.run.anchor_rollout import AnchorRollout
-from drkernel.rl.run.forks import TreeConfig
 from drkernel.rl.run.recipe import Recipe, make_pool
-from drkernel.rl.run.rollout import Job, Rollout, plan_jobs
+from drkernel.rl.run.rollout import Rollout, RolloutJob, plan_jobs
 from drkernel.rl.run.rows import Rows, sampled_of
-from drkernel.rl.run.tree_rollout import TreeRollout
+from drkernel.rl.run.shape import make_shape
 from miniature import plan_pool
 
+PLUGINS = ["contrib.trees", "contrib.fr3e"]
 SKETCH = 4096
 """numbers kept of a gradient"""
 
 FLAT = {"rollout.tasks": 8, "rollout.samples": 4}
-TREE = {"width": 5, "start": 3, "branching": 2}
-SEGMENTS = {"width": 4, "branching": 2, "at": "segment"}
+TREE = {"name": "tree", "width": 5, "start": 3, "branching": 2}
+SEGMENTS = {"name": "tree", "width": 4, "branching": 2, "at": "segment"}
 LOO, PUBLISHED = {"name": "treepo_loo"}, {"name": "treepo"}
 
 SHAPES: dict[str, dict[str, Any]] = {
     "flat, TRLOO": {**FLAT, "rl.learner.advantage": {"name": "trloo"}},
-    "tree 3-5, leave-one-out": {**FLAT, "rollout.tree": TREE, "rl.learner.advantage": LOO},
+    "tree 3-5, leave-one-out": {**FLAT, "rollout.shape": TREE, "rl.learner.advantage": LOO},
     "tree 3-5, TreePO": {
         **FLAT,
-        "rollout.tree": TREE,
+        "rollout.shape": {**TREE, "weights": "leaves"},
         "rl.learner.advantage": PUBLISHED,
-        "rl.learner.node_weights": "leaves",
     },
     "tree 2-6, leave-one-out": {
         **FLAT,
-        "rollout.tree": {"width": 6, "start": 2, "branching": 3},
+        "rollout.shape": {"name": "tree", "width": 6, "start": 2, "branching": 3},
         "rl.learner.advantage": LOO,
     },
-    "segments, leave-one-out": {**FLAT, "rollout.tree": SEGMENTS, "rl.learner.advantage": LOO},
+    "segments, leave-one-out": {**FLAT, "rollout.shape": SEGMENTS, "rl.learner.advantage": LOO},
     "segments, leave-one-out, equal tokens": {
         "rollout.tasks": 9,
-        "rollout.tree": SEGMENTS,
+        "rollout.shape": SEGMENTS,
         "rl.learner.advantage": LOO,
     },
     "anchors, FR3E": {
         "rollout.tasks": 5,
-        "rollout.anchors": {"bases": 2, "count": 1, "samples": 2},
+        "rollout.shape": {"name": "anchors", "bases": 2, "count": 1, "samples": 2},
         "rl.learner.advantage": {"name": "fr3e"},
     },
 }
@@ -97,9 +98,9 @@ FIRST = next(iter(SHAPES))
 
 def shape(name: str, segment: int) -> dict[str, Any]:
     """Return the recipe's keys of a shape, with so many tokens between forks within answers."""
-    changes = SHAPES[name]
-    if changes.get("rollout.tree") is SEGMENTS:
-        return {**changes, "rollout.tree": {**SEGMENTS, "segment": segment}}
+    changes = {"plugins": PLUGINS, **SHAPES[name]}
+    if changes.get("rollout.shape") is SEGMENTS:
+        return {**changes, "rollout.shape": {**SEGMENTS, "segment": segment}}
     return changes
 
 
@@ -127,21 +128,18 @@ class Variance:
         def make_episode() -> Episode:
             return Episode(self.pool, recipe.episode)
 
-        if terms.tree is not None:
-            return TreeRollout(answerer, make_episode, TreeConfig(**terms.tree.model_dump()), **options), sampler
-        if terms.anchors is not None:
-            return AnchorRollout(answerer, make_episode, terms.anchors, **options), sampler
-        return Rollout(answerer, make_episode, **options), sampler
+        return make_shape(terms.shape).rollout(answerer, make_episode, **options), sampler
 
     def gradient(self, trajectories: list[Trajectory], recipe: Recipe) -> tuple[Tensor, int, int]:
         """The sketch of one prompt's gradient estimate, tokens in the loss, and tokens that the forward pass reads."""
-        rows = Rows.of(trajectories)
-        batch = rows.batch()
+        shape = make_shape(recipe.rollout.shape)
+        rows = Rows.of(trajectories, shape.lay_out)
+        batch = shape.batch(rows.batch(), trajectories)
         learner = recipe.rl.learner if recipe.rl is not None else None
         assert learner is not None
         advantage = registry.advantage.get(learner.advantage.name)(batch, **learner.advantage.options)
-        forest = batch.forest()
-        weigh = trees.leaf_weights if learner.node_weights == "leaves" else trees.path_weights
+        forest = forest_of(batch)
+        weigh = trees.leaf_weights if recipe.rollout.shape.options.get("weights") == "leaves" else trees.path_weights
         scale = (advantage.double() * weigh(forest)).float()
         self.policy.model.zero_grad()
         for index in rows.graded():
@@ -168,10 +166,8 @@ class Variance:
                     continue
                 rollout, sampler = self.rollout(recipe)
                 seed = 7_919 * repeat + number + 1
-                if recipe.rollout.tree is not None or recipe.rollout.anchors is not None:
-                    jobs = [Job(task, 0, 0, seed)]
-                else:
-                    jobs = plan_jobs([task], recipe.rollout.samples, seed)
+                each = make_shape(recipe.rollout.shape).jobs(recipe.rollout.samples)
+                jobs = [RolloutJob(task, 0, 0, seed)] if each == 1 else plan_jobs([task], each, seed)
                 trajectories = await rollout.play(jobs)
                 sketch, trained, read = self.gradient(trajectories, recipe)
                 turns = distinct_turns(trajectories)
@@ -356,7 +352,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", type=Path, action="append", required=True, help="run with checkpoints/sft")
     parser.add_argument("--out", type=Path, default=Path("runs/trees"))
-    parser.add_argument("--results", type=Path, default=Path("docs/results"))
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent)
     parser.add_argument("--tasks", type=int, default=16, help="prompts of the variance")
     parser.add_argument("--repeats", type=int, default=16, help="plays of each prompt")
     parser.add_argument("--steps", type=int, default=40)
@@ -367,6 +363,7 @@ def main() -> None:
     parser.add_argument("--segment", type=int, default=40, help="tokens between forks within answers")
     parser.add_argument("--only", action="append", help="train only shapes whose name begins so (several)")
     args = parser.parse_args()
+    load_plugins(PLUGINS)
     torch.set_num_threads(1)
     todo = cells(args) if args.steps else []
     open_pool = plan_pool if args.plans else make_pool
@@ -386,11 +383,11 @@ def main() -> None:
     asyncio.run(measure())
     asyncio.run(train_cells(todo, open_pool))
     terms = training_recipe(FIRST, 0, args).evaluation
-    page = args.results / "trees.md"
+    page = args.results / "results.md"
     old = page.read_text() if page.exists() else ""
     reading = old.partition(READING)[2]
     text = PAGE.format(
-        command="python benchmarks/trees.py " + shlex.join(sys.argv[1:]),
+        command="python contrib/trees/benchmark.py " + shlex.join(sys.argv[1:]),
         tasks=args.tasks,
         repeats=args.repeats,
         sketch=SKETCH,

@@ -14,13 +14,13 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from drkernel.episode.chat import Reply, Stop
+from contrib.trees.forks import TreeConfig, copies, repeats
+from drkernel.episode.chat import Reply, Sampled, Stop
 from drkernel.episode.episode import Episode
-from drkernel.episode.records import Trajectory, Turn
-from drkernel.rl.model.answerer import SamplerAnswerer
+from drkernel.episode.records import End, Trajectory, Turn
+from drkernel.rl.model.answerer import SamplerAnswerer, unread
 from drkernel.rl.model.sampler import Conversation, SampledTurn
-from drkernel.rl.run.forks import TreeConfig, copies, repeats
-from drkernel.rl.run.rollout import Job, Play, Rollout
+from drkernel.rl.run.rollout import Rollout, RolloutJob, RolloutPlay
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,34 @@ class Piece:
     drawn: SampledTurn
 
 
+@dataclass(frozen=True)
+class InPieces(Sampled):
+    """An answer that was drawn in pieces. Those of one tree that hold a piece of the same name share it."""
+
+    pieces: tuple[tuple[int, int], ...] = ()
+    """The name of each piece, and where in ``token_ids`` it ends."""
+
+
 @dataclass
-class Path(Play):
+class Path(RolloutPlay):
     """The state of a path of a tree while it grows."""
 
     pieces: tuple[Piece, ...] = ()
     """Pieces of the answer that is not complete yet."""
     drawn: SampledTurn | None = None
     """The last complete answer."""
+    repeated: bool = False
+    """Its last answer went round in circles, and it was given up."""
+
+    @property
+    def live(self) -> bool:
+        """Whether another turn will be sampled once the last one is graded."""
+        return super().live and not self.repeated
+
+    @property
+    def end(self) -> End | None:
+        """Why it is over, where the episode does not say it."""
+        return "repetition" if self.repeated and not self.full and self.episode.end is None else super().end
 
 
 @dataclass
@@ -73,14 +93,14 @@ class TreeRollout(Rollout):
         self.tree = tree
         self._trees: dict[int, Growth] = {}
 
-    async def _begin(self, job: Job) -> list[Play]:
+    async def begin(self, job: RolloutJob) -> list[RolloutPlay]:
         episode = self.make_episode()
         await episode.reset(job.task, self.judge_seed)
         self._trees[job.group] = Growth(draws=random.Random(f"tree-{job.seed}"))
         first = self.tree.first(self._trees[job.group].draws.random())
         return [self._path(job, fork) for fork in (episode, *(episode.fork() for _ in range(first - 1)))]
 
-    def _next(self, wave: list[Play]) -> list[Play]:
+    def going_on(self, wave: list[RolloutPlay]) -> list[RolloutPlay]:
         groups: dict[int, list[Path]] = {}
         for play in wave:
             assert isinstance(play, Path)
@@ -112,7 +132,7 @@ class TreeRollout(Rollout):
         episode = path.episode.fork(after=tree.draws.randrange(len(path.episode.path)))
         return [self._path(path.job, episode)]
 
-    def _path(self, job: Job, episode: Episode) -> Path:
+    def _path(self, job: RolloutJob, episode: Episode) -> Path:
         return Path(job, episode, Conversation(derived_seed(job, episode.next_id, 0)))
 
     def _fork(self, path: Path) -> Path:
@@ -121,7 +141,7 @@ class TreeRollout(Rollout):
         seed = derived_seed(path.job, episode.next_id, len(path.pieces))
         return Path(path.job, episode, path.conversation.fork(seed), pieces=path.pieces)
 
-    async def _sample(self, live: Sequence[Play], on_graded: Callable[[Turn], None] | None) -> None:
+    async def sample(self, live: Sequence[RolloutPlay], on_graded: Callable[[Turn], None] | None) -> None:
         paths = [play for play in live if isinstance(play, Path)]
         most = self.answerer.sampler.config.max_tokens
         for path in paths:
@@ -130,9 +150,14 @@ class TreeRollout(Rollout):
             if self.tree.at == "segment":
                 path.conversation.budget = min(self.tree.segment, most - len(done))
             path.conversation.seed = derived_seed(path.job, path.episode.next_id, len(path.pieces))
-        calls = [self._call(path) for path in paths]
-        async for index, context, drawn in self.answerer.stream_pieces(calls, [path.conversation for path in paths]):
-            path = paths[index]
+        conversations = [path.conversation for path in paths]
+        contexts = [self.answerer.context_ids(self.call(path)) for path in paths]
+        fresh = [
+            [] if conversation.answer else unread(context, conversation)
+            for context, conversation in zip(contexts, conversations, strict=True)
+        ]
+        async for index, drawn in self.answerer.sampler.stream(conversations, fresh):
+            path, context = paths[index], contexts[index]
             if drawn.token_ids:
                 tree = self._trees[path.job.group]
                 path.pieces = (*path.pieces, Piece(tree.pieces, drawn))
@@ -141,7 +166,7 @@ class TreeRollout(Rollout):
                 path.full = True  # no room for a token: the path ends without this turn
             elif (reply := self._complete(path, context, drawn.stop)) is not None:
                 path.pieces = ()
-                path.grading = asyncio.create_task(self._grade(path, reply, on_graded))
+                path.grading = asyncio.create_task(self.grade(path, reply, on_graded))
 
     def _complete(self, path: Path, context: list[int], stop: Stop) -> Reply | None:
         """Return the answer that the path's pieces make; None when it continues."""
@@ -157,36 +182,43 @@ class TreeRollout(Rollout):
         for piece in path.pieces:
             end += len(piece.drawn.token_ids)
             ends.append((piece.name, end))
-        reply = self.answerer.reply(context, whole, tuple(ends))
+        reply = self._reply(context, whole, ends)
         rule = self.tree.repetition
         if rule is not None and repeats(reply.text, rule):
             path.repeated = True
-            return self.answerer.reply(context, dataclasses.replace(whole, stop="repetition"), tuple(ends))
+            return self._reply(context, dataclasses.replace(whole, stop="repetition"), ends)
         goes_on = stop == "length" and len(whole.token_ids) < self.answerer.sampler.config.max_tokens
         return None if goes_on else reply
 
-    def _trajectories(self, plays: Sequence[Play]) -> list[Trajectory]:
+    def _reply(self, context: list[int], whole: SampledTurn, ends: Sequence[tuple[int, int]]) -> Reply:
+        reply = self.answerer.reply(context, whole)
+        assert reply.sampled is not None
+        drawn = {part.name: getattr(reply.sampled, part.name) for part in dataclasses.fields(reply.sampled)}
+        return reply.model_copy(update={"sampled": InPieces(**drawn, pieces=tuple(ends))})
+
+    def trajectories(self, plays: Sequence[RolloutPlay]) -> list[Trajectory]:
         """Return the paths, numbered within their trees; of forks without room for another turn, one is kept."""
         found: list[Trajectory] = []
-        seen: set[tuple[int, str]] = set()
+        seen: set[tuple[int, str]] = set()  # turns: paths share their first ones, which count for the first path
         inner = {(play.job.group, turn.id) for play in plays for turn in play.episode.path[:-1]}
         samples: dict[int, int] = {}
         for play in sorted((play for play in plays if play.episode.path), key=_place):
             group, last = play.job.group, (play.job.group, play.episode.path[-1].id)
             if last in seen or last in inner:
                 continue
-            seen.add(last)
             samples[group] = samples.get(group, -1) + 1
-            found.append(self._trajectory(play, sample=samples[group], tree=True))
+            own = sum((group, turn.id) in seen for turn in play.episode.path)
+            seen |= {(group, turn.id) for turn in play.episode.path}
+            found.append(self.trajectory(play, sample=samples[group], own=own))
         return found
 
 
-def _place(play: Play) -> tuple[int, ...]:
+def _place(play: RolloutPlay) -> tuple[int, ...]:
     """Sort key: the paths of a batch by task, then by the branches they took."""
     return (play.job.group, *map(int, play.episode.path[-1].id.split(".")))
 
 
-def derived_seed(job: Job, turn: str, piece: int) -> int:
+def derived_seed(job: RolloutJob, turn: str, piece: int) -> int:
     """Return the seed for one piece of one turn: a function of the tree's seed and the place in it."""
     text = f"{job.seed}\0{turn}\0{piece}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from drkernel.rl.maths.explore import fr3e
+from contrib.fr3e.maths import fr3e
 from rl_tree import Tree
 
 torch.set_num_threads(1)

@@ -13,15 +13,30 @@ from typing import Literal
 
 from pydantic import Field
 
+from contrib.trees.forks import TreeConfig
+from contrib.trees.rollout import Growth, Path, Piece, TreeRollout, derived_seed
 from drkernel.config import Config
 from drkernel.episode.chat import Reply
 from drkernel.episode.episode import Episode
-from drkernel.episode.records import Origin, Trajectory, Turn
+from drkernel.episode.records import Trajectory, Turn
 from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.model.sampler import Conversation, SampledTurn
-from drkernel.rl.run.forks import TreeConfig
-from drkernel.rl.run.rollout import Job, Play, RolloutStats
-from drkernel.rl.run.tree_rollout import Growth, Path, Piece, TreeRollout, derived_seed
+from drkernel.rl.run.rollout import RolloutJob, RolloutPlay
+
+
+class Origin(Config):
+    """The starting point of a partial rollout: a place within an earlier conversation about the same task."""
+
+    base: int = Field(0, ge=0, description="which of the task's base rollouts it was taken from")
+    order: int = Field(0, ge=0, description="0: the task itself; k: the base rollout's k-th anchor, by position")
+    turn: int = Field(1, ge=1, description="first turn that is its own")
+    token: int = Field(0, ge=0, description="tokens of that turn's answer that were there before")
+
+
+class Partial(Trajectory):
+    """A partial rollout: what before its origin is not its own."""
+
+    origin: Origin
 
 
 class AnchorConfig(Config):
@@ -44,11 +59,11 @@ class AnchorConfig(Config):
 
 
 @dataclass(frozen=True)
-class PartialJob(Job):
+class PartialJob(RolloutJob):
     """One partial rollout to play."""
 
     origin: Origin
-    base: Play | None
+    base: RolloutPlay | None
     """The rollout to go on from; None for the task itself."""
 
 
@@ -69,13 +84,15 @@ class AnchorRollout(TreeRollout):
         super().__init__(answerer, make_episode, alone, waves=waves, judge_seed=judge_seed, version=version)
         self.anchors = anchors
         answerer.sampler.entropies = anchors.by == "entropy"
-        self._played: list[Play] = []
+        self._played: list[RolloutPlay] = []
         self._entropies: dict[tuple[int, int, str], tuple[float, ...]] = {}
 
-    async def play(self, jobs: Sequence[Job], on_graded: Callable[[Turn], None] | None = None) -> list[Trajectory]:
+    async def play(
+        self, jobs: Sequence[RolloutJob], on_graded: Callable[[Turn], None] | None = None
+    ) -> list[Trajectory]:
         """Play base rollouts of every job's task and the partial rollouts from their anchors; the latter."""
         count = self.anchors.bases
-        bases = [Job(job.task, job.group, k, derived_seed(job, "base", k)) for job in jobs for k in range(count)]
+        bases = [RolloutJob(job.task, job.group, k, derived_seed(job, "base", k)) for job in jobs for k in range(count)]
         await super().play(bases, on_graded)
         first, played = self.stats, self._played
         partial = [
@@ -84,12 +101,12 @@ class AnchorRollout(TreeRollout):
             for each in self._partial(job, [play for play in played if play.job.group == job.group])
         ]
         found = await super().play(partial, on_graded)
-        self.stats = _sum(first, self.stats)
+        self.stats = first + self.stats
         return found
 
-    def _partial(self, job: Job, bases: Sequence[Play]) -> list[PartialJob]:
+    def _partial(self, job: RolloutJob, bases: Sequence[RolloutPlay]) -> list[PartialJob]:
         """The partial rollouts of a task, from its states in order."""
-        origins: list[tuple[Origin, Play | None]] = [(Origin(), None)]
+        origins: list[tuple[Origin, RolloutPlay | None]] = [(Origin(), None)]
         for play in self._kept(bases):
             for order, (turn, token) in enumerate(self._anchors(play), 1):
                 origins.append((Origin(base=play.job.sample, order=order, turn=turn, token=token), play))
@@ -100,7 +117,7 @@ class AnchorRollout(TreeRollout):
             )
         ]
 
-    def _kept(self, bases: Sequence[Play]) -> list[Play]:
+    def _kept(self, bases: Sequence[RolloutPlay]) -> list[RolloutPlay]:
         """The base rollouts that get anchors; one without any grade gets none."""
         graded = [play for play in bases if any(turn.valid for turn in play.episode.path)]
         if self.anchors.keep == "all":
@@ -110,7 +127,7 @@ class AnchorRollout(TreeRollout):
         wrong = [play for play in graded if not last[id(play)].correct]
         return right[:1] + wrong[:1]
 
-    def _anchors(self, play: Play) -> list[tuple[int, int]]:
+    def _anchors(self, play: RolloutPlay) -> list[tuple[int, int]]:
         """(turn from 1, token from 0) of the least certain tokens, by position; never the very first one, where the
         state would be the task itself."""
         doubts: list[tuple[float, int, int]] = []
@@ -124,9 +141,9 @@ class AnchorRollout(TreeRollout):
             doubts += [(x, turn.number, k) for k, x in enumerate(found) if (turn.number, k) != (1, 0)]
         return sorted((turn, token) for _, turn, token in sorted(doubts)[: self.anchors.count])
 
-    async def _begin(self, job: Job) -> list[Play]:
+    async def begin(self, job: RolloutJob) -> list[RolloutPlay]:
         if not isinstance(job, PartialJob) or job.base is None:
-            return await super()._begin(job)
+            return await super().begin(job)
         origin, before = job.origin, job.base.episode
         answered = before.path[origin.turn - 1]
         drawn = answered.sampled
@@ -145,30 +162,19 @@ class AnchorRollout(TreeRollout):
     def _grow(self, tree: Growth, paths: Sequence[Path]) -> list[Path]:
         return []
 
-    async def _grade(self, play: Play, reply: Reply, on_graded: Callable[[Turn], None] | None) -> None:
+    async def grade(self, play: RolloutPlay, reply: Reply, on_graded: Callable[[Turn], None] | None) -> None:
         """As always; the entropies of base rollouts, where the sampler gives them, are kept."""
         if isinstance(play, Path) and play.drawn is not None and not isinstance(play.job, PartialJob):
             self._entropies[play.job.group, play.job.sample, play.episode.next_id] = play.drawn.entropies
-        await super()._grade(play, reply, on_graded)
+        await super().grade(play, reply, on_graded)
 
-    def _trajectories(self, plays: Sequence[Play]) -> list[Trajectory]:
+    def trajectories(self, plays: Sequence[RolloutPlay]) -> list[Trajectory]:
         self._played = list(plays)
         return [
-            self._trajectory(play, origin=play.job.origin)
+            self._partial_of(play, play.job.origin)
             for play in plays
             if isinstance(play.job, PartialJob) and len(play.episode.path) >= play.job.origin.turn
         ]
 
-
-def _sum(first: RolloutStats, second: RolloutStats) -> RolloutStats:
-    """The cost of two rollouts together."""
-    graded = first.graded + second.graded
-    mass = first.pruned_mass * first.graded + second.pruned_mass * second.graded
-    return RolloutStats(
-        seconds=first.seconds + second.seconds,
-        waiting=first.waiting + second.waiting,
-        tokens=first.tokens + second.tokens,
-        graded=graded,
-        grading=first.grading + second.grading,
-        pruned_mass=mass / max(1, graded),
-    )
+    def _partial_of(self, play: RolloutPlay, origin: Origin) -> Partial:
+        return Partial(**{**dict(self.trajectory(play)), "origin": origin, "own": origin.turn - 1})

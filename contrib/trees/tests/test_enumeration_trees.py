@@ -8,10 +8,10 @@ its probability.
 import pytest
 import torch
 
+from contrib.trees.enumeration import Trees
+from contrib.trees.forks import TreeConfig
+from contrib.trees.maths import Forest, leaf_weights, path_weights, treepo, treepo_loo
 from drkernel.rl.maths import advantages as adv
-from drkernel.rl.maths.trees import Forest, leaf_weights, path_weights, treepo, treepo_loo
-from drkernel.rl.run.forks import TreeConfig
-from rl_forest import Trees
 from rl_tree import Tree, expected_by_turn, flat_groups
 
 torch.set_num_threads(1)

@@ -6,22 +6,25 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from contrib.trees import maths as trees
+from contrib.trees.forks import RepetitionConfig, TreeConfig, copies, repeats
+from contrib.trees.rollout import TreeRollout
+from contrib.trees.rows import forest_of, lay_out_paths
+from contrib.trees.shape import TreeShape
 from drkernel.config import ConfigError
+from drkernel.engines.verl.translate import translate
 from drkernel.episode.episode import Episode, EpisodeConfig
 from drkernel.episode.records import distinct_turns
 from drkernel.rl.data.teacher.problem_families import generate_tasks
-from drkernel.rl.maths import trees
 from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.model.policy import Example, Policy, PolicyConfig
 from drkernel.rl.model.sampler import Sampler, SamplingConfig
-from drkernel.rl.run.forks import RepetitionConfig, TreeConfig, copies, repeats
 from drkernel.rl.run.learner import Learner, LearnerConfig
 from drkernel.rl.run.recipe import check_recipe
 from drkernel.rl.run.rollout import plan_jobs
 from drkernel.rl.run.rows import Rows, lay_out
 from drkernel.rl.run.sitting import Stopped
 from drkernel.rl.run.trainer import Run
-from drkernel.rl.run.tree_rollout import TreeRollout
 from fakes import FakePool, tiny_recipe
 from tiny import POCKET, tiny_tokenizer
 from tiny_runs import assert_same_run, rows, train
@@ -72,7 +75,7 @@ def texts(trajectories):
 def test_a_tree_is_sampled_and_graded_once():
     trajectories, rollout, decoder, _ = play(TREE)
     turns = distinct_turns(trajectories)
-    assert len(trajectories) == 8 and all(t.tree and len(t.turns) == 3 for t in trajectories)
+    assert len(trajectories) == 8 and all(len(t.turns) == 3 for t in trajectories)
     assert [len({turn.id for t in trajectories if t.group == 0 for turn in t.turns if turn.number == k})
             for k in (1, 2, 3)] == [2, 4, 4]  # fmt: skip
     assert len(turns) == rollout.stats.graded == 2 * TreeConfig(**TREE).turns(3) == 2 * 10
@@ -94,7 +97,7 @@ def test_a_tree_is_sampled_and_graded_once():
 @pytest.mark.parametrize("tree", [TREE, {**TREE, "at": "segment", "segment": 5, "width": 5}])
 def test_log_probabilities_are_those_of_a_full_forward(tree):
     trajectories, *_ = play(tree)
-    rows_ = Rows.of(trajectories)
+    rows_ = Rows.of(trajectories, lay_out_paths)
     for part, sequence in ((rows_.stretches[row], s) for s in rows_.sequences for row in s.rows):
         begin = len(part.turn.sampled.context_ids)
         mask = [begin + part.start <= k < begin + part.end for k in range(len(sequence.ids))]
@@ -124,12 +127,12 @@ def test_segments_fork_within_answers_and_every_token_is_trained_once():
     trajectories, rollout, *_ = play({"width": 6, "branching": 2, "at": "segment", "segment": 4}, turns=2)
     per_task = [sum(t.group == g for t in trajectories) for g in (0, 1)]
     assert per_task == [6, 6]
-    rows_ = Rows.of(trajectories)
+    rows_ = Rows.of(trajectories, lay_out_paths)
     assert int(rows_.mask_BT.sum()) == rollout.stats.tokens, "what was sampled is trained, each token once"
     shared = [part for part in rows_.stretches if not part.last]
     assert shared and all(part.trains for part in shared), "forks within answers"
     batch = rows_.batch()
-    forest = batch.forest()
+    forest = forest_of(batch)
     assert (forest.children_B[[not part.last for part in rows_.stretches]] > 1).all(), "a stretch ends where it forks"
     # a shared stretch earns the mean of what its forks earn, without a discount in between
     returns = forest.returns(batch.rewards_B, gamma=0.5)
@@ -154,7 +157,7 @@ def test_the_learners_gradient_is_that_of_every_path_written_out():
     ]
     config = LearnerConfig(lr=1e-9, clip=1e9, advantage={"name": "treepo_loo"}, loss={"name": "reinforce"}, mismatch=[])
     model = policy()
-    learner = Learner(model, torch.optim.SGD(model.trainable(), lr=1e-9), config)
+    learner = Learner(model, torch.optim.SGD(model.trainable(), lr=1e-9), config, shape=TreeShape(**TREE))
     prepared, _ = learner._prepare(trajectories, 0)
     model.model.zero_grad()
     everything, total = list(range(len(prepared.rows.sequences))), float(len(prepared.rows.stretches))
@@ -163,7 +166,7 @@ def test_the_learners_gradient_is_that_of_every_path_written_out():
     got = torch.cat([p.grad.flatten() for p in model.trainable()])
     # by hand, one path after the other
     batch = prepared.rows.batch()
-    forest = batch.forest()
+    forest = forest_of(batch)
     advantage = trees.treepo_loo(forest.returns(batch.rewards_B), forest)
     chances = trees.path_weights(forest)
     weights = chances * len(chances) / chances.sum()
@@ -241,7 +244,8 @@ def test_the_fallback_fills_the_width():
 
 def tree_recipe(directory, learner=None, tree=None, **changes):
     learner = {"lr": 0.003, "advantage": {"name": "treepo_loo"}, **(learner or {})}
-    rollout = {"tasks": 4, "context": 250, "sampling": {"max_tokens": 40, "rows": 16}, "tree": tree or TREE}
+    rollout = {"tasks": 4, "context": 250, "sampling": {"max_tokens": 40, "rows": 16}}
+    rollout["shape"] = {"name": "tree", **(tree or TREE)}
     rl = {"steps": 3, "learner": learner}
     return tiny_recipe(directory, **{"sft": {"epochs": 15}, "rollout": rollout, "rl": rl, **changes})
 
@@ -294,12 +298,12 @@ def test_a_crash_in_the_middle_of_a_run_of_trees_repeats_what_was_lost(finished,
 
 
 @pytest.mark.parametrize(("learner", "tree"), [
-    ({"advantage": {"name": "treepo", "std": True}, "node_weights": "leaves"}, TREE),
+    ({"advantage": {"name": "treepo", "std": True}}, {**TREE, "weights": "leaves"}),
     ({"advantage": {"name": "trloo"}, "updates": 2}, {**TREE, "fallback": True}),
     ({"advantage": {"name": "treepo_loo", "subgroups": "nearest"}, "rejection": {"name": "prs"}},
      {"width": 4, "at": "segment", "segment": 8}),
-    ({"advantage": {"name": "grpo_std"}, "node_weights": "equal"},
-     {"width": 4, "start": 1, "start_most": 3, "depth": 2}),
+    ({"advantage": {"name": "grpo_std"}},
+     {"width": 4, "start": 1, "start_most": 3, "depth": 2, "weights": "equal"}),
 ])  # fmt: skip
 def test_methods_and_options_run_on_trees(tmp_path, learner, tree):
     recipe = tree_recipe(
@@ -334,9 +338,16 @@ def test_reinforcement_learning_on_trees_finds_what_pays(tmp_path):
     assert summary["after"]["fast_1.2"] >= summary["before"]["fast_1.2"] + 0.2
 
 
+def test_verl_is_asked_for_as_many_rows_as_a_tree_has_paths(tmp_path):
+    changes = {"max_tokens": 40, "stop_at_fence": False}
+    recipe = tree_recipe(tmp_path, tree={"width": 6})
+    rollout = recipe.rollout.model_copy(update={"sampling": recipe.rollout.sampling.model_copy(update=changes)})
+    made = translate(recipe.model_copy(update={"rollout": rollout}))
+    assert made["actor_rollout_ref"]["rollout"]["n"] == made["drkernel"]["shape"]["options"]["width"] == 6
+
+
 def test_trees_whose_paths_share_nothing_are_laid_out_as_flat_trajectories():
     trajectories, *_ = play({"width": 2, "branching": 2}, turns=2)
-    flat = [t.model_copy(update={"tree": False}) for t in trajectories]
-    assert lay_out(trajectories)[1] == lay_out(flat)[1]
-    whole, chains = Rows.of(trajectories).batch(), Rows.of(flat).batch()
-    assert chains.parent_B is None and torch.equal(whole.parent_B, chains.forest().parent_B)
+    assert lay_out_paths(trajectories)[1] == lay_out(trajectories)[1]
+    whole, chains = Rows.of(trajectories, lay_out_paths).batch(), Rows.of(trajectories).batch()
+    assert chains.parent_B is None and torch.equal(whole.parent_B, forest_of(chains).parent_B)

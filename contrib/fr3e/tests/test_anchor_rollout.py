@@ -1,27 +1,42 @@
 """FR3E's rollouts: partial answers go on from the least certain places, and train what they drew themselves."""
 
 import asyncio
+from functools import cache
 
 import pytest
 import torch
-from test_tree_rollout import TASKS, policy
 
+from contrib.fr3e.rollout import AnchorConfig, AnchorRollout
+from contrib.fr3e.shape import AnchorShape, StateBatch
 from drkernel.config import ConfigError
+from drkernel.engines.verl.translate import translate
 from drkernel.episode.episode import Episode, EpisodeConfig
 from drkernel.episode.records import distinct_turns
+from drkernel.rl.data.teacher.problem_families import generate_tasks
 from drkernel.rl.model.answerer import SamplerAnswerer
-from drkernel.rl.model.policy import Example
+from drkernel.rl.model.policy import Example, Policy, PolicyConfig
 from drkernel.rl.model.sampler import Sampler, SamplingConfig
-from drkernel.rl.run.anchor_rollout import AnchorConfig, AnchorRollout
 from drkernel.rl.run.recipe import check_recipe
+from drkernel.rl.run.registry import advantage
 from drkernel.rl.run.rollout import plan_jobs
 from drkernel.rl.run.rows import Rows
 from drkernel.rl.run.sitting import Stopped
 from drkernel.rl.run.trainer import Run
 from fakes import FakePool, make_verdict, tiny_recipe
+from recorded import check_advantage, random_turns
+from tiny import POCKET, tiny_tokenizer
 from tiny_runs import assert_same_run, rows, train
 
+torch.set_num_threads(1)
+TASKS = list(generate_tasks("train", 2, 0))
 ANCHORS = {"bases": 2, "keep": "all", "count": 2, "samples": 3}
+
+
+@cache
+def policy():
+    """One policy for all tests of this file."""
+    terms = PolicyConfig(pocket=POCKET.model_copy(update={"context": 2048}), device="cpu")
+    return Policy.from_scratch(terms, tiny_tokenizer(), 0)
 
 
 def play(anchors, turns=2, rows=4, waves=2, pool=None):
@@ -73,8 +88,9 @@ def test_partial_rollouts_go_on_from_the_least_certain_tokens(by):
 
 def test_only_what_a_partial_rollout_drew_is_trained():
     trajectories, rollout = play(ANCHORS)
-    rows_ = Rows.of(trajectories)
-    batch = rows_.batch()
+    shape = AnchorShape(**ANCHORS)
+    rows_ = Rows.of(trajectories, shape.lay_out)
+    batch = shape.batch(rows_.batch(), trajectories)
     drawn = sum(
         turn.tokens - (t.origin.token if turn.number == t.origin.turn else 0)
         for t in trajectories for turn in t.turns[t.origin.turn - 1 :]
@@ -119,10 +135,20 @@ def test_one_right_and_one_wrong_base_rollout_are_kept():
     assert len(trajectories) == 2 * 3 * (1 + 2)
 
 
-def anchor_recipe(directory, anchors=None, **learner):
+def test_the_advantage_by_name_needs_states():
+    plain = random_turns()
+    state = plain.trajectory_B // 2  # two states of a task, two rollouts from each
+    columns = {name: value for name, value in vars(plain).items() if value is not None}
+    check_advantage("fr3e", StateBatch(**columns, state_B=state, before_B=torch.where(state % 2 == 0, -1, state - 1)))
+    with pytest.raises(ValueError, match="needs state_B, before_B"):
+        advantage.get("fr3e")(plain)
+
+
+def anchor_recipe(directory, anchors=None, sampling=None, **learner):
     learner = {"lr": 0.003, "advantage": {"name": "fr3e"}, **learner}
-    anchors = {"bases": 3, "count": 1, "samples": 3, **(anchors or {})}
-    rollout = {"tasks": 2, "context": 250, "sampling": {"max_tokens": 40, "rows": 16}, "anchors": anchors}
+    shape = {"name": "anchors", "bases": 3, "count": 1, "samples": 3, **(anchors or {})}
+    rollout = {"tasks": 2, "context": 250, "shape": shape}
+    rollout["sampling"] = {"max_tokens": 40, "rows": 16, **(sampling or {})}
     rl, few = {"steps": 2, "learner": learner}, {"final_tasks": 2, "final_samples": 1, "tasks": 2}
     return tiny_recipe(directory, sft={"epochs": 3}, rollout=rollout, rl=rl, evaluation=few)
 
@@ -156,8 +182,10 @@ def test_base_rollouts_without_a_grade_get_no_anchors():
 def test_what_cannot_be_combined_is_refused(tmp_path):
     recipe = anchor_recipe(tmp_path)
     check_recipe(recipe)
-    with pytest.raises(ConfigError, match="need each other"):
+    with pytest.raises(ConfigError, match="advantage fr3e"):
         check_recipe(anchor_recipe(tmp_path, advantage={"name": "trloo"}))
-    both = recipe.rollout.model_copy(update={"tree": {"width": 4}})
-    with pytest.raises(ConfigError, match="not both"):
-        check_recipe(recipe.model_copy(update={"rollout": both}))
+    served = recipe.rollout.model_copy(update={"backend": "vllm"})
+    with pytest.raises(ConfigError, match="only the local backend can"):
+        check_recipe(recipe.model_copy(update={"rollout": served}))
+    with pytest.raises(ConfigError, match="anchors: not on verl"):
+        translate(anchor_recipe(tmp_path, sampling={"stop_at_fence": False}))

@@ -1,7 +1,7 @@
 """The whole run: one farm of warm processes, what a tier may do, and how long a fast test may take.
 
-Tiers by folder: ``unit`` starts no process, ``sim`` has a simulated GPU in the process, ``box`` the judge's processes,
-``e2e`` whole commands, services and pages.
+Tiers by folder: ``unit`` and contrib's start no process, ``sim`` has a simulated GPU in the process, ``box`` the
+judge's processes, ``e2e`` whole commands, services and pages.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # tests run side by side: a second thread of torch would only spin on tensors as small as theirs
 os.environ["OMP_NUM_THREADS"] = "1"
 # compiled kernels are kept, too, by `drkernel sim` and by the tests' own devices
-os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parents[1] / ".test_cache")
+os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parent / ".test_cache")
 
-UNIT, BOX, E2E = (Path(__file__).parent / tier for tier in ("unit", "box", "e2e"))
+UNIT, BOX, E2E = (Path(__file__).parent / "tests" / tier for tier in ("unit", "box", "e2e"))
+CONTRIB = Path(__file__).parent / "contrib"
 FAST_S = 2.0
 """processor seconds that a fast test may take, on a machine as fast as the one that :data:`_LOOP_S` was taken on"""
 _LOOP_S = 0.045
@@ -70,7 +71,7 @@ def _refuse_processes(event: str, args: tuple[object, ...]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item):
-    if UNIT in item.path.parents:
+    if {UNIT, CONTRIB} & {*item.path.parents}:
         _in_unit_test.append(item.nodeid)
     item.stash[_BEFORE] = _processor_seconds()
     try:

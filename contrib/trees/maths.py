@@ -10,7 +10,7 @@ The estimator of the gradient weighs every node once: Σ_nodes w · A · ∇log 
 way down (:func:`path_weights`). It is unbiased with the returns of :meth:`Forest.returns` and the baselines of
 :func:`treepo_loo`, whatever the tree looks like, as long as how many children a node gets was decided before any of
 them was drawn; how many may depend on everything that was drawn before. Proved by enumeration in
-tests/unit/rl/test_enumeration_trees.py.
+contrib/trees/tests/test_enumeration_trees.py.
 
 Sources: the advantage over ancestors' subgroups is TreePO's (arXiv 2508.17445); the leave-one-out form is ours.
 

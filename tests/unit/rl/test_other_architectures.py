@@ -1,12 +1,13 @@
-"""Decoding of architectures that the lean forward does not know."""
+"""Architectures that the lean forward does not know: trained and sampled through transformers."""
 
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from drkernel.rl.model.generic_decoder import GenericDecoder
+from drkernel.config import ConfigError
+from drkernel.rl.model.answerer import GenerateSampler
 from drkernel.rl.model.policy import Policy, PolicyConfig
-from drkernel.rl.model.sampler import Conversation, Sampler, SamplingConfig
+from drkernel.rl.model.sampler import Conversation, SamplingConfig
 from tiny import tiny_tokenizer
 
 SIZES = {"vocab_size": 97, "num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4}
@@ -35,37 +36,31 @@ def model(request):
     return made
 
 
-def test_decoding_in_pieces_equals_one_forward(model):
-    a, b = torch.randint(0, 97, (20,)), torch.randint(0, 97, (30,))
-    with torch.no_grad():
-        one, two = model(a[None]).logits[0], model(b[None]).logits[0]
-    decoder = GenericDecoder(model, rows=4, capacity=40)
-    logits = decoder.extend([0, 1], [a[:5].tolist(), b[:17].tolist()])
-    torch.testing.assert_close(logits, torch.stack([one[4], two[16]]), atol=1e-4, rtol=1e-4)
-    logits = decoder.step(torch.stack([a[5], b[17]]))
-    torch.testing.assert_close(logits, torch.stack([one[5], two[17]]), atol=1e-4, rtol=1e-4)
-    saved = decoder.save(0)
-    decoder.move(1, 0)
-    decoder.load(3, saved)
-    logits = decoder.extend([3, 0], [a[6:15].tolist(), b[18:20].tolist()])
-    torch.testing.assert_close(logits, torch.stack([one[14], two[19]]), atol=1e-4, rtol=1e-4)
-
-
-def test_the_sampler_works_over_it(model):
+async def test_a_local_model_answers_through_generate(model):
     tokenizer = tiny_tokenizer()
     with torch.no_grad():
         model.resize_token_embeddings(len(tokenizer))
     policy = Policy(model, tokenizer, PolicyConfig(model="x", device="cpu"))
     assert not policy.lean
-    sampler = Sampler(policy.make_decoder(3, 60), tokenizer, SamplingConfig(rows=3, max_tokens=8))
-    conversations = [Conversation(seed=i) for i in range(5)]
-    turns = sampler.sample(conversations, [tokenizer.encode("name = beta")] * 5)
-    for conversation, turn in zip(conversations, turns, strict=True):
-        with torch.no_grad():
-            logprobs = torch.log_softmax(model(torch.tensor([conversation.ids])).logits[0], -1)
-        start = len(conversation.ids) - len(turn.token_ids)
-        for k, (token, logprob) in enumerate(zip(turn.token_ids, turn.logprobs, strict=True)):
-            assert logprob == pytest.approx(float(logprobs[start + k - 1, token]), abs=1e-3)
+    with pytest.raises(ConfigError, match="backend vllm"):
+        policy.make_decoder(3, 60)
+    sampler = GenerateSampler(policy, SamplingConfig(max_tokens=8, stop_at_fence=False, top_p=0.9), 60)
+    ids = tokenizer.encode("name = beta")
+
+    async def answers(seeds):
+        drawn = {}
+        async for index, turn in sampler.stream([Conversation(seed=seed) for seed in seeds], [ids] * len(seeds)):
+            drawn[index] = turn
+        return [drawn[index] for index in range(len(seeds))]
+
+    one, two, again = await answers([1, 2, 1])
+    assert one == again and one.token_ids != two.token_ids and 1 <= len(one.token_ids) <= 8
+    with torch.no_grad():
+        probs = model(torch.tensor([[*ids, *one.token_ids]])).logits[0].softmax(-1)
+    for place, (token, logprob) in enumerate(zip(one.token_ids, one.logprobs, strict=True), len(ids) - 1):
+        ordered = probs[place].sort(descending=True).values
+        mass = ordered[ordered.cumsum(0) - ordered < 0.9].sum()
+        assert logprob == pytest.approx(float((probs[place, token] / mass).log()), abs=1e-3)
 
 
 def test_training_over_packed_sequences_equals_separate_ones(model):

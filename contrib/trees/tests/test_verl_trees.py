@@ -5,31 +5,30 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from test_verl_turns import own_loss
 
-from drkernel.engines.verl.trees import VerlSampler, path_facts
-from drkernel.engines.verl.turns import pack, teach, unpack
+from contrib.trees.forks import TreeConfig
+from contrib.trees.rollout import TreeRollout
+from contrib.trees.rows import lay_out_paths, path_facts
+from contrib.trees.shape import TreeShape
+from drkernel.engines.verl.turns import VerlSampler, pack, teach, unpack
 from drkernel.episode.episode import Episode, EpisodeConfig
 from drkernel.rl.data.teacher.problem_families import generate_tasks
 from drkernel.rl.maths.losses import clipped
 from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.model.policy import Policy, PolicyConfig
 from drkernel.rl.model.sampler import Conversation, Sampler, SamplingConfig
-from drkernel.rl.run.forks import TreeConfig
 from drkernel.rl.run.rollout import plan_jobs
-from drkernel.rl.run.rows import Rows
-from drkernel.rl.run.tree_rollout import TreeRollout
-from drkernel.rl.run.turn_rows import TurnRows
+from drkernel.rl.run.rows import Rows, TurnRows
 from fakes import FakePool
-from recorded import learner, scored
+from recorded import learner, own_loss, scored
 from tiny import POCKET, tiny_tokenizer
 
 torch.set_num_threads(1)
 TREES = {"turns": {"width": 4}, "segments": {"width": 4, "at": "segment", "segment": 5}}
 SETTINGS = (
-    {},
-    {"rejection": {"name": "prs"}, "node_weights": "leaves", "aggregation": "token_mean"},
-    {"mismatch": {"name": "tis_sequence"}, "node_weights": "equal", "aggregation": "seq_mean_token_mean"},
+    ("paths", {}),
+    ("leaves", {"rejection": {"name": "prs"}, "aggregation": "token_mean"}),
+    ("equal", {"mismatch": {"name": "tis_sequence"}, "aggregation": "seq_mean_token_mean"}),
 )
 
 
@@ -72,8 +71,11 @@ def in_verls_layout(policy, paths):
     trees = [[path for path in paths if path.group == group] for group in (0, 1)]
     facts = [path_facts(tree) for tree in trees]
     before = (0, 1 + max(fact.node for own in facts[0] for fact in own))
-    stretches = Rows.of(paths).stretches
-    ours = [left(values, stretches) for values in (*scored(policy, paths), Rows.of(paths).rollout_BT)]
+    stretches = Rows.of(paths, lay_out_paths).stretches
+    ours = [
+        left(values, stretches)
+        for values in (*scored(policy, paths, lay_out_paths), Rows.of(paths, lay_out_paths).rollout_BT)
+    ]
     rows = [*facts[0], *facts[1]]
     size = (len(paths), max(fact.end for own in rows for fact in own))
     columns = [torch.zeros(size) for _ in ours]
@@ -87,7 +89,9 @@ def in_verls_layout(policy, paths):
 @pytest.mark.parametrize("advantage", ["treepo_loo", "treepo", "trloo", "reinforce"])
 @pytest.mark.parametrize("number", range(len(SETTINGS)))
 def test_the_paths_of_a_tree_teach_what_they_teach_our_trainer(policy, played, advantage, number):
-    ours = learner(policy, advantage={"name": advantage}, scale=3.0, **SETTINGS[number])
+    weights, settings = SETTINGS[number]
+    ours, shape = learner(policy, advantage={"name": advantage}, scale=3.0, **settings), TreeShape(weights=weights)
+    ours.shape = shape
     prepared, metrics = ours._prepare(played, seed=5)
     facts, (old, square, rollout), stretches = in_verls_layout(policy, played)
     weights = SimpleNamespace(weights_BT=left(prepared.mismatch.weights_BT, stretches))
@@ -96,7 +100,7 @@ def test_the_paths_of_a_tree_teach_what_they_teach_our_trainer(policy, played, a
     assert [unpack(pack(own)) for own in facts] == facts
     rows = TurnRows(facts, [path.group for path in played], old.shape[1])
     assert len(rows.facts) == len(prepared.mask_BT) < sum(map(len, facts))
-    lesson = teach(rows, old, rollout, square, ours.config, seed=5, sequences=7.0)
+    lesson = teach(rows, old, rollout, square, ours.config, seed=5, sequences=7.0, shape=shape)
     width = prepared.mask_BT.shape[1]
     assert torch.equal(rows.take(lesson.mask_BT.long()).bool()[:, :width], prepared.mask_BT)
     assert int(lesson.mask_BT.sum()) == int(prepared.mask_BT.sum()) > 0  # a shared turn trains in one path

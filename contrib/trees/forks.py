@@ -2,7 +2,7 @@
 
 The rules are those of TreePO's sampler (arXiv 2508.17445), with turns, or segments of turns, in place of its segments.
 How often a path is forked depends on what was drawn before the fork and never on what is drawn after it; this keeps the
-estimators of :mod:`drkernel.rl.maths.trees` unbiased. The fallback violates it, and is off by default.
+estimators of :mod:`contrib.trees.maths` unbiased. The fallback violates it, and is off by default.
 """
 
 from __future__ import annotations
