@@ -57,4 +57,6 @@ _.wait_until_gone, _.call_seconds, _.pids
 _._boxed_call, _.cache_key, _.cache_linemap
 # read by the script of the live page (serve/static/watch.js)
 _.timing_kind
+# asked by torch of a dispatch mode
+_.ignore_compile_internals
 SkyRLKernelEnv  # by its path, in skyrl_gym.register

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from corpus_grading import entry_named, task_named
-from drkernel.base.procs import Answerer
+from drkernel.base.procs import JsonProcess
 from drkernel.gym.judge import compiled_reference
 from drkernel.gym.judge.compiled_reference import START_SECONDS, NotCompiled, compiled_baseline
 from drkernel.gym.judge.reference_at_size import reference_profile_at
@@ -40,7 +40,7 @@ CHAIN = reference("return torch.softmax(torch.relu(x * self.scale + 1.0), dim=-1
 
 @pytest.fixture(scope="module")
 def compiler():
-    compiler = Answerer("drkernel.gym.judge.compile_process", SPEC.model_dump_json(), START_SECONDS)
+    compiler = JsonProcess("drkernel.gym.judge.compiled_reference", SPEC.model_dump_json(), START_SECONDS)
     yield compiler
     compiler.close()
 
@@ -99,10 +99,10 @@ def test_a_reference_that_hangs_the_compiler_costs_its_deadline_and_no_other_ref
 def test_a_compile_ends_with_its_judge() -> None:
     lines = [
         "import subprocess, sys",
-        "from drkernel.base.procs import Answerer",
+        "from drkernel.base.procs import JsonProcess",
         "from drkernel.sim.spec import get_spec",
         "spec = get_spec('h100').model_dump_json()",
-        "compiler = Answerer('drkernel.gym.judge.compile_process', spec, 240)",
+        "compiler = JsonProcess('drkernel.gym.judge.compiled_reference', spec, 240)",
         "compiler._start(); print(compiler.pid, flush=True)",
         "asked = {'source': 'import time; time.sleep(200)', 'conv_tf32': False, 'seconds': 99, 'memory_bytes': 10**9}",
         "compiler.ask(asked, 200)",

@@ -86,7 +86,15 @@ RL_MATHS = (
 )
 MOST_LINES, LEAST_LINES = 700, 80
 """of a module; of one that a single other module imports"""
-OF_ONE_USER: set[str] = set()
+OF_ONE_USER = {
+    "drkernel.cli.extras": "read when a command misses a package, and then alone",
+    "drkernel.engines.named": "the name by which plug-ins offer an engine",
+    "drkernel.gym.judge.naive": "a harness without checks, for research: apart from the judge on purpose",
+    "drkernel.gym.languages.cuda": "a language with a reader of its own",
+    "drkernel.gym.pools.remembered": "a pool like the others beside it",
+    "drkernel.sim.executor.lower.debug": "a family of operations like the others beside it",
+    "drkernel.sim.inductor.timed": "the door of its room",
+}
 """the short modules that have a reason to be apart"""
 FILES = source_files()
 
@@ -193,7 +201,7 @@ def test_no_module_is_a_satellite_of_another():
             users[used].add(name)
     short = {name for name, path in names.items() if len(path.read_text().splitlines()) < LEAST_LINES}
     alone = {name for name in short if len(users[name]) == 1}
-    assert alone == OF_ONE_USER, f"merge these into the module that imports them: {sorted(alone ^ OF_ONE_USER)}"
+    assert alone == {*OF_ONE_USER}, f"merge these into the module that imports them: {sorted(alone ^ {*OF_ONE_USER})}"
 
 
 def test_test_modules_have_names_of_their_own() -> None:
@@ -202,3 +210,12 @@ def test_test_modules_have_names_of_their_own() -> None:
     files += (TESTS.parent / "contrib").glob("*/tests/*.py")
     names = [path.name for path in files if path.name not in ("conftest.py", "__init__.py")]
     assert [name for name in set(names) if names.count(name) > 1] == []
+
+
+def test_a_class_name_means_one_thing() -> None:
+    places: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in ast.walk(tree(path)) if "suite" not in path.parts else ():  # every task has its Model
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{path.relative_to(PACKAGE)}:{node.lineno}")
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

@@ -17,7 +17,7 @@ class ProcessFailure(Exception):
     """The process died or gave no answer in time; ``str`` says which."""
 
 
-class Answerer:
+class JsonProcess:
     """A Python process that runs ``MODULE.main(requests_fd, answers_fd)``: a line of JSON in, a line of JSON out.
 
     It sees the ends of two pipes and no other of our files; what it prints is dropped. It has to end when the pipe of

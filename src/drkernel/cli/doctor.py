@@ -59,8 +59,8 @@ def _calibrate(target: Path, recorded: Path | None, base: str | None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from drkernel.sim.calibration.card import CalibrationTimes, base_card, measure
     from drkernel.sim.calibration.fit import card_text, fit
+    from drkernel.sim.calibration.probes import CalibrationTimes, base_card, measure
     from drkernel.sim.spec import own_card
 
     try:

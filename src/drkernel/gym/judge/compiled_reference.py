@@ -6,16 +6,26 @@ PyTorch's compiler itself runs (``sim/inductor/``), in a process that is kept fo
 from __future__ import annotations
 
 import atexit
+import json
+import os
+import select
+import shutil
+import signal
+import tempfile
+import time
+from contextlib import suppress
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import torch
 
 from drkernel.base.files import DiskCache, cache_folder, open_cache
-from drkernel.base.procs import Answerer, ProcessFailure
+from drkernel.base.procs import JsonProcess, ProcessFailure
 from drkernel.digest import source_digest
-from drkernel.gym.judge.memory import default_budget
+from drkernel.gym.judge.memory import bound_this_process, default_budget
+from drkernel.gym.sandbox import linux
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Profile
 
@@ -65,8 +75,124 @@ def _disk(folder: Path) -> DiskCache | None:
 
 
 @lru_cache(maxsize=4)
-def _compiler_for(spec: GPUSpec) -> Answerer:
+def _compiler_for(spec: GPUSpec) -> JsonProcess:
     """One process for each card, which knows it before the first reference."""
-    compiler = Answerer("drkernel.gym.judge.compile_process", spec.model_dump_json(), START_SECONDS)
+    compiler = JsonProcess("drkernel.gym.judge.compiled_reference", spec.model_dump_json(), START_SECONDS)
     atexit.register(compiler.close)
     return compiler
+
+
+# ---- the process that compiles references: one fork each
+
+
+TAIL = 1 << 24
+"""most bytes of an answer"""
+LOOK_SECONDS = 1.0
+"""seconds between checks that the judge still lives"""
+
+
+def main(requests_fd: int, answers_fd: int) -> None:
+    """Answer requests, one JSON object per line, until the pipe closes."""
+    with open(requests_fd, "rb") as requests, open(answers_fd, "wb", buffering=0) as answers:
+        serve(requests, answers)
+
+
+def serve(requests: BinaryIO, answers: BinaryIO) -> None:
+    """Read the card first, then references."""
+    from drkernel.sim.spec import GPUSpec
+
+    spec = GPUSpec.model_validate_json(requests.readline())
+    _rehearse(spec)
+    answers.write(b"{}\n")
+    for line in requests:
+        answers.write(_forked(json.loads(line), spec, requests, answers) + b"\n")
+
+
+def _rehearse(spec: Any) -> None:
+    """Compile something small, so that the compilers are imported and initialised before forking."""
+    import torch
+
+    from drkernel.sim.inductor.timed import compiled_profile
+
+    torch.set_num_threads(1)
+    with _folder():
+        compiled_profile(
+            lambda: (torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()), [torch.ones(64, 64)]), spec
+        )
+
+
+def _forked(request: dict[str, Any], spec: Any, *inherited: BinaryIO) -> bytes:
+    """Answer one request in a child; there is an answer whatever happens to the child."""
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with suppress(BaseException):
+            linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+            os.setpgid(0, 0)
+            for stream in inherited:
+                os.close(stream.fileno())
+            with open(write_end, "wb") as answer:
+                answer.write(json.dumps(_answer(request, spec)).encode())
+        os._exit(0)
+    os.close(write_end)
+    try:
+        text = _read(read_end, time.monotonic() + request["seconds"])
+    finally:
+        os.close(read_end)
+        for kill in (os.killpg, os.kill):
+            with suppress(ProcessLookupError):
+                kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    if text is None:
+        return _error(f"it took more than {request['seconds']:g} s")
+    return text or _error("its process died")
+
+
+def _read(fd: int, deadline: float) -> bytes | None:
+    """Read to the end; None when the deadline passes or the judge goes away first."""
+    text = b""
+    judge = os.getppid()
+    while len(text) < TAIL:
+        left = deadline - time.monotonic()
+        if left <= 0 or os.getppid() != judge:
+            return None
+        if not select.select([fd], [], [], min(left, LOOK_SECONDS))[0]:
+            continue
+        part = os.read(fd, 1 << 16)
+        if not part:
+            break
+        text += part
+    return text
+
+
+def _error(message: str) -> bytes:
+    return json.dumps({"error": message}).encode()
+
+
+def _answer(request: dict[str, Any], spec: Any) -> dict[str, Any]:
+    """Compile and price one reference; errors become text."""
+    from drkernel.sim.inductor.timed import compiled_profile
+    from drkernel.tasks.reference import load_reference
+
+    bound_this_process(request["memory_bytes"])
+    try:
+        with _folder():
+            reference = load_reference(request["source"])
+            profile = compiled_profile(
+                lambda: (reference.build(0), reference.draw_inputs(0)), spec, conv_tf32=request["conv_tf32"]
+            )
+    except BaseException as error:  # a reference may raise anything, the compilers too
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        return {"error": f"{type(error).__name__}: {' '.join(lines[:2])[:300]}"}
+    return {"profile": profile.model_dump(mode="json")}
+
+
+class _folder:
+    """A directory of its own for the compilers' files."""
+
+    def __enter__(self) -> None:
+        self.path = tempfile.mkdtemp(prefix="drkernel-compile-")
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.environ["TRITON_CACHE_DIR"] = self.path
+
+    def __exit__(self, *error: Any) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)

@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
+from pydantic_core import PydanticSerializationError
+
 from drkernel.gym.device import alone_on, unchecked
 from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.checks import Checked, Checker, plan_calls
@@ -50,7 +52,6 @@ from drkernel.gym.judge.own_sizes import DataDependent, Untimed
 from drkernel.gym.judge.own_timing import OwnTiming, places_of_weights
 from drkernel.gym.judge.seen import Place
 from drkernel.gym.judge.sizes import Chosen, chosen_to_check, chosen_to_time
-from drkernel.gym.judge.storable import storable
 from drkernel.gym.languages import recognise
 from drkernel.gym.request import EvalRequest
 from drkernel.gym.session.answers import Observed, SessionError
@@ -503,3 +504,26 @@ class Trial:
 def names_of(records: list[Observed]) -> set[str]:
     """Names of the candidate's own kernels that were launched."""
     return {launch.name for record in records for launch in record.launches}
+
+
+# ---- a verdict whose text any store can write
+
+
+def storable(fields: dict[str, Any]) -> Verdict:
+    """Build the verdict with text that UTF-8 can encode: a candidate's messages may hold lone surrogates."""
+    verdict = Verdict(**fields)
+    try:
+        verdict.model_dump_json()
+    except PydanticSerializationError:
+        return Verdict.model_validate(_encodable(verdict.model_dump()))
+    return verdict
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_encodable(item) for item in value)
+    return value

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from drkernel.base.files import DiskCache, cache_folder, open_cache
-from drkernel.base.procs import Answerer, ProcessFailure
+from drkernel.base.procs import JsonProcess, ProcessFailure
 from drkernel.sim.cost.launch_time import blocks_per_sm
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.target.shared_memory import OverShared, with_or_without
@@ -164,5 +164,5 @@ def _cached(request: dict[str, Any]) -> dict[str, Any]:
 
 
 CRASH = "CompilerCrash"
-_compiler = Answerer("drkernel.sim.target.compile_worker")
+_compiler = JsonProcess("drkernel.sim.target.compile_worker")
 atexit.register(_compiler.close)

@@ -8,10 +8,9 @@ shadows of a whole contiguous strip. ``runtime.py`` defines the layouts of the c
 from __future__ import annotations
 
 from drkernel.sim.executor.lower.helper_parts import count_atomic, lanes_begin, lanes_end, next_lane, within
-from drkernel.sim.executor.lower.races import CONFLICT, RACE, RACE_ATOMIC, RACE_READ, RACE_WRITE, RUN, SYNC
+from drkernel.sim.executor.lower.races import CONFLICT, RACE, RACE_ATOMIC, RACE_READ, RACE_WRITE, RUN, SYNC, word
 from drkernel.sim.executor.lower.races import word as _get
-from drkernel.sim.executor.lower.runtime import FINDING_WORDS, PRINT_WORDS, AccessKind, Ctx, EntryWord, Kind
-from drkernel.sim.executor.lower.sorting import SORT
+from drkernel.sim.executor.lower.runtime import CLASSES, FINDING_WORDS, PRINT_WORDS, AccessKind, Ctx, EntryWord, Kind
 from drkernel.sim.executor.lower.touch_helpers import TOUCH_SYMBOLS, touch_helpers
 
 _FIND = f"""
@@ -288,3 +287,73 @@ SYMBOLS = ("dk_late", "dk_assert", "dk_print", "dk_atomic", "dk_lanes", "dk_run"
 def helpers() -> str:
     """LLVM IR of all helpers."""
     return _FIND + _RECORD + SYNC + CONFLICT + RACE + _ACCESS + _LANES + RUN + _CLOCK + SORT + touch_helpers()
+
+
+# ---- sorting
+
+
+_MANTISSA_LEFT = 50
+"""bits of a double below two bits of its mantissa"""
+_ONE = 1023 << (52 - _MANTISSA_LEFT)
+"""1.0 without those bits"""
+
+SORT = f"""
+define void @dk_sort(ptr %ctx, i64 %n) noinline {{
+start:
+{word("weights", "%ctx", Ctx.WEIGHTS, "ptr")}  %unknown = icmp eq ptr %weights, null
+  br i1 %unknown, label %return, label %begin
+begin:
+{word("counts", "%ctx", Ctx.BLOCKS, "ptr")}{word("before", "%ctx", Ctx.SORTED, "ptr")}\
+{word("classes", "%ctx", Ctx.CLASSES, "ptr")}  br label %weigh
+weigh:
+  %k = phi i64 [ 0, %begin ], [ %k1, %weighed ]
+  %sum = phi double [ 1.0, %begin ], [ %sum1, %weighed ]
+  %more = icmp ult i64 %k, %n
+  br i1 %more, label %weighed, label %class
+weighed:
+  %count.p = getelementptr i64, ptr %counts, i64 %k
+  %count = load i64, ptr %count.p
+  %old.p = getelementptr i64, ptr %before, i64 %k
+  %old = load i64, ptr %old.p
+  %times = sub i64 %count, %old
+  %float = uitofp i64 %times to double
+  %weight.p = getelementptr double, ptr %weights, i64 %k
+  %weight = load double, ptr %weight.p
+  %part = fmul double %float, %weight
+  %sum1 = fadd double %sum, %part
+  %k1 = add i64 %k, 1
+  br label %weigh
+class:
+  %bits = bitcast double %sum to i64
+  %high = lshr i64 %bits, {_MANTISSA_LEFT}
+  %octaves = sub i64 %high, {_ONE}
+  %fits = icmp ult i64 %octaves, {CLASSES - 1}
+  %number = select i1 %fits, i64 %octaves, i64 {CLASSES - 1}
+  %width = add i64 %n, 1
+  %offset = mul i64 %number, %width
+  %row = getelementptr i64, ptr %classes, i64 %offset
+  %programs = load i64, ptr %row
+  %programs1 = add i64 %programs, 1
+  store i64 %programs1, ptr %row
+  br label %add
+add:
+  %j = phi i64 [ 0, %class ], [ %j1, %added ]
+  %rest = icmp ult i64 %j, %n
+  br i1 %rest, label %added, label %return
+added:
+  %now.p = getelementptr i64, ptr %counts, i64 %j
+  %now = load i64, ptr %now.p
+  %then.p = getelementptr i64, ptr %before, i64 %j
+  %then = load i64, ptr %then.p
+  %did = sub i64 %now, %then
+  store i64 %now, ptr %then.p
+  %j1 = add i64 %j, 1
+  %sum.p = getelementptr i64, ptr %row, i64 %j1
+  %had = load i64, ptr %sum.p
+  %has = add i64 %had, %did
+  store i64 %has, ptr %sum.p
+  br label %add
+return:
+  ret void
+}}
+"""
