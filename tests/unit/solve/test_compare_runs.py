@@ -21,6 +21,11 @@ def run(directory, speeds, turns=1, **settings):
     return directory
 
 
+def test_sums_that_differ_by_rounding_alone_count_as_equal():
+    """0.8 + 0.4 - 0.4 is 0.8000000000000002 in one order and 0.8 in another; six of the eight sums are as large."""
+    assert sign_flip_test([0.8, 0.4, -0.4]) == 0.75
+
+
 def test_the_exact_test_is_all_signs():
     values = [0.5, -0.2, 1.0, 0.3, 0.0, 0.7]
     sums = [
