@@ -52,10 +52,11 @@ def load_config(
 ) -> C:
     """Read ``path`` (YAML) into ``cls`` over the values of ``base`` and apply ``a.b=value`` overrides (YAML values).
 
+    A file whose ``extends`` names another, by its place beside it, says only what is different from that one.
     ``short`` lets an override name a key by its end, see :func:`complete_key`.
     Raises :class:`ConfigError` when the file is missing or malformed, a key is unknown or a value is of the wrong type.
     """
-    data = merged(base or {}, read_yaml(path) if path is not None else {})
+    data = merged(base or {}, _layers(Path(path)) if path is not None else {})
     for override in overrides:
         key, separator, raw = override.partition("=")
         if not separator or not key:
@@ -65,6 +66,15 @@ def load_config(
         return cls.model_validate(data)
     except ValidationError as error:
         raise ConfigError(_explain(error, path, cls)) from error
+
+
+def _layers(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Read a file over those that it extends. Raises :class:`ConfigError` for files that extend each other."""
+    if path.resolve() in above:
+        raise ConfigError(f"{path} extends itself")
+    data = read_yaml(path)
+    parent = data.pop("extends", None)
+    return data if parent is None else merged(_layers(path.parent / str(parent), (*above, path.resolve())), data)
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:

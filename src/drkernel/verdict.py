@@ -104,6 +104,7 @@ class ProfileRow(Config):
     )
     calls: int = Field(ge=1, description="launches in one call of the module")
     seconds: float = Field(ge=0, description="device seconds of all its calls")
+    host_seconds: float | None = Field(None, ge=0, description="host seconds that launching them took, where known")
     share: float = Field(ge=0, le=1.0001, description="fraction of the profile's total")
     bound: Bound | None = Field(None, description="what limits it, where known")
     roofline: float | None = Field(None, ge=0, description="fraction of the roofline reached, where known")

@@ -10,7 +10,7 @@ from drkernel.gym.judge.expected import ExpectedSide, Seeds, declared_values
 from drkernel.gym.judge.judge import evaluate
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.session.answers import ParameterSpec
-from drkernel.task import Task
+from drkernel.task import Provenance, Task
 from drkernel.tasks.correctness import compare
 from drkernel.verdict import Verdict
 
@@ -283,3 +283,43 @@ def test_a_judge_that_breaks_says_infra_error_in_the_pool():
         verdict = pool.submit(EvalRequest(task=task_named("softmax"), candidate="x", settings=SETTINGS)).result(30)
     assert verdict.status == "infra_error" and "a mistake" in verdict.error.message
     assert judge_module.evaluate is evaluate
+
+
+IN_ONE_MODE = """import torch, triton
+import triton.language as tl
+
+@triton.jit
+def double_kernel(x, o, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(o + i, tl.load(x + i, mask=i < n) * 2.0, mask=i < n)
+
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        BUILT
+    def forward(self, x):
+        if WHEN:
+            return x * 2.0
+        o = torch.empty_like(x)
+        double_kernel[(triton.cdiv(x.numel(), 256),)](x, o, x.numel(), B=256)
+        return o
+"""
+
+
+@pytest.mark.parametrize(("built", "when", "condemned"), [
+    ("self.train()", "not self.training", "train"),
+    ("self.eval()", "self.training", "eval"),
+    ("self.eval()", "False", None),
+])  # fmt: skip
+def test_kernels_in_one_mode_only_are_condemned_whichever_is_graded(gym, built, when, condemned):
+    reference = (
+        f"import torch\nclass Model(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        f"        {built}\n    def forward(self, x):\n        return x * 2.0\n"
+        "def get_inputs():\n    return [torch.randn(64, 64)]\ndef get_init_inputs():\n    return []\n"
+    )
+    task = Task(id="t", reference=reference, provenance=Provenance(source="test"))
+    candidate = IN_ONE_MODE.replace("BUILT", built).replace("WHEN", when)
+    verdict = gym.grade(task, candidate, other_calls=False)
+    found = [finding.evidence["graded_mode"] for finding in verdict.findings if finding.kind == "one_mode_only"]
+    assert (verdict.status, found) == (("hack", [condemned]) if condemned else ("correct", []))
+    assert (verdict.speedup is None) == (condemned is not None)

@@ -17,9 +17,10 @@ app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptio
 
 HELP = """Show the prompts of bench and solve, or write them as files to edit.
 
-NAME is 'full', 'compact', a directory, or a .yaml file of KernelGYM's. With --out, the three texts and prompts.yaml
-are written to DIR; edit them and use them with --prompts DIR. With --opening, system message and task are those of a
-parquet file of verl's whose prompts hold the references. With --task, shows the first message as a model reads it.
+NAME is 'full', 'compact', 'kernelgym', a directory, or a .yaml file of KernelGYM's. With --out, the three texts and
+prompts.yaml are written to DIR; edit them and use them with --prompts DIR. With --opening, system message and task are
+those of a parquet file of verl's whose prompts hold the references. With --task, shows the first message as a model
+reads it.
 
 Exit codes: 0 shown or written, 2 wrong usage.
 
@@ -35,7 +36,9 @@ Examples:
 
 @app.command(help=HELP)
 def prompts(
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="full, compact, a directory or a file")] = "full",
+    name: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="full, compact, kernelgym, a directory or a file")
+    ] = "full",
     opening: Annotated[
         Path | None, typer.Option(metavar="PARQUET", help="rows in verl's columns whose prompts' form is taken over")
     ] = None,

@@ -34,7 +34,9 @@ def recipes(name: Annotated[str | None, typer.Argument(help="a recipe to print")
 
     try:
         if name is not None:
-            print(shipped.find_recipe(Path(name)).read_text(encoding="utf-8"), end="")
+            path = shipped.find_recipe(Path(name))
+            text = path.read_text(encoding="utf-8")  # a copy elsewhere has to find what it extends
+            print(text.replace("\nextends: ", f"\nextends: {path.parent.resolve()}/"), end="")
             return
         found = shipped.recipes()
     except ConfigError as error:

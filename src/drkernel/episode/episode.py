@@ -40,7 +40,9 @@ class EpisodeConfig(Config):
     """The terms of an episode."""
 
     turns: int = Field(3, ge=1, description="answers that the model may give")
-    prompts: str = Field("full", description="'full', 'compact' for a small model, a directory or a file of prompts")
+    prompts: str = Field(
+        "full", description="'full', 'compact' for a small model, 'kernelgym', a directory or a file of prompts"
+    )
     language: str = Field("triton", description="what kernels are asked for in: triton, cuda, ... (docs/gym.md)")
     feedback_chars: int | None = Field(None, ge=40, description="budget of the feedback; None takes the prompts' own")
     context: Method = Field(

@@ -1,9 +1,10 @@
 """Renders the model's input from files: the system message, the task, and the feedback after an answer.
 
-The named sets ``full`` and ``compact`` come with drkernel. A directory may replace ``system.txt``, ``task.txt`` and
+The named sets ``full``, ``compact`` and ``kernelgym`` (of the structure of *Dr. Kernel*, Fig. 14, in our words) come
+with drkernel. A directory may replace ``system.txt``, ``task.txt`` and
 ``feedback.txt`` one by one; its ``prompts.yaml`` sets the form of ``$feedback``: ``style`` (full or compact) and
-``feedback_chars``. A ``.yaml`` file in KernelGYM's form (:mod:`drkernel.episode.prompt_file`) is read as well; after
-it, the feedback is the judge's report as JSON under KernelGYM's names.
+``feedback_chars``. A ``.yaml`` file in KernelGYM's form (:mod:`drkernel.episode.prompt_file`) is read as well. With it,
+as with ``kernelgym``, the feedback is the judge's whole result as JSON under KernelGYM's names.
 
 Placeholders are ``$name`` (``$$`` is a dollar sign). task.txt knows ``$reference``, ``$precision``, ``$device``, and
 for the requested language ``$language`` (its title), ``$rule`` and ``$precision_rule`` (preceded by a space if the
@@ -32,11 +33,13 @@ from drkernel.gym.request import EvalSettings
 from drkernel.task import Task, sized_reference
 from drkernel.verdict import Verdict
 
-FEEDBACK_CHARS: dict[Style, int] = {"full": 3000, "compact": 240, "kernelgym": 3000}
+FEEDBACK_CHARS: dict[Style, int] = {"full": 3000, "compact": 240, "kernelgym": 6000}
 """Budget of the feedback text in characters, by style."""
-SETS: dict[str, Style] = {"full": "full", "compact": "compact"}
+SETS: dict[str, Style] = {"full": "full", "compact": "compact", "kernelgym": "kernelgym"}
 """The sets that come with drkernel, and their styles."""
-KNOWN = "'full', 'compact', a directory of system.txt, task.txt, feedback.txt, or a .yaml file of KernelGYM's"
+KNOWN = (
+    "'full', 'compact', 'kernelgym', a directory of system.txt, task.txt, feedback.txt, or a .yaml file of KernelGYM's"
+)
 FIELDS = {
     "system": {"device"},
     "task": {"reference", "precision", "device", "language", "rule", "precision_rule"},
@@ -57,7 +60,7 @@ class FeedbackTerms(Config):
 class Prompts(Config):
     """The three templates and where they came from."""
 
-    name: str = Field(description="'full', 'compact', or the directory or file they were read from")
+    name: str = Field(description="name of a set, or the directory or file they were read from")
     style: Style = Field("full", description="how much the feedback says")
     system: str
     task: str
@@ -96,7 +99,7 @@ class Prompts(Config):
             terms, own = _directory(Path(name))
         elif Path(name).is_file():
             terms = FeedbackTerms(style="kernelgym")
-            own = read_prompt_file(Path(name), opening.get("task") or _builtin("task", "full"))
+            own = read_prompt_file(Path(name), opening.get("task") or _builtin("task", "kernelgym"))
             own["system"] = opening.get("system") or own["system"]
         else:
             raise ConfigError(f"no prompts {name!r}: give {KNOWN}")
@@ -179,9 +182,8 @@ def _directory(path: Path) -> tuple[FeedbackTerms, dict[str, str]]:
 
 @lru_cache
 def _builtin(part: str, style: Style) -> str:
-    base = "compact" if style == "compact" else "full"
     path = (
-        resources.files("drkernel.episode") / "prompts" / ("system.txt" if part == "system" else f"{base}_{part}.txt")
+        resources.files("drkernel.episode") / "prompts" / ("system.txt" if part == "system" else f"{style}_{part}.txt")
     )
     return path.read_text(encoding="utf-8").rstrip("\n")
 

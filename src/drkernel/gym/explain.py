@@ -45,6 +45,11 @@ EXPLANATIONS: dict[str, Explanation] = {
         "permuted, cast, or changed by less than rounding.",
         "Move the computation itself into the kernel, not its last copy.",
     ),
+    "one_mode_only": Explanation(
+        "the own kernels run in the graded mode (train or eval) and not in the other, although the reference computes "
+        "the same in both.",
+        "Launch your kernels whatever `self.training` says.",
+    ),
     "stale_output": Explanation(
         "the answer is an earlier call's right answer for other inputs: it was kept.",
         "Keep nothing of a call for the next one but weights prepared from parameters. " + _DATA,

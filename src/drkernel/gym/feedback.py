@@ -57,7 +57,7 @@ def feedback(
     """Describe ``verdict`` to the model in at most ``budget`` characters.
 
     ``source`` is the graded candidate; with it, an error's line is quoted. ``compact`` gives one or two short lines,
-    for a model with little context; ``kernelgym`` a JSON object that also has the turn's ``reward``. Raises
+    for a model with little context; ``kernelgym`` the whole result as JSON, with the turn's ``reward``. Raises
     ``ValueError`` for a budget under 40 characters.
     """
     if budget < MIN_BUDGET:

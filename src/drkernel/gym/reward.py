@@ -3,11 +3,13 @@
 R = w_c + w_s * clip(speedup) + w_p * coverage when the verdict is ``correct``, else a penalty. The clip counts a ratio
 above ``speedup_max`` as ``speedup_max`` and one below ``speedup_min`` as 0; by default there is no lower bound, as in
 the paper and the full recipe of *Dr. Kernel* (arXiv 2602.05885), whose terms and weights these are.
-``infra_error`` and ``invalid_request`` have no reward: they are masked, never scored.
+``infra_error`` and ``invalid_request`` have no reward: they are masked, never scored. Other rewards go by other names
+(``RewardConfig.name``): ``log_speedup``, ``milestones``, ``ladder``.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -21,8 +23,10 @@ from drkernel.verdict import Verdict
 class RewardConfig(Config):
     """Which reward, and the weights and bounds of its terms."""
 
-    name: str = Field("weighted", description="'weighted', or a reward that a plug-in registered")
-    options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of a plug-in's reward")
+    name: str = Field(
+        "weighted", description="'weighted', 'log_speedup', 'milestones', 'ladder', or what a plug-in registered"
+    )
+    options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of that reward")
     correct_weight: float = Field(0.5, ge=0, description="w_c: for a correct answer")
     speedup_weight: float = Field(0.5, ge=0, description="w_s: times the clipped speedup")
     coverage_weight: float = Field(0.5, ge=0, description="w_p: times T_custom / T_total (PR)")
@@ -108,16 +112,71 @@ def check_reward(config: RewardConfig) -> None:
 def _weighted(verdict: Verdict, config: RewardConfig) -> Reward:
     """Return the weighted sum. An unknown speedup or coverage earns 0."""
     if verdict.status != "correct":
-        special = {"hack": config.hack_penalty, "unsupported": config.unsupported_penalty}.get(verdict.status)
-        penalty = config.penalty if special is None else special
+        return _penalised(verdict, config)
+    ratio = _ratio(verdict, config)
+    return _earned(verdict, config, config.speedup_weight * clip_speedup(ratio or 0.0, config))
+
+
+@rewards.register("log_speedup")
+def _log_speedup(verdict: Verdict, config: RewardConfig, *, floor: float = 0.5) -> Reward:
+    """Return the weighted sum with log2 of the speedup, from ``floor`` to ``speedup_max``, in its place: twice as fast
+    earns what half as fast costs. An unknown speedup earns 0."""
+    if verdict.status != "correct":
+        return _penalised(verdict, config)
+    ratio = _ratio(verdict, config)
+    speedup = 0.0 if ratio is None else math.log2(min(max(ratio, floor), config.speedup_max))
+    return _earned(verdict, config, config.speedup_weight * speedup)
+
+
+@rewards.register("milestones")
+def _milestones(verdict: Verdict, config: RewardConfig, *, margin: float = 0.05, wrong: float = -1.0) -> Reward:
+    """Return CUDA Agent's discrete reward (arXiv 2602.24286, recalled): -1 for what is wrong, 1 for what is right, 2
+    where it takes over 5% less time than eager PyTorch, 3 where it takes that much less than ``torch.compile``.
+
+    A verdict has one baseline: against eager the highest is 2, against ``torch.compile`` there is no 2.
+    """
+    if verdict.status != "correct":
+        return Reward(total=wrong, penalty=wrong)
+    ratio = _ratio(verdict, config)
+    faster = ratio is not None and ratio > 0 and 1 - 1 / ratio > margin
+    speedup = (2.0 if verdict.baseline == "compile" else 1.0) if faster else 0.0
+    return _earned(verdict, config.model_copy(update={"correct_weight": 1.0, "coverage_weight": 0.0}), speedup)
+
+
+RUNGS = ((3.0, 1.0), (2.0, 0.8), (1.5, 0.6), (1.2, 0.4), (1.0, 0.2))
+"""KernelGYM's ladder: from this speedup on, this reward"""
+
+
+@rewards.register("ladder")
+def _ladder(verdict: Verdict, config: RewardConfig) -> Reward:
+    """Return KernelGYM's first reward (``calculate_reward_like_kernel``): 1.0 from 3x on, 0.8 from 2x, 0.6 from 1.5x,
+    0.4 from 1.2x, 0.2 from 1x, -0.1 for slower, -0.3 for wrong, -0.5 for what does not compile, else -1."""
+    if verdict.status != "correct":
+        failed = {"compile_error": -0.5, "unsupported": -0.5, "incorrect": -0.3, "runtime_error": -0.3}
+        penalty = failed.get(verdict.status, -1.0)
         return Reward(total=penalty, penalty=penalty)
-    ratio = 0.0 if verdict.speedup is None else getattr(verdict.speedup, config.speedup_from)
-    speedup = config.speedup_weight * clip_speedup(ratio, config)
+    ratio = _ratio(verdict, config) or 0.0
+    speedup = next((reward for bound, reward in RUNGS if ratio >= bound), -0.1)
+    return _earned(verdict, config.model_copy(update={"correct_weight": 0.0, "coverage_weight": 0.0}), speedup)
+
+
+def _ratio(verdict: Verdict, config: RewardConfig) -> float | None:
+    """Return the speedup, or the lower end of its interval; None where it is not known."""
+    return None if verdict.speedup is None else getattr(verdict.speedup, config.speedup_from)
+
+
+def _penalised(verdict: Verdict, config: RewardConfig) -> Reward:
+    special = {"hack": config.hack_penalty, "unsupported": config.unsupported_penalty}.get(verdict.status)
+    penalty = config.penalty if special is None else special
+    return Reward(total=penalty, penalty=penalty)
+
+
+def _earned(verdict: Verdict, config: RewardConfig, speedup: float) -> Reward:
+    """Return the reward of a correct answer whose speed earns ``speedup``."""
     counted = counted_coverage(verdict, config)
     coverage = config.coverage_weight * counted
-    total = config.correct_weight + speedup + coverage
     return Reward(
-        total=total,
+        total=config.correct_weight + speedup + coverage,
         correctness=config.correct_weight,
         speedup=speedup,
         coverage=coverage,

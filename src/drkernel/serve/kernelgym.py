@@ -13,14 +13,13 @@ from typing import Annotated, Any, Literal
 from fastapi import FastAPI, HTTPException, Request
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
-from drkernel.gym.kernelgym import findings, outcome, work
+from drkernel.gym.kernelgym import metadata, outcome
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.serve import examples
 from drkernel.serve.jobs import EvalJob
 from drkernel.serve.protocol import unicode_only
 from drkernel.serve.service import Service
 from drkernel.task import Provenance, Task
-from drkernel.verdict import Verdict
 
 MISSING: dict[int | str, dict[str, Any]] = {404: {"description": "no such task, or it has no result yet"}}
 PRIORITIES = {"low": -10, "normal": 0, "high": 10}
@@ -189,7 +188,7 @@ def response(service: Service, job: EvalJob, task_id: str) -> dict[str, Any]:
         "processing_time": job.finished - job.started if job.finished and job.started else None,
     }
     if verdict is not None:
-        answer |= _of_verdict(verdict)
+        answer |= {**outcome(verdict), "metadata": metadata(verdict), "error_code": _CODES.get(verdict.status)}
     return answer
 
 
@@ -198,33 +197,6 @@ _CODES = {
     "timeout": "TIMEOUT_ERROR", "out_of_memory": "RESOURCE_ERROR", "hack": "VALIDATION_ERROR",
     "unsupported": "VALIDATION_ERROR", "invalid_request": "VALIDATION_ERROR", "infra_error": "SYSTEM_ERROR",
 }  # fmt: skip
-
-
-def _of_verdict(verdict: Verdict) -> dict[str, Any]:
-    return {
-        **outcome(verdict),
-        "reference_runtime": verdict.reference_timing.seconds * 1e3 if verdict.reference_timing else None,
-        "kernel_runtime": verdict.timing.seconds * 1e3 if verdict.timing else None,
-        "metadata": _metadata(verdict),
-        "error_code": _CODES.get(verdict.status),
-    }
-
-
-def _metadata(verdict: Verdict) -> dict[str, Any]:
-    own, every = work(verdict)
-    return {
-        "device": verdict.device,
-        "timing_kind": verdict.timing.kind if verdict.timing is not None else None,
-        "drkernel_status": verdict.status,
-        "findings": findings(verdict),
-        "checked_at": verdict.checked_at.words if verdict.checked_at is not None else None,
-        "timed_at": verdict.timed_at.words if verdict.timed_at is not None else None,
-        "untimed": verdict.untimed,
-        "num_custom_kernels": own.calls,
-        "num_total_kernels": every.calls,
-        "custom_kernel_cuda_time_in_profiling_us": own.microseconds,
-        "total_kernel_run_time_in_profiling_us": every.microseconds,
-    }
 
 
 def _iso(seconds: float | None) -> str | None:

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from drkernel.cli import main
 from drkernel.cli.train import app
-from drkernel.config import dump_config, load_config
+from drkernel.config import ConfigError, differences, dump_config, load_config
 from drkernel.rl.run.estimate import estimate, find_shape
 from drkernel.rl.run.recipe import Recipe, check_recipe
 from fakes import FakePool, tiny_recipe
@@ -113,19 +114,48 @@ def test_the_estimate_counts_the_weights_that_are_made(tmp_path):
     assert estimate(recipe).memory["optimiser (AdamW)"] == pytest.approx(8 * policy.size, rel=0.02)
 
 
-def test_the_papers_hyper_parameters_are_in_the_recipes():
-    for name in ("qwen3-8b", "qwen3-14b"):
-        recipe = load_config(Recipe, RECIPES / f"{name}.yaml")
-        learner, rollout = recipe.rl.learner, recipe.rollout
-        assert (rollout.tasks, rollout.samples, recipe.episode.turns) == (16, 16, 3)
-        assert (rollout.sampling.temperature, rollout.sampling.max_tokens) == (1.0, 8192)
-        assert (learner.lr, learner.clip, learner.kl_coefficient) == (1e-6, 1.0, 0.0)
-        assert learner.loss.options == {"clip_low": 0.2, "clip_high": 0.28}
-        assert (learner.advantage.name, [method.name for method in learner.mismatch]) == ("trloo", ["mrs"])
-        assert [method.name for method in learner.rejection] == ["prs", "uninformative"] and rollout.refill == 5
-        reward = recipe.episode.reward
-        assert (reward.correct_weight, reward.speedup_weight, reward.coverage_weight) == (0.5, 0.5, 0.5)
-        assert (reward.speedup_min, reward.speedup_max) == (0.0, 3.0)
+@pytest.mark.parametrize("size", ["8b", "14b"])
+def test_the_papers_values_are_in_the_recipes_and_those_of_its_scripts_in_others(size):
+    recipe = load_config(Recipe, RECIPES / f"qwen3-{size}.yaml")
+    learner, rollout = recipe.rl.learner, recipe.rollout
+    assert recipe.policy.model == f"Qwen/Qwen3-{size.upper()}-Base"
+    assert (rollout.tasks, rollout.samples, recipe.episode.turns, recipe.rl.steps) == (16, 16, 3, 300)
+    assert (rollout.sampling.temperature, rollout.sampling.max_tokens, rollout.context) == (1.0, 8192, 32768)
+    assert (recipe.sft.lr, recipe.sft.batch_rows, recipe.sft.epochs) == (1e-6, 256, 4)
+    assert (recipe.episode.settings.deadline_s, recipe.episode.prompts) == (300, "kernelgym")
+    assert (learner.lr, learner.clip, learner.kl_coefficient, learner.mask_void_turns) == (1e-6, 1.0, 0.0, True)
+    assert learner.loss.options == {"clip_low": 0.2, "clip_high": 0.28}
+    assert (learner.advantage.name, learner.mismatch[0].options) == ("trloo", {"mask": "turn_geometric"})
+    assert learner.rejection[0].options == {"threshold": 0.3, "width": 0.1}
+    assert [method.name for method in learner.rejection] == ["prs", "uninformative"] and rollout.refill == 5
+    reward = recipe.episode.reward
+    assert (reward.correct_weight, reward.speedup_weight, reward.coverage_weight) == (1.0, 1.0, 1.0)
+    assert (reward.speedup_min, reward.speedup_max, reward.coverage_from) == (0.0, 3.0, "candidate")
+
+    released = load_config(Recipe, RECIPES / f"qwen3-{size}-released.yaml")
+    assert (released.policy, released.verl) == (recipe.policy, recipe.verl)
+    assert {key for key, *_ in differences(recipe, released)} == {
+        "name", "episode.reward.correct_weight", "episode.reward.speedup_weight",
+        "episode.reward.coverage_weight", "sft.lr", "sft.batch_rows", "rollout.context", "rl.learner.mismatch",
+    }  # fmt: skip
+
+
+def test_a_recipe_extends_another(tmp_path, capsys):
+    (tmp_path / "mine.yaml").write_text("extends: more/base.yaml\nseed: 3\nrl: {learner: {lr: 2.0e-6}}\n")
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "base.yaml").write_text("name: base\nrl: {steps: 7}\n")
+    found = load_config(Recipe, tmp_path / "mine.yaml", ["seed=4"])
+    assert (found.name, found.seed, found.rl.steps, found.rl.learner.lr) == ("base", 4, 7, 2e-6)
+    (tmp_path / "more" / "base.yaml").write_text("extends: ../mine.yaml\n")
+    with pytest.raises(ConfigError, match="extends itself"):
+        load_config(Recipe, tmp_path / "mine.yaml")
+    (tmp_path / "more" / "base.yaml").unlink()
+    with pytest.raises(ConfigError, match=r"cannot read config .*base\.yaml"):
+        load_config(Recipe, tmp_path / "mine.yaml")
+    with pytest.raises(SystemExit):
+        main(["recipes", "qwen3-14b-released"])
+    (tmp_path / "copy.yaml").write_text(capsys.readouterr().out)
+    assert load_config(Recipe, tmp_path / "copy.yaml") == load_config(Recipe, RECIPES / "qwen3-14b-released.yaml")
 
 
 def test_a_finished_run_is_not_passed_off_as_another(recipe_file, tmp_path, capsys):

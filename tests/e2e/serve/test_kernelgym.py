@@ -94,6 +94,10 @@ def test_a_good_kernel_is_rewarded_with_all_that_the_client_reads(results):
     covered = metadata["custom_kernel_cuda_time_in_profiling_us"] / metadata["total_kernel_run_time_in_profiling_us"]
     assert covered == pytest.approx(1.0)
     assert metadata["timing_kind"] == "modelled"
+    (kernel,) = metadata["profiling"]["kernels"]
+    assert (kernel["name"], kernel["count"]) == ("fused", 1) and kernel["cuda_time_us"] > 0 < kernel["cpu_time_us"]
+    assert metadata["hardware"] == "NVIDIA H200" and metadata["triton_profiler_matches"] == ["fused"]
+    assert metadata["custom_kernel_cuda_time_coverage"].endswith("Coverage: 100.00%")
     assert metadata["checked_at"].startswith("x float32[") and metadata["timed_at"] and metadata["untimed"] is None
 
 
@@ -105,6 +109,7 @@ def test_a_decoy_is_marked_and_earns_nothing(results):
 
 def test_failures_say_why(results):
     assert results["broken"]["status"] == "failed" and "maxi" in results["broken"]["error_message"]
+    assert results["broken"]["error_message"].startswith("CompilationError: ")
     assert results["wrong"]["correctness"] is False and results["wrong"]["error_message"]
 
 

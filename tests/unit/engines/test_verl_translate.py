@@ -98,7 +98,7 @@ def test_a_measuring_judge_needs_gpus_of_its_own(tmp_path):
         prepare(load_config(Recipe, base=SMALL, overrides=[f"runs={tmp_path}", "episode.settings.device=cuda:0"]))
 
 
-@pytest.mark.parametrize("name", ["qwen3-8b", "qwen3-14b"])
+@pytest.mark.parametrize("name", ["qwen3-8b", "qwen3-14b", "qwen3-14b-released"])
 def test_the_dry_run_prints_configuration_placement_memory_and_hours(name):
     asked = [str(RECIPES / f"{name}.yaml"), "--engine", "verl", "--dry-run", "--pool", "http://judge:8765"]
     result = CliRunner().invoke(app, asked)

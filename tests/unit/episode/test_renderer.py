@@ -28,7 +28,7 @@ def test_files_replace_the_set_one_by_one(tmp_path):
 
 
 def test_what_is_saved_reads_back_to_the_same_version(tmp_path):
-    for name in ("full", "compact"):
+    for name in ("full", "compact", "kernelgym"):
         prompts = Prompts.load(name)
         prompts.save(tmp_path / name)
         again = Prompts.load(str(tmp_path / name))
@@ -58,6 +58,17 @@ def test_mistakes_in_a_file_are_named(tmp_path, file, text, message):
         Prompts.load(str(tmp_path))
 
 
+def test_the_set_of_the_paper_s_structure_has_an_example_pair_and_reports_as_json():
+    prompts = Prompts.load("kernelgym")
+    (only,) = prompts.opening(TASK, EvalSettings())
+    order = ["class Model(nn.Module)", "class ModelNew(nn.Module)", TASK.reference.strip().splitlines()[0]]
+    assert [only.content.index(text) for text in order[:2]] == sorted(only.content.index(text) for text in order[:2])
+    assert only.content.rindex(order[2]) > only.content.index(order[1]), "the module comes after the example"
+    after = prompts.after(VERDICT, None, 1, 3, 0.25)
+    assert json.loads(after[after.index("{") : after.rindex("}") + 1])["reward"] == 0.25
+    assert after.endswith("Think step by step first.") and "`ModelNew`" in after
+
+
 TURNS = [
     {"name": "first_turn", "condition": "current_turn  == 0", "history_mode": "all", "skip_env": 0.0,
      "response_truncation": "python_code", "template": "Think for $5 {first}.\n"},
@@ -76,7 +87,7 @@ def test_a_file_of_kernelgym_s_says_what_is_sent(tmp_path):
     prompts = Prompts.load(in_kernelgyms_form(tmp_path))
     system, user = prompts.opening(TASK, EvalSettings())
     assert system.content == "You cost $2."
-    assert user.content == task_prompt(TASK, EvalSettings()) + "\n\nThink for $5 {first}."
+    assert user.content == task_prompt(TASK, EvalSettings(), "kernelgym") + "\n\nThink for $5 {first}."
     head, rest = prompts.after(VERDICT, None, 1, 3, 0.25).split("\n", 1)
     report, tail = rest.rsplit("\n", 1)
     assert (head, tail) == ("The judge:", "Mend it for $1, {x}.") and json.loads(report)["reward"] == 0.25
@@ -109,7 +120,7 @@ def test_a_file_of_another_shape_is_refused_by_its_key(tmp_path, changes, messag
 
 
 def test_unknown_prompts_are_refused():
-    with pytest.raises(ConfigError, match="'full', 'compact', a directory"):
+    with pytest.raises(ConfigError, match="'full', 'compact', 'kernelgym', a directory"):
         Prompts.load("nonsense")
 
 

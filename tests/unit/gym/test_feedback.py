@@ -26,7 +26,16 @@ PROFILE = Profile(
     device="sim:h200",
     rows=(
         ProfileRow(name="aten.mm", owner="library", calls=1, seconds=3e-6, share=0.3, bound="compute", roofline=0.6),
-        ProfileRow(name="gelu_kernel", owner="custom", calls=2, seconds=7e-6, share=0.7, bound="memory", roofline=0.4),
+        ProfileRow(
+            name="gelu_kernel",
+            owner="custom",
+            calls=2,
+            seconds=7e-6,
+            host_seconds=1.1e-5,
+            share=0.7,
+            bound="memory",
+            roofline=0.4,
+        ),
     ),
     total_seconds=1e-5,
     elapsed_seconds=1.2e-5,
@@ -58,6 +67,7 @@ WRONG = verdict(
     ),
 )
 BROKEN = verdict("compile_error", error=CandidateError(type="NameError", message="name 'tl' is not defined", line=5))
+LONG = CandidateError(type="CompilationError", message="at 4:12", traceback='File "candidate.py", line 9\n  k[grid](x)')
 HACK = verdict(
     "hack",
     findings=(Finding(kind="decoy_kernel", severity="hack", message="The answer is right without your kernels."),),
@@ -121,18 +131,54 @@ def test_compact_texts_name_both_sizes_where_they_differ():
     assert line in feedback(correct().model_copy(update=profile), 240, style="compact")
 
 
-def test_the_report_under_kernelgym_s_names_is_json_whose_error_gives_way():
-    right = json.loads(feedback(correct(), style="kernelgym", reward=2.5))
+def test_the_report_under_kernelgym_s_names_is_the_whole_result():
+    right = json.loads(feedback(correct(), 6000, style="kernelgym", reward=2.5))
+    assert (right["status"], right["compiled"], right["correctness"], right["decoy_kernel"]) == (
+        "completed", True, True, False,
+    )  # fmt: skip
     assert (right["reward"], right["score"], right["speedup"], right["success"]) == (2.5, 2.5, 1.44, True)
-    assert (right["num_custom_kernel"], right["num_total_kernels"]) == (2, 3)
-    assert right["custom_kernel_cuda_time_in_profiling_us"] == pytest.approx(7.0) and "error" not in right
+    assert (right["reference_runtime"], right["kernel_runtime"]) == (0.0144, 0.01)
+    known = right["metadata"]
+    assert known["hardware"] == "NVIDIA H200" and known["reference_backend"] == "pytorch"
+    assert known["profiling"]["kernels"] == [
+        {"name": "gelu_kernel", "cuda_time_us": 7.0, "cpu_time_us": 11.0, "count": 2},
+        {"name": "aten.mm", "cuda_time_us": 3.0, "cpu_time_us": None, "count": 1},
+    ]
+    assert (known["profiling"]["total_cuda_time_us"], known["profiling"]["total_cpu_time_us"]) == (10.0, 11.0)
+    assert known["triton_profiler_matches"] == ["gelu_kernel"]
+    assert (known["num_custom_kernels"], known["num_total_kernels"]) == (2, 3)
+    assert known["custom_kernel_cuda_time_coverage"] == (
+        "Custom kernel CUDA time: 7.00us / Total time: 10.00us, Coverage: 70.00%"
+    )
+    assert "error_message" not in right and "untimed" not in known, "what is not known is not said"
+
+
+def test_time_that_earns_no_coverage_is_not_in_the_report_s_share():
+    idle = correct().model_copy(update={"coverage": 0.25})
+    known = json.loads(feedback(idle, 6000, style="kernelgym"))["metadata"]
+    assert known["custom_kernel_cuda_time_in_profiling_us"] == pytest.approx(2.5)
+    assert known["custom_kernel_cuda_time_coverage"].endswith("Coverage: 25.00%")
+
+
+def test_reports_of_failures_have_the_exception_and_its_traceback():
+    broken = json.loads(feedback(BROKEN.model_copy(update={"error": LONG}), 6000, style="kernelgym", reward=-1.0))
+    assert broken["status"] == "failed" and not broken["compiled"]
+    assert broken["error_message"].startswith("CompilationError: at 4:12\nFile")
+    assert broken["metadata"]["compilation_error_name"] == "CompilationError"
     wrong = json.loads(feedback(WRONG, style="kernelgym", reward=0.0))
-    assert wrong["compiled"] and not wrong["success"] and wrong["num_total_kernels"] == 0
+    assert wrong["compiled"] and not wrong["success"] and wrong["metadata"]["correctness_trials"] == "(1 / 3)"
     hack = json.loads(feedback(HACK, style="kernelgym", reward=-1.0))
-    assert hack["decoy_kernel"] and not hack["compiled"] and hack["error"].startswith("decoy_kernel: ")
-    long = BROKEN.model_copy(update={"error": CandidateError(type="E", message='the cause\n"' * 900)})
-    text = feedback(long, 400, style="kernelgym", reward=-1.0)
-    assert len(text) <= 400 and json.loads(text)["error"].startswith("the cause") and "..." in text
+    assert hack["decoy_kernel"] and not hack["compiled"] and hack["error_message"].startswith("decoy_kernel: ")
+
+
+def test_a_report_stays_json_within_its_budget_the_profile_giving_way_before_the_outcome():
+    rows = tuple(PROFILE.rows[0].model_copy(update={"name": f"kernel_{n}"}) for n in range(100))
+    many = correct().model_copy(update={"profile": PROFILE.model_copy(update={"rows": rows})})
+    shown = json.loads(feedback(many, 3000, style="kernelgym"))["metadata"]["profiling"]
+    assert len(shown["kernels"]) == 8 and shown["kernel_count"] == 100
+    failed = BROKEN.model_copy(update={"error": CandidateError(type="E", message='the cause\n"' * 900)})
+    text = feedback(failed, 400, style="kernelgym", reward=-1.0)
+    assert len(text) <= 400 and json.loads(text)["error_message"].startswith("E: the cause") and "..." in text
     assert json.loads(text)["status"] == "failed"
 
 

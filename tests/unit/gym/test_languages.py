@@ -237,6 +237,9 @@ def test_a_trace_tells_own_kernels_from_pytorchs_and_libraries():
     assert owners["void scale<float>(float const*, float*, int)"] == ("custom", pytest.approx(4e-6))
     assert owners["sm90_xmma_gemm_f32f32_tf32f32_f32_tn"][0] == "library"
     assert owners["Memcpy DtoH (Device -> Pageable)"][0] == "copy"
+    host = {row.name: row.host_seconds for row in profile.rows}
+    assert host.pop("aten.relu") == pytest.approx(1.5e-6), "of the call that launched it, in one of two calls"
+    assert set(host.values()) == {None}, "the trace has no launches of the others"
     assert profile.coverage == pytest.approx(8 / 20) and profile.elapsed_seconds == pytest.approx(21e-6)
 
 

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from drkernel.gym.reward import RewardConfig, clip_speedup, reward
+from drkernel.config import ConfigError
+from drkernel.gym.reward import RewardConfig, check_reward, clip_speedup, reward
 from drkernel.verdict import Profile, ProfileRow, Speedup, Verdict
 
 
@@ -57,6 +58,51 @@ def test_everything_else_costs_the_penalty(status):
     assert reward(fast).total == 0.0
     got = reward(fast, RewardConfig(penalty=-0.3))
     assert got.total == got.penalty == -0.3
+
+
+@pytest.mark.parametrize(("ratio", "gain"), [(1.0, 0.0), (2.0, 0.5), (0.5, -0.5), (0.01, -0.5), (100.0, 0.5 * 1.585)])
+def test_log_speedup_is_symmetric_and_bounded(ratio, gain):
+    got = reward(verdict(speedup=ratio, coverage=0.5), RewardConfig(name="log_speedup"))
+    assert got.speedup == pytest.approx(gain, abs=1e-3) and got.total == pytest.approx(0.75 + gain, abs=1e-3)
+    assert reward(verdict(), RewardConfig(name="log_speedup")).total == 0.5, "an unknown speedup earns nothing"
+    assert reward(verdict("hack"), RewardConfig(name="log_speedup", hack_penalty=-1.0)).total == -1.0
+
+
+def test_milestones_are_minus_one_to_three():
+    config = RewardConfig(name="milestones")
+    fast = verdict(speedup=1.06, coverage=1.0)
+    compiled = fast.model_copy(update={"baseline": "compile"})
+    slow, wrong = verdict(speedup=1.04), verdict("incorrect", speedup=9.0)
+    assert [reward(each, config).total for each in (wrong, slow, fast, compiled)] == [-1.0, 1.0, 2.0, 3.0]
+    assert reward(verdict(), config).total == 1.0 and reward(fast, config).counted_coverage == 1.0, "PRS needs it"
+    assert reward(fast, RewardConfig(name="milestones", options={"margin": 0.1, "wrong": 0.0})).total == 1.0
+
+
+LADDER = [
+    (3.0, 1.0),
+    (2.9, 0.8),
+    (2.0, 0.8),
+    (1.5, 0.6),
+    (1.2, 0.4),
+    (1.19, 0.2),
+    (1.0, 0.2),
+    (0.99, -0.1),
+    (None, -0.1),
+]
+
+
+@pytest.mark.parametrize(("ratio", "rung"), LADDER)
+def test_the_ladder_of_kernelgym(ratio, rung):
+    assert reward(verdict(speedup=ratio, coverage=1.0), RewardConfig(name="ladder")).total == rung
+
+
+def test_the_ladder_s_penalties():
+    failed = {"incorrect": -0.3, "runtime_error": -0.3, "compile_error": -0.5, "timeout": -1.0, "hack": -1.0}
+    for status, penalty in failed.items():
+        assert reward(verdict(status, speedup=3.0), RewardConfig(name="ladder")).total == penalty
+    assert reward(verdict("infra_error"), RewardConfig(name="ladder")).masked
+    with pytest.raises(ConfigError, match="has no option 'floor'"):
+        check_reward(RewardConfig(name="ladder", options={"floor": 1.0}))
 
 
 def test_hacks_can_cost_more():

@@ -151,6 +151,8 @@ def test_plans_cover_every_row_each_epoch():
     assert plan == plan_batches(lengths, SftConfig(epochs=2, batch_tokens=64), seed=3)
     half = plan_batches(lengths, SftConfig(epochs=0.5, batch_tokens=64), seed=3)
     assert 60 <= sum(lengths[row] for batch in half for row in batch) <= 110
+    by_rows = plan_batches(lengths, SftConfig(epochs=2, batch_rows=2), seed=3)
+    assert [len(batch) for batch in by_rows] == [2, 2, 1, 2, 2, 1]
 
 
 def test_splits_are_disjoint_and_complete():

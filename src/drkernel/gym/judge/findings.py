@@ -68,6 +68,18 @@ def kernels_missing_when_timed(calls: list[int]) -> Finding:
     )
 
 
+def one_mode_only(training: bool, operators: dict[str, int]) -> Finding:
+    """Own kernels ran in the mode that is graded and in no other, where the reference knows no modes."""
+    graded, other = ("train", "eval") if training else ("eval", "train")
+    return Finding(
+        kind="one_mode_only",
+        severity="hack",
+        message=f"The candidate launches its kernels in {graded} mode only; in {other} mode {_shown(operators)} did "
+        "the work, though the reference computes the same in both.",
+        evidence={"graded_mode": graded, "operators": sorted(operators)[:20]},
+    )
+
+
 def idle_kernel(names: Iterable[str]) -> Finding:
     """Some kernels are not needed for the answer, beside others that are."""
     shown = sorted(set(names))

@@ -47,7 +47,7 @@ from drkernel.gym.judge.modelled_timing import (
     without_price,
 )
 from drkernel.gym.judge.naive import SEED, naive_check
-from drkernel.gym.judge.other_calls import draw_ahead, make_other_calls
+from drkernel.gym.judge.other_calls import draw_ahead, launched_in_one_mode, make_other_calls
 from drkernel.gym.judge.own_sizes import DataDependent, Untimed
 from drkernel.gym.judge.own_timing import OwnTiming, places_of_weights
 from drkernel.gym.judge.seen import Place
@@ -217,7 +217,9 @@ class Trial:
         if self.settings.timing:
             with self.phase("timing"):
                 self._take_time(side, self.session, factory, checker.calls)
-        if self.settings.other_calls and checker.passed:
+        if self.settings.knock_out and checker.passed and self.contribution.credited:
+            self._try_other_mode(checker)
+        if self.settings.other_calls and checker.passed and not checker.session.over:
             with self.phase("other_calls"):
                 make_other_calls(checker)
 
@@ -288,6 +290,14 @@ class Trial:
         checker.resume(self.session)
         with self.phase("checks"):
             return checker.run("anew")
+
+    def _try_other_mode(self, checker: Checker) -> None:
+        """Condemn a candidate whose kernels run in the graded mode only."""
+        with self.phase("other_calls"):
+            finding = launched_in_one_mode(checker)
+        if finding is not None:
+            self.findings.append(finding)
+            self.facts.withhold()
 
     def _judge_naively(self, side: ExpectedSide, session: Session, factory: OpensSessions) -> None:
         """The research mode: judge as a harness without any defence would."""

@@ -9,6 +9,8 @@ other_mode         eval mode, or train mode where the module is built in eval  `
 hard_coded_shape   another, odd size of the inputs                             ``shapes``
 =================  ==========================================================  ==================
 
+Before them :func:`launched_in_one_mode` asks whether own kernels run in both modes, which is no note.
+
 A failure is a *note*, unless the task requires the call: then it is a wrong answer. These calls come last, the one that
 may break the device at the very end, and share a few seconds. Nothing that happens here changes earlier results.
 """
@@ -31,6 +33,7 @@ from drkernel.tasks.other_calls import (
     has_modes,
 )
 from drkernel.tasks.problem import ReferenceCall
+from drkernel.verdict import Finding
 
 SECONDS = 10.0
 """wall seconds that the candidate has for all of them"""
@@ -58,6 +61,33 @@ def make_other_calls(checker: Checker) -> None:
             wrong = (HOW[kind], _in_words(error))
         if wrong is not None:
             _tell(checker, last, kind, asked, *wrong)
+
+
+def launched_in_one_mode(checker: Checker) -> Finding | None:
+    """Call in the other mode (train or eval): own kernels have to run there too, unless the reference computes
+    something else there, or the candidate ends."""
+    side, session = checker.side, checker.session
+    training = side.instance.model.training
+
+    def has_two() -> bool:
+        return has_modes(side.reference, side.task.precision)
+
+    if side.task.modes == "ignored" or (not training and has_two()):  # train mode would change running statistics
+        return None
+    if not all(call.result.record.launches for call in checker.calls):  # not all are seen, or there are none
+        return None
+    session.limit(SECONDS)
+    try:
+        session.set_mode(not training)
+        record = session.call(arguments_of(checker.calls[0].case.inputs)).record
+        session.set_mode(training)
+    except SessionError as error:
+        if error.kind in ("infra_error", "tampering"):
+            raise
+        return None
+    seen = record.device
+    launched = bool(record.launches) if seen is None else any(one.reaches for one in seen.launches)
+    return None if launched or (training and has_two()) else show.one_mode_only(training, record.operators)
 
 
 def draw_ahead(checker: Checker) -> None:

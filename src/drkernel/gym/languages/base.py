@@ -21,6 +21,8 @@ class TracedKernel:
     seconds: float
     operator: str | None
     """the operator under which it was launched, e.g. 'aten::relu'; None when there was none"""
+    host_seconds: float | None = None
+    """host seconds of the runtime's call that launched it, where the trace has that call"""
 
     @property
     def of_pytorch(self) -> bool:

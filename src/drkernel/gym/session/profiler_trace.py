@@ -20,6 +20,7 @@ MAX_TRACE = 64 << 20
 MAX_EVENTS = 1_000_000
 MAX_ROWS = 200
 _DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+_RUNTIME = ("cuda_runtime", "cuda_driver")
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class TracedCopy:
 
     name: str
     seconds: float
+    host_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ def read_trace(data: bytes | bytearray) -> Trace:
     events = document.get("traceEvents") if isinstance(document, dict) else None
     if not isinstance(events, list) or len(events) > MAX_EVENTS:
         raise ValueError("a trace is an object with a list of traceEvents")
-    operators = _operators(events)
+    operators, launching = _operators(events), _launching(events)
     kernels: list[tuple[float, TracedKernel]] = []
     copies: list[TracedCopy] = []
     starts: list[float] = []
@@ -61,10 +63,12 @@ def read_trace(data: bytes | bytearray) -> Trace:
             starts.append(start)
             ends.append(start + seconds * 1e6)
             name = str(event["name"])[:500]
+            correlation = _id(event, "correlation")
+            host = launching.get(correlation) if correlation is not None else None
             if kind == "kernel":
-                kernels.append((start, TracedKernel(name, seconds, operators.get(_id(event)))))
+                kernels.append((start, TracedKernel(name, seconds, operators.get(_id(event)), host)))
             else:
-                copies.append(TracedCopy(name, seconds))
+                copies.append(TracedCopy(name, seconds, host))
     elapsed = (max(ends) - min(starts)) * 1e-6 if ends else 0.0
     ordered = tuple(kernel for _, kernel in sorted(kernels, key=lambda pair: pair[0]))
     return Trace(ordered, tuple(copies), elapsed)
@@ -79,9 +83,16 @@ def _operators(events: list[Any]) -> dict[Any, str]:
     }
 
 
-def _id(event: dict[str, Any]) -> Any:
+def _launching(events: list[Any]) -> dict[Any, float]:
+    """Map correlation ids to the host seconds of the runtime's call."""
+    calls = [event for event in events if isinstance(event, dict) and event.get("cat") in _RUNTIME]
+    timed = [event for event in calls if isinstance(event.get("dur"), (int, float)) and 0 <= event["dur"] < 1e12]
+    return {_id(event, "correlation"): event["dur"] * 1e-6 for event in timed}
+
+
+def _id(event: dict[str, Any], key: str = "External id") -> Any:
     arguments = event.get("args")
-    found = arguments.get("External id") if isinstance(arguments, dict) else None
+    found = arguments.get(key) if isinstance(arguments, dict) else None
     return found if isinstance(found, int) and found > 0 else None
 
 
@@ -92,10 +103,10 @@ def profile_of(trace: Trace, own: Collection[str], device: str, calls: int) -> P
     """
     rows: dict[tuple[str, Owner], list[float]] = {}
     for kernel in trace.kernels:
-        _add(rows, *_owned(kernel, own), kernel.seconds)
+        _add(rows, *_owned(kernel, own), kernel)
     for copy in trace.copies:
-        _add(rows, copy.name, "copy", copy.seconds)
-    total = sum(seconds for _, seconds in rows.values())
+        _add(rows, copy.name, "copy", copy)
+    total = sum(seconds for _, seconds, _ in rows.values())
     shown = sorted(rows.items(), key=lambda row: -row[1][1])[:MAX_ROWS]
     return Profile(
         kind="measured",
@@ -106,9 +117,10 @@ def profile_of(trace: Trace, own: Collection[str], device: str, calls: int) -> P
                 owner=owner,
                 calls=max(1, round(count / calls)),
                 seconds=seconds / calls,
+                host_seconds=host / calls if host else None,
                 share=seconds / total if total > 0 else 0.0,
             )
-            for (name, owner), (count, seconds) in shown
+            for (name, owner), (count, seconds, host) in shown
         ),
         total_seconds=total / calls,
         elapsed_seconds=trace.elapsed / calls,
@@ -121,7 +133,8 @@ def _owned(kernel: TracedKernel, own: Collection[str]) -> tuple[str, Owner]:
     return kernel.name, "custom" if kernel.name in own else "library"
 
 
-def _add(rows: dict[tuple[str, Owner], list[float]], name: str, owner: Owner, seconds: float) -> None:
-    row = rows.setdefault((name, owner), [0, 0.0])
+def _add(rows: dict[tuple[str, Owner], list[float]], name: str, owner: Owner, work: TracedKernel | TracedCopy) -> None:
+    row = rows.setdefault((name, owner), [0, 0.0, 0.0])
     row[0] += 1
-    row[1] += seconds
+    row[1] += work.seconds
+    row[2] += work.host_seconds or 0.0

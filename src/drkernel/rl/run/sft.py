@@ -37,6 +37,9 @@ class SftConfig(Config):
     weight_decay: float = Field(0.01, ge=0)
     clip: float = Field(1.0, gt=0, description="bound of the gradient's norm")
     batch_tokens: int = Field(8192, ge=64, description="tokens of one optimiser step, about")
+    batch_rows: int | None = Field(
+        None, ge=1, description="conversations of one optimiser step, in place of batch_tokens"
+    )
     micro_tokens: int = Field(4096, ge=64, description="tokens of one forward pass: bounds memory")
     validation: float = Field(0.05, ge=0, lt=0.5, description="share of rows kept for the validation loss")
 
@@ -108,7 +111,7 @@ def plan_batches(lengths: Sequence[int], config: SftConfig, seed: int) -> list[l
             batch.append(row)
             filled += lengths[row]
             used += lengths[row]
-            if filled >= config.batch_tokens:
+            if filled >= config.batch_tokens if config.batch_rows is None else len(batch) == config.batch_rows:
                 steps.append(batch)
                 batch, filled = [], 0
         if batch:

@@ -35,6 +35,7 @@ class Span:
 class _Row:
     calls: int = 0
     seconds: float = 0.0
+    host: float = 0.0
     ideal: float = 0.0
     nbytes: float = 0.0
     flops: float = 0.0
@@ -74,7 +75,8 @@ class Timeline:
     def add(self, owner: Owner, name: str, cost: CostEstimate) -> float:
         """Enqueue one operator or launch; returns the clock at which it ends on the device."""
         overhead = self.spec.kernel_launch_overhead if owner == "custom" else self.spec.launch_overhead
-        self.host += overhead if cost.host_seconds is None else cost.host_seconds
+        launching = overhead if cost.host_seconds is None else cost.host_seconds
+        self.host += launching
         if cost.kernels == 0 and cost.seconds == 0.0:
             return self.device_free
         start = max(self.device_free, self.host)
@@ -85,6 +87,7 @@ class Timeline:
         row = self._rows.setdefault((name, owner), _Row())
         row.calls += 1
         row.seconds += cost.seconds
+        row.host += launching
         row.ideal += cost.roofline * cost.seconds
         row.nbytes += cost.dram_bytes
         row.flops += cost.total_flops
@@ -126,6 +129,7 @@ class Timeline:
                 owner=owner,
                 calls=row.calls,
                 seconds=row.seconds,
+                host_seconds=row.host,
                 share=row.seconds / total if total else 0.0,
                 bound=max(row.bounds, key=lambda bound: row.bounds[bound]),
                 roofline=row.ideal / row.seconds if row.seconds else None,
