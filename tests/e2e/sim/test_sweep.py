@@ -48,6 +48,22 @@ def test_settings_are_changed_wherever_the_text_gives_them_and_nowhere_else():
         with_settings(TEXT, {"WIDTH": 1})
 
 
+def test_settings_stand_before_and_after_the_script(tmp_path, capsys):
+    script = tmp_path / "add.py"
+    script.write_text("import sys\nassert sys.argv[1:] == ['STEP=7'], sys.argv\n" + TEXT)
+    axes = {"BLOCK": [32, 64], "num_warps": [2, 4]}
+    for words in (
+        [script, "--sweep", "BLOCK=32,64", "num_warps=2,4", "--json"],
+        ["--sweep", "BLOCK=32,64", script, "num_warps=2,4", "--json"],
+        ["--json", "--sweep", "BLOCK=32,64", "--sweep", "num_warps=2,4", script],
+    ):
+        assert drkernel_sim(*words, "--", "STEP=7") == 0
+        assert json.loads(capsys.readouterr().out)["axes"] == axes
+    assert drkernel_sim(script, "--sweep", "BLOCK=32", "num_warps=2,x") == 2
+    assert "num_warps=2,x: it is NAME=NUMBER" in capsys.readouterr().err
+    assert drkernel_sim(script, "--sweep") == 2
+
+
 def test_a_sweep_shows_times_and_why_the_others_failed(tmp_path, capsys):
     script = tmp_path / "add.py"
     script.write_text(TEXT + "add[(1024,)](out, out, 1 << 16, 64)\n")  # a grid that follows nothing
