@@ -29,7 +29,7 @@ class EvalSettings(Config):
     profile: str | None = Field(
         "tiny",
         description="size profile that answers are checked at; None takes the task's own sizes, shrunk as far as a "
-        "simulated device needs it ('checked_bytes', 'checked_flops')",
+        "simulated device needs it ('checked_bytes', 'checked_flops'), and so does the default for tasks without it",
     )
     time_at: Literal["own", "checked"] = Field(
         "own",
@@ -100,6 +100,13 @@ class EvalRequest(Config):
             kept = {key: value for key, value in origin.items() if key != "scaled"}
             upgraded["task"] = {**task, "provenance": kept}
         return upgraded
+
+    @model_validator(mode="after")
+    def _profile_of_the_task(self) -> EvalRequest:
+        """Where no profile is asked for, take the default one only if the task has it."""
+        if "profile" not in self.settings.model_fields_set:
+            object.__setattr__(self, "settings", self.settings.for_task(self.task))
+        return self
 
     @property
     def key(self) -> str:
