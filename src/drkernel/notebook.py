@@ -61,7 +61,7 @@ def evaluate(
     source = str(candidate)
     if "\n" not in source:
         source = Path(source).read_text(encoding="utf-8")
-    terms = EvalSettings(device=device, **settings).for_task(task)
+    terms = EvalSettings(device=device, **settings)
     return _pool().submit(EvalRequest(task=task, candidate=source, settings=terms)).result()
 
 

@@ -262,7 +262,11 @@ class Verdict(Config):
         """What a store or a run of an earlier release holds is read, without what has been retired since."""
         if isinstance(data, dict) and data.get("schema_version") == 1:
             kept = {key: value for key, value in data.items() if key not in _OF_VERSION_1}
-            return {**kept, "schema_version": 2}
+            findings = [
+                {**one, "severity": "hack"} if isinstance(one, dict) and one.get("severity") == "cheat" else one
+                for one in data.get("findings", ())
+            ]
+            return {**kept, "findings": findings, "schema_version": 2}
         return data
 
     @property

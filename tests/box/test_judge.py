@@ -41,6 +41,14 @@ def test_a_good_kernel_is_correct_with_time_profile_and_coverage(gym):
     assert Verdict.model_validate_json(verdict.model_dump_json()) == verdict
 
 
+def test_a_wrong_constant_is_no_coarser_format(gym):
+    wrong = SOFTMAX.replace("tl.exp(", "1.0 * tl.exp(1.01 * ", 1)
+    assert wrong != SOFTMAX
+    verdict = grade(gym, wrong)
+    assert verdict.status == "incorrect" and not verdict.findings
+    assert "should be" in verdict.correctness.message and "looks like" not in verdict.correctness.message
+
+
 def test_the_reference_itself_is_a_hack_of_speedup_one(gym):
     verdict = grade(gym, module("return torch.softmax(x, dim=-1)"))
     assert verdict.status == "hack" and verdict.findings[0].kind == "no_custom_kernel"

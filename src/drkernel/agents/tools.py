@@ -84,7 +84,7 @@ class Toolbox:
         task = self._task(reference, precision)
         source = self._text(candidate, "candidate")
         try:
-            settings = EvalSettings(device=device, deadline_s=self.limits.deadline_s, lines=True).for_task(task)
+            settings = EvalSettings(device=device, deadline_s=self.limits.deadline_s, lines=True)
         except ValidationError as error:
             raise ToolError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
         self._spend()

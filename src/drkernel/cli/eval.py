@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from drkernel.cli.pools import MEMORY_HELP, POOL_HELP, check_pool, evaluate_at, to_bytes
 from drkernel.config import ConfigError
+from drkernel.gym.request import EvalRequest, EvalSettings
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -69,14 +70,15 @@ def evaluate(
         _usage(str(error))
     task = _task(reference, precision)
     source = _candidate(candidate)
-    chosen = profile if profile is not None else ("tiny" if "tiny" in task.profiles else None)
-    if chosen is not None and chosen not in task.profiles:
-        _usage(f"task {task.id} has no size profile {chosen!r}; it has: {', '.join(task.profiles) or 'none'}")
+    if profile is not None and profile not in task.profiles:
+        _usage(f"task {task.id} has no size profile {profile!r}; it has: {', '.join(task.profiles) or 'none'}")
     settings = _settings(
-        device=device, baseline=baseline, profile=chosen, checks=checks, trials=trials, deadline_s=deadline, seed=seed,
+        device=device, baseline=baseline, checks=checks, trials=trials, deadline_s=deadline, seed=seed,
         unsafe_no_checks=unsafe_no_checks, time_at=time_at, lines=html is not None,
+        **({} if profile is None else {"profile": profile}),
     )  # fmt: skip
-    verdict = _grade(task, source, settings, pool, to_bytes(memory_gib))
+    request = EvalRequest(task=task, candidate=source, settings=settings)
+    verdict = _grade(request, pool, to_bytes(memory_gib))
     if as_json:
         print(verdict.model_dump_json(indent=2))
     else:
@@ -88,7 +90,7 @@ def evaluate(
     if html is not None:
         from drkernel.report.verdict_html import write_page
 
-        write_page(html, verdict, task=task, candidate=source, profile=chosen)
+        write_page(html, verdict, task=task, candidate=source, profile=request.settings.profile)
         print(f"wrote {html}", file=sys.stderr)
     if trace is not None:
         from drkernel.report.trace import trace_of_verdict, write_trace
@@ -130,9 +132,7 @@ def _candidate(path: str) -> str:
         _usage(f"the candidate {path} is not UTF-8 text: {error.reason}")
 
 
-def _settings(**values: Any) -> Any:
-    from drkernel.gym.request import EvalSettings
-
+def _settings(**values: Any) -> EvalSettings:
     try:
         return EvalSettings(**values)
     except ValidationError as error:
@@ -140,12 +140,10 @@ def _settings(**values: Any) -> Any:
         _usage(f"--{str(first['loc'][0]).replace('_', '-')}: {first['msg'].removeprefix('Value error, ')}")
 
 
-def _grade(task: Any, source: str, settings: Any, pool: str | None, memory: int | None) -> Any:
+def _grade(request: EvalRequest, pool: str | None, memory: int | None) -> Any:
     """Run one evaluation, by a service or on this machine, and leave no process behind."""
     from drkernel.gym.pools.local import LocalPool
-    from drkernel.gym.request import EvalRequest
 
-    request = EvalRequest(task=task, candidate=source, settings=settings)
     if pool is not None:
         return asyncio.run(evaluate_at(pool, request))
     with LocalPool(slots=1, memory_bytes=memory) as local:

@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
+from typer.core import TyperCommand
 
 if TYPE_CHECKING:
+    import click
+
     from drkernel.sim.script import ScriptReport
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich")
@@ -21,6 +24,8 @@ app = typer.Typer(add_completion=False, rich_markup_mode="rich")
 USAGE = 2
 AXIS = re.compile(r"([A-Za-z_]\w*)=(\d+(?:,\d+)*)")
 """one axis of a sweep"""
+SETTING = re.compile(r"[A-Za-z_]\w*=[\w,.]*")
+"""what is meant as an axis of a sweep"""
 
 
 class ChecksOption(StrEnum):
@@ -73,7 +78,20 @@ Examples:
 """
 
 
-@app.command(help=HELP, context_settings={"allow_interspersed_args": True})
+class _SweepCommand(TyperCommand):
+    """Takes settings for ``--sweep`` in any number and place before ``--``; behind it they are the script's."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        given = args[:end]
+        if "--sweep" in given:
+            settings = [word for word in given if SETTING.fullmatch(word)]
+            others = [word for word in given if word != "--sweep" and word not in settings]
+            given = [*others, *(word for setting in settings or [""] for word in ("--sweep", setting))]
+        return super().parse_args(ctx, [*given, *args[end:]])
+
+
+@app.command(cls=_SweepCommand, help=HELP, context_settings={"allow_interspersed_args": True})
 def sim(
     file: Annotated[Path, typer.Argument(metavar="FILE.py", help="the script to run")],
     args: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS]", help="arguments of the script")] = None,
@@ -97,8 +115,6 @@ def sim(
 ) -> None:
     """Parse, run, print."""
     given = list(args or ())
-    while sweep and AXIS.fullmatch(str(file)) and given:  # --sweep A=1,2 B=3,4 FILE.py
-        sweep, file = [*sweep, str(file)], Path(given.pop(0))
     for path in (file, *([compare] if compare else [])):
         if not path.is_file():
             _usage(f"no such script: {path}")

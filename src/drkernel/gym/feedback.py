@@ -100,7 +100,7 @@ def _full(verdict: Verdict, source: str | None) -> list[str]:
     elif verdict.error is not None:
         parts += _error_text(verdict.error, source)
     elif verdict.status == "incorrect" and verdict.correctness is not None:
-        parts += _mismatch_text(verdict.correctness)
+        parts += [*_mismatch_text(verdict.correctness), sizes_text(verdict)]
     if verdict.status == "correct":
         parts += _speed_text(verdict)
     parts += [_finding_text(finding) for finding in verdict.findings if finding.severity == "bug"]
@@ -168,7 +168,7 @@ def _speed_text(verdict: Verdict) -> list[str]:
     if sizes:
         parts.append(sizes)
     if verdict.coverage is not None:
-        parts.append(f"Your own kernels take {percent(verdict.coverage)} of the device time.")
+        parts.append(f"{coverage_text(verdict, 'your')}.")
     if verdict.profile is not None:
         parts.append(profile_table(verdict.profile))
         parts.append(hot_lines(verdict.profile))
@@ -178,12 +178,23 @@ def _speed_text(verdict: Verdict) -> list[str]:
     return parts
 
 
+def coverage_text(verdict: Verdict, whose: str = "the candidate's") -> str:
+    """The verdict's coverage in words; where own kernels take more time than the part that counts, both."""
+    assert verdict.coverage is not None
+    counted, taken = percent(verdict.coverage), verdict.profile and percent(verdict.profile.coverage)
+    text = f"{counted} of the device time is in {whose} own kernels"
+    return text if taken in (None, counted) else f"{text} that the answer needs; all own kernels take {taken}"
+
+
 def sizes_text(verdict: Verdict) -> str:
-    """The timed and the checked sizes, where they differ; empty where they do not."""
+    """The timed and the checked sizes, where they differ or are not the task's own; else empty."""
     timed, checked = verdict.timed_at, verdict.checked_at
     text = ""
     if timed is not None and checked is not None and timed.inputs != checked.inputs:
         text = f"Timed at {timed.words}; checked at {checked.words}."
+    elif checked is not None and checked.changed:
+        changed = ", ".join(f"{name} {used} (the task's: {own})" for name, (own, used) in checked.changed.items())
+        text = f"{'Checked' if timed is None else 'Timed and checked'} at {checked.words}: {changed}."
     return f"{text} {verdict.untimed[:1].upper()}{verdict.untimed[1:]}.".strip() if verdict.untimed else text
 
 

@@ -6,7 +6,7 @@ import ast
 import hashlib
 from typing import Any, Literal, Protocol
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from drkernel.config import Config
 from drkernel.gym.device import Device, parse_device
@@ -29,7 +29,7 @@ class EvalSettings(Config):
     profile: str | None = Field(
         "tiny",
         description="size profile that answers are checked at; None takes the task's own sizes, shrunk as far as a "
-        "simulated device needs it ('checked_bytes', 'checked_flops')",
+        "simulated device needs it ('checked_bytes', 'checked_flops'), and so does the default for tasks without it",
     )
     time_at: Literal["own", "checked"] = Field(
         "own",
@@ -83,9 +83,30 @@ class EvalSettings(Config):
 class EvalRequest(Config):
     """One evaluation to be made."""
 
+    schema_version: Literal[2] = 2
     task: Task
     candidate: str = Field(description="Python source of the answer: defines ModelNew")
     settings: EvalSettings = EvalSettings()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_version_1(cls, data: Any) -> Any:
+        """Read a request that a store or a client of an earlier release holds; those carry no version."""
+        if not isinstance(data, dict) or data.get("schema_version", 1) != 1:
+            return data
+        upgraded = {**data, "schema_version": 2}
+        task = data.get("task")
+        if isinstance(task, dict) and isinstance(origin := task.get("provenance"), dict):
+            kept = {key: value for key, value in origin.items() if key != "scaled"}
+            upgraded["task"] = {**task, "provenance": kept}
+        return upgraded
+
+    @model_validator(mode="after")
+    def _profile_of_the_task(self) -> EvalRequest:
+        """Where no profile is asked for, take the default one only if the task has it."""
+        if "profile" not in self.settings.model_fields_set:
+            object.__setattr__(self, "settings", self.settings.for_task(self.task))
+        return self
 
     @property
     def key(self) -> str:

@@ -19,7 +19,7 @@ from drkernel.episode.meter import money
 from drkernel.episode.metrics import baseline_name
 from drkernel.episode.records import Turn
 from drkernel.gym.device import gpu_name
-from drkernel.gym.feedback import duration, percent, times
+from drkernel.gym.feedback import coverage_text, duration, percent, times
 from drkernel.report.render import render
 from drkernel.report.sources import Beside, side_by_side
 from drkernel.report.svg import Curve, line_plot, nice_range
@@ -118,7 +118,8 @@ def _numbers(bench: Bench, turns: Sequence[Turn], best: Verified | None) -> list
                 (f"{verdict.correctness.passed_calls}/{verdict.correctness.checked_calls}", "fresh inputs right")
             )
         if verdict.coverage is not None:
-            items.append((percent(verdict.coverage), "of device time in its own kernels"))
+            share, _, words = coverage_text(verdict).partition(" ")
+            items.append((share, words))
         items.append((str(best.turn.number), "turn it was found at"))
     items.append((f"{usage.total:,}", "tokens read and written" + (" (estimated)" if usage.estimated else "")))
     if prices is not None:

@@ -15,7 +15,7 @@ from drkernel.gym.feedback import duration
 from drkernel.report.anatomy import anatomy
 from drkernel.report.render import render
 from drkernel.sim.script import LaunchRow, ScriptReport
-from drkernel.sim.sweep import Comparison, Configuration, Sweep, own_time
+from drkernel.sim.sweep import Comparison, Configuration, Sweep, device_time, own_time
 
 
 def rows_and_columns(found: Sweep) -> tuple[list[str], list[tuple[str, list[Configuration]]]]:
@@ -76,7 +76,7 @@ def render_comparison(found: Comparison) -> RenderableType:
         table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
     for pair in found.pairs:
         table.add_row(*pair_cells(pair.a, pair.b))
-    totals = [(own_time(report), report.profile.total_seconds) for report in (found.a, found.b)]
+    totals = [(own_time(report), device_time(report)) for report in (found.a, found.b)]
     for name, (a, b) in zip(("own kernels", "all device work"), zip(*totals, strict=True), strict=True):
         table.add_row(Text(name, style="bold"), duration(a), duration(b), ratio(a, b), "")
     parts: list[RenderableType] = [Text(f"\n{found.a.device}, modelled", style="bold"), table]

@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from drkernel.base.files import write_atomic
-from drkernel.gym.feedback import duration, percent, sizes_text, times
+from drkernel.gym.feedback import coverage_text, duration, percent, sizes_text, times
 from drkernel.report.anatomy import anatomy, time_stack
 from drkernel.report.render import render
 from drkernel.report.roofline import roofline_plot
@@ -72,7 +72,8 @@ def _numbers(verdict: Verdict) -> list[tuple[str, str]]:
         items.append((duration(verdict.timing.seconds), f"against {duration(verdict.reference_timing.seconds)}"))
     if verdict.coverage is not None:
         told = ", as the candidate's process tells" if verdict.coverage_source == "runner" else ""
-        items.append((percent(verdict.coverage), "of device time in own kernels" + told))
+        share, _, words = coverage_text(verdict).partition(" ")
+        items.append((share, words + told))
     if verdict.correctness is not None and verdict.correctness.checked_calls:
         right = f"{verdict.correctness.passed_calls}/{verdict.correctness.checked_calls}"
         items.append((right, "checked calls right"))

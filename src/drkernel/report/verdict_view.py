@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from drkernel.gym.feedback import duration, number, percent, quote_line, sizes_text, times, told_apart
+from drkernel.gym.feedback import coverage_text, duration, number, percent, quote_line, sizes_text, times, told_apart
 from drkernel.verdict import Finding, Profile, ProfileRow, Verdict
 
 COLOURS = {
@@ -75,8 +75,8 @@ def _headline(verdict: Verdict) -> Text:
     if sizes:
         line.append(f"\n{sizes}", style="yellow" if verdict.untimed else "")
     if verdict.coverage is not None:
-        line.append(f"\ncoverage {percent(verdict.coverage)}", style="bold")
-        line.append(" of the device time is in the candidate's own kernels")
+        line.append("\ncoverage ", style="bold")
+        line.append(coverage_text(verdict))
         line.append(", says its own process" if verdict.coverage_source == "runner" else "")
     if verdict.correctness is not None and verdict.correctness.checked_calls:
         checked = verdict.correctness

@@ -6,6 +6,8 @@ import zlib
 from dataclasses import dataclass
 from typing import Literal
 
+from pydantic import BaseModel
+
 from drkernel.gym.request import EvalRequest
 
 State = Literal["queued", "leased", "done", "cancelled"]
@@ -62,7 +64,12 @@ class StoredRequest:
     blob: bytes
 
 
+def packed(record: BaseModel) -> bytes:
+    """A record as it is stored: its JSON, compressed."""
+    return zlib.compress(record.model_dump_json().encode("utf-8", "surrogatepass"), 1)
+
+
 def pack(request: EvalRequest) -> StoredRequest:
     """Pack a request for storage."""
-    blob = zlib.compress(request.model_dump_json().encode("utf-8", "surrogatepass"), 1)
-    return StoredRequest(request.key, request.task.id, request.settings.device, request.settings.place.kind, blob)
+    settings = request.settings
+    return StoredRequest(request.key, request.task.id, settings.device, settings.place.kind, packed(request))

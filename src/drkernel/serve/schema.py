@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import sqlite3
+import zlib
+from pathlib import Path
+from typing import IO
 
-SCHEMA_VERSION = 3
+from pydantic import ValidationError
+
+from drkernel.base.files import replacing
+from drkernel.gym.request import EvalRequest
+from drkernel.serve.jobs import StoreError, packed
+from drkernel.serve.protocol import JobResult
+from drkernel.verdict import Verdict
+
+SCHEMA_VERSION = 4
+"""of the tables, and of the requests and verdicts in them: it grows when the schema of any of these changes"""
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS meta (version INTEGER NOT NULL);
@@ -69,28 +82,74 @@ INSERT INTO tally SELECT 'status', status, COUNT(*) FROM jobs WHERE status IS NO
 INSERT INTO tally SELECT 'sequence', '', COALESCE(MAX(sequence), 0) FROM jobs;
 """
 
-_FROM_2 = f"""
-ALTER TABLE jobs ADD COLUMN result TEXT;
-UPDATE meta SET version = {SCHEMA_VERSION};
-"""
+_FROM_2 = "ALTER TABLE jobs ADD COLUMN result TEXT;"
 
 
-def prepare(db: sqlite3.Connection) -> int:
-    """Create the tables, or migrate those of versions 1 and 2; return the version found (ours for a new file).
+def claim(store: Path) -> IO[bytes]:
+    """Take the exclusive right to serve a store, held until the file is closed or the process ends, in whatever way."""
+    file = store.with_name(store.name + ".lock").open("wb")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise StoreError(f"another service runs on {store}: stop it, or choose another --store") from error
+    return file
 
-    A file of an unknown version is not changed.
+
+def prepare(db: sqlite3.Connection, path: Path) -> None:
+    """Create the tables, or migrate those of an earlier version, with a copy of the file beside it (``NAME.v3``).
+
+    Raises :class:`StoreError`, and changes nothing, for a version that is not known or a record that cannot be read.
     """
+    found = _version(db)
+    if found is None:
+        first = f"INSERT INTO meta VALUES ({SCHEMA_VERSION}); INSERT INTO tally VALUES ('sequence', '', 0);"
+        db.executescript(f"BEGIN IMMEDIATE; {TABLES} {first} {INDEXES} COMMIT;")
+    elif not 1 <= found <= SCHEMA_VERSION:
+        raise StoreError(f"{path} is a store of version {found}; this program reads 1 to {SCHEMA_VERSION}")
+    elif found < SCHEMA_VERSION:
+        with claim(path):
+            if _version(db) == found:
+                _migrate(db, path, found)
+
+
+def _version(db: sqlite3.Connection) -> int | None:
     known = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone()
     row = db.execute("SELECT version FROM meta").fetchone() if known else None
-    if row is not None and row[0] not in (1, 2, SCHEMA_VERSION):
-        return int(row[0])
-    steps = [TABLES]
-    if row is None:
-        steps += [f"INSERT INTO meta VALUES ({SCHEMA_VERSION});", "INSERT INTO tally VALUES ('sequence', '', 0);"]
-    elif row[0] < SCHEMA_VERSION:
-        steps += [_FROM_1, _FROM_2] if row[0] == 1 else [_FROM_2]
-    db.executescript("\n".join(["BEGIN IMMEDIATE;", *steps, INDEXES, "COMMIT;"]))
-    return SCHEMA_VERSION
+    return None if row is None else int(row[0])
+
+
+def _migrate(db: sqlite3.Connection, path: Path, found: int) -> None:
+    with replacing(path.with_name(f"{path.name}.v{found}")) as backup:
+        db.execute("VACUUM INTO ?", (str(backup),))
+    steps = [TABLES, *([_FROM_1] if found < 2 else []), *([_FROM_2] if found < 3 else []), INDEXES]
+    try:
+        db.executescript("\n".join(["BEGIN IMMEDIATE;", *steps]))
+        for (job_id,) in db.execute("SELECT id FROM jobs").fetchall():
+            blobs = db.execute("SELECT request, verdict FROM jobs WHERE id = ?", (job_id,)).fetchone()
+            try:
+                now = _rewritten(*blobs)
+            except (ValidationError, zlib.error) as error:
+                why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+                raise StoreError(
+                    f"{path} is a store of version {found}, and its job {job_id} cannot be read by this version of "
+                    f"drkernel ({why}); the store is as it was"
+                ) from error
+            db.execute("UPDATE jobs SET request = ?, verdict = ?, result = ? WHERE id = ?", (*now, job_id))
+        db.execute("UPDATE meta SET version = ?", (SCHEMA_VERSION,))
+        db.execute("COMMIT")
+    finally:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+
+
+def _rewritten(request: bytes, verdict: bytes | None) -> tuple[bytes, bytes | None, str | None]:
+    """Return the records of a job, and its result in short, in the present version."""
+    asked = packed(EvalRequest.model_validate_json(zlib.decompress(request)))
+    if verdict is None:
+        return asked, None, None
+    judged = Verdict.model_validate_json(zlib.decompress(verdict))
+    return asked, packed(judged), JobResult.of(judged).model_dump_json()
 
 
 def waiting_kinds(db: sqlite3.Connection) -> list[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
 import secrets
@@ -16,12 +15,12 @@ import time
 from collections import deque
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import IO, Any
 
 from drkernel.gym.request import EvalRequest, Pool
 from drkernel.serve.group_commit import Writer
 from drkernel.serve.jobs import EvalJob, StoreError, pack
+from drkernel.serve.schema import claim
 from drkernel.serve.store import Store
 from drkernel.verdict import CandidateError, Verdict
 
@@ -58,17 +57,6 @@ class WorkerInfo:
     def able(self) -> bool:
         """Whether the worker can be given work."""
         return not self.quarantined and not self.lost
-
-
-def _claim(store: Path) -> IO[bytes]:
-    """Take the exclusive right to serve a store, held until the file is closed or the process ends, in whatever way."""
-    file = store.with_name(store.name + ".lock").open("wb")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        file.close()
-        raise StoreError(f"another service runs on {store}: stop it, or choose another --store") from error
-    return file
 
 
 class Service:
@@ -120,7 +108,7 @@ class Service:
         Raises :class:`StoreError` when another service holds it.
         """
         if self._claim is None:
-            self._claim = _claim(self.store.path)
+            self._claim = claim(self.store.path)
 
     async def start(self) -> None:
         """Requeue the jobs that an earlier process left, and start.

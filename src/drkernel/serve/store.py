@@ -23,9 +23,9 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from drkernel.gym.request import EvalRequest
-from drkernel.serve.jobs import EvalJob, QueueFull, StoredRequest, StoreError, pack
+from drkernel.serve.jobs import EvalJob, QueueFull, StoredRequest, StoreError, pack, packed
 from drkernel.serve.protocol import JobResult
-from drkernel.serve.schema import SCHEMA_VERSION, prepare, waiting_kinds
+from drkernel.serve.schema import prepare, waiting_kinds
 from drkernel.verdict import CandidateError, Status, Verdict
 
 _EQUAL = (
@@ -60,10 +60,10 @@ class Store:
     """One SQLite file in WAL mode. Thread-safe; a context manager."""
 
     def __init__(self, path: Path | str):
-        """Open or create the store.
+        """Open or create the store; one of an earlier version is migrated, see :func:`prepare`.
 
         Raises:
-            StoreError: the file cannot be opened, or has another version.
+            StoreError: the file cannot be opened, or holds what this version cannot read.
         """
         self.path = Path(path)
         self._lock, self._read_lock, self._scan_lock = threading.RLock(), threading.Lock(), threading.Lock()
@@ -74,14 +74,12 @@ class Store:
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
             self._db.execute("PRAGMA journal_size_limit=67108864")
-            found = prepare(self._db)
+            prepare(self._db, self.path)
             self._reader, self._scanner = self._connect(), self._connect()
             for reading in (self._reader, self._scanner):
                 reading.execute("PRAGMA query_only=ON")
         except (sqlite3.Error, OSError) as error:
             raise StoreError(f"cannot open the store {self.path}: {error}") from error
-        if found != SCHEMA_VERSION:
-            raise StoreError(f"{self.path} is a store of version {found}; this program writes {SCHEMA_VERSION}")
 
     def _connect(self) -> sqlite3.Connection:
         return sqlite3.connect(self.path, check_same_thread=False, isolation_level=None, timeout=5.0)
@@ -289,7 +287,7 @@ class Store:
 
     def complete(self, job_id: str, owner: str, verdict: Verdict) -> bool:
         """Record a verdict; return False, and change nothing, when ``owner`` no longer holds the job."""
-        blob = zlib.compress(verdict.model_dump_json().encode("utf-8", "surrogatepass"), 1)
+        blob = packed(verdict)
         with self.transaction() as db:
             changed = db.execute(
                 "UPDATE jobs SET state = 'done', finished = ?, status = ?, verdict = ?, result = ?, "
@@ -475,6 +473,6 @@ def end_without_trial(db: sqlite3.Connection, job: EvalJob, status: Status, kind
     db.execute(
         "UPDATE jobs SET state = 'done', finished = ?, status = ?, verdict = ?, owner = NULL, lease_until = NULL, "
         "sequence = (SELECT n + 1 FROM tally WHERE what = 'sequence') WHERE id = ?",
-        (time.time(), verdict.status, zlib.compress(verdict.model_dump_json().encode(), 1), job.id),
+        (time.time(), verdict.status, packed(verdict), job.id),
     )
     db.execute("UPDATE tally SET n = n + 1 WHERE what = 'sequence'")

@@ -154,8 +154,25 @@ def _touched(report: ScriptReport) -> Mapping[str, float]:
 
 
 def compare(a: ScriptReport, b: ScriptReport) -> Comparison:
-    """Set the launches of two runs side by side: each with the next one of the same kernel, else by itself."""
-    return Comparison(a=a, b=b, pairs=tuple(_pairs(list(a.launches), list(b.launches))))
+    """Set the launches of two runs side by side: each with the next one of the same kernel, else by itself.
+
+    Launches that only tried a configuration are left out.
+    """
+    return Comparison(a=a, b=b, pairs=tuple(_pairs(_kept(a), _kept(b))))
+
+
+def _kept(report: ScriptReport) -> list[LaunchRow]:
+    """The launches of a run without those for tuning."""
+    return [
+        row.model_copy(update={"seconds": seconds, "calls": row.calls - row.tuning or row.calls, "tuning": 0})
+        for row, seconds in zip(report.launches, report.used_seconds, strict=True)
+        if seconds or not row.seconds
+    ]
+
+
+def device_time(report: ScriptReport) -> float:
+    """Modelled device seconds of everything but what was only tried in tuning."""
+    return report.profile.total_seconds - sum(row.seconds for row in report.launches) + own_time(report)
 
 
 def _pairs(left: list[LaunchRow], right: list[LaunchRow]) -> Iterator[Pair]:

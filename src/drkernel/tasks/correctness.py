@@ -24,8 +24,9 @@ class Accuracy:
     """The same statistic for the reference itself: the larger of its declared and its jittered run."""
     limit: float
     """Largest ``error`` that passes."""
-    looks_like: str
-    """The coarsest format whose rounding of operands or output would explain the error: 'fp32', 'tf32', ..."""
+    looks_like: str | None
+    """The coarsest format whose rounding of operands or output would explain the error: 'fp32', 'tf32', ...; None where
+    errors do not behave as those of rounding do."""
 
     @property
     def passed(self) -> bool:
@@ -79,7 +80,8 @@ def compare(actual: Sequence[RawOutput], oracle: Oracle, rule: ToleranceRule) ->
             message = (
                 f"output {low.output}: every element is within tolerance, but the output as a whole is not as "
                 f"accurate as {oracle.precision}: rms error {low.error:.2e}, allowed {low.limit:.2e} "
-                f"(the reference itself: {low.honest:.2e}); it looks like {low.looks_like}"
+                f"(the reference itself: {low.honest:.2e}); "
+                + (f"it looks like {low.looks_like}" if low.looks_like else _furthest(actual, oracle, low.output))
             )
     passed = mismatch is None and message is None
     return Correctness(checked_calls=1, passed_calls=int(passed), max_error=worst, mismatch=mismatch, message=message)
@@ -215,17 +217,58 @@ def _same_special(value: torch.Tensor, want: ExpectedOutput) -> torch.Tensor:
     return same | overflow | undefined
 
 
-def _looks_like(value: torch.Tensor, error: float, want: ExpectedOutput, rule: ToleranceRule, over: bool) -> str:
-    """Name the format that would explain the error: by the bits of the output, else by the size of the error."""
+def _looks_like(value: torch.Tensor, error: float, want: ExpectedOutput, rule: ToleranceRule, over: bool) -> str | None:
+    """Name the format that would explain the error: by the bits of the output, else by the size of the errors, if they
+    behave as those of rounding do."""
     if not over:
         return rule.precision
     for name, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16)):
         if value.dtype != dtype and value.numel() > 16 and torch.equal(value, value.to(dtype).to(value.dtype)):
             return name
+    if not _is_rounding(value, want):
+        return None
     per_unit = max(want.z_operand, 0.25 * unit_roundoff(rule.precision)) / unit_roundoff(rule.precision)
     candidates = [name for name in ("tf32", "bf16", "fp8") if MANTISSA_BITS[name] <= MANTISSA_BITS[rule.precision]]
     named = min(candidates, key=lambda name: abs(torch.tensor(error / (per_unit * unit_roundoff(name))).log().item()))
     return "tf32 or fp16" if named == "tf32" else named
+
+
+DRAWN = 4096
+COMPARED = 256
+"""elements whose errors are compared: few, so that neighbours lie further apart than the steps of coarse formats"""
+FOLLOWS = 0.3
+"""of the mean square of errors: the mean square of the difference between neighbours' errors. It is 2 for independent
+errors, 0.5 for those of a format that truncates, 0 for a function of the value"""
+
+
+def _is_rounding(value: torch.Tensor, want: ExpectedOutput) -> bool:
+    """Whether most elements have an error, and one that has nothing to do with those of elements of nearly equal value.
+
+    Errors of another formula or constant follow the values; errors of a part that was left out are those of that part.
+    """
+    expected, error, scale = want.value.flatten(), (value - want.value).flatten(), want.scale.flatten()
+    if expected.is_complex():
+        expected, error = expected.real, error.real
+    kept = ((expected != 0) & torch.isfinite(error) & (scale > 0)).nonzero().flatten()
+    if kept.numel() < 32:
+        return False
+    drawn = kept[torch.randint(kept.numel(), (DRAWN,), generator=torch.Generator().manual_seed(0))].unique()
+    ordered = drawn[expected[drawn].argsort()]
+    picked = ordered[torch.linspace(0, ordered.numel() - 1, min(COMPARED, ordered.numel())).long()]
+    errors = (error[picked] / scale[picked]).double()
+    square = float(errors.square().mean())
+    many = float((errors.abs() > 0.05 * math.sqrt(square)).double().mean()) > 0.5
+    return many and float(errors.diff().square().mean()) > FOLLOWS * square
+
+
+def _furthest(actual: Sequence[RawOutput], oracle: Oracle, index: int) -> str:
+    """Where an output is furthest off, for its size, and by how much."""
+    want = oracle.outputs[index]
+    value = _tensor_of(actual[index], want)
+    off = torch.nan_to_num(distance(value, want.value) / want.scale, 0.0, 0.0, 0.0)
+    place = tuple(int(i) for i in torch.unravel_index(off.argmax(), off.shape))
+    where = ", ".join(map(str, place))
+    return f"output {index}[{where}] should be {_number(want.value[place]):.6g}, is {_number(value[place]):.6g}"
 
 
 def _explain(found: Mismatch) -> str:

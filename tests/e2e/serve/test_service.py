@@ -11,7 +11,7 @@ import pytest
 from drkernel.serve.client import AsyncClient, Client, HttpPool, ServiceError
 from drkernel.serve.guard import GuardError, check_binding
 from drkernel.serve.worker import Worker
-from service_kit import CountingPool, make_request, make_verdict
+from service_kit import REFERENCE, CountingPool, make_request, make_verdict
 
 TOKEN = "a-token-long-enough-for-tests"
 
@@ -30,6 +30,24 @@ def test_submit_wait_get_and_list(serving):
     assert httpx.get(server.url + "/v1/jobs/0123").status_code == 404
     assert httpx.get(server.url + "/ready").status_code == 200
     assert 'drkernel_verdicts{status="correct"} 2.0' in httpx.get(server.url + "/metrics").text
+
+
+def test_the_least_request_takes_the_defaults_of_the_command_line(serving):
+    server = serving()
+    for settings in ({}, {"settings": {"device": "sim:a100"}}):
+        least = {"task": {"id": "mine", "reference": REFERENCE}, "candidate": "class ModelNew: ...", **settings}
+        answer = httpx.post(server.url + "/v1/jobs", json={"requests": [least], "wait_s": 20})
+        assert answer.status_code == 200, answer.text
+        (job,) = answer.json()["jobs"]
+        asked = server.service.store.request(job["id"])
+        assert job["status"] == "correct" and asked.settings.profile is None
+    least["settings"] = {"profile": "tiny"}
+    refused = httpx.post(server.url + "/v1/jobs", json={"requests": [least]})
+    assert refused.status_code == 409 and "no size profile 'tiny'" in refused.text
+    least["task"]["profiles"] = {"tiny": {}}
+    least["settings"] = {}
+    (job,) = httpx.post(server.url + "/v1/jobs", json={"requests": [least]}).json()["jobs"]
+    assert server.service.store.request(job["id"]).settings.profile == "tiny"
 
 
 def test_a_thousand_submissions_of_ten_requests_are_ten_evaluations(serving):

@@ -48,6 +48,22 @@ def test_settings_are_changed_wherever_the_text_gives_them_and_nowhere_else():
         with_settings(TEXT, {"WIDTH": 1})
 
 
+def test_settings_stand_before_and_after_the_script(tmp_path, capsys):
+    script = tmp_path / "add.py"
+    script.write_text("import sys\nassert sys.argv[1:] == ['STEP=7'], sys.argv\n" + TEXT)
+    axes = {"BLOCK": [32, 64], "num_warps": [2, 4]}
+    for words in (
+        [script, "--sweep", "BLOCK=32,64", "num_warps=2,4", "--json"],
+        ["--sweep", "BLOCK=32,64", script, "num_warps=2,4", "--json"],
+        ["--json", "--sweep", "BLOCK=32,64", "--sweep", "num_warps=2,4", script],
+    ):
+        assert drkernel_sim(*words, "--", "STEP=7") == 0
+        assert json.loads(capsys.readouterr().out)["axes"] == axes
+    assert drkernel_sim(script, "--sweep", "BLOCK=32", "num_warps=2,x") == 2
+    assert "num_warps=2,x: it is NAME=NUMBER" in capsys.readouterr().err
+    assert drkernel_sim(script, "--sweep") == 2
+
+
 def test_a_sweep_shows_times_and_why_the_others_failed(tmp_path, capsys):
     script = tmp_path / "add.py"
     script.write_text(TEXT + "add[(1024,)](out, out, 1 << 16, 64)\n")  # a grid that follows nothing
@@ -71,3 +87,27 @@ def test_two_scripts_stand_side_by_side(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "BLOCK 16 -> 1024" in shown and "a.py" in shown and "own kernels" in shown
     assert ">store<" in page.read_text()
+
+
+def test_a_comparison_leaves_out_what_was_only_tried(tmp_path, capsys):
+    plain, tuned = tmp_path / "plain.py", tmp_path / "tuned.py"
+    plain.write_text(TEXT)
+    configs = "[triton.Config({'BLOCK': 16}), triton.Config({'BLOCK': 1024})]"
+    tuned.write_text(
+        TEXT.replace("@triton.jit", f"@triton.autotune({configs}, key=['n'])\n@triton.jit").replace(
+            "add[(triton.cdiv(n, BLOCK),)](\n        x, y, n, BLOCK=BLOCK,",
+            "add[lambda m: (triton.cdiv(n, m['BLOCK']),)](\n x, y, n,",
+        )
+    )
+    assert drkernel_sim("--compare", plain, tuned, "--json", "--no-data") == 0
+    found = json.loads(capsys.readouterr().out)
+    (pair,) = [pair for pair in found["pairs"] if pair["b"] is not None]
+    assert (pair["b"]["calls"], pair["b"]["tuning"], pair["b"]["constexprs"]["BLOCK"]) == (1, 0, "1024")
+    tried = sum(row["tuning"] for row in found["b"]["launches"])
+    assert tried > 1 and pair["b"]["seconds"] < sum(row["seconds"] for row in found["b"]["launches"])
+    assert drkernel_sim("--compare", plain, tuned, "--no-data") == 0
+    shown = capsys.readouterr().out.split("\n")
+    own, everything = (next(line for line in shown if line.startswith(name)) for name in ("own", "all device"))
+    operators = sum(row["seconds"] for row in found["b"]["profile"]["rows"] if row["owner"] != "custom")
+    assert own.split()[4:6] == [f"{pair['b']['seconds'] * 1e6:.2f}", "us"]
+    assert float(everything.split()[5]) == pytest.approx((pair["b"]["seconds"] + operators) * 1e6, abs=0.02)

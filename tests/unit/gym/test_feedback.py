@@ -77,10 +77,23 @@ HACK = verdict(
 def test_correct_answers_read_speed_then_profile_then_what_is_left():
     text = feedback(correct())
     assert text.startswith("Correct.\nSpeedup 1.44x: 10.00 us against 14.40 us for PyTorch (eager, modelled).")
-    assert "Your own kernels take 70% of the device time." in text
+    assert "\n70% of the device time is in your own kernels.\n" in text
     assert text.index("gelu_kernel") < text.index("aten.mm"), "largest first"
     assert "40% of roofline, memory-bound" in text
     assert "Still done by PyTorch: aten.mm." in text
+
+
+def test_coverage_that_leaves_out_own_kernels_says_so():
+    decoyed = correct().model_copy(update={"coverage": 0.0})
+    said = "0% of the device time is in your own kernels that the answer needs; all own kernels take 70%."
+    assert said in feedback(decoyed)
+
+
+def test_sizes_other_than_the_tasks_are_named_with_a_wrong_answer():
+    small = Sizes(profile="tiny", changed={"ROWS": (4096, 16)}, inputs=("x float32[16, 8]",))
+    said = "Checked at x float32[16, 8]: ROWS 16 (the task's: 4096)."
+    assert said in feedback(WRONG.model_copy(update={"checked_at": small}))
+    assert "Checked at" not in feedback(WRONG.model_copy(update={"checked_at": Sizes(inputs=("x float32[16, 8]",))}))
 
 
 def test_a_modelled_time_is_never_called_measured_and_has_no_interval():

@@ -87,6 +87,49 @@ def test_tf32_operands_fail_only_where_single_is_declared():
     assert compare([tf32], make_oracle(Product(), [x, w], "tf32"), tolerance_for("tf32")).passed_calls == 1
 
 
+def truncated(x):
+    return (x.view(torch.int32) & ~0xFFFF).view(torch.float32)
+
+
+def gelu(x):
+    return torch.nn.functional.gelu(x)
+
+
+def layer_norm(x, eps=1e-5):
+    return torch.nn.functional.layer_norm(x, x.shape[-1:], eps=eps)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "looks_like"),
+    [
+        (gelu, lambda x: gelu(x.bfloat16().float()), "bf16"),
+        (gelu, lambda x: gelu(truncated(x)), "bf16"),
+        (gelu, lambda x: gelu(x.to(torch.float8_e4m3fn).float()), "fp8"),
+        (lambda x: x.softmax(-1), lambda x: x.bfloat16().float().softmax(-1), "bf16"),
+        (lambda x: x.relu() * 2 + 1, lambda x: x.relu() * 2.1 + 1, None),
+        (lambda x: x.relu() * 2 + 1, lambda x: x.relu() * 2.001 + 1, None),
+        (layer_norm, lambda x: layer_norm(x, 1e-3), None),
+        (layer_norm, lambda x: layer_norm(x) * (512 / 511) ** 0.5, None),
+        (lambda x: x.cumsum(-1), lambda x: x.cumsum(-1) + (torch.arange(512) > 500) * 0.5, None),
+    ],
+)
+def test_only_errors_like_those_of_rounding_are_called_a_coarser_format(right, wrong, looks_like):
+    x = torch.randn(256, 512, generator=torch.Generator().manual_seed(0))
+    oracle = make_oracle(Function(right), [x], "fp32")
+    report = precision_class([wrong(x)], oracle, FP32)
+    assert report.downgraded and report.worst.looks_like == looks_like
+
+
+def test_an_answer_that_is_off_as_a_whole_is_told_where_it_is_furthest_off():
+    x = torch.rand(64, 512, generator=torch.Generator().manual_seed(0))
+    oracle = make_oracle(Function(lambda x: x * 3), [x], "fp32")
+    answer = x * 3 * (1 + 8e-5)
+    answer[3, 4] *= 1 + 2e-5
+    message = compare([answer], oracle, FP32).message
+    assert "every element is within tolerance" in message and "looks like" not in message
+    assert "output 0[3, 4] should be" in message
+
+
 @pytest.mark.parametrize(("precision", "dtype"), [("fp16", torch.float16), ("bf16", torch.bfloat16)])
 def test_declared_half_precision_passes_in_wider_and_in_own_arithmetic(precision, dtype):
     (x, w), oracle = product_oracle(256, precision, dtype)

@@ -372,6 +372,8 @@ class Checker:
         worst = precision_class(values, checked.case.oracle, self.side.rule).worst
         if worst is None or worst.passed or worst.error > MAX_ROUNDING_ERROR or not _finite(values):
             return
+        if worst.looks_like is None:
+            return
         if wrong.mismatch is not None and wrong.mismatch.wrong_fraction < MIN_ROUNDED_SHARE:
             return
         self.findings.append(
