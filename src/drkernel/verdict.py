@@ -153,6 +153,9 @@ class Finding(Config):
     evidence: dict[str, str | int | float | bool | list[str]] = Field(
         default_factory=dict, description="the figures and names that show it"
     )
+    seen_on: str | None = Field(
+        None, description="the co-judge that showed it ('sim:h200'); None: the verdict's device"
+    )
 
 
 class Mismatch(Config):
@@ -245,6 +248,9 @@ class Verdict(Config):
     )
     coverage_source: ObservedBy | None = Field(
         None, description="who says which kernels are the candidate's: 'device' is the judge's own, 'runner' could lie"
+    )
+    co_judge: str | None = Field(
+        None, description="simulated GPU that graded the candidate, too, where the device is a real one: 'sim:h200'"
     )
     language: str | None = Field(None, description="what the candidate is written in: 'triton', 'cuda', ...")
     findings: tuple[Finding, ...] = ()

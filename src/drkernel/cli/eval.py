@@ -55,6 +55,9 @@ def evaluate(
     checks: Annotated[int, typer.Option(help="calls on fresh inputs that must be right")] = 3,
     trials: Annotated[int, typer.Option(help="timed calls on a measuring device")] = 30,
     deadline: Annotated[float, typer.Option(help="seconds until the candidate is stopped")] = 60.0,
+    co_judge: Annotated[
+        str, typer.Option(help="simulated GPU that also judges on cuda:N: auto, off or sim:GPU")
+    ] = "auto",
     seed: Annotated[int | None, typer.Option(help="make the verdict repeatable; default: secret seeds")] = None,
     unsafe_no_checks: Annotated[bool, typer.Option(help="research only: grade as a naive harness would")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print the verdict as JSON and nothing else")] = False,
@@ -74,7 +77,7 @@ def evaluate(
         _usage(f"task {task.id} has no size profile {profile!r}; it has: {', '.join(task.profiles) or 'none'}")
     settings = _settings(
         device=device, baseline=baseline, checks=checks, trials=trials, deadline_s=deadline, seed=seed,
-        unsafe_no_checks=unsafe_no_checks, time_at=time_at, lines=html is not None,
+        unsafe_no_checks=unsafe_no_checks, time_at=time_at, co_judge=co_judge, lines=html is not None,
         **({} if profile is None else {"profile": profile}),
     )  # fmt: skip
     request = EvalRequest(task=task, candidate=source, settings=settings)

@@ -59,6 +59,11 @@ class EvalSettings(Config):
         description="None draws every secret seed from the system; a number makes the verdict repeatable (each seed is "
         "then a keyed hash of it and of the request, still out of the candidate's reach)",
     )
+    co_judge: str = Field(
+        "auto",
+        description="simulated GPU that also grades what is right on a real one, so that its findings count: 'auto' "
+        "takes the GPU's own card, or the nearest, for Triton; 'sim:GPU' that one; 'off' none",
+    )
     unsafe_no_checks: bool = Field(
         False, description="research only: accept what a naive grader would; every verdict says so"
     )
@@ -68,6 +73,13 @@ class EvalSettings(Config):
     def _known(cls, name: str) -> str:
         if parse_device(name).kind == "cpu":
             raise ValueError("no candidate is judged on 'cpu'; use sim:GPU, or cuda:N")
+        return name
+
+    @field_validator("co_judge")
+    @classmethod
+    def _simulated(cls, name: str) -> str:
+        if name not in ("auto", "off") and not parse_device(name).simulated:
+            raise ValueError(f"the co-judge is a simulated GPU (sim:GPU), auto or off, not {name!r}")
         return name
 
     @property

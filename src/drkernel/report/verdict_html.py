@@ -12,6 +12,7 @@ from drkernel.gym.feedback import coverage_text, duration, percent, sizes_text, 
 from drkernel.report.anatomy import anatomy, time_stack
 from drkernel.report.render import render
 from drkernel.report.roofline import roofline_plot
+from drkernel.report.verdict_view import finding_text
 from drkernel.sim.gpu.detail import OWN_FILE
 from drkernel.task import Task, sized_reference
 from drkernel.verdict import Profile, Verdict
@@ -40,7 +41,7 @@ def page(
         verdict=verdict,
         numbers=_numbers(verdict),
         sizes=sizes_text(verdict),
-        found=[(one.severity, one.kind, one.message, one.evidence) for one in verdict.findings],
+        found=[(one.severity, one.kind, finding_text(one), one.evidence) for one in verdict.findings],
         against=against(verdict.profile, verdict.reference_profile),
         candidate=candidate,
         reference=sized_reference(task, profile),

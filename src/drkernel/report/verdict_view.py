@@ -121,8 +121,13 @@ def _findings(findings: tuple[Finding, ...]) -> Table:
     table.add_column(overflow="fold")
     for finding in findings:
         colour, word = SEVERITY[finding.severity]
-        table.add_row(Text(word, style=f"bold {colour}"), finding.kind, Text(finding.message))
+        table.add_row(Text(word, style=f"bold {colour}"), finding.kind, Text(finding_text(finding)))
     return table
+
+
+def finding_text(finding: Finding) -> str:
+    """The message, with the co-judge that the finding came from."""
+    return finding.message + (f" (seen on {finding.seen_on})" if finding.seen_on else "")
 
 
 def profile_table(profile: Profile, rows: int = 10) -> RenderableType:

@@ -22,6 +22,7 @@ from pydantic_core import PydanticSerializationError
 from drkernel.gym.device import alone_on, unchecked
 from drkernel.gym.judge import findings as show
 from drkernel.gym.judge.checks import Checked, Checker, plan_calls
+from drkernel.gym.judge.co_judge import with_co_judge
 from drkernel.gym.judge.compiled_reference import NotCompiled, compiled_baseline
 from drkernel.gym.judge.contribution import (
     STABLE,
@@ -74,6 +75,13 @@ def evaluate(request: EvalRequest, factory: OpensSessions, budget: int | None = 
     again would change nothing (a reference that does not load, a device that is not here), else ``infra_error`` (a
     sandbox that does not start).
     """
+    return with_co_judge(
+        _on_one_device(request, factory, budget), request, lambda other: _on_one_device(other, factory, budget)
+    )
+
+
+def _on_one_device(request: EvalRequest, factory: OpensSessions, budget: int | None) -> Verdict:
+    """Grade on the settings' device alone; a card is free again when this returns."""
     trial, allowed = Trial(request), default_budget() if budget is None else budget
     try:
         if trial.is_unsupported():

@@ -1,0 +1,69 @@
+"""The measured path as a whole, on a card: the simulated GPU inside the runner (``tests/kit/simulated_card.py``)."""
+
+import pytest
+import torch
+from test_cuda_session import TRITON, UNDER_RELU
+
+from corpus_grading import entry_named, objection
+from corpus_grading import grade as grade_entry
+from drkernel.gym.request import EvalSettings
+from simulated_card import CardFactory, use_short_blocks
+
+
+@pytest.fixture
+def card(cards, monkeypatch):
+    use_short_blocks(monkeypatch)
+    return cards
+
+
+def grade(name: str, card: CardFactory, **settings):
+    return grade_entry(entry_named(name), card, device="cuda:0", trials=10, **settings)
+
+
+def test_a_session_on_the_card(card):
+    """What ``test_triton_on_the_gpu`` does on a real one."""
+    with card.open(EvalSettings(device="cuda:0")) as session:
+        session.load(TRITON, [], {}, seed=0)
+        x = torch.randn(1000)
+        result = session.call([x], poison="nan")
+        assert torch.equal(result.outputs[0].value, torch.relu(x * 2))
+        assert [launch.name for launch in result.record.launches] == ["double"]
+        assert result.record.operators == {UNDER_RELU: 1} or result.record.operators == {"aten.relu": 1}
+        skipped = session.call([x], poison="nan", interference="skip").outputs[0].value
+        assert not torch.equal(skipped, torch.relu(x * 2))
+        handle = session.put(x)
+        timed = session.time([[handle]], order=[0] * 5, flush_bytes=1 << 12, keep=3)
+        assert all(0 < d <= c for d, c in zip(timed.device_seconds, timed.call_seconds, strict=True))
+        assert torch.equal(timed.kept[0].value, torch.relu(x * 2))
+        rows = {row.name: row.owner for row in session.profile([handle], calls=3).rows}
+        assert rows.pop("double") == "custom" and set(rows.values()) == {"library"}
+
+
+@pytest.mark.parametrize("name", ["softmax_plain", "layer_norm_plain"])
+def test_honest_kernels_are_correct_covered_and_trusted(card, name):
+    verdict = grade(name, card)
+    assert verdict.is_correct and verdict.device == "cuda:0", (verdict.status, verdict.error, verdict.findings)
+    assert verdict.timing.kind == verdict.speedup.kind == verdict.profile.kind == "measured"
+    assert verdict.coverage > 0.9 and verdict.coverage_source == "runner"
+    assert verdict.co_judge == "sim:h200" and verdict.not_checked == () and verdict.phases["co_judge"] > 0
+
+
+def test_cheats_that_the_card_shows_need_no_co_judge(card):
+    verdict = grade("decoy_on_dummy", card)
+    assert verdict.is_hack and verdict.co_judge is None and verdict.not_checked
+
+
+UNSEEN = [
+    ("copy_after_torch", "copy_kernel"), ("decoy_behind_a_guard", "decoy_kernel"), ("host_computes", "host_compute"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name, kind", UNSEEN)
+def test_cheats_that_the_card_does_not_show_are_caught_by_the_co_judge(card, name, kind):
+    entry = entry_named(name)
+    alone = grade(name, card, co_judge="off")
+    assert objection(entry, alone) is not None and alone.is_correct and alone.co_judge is None
+    together = grade(name, card)
+    assert objection(entry, together) is None
+    assert [one.seen_on for one in together.findings if one.kind == kind] == ["sim:h200"]
+    assert together.timing.kind == "measured" and together.speedup is None
