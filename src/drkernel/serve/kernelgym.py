@@ -1,14 +1,17 @@
 """The routes of the KernelGYM server, implemented over this service; docs/kernelgym.md lists the differences.
 
-Only the routes that its released clients use exist: ``/evaluate``, ``/evaluate/batch``, ``/status/ID``, ``/results/ID``
-and cancelling a task. A client's own ``task_id`` names the job, durably.
+The routes of its clients exist: ``/evaluate``, ``/evaluate/batch``, ``/workflow/submit``, ``/workflow/results/ID``,
+``/status/ID``, ``/results/ID``, ``/workers/status``, ``/queue/status`` and cancelling a task, not those of its workers.
+A client's own ``task_id`` names the job, durably.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
+from uuid import uuid4
 
 from fastapi import FastAPI, HTTPException, Request
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
@@ -29,6 +32,10 @@ def _plain(text: Any) -> Any:
     return text.strip().lower() if isinstance(text, str) else text
 
 
+Served = Annotated[Literal["kernelbench"] | None, BeforeValidator(_plain)]
+"""the one workflow, toolkit and adapter that is served"""
+
+
 class _Body(BaseModel):
     _unicode = model_validator(mode="before")(unicode_only)
 
@@ -39,7 +46,9 @@ class EvaluateBody(_Body):
     task_id: str = Field(min_length=1, max_length=100)
     reference_code: str = Field(min_length=10, max_length=100_000)
     kernel_code: str = Field(min_length=10, max_length=100_000)
-    backend: Literal["triton", "cuda"] = "triton"
+    toolkit: Served = "kernelbench"
+    backend_adapter: Served = "kernelbench"
+    backend: Annotated[Literal["triton", "cuda"], BeforeValidator(_plain)] = "triton"
     num_correct_trials: int = Field(5, ge=1, le=20)
     num_perf_trials: int = Field(100, ge=1, le=1000)
     timeout: int = Field(300, ge=10, le=3600)
@@ -47,7 +56,8 @@ class EvaluateBody(_Body):
     force_refresh: bool = False
     entry_point: str = Field("Model", pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,80}$")
     reference_backend: str | None = None
-    workflow: Annotated[Literal["kernelbench"] | None, BeforeValidator(_plain)] = "kernelbench"
+    workflow: Served = "kernelbench"
+    uuid: str | None = Field(None, max_length=200)
     measure_performance: bool | None = None
     run_performance: bool | None = None
 
@@ -59,16 +69,64 @@ class BatchBody(_Body):
     tasks: list[EvaluateBody] = Field(min_length=1, max_length=100)
 
 
+class WorkflowPayload(EvaluateBody):
+    """An evaluation that may leave its name to the task of the workflow."""
+
+    task_id: str = Field("", max_length=100)
+
+
+class WorkflowBody(_Body):
+    """A task of a workflow: of ``kernelbench``, whose payload is an evaluation."""
+
+    workflow: Served = "kernelbench"
+    payload: WorkflowPayload
+    task_id: str | None = Field(None, max_length=100)
+    force_refresh: bool = False
+
+    def evaluation(self) -> EvaluateBody:
+        """Return the evaluation, under a new name where it has none."""
+        name = self.task_id or self.payload.task_id or uuid4().hex
+        fresh = self.force_refresh or self.payload.force_refresh
+        return self.payload.model_copy(update={"task_id": name, "force_refresh": fresh})
+
+
 def add_kernelgym(app: FastAPI, service: Service, device: str) -> None:
     """Add the routes; evaluations run on ``device``."""
 
     @app.post("/evaluate", tags=["kernelgym"])
     async def evaluate(body: Annotated[EvaluateBody, examples.EVALUATE], request: Request) -> dict[str, Any]:
         """Submit an evaluation and wait for the result, as long as the task's timeout allows."""
-        job_id = await _submit(service, body, device, _client(request))
-        job = await service.wait(job_id, float(body.timeout))
-        assert job is not None
-        return response(service, job, body.task_id)
+        return await _evaluated(service, body, device, request)
+
+    @app.post("/workflow/submit", tags=["kernelgym"])
+    async def submit_workflow(body: Annotated[WorkflowBody, examples.WORKFLOW], request: Request) -> dict[str, Any]:
+        """Submit a task of the workflow kernelbench and wait for the result."""
+        return _of_workflow(await _evaluated(service, body.evaluation(), device, request))
+
+    @app.get("/workflow/results/{task_id}", tags=["kernelgym"], responses=MISSING)
+    async def workflow_results(task_id: str) -> dict[str, Any]:
+        """Return the result of a finished task as /workflow/submit does."""
+        return _of_workflow(_finished(service, task_id))
+
+    @app.get("/workers/status", tags=["kernelgym"])
+    async def workers_status() -> dict[str, Any]:
+        """Return the workers by name."""
+        return {
+            name: {
+                "device": ", ".join(worker.kinds) if worker.kinds is not None else device,
+                "status": "online" if worker.able else "offline",
+                "last_heartbeat": _iso(time.time() if worker.kind == "local" else worker.seen),
+                "node_id": name,
+                "hostname": "",
+            }
+            for name, worker in service.workers.items()
+        }
+
+    @app.get("/queue/status", tags=["kernelgym"])
+    async def queue_status() -> dict[str, Any]:
+        """Return how many tasks wait; there is one queue for all workers."""
+        waiting = service.store.waiting()
+        return {"pending": waiting, "pending_by_prefix": {"drkernel": waiting}, "worker_queues": {}}
 
     @app.post("/evaluate/batch", tags=["kernelgym"])
     async def batch(body: Annotated[BatchBody, examples.BATCH], request: Request) -> dict[str, Any]:
@@ -104,10 +162,7 @@ def add_kernelgym(app: FastAPI, service: Service, device: str) -> None:
     @app.get("/results/{task_id}", tags=["kernelgym"], responses=MISSING)
     async def results(task_id: str) -> dict[str, Any]:
         """Return the result of a finished task."""
-        job = _named(service, task_id)
-        if job.state != "done":
-            raise HTTPException(404, f"Task {task_id} has no result yet")
-        return response(service, job, task_id)
+        return _finished(service, task_id)
 
     @app.delete("/tasks/{task_id}", tags=["kernelgym"], responses=MISSING)
     async def cancel(task_id: str) -> dict[str, str]:
@@ -128,6 +183,28 @@ def _named(service: Service, task_id: str) -> EvalJob:
     if job is None:
         raise HTTPException(404, f"Task {task_id} not found")
     return job
+
+
+def _finished(service: Service, task_id: str) -> dict[str, Any]:
+    """Return the result of a task. Raises a 404 for one without."""
+    job = _named(service, task_id)
+    if job.state != "done":
+        raise HTTPException(404, f"Task {task_id} has no result yet")
+    return response(service, job, task_id)
+
+
+def _of_workflow(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return a result in the form of the workflow's routes."""
+    kept = ("task_id", "status", "error_message", "error_code", "submitted_at", "completed_at")
+    return {**{key: answer[key] for key in kept}, "result": {k: v for k, v in answer.items() if k != "status"}}
+
+
+async def _evaluated(service: Service, body: EvaluateBody, device: str, request: Request) -> dict[str, Any]:
+    """Submit an evaluation and wait for its result, as long as its timeout allows."""
+    job_id = await _submit(service, body, device, _client(request))
+    job = await service.wait(job_id, float(body.timeout))
+    assert job is not None
+    return response(service, job, body.task_id)
 
 
 async def _submit(service: Service, body: EvaluateBody, device: str, client: str) -> str:
@@ -154,7 +231,12 @@ def to_request(body: EvaluateBody, device: str) -> EvalRequest:
         candidate += f"\n\nModelNew = {body.entry_point}New\n"
     timing = body.run_performance if body.run_performance is not None else body.measure_performance
     return EvalRequest(
-        task=Task(id="kernelgym", level=0, reference=reference, provenance=Provenance(source="kernelgym")),
+        task=Task(
+            id=f"kernelgym/{body.uuid}" if body.uuid else "kernelgym",
+            level=0,
+            reference=reference,
+            provenance=Provenance(source="kernelgym"),
+        ),
         candidate=candidate,
         settings=EvalSettings(
             device=device,

@@ -70,7 +70,7 @@ def submit_and_poll(url, body):
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory):
+def server(tmp_path_factory):
     from drkernel.serve.app import make_app
     from drkernel.serve.service import Service
     from drkernel.serve.store import Store
@@ -78,10 +78,15 @@ def results(tmp_path_factory):
 
     store = Store(tmp_path_factory.mktemp("kernelgym") / "s.sqlite")
     server = LiveServer(make_app(Service(store, LocalPool(slots=1), slots=1), grace_s=2.0))
-    kernels = {"good": KERNEL, "decoy": DECOY, "broken": BROKEN, "wrong": WRONG}
-    yield {name: submit_and_poll(server.url, payload(name, kernel)) for name, kernel in kernels.items()}
+    yield server
     server.stop()
     store.close()
+
+
+@pytest.fixture(scope="module")
+def results(server):
+    kernels = {"good": KERNEL, "decoy": DECOY, "broken": BROKEN, "wrong": WRONG}
+    return {name: submit_and_poll(server.url, payload(name, kernel)) for name, kernel in kernels.items()}
 
 
 def test_a_good_kernel_is_rewarded_with_all_that_the_client_reads(results):
@@ -124,3 +129,41 @@ def test_other_entry_points_and_unknown_tasks(serving):
     batch = {"batch_id": "b", "tasks": [payload("one"), payload("two", WRONG)]}
     answer = httpx.post(server.url + "/evaluate/batch", json=batch, timeout=60).json()
     assert (answer["total_tasks"], answer["completed_tasks"]) == (2, 2)
+
+
+def test_a_workflow_of_kernelbench_answers_as_an_evaluation_does(server):
+    """As in the README of KernelGYM: inputs are made on the GPU, and whatever is not said has its default there."""
+    on_gpu = {"reference_code": REFERENCE.replace("64)]", "64, device='cuda')]"), "kernel_code": KERNEL}
+    body = {"workflow": "kernelbench", "task_id": "w-1", "payload": {**on_gpu, "backend": "Triton", "uuid": "u-7",
+            "toolkit": "kernelbench", "use_reference_cache": True, "device": "cuda:0"}}  # fmt: skip
+    answer = httpx.post(server.url + "/workflow/submit", json=body, timeout=120).json()
+    assert (answer["task_id"], answer["status"], answer["error_code"]) == ("w-1", "completed", None)
+    told = answer["result"]
+    assert told["compiled"] and told["correctness"] and told["speedup"] > 1 and "status" not in told
+    assert httpx.get(server.url + "/workflow/results/w-1").json() == answer
+    assert httpx.get(server.url + "/results/w-1").json() == {**told, "status": "completed"}
+    assert httpx.get(server.url + "/workflow/results/nobody").status_code == 404
+    assert to_request(EvaluateBody.model_validate(payload("x", uuid="u-7")), "sim:h200").task.id == "kernelgym/u-7"
+
+
+@pytest.mark.parametrize(("path", "body", "says"), [
+    ("/workflow/submit", {"workflow": "kernel_simple", "payload": {}}, "kernelbench"),
+    ("/workflow/submit", {"payload": payload("x", toolkit="kernel_simple")}, "kernelbench"),
+    ("/workflow/submit", {"payload": {"task_id": "x"}}, "reference_code"),
+    ("/evaluate", payload("x", backend_adapter="mine"), "kernelbench"),
+    ("/evaluate", payload("x", backend="hip"), "'triton' or 'cuda'"),
+])  # fmt: skip
+def test_what_is_not_served_is_refused_by_name(serving, path, body, says):
+    refused = httpx.post(serving(CountingPool()).url + path, json=body)
+    assert refused.status_code == 422 and says in refused.text
+
+
+def test_queue_and_workers_are_told_under_their_names(serving):
+    server = serving(CountingPool(delay=0.2), slots=1)
+    assert httpx.get(server.url + "/queue/status").json() == {
+        "pending": 0, "pending_by_prefix": {"drkernel": 0}, "worker_queues": {},
+    }  # fmt: skip
+    httpx.post(server.url + "/v1/worker/lease", json={"worker": "node-7", "slots": 2, "wait_s": 0})
+    workers = httpx.get(server.url + "/workers/status").json()
+    assert "node-7" in workers and {worker["status"] for worker in workers.values()} == {"online"}
+    assert all(worker["last_heartbeat"].startswith("20") for worker in workers.values())
