@@ -78,3 +78,15 @@ def test_commands_exist_with_their_options(page):
         known = options_of(command)
         used = {word.partition("=")[0] for word in rest if word.startswith("--")}
         assert known is None or used <= known, f"{page.name}: drkernel {' '.join(words)}: no option {used - known}"
+
+
+def test_the_page_of_the_paper_names_tests_and_recipes_that_exist():
+    page = (ROOT / "docs" / "paper.md").read_text()
+    named = re.findall(r"`((?:tests/)?[\w/]*test_\w+\.py)(?:::(\w+))?`", page)
+    assert len(named) > 30
+    for file, test in named:
+        path = ROOT / (file if file.startswith("tests/") else f"tests/unit/rl/{file}")
+        assert path.is_file(), file
+        assert not test or f"def {test}(" in path.read_text(), f"{file} has no {test}"
+    for place in re.findall(r"`((?:recipes|benchmarks)/[\w.-]+)`", page):
+        assert (ROOT / place).exists(), place
