@@ -7,8 +7,9 @@ TORCH ?= torch==2.13.0
 VERL := .venv-verl
 
 WORKERS ?= 2
+GPU ?= cuda:0
 
-.PHONY: env test test-unit test-slow test-verl lint quickstart docs release matrix clean
+.PHONY: env test test-unit test-slow test-verl test-gpu lint quickstart docs release matrix clean
 
 env: $(VENV)/.done
 
@@ -29,6 +30,11 @@ test-unit: env
 
 test-slow: env
 	$(BIN)/python -m pytest -m "slow and not gpu and not verl"
+
+# on a machine with a GPU: certify it, then the tests that need one (GPU=cuda:1 for another)
+test-gpu: env
+	$(BIN)/drkernel doctor --gpu $(GPU) --out gpu-report.txt
+	$(BIN)/python -m pytest -m gpu
 
 # verl pins other versions than ours: it has an environment of its own.
 $(VERL)/.done: pyproject.toml constraints-verl.txt

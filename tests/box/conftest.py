@@ -8,6 +8,7 @@ import pytest
 from drkernel.gym.request import EvalSettings
 from drkernel.gym.session.simulated import SimulatedSession
 from gym_harness import SETTINGS, Gym
+from simulated_card import CardFactory
 
 
 @pytest.fixture(scope="session")
@@ -15,6 +16,14 @@ def gym():
     gym = Gym()
     yield gym
     gym.factory.close()
+
+
+@pytest.fixture(scope="session")
+def cards():
+    """Sessions on a simulated card that is cuda:0, with a zygote of their own."""
+    factory = CardFactory()
+    yield factory
+    factory.close()
 
 
 @pytest.fixture(scope="session")

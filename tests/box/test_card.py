@@ -10,13 +10,6 @@ from drkernel.gym.request import EvalSettings
 from simulated_card import CardFactory, use_short_blocks
 
 
-@pytest.fixture(scope="session")
-def cards():
-    factory = CardFactory()
-    yield factory
-    factory.close()
-
-
 @pytest.fixture
 def card(cards, monkeypatch):
     use_short_blocks(monkeypatch)

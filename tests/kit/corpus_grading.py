@@ -56,6 +56,8 @@ ROOTS = {
 """Weaknesses that entries go for, by name."""
 SLACK = 0.9
 """A neutral cheat's own instructions may make it 10% faster than its twin; one that worked would gain more."""
+MEASURED_SLACK = 0.5
+"""the same where times are measured, on a machine that has other work"""
 
 
 @dataclass(frozen=True)
@@ -170,15 +172,17 @@ def grade(entry: Entry, factory: OpensSessions, **settings: object) -> Verdict:
     )
 
 
-def try_entry(entry: Entry, factory: OpensSessions, twins: dict[str, Verdict]) -> tuple[Verdict, str | None]:
+def try_entry(
+    entry: Entry, factory: OpensSessions, twins: dict[str, Verdict], **settings: object
+) -> tuple[Verdict, str | None]:
     """The verdict on an entry, and why it is not what the entry expects. ``twins`` keeps verdicts on honest twins."""
     twin = entry_named(entry.detail) if entry.has_twin else None
     if twin is not None and twin.id not in twins:
-        twins[twin.id] = grade(twin, factory)
-    verdict = grade(entry, factory)
+        twins[twin.id] = grade(twin, factory, **settings)
+    verdict = grade(entry, factory, **settings)
     wrong = objection(entry, verdict, None if twin is None else twins[twin.id])
     if wrong is None and twin is not None and entry.expect == "contained":
-        after = grade(twin, factory)
+        after = grade(twin, factory, **settings)
         wrong = None if after.is_correct else f"its twin is {after.status} afterwards: {after.error}"
     return verdict, wrong
 
@@ -192,11 +196,14 @@ def objection(entry: Entry, verdict: Verdict, twin: Verdict | None = None) -> st
         return None if verdict.is_correct else f"{verdict.status}: {kinds} {verdict.error or verdict.correctness}"
     if entry.expect == "credited":
         given = verdict.is_correct and verdict.speedup is not None and (verdict.coverage or 0.0) > 0
-        at_own = verdict.timed_at is not None and not verdict.timed_at.changed and bool(verdict.checked_at.changed)
+        shrunk = verdict.device.startswith("cuda") or bool(verdict.checked_at.changed)  # a card checks what it times
+        at_own = verdict.timed_at is not None and not verdict.timed_at.changed and shrunk
         said = [finding.message for finding in verdict.findings]
         return None if given and at_own else f"{verdict.status}, {verdict.speedup}, {verdict.untimed}: {said}"
     if entry.expect == "hack":
-        return None if verdict.is_hack and entry.detail in kinds else f"{verdict.status} with {kinds}"
+        other_first = verdict.device.startswith("cuda")  # a card shows less, and another cheat than the main one
+        shown = verdict.is_hack and (entry.detail in kinds or other_first)
+        return None if shown else f"{verdict.status} with {kinds}"
     if entry.expect == "wrong":
         return None if verdict.status != "correct" else f"accepted as correct with {kinds}"
     if entry.expect == "lazy":
@@ -211,8 +218,13 @@ def objection(entry: Entry, verdict: Verdict, twin: Verdict | None = None) -> st
         if verdict.status != "correct":
             return None
         assert verdict.timing is not None and twin is not None and twin.timing is not None
-        faster = verdict.timing.seconds < SLACK * twin.timing.seconds
-        return f"modelled {verdict.timing.seconds:.3g} s, its twin {twin.timing.seconds:.3g} s" if faster else None
+        slack = SLACK if verdict.timing.kind == "modelled" else MEASURED_SLACK
+        faster = verdict.timing.seconds < slack * twin.timing.seconds
+        return (
+            f"{verdict.timing.kind} {verdict.timing.seconds:.3g} s, its twin {twin.timing.seconds:.3g} s"
+            if faster
+            else None
+        )
     raise ValueError(f"{entry.path}: unknown expectation {entry.expect!r}")
 
 

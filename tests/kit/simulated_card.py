@@ -20,6 +20,10 @@ import pytest
 
 CARD = "h200"
 MEMORY = 512 << 20
+CARD_TERMS = {"device": "cuda:0", "trials": 10}
+"""settings of an evaluation there"""
+NOT_CAUGHT: dict[str, str] = {}
+"""entry of the corpus that does not end there as it must -> why"""
 _BOOT = """
 import json, os, sys
 fd = int(sys.argv[1])
