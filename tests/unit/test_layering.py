@@ -58,6 +58,7 @@ FLOORS = {
         "kernelgym",
         "feedback",
         "doctor",
+        "gpu_doctor",
     ),
     "episode": (
         "metrics",

@@ -9,13 +9,12 @@ import sys
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand
 
 if TYPE_CHECKING:
-    import click
 
     from drkernel.sim.script import ScriptReport
 
@@ -81,7 +80,7 @@ Examples:
 class _SweepCommand(TyperCommand):
     """Takes settings for ``--sweep`` in any number and place before ``--``; behind it they are the script's."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
         given = args[:end]
         if "--sweep" in given:

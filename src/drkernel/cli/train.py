@@ -80,7 +80,7 @@ def train(
             print(f"{directory} is done; a new run needs another name (name=...). Its results:\n")
             _print_summary(done, directory)
             return
-        if absent := lacking(loaded):
+        if absent := lacking(loaded, judged_here=pool is None):
             raise ConfigError("this machine lacks " + "; ".join(absent))
         print(dump_config(loaded), file=sys.stderr if not sys.stdout.isatty() else sys.stdout)
         raise SystemExit(asyncio.run(_train(loaded, directory, pool)))
@@ -107,13 +107,19 @@ async def _train(recipe: Any, directory: Path, pool_url: str | None) -> int:
     """Run the recipe; return the exit code."""
     from drkernel.cli.train_view import make_view
     from drkernel.rl.model import distributed
-    from drkernel.rl.run.recipe import make_pool
+    from drkernel.rl.run.estimate import shared_card
+    from drkernel.rl.run.recipe import make_pool, of_rank
     from drkernel.rl.run.sitting import Stopped
     from drkernel.rl.run.trainer import Run
 
     world = distributed.start()
+    shared = shared_card(recipe) if pool_url is None else None
+    if pool_url is None:
+        recipe = of_rank(recipe, distributed.local_rank())
     pool = make_pool(recipe) if pool_url is None else http_pool(pool_url)
     with make_view(recipe, world.first) as view:
+        if shared is not None:
+            view.note(f"judge and policy share a card: {shared}")
         run = Run(recipe, pool, view.update, _report_writer(), world)
 
         def stop(*_: Any) -> None:

@@ -88,6 +88,11 @@ class World:
             dist.barrier()
 
 
+def local_rank() -> int:
+    """This rank's number on its machine, by which it takes its card."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
 def start() -> World:
     """Join the process group that ``torchrun`` started; return the single-rank world without one."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
@@ -96,9 +101,11 @@ def start() -> World:
     if not dist.is_initialized():
         gpu = torch.cuda.is_available()
         if gpu:
-            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+            torch.cuda.set_device(local_rank())
+        card = torch.device("cuda", local_rank()) if gpu else None  # else NCCL guesses one, and barriers may hang
         # the others wait while the first rank makes cold-start data
-        dist.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo", timeout=timedelta(hours=24))
+        backend = "cpu:gloo,cuda:nccl" if gpu else "gloo"
+        dist.init_process_group(backend, timeout=timedelta(hours=24), device_id=card)
     return World(dist.get_rank(), size)
 
 

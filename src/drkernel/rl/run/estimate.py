@@ -237,7 +237,7 @@ def _missing(recipe: Recipe) -> list[str]:
     return [f"the model {terms.model!r} is not a directory here; it would be downloaded by name", *lacking(recipe)]
 
 
-def lacking(recipe: Recipe) -> list[str]:
+def lacking(recipe: Recipe, *, judged_here: bool = True) -> list[str]:
     """List what the run cannot do without and this machine has not: packages, devices, files."""
     import torch
 
@@ -245,8 +245,12 @@ def lacking(recipe: Recipe) -> list[str]:
     terms = recipe.policy
     if terms.device.startswith("cuda") and not torch.cuda.is_available():
         missing.append("a CUDA device for the policy (policy.device)")
-    if recipe.episode.settings.place.kind == "cuda" and not torch.cuda.is_available():
+    on_card = judged_here and recipe.episode.settings.place.kind == "cuda"
+    if on_card and not torch.cuda.is_available():
         missing.append(f"the device {recipe.episode.settings.device!r} to measure on (episode.settings.device)")
+    elif on_card and (shared := shared_card(recipe)) is not None and torch.cuda.device_count() > local_ranks():
+        other = f"set episode.settings.device=cuda:{local_ranks()}"
+        missing.append(f"a card for the judge alone ({shared}); this machine has {torch.cuda.device_count()}: {other}")
     if terms.lora is not None and importlib.util.find_spec("peft") is None:
         missing.append("the peft package: pip install 'drkernel[lora]'")
     missing += [
@@ -258,6 +262,23 @@ def lacking(recipe: Recipe) -> list[str]:
         if importlib.util.find_spec(name) is None:
             missing.append(f"the {name} package: pip install 'drkernel[train]'")
     return missing + lacking_files(recipe)
+
+
+def shared_card(recipe: Recipe) -> str | None:
+    """Why the judge would measure on a card that the policy trains on; None when it would not."""
+    settings, policy = recipe.episode.settings, recipe.policy.device
+    if settings.place.kind != "cuda" or policy == "cpu":
+        return None
+    first = int(settings.device.partition(":")[2])
+    cards = {int(policy.partition(":")[2])} if ":" in policy else set(range(local_ranks()))
+    if not cards & set(range(first, first + local_ranks())):
+        return None
+    return f"the policy is on {settings.device}, too, which makes its times noisy and takes its memory"
+
+
+def local_ranks() -> int:
+    """Ranks of ``torchrun`` on this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
 def lacking_files(recipe: Recipe) -> list[str]:

@@ -239,6 +239,16 @@ def _check_target(episode: EpisodeConfig, learner: LearnerConfig) -> None:
         )
 
 
+def of_rank(recipe: Recipe, local_rank: int) -> Recipe:
+    """The recipe as a rank of ``torchrun`` runs it: from the judge's card on, every rank measures on one of its own."""
+    settings = recipe.episode.settings
+    if settings.place.kind != "cuda" or not local_rank:
+        return recipe
+    first = int(settings.device.partition(":")[2])
+    own = settings.model_copy(update={"device": f"cuda:{first + local_rank}"})
+    return recipe.model_copy(update={"episode": recipe.episode.model_copy(update={"settings": own})})
+
+
 def make_pool(recipe: Recipe) -> Pool:
     """Open the pool that the recipe asks for; the caller closes it."""
     from drkernel.gym.pools.local import LocalPool
