@@ -60,3 +60,7 @@ _.timing_kind
 # asked by torch of a dispatch mode
 _.ignore_compile_internals
 SkyRLKernelEnv  # by its path, in skyrl_gym.register
+# columns of a batch, by name (TurnBatch.need)
+_.speed_rewards_B, _.speed_reward
+# sent by KernelGYM's clients, checked and otherwise ignored
+_.toolkit, _.backend_adapter

@@ -60,6 +60,7 @@ REFUSED = {
     "rollout.sampling.stop_at_fence": "verl's sampler sees ids alone; set it to false",
     "rl.learner.kl_coefficient": "verl aggregates a KL term over trajectories, not over turns",
     "rl.learner.kl": "verl aggregates a KL term over trajectories, not over turns",
+    "rl.learner.speed_after": "verl's workers see no whole group when they count rewards",
     "budget_minutes": "verl runs its steps; set it to null",
 }
 """Keys whose every value but the default (of ``stop_at_fence``: False) is refused, and why."""
