@@ -2,7 +2,9 @@
 
     git clone https://github.com/hkust-nlp/KernelGYM /tmp/kernelgym
     pip install --no-deps --target /tmp/kernelgym-deps verl==0.5.0 tensordict codetiming hydra-core omegaconf \\
-        antlr4-python3-runtime==4.9.3 datasets dill multiprocess xxhash pandas python-dateutil pytz six pyvers
+        antlr4-python3-runtime==4.9.3 datasets dill multiprocess xxhash pandas python-dateutil pytz six pyvers \\
+        cloudpickle
+    pip install 'drkernel[ray]'
     python benchmarks/kernelgym_client.py /tmp/kernelgym --deps /tmp/kernelgym-deps
 
 Nothing of the checkout is changed: its ``compute_kernel_reward_batch`` runs with the address of a service that this

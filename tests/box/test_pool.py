@@ -1,6 +1,7 @@
 """LocalPool: slots, retries, sharing, the cache, and leaving nothing behind."""
 
 import asyncio
+import gc
 import threading
 import time
 
@@ -108,6 +109,21 @@ async def test_giving_up_on_a_request_does_not_spoil_it_for_others():
         await asyncio.sleep(0.05)
         first.cancel()
         assert (await second).status == "correct" and judge.calls == 1
+
+
+async def test_what_nobody_waits_for_any_more_is_closed_in_silence():
+    complaints = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context["message"]))
+    pool = LocalPool(1, judge=Judge(seconds=0.2))
+    jobs = [asyncio.create_task(pool.evaluate(request(name))) for name in "abc"]
+    await asyncio.sleep(0.05)
+    for job in jobs:
+        job.cancel()
+    await pool.close()
+    await asyncio.gather(*jobs, return_exceptions=True)
+    del jobs
+    gc.collect()
+    assert complaints == []
 
 
 async def test_closing_answers_those_who_wait():

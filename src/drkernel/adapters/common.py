@@ -6,7 +6,8 @@ import asyncio
 import atexit
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from drkernel.episode.episode import EpisodeConfig
@@ -20,6 +21,15 @@ T = TypeVar("T")
 
 class InfraError(RuntimeError):
     """The grader failed and says nothing about the answer. An engine must drop the sample, not score it as 0."""
+
+
+@contextmanager
+def extra(name: str) -> Iterator[None]:
+    """Import what the extra ``name`` installs; where that is missing, the error says how to install it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f"{error.msg}: pip install 'drkernel[{name}]'", name=error.name) from None
 
 
 class _LoopThread:

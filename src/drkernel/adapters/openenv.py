@@ -12,18 +12,20 @@ import random
 import uuid
 from typing import Any
 
-from openenv.core.client_types import StepResult
-from openenv.core.env_client import EnvClient
-from openenv.core.env_server.http_server import create_fastapi_app
-from openenv.core.env_server.interfaces import Environment
-from openenv.core.env_server.types import Action, Observation, State
 from pydantic import Field
 
-from drkernel.adapters.common import episode_config, run_sync, shared_pool, tasks_of
+from drkernel.adapters.common import episode_config, extra, run_sync, shared_pool, tasks_of
 from drkernel.episode.episode import Episode, EpisodeConfig
 from drkernel.gym.device import parse_device
 from drkernel.gym.request import Pool
 from drkernel.task import Task
+
+with extra("openenv"):
+    from openenv.core.client_types import StepResult
+    from openenv.core.env_client import EnvClient
+    from openenv.core.env_server.http_server import create_fastapi_app
+    from openenv.core.env_server.interfaces import Environment
+    from openenv.core.env_server.types import Action, Observation, State
 
 
 class KernelAction(Action):

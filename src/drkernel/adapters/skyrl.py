@@ -8,12 +8,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
-
-from drkernel.adapters.common import InfraError, episode_config, figures_of, opening, run_sync, shared_pool, tasks_of
+from drkernel.adapters.common import (
+    InfraError,
+    episode_config,
+    extra,
+    figures_of,
+    opening,
+    run_sync,
+    shared_pool,
+    tasks_of,
+)
 from drkernel.episode.episode import Episode, EpisodeConfig
 from drkernel.gym.request import Pool
 from drkernel.task import Task
+
+with extra("skyrl"):
+    from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
 ENV_ID = "drkernel"
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from drkernel.adapters.common import episode_config, run_sync, shared_pool, tasks_of
+from drkernel.adapters.common import episode_config, extra, run_sync, shared_pool, tasks_of
 from drkernel.episode.episode import Episode, EpisodeConfig, StepResult
 from drkernel.gym.request import Pool
 from drkernel.rl.model.tokenizer import ChatTokenizer
@@ -245,7 +245,9 @@ def trainer_generate(trainer: Any, ids: list[list[int]]) -> tuple[list[list[int]
 
 def _generate_here(trainer: Any, ids: list[list[int]]) -> list[list[int]]:
     import torch
-    from trl.models import unwrap_model_for_generation
+
+    with extra("trl"):
+        from trl.models import unwrap_model_for_generation
 
     width = max(map(len, ids))
     pad = trainer.processing_class.pad_token_id

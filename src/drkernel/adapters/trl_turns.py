@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from trl import GRPOTrainer
 
+from drkernel.adapters.common import extra
 from drkernel.adapters.trl import Generate, Play, kernel_reward, make_rollout_func
 from drkernel.config import ConfigError
 from drkernel.episode.episode import EpisodeConfig
@@ -20,6 +20,9 @@ from drkernel.gym.request import Pool
 from drkernel.rl.run.learner import LearnerConfig, check_methods, give_credit
 from drkernel.rl.run.rows import TurnRows
 from drkernel.task import Task
+
+with extra("trl"):
+    from trl import GRPOTrainer
 
 Key = tuple[tuple[int, ...], ...]
 """A trajectory: ids of its prompt, ids after it, and which of these train. TRL shuffles its rows and carries nothing of

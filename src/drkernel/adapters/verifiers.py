@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import verifiers.v1 as vf
 from pydantic import Field
 
-from drkernel.adapters.common import InfraError, episode_config, figures_of, opening, shared_pool, tasks_of
+from drkernel.adapters.common import InfraError, episode_config, extra, figures_of, opening, shared_pool, tasks_of
 from drkernel.episode.episode import Episode
 from drkernel.task import Task
+
+with extra("verifiers"):
+    import verifiers.v1 as vf
 
 __all__ = ["KernelEnv", "KernelTaskset"]
 

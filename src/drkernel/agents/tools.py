@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections import OrderedDict
 from collections.abc import Iterable
 from io import StringIO
@@ -146,7 +147,7 @@ class Toolbox:
     # ----
 
     def _task(self, reference: str, precision: str | None) -> Task:
-        named = reference if "\n" not in reference else ""
+        named = "" if _is_source(reference) else reference
         try:
             if named.startswith(("builtin/", "level")):
                 task = load_task(named)
@@ -162,7 +163,7 @@ class Toolbox:
 
     def _text(self, given: str, what: str) -> str:
         """Return source text: what was given, or the file under the permitted folder that it names."""
-        if "\n" in given.strip():
+        if _is_source(given):
             return given
         folder = self.limits.folder
         if folder is None:
@@ -196,6 +197,11 @@ class Toolbox:
         most = self.limits.evaluations
         budget = "" if most is None else f"; {self.used} of {most} evaluations used"
         return f"{text}\n\nwhole record: drkernel://{path}{budget}"
+
+
+def _is_source(given: str) -> bool:
+    """Whether this is source text, be it of one line, and no name of a file or task."""
+    return re.search(r"[\n;=(]|:\s", given.strip()) is not None
 
 
 def describe(verdict: Verdict, source: str, budget: int) -> str:

@@ -15,7 +15,6 @@ import typer
 from typer.core import TyperCommand
 
 if TYPE_CHECKING:
-
     from drkernel.sim.script import ScriptReport
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich")

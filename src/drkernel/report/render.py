@@ -21,7 +21,11 @@ from drkernel.report.sources import coloured
 
 def render(template: str, **values: Any) -> str:
     """The page of ``templates/<template>.html.j2``. A name that the template uses and is not given is an error."""
-    return _environment().get_template(f"{template}.html.j2").render(**values)
+    return _environment().get_template(f"{template}.html.j2").render(**values).translate(_CONTROLS)
+
+
+_CONTROLS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n\r"}
+"""control characters, which HTML does not allow, as their pictures: an untrained policy writes any bytes"""
 
 
 @cache

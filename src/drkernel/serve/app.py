@@ -25,7 +25,7 @@ from drkernel import __version__
 from drkernel.gym.request import EvalRequest, objection
 from drkernel.serve import examples, pages
 from drkernel.serve.guard import Guard
-from drkernel.serve.jobs import EvalJob, QueueFull, StoreError
+from drkernel.serve.jobs import EvalJob, QueueFull, State, StoreError
 from drkernel.serve.kernelgym import add_kernelgym
 from drkernel.serve.protocol import (
     BeatAnswer,
@@ -41,6 +41,7 @@ from drkernel.serve.protocol import (
     SubmitBody,
 )
 from drkernel.serve.service import Draining, Service
+from drkernel.verdict import Status
 
 JobId = Annotated[str, Path(pattern="^[0-9a-f]{1,64}$", description="24 hexadecimal digits")]
 
@@ -204,8 +205,8 @@ def _job_routes(app: FastAPI, service: Service) -> None:
 
     @app.get("/v1/jobs", response_model=SubmitAnswer, tags=["jobs"])
     async def find(
-        state: str | None = None,
-        status: str | None = None,
+        state: State | None = None,
+        status: Status | None = None,
         task: str | None = None,
         client: str | None = None,
         before: float | None = None,

@@ -164,6 +164,8 @@ def _kernelbench_problem(named: Path, precision: Precision) -> Iterator[Task]:
     found = [
         path for path in level.glob(f"{number.group()}_*.py") if named.name in (number.group(), path.stem, path.name)
     ]
+    if not level.is_dir():
+        raise TaskError(f"there is no folder {named.parent}, nor {level}")
     if not found:
         raise TaskError(f"{level} holds no problem {named.name}; `drkernel tasks list kernelbench:DIR` shows all")
     for path in found:

@@ -152,6 +152,17 @@ async def test_what_cannot_be_graded_costs_nothing():
     assert box.used == 1 and pool.requests[0].settings.deadline_s == box.limits.deadline_s
 
 
+async def test_source_of_one_line_is_source():
+    pool = CountingPool(Verdict(status="correct", task_id="t", candidate_sha256="0", device="sim:h200"))
+    box = Toolbox(pool, ToolLimits())
+    for candidate in ("class ModelNew: pass", "from mine import ModelNew; x = 1", "ModelNew = type('M', (), {})"):
+        await box.evaluate("class Model: pass", candidate)
+        assert (pool.requests[-1].candidate, pool.requests[-1].task.reference) == (candidate, "class Model: pass")
+    for name in ("mine.py", "kernels/mine.py", "kernelbench:DIR/level1/1"):
+        with pytest.raises(ToolError, match="reads no files"):
+            await box.evaluate("class Model: pass", name)
+
+
 def test_an_answer_is_never_longer_than_its_budget():
     error = {"type": "CompilationError", "message": "x" * 20_000}
     verdict = Verdict(status="compile_error", task_id="t", candidate_sha256="0", device="sim:h200", error=error)

@@ -100,6 +100,22 @@ def test_a_missing_extra_ends_in_one_sentence(command, hidden, extra, tmp_path):
     assert "Traceback" not in done.stderr and len(done.stderr.strip().splitlines()) <= 2
 
 
+@pytest.mark.parametrize(
+    ("adapter", "hidden", "extra"),
+    [
+        ("openenv", "openenv", "openenv"),
+        ("skyrl", "skyrl_gym", "skyrl"),
+        ("trl_turns", "trl", "trl"),
+        ("verifiers", "verifiers", "verifiers"),
+    ],
+)
+def test_an_adapter_without_its_extra_says_how_to_install_it(adapter, hidden, extra, tmp_path):
+    code = WITHOUT.format(hidden={hidden}).replace("from drkernel.cli import main\nmain(sys.argv[1:])", "")
+    command = [PYTHON, "-c", f"{code}\nimport drkernel.adapters.{adapter}"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode and f"pip install 'drkernel[{extra}]'" in done.stderr.splitlines()[-1]
+
+
 def test_an_absence_that_no_extra_mends_is_not_explained():
     assert how_to_get("torch", "eval") is None
     assert how_to_get("my_plugin.module", "train") is None

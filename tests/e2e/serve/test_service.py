@@ -28,6 +28,9 @@ def test_submit_wait_get_and_list(serving):
     assert httpx.get(f"{server.url}/v1/jobs/{answer[1]['id']}").json()["verdict"]["task_id"] == "t/2"
     assert len(httpx.get(server.url + "/v1/jobs", params={"status": "correct"}).json()["jobs"]) == 2
     assert httpx.get(server.url + "/v1/jobs/0123").status_code == 404
+    for wrong in ({"state": "blah"}, {"status": "blah"}):
+        refused = httpx.get(server.url + "/v1/jobs", params=wrong)
+        assert (refused.status_code == 422 and "'queued'" in refused.text) or "'correct'" in refused.text
     assert httpx.get(server.url + "/ready").status_code == 200
     assert 'drkernel_verdicts{status="correct"} 2.0' in httpx.get(server.url + "/metrics").text
 

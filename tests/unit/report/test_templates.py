@@ -165,6 +165,12 @@ def test_templates_trust_nothing_and_fetch_nothing():
         assert "http" not in text and "<script" not in text and "url(" not in text, template.name
 
 
+def test_a_page_holds_no_control_characters(tmp_path):
+    wild = Verdict(status="compile_error", task_id="t", candidate_sha256="0" * 64, device="sim:h200")
+    text = page(wild, task=Task(id="t", reference=EVIL), candidate="a\0b\x1b\x07\tc\n", profile=None)
+    assert "␀" in text and not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f]", text)
+
+
 def test_a_value_that_is_not_given_is_an_error_not_a_gap():
     with pytest.raises(UndefinedError):
         render("run")

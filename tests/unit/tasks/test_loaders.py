@@ -165,6 +165,7 @@ def test_one_task_of_a_file_by_id(tmp_path):
         ("builtin/level1", r"names \d+ tasks .*name one of them"),
         ("nowhere", "cannot read the task spec 'nowhere': it is neither a file"),
         ("kernelbench:DIR/level1/7", "holds no problem 7"),
+        ("kernelbench:DIR/none/level1/1", "there is no folder .*none/level1"),
     ],
 )
 def test_what_is_not_one_task_is_refused(kernelbench, reference, words):

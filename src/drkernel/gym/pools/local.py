@@ -115,7 +115,9 @@ class LocalPool:
 
     async def evaluate(self, request: EvalRequest) -> Verdict:
         """Evaluate once. Never raises for what a candidate does; infrastructure trouble is a verdict of that status."""
-        return await asyncio.shield(asyncio.wrap_future(self.submit(request)))
+        asked = asyncio.wrap_future(self.submit(request))
+        asked.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may be waiting any more
+        return await asyncio.shield(asked)
 
     def submit(self, request: EvalRequest) -> Future[Verdict]:
         """Submit a request without an event loop. Raises :class:`PoolClosed`."""
