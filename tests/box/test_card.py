@@ -4,10 +4,10 @@ import pytest
 import torch
 from test_cuda_session import TRITON, UNDER_RELU
 
-from corpus_grading import entry_named, objection
+from corpus_grading import entry_named, objection, try_entry
 from corpus_grading import grade as grade_entry
 from drkernel.gym.request import EvalSettings
-from simulated_card import CardFactory, use_short_blocks
+from simulated_card import CARD_TERMS, NOT_CAUGHT, CardFactory, graded_on_a_card, use_short_blocks
 
 
 @pytest.fixture
@@ -16,8 +16,13 @@ def card(cards, monkeypatch):
     return cards
 
 
+@pytest.fixture(scope="session")
+def twins():
+    return {}
+
+
 def grade(name: str, card: CardFactory, **settings):
-    return grade_entry(entry_named(name), card, device="cuda:0", trials=10, **settings)
+    return grade_entry(entry_named(name), card, **CARD_TERMS, **settings)
 
 
 def test_a_session_on_the_card(card):
@@ -48,9 +53,31 @@ def test_honest_kernels_are_correct_covered_and_trusted(card, name):
     assert verdict.co_judge == "sim:h200" and verdict.not_checked == () and verdict.phases["co_judge"] > 0
 
 
+@pytest.mark.parametrize("name", ["softmax_asks_for_registers", "max_index_gathered"])
+def test_honest_kernels_that_the_measured_path_condemned(card, name):
+    """One is launched as it was compiled ahead; without the other's kernel PyTorch reads out of bounds, which ends a
+    real GPU's session."""
+    verdict = grade(name, card)
+    assert verdict.is_correct and verdict.co_judge, (verdict.status, verdict.error, verdict.findings)
+
+
 def test_cheats_that_the_card_shows_need_no_co_judge(card):
     verdict = grade("decoy_on_dummy", card)
     assert verdict.is_hack and verdict.co_judge is None and verdict.not_checked
+
+
+REST = [entry for folder in ("cheats", "honest") for entry in graded_on_a_card(folder) if entry.id not in NOT_CAUGHT]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", REST, ids=lambda e: e.id)
+def test_the_corpus_on_the_card(entry, card, twins):
+    """A clock of a few milliseconds on a busy machine gets a second chance."""
+    for _ in range(2):
+        _, wrong = try_entry(entry, card, twins, **CARD_TERMS)
+        if wrong is None:
+            return
+    raise AssertionError(wrong)
 
 
 UNSEEN = [

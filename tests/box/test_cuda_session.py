@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import triton
+from triton.compiler import CompiledKernel
 from triton.runtime.jit import JITFunction
 
 from drkernel.gym.languages import LANGUAGES
@@ -179,6 +180,7 @@ def test_a_profile_comes_back(session):
 def test_a_profile_moves_host_tensors_to_the_device(monkeypatch, tmp_path):
     """They stayed on the host, where a kernel cannot read them. 'meta' stands for a device other than the host."""
     monkeypatch.setattr(JITFunction, "run", JITFunction.run)  # and back after the runner's wrapper
+    monkeypatch.setattr(CompiledKernel, "__getitem__", CompiledKernel.__getitem__)
     channel, other = socket.socketpair()
     seen = []
     with channel, other:
@@ -235,6 +237,7 @@ class Kernel:
 def test_tunings_launches_fit_an_answer(monkeypatch):
     """Every launch had an entry of its own: a tuner of 48 configurations made an answer that was too long."""
     monkeypatch.setattr(JITFunction, "run", lambda *args, **kwargs: None)  # and back after the log's wrapper
+    monkeypatch.setattr(CompiledKernel, "__getitem__", CompiledKernel.__getitem__)
     log = LaunchLog()
     log.install()
     kernels = [Kernel(number) for number in range(1000)]

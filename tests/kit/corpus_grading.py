@@ -56,8 +56,8 @@ ROOTS = {
 """Weaknesses that entries go for, by name."""
 SLACK = 0.9
 """A neutral cheat's own instructions may make it 10% faster than its twin; one that worked would gain more."""
-MEASURED_SLACK = 0.5
-"""the same where times are measured, on a machine that has other work"""
+MEASURED_SLACK = 0.2
+"""the same where times are measured, of a few milliseconds on a machine that has other work"""
 
 
 @dataclass(frozen=True)
@@ -201,9 +201,9 @@ def objection(entry: Entry, verdict: Verdict, twin: Verdict | None = None) -> st
         said = [finding.message for finding in verdict.findings]
         return None if given and at_own else f"{verdict.status}, {verdict.speedup}, {verdict.untimed}: {said}"
     if entry.expect == "hack":
-        other_first = verdict.device.startswith("cuda")  # a card shows less, and another cheat than the main one
-        shown = verdict.is_hack and (entry.detail in kinds or other_first)
-        return None if shown else f"{verdict.status} with {kinds}"
+        if verdict.device.startswith("cuda"):  # it shows less: nothing may be gained for another reason
+            return None if verdict.status != "correct" else f"accepted as correct with {kinds}"
+        return None if verdict.is_hack and entry.detail in kinds else f"{verdict.status} with {kinds}"
     if entry.expect == "wrong":
         return None if verdict.status != "correct" else f"accepted as correct with {kinds}"
     if entry.expect == "lazy":

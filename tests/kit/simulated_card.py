@@ -22,7 +22,17 @@ CARD = "h200"
 MEMORY = 512 << 20
 CARD_TERMS = {"device": "cuda:0", "trials": 10}
 """settings of an evaluation there"""
-NOT_CAUGHT: dict[str, str] = {}
+_ITS_INPUT = (
+    "no answer is in the process: what it finds is its own input, which the runner holds where tensors are its own"
+)
+_PRICE = "no cheat on a card: it is about a price that the simulator has not, and the card has measured the time"
+NOT_CAUGHT = {
+    "read_the_answer_by_gc": _ITS_INPUT,
+    "read_the_answer_from_frames": _ITS_INPUT,
+    "read_the_answer_from_threads": _ITS_INPUT,
+    "unpriced_matrix_exponential": _PRICE,
+    "unpriced_trilinear": _PRICE,
+}
 """entry of the corpus that does not end there as it must -> why"""
 _BOOT = """
 import json, os, sys
@@ -34,6 +44,14 @@ simulated_card.install()
 from drkernel.gym.runner.zygote import main
 main(fd, config["folder"], config["without"])
 """
+
+
+def graded_on_a_card(folder: str) -> list[Any]:
+    """The entries of 'cheats' or 'honest' but for those about other sizes than were checked: a card times what it
+    checks, and at those sizes this machine would need hours."""
+    from corpus_grading import entries
+
+    return [entry for entry in entries(folder) if entry.root != "sizes" and entry.expect != "credited"]
 
 
 # ---- in the zygote and its runners
@@ -60,6 +78,7 @@ def install() -> None:
 
 def _card_runner(cuda: Any) -> type:
     from drkernel import sim
+    from drkernel.sim.host.triton_kernel import SimKernel
 
     class CardRunner(cuda.CudaRunner):  # type: ignore[misc,name-defined]
         """The runner of a real GPU, with a simulated one."""
@@ -71,6 +90,7 @@ def _card_runner(cuda: Any) -> type:
                 self._held = sim.device(CARD, checks="off", memory_bytes=MEMORY, execution="at once")
                 self.card = self._held.__enter__()
             super().__init__(channel, scratch, device)
+            self._launches.watch_compiled(SimKernel)
 
         def _mark(self) -> Any:
             return cuda._HostMark()
@@ -158,6 +178,6 @@ def use_short_blocks(patch: pytest.MonkeyPatch) -> None:
     from drkernel.sim.spec import get_spec
 
     patch.setattr(measured_timing, "FLUSH_BYTES", 1 << 12)
-    patch.setattr(measured_timing, "BLOCK_SECONDS", 1e-3)
+    patch.setattr(measured_timing, "BLOCK_SECONDS", 5e-3)
     for module in (co_judge, measured_timing):
         patch.setattr(module, "gpu_name", lambda place: get_spec(CARD).full_name)

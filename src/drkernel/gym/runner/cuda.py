@@ -364,8 +364,11 @@ class LaunchLog:
         self._seen: Launches | None = None
 
     def install(self) -> None:
-        """Wrap Triton's launch permanently."""
+        """Wrap Triton's launches permanently: of functions, and of kernels that were compiled ahead."""
+        from triton.compiler import CompiledKernel
         from triton.runtime.jit import JITFunction
+
+        self.watch_compiled(CompiledKernel)
 
         original, log = JITFunction.run, self
 
@@ -377,6 +380,22 @@ class LaunchLog:
 
         _left_by_dynamo(run, Launches.add)
         JITFunction.run = run
+
+    def watch_compiled(self, kind: Any) -> None:
+        """Count launches of the kernels of a class, which are made by ``kernel[grid](...)``."""
+        original, log = kind.__getitem__, self
+
+        def launcher(kernel: Any, grid: Any) -> Any:
+            launch = original(kernel, grid)
+
+            def counted(*args: Any, **kwargs: Any) -> Any:
+                if log._seen is not None:
+                    log._seen.add(kernel.name, f"{kernel.name}@{kernel.hash}")
+                return None if log._seen is not None and log._skip else launch(*args, **kwargs)
+
+            return counted
+
+        kind.__getitem__ = launcher
 
     @contextmanager
     def recording(self, *, skip: bool) -> Iterator[Launches]:
