@@ -42,9 +42,9 @@ the path is tested, not a GPU. It executes programs one after another, so a race
 the bounds of an allocation, where a GPU may go on. Left out is what is about other sizes than were checked: a card
 times what it checks, and at those sizes this machine would need hours.
 
-A cheat is caught *by the measured path* when the card's own verdict gives it nothing, *by the co-judge* when the card's
-verdict was `correct` and `sim:h200` took the credit away. What did not end as it must was graded again: this machine had
-other work.
+A cheat is caught *by the measured path* when the card's own verdict gives it nothing, *by the co-judge* when the
+card's verdict was `correct` and `sim:h200` took the credit away. What did not end as it must was graded again: this
+machine had other work.
 """
 
 
