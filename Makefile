@@ -14,10 +14,10 @@ GPU ?= cuda:0
 env: $(VENV)/.done
 
 # torch is installed first and by itself: a plain `pip install torch` may pull in gigabytes of CUDA libraries.
-$(VENV)/.done: pyproject.toml constraints.txt
+$(VENV)/.done: pyproject.toml executor/pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q -c constraints.txt "$(TORCH)"
-	$(BIN)/pip install -q -c constraints.txt -e ".[train,serve,solve,data,mcp,docs,test]"
+	$(BIN)/pip install -q -c constraints.txt -e executor -e ".[train,serve,solve,data,mcp,docs,test]"
 	touch $@
 
 # the fast tests; WORKERS=1 for one at a time
@@ -37,10 +37,10 @@ test-gpu: env
 	$(BIN)/python -m pytest -m gpu
 
 # verl pins other versions than ours: it has an environment of its own.
-$(VERL)/.done: pyproject.toml constraints-verl.txt
+$(VERL)/.done: pyproject.toml executor/pyproject.toml constraints-verl.txt
 	$(PYTHON) -m venv $(VERL)
 	$(VERL)/bin/pip install -q -c constraints-verl.txt "$(TORCH)"
-	$(VERL)/bin/pip install -q -c constraints-verl.txt -e ".[verl]" pytest pytest-timeout pytest-asyncio
+	$(VERL)/bin/pip install -q -c constraints-verl.txt -e executor -e ".[verl]" pytest pytest-timeout pytest-asyncio
 	touch $@
 
 test-verl: $(VERL)/.done
@@ -59,7 +59,7 @@ quickstart: env
 docs: env
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-# sdist and wheel into dist/, checked in a clean environment outside of the checkout
+# sdists and wheels of both packages into dist/, checked in a clean environment outside of the checkout
 release:
 	TORCH="$(TORCH)" $(PYTHON) scripts/release.py
 

@@ -23,9 +23,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from drkernel.sim.context import device
-from drkernel.sim.executor.skeleton.measure import SampleSettings
 from drkernel.sim.gpu.datafree.records import DataFree
 from extrapolation_kernels import Case, cases
+from ttir_executor.skeleton.measure import SampleSettings
 
 SAMPLED = SampleSettings(full_sectors=1e5, sample_sectors=1e5)
 """a launch of more than a 600th of what usually runs in full is sampled"""

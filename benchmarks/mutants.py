@@ -42,9 +42,10 @@ from pathlib import Path
 
 import psutil
 
-from mutants_places import PACKAGE, Found, Place, choose, edited, modules, places, probed, rooms
+from mutants_places import FOLDERS, Found, Place, choose, edited, located, modules, places, probed, rooms
 
 PLUGIN = "mutants_plugin"
+REACH = "drkernel/_reach.py"
 STAGES = ((15.0, 8), (60.0, 25))
 """(seconds of tests, files) that a mutant meets alone, altogether"""
 FEW = 10
@@ -105,7 +106,8 @@ class Copy:
             shutil.rmtree(folder, ignore_errors=True)
             ignored = shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".*_cache", "build", "dist")
             shutil.copytree(checkout, self.root, symlinks=True, ignore=ignored)
-            shutil.copytree(checkout / PACKAGE, folder / "unchanged" / PACKAGE, ignore=ignored)
+            for within in (FOLDERS[name] / name for name in FOLDERS if (checkout / FOLDERS[name] / name).exists()):
+                shutil.copytree(checkout / within, folder / "unchanged" / within, ignore=ignored)
             if own:
                 _copy_environment(checkout, self.root)
             for name in ("tmp", "plugin", "copied"):
@@ -120,11 +122,11 @@ class Copy:
 
     @property
     def _probe(self) -> Path:
-        return self.root / PACKAGE / "_reach.py"
+        return self.root / located(REACH)
 
     def _write(self, file: str, text: str) -> None:
         """Write a module; its time is new, or Python would take the compiled one of before."""
-        path = self.root / PACKAGE / file
+        path = self.root / located(file)
         if path.read_text(encoding="utf-8") == text:
             return
         path.unlink()
@@ -152,7 +154,7 @@ class Copy:
         path.write_bytes(bytes(size))
         path.chmod(0o666)
         self._probe.write_text(PROBE.format(path=str(path), size=size))
-        self._have({file: probed(self.originals[file], at, f"{PACKAGE.name}._reach") for file, at in probes.items()})
+        self._have({file: probed(self.originals[file], at, "drkernel._reach") for file, at in probes.items()})
 
     def _have(self, texts: dict[str, str]) -> None:
         for file in self._edited - set(texts):
@@ -175,7 +177,7 @@ class Copy:
         for left in (self.folder / "tmp").iterdir():
             if not self.folder.is_relative_to(Path("/tmp", left.name)):
                 shutil.rmtree(left, ignore_errors=True)
-        shutil.rmtree(self.folder / "cache" / PACKAGE.name, ignore_errors=True)
+        shutil.rmtree(self.folder / "cache" / "drkernel", ignore_errors=True)
         files = [] if tests is None else list(dict.fromkeys(test.split("::")[0] for test in tests))
         command = [str(self._python), "-m", "pytest", *files, "-p", PLUGIN, "-p", "no:cacheprovider", "--tb=no"]
         command += [*self._pytest, *(["--maxfail", str(most)] if most else []), "--continue-on-collection-errors"]
@@ -186,7 +188,10 @@ class Copy:
     def _execute(self, command: list[str], seconds: float) -> str:
         """Run it for that long at most; how it ended, if not as pytest says itself."""
         own = self._python.is_relative_to(self.root)
-        paths = [str(self.folder / "plugin"), *([] if own else [str(self.root / "src")])]
+        paths = [
+            str(self.folder / "plugin"),
+            *([] if own else [str(self.root / source) for source in FOLDERS.values()]),
+        ]
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST"))}
         kept |= {"MUTANTS_PLAN": str(self.folder / "plan.json"), "XDG_CACHE_HOME": str(self.folder / "cache")}
         with (self.folder / "log.txt").open("wb") as log:
@@ -313,7 +318,7 @@ class Measurement:
         """The tests that a mutant is to meet, the likeliest and quickest first, with their seconds."""
         if at not in self._orders:
             place, rank = self.chosen[at], dict[str, int]()
-            module = ".".join([PACKAGE.name, *Path(place.file).with_suffix("").parts]).removesuffix(".__init__")
+            module = ".".join(Path(place.file).with_suffix("").parts).removesuffix(".__init__")
             package, _, name = module.rpartition(".")
             for file in {test.split("::")[0] for test in self.tests}:
                 text = (self.first.root / file).read_text(errors="replace")

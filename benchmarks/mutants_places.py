@@ -15,7 +15,8 @@ from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path, PurePath
 
-PACKAGE = PurePath("src", "drkernel")
+FOLDERS = {"drkernel": PurePath("src"), "ttir_executor": PurePath("executor", "src")}
+"""where in a checkout the packages lie that are broken"""
 SMALL = 800
 """lines below which a folder counts to the room above it"""
 SKIPPED_FOLDERS = {"suite", "templates", "static"}
@@ -41,7 +42,7 @@ class Place:
     """One place and its change, without numbers of lines."""
 
     file: str
-    """below the package's folder"""
+    """as it is imported: ``drkernel/sim/spec.py``"""
     function: str
     line: str
     """text of the line in which the place begins, without indentation"""
@@ -89,8 +90,8 @@ class _Text:
 
 def rooms(texts: dict[str, str]) -> dict[str, str]:
     """The room of each module: its folder, two deep at most, or the one above where a folder's modules are small."""
-    room = {file: PurePath(*PurePath(file).parent.parts[:2]) for file in texts}
-    for depth in (2, 1):
+    room = {file: PurePath(*PurePath(file).parent.parts[:3]) for file in texts}
+    for depth in (3, 2):
         lines = Counter[PurePath]()
         for file, text in texts.items():
             lines[room[file]] += text.count("\n")
@@ -101,10 +102,19 @@ def rooms(texts: dict[str, str]) -> dict[str, str]:
 
 
 def modules(checkout: Path) -> dict[str, str]:
-    """The texts of the package's modules, by file."""
-    root = checkout / PACKAGE
-    paths = [path for path in sorted(root.rglob("*.py")) if not SKIPPED_FOLDERS & set(path.relative_to(root).parts)]
-    return {str(path.relative_to(root)): path.read_text(encoding="utf-8") for path in paths}
+    """The texts of the packages' modules, by file."""
+    found = {}
+    for package, folder in FOLDERS.items():
+        for path in sorted((checkout / folder / package).rglob("*.py")):
+            file = path.relative_to(checkout / folder)
+            if not SKIPPED_FOLDERS & set(file.parts):
+                found[str(file)] = path.read_text(encoding="utf-8")
+    return found
+
+
+def located(file: str) -> PurePath:
+    """A module's path in a checkout."""
+    return FOLDERS[PurePath(file).parts[0]] / file
 
 
 def places(file: str, text: str) -> dict[Place, Found]:

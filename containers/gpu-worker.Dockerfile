@@ -13,12 +13,13 @@ RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev \
 WORKDIR /opt/drkernel
 COPY pyproject.toml README.md constraints.txt LICENSE ./
 COPY src src
+COPY executor executor
 COPY recipes recipes
 COPY examples examples
 
 ARG TORCH="torch==2.13.0"
 RUN pip install --no-cache-dir -c constraints.txt "$TORCH" \
- && pip install --no-cache-dir -c constraints.txt ".[serve,data]"
+ && pip install --no-cache-dir -c constraints.txt ./executor ".[serve,data]"
 
 WORKDIR /tmp
 RUN drkernel --version

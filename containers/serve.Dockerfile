@@ -14,6 +14,7 @@ RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev b
 WORKDIR /opt/drkernel
 COPY pyproject.toml README.md constraints.txt LICENSE ./
 COPY src src
+COPY executor executor
 COPY recipes recipes
 COPY examples examples
 
@@ -21,7 +22,7 @@ COPY examples examples
 ARG TORCH="torch==2.13.0"
 ARG PIP_EXTRA_INDEX_URL=""
 RUN pip install --no-cache-dir -c constraints.txt "$TORCH" \
- && pip install --no-cache-dir -c constraints.txt ".[serve,data]"
+ && pip install --no-cache-dir -c constraints.txt ./executor ".[serve,data]"
 
 WORKDIR /data
 RUN drkernel --version

@@ -80,7 +80,16 @@ def environment(cell: Cell, any_torch: bool) -> Path:
     constraints = cell.place / "constraints.txt"
     kept = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("triton==")]
     constraints.write_text("\n".join(kept))
-    pip(python, "-c", str(constraints), "-e", f"{ROOT}[{EXTRAS}]", f"triton=={cell.triton}.*")
+    pip(
+        python,
+        "-c",
+        str(constraints),
+        "-e",
+        str(ROOT / "executor"),
+        "-e",
+        f"{ROOT}[{EXTRAS}]",
+        f"triton=={cell.triton}.*",
+    )
     done.touch()
     return python
 

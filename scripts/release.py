@@ -1,10 +1,10 @@
-"""Builds sdist and wheel, and checks them in a clean environment outside of the checkout.
+"""Builds sdists and wheels of both packages, and checks them in a clean environment outside of the checkout.
 
     python scripts/release.py                     # build into dist/, check; nothing is uploaded
     python scripts/release.py --extras serve      # check with fewer extras (faster)
 
 The version must be the same in pyproject.toml, ``drkernel.__version__`` and the first entry of CHANGELOG.md, and the
-wheel that the sdist builds must hold the same files as the wheel. The clean environment installs the wheel as a user
+wheel that an sdist builds must hold the same files as the wheel. The clean environment installs the wheels as a user
 would, with the versions of constraints.txt, and runs commands in an empty folder: an example is graded, a script is
 simulated, a recipe that comes with the package is found, a service starts and grades.
 
@@ -59,12 +59,14 @@ def run(*words: object, cwd: Path, ok: tuple[int, ...] = (0,)) -> str:
     return done.stdout
 
 
-def build(python: Path, out: Path) -> tuple[Path, Path]:
-    """Build both files; return (sdist, wheel)."""
-    run(python, "-m", "build", "--outdir", out, ROOT, cwd=ROOT)  # the wheel is built from the sdist
-    sdist, wheel = next(out.glob(f"*{version()}.tar.gz")), next(out.glob(f"*{version()}-*.whl"))
+def build(python: Path, folder: Path, out: Path) -> tuple[Path, Path]:
+    """Build both files of the package in ``folder``; return (sdist, wheel)."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    stem = f"{project['name'].replace('-', '_')}-{project['version']}"
+    run(python, "-m", "build", "--outdir", out, folder, cwd=ROOT)  # the wheel is built from the sdist
+    sdist, wheel = out / f"{stem}.tar.gz", next(out.glob(f"{stem}-*.whl"))
     with tempfile.TemporaryDirectory() as place:
-        run(python, "-m", "build", "--wheel", "--outdir", place, ROOT, cwd=ROOT)
+        run(python, "-m", "build", "--wheel", "--outdir", place, folder, cwd=ROOT)
         direct = next(Path(place).glob("*.whl"))
         if names(direct) != names(wheel):
             raise Wrong(f"sdist and checkout build other wheels: {sorted(names(direct) ^ names(wheel))[:10]}")
@@ -77,14 +79,14 @@ def names(wheel: Path) -> set[str]:
         return set(archive.namelist())
 
 
-def check(wheel: Path, place: Path, extras: str) -> None:
-    """Install the wheel in an environment of its own and use it in an empty folder."""
+def check(executor: Path, wheel: Path, place: Path, extras: str) -> None:
+    """Install both wheels in an environment of its own and use them in an empty folder."""
     venv.create(place / "venv", with_pip=True)
     bin_, here = place / "venv" / "bin", place / "empty"
     here.mkdir()
     pip = (bin_ / "python", "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt")
     run(*pip, TORCH, cwd=here)
-    run(*pip, f"drkernel[{extras}] @ {wheel.resolve().as_uri()}", cwd=here)
+    run(*pip, executor.resolve(), f"drkernel[{extras}] @ {wheel.resolve().as_uri()}", cwd=here)
     drkernel = bin_ / "drkernel"
     if run(drkernel, "--version", cwd=here).strip() != version():
         raise Wrong("the installed command reports another version")
@@ -128,7 +130,7 @@ def serve(drkernel: Path, graded: tuple[str, str], here: Path) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--extras", default="train,serve,solve,data,mcp", help="extras that the clean environment gets")
-    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="where sdist and wheel go")
+    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="where sdists and wheels go")
     options = parser.parse_args()
     try:
         print(f"drkernel {version()}")
@@ -137,12 +139,13 @@ def main() -> int:
             venv.create(place / "build", with_pip=True)
             python = place / "build" / "bin" / "python"
             run(python, "-m", "pip", "install", "-q", "build", cwd=place)
-            sdist, wheel = build(python, options.out)
-            check(wheel, place, options.extras)
+            executor, ours = build(python, ROOT / "executor", options.out), build(python, ROOT, options.out)
+            check(executor[1], ours[1], place, options.extras)
     except Wrong as error:
         print(f"release: {error}", file=sys.stderr)
         return 1
-    print(f"checked: {sdist}\n         {wheel}\nto publish: tag v{version()}, then upload both files with twine")
+    print("checked:", *executor, *ours, sep="\n  ")
+    print(f"to publish: tag v{version()}, then upload the files with twine, the executor's first")
     return 0
 
 

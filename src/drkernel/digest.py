@@ -1,4 +1,5 @@
-"""Digests of this package's own source, for what is kept on disk and must not outlive the code that made it."""
+"""Digests of the source of drkernel and its executor, for what is kept on disk and must not outlive the code that made
+it."""
 
 from __future__ import annotations
 
@@ -6,21 +7,33 @@ import ast
 import hashlib
 from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 
-_ROOT = Path(__file__).parent
+
+def package_folder(name: str) -> Path:
+    """The folder of an installed package, which is not imported for that."""
+    found = find_spec(name)
+    assert found is not None and found.submodule_search_locations
+    return Path(found.submodule_search_locations[0])
+
+
+_ROOTS = {"drkernel": Path(__file__).parent, "ttir_executor": package_folder("ttir_executor")}
 
 
 @lru_cache(maxsize=4)
 def source_digest(*packages: str) -> str:
-    """Return a digest of every file of the named packages of ``drkernel``, and of the modules beside them."""
-    files = [*_ROOT.glob("*.py"), *(path for name in packages for path in (_ROOT / name).rglob("*") if path.is_file())]
+    """Return a digest of every file of the named packages of ``drkernel``, of the modules beside them and of the
+    executor."""
+    ours, executor = _ROOTS.values()
+    folders = [executor, *(ours / name for name in packages)]
+    files = [*ours.glob("*.py"), *(path for folder in folders for path in folder.rglob("*") if path.is_file())]
     return _digest(path for path in files if path.suffix != ".pyc")
 
 
 @cache
 def module_digest(name: str) -> str:
-    """Return a digest of a module of this package and of all modules of it that it imports, directly or not.
+    """Return a digest of a module of either package and of all modules of both that it imports, directly or not.
 
     A module imported for an attribute counts whole; the ``__init__`` of a package only where it is imported itself.
     """
@@ -35,7 +48,7 @@ def module_digest(name: str) -> str:
 
 
 def _imported(tree: ast.AST) -> Iterator[str]:
-    """Names of what may be modules of this package, wherever in the file they are imported."""
+    """Names of what may be modules of the two packages, wherever in the file they are imported."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -45,11 +58,11 @@ def _imported(tree: ast.AST) -> Iterator[str]:
 
 
 def _file(module: str) -> Path | None:
-    """The file of a module of this package; None for anything else."""
+    """The file of a module of the two packages; None for anything else."""
     first, *parts = module.split(".")
-    if first != _ROOT.name:
+    if first not in _ROOTS:
         return None
-    path = _ROOT.joinpath(*parts)
+    path = _ROOTS[first].joinpath(*parts)
     return next((one for one in (path.with_suffix(".py"), path / "__init__.py") if one.is_file()), None)
 
 
@@ -57,5 +70,6 @@ def _digest(files: Iterable[Path]) -> str:
     digest = hashlib.sha256()
     for path in sorted(files):
         content = path.read_bytes()
-        digest.update(f"{path.relative_to(_ROOT)} {len(content)}\n".encode() + content)
+        name = next(f"{name}/{path.relative_to(root)}" for name, root in _ROOTS.items() if path.is_relative_to(root))
+        digest.update(f"{name} {len(content)}\n".encode() + content)
     return digest.hexdigest()

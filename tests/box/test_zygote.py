@@ -16,7 +16,7 @@ from drkernel.gym.runner.launcher import JobTerms, Launcher, ZygoteError
 from drkernel.gym.sandbox.layers import RunnerLimits
 from drkernel.gym.session.answers import SessionError
 from drkernel.gym.session.simulated import SimulatedSession
-from drkernel.sim.executor.kernel_cache import kernels_on_disk
+from drkernel.sim.host.triton_frontend import kernels_on_disk
 from farm import PYTHON
 from gym_harness import HEAD, SETTINGS, Gym
 
@@ -235,7 +235,8 @@ from pathlib import Path
 from drkernel.gym.runner import child, processes
 from drkernel.gym.sandbox import layers
 from drkernel.base.files import DiskCache
-from drkernel.sim.executor.kernel_cache import active, kernels_on_disk
+from drkernel.sim.host.triton_frontend import kernels_on_disk
+from ttir_executor.kernel_cache import active
 folder = Path(sys.argv[1])
 kept = DiskCache(folder)
 

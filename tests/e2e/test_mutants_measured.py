@@ -5,7 +5,7 @@ import sys
 import pytest
 
 import mutants
-from mutants_places import PACKAGE, choose
+from mutants_places import choose, located
 
 MODULE = """
 def counted(x):
@@ -57,10 +57,11 @@ PLAIN = "-p no:xdist -p no:asyncio -p no:schemathesis -p no:hypothesispytest -p 
 def test_who_reaches_and_who_kills(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(mutants, "STAGES", ((0.0, 0),))  # all mutants meet their tests together
     checkout, work = tmp_path / "checkout", tmp_path / "work"
-    (checkout / PACKAGE).mkdir(parents=True)
+    package = checkout / located("drkernel/a.py").parent
+    package.mkdir(parents=True)
     (checkout / "tests").mkdir()
-    (checkout / PACKAGE / "__init__.py").touch()
-    (checkout / PACKAGE / "a.py").write_text(MODULE)
+    (package / "__init__.py").touch()
+    (package / "a.py").write_text(MODULE)
     (checkout / "tests" / "test_a.py").write_text(TESTS)
     (checkout / "tests" / "conftest.py").write_text(LIMIT)
     chosen = sorted(choose(checkout, checkout, 3, seed=0), key=lambda place: place.function)
@@ -78,6 +79,6 @@ def test_who_reaches_and_who_kills(tmp_path, capsys, monkeypatch):
     assert reached == {"test_in_a_child": {1}, "test_own_number": {0}, "test_named_by_a_number": {0}}
     results = {at: (line["result"], line.get("by", "").partition("::")[2]) for at, line in found.results.items()}
     assert results == {0: ("survived", ""), 1: ("killed", "test_in_a_child"), 2: ("not reached", "")}
-    assert (checkout / PACKAGE / "a.py").read_text() == MODULE and not (checkout / PACKAGE / "_reach.py").exists()
+    assert (package / "a.py").read_text() == MODULE and not (package / "_reach.py").exists()
     capsys.readouterr()
     assert measure().results == found.results and not capsys.readouterr().out  # nothing is measured twice

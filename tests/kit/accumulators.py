@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from drkernel.sim.cost.pressure import block_pressure, register_limit, spilled_bytes
-from drkernel.sim.executor.compiled import compile_ttir
 from drkernel.sim.spec import get_spec
 from kernels_for_target import matmul_ttir
+from ttir_executor.compiled import compile_ttir
 
 H200 = get_spec("h200")
 MOVED = {(128, 128, 4): 0, (128, 256, 4): 332, (256, 256, 8): 320, (256, 256, 4): 1368}

@@ -488,7 +488,7 @@ def _warm_up() -> None:
     from drkernel.gym.judge.memory import needed_bytes
     from drkernel.gym.pools.judge_process import _REHEARSAL
     from drkernel.gym.runner.warm_up import warm_up
-    from drkernel.sim.executor.lower import jit
+    from ttir_executor.lower import jit
 
     for module, _ in COMMANDS.values():
         importlib.import_module(f"drkernel.cli.{module}")

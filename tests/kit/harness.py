@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from drkernel.sim.executor.allocations import MemoryMap
-from drkernel.sim.executor.compiled import Checks, LaunchResult, SimFinding, compile_ttir
 from drkernel.sim.host.triton_driver import SimDriver
 from drkernel.sim.host.triton_frontend import front_end
 from drkernel.sim.spec import get_spec
+from ttir_executor.allocations import MemoryMap
+from ttir_executor.compiled import Checks, LaunchResult, SimFinding, compile_ttir
 
 
 @dataclass

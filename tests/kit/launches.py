@@ -18,9 +18,9 @@ import torch
 
 from drkernel import sim
 from drkernel.sim.context import SimDevice
-from drkernel.sim.executor.compiled import SimFinding
 from drkernel.sim.gpu.engine import DeviceEngine, LaunchRecord
 from drkernel.sim.wire.commands import LaunchCommand
+from ttir_executor.compiled import SimFinding
 
 
 class Record:

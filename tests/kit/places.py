@@ -6,4 +6,5 @@ KIT = Path(__file__).parent
 TESTS = KIT.parent
 ROOT = TESTS.parent
 SOURCES = ROOT / "src" / "drkernel"
+EXECUTOR = ROOT / "executor" / "src" / "ttir_executor"
 BENCHMARKS, DOCS, EXAMPLES, RECIPES = (ROOT / name for name in ("benchmarks", "docs", "examples", "recipes"))

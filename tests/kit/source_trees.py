@@ -1,16 +1,22 @@
-"""Syntax trees of the package's own files: several tests read all of them."""
+"""Syntax trees of the two packages' own files: several tests read all of them."""
 
 import ast
 from functools import cache
 from pathlib import Path
 
-from places import SOURCES
+from places import EXECUTOR, SOURCES
 
 
 @cache
 def source_files() -> tuple[Path, ...]:
-    """Every file of the package."""
-    return tuple(sorted(SOURCES.rglob("*.py")))
+    """Every file of drkernel and of its executor."""
+    return tuple(sorted([*SOURCES.rglob("*.py"), *EXECUTOR.rglob("*.py")]))
+
+
+def module_of(path: Path) -> str:
+    """The name by which a file is imported."""
+    root = next(root for root in (SOURCES, EXECUTOR) if root in path.parents)
+    return ".".join(path.relative_to(root.parent).with_suffix("").parts)
 
 
 @cache

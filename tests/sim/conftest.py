@@ -2,7 +2,7 @@
 
 import pytest
 
-from drkernel.sim.executor.kernel_cache import kernels_on_disk
+from drkernel.sim.host.triton_frontend import kernels_on_disk
 
 
 @pytest.fixture(scope="session", autouse=True)

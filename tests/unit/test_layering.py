@@ -1,10 +1,12 @@
-"""Imports go downward only: cli -> report, engines, solve, serve -> rl -> episode -> gym -> sim, tasks -> records."""
+"""Imports go downward only: cli -> report, engines, solve, serve -> rl -> episode -> gym -> sim, tasks -> records, and
+the executor, a package of its own, below all."""
 
 import ast
+import sys
 from pathlib import Path
 
-from places import SOURCES, TESTS
-from source_trees import imports, source_files, tree
+from places import EXECUTOR, SOURCES, TESTS
+from source_trees import imports, module_of, source_files, tree
 
 PACKAGE = SOURCES
 RECORDS = {"base", "task", "verdict", "config", "registry", "digest"}
@@ -30,7 +32,6 @@ FLOORS = {
     "sim": (
         "rewrite",
         "spec",
-        "executor",
         "wire",
         "cost",
         "target",
@@ -93,11 +94,14 @@ OF_ONE_USER = {
     "drkernel.gym.judge.naive": "a harness without checks, for research: apart from the judge on purpose",
     "drkernel.gym.languages.cuda": "a language with a reader of its own",
     "drkernel.gym.pools.remembered": "a pool like the others beside it",
-    "drkernel.sim.executor.lower.debug": "a family of operations like the others beside it",
     "drkernel.sim.inductor.timed": "the door of its room",
+    "ttir_executor.arrays": "the door for users of numpy, loaded when they come",
+    "ttir_executor.lower.debug": "a family of operations like the others beside it",
 }
 """the short modules that have a reason to be apart"""
 FILES = source_files()
+OURS = tuple(path for path in FILES if PACKAGE in path.parents)
+"""drkernel's"""
 
 
 def imports_of(path: Path) -> set[str]:
@@ -144,11 +148,20 @@ def upstairs(path: Path, name: str) -> bool:
 def test_imports_go_downward():
     wrong = [
         f"{path.relative_to(PACKAGE)} may not import {name}"
-        for path in FILES
+        for path in OURS
         for name in sorted(imports_of(path))
         if outside(path, name) or upstairs(path, name)
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_executor_stands_alone():
+    """It can be used and published without drkernel, torch and pydantic."""
+    for path in EXECUTOR.rglob("*.py"):
+        for node in imports(path):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            roots = {name.split(".")[0] for name in names}
+            assert roots <= {*sys.stdlib_module_names, "numpy", "llvmlite", EXECUTOR.name}, f"{path}: {roots}"
 
 
 def test_nothing_of_the_package_imports_from_contrib():
@@ -159,7 +172,7 @@ def test_nothing_of_the_package_imports_from_contrib():
 
 
 def imported_when_run(path: Path) -> set[str]:
-    """Modules of drkernel that a file imports when it runs, inside functions too: all but those for types alone."""
+    """What may be modules and is imported when a file runs, inside functions too: all but what is for types alone."""
     found = set()
     waiting: list[ast.AST] = [tree(path)]
     while waiting:
@@ -167,14 +180,14 @@ def imported_when_run(path: Path) -> set[str]:
         if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
             waiting += node.orelse
             continue
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("drkernel"):
+        if isinstance(node, ast.ImportFrom):
             found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module or ""}
         waiting += ast.iter_child_nodes(node)
     return found
 
 
 def test_no_modules_import_each_other_in_a_circle():
-    names = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in FILES}
+    names = {module_of(path): path for path in FILES}
     graph = {name: imported_when_run(path) & names.keys() - {name} for name, path in names.items()}
     while leaves := {name for name, needs in graph.items() if not needs & graph.keys()}:
         graph = {name: needs for name, needs in graph.items() if name not in leaves}
@@ -189,13 +202,13 @@ def test_rl_maths_import_nothing_of_drkernel():
 
 
 def test_files_stay_readable_in_one_sitting():
-    long = [str(path.relative_to(PACKAGE)) for path in FILES if len(path.read_text().splitlines()) > MOST_LINES]
+    long = [module_of(path) for path in FILES if len(path.read_text().splitlines()) > MOST_LINES]
     assert not long, f"split these, or say less: {MOST_LINES} lines is the limit: {long}"
 
 
 def test_no_module_is_a_satellite_of_another():
     """What one module alone uses, and is short, lives in it."""
-    names = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in FILES}
+    names = {module_of(path): path for path in FILES}
     users: dict[str, set[str]] = {name: set() for name in names}
     for name, path in names.items():
         for used in imported_when_run(path) & names.keys() - {name}:
@@ -208,7 +221,7 @@ def test_no_module_is_a_satellite_of_another():
 def test_test_modules_have_names_of_their_own() -> None:
     """pytest imports them by bare name: two of one name cannot be collected together."""
     files = [path for path in TESTS.rglob("*.py") if "corpus" not in path.parts]
-    files += (TESTS.parent / "contrib").glob("*/tests/*.py")
+    files += [*TESTS.parent.glob("contrib/*/tests/*.py"), *TESTS.parent.glob("executor/tests/*.py")]
     names = [path.name for path in files if path.name not in ("conftest.py", "__init__.py")]
     assert [name for name in set(names) if names.count(name) > 1] == []
 
@@ -218,5 +231,5 @@ def test_a_class_name_means_one_thing() -> None:
     for path in FILES:
         for node in ast.walk(tree(path)) if "suite" not in path.parts else ():  # every task has its Model
             if isinstance(node, ast.ClassDef):
-                places.setdefault(node.name, []).append(f"{path.relative_to(PACKAGE)}:{node.lineno}")
+                places.setdefault(node.name, []).append(f"{module_of(path)}:{node.lineno}")
     assert {name: found for name, found in places.items() if len(found) > 1} == {}

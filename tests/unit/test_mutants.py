@@ -8,7 +8,7 @@ import pytest
 
 import mutants
 import mutants_places
-from mutants_places import PACKAGE, Place, choose, is_other_program, modules, mutated, places, probed
+from mutants_places import Place, choose, is_other_program, located, modules, mutated, places, probed
 
 CHANGES = {
     "flipped comparison": ("return x is not None", "return x is None"),
@@ -24,10 +24,12 @@ CHANGES = {
     "dropped call": ("x.check(3)", "None"),
 }
 
+ROOMS = ("drkernel/sim", "drkernel/gym", "ttir_executor")
 
-def toy(folder, text, file="a.py"):
+
+def toy(folder, text, file):
     """A checkout with one module."""
-    path = folder / PACKAGE / file
+    path = folder / located(file)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return folder
@@ -84,21 +86,21 @@ def test_a_place_is_found_again_where_lines_moved_and_told_from_its_twin():
 def test_the_choice_is_the_seeds_spread_over_rooms_and_stands_when_a_place_goes(tmp_path, monkeypatch):
     monkeypatch.setattr(mutants_places, "SMALL", 50)
     text = "".join(f"def f{k}(x):\n    return x[{k}:] < {k} and not x\n\n\n" for k in range(20))
-    for room in ("sim", "gym", "rl"):
+    for room in ROOMS:
         toy(tmp_path / "old", text, f"{room}/a.py")
     old = tmp_path / "old"
     chosen = choose(old, old, 9, seed=1)
     assert chosen == choose(old, old, 9, seed=1) != choose(old, old, 9, seed=2)
-    assert [sum(place.file.startswith(room) for place in chosen) for room in ("sim", "gym", "rl")] == [3, 3, 3]
+    assert [sum(place.file.startswith(room) for place in chosen) for room in ROOMS] == [3, 3, 3]
     assert len({(place.file, place.function) for place in chosen}) == 9
-    assert len({place.change for place in chosen if place.file == "sim/a.py"}) == 3
+    assert len({place.change for place in chosen if place.file == f"{ROOMS[0]}/a.py"}) == 3
     assert set(chosen) < set(choose(old, old, 12, seed=1))
-    for room in ("sim", "gym", "rl"):
+    for room in ROOMS:
         toy(tmp_path / "new", text, f"{room}/a.py")
-    path = tmp_path / "new" / PACKAGE / chosen[0].file
+    path = tmp_path / "new" / located(chosen[0].file)
     path.write_text(path.read_text().replace(chosen[0].line, "return None"))
     assert set(chosen) - set(choose(old, tmp_path / "new", 9, seed=1)) == {chosen[0]}
-    assert "sim/a.py" in modules(old)
+    assert f"{ROOMS[0]}/a.py" in modules(old)
 
 
 def test_a_probe_tells_the_places_that_are_reached_and_changes_nothing(monkeypatch):

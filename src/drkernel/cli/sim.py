@@ -127,8 +127,8 @@ def sim(
     if no_data and checks is not ChecksOption.auto:
         _usage("--checks needs data: it does not go with --no-data")
     from drkernel.cli.pools import to_bytes
-    from drkernel.sim.executor.kernel_cache import kernels_on_disk
     from drkernel.sim.gpu.datafree.records import DataFree  # loads torch: after the usage is known to be right
+    from drkernel.sim.host.triton_frontend import kernels_on_disk
     from drkernel.sim.script import run_script
 
     budget = to_bytes(memory_budget)

@@ -20,9 +20,8 @@ import torch
 from pydantic import Field
 
 from drkernel.config import Config
+from drkernel.digest import package_folder
 from drkernel.sim.context import SimDevice, device
-from drkernel.sim.executor.compiled import SimFinding
-from drkernel.sim.executor.running import interruptible
 from drkernel.sim.gpu.accounts import LaunchKey, launch_key
 from drkernel.sim.gpu.budget import SCRIPT_SHARE, default_budget
 from drkernel.sim.gpu.datafree.engine import DataFreeEngine
@@ -33,6 +32,8 @@ from drkernel.sim.gpu.resources import Depth
 from drkernel.sim.gpu.trials import Execution
 from drkernel.sim.host.tensor import DeviceTensor
 from drkernel.verdict import LaunchDetail, Profile
+from ttir_executor.compiled import SimFinding
+from ttir_executor.running import interruptible
 
 MAX_DETAILS = 20
 """most rows of launches that are broken down by line"""
@@ -300,7 +301,8 @@ def _error_of(path: Path, failure: BaseException, message: str | None = None) ->
 def _is_library(filename: str) -> bool:
     if filename.startswith("<"):
         return True
-    folders = {Path(folder) for folder in sysconfig.get_paths().values()} | {Path(__file__).parents[1]}
+    ours = {Path(__file__).parents[1], package_folder("ttir_executor").resolve()}
+    folders = {Path(folder) for folder in sysconfig.get_paths().values()} | ours
     return any(folder in folders for folder in Path(filename).resolve().parents)
 
 

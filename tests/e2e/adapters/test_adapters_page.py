@@ -85,7 +85,7 @@ def test_verifiers(tmp_path):
         env = {
             **os.environ,
             "OPENAI_API_KEY": "none",
-            "PYTHONPATH": f"{tmp_path}:{ROOT / 'src'}",
+            "PYTHONPATH": f"{tmp_path}:{ROOT / 'src'}:{ROOT / 'executor' / 'src'}",
             "OMP_NUM_THREADS": "1",
         }
         env["PATH"] = f"{tools}:{env['PATH']}"

@@ -15,7 +15,7 @@ from drkernel.gym.runner.confined_script import ConfinedRun
 from drkernel.sim.script import ScriptReport
 from drkernel.verdict import Verdict
 from farm import PYTHON
-from places import ROOT
+from places import EXECUTOR, ROOT
 
 SOFTMAX = ROOT / "examples" / "softmax"
 DRKERNEL = [PYTHON, "-m", "drkernel"]
@@ -204,7 +204,7 @@ def test_every_kind_of_finding_is_explained():
     named = set()
     for path in (ROOT / "src" / "drkernel" / "gym" / "judge").glob("*.py"):
         named |= set(re.findall(r'kind="([a-z_]+)"', path.read_text()))
-    recorded = (ROOT / "src" / "drkernel" / "sim" / "executor" / "recorded.py").read_text()
+    recorded = (EXECUTOR / "recorded.py").read_text()
     named |= set(re.findall(r'Kind\.\w+: \("([a-z_]+)",', recorded))
     assert {"decoy_kernel", "out_of_bounds"} <= named
     assert named - {"measured", "modelled"} <= set(EXPLANATIONS), named - set(EXPLANATIONS)

@@ -16,7 +16,7 @@ from drkernel.cli.shipped import find_recipe, purpose, recipes
 from drkernel.config import ConfigError, load_config
 from drkernel.rl.run.recipe import Recipe
 from farm import PYTHON
-from places import ROOT
+from places import ROOT, SOURCES
 from source_trees import imports, source_files
 
 OTHER_NAMES = {
@@ -56,7 +56,7 @@ def declared() -> dict[str, set[str]]:
 def imported() -> dict[str, Path]:
     """Third-party modules that drkernel imports anywhere, with a file that does."""
     found = {}
-    for path in source_files():
+    for path in (path for path in source_files() if SOURCES in path.parents):
         for node in imports(path):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and not node.level and node.module:

@@ -22,12 +22,13 @@ from drkernel import digest
 from drkernel.base import files
 from drkernel.cli import main
 from drkernel.sim import device
-from drkernel.sim.executor import kernel_cache
-from drkernel.sim.executor.compiled import clear_cache
-from drkernel.sim.executor.kernel_cache import active, kernels_on_disk
-from drkernel.sim.executor.lower import jit
-from drkernel.sim.executor.lower.helpers import SYMBOLS, helpers
 from drkernel.sim.host import triton_frontend
+from drkernel.sim.host.triton_frontend import kernels_on_disk
+from ttir_executor import kernel_cache
+from ttir_executor.compiled import clear_cache
+from ttir_executor.kernel_cache import active
+from ttir_executor.lower import jit
+from ttir_executor.lower.helpers import SYMBOLS, helpers
 
 SCRIPT = """
 import torch, triton, triton.language as tl
@@ -218,23 +219,25 @@ def test_a_changed_global_name_is_seen(
 
 
 def test_the_front_end_s_output_outlives_an_edit_of_a_price(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    copy = tmp_path / "drkernel"
-    shutil.copytree(digest._ROOT, copy, ignore=shutil.ignore_patterns("*.pyc"))
-    monkeypatch.setattr(digest, "_ROOT", copy)
+    roots = {name: tmp_path / name for name in digest._ROOTS}
+    for name, copy in roots.items():
+        shutil.copytree(digest._ROOTS[name], copy, ignore=shutil.ignore_patterns("*.pyc"))
+    monkeypatch.setattr(digest, "_ROOTS", roots)
+    ours, executor = roots.values()
 
     def digest_now() -> str:
         digest.module_digest.cache_clear()
         return digest.module_digest("drkernel.sim.host.triton_frontend")
 
     first = digest_now()
-    prices = sorted((copy / "sim" / "cost").glob("*.py"))
-    for path in [*prices, copy / "sim" / "executor" / "lower" / "emit.py"]:
+    prices = sorted((ours / "sim" / "cost").glob("*.py"))
+    for path in [*prices, executor / "lower" / "emit.py"]:
         path.write_text(path.read_text() + "\nEDITED = 1\n")
     assert prices and digest_now() == first
-    path = copy / "sim" / "executor" / "kernel_cache.py"  # imported by the front end
+    path = executor / "kernel_cache.py"  # imported by the front end
     path.write_text(path.read_text() + "\nEDITED = 1\n")
     second = digest_now()
-    path = copy / "sim" / "host" / "triton_frontend.py"
+    path = ours / "sim" / "host" / "triton_frontend.py"
     path.write_text(path.read_text() + "\nEDITED = 1\n")
     assert len({first, second, digest_now()}) == 3
     digest.module_digest.cache_clear()
@@ -244,8 +247,8 @@ WRITER = """
 import sys, warnings
 from pathlib import Path
 from drkernel.base import files
-from drkernel.sim.executor.compiled import clear_cache
-from drkernel.sim.executor.kernel_cache import kernels_on_disk
+from ttir_executor.compiled import clear_cache
+from drkernel.sim.host.triton_frontend import kernels_on_disk
 warnings.simplefilter("error")
 files.MOST_BYTES = 30000
 folder = Path(sys.argv[1])

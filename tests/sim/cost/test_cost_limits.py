@@ -13,9 +13,9 @@ from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.launch_time import launch_cost
 from drkernel.sim.cost.pressure import BlockPressure
 from drkernel.sim.cost.records import CostEstimate
-from drkernel.sim.executor.results import LaunchStats
 from drkernel.sim.spec import GPUSpec, get_spec, known_gpus
 from sweeps import shares
+from ttir_executor.results import LaunchStats
 
 CARDS = tuple(known_gpus())
 UNITS = ("fp32", "int", "sfu", "fp64", "bf16")

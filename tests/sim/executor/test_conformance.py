@@ -6,9 +6,9 @@ import pytest
 
 from all_cases import CASES, REACHABLE
 from drkernel import sim
-from drkernel.sim.executor.compiled import Checks, clear_cache
-from drkernel.sim.executor.lower import jit
 from harness import executing
+from ttir_executor.compiled import Checks, clear_cache
+from ttir_executor.lower import jit
 
 
 def _parameters() -> list:

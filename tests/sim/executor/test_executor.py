@@ -7,10 +7,10 @@ import torch
 import triton
 import triton.language as tl
 
-from drkernel.sim.executor.allocations import MemoryMap
-from drkernel.sim.executor.compiled import Checks, StepLimit, compile_ttir
-from drkernel.sim.executor.ttir.ir import TTIRError, UnsupportedTTIR
 from harness import executing
+from ttir_executor.allocations import MemoryMap
+from ttir_executor.compiled import Checks, StepLimit, compile_ttir
+from ttir_executor.ttir.ir import TTIRError, UnsupportedTTIR
 
 ALL = Checks(uninitialized=True, race=True)
 
@@ -67,7 +67,7 @@ SHIFT = """module {{
 @pytest.mark.parametrize("op", ["shli", "shrui", "shrsi"])
 def test_a_scalar_shifted_by_its_width_or_more_is_defined_wherever_it_is_used(op, by, optimised, monkeypatch) -> None:
     """LLVM leaves it undefined. An address made of it could be one when it is checked and another when it is used."""
-    monkeypatch.setattr("drkernel.sim.executor.lower.jit.PROMOTE_AFTER", 0 if optimised else 1e9)
+    monkeypatch.setattr("ttir_executor.lower.jit.PROMOTE_AFTER", 0 if optimised else 1e9)
     out, memory = torch.full((64,), -5, dtype=torch.int32), MemoryMap()
     memory.add(out.data_ptr(), 4 * 64)
     kernel = compile_ttir(SHIFT.format(op=op, by=by), name=f"shift {op} {by} {optimised}")
@@ -427,7 +427,7 @@ def test_arguments_must_fit() -> None:
 
 def test_kernels_survive_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """More kernels than the cache holds: evicted ones free their code, the rest go on working."""
-    monkeypatch.setattr("drkernel.sim.executor.compiled._CACHE_SIZE", 4)
+    monkeypatch.setattr("ttir_executor.compiled._CACHE_SIZE", 4)
     with executing() as log:
         copy_kernel[(1,)](torch.zeros(8), torch.zeros(8), 8, 0, BLOCK=8)
     for k in range(30):

@@ -10,7 +10,6 @@ import triton.language as tl
 from accumulators import MOVED, modelled
 from drkernel import sim
 from drkernel.sim.cost.pressure import register_pressure
-from drkernel.sim.executor.compiled import compile_ttir
 from drkernel.sim.gpu.datafree.records import DataFree
 from drkernel.sim.spec import get_spec
 from drkernel.sim.target import shared_memory
@@ -24,6 +23,7 @@ from drkernel.sim.target.shared_memory import (
     with_or_without,
 )
 from launches import Commands
+from ttir_executor.compiled import compile_ttir
 
 
 @triton.jit

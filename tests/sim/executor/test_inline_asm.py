@@ -15,9 +15,9 @@ import triton
 import triton.language as tl
 
 from drkernel import sim
-from drkernel.sim.executor.ttir.ir import UnsupportedTTIR
-from drkernel.sim.executor.ttir.ptx import operations, read_ptx
 from launches import fresh, launch
+from ttir_executor.ttir.ir import UnsupportedTTIR
+from ttir_executor.ttir.ptx import operations, read_ptx
 
 M32 = 0xFFFFFFFF
 COUNT = 256

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from drkernel.sim.executor.lower.function import Lowering
-from drkernel.sim.executor.lower.lifetime import FOREVER, Arena, Lifetimes
-from drkernel.sim.executor.lower.plan import Planner, walk
-from drkernel.sim.executor.ttir.ir import Function, Op, TTIRError, UnsupportedTTIR, Value
-from drkernel.sim.executor.ttir.parser import parse_ttir
+from ttir_executor.lower.function import Lowering
+from ttir_executor.lower.lifetime import FOREVER, Arena, Lifetimes
+from ttir_executor.lower.plan import Planner, walk
+from ttir_executor.ttir.ir import Function, Op, TTIRError, UnsupportedTTIR, Value
+from ttir_executor.ttir.parser import parse_ttir
 
 BLOCK = "tensor<64xf32>"
 

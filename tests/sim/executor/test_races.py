@@ -12,10 +12,10 @@ import triton
 import triton.language as tl
 
 from drkernel import sim
-from drkernel.sim.executor.compiled import Checks
-from drkernel.sim.executor.lower.runtime import ACQUIRE, RELEASE
-from drkernel.sim.executor.order import IN_ORDER, Order, Ordered, draw_order, others, sampled_runs, split_runs
 from harness import executing
+from ttir_executor.compiled import Checks
+from ttir_executor.lower.runtime import ACQUIRE, RELEASE
+from ttir_executor.order import IN_ORDER, Order, Ordered, draw_order, others, sampled_runs, split_runs
 
 
 @triton.jit

@@ -9,11 +9,11 @@ from types import ModuleType
 import pytest
 import torch
 
-from drkernel.sim.executor.compiled import Checks, clear_cache
-from drkernel.sim.executor.lower import jit
-from drkernel.sim.executor.lower.lifetime import Arena
 from harness import executing
 from random_kernels import HEADER, Program, generate
+from ttir_executor.compiled import Checks, clear_cache
+from ttir_executor.lower import jit
+from ttir_executor.lower.lifetime import Arena
 
 FAST, SLOW = range(24), range(24, 224)
 LONG, MORE_LONG = range(2), range(2, 120)

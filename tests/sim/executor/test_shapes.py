@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from conformance_cases import randn
-from drkernel.sim.executor.lower import jit
 from harness import Log, executing
 from kernels_attention import forward_kernel
 from kernels_elementwise import add_kernel, strided_kernel
 from kernels_matmul import run_matmul
 from kernels_nn import online_softmax_kernel, softmax_kernel
+from ttir_executor.lower import jit
 
 COMMON = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

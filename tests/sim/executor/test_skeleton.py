@@ -14,14 +14,14 @@ import triton
 import triton.language as tl
 
 from all_cases import CASES, REACHABLE
-from drkernel.sim.executor.allocations import MemoryMap
-from drkernel.sim.executor.compiled import CompiledKernel, LaunchResult
-from drkernel.sim.executor.launch import LaunchLimits
-from drkernel.sim.executor.skeleton.extrapolate import distinct_of, least_apart, total_of
-from drkernel.sim.executor.skeleton.kernel import skeleton_of
-from drkernel.sim.executor.skeleton.launch import SkeletonLaunch
-from drkernel.sim.executor.skeleton.measure import EvenSample, corners
 from harness import executing
+from ttir_executor.allocations import MemoryMap
+from ttir_executor.compiled import CompiledKernel, LaunchResult
+from ttir_executor.launch import LaunchLimits
+from ttir_executor.skeleton.extrapolate import distinct_of, least_apart, total_of
+from ttir_executor.skeleton.kernel import skeleton_of
+from ttir_executor.skeleton.launch import SkeletonLaunch
+from ttir_executor.skeleton.measure import EvenSample, corners
 
 LIMITS = LaunchLimits(1 << 30, 60.0)
 

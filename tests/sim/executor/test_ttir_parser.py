@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from all_cases import CASES
-from drkernel.sim.executor.allocations import MemoryMap
-from drkernel.sim.executor.compiled import Checks, CompiledKernel, StepLimit, compile_ttir
-from drkernel.sim.executor.ttir.ir import TTIRError, Type, UnsupportedTTIR
-from drkernel.sim.executor.ttir.parser import parse_ttir, parse_type, split_top
 from harness import executing
+from ttir_executor.allocations import MemoryMap
+from ttir_executor.compiled import Checks, CompiledKernel, StepLimit, compile_ttir
+from ttir_executor.ttir.ir import TTIRError, Type, UnsupportedTTIR
+from ttir_executor.ttir.parser import parse_ttir, parse_type, split_top
 
 KERNEL = """#loc = loc("/home/k.py":3:0)
 #loc1 = loc(unknown)

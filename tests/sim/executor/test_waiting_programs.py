@@ -7,8 +7,8 @@ import torch
 import triton
 import triton.language as tl
 
-from drkernel.sim.executor.compiled import StepLimit
 from launches import launch
+from ttir_executor.compiled import StepLimit
 
 
 @triton.jit

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from drkernel.sim.executor.compiled import compile_ttir
-from drkernel.sim.executor.lower.plan import blocks_of
-from drkernel.sim.executor.ttir.ir import BasicBlock, Op, elem_bytes
 from drkernel.sim.gpu.pricing import profile_of_text
+from ttir_executor.compiled import compile_ttir
+from ttir_executor.lower.plan import blocks_of
+from ttir_executor.ttir.ir import BasicBlock, Op, elem_bytes
 
 LOADED, STORED = "bytes loaded", "bytes stored"
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from drkernel.sim.executor.compiled import SimFinding
 from drkernel.verdict import CandidateError, Finding
+from ttir_executor.compiled import SimFinding
 
 MAX_DEVICE_FINDINGS = 8
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from drkernel.digest import package_folder
 from drkernel.gym.device import parse_device
 from drkernel.gym.runner import child
 from drkernel.gym.sandbox.layers import RunnerLimits
@@ -351,5 +352,6 @@ def clean_environment() -> dict[str, str]:
 
 
 def import_paths() -> list[str]:
-    """The folder of this package, for an interpreter that ignores PYTHONPATH."""
-    return [str(Path(__file__).resolve().parents[3])]
+    """The folders of drkernel and its executor, for an interpreter that ignores PYTHONPATH."""
+    found = (Path(__file__).resolve().parents[3], package_folder("ttir_executor").resolve().parent)
+    return list(dict.fromkeys(map(str, found)))

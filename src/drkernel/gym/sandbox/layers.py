@@ -24,6 +24,7 @@ from pathlib import Path
 from pydantic import Field
 
 from drkernel.config import Config
+from drkernel.digest import package_folder
 from drkernel.gym.sandbox import landlock, linux, seccomp
 
 INSIDE = "DRKERNEL_INSIDE_BUBBLEWRAP"
@@ -32,7 +33,7 @@ MAX_JOBS = 64
 _UID_FIRST, _UID_LAST, _UID_BLOCK = 61_184, 65_519, 2 * MAX_JOBS
 """user ids that systemd sets aside for services of the moment: nobody's own"""
 WRITABLE_DEVICES = ("/dev/null", "/dev/urandom", "/dev/random")
-_PACKAGE = str(Path(__file__).resolve().parents[2])
+_OURS = (Path(__file__).resolve().parents[2], package_folder("ttir_executor").resolve())
 _GRACE_CPU_S = 5
 """processor seconds between SIGXCPU and SIGKILL"""
 
@@ -267,7 +268,7 @@ def _readable_by_others() -> bool:
 
 
 def readable_paths() -> list[str]:
-    """Files a candidate may read: the interpreter, packages other than this one, system libraries."""
+    """Files a candidate may read: the interpreter, packages other than ours, system libraries."""
     paths = ["/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", "/etc/localtime", "/etc/nsswitch.conf",
              "/etc/passwd", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/filesystems",
              "/proc/sys/vm/overcommit_memory", "/sys/devices/system/cpu", "/dev/null"]  # fmt: skip
@@ -307,14 +308,12 @@ def _of_cuda() -> list[str]:
 
 
 def _except_ourselves(folder: str) -> list[str]:
-    """Return a folder, or its entries except this package: tasks and judge must not be readable by the candidate."""
-    if os.path.commonpath([_PACKAGE, folder]) != folder:
+    """Return a folder, or its entries except our packages: tasks and judge must not be readable by the candidate."""
+    if Path(folder) in _OURS:
+        return []
+    if not any(Path(folder) in package.parents for package in _OURS):
         return [folder]
-    inside = []
-    for entry in os.scandir(folder):
-        path = os.path.realpath(entry.path)
-        inside += _except_ourselves(path) if _PACKAGE.startswith(path + os.sep) else [path] if path != _PACKAGE else []
-    return inside
+    return [path for entry in os.scandir(folder) for path in _except_ourselves(os.path.realpath(entry.path))]
 
 
 # ---- in every child
@@ -368,7 +367,7 @@ def confine(
     rules = surroundings.rules
     if rules is not None:
         writable = [*([how.scratch] if how.scratch else []), *(gpu_devices() if how.gpu else [])]
-        readable = ["/proc/self", *([_PACKAGE] if how.trusted else []), *(gpu_facts() if how.gpu else [])]
+        readable = ["/proc/self", *(map(str, _OURS) if how.trusted else []), *(gpu_facts() if how.gpu else [])]
         layer("landlock", lambda: rules.restrict(writable=writable, readable=readable))
     arrange()
     layer("resource limits", lambda: _limit(how, surroundings))

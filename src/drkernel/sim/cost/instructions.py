@@ -7,8 +7,8 @@ an instruction of one lane. Every unit also takes an issue slot for each instruc
 
 from __future__ import annotations
 
-from drkernel.sim.executor.ttir.ir import Op, Type
-from drkernel.sim.executor.ttir.ptx import operations
+from ttir_executor.ttir.ir import Op, Type
+from ttir_executor.ttir.ptx import operations
 
 Counts = dict[str, float]
 """instructions by unit: ``fp32``, ``fp64``, ``fp16``, ``bf16``, ``int``, ``sfu``"""

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 from drkernel.sim.cost.instructions import instructions
 from drkernel.sim.cost.pressure import BlockPressure, block_pressure
-from drkernel.sim.executor.lower.access import counted_bytes
-from drkernel.sim.executor.lower.dot import work_of
-from drkernel.sim.executor.lower.plan import blocks_of, is_index_like, walk
-from drkernel.sim.executor.ttir.ir import BasicBlock, Function, Op, Value, elem_bytes
+from ttir_executor.lower.access import counted_bytes
+from ttir_executor.lower.dot import work_of
+from ttir_executor.lower.plan import blocks_of, is_index_like, walk
+from ttir_executor.ttir.ir import BasicBlock, Function, Op, Value, elem_bytes
 
 VECTOR_BYTES = 16
 """bytes that one lane loads or stores with one instruction, where its elements lie side by side"""

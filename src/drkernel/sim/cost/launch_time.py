@@ -24,7 +24,7 @@ from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import Bound
 
 if TYPE_CHECKING:
-    from drkernel.sim.executor.compiled import LaunchStats
+    from ttir_executor.compiled import LaunchStats
 
 Executed = Sequence[tuple[int, float]]
 """executions by block: (its index, how many)"""

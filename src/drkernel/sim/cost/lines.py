@@ -29,15 +29,15 @@ from drkernel.sim.cost.launch_time import (
     padded,
 )
 from drkernel.sim.cost.roofline import unit_rate
-from drkernel.sim.executor.lower.access import counted_bytes
-from drkernel.sim.executor.lower.block_cost import BlockCost, count_operation
-from drkernel.sim.executor.lower.combine import COMBINED, count_combined
-from drkernel.sim.executor.lower.dot import count_products
-from drkernel.sim.executor.lower.plan import blocks_of
-from drkernel.sim.executor.results import LaunchStats
-from drkernel.sim.executor.ttir.ir import BasicBlock, Function, Op, elem_bytes
 from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import SourceLine
+from ttir_executor.lower.access import counted_bytes
+from ttir_executor.lower.block_cost import BlockCost, count_operation
+from ttir_executor.lower.combine import COMBINED, count_combined
+from ttir_executor.lower.dot import count_products
+from ttir_executor.lower.plan import blocks_of
+from ttir_executor.results import LaunchStats
+from ttir_executor.ttir.ir import BasicBlock, Function, Op, elem_bytes
 
 WARP = 32
 """lanes whose addresses form one request"""

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from drkernel.sim.executor.lower.lifetime import Lifetimes
-from drkernel.sim.executor.lower.plan import blocks_of, is_index_like, walk
-from drkernel.sim.executor.ttir.ir import BasicBlock, Function, Op, Value, elem_bytes
+from ttir_executor.lower.lifetime import Lifetimes
+from ttir_executor.lower.plan import blocks_of, is_index_like, walk
+from ttir_executor.ttir.ir import BasicBlock, Function, Op, Value, elem_bytes
 
 MAX_REGISTERS = 255
 """a thread's limit on every GPU here, however few threads a program has"""

@@ -6,8 +6,8 @@ import math
 from collections import defaultdict
 
 from drkernel.sim.cost.kernel_profile import BlockProfile, KernelProfile
-from drkernel.sim.executor.results import LaunchStats
 from drkernel.sim.spec import GPUSpec
+from ttir_executor.results import LaunchStats
 
 SECTOR_BYTES = 32
 L1_SHARE = 0.25

@@ -19,7 +19,6 @@ import torch
 from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.records import CostEstimate
 from drkernel.sim.cost.timeline import Timeline
-from drkernel.sim.executor.compiled import SimFinding
 from drkernel.sim.gpu.device_journal import (
     FLUSH,
     HOST_WORK,
@@ -39,6 +38,7 @@ from drkernel.sim.gpu.operator_rules import OperatorRule
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.wire.commands import LaunchCommand
 from drkernel.verdict import Profile
+from ttir_executor.compiled import SimFinding
 
 MAX_PENDING = 8192
 """most commands whose times have not been computed yet"""

@@ -9,11 +9,11 @@ from drkernel.sim.cost.launch_time import residence
 from drkernel.sim.cost.lines import source_lines
 from drkernel.sim.cost.records import CostEstimate
 from drkernel.sim.cost.roofline import unit_rate
-from drkernel.sim.executor.compiled import LaunchStats, compile_ttir
 from drkernel.sim.gpu.device_journal import TOO_LONG, JournalPricer, LaunchEntry, entries_of
 from drkernel.sim.gpu.pricing import pressure_of, price_launch, profile_of_text
 from drkernel.sim.spec import GPUSpec, get_spec
 from drkernel.verdict import LaunchDetail, Profile
+from ttir_executor.compiled import LaunchStats, compile_ttir
 
 OWN_FILE = "candidate.py"
 """file of a candidate's kernels, in whatever folder it ran"""

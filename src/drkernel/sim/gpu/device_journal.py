@@ -18,13 +18,13 @@ from drkernel.sim.cost.operator_families import synchronises
 from drkernel.sim.cost.operators import operator_cost
 from drkernel.sim.cost.records import CostEstimate, TensorMeta
 from drkernel.sim.cost.timeline import FLUSH_BYTES, Timeline
-from drkernel.sim.executor.compiled import LaunchStats
 from drkernel.sim.gpu.pricing import price_launch
 from drkernel.sim.spec import GPUSpec, get_spec
 from drkernel.sim.target.compile import KernelResources
 from drkernel.sim.wire.commands import GeneratorRef, ProtocolError, Ref, decode, encode
 from drkernel.sim.wire.frames import fields_of
 from drkernel.verdict import Profile
+from ttir_executor.compiled import LaunchStats
 
 MAX_ENTRIES = 50_000
 """most entries of one call; a longer journal is not priced"""

@@ -16,18 +16,6 @@ from typing import Any
 import torch
 
 from drkernel.sim.cost.arguments import in_order, read_only
-from drkernel.sim.executor.allocations import MemoryMap
-from drkernel.sim.executor.compiled import (
-    Checks,
-    CompiledKernel,
-    LaunchResult,
-    LaunchStats,
-    SimFinding,
-    StepLimit,
-    compile_ttir,
-    prepare,
-)
-from drkernel.sim.executor.order import IN_ORDER, Order, draw_order
 from drkernel.sim.gpu.accounts import Accounts, Counters, LaunchRecord, bytes_told, facts_of
 from drkernel.sim.gpu.argument_checks import check_arguments
 from drkernel.sim.gpu.budget import foresee
@@ -47,6 +35,18 @@ from drkernel.sim.spec import GPUSpec
 from drkernel.sim.target.compile import KernelResources
 from drkernel.sim.wire.commands import GeneratorRef, LaunchCommand, ProtocolError, Ref, TensorSpec
 from drkernel.verdict import Profile
+from ttir_executor.allocations import MemoryMap
+from ttir_executor.compiled import (
+    Checks,
+    CompiledKernel,
+    LaunchResult,
+    LaunchStats,
+    SimFinding,
+    StepLimit,
+    compile_ttir,
+    prepare,
+)
+from ttir_executor.order import IN_ORDER, Order, draw_order
 
 __all__ = ["POISONS", "Counters", "DeviceEngine", "DeviceFault", "LaunchRecord"]
 

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from drkernel.sim.cost.records import TensorMeta
-from drkernel.sim.executor.allocations import MemoryMap
 from drkernel.sim.gpu.budget import default_budget, over_budget
 from drkernel.sim.wire.commands import DTYPES, ProtocolError, Ref, TensorSpec, UnsupportedOp
+from ttir_executor.allocations import MemoryMap
 
 POISONS = ("nan", "zero", "random")
 """contents of memory that nothing has written to"""

@@ -9,9 +9,9 @@ from drkernel.sim.cost.l2 import L2State
 from drkernel.sim.cost.launch_time import block_cycles, launch_cost
 from drkernel.sim.cost.pressure import Pressure, register_pressure
 from drkernel.sim.cost.records import CostEstimate
-from drkernel.sim.executor.compiled import LaunchStats, compile_ttir
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.target.compile import KernelResources
+from ttir_executor.compiled import LaunchStats, compile_ttir
 
 
 @lru_cache(maxsize=1024)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from drkernel.sim.cost.launch_time import blocks_per_sm
-from drkernel.sim.executor.compiled import CompiledKernel
 from drkernel.sim.gpu.pricing import pressure_of
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.target.compile import KernelResources, TargetCompileError, compile_for_target
 from drkernel.sim.target.shared_memory import OverShared, PassesFailed, exact_shared, shared_bytes
 from drkernel.sim.wire.commands import LaunchCommand, LaunchRefused
+from ttir_executor.compiled import CompiledKernel
 
 MAX_GRID_X, MAX_GRID_YZ = 2**31 - 1, 65535
 """largest grids that CUDA launches"""

@@ -25,8 +25,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
-from drkernel.sim.executor.allocations import MemoryMap
-from drkernel.sim.executor.compiled import (
+from drkernel.sim.gpu.accounts import LaunchKey, launch_key
+from drkernel.sim.gpu.heap import Held, bytes_of, poison
+from drkernel.sim.gpu.operator_rules import FREE_OPERATORS, OperatorRule
+from drkernel.sim.gpu.shapes import forms_of_new
+from drkernel.sim.target.compile import KernelResources
+from drkernel.sim.wire.commands import LaunchCommand, Ref
+from ttir_executor.allocations import MemoryMap
+from ttir_executor.compiled import (
     DEFAULT_STEP_LIMIT,
     DEFAULT_TIME_LIMIT,
     PATIENCE,
@@ -36,16 +42,10 @@ from drkernel.sim.executor.compiled import (
     StepLimit,
     compile_ttir,
 )
-from drkernel.sim.executor.launch import LaunchLimits
-from drkernel.sim.executor.order import IN_ORDER
-from drkernel.sim.executor.skeleton.kernel import Skeleton, skeleton_of
-from drkernel.sim.executor.skeleton.measure import TUNING, Clock, SampledCounts, SampleSettings, measure
-from drkernel.sim.gpu.accounts import LaunchKey, launch_key
-from drkernel.sim.gpu.heap import Held, bytes_of, poison
-from drkernel.sim.gpu.operator_rules import FREE_OPERATORS, OperatorRule
-from drkernel.sim.gpu.shapes import forms_of_new
-from drkernel.sim.target.compile import KernelResources
-from drkernel.sim.wire.commands import LaunchCommand, Ref
+from ttir_executor.launch import LaunchLimits
+from ttir_executor.order import IN_ORDER
+from ttir_executor.skeleton.kernel import Skeleton, skeleton_of
+from ttir_executor.skeleton.measure import TUNING, Clock, SampledCounts, SampleSettings, measure
 
 if TYPE_CHECKING:
     from drkernel.sim.gpu.engine import DeviceEngine

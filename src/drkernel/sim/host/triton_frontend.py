@@ -6,14 +6,29 @@ import contextlib
 import importlib
 import re
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from drkernel.base.files import cache_folder, open_cache
 from drkernel.digest import module_digest
-from drkernel.sim.executor.kernel_cache import active
+from ttir_executor.kernel_cache import active, keeping
 
 _DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+
+
+@contextmanager
+def kernels_on_disk(folder: Path | None = None) -> Iterator[None]:
+    """Keep the front end's output and native code in ``folder`` while the block runs, if it exists or can be made, for
+    this user alone.
+
+    ``drkernel sim`` and the tests do, for kernels of the user's own; a judge never does (``docs/executor.md``).
+    """
+    cache = open_cache(folder or cache_folder("kernels"))
+    with contextlib.nullcontext() if cache is None else keeping(cache):
+        yield
 
 
 def front_end(src: Any, target: Any, options: Any) -> tuple[str, bool]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from drkernel.sim.executor.compiled import SimFinding
 from drkernel.sim.gpu.accounts import LaunchRecord, facts_of
 from drkernel.sim.gpu.dataflow import Passed
 from drkernel.sim.gpu.datafree.records import DataFreeRecord, record_from
@@ -19,6 +18,7 @@ from drkernel.sim.spec import GPUSpec
 from drkernel.sim.wire.commands import ProtocolError, TensorSpec, decode
 from drkernel.sim.wire.frames import tensor_of
 from drkernel.verdict import Profile
+from ttir_executor.compiled import SimFinding
 
 Form = tuple[tuple[int, ...], torch.dtype]
 """Shape and dtype that a tensor must have for its elements to be sent."""

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 
-from drkernel.sim.executor.ttir.ir import UnsupportedTTIR
 from drkernel.sim.gpu.budget import OverBudget
 from drkernel.sim.gpu.datafree.records import DependsOnData
 from drkernel.sim.gpu.engine import POISONS, DeviceEngine, DeviceFault, Schedule
@@ -34,6 +33,7 @@ from drkernel.sim.wire.frames import (
     send,
     tensor_of,
 )
+from ttir_executor.ttir.ir import UnsupportedTTIR
 
 
 class NotHeld(ValueError):

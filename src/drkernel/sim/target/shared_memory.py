@@ -18,10 +18,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from drkernel.sim.executor.lower.plan import walk
-from drkernel.sim.executor.ttir.ir import Function, Type, elem_bytes
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.target.compile_worker import lower_to_ttgir
+from ttir_executor.lower.plan import walk
+from ttir_executor.ttir.ir import Function, Type, elem_bytes
 
 Answer = TypeVar("Answer")
 SECONDS = 30.0

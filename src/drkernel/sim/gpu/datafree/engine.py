@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from drkernel.sim.executor.compiled import CompiledKernel, LaunchResult, StepLimit
 from drkernel.sim.gpu.dataflow import DataFlow
 from drkernel.sim.gpu.datafree.addresses import AddressHeap
 from drkernel.sim.gpu.datafree.launches import LaunchCounter, sample_of
@@ -31,6 +30,7 @@ from drkernel.sim.gpu.shapes import prepare_shapes
 from drkernel.sim.spec import GPUSpec
 from drkernel.sim.target.compile import KernelResources
 from drkernel.sim.wire.commands import GeneratorRef, LaunchCommand, Ref, TensorSpec
+from ttir_executor.compiled import CompiledKernel, LaunchResult, StepLimit
 
 
 class DataFreeEngine(DeviceEngine):

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from drkernel.sim.executor.compiled import DEFAULT_STEP_LIMIT, DEFAULT_TIME_LIMIT
-from drkernel.sim.executor.launch import LaunchLimits
-from drkernel.sim.executor.skeleton.kernel import Skeleton, SteeringRead, skeleton_of
-from drkernel.sim.executor.skeleton.measure import Clock, SampledCounts, SampleSettings, measure
 from drkernel.sim.gpu.datafree.addresses import AddressHeap
 from drkernel.sim.gpu.datafree.records import DataDependence, DataFree, LaunchSample, SampledUse
 from drkernel.sim.gpu.heap import Held
 from drkernel.sim.wire.commands import LaunchCommand, Ref
+from ttir_executor.compiled import DEFAULT_STEP_LIMIT, DEFAULT_TIME_LIMIT
+from ttir_executor.launch import LaunchLimits
+from ttir_executor.skeleton.kernel import Skeleton, SteeringRead, skeleton_of
+from ttir_executor.skeleton.measure import Clock, SampledCounts, SampleSettings, measure
 
 _STANDS_FOR = 4
 """programs whose steps one program may make where programs steer one another"""

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from drkernel.config import Config
-from drkernel.sim.executor.skeleton.measure import TUNING, SampleSettings
+from ttir_executor.skeleton.measure import TUNING, SampleSettings
 
 MAX_CALLS = 20_000
 """operators of one run that are remembered with their shapes"""

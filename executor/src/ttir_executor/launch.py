@@ -1,0 +1,437 @@
+"""One execution of a compiled kernel over a grid: builds the native context, runs it, reads the counts back."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import os
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ttir_executor.allocations import Allocation, MemoryMap
+from ttir_executor.counting import asked_by_site, classes_of, most_updates, passes_of
+from ttir_executor.interleave import MAX_INTERLEAVED, PATIENT_UNDER_WAY, UNDER_WAY, Turns
+from ttir_executor.lower.function import Lowered
+from ttir_executor.lower.jit import Code, Native
+from ttir_executor.lower.runtime import (
+    ATOMIC_BITS,
+    CLASSES,
+    CONFLICT_WORDS,
+    FINDING_WORDS,
+    PRINT_WORDS,
+    RECENT_BITS,
+    SECTOR_BITS,
+    SITE_WORDS,
+    SYNC_WORDS,
+    Ctx,
+    EntryWord,
+    Status,
+)
+from ttir_executor.order import IN_ORDER, Order, others, sampled_runs, split_runs
+from ttir_executor.recorded import MAX_PRINTS, RecordedLaunch, RecordingThread
+from ttir_executor.results import Checks, LaunchResult, LaunchStats, Param, StepLimit
+from ttir_executor.running import under_way
+from ttir_executor.ttir.ir import elem_bytes
+
+_MAX_SYNCS = 1 << 20
+_MAX_CONFLICTS = 1 << 14
+_MAX_SAVED = 256 << 20
+"""most bytes that are kept in order to restart a launch"""
+_MAX_ARENAS = 1 << 30
+"""most bytes of scratch memory of all running programs together"""
+_WORTH_THREADS = 1e-3
+"""seconds of work below which threads cost more than they save"""
+
+
+@dataclass(frozen=True)
+class LaunchLimits:
+    """The limits of a launch."""
+
+    steps: int
+    """work of one program in loops"""
+    seconds: float
+    threads: int | None = None
+    processors: int = 1
+    """of the GPU"""
+
+
+class KernelRun:
+    """One execution of a native kernel."""
+
+    def __init__(
+        self,
+        name: str,
+        params: tuple[Param, ...],
+        lowered: Lowered,
+        code: Code,
+        grid: tuple[int, int, int],
+        args: Sequence[int | float],
+        memory: MemoryMap,
+        checks: Checks,
+        limits: LaunchLimits,
+        order: Order = IN_ORDER,
+        unchecked: tuple[Lowered, Code] | None = None,
+        weights: Sequence[float] = (),
+    ):
+        """``weights``: what entering each block of the function costs a program, to tell long programs from short."""
+        self.order, self.unchecked, self.weights = order, unchecked, weights
+        self.name, self.params, self.lowered, self.code = name, params, lowered, code
+        self.grid, self.args, self.memory, self.checks, self.limits = grid, args, memory, checks, limits
+        self.recorded = RecordedLaunch(name, grid, lowered.sites, memory, checks.max_findings)
+        self.race = checks.race
+        self.own_passes: float | None = None
+        self.alone_bytes: float | None = None
+        """asked for by the program that :attr:`own_passes` is of; None where that one was chosen with care"""
+        self.contexts: list[np.ndarray] = []
+        """of all workers"""
+
+    def run(self) -> LaunchResult:
+        """Execute every program.
+
+        Raises:
+            StepLimit: a limit was passed; what was written until then stays.
+        """
+        programs = self.grid[0] * self.grid[1] * self.grid[2]
+        self._prepare()
+        with under_way(self):
+            started = time.perf_counter()
+            if self.takes_turns:
+                workers = self._take_turns(programs)
+            elif self.checks.sample is None or self.unchecked is None or programs <= self.checks.sample:
+                workers = self._execute([(0, programs)])
+            else:
+                looked_at = sampled_runs(programs, self.checks.sample, self.checks.seed)
+                workers = self._execute(looked_at)
+                if not any(worker.ctx[Ctx.STATUS] for worker in workers):
+                    workers += self._without_shadows(*self.unchecked)._execute(others(looked_at, programs))
+            seconds = time.perf_counter() - started
+        self._raise_if_stopped(max(int(worker.ctx[Ctx.STATUS]) for worker in workers))
+        self._keep_initialized()
+        return LaunchResult(
+            findings=self.recorded.findings(workers),
+            stats=self._stats(workers, programs),
+            seconds=seconds,
+            prints=tuple(line for worker in workers for line in self.recorded.prints(worker)),
+            written=tuple(a.base for a, (_, w) in zip(self.allocations, self.maps, strict=True) if w.any()),
+        )
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether programs are switched where they synchronise."""
+        programs = self.grid[0] * self.grid[1] * self.grid[2]
+        wanted = self.order.turns is not None and (self.race or self.order.patient) and self.lowered.synchronises
+        return wanted and 1 < programs <= MAX_INTERLEAVED
+
+    def saved(self) -> list[tuple[Allocation, bytes, np.ndarray | None]] | None:
+        """Save what the kernel may change; None when that is too much to keep."""
+        self._entries()
+        if sum(allocation.nbytes for allocation in self.allocations) > _MAX_SAVED:
+            return None
+        return [
+            (a, ctypes.string_at(a.base, a.nbytes), None if a.initialized is None else a.initialized.copy())
+            for a in self.allocations
+        ]
+
+    @staticmethod
+    def restore(saved: list[tuple[Allocation, bytes, np.ndarray | None]]) -> None:
+        """Restore the state saved by :meth:`saved`."""
+        for allocation, contents, initialized in saved:
+            ctypes.memmove(allocation.base, contents, allocation.nbytes)
+            allocation.initialized = initialized
+
+    # ---- running
+
+    def _prepare(self) -> None:
+        """Build the tables, and start the launch's clock."""
+        self._entries()
+        self.atomics = np.zeros(1 << ATOMIC_BITS, np.uint32)
+        self.arg_words, self.arg_entries = self._arguments()
+        self.deadline = time.monotonic_ns() + int(self.limits.seconds * 1e9)
+
+    def _worker(self, syncs: np.ndarray | None = None) -> RecordingThread:
+        """``syncs``: the log that it shares with others; None for one of its own."""
+        agree = self.race and self.lowered.synchronises
+        counters = len(self.lowered.blocks)
+        worker = RecordingThread(
+            ctx=np.zeros(Ctx.SIZE, np.int64),
+            blocks=np.zeros(max(1, counters), np.int64),
+            findings=np.zeros((max(1, self.checks.max_findings), FINDING_WORDS), np.int64),
+            prints=np.zeros((MAX_PRINTS if self.lowered.has_prints else 1, PRINT_WORDS), np.int64),
+            arena=np.empty(self.lowered.arena_bytes + 64, np.uint8),
+            zero=np.zeros(64, np.uint8),
+            sectors=np.zeros(1 << SECTOR_BITS, np.int64),
+            syncs=np.empty((_MAX_SYNCS if agree else 1, SYNC_WORDS), np.int64) if syncs is None else syncs,
+            conflicts=np.empty((_MAX_CONFLICTS if agree else 1, CONFLICT_WORDS), np.int64),
+            recent=np.zeros(1 << RECENT_BITS if agree else 1, np.int64),
+            sites=np.zeros((max(1, len(self.lowered.sites)), SITE_WORDS), np.int64),
+            weights=self._counter_weights(),
+            sorted=np.zeros(max(1, counters), np.int64),
+            classes=np.zeros((CLASSES if self.weights else 1, counters + 1), np.int64),
+        )
+        ctx = worker.ctx
+        self.contexts.append(ctx)
+        ctx[Ctx.STEP_LIMIT], ctx[Ctx.DEADLINE] = self.limits.steps, self.deadline
+        ctx[Ctx.GRID_X : Ctx.GRID_Z + 1] = self.grid
+        ctx[Ctx.PROCESSORS] = self.limits.processors
+        ctx[Ctx.ENTRIES], ctx[Ctx.N_ENTRIES] = self.entries.ctypes.data, len(self.entries)
+        ctx[Ctx.FINDINGS], ctx[Ctx.MAX_FINDINGS] = worker.findings.ctypes.data, self.checks.max_findings
+        ctx[Ctx.ATOMIC_TABLE], ctx[Ctx.ZERO] = self.atomics.ctypes.data, worker.zero.ctypes.data
+        ctx[Ctx.PRINTS], ctx[Ctx.MAX_PRINTS] = worker.prints.ctypes.data, len(worker.prints)
+        ctx[Ctx.SECTORS] = worker.sectors.ctypes.data
+        ctx[Ctx.BLOCKS] = worker.blocks.ctypes.data
+        ctx[Ctx.ARENA] = -(-worker.arena.ctypes.data // 64) * 64
+        ctx[Ctx.ARGS], ctx[Ctx.ARG_ENTRIES] = self.arg_words.ctypes.data, self.arg_entries.ctypes.data
+        ctx[Ctx.RACE_SHIFT] = self.race_shift
+        ctx[Ctx.ORDER_FACTOR], ctx[Ctx.ORDER_SHIFT] = self.order.factor, self.order.shift
+        ctx[Ctx.SYNCS], ctx[Ctx.MAX_SYNCS] = worker.syncs.ctypes.data, len(worker.syncs) if agree else 0
+        ctx[Ctx.CONFLICTS], ctx[Ctx.MAX_CONFLICTS] = worker.conflicts.ctypes.data, len(worker.conflicts)
+        ctx[Ctx.RECENT], ctx[Ctx.SITES] = worker.recent.ctypes.data, worker.sites.ctypes.data
+        ctx[Ctx.SORTED], ctx[Ctx.CLASSES] = worker.sorted.ctypes.data, worker.classes.ctypes.data
+        ctx[Ctx.WEIGHTS] = worker.weights.ctypes.data if self.weights else 0
+        return worker
+
+    def _counter_weights(self) -> np.ndarray:
+        """:attr:`weights` by counter, each of which may stand for several blocks of the function."""
+        blocks = self.lowered.blocks if self.weights else ()
+        sums = [sum(self.weights[block] * times for block, times in cost.entered.items()) for cost in blocks]
+        return np.array([*sums, 0.0])
+
+    def _take_turns(self, programs: int) -> list[RecordingThread]:
+        assert self.order.turns is not None
+        most = min(PATIENT_UNDER_WAY, _MAX_ARENAS // self.lowered.arena_bytes) if self.order.patient else UNDER_WAY
+        first = self._worker()
+        # one log of who has synchronised, in order: each takes 32 MB
+        workers = [first, *(self._worker(first.syncs) for _ in range(min(programs, most) - 1))]
+        Turns(self.code.now().call, workers, programs, self.order.turns, patient=self.order.patient).run()
+        for worker in workers:
+            worker.ctx[Ctx.N_SYNCS] = max(int(other.ctx[Ctx.N_SYNCS]) for other in workers)
+        return workers
+
+    def _without_shadows(self, lowered: Lowered, code: Code) -> KernelRun:
+        """Return the same launch, sharing its counts, for programs that no sanitizer examines."""
+        other = copy.copy(self)
+        other.lowered, other.code, other.race = lowered, code, False
+        other.checks = Checks(max_findings=self.checks.max_findings)
+        other.entries = self.entries.copy()
+        for place in (EntryWord.INIT, EntryWord.WRITERS, EntryWord.READERS):
+            other.entries[:, place] = 0
+        _, other.arg_entries = other._arguments()
+        return other
+
+    def _execute(self, runs: list[tuple[int, int]]) -> list[RecordingThread]:
+        """Run the programs at these places: a few first; by what they took, the rest in optimised code or threads."""
+        first, threads = self._worker(), self._threads()
+        native, programs = self.code.now(), sum(stop - start for start, stop in runs)
+        head, tail = split_runs(runs, max(1, programs // 32))
+        ran, spent = sum(stop - start for start, stop in head), 0.0
+        for start, stop in self._first_alone(head):
+            if not first.ctx[Ctx.STATUS]:
+                started = time.perf_counter()
+                native.call(first.ctx.ctypes.data, start, stop)
+                spent += time.perf_counter() - started
+            if self.own_passes is None:
+                self.alone_bytes = self._moved([first])[0]
+                self.own_passes = passes_of(self.alone_bytes, (read for read, _ in self.maps))
+        self.code.spend(spent)
+        if not tail or first.ctx[Ctx.STATUS]:
+            return [first]
+        expected = spent * (programs / ran - 1)
+        native = self.code.for_work(expected)
+        started = time.perf_counter()
+        if threads == 1 or expected < _WORTH_THREADS:
+            for start, stop in tail:
+                if not first.ctx[Ctx.STATUS]:
+                    native.call(first.ctx.ctypes.data, start, stop)
+            workers = [first]
+        else:
+            workers = self._in_parallel(native, first, tail, threads)
+        self.code.spend(time.perf_counter() - started)
+        return workers
+
+    def _first_alone(self, runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The runs with the very first program of the launch by itself, so that its own reads can be told."""
+        (start, stop), *rest = runs
+        if self.own_passes is not None or stop - start == 1:
+            return runs
+        return [(start, start + 1), (start + 1, stop), *rest]
+
+    def _in_parallel(
+        self, native: Native, first: RecordingThread, runs: list[tuple[int, int]], threads: int
+    ) -> list[RecordingThread]:
+        chunk = max(1, sum(stop - start for start, stop in runs) // (8 * threads))
+        parts = iter([(k, min(stop, k + chunk)) for start, stop in runs for k in range(start, stop, chunk)])
+        guard = threading.Lock()
+
+        def work(worker: RecordingThread) -> None:
+            while not worker.ctx[Ctx.STATUS]:
+                with guard:
+                    part = next(parts, None)
+                if part is None:
+                    return
+                native.call(worker.ctx.ctypes.data, *part)
+
+        workers = [first, *(self._worker() for _ in range(threads - 1))]
+        helpers = [threading.Thread(target=work, args=(worker,), daemon=True) for worker in workers[1:]]
+        for helper in helpers:
+            helper.start()
+        work(first)
+        for helper in helpers:
+            helper.join()
+        return workers
+
+    def _threads(self) -> int:
+        """Return the number of threads that may share this launch; sanitizers, atomics and prints need a single
+        order."""
+        one_order = self.lowered.has_atomics or self.lowered.has_prints or self.lowered.reads_clock
+        if self.checks.race or self.checks.uninitialized or one_order:
+            return 1
+        if self.limits.threads is not None:
+            return max(1, self.limits.threads)
+        named = os.environ.get("OMP_NUM_THREADS", "")
+        return max(1, int(named)) if named.isdigit() else len(os.sched_getaffinity(0))
+
+    def _raise_if_stopped(self, status: int) -> None:
+        if status == Status.STEPS:
+            raise StepLimit(
+                f"a program of kernel {self.name} looped beyond its budget of {self.limits.steps} steps: an "
+                "endless loop, or a lock that no program releases"
+            )
+        if status == Status.TIME:
+            raise StepLimit(f"kernel {self.name} ran for more than {self.limits.seconds:g} seconds")
+
+    # ---- tables
+
+    def _entries(self) -> None:
+        """Native entries of the allocations the kernel may touch, sorted by address."""
+        if self.lowered.dynamic_pointers:
+            self.allocations = self.memory.all()
+        else:
+            found = {}
+            for param, value in zip(self.params, self.args, strict=True):
+                if param.type.elem == "ptr":
+                    allocation = self.memory.find(int(value))
+                    if allocation is not None:
+                        found[allocation.base] = allocation
+            self.allocations = [found[base] for base in sorted(found)]
+        self.maps = self._sector_maps()
+        self.race_shift = self._cell_shift()
+        cells = [(a.nbytes >> self.race_shift) + 20 if self.race else 0 for a in self.allocations]
+        self.shadows = [(np.zeros(n, np.int32), np.zeros(n, np.int32)) for n in cells]
+        self.entries = np.zeros((len(self.allocations) + 1, EntryWord.SIZE), np.int64)
+        for row, allocation, (read, write), (writers, readers) in zip(
+            self.entries, self.allocations, self.maps, self.shadows, strict=False
+        ):
+            row[EntryWord.BASE], row[EntryWord.END] = allocation.base, allocation.end
+            row[EntryWord.READ_MAP], row[EntryWord.WRITE_MAP] = read.ctypes.data, write.ctypes.data
+            if self.checks.uninitialized and allocation.initialized is not None:
+                row[EntryWord.INIT] = allocation.initialized.ctypes.data
+            if self.race:
+                row[EntryWord.WRITERS], row[EntryWord.READERS] = writers.ctypes.data, readers.ctypes.data
+        # the last row is empty: base = end = the top of the address space, for pointers into nothing
+        self.entries[-1, EntryWord.BASE] = self.entries[-1, EntryWord.END] = 1 << 62
+        self.nowhere = np.zeros(8, np.uint8)
+        self.entries[-1, EntryWord.READ_MAP] = self.entries[-1, EntryWord.WRITE_MAP] = self.nowhere.ctypes.data
+
+    def _sector_maps(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """A byte for each 32-byte sector of the allocations, of what is read and of what is written."""
+        return [(np.zeros(a.sectors + 8, np.uint8), np.zeros(a.sectors + 8, np.uint8)) for a in self.allocations]
+
+    def _cell_shift(self) -> int:
+        """log2 of the bytes a cell of the race shadow stands for: the smallest element the kernel may touch."""
+        if self.lowered.dynamic_pointers:
+            return 0
+        pointees = [p.type.pointee for p in self.params if p.type.pointee is not None]
+        return min((elem_bytes(name).bit_length() - 1 for name in pointees), default=0)
+
+    def _arguments(self) -> tuple[np.ndarray, np.ndarray]:
+        words = np.zeros(max(1, len(self.args)), np.int64)
+        entries = np.zeros(max(1, len(self.args)), np.int64)
+        index = {a.base: k for k, a in enumerate(self.allocations)}
+        for k, (param, value) in enumerate(zip(self.params, self.args, strict=True)):
+            if param.type.is_float:
+                words[k] = struct.unpack("<q", struct.pack("<d", float(value)))[0]
+                continue
+            number = int(value) & 0xFFFFFFFFFFFFFFFF
+            words[k] = number - (1 << 64) if number >> 63 else number
+            if param.type.elem == "ptr":
+                allocation = self.memory.find(int(value))
+                row = index[allocation.base] if allocation is not None else len(self.allocations)
+                entries[k] = self.entries[row].ctypes.data
+        return words, entries
+
+    def _keep_initialized(self) -> None:
+        """Without the shadow check, whole sectors written count as initialised."""
+        for allocation, (_, write) in zip(self.allocations, self.maps, strict=True):
+            if allocation.initialized is None or not write.any():
+                continue
+            sectors = write[: allocation.sectors]
+            if self.checks.uninitialized:
+                if self.unchecked is not None:
+                    allocation.initialized |= np.repeat(sectors, 32)[: allocation.nbytes]
+                if allocation.initialized.all():
+                    allocation.initialized = None
+            elif sectors.all():
+                allocation.initialized = None
+            else:
+                allocation.initialized |= np.repeat(sectors, 32)[: allocation.nbytes]
+
+    # ---- what happened
+
+    def _moved(self, workers: list[RecordingThread]) -> tuple[float, float]:
+        """Bytes asked for by loads and by stores, in whole sectors."""
+        loads, stores = (sum(int(w.ctx[word]) for w in workers) for word in (Ctx.LOAD_BYTES, Ctx.STORE_BYTES))
+        for worker in workers:
+            for cost, count in zip(self.lowered.blocks, worker.blocks.tolist(), strict=False):
+                loads += cost.load_bytes * count
+                stores += cost.store_bytes * count
+        return max(0.0, float(loads)), max(0.0, float(stores))
+
+    def _stats(self, workers: list[RecordingThread], programs: int) -> LaunchStats:
+        flops: Counter[str] = Counter()
+        loads, stores = self._moved(workers)
+        entered: Counter[int] = Counter()
+        executed = np.sum([worker.blocks for worker in workers], axis=0).tolist()
+        for cost, count in zip(self.lowered.blocks, executed, strict=False):
+            for unit, amount in cost.flops.items():
+                flops[unit] += amount * count
+            for block, times in cost.entered.items():
+                entered[block] += times * count
+        footprint = []
+        for allocation, (read, write) in zip(self.allocations, self.maps, strict=True):
+            touched = (int(np.count_nonzero(read)) * 32.0, int(np.count_nonzero(write)) * 32.0)
+            if any(touched):
+                read_bytes, written_bytes = (min(t, float(allocation.nbytes)) for t in touched)
+                footprint.append((allocation.base, read_bytes, written_bytes))
+        return LaunchStats(
+            programs=programs,
+            load_sectors=loads / 32,
+            store_sectors=stores / 32,
+            flops={unit: float(count) for unit, count in flops.items()},
+            atomics=self._updates(),
+            max_same_address_atomics=most_updates(self.atomics, sum(written for _, _, written in footprint)),
+            footprint=tuple(footprint),
+            executed=tuple((block, float(count)) for block, count in sorted(entered.items()) if count),
+            own_passes=self._passes(loads / programs),
+            sites=asked_by_site(self.lowered.sites, [worker.sites for worker in workers], self._bases()),
+            classes=classes_of(self.lowered.blocks, [worker.classes for worker in workers]),
+        )
+
+    def _passes(self, mean_bytes: float) -> float:
+        """Passes of a program over its own data. A first program that reads little says nothing about the others."""
+        little = self.alone_bytes is not None and 2.0 * self.alone_bytes < mean_bytes
+        return 1.0 if little else self.own_passes or 1.0
+
+    def _bases(self) -> dict[str, int]:
+        """Name of each pointer argument -> base of the allocation that it points to."""
+        found = {p.name: self.memory.find(int(a)) for p, a in zip(self.params, self.args, strict=True) if p.is_pointer}
+        return {name: allocation.base for name, allocation in found.items() if allocation is not None}
+
+    def _updates(self) -> int:
+        """Atomic updates so far."""
+        return int(self.atomics.sum(dtype=np.int64))

@@ -1,0 +1,333 @@
+"""Loads and stores: a short checked fast path inline, everything else in the native helpers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ttir_executor.lower.emit import Emitter, vec
+from ttir_executor.lower.nest import Index, Nest, strips
+from ttir_executor.lower.rounding import from_bits, to_bits
+from ttir_executor.lower.runtime import ACQUIRE, AccessKind, EntryWord
+from ttir_executor.lower.strip import Lin, Strip, Uni, Vec, llvm_type, to_vec
+from ttir_executor.ttir.ir import Op, TTIRError, Type, Value, elem_bytes
+
+if TYPE_CHECKING:
+    from ttir_executor.lower.function import Lowering
+
+
+MAX_SYNCHRONISING = 64
+"""elements of the largest block of atomics or volatile loads that may order programs"""
+
+
+def is_volatile(op: Op) -> bool:
+    """A load that others may wait with."""
+    return op.name == "tt.load" and op.attrs.get("isVolatile") == "true"
+
+
+@dataclass(frozen=True)
+class KnownEntry:
+    """Registers with the bounds and sector maps of one argument's allocation."""
+
+    entry: str
+    base: str
+    end: str
+    read_map: str
+    write_map: str
+
+    def last(self, e: Emitter, nbytes: int) -> str:
+        """The last address at which ``nbytes`` still fit; 0 when they never do."""
+        return e.call("llvm.usub.sat.i64", "i64", ("i64", self.end), ("i64", str(nbytes)))
+
+
+def load_entry(e: Emitter, entry: str) -> KnownEntry:
+    """Read an allocation entry once, at the kernel's start."""
+
+    def word(index: int, ty: str) -> str:
+        return e.op(f"load {ty}, ptr {e.op(f'getelementptr i64, ptr {entry}, i64 {index}')}")
+
+    return KnownEntry(
+        entry,
+        word(EntryWord.BASE, "i64"),
+        word(EntryWord.END, "i64"),
+        word(EntryWord.READ_MAP, "ptr"),
+        word(EntryWord.WRITE_MAP, "ptr"),
+    )
+
+
+def counted_bytes(pointer: Type) -> int:
+    """Bytes that an access of all elements asks for where they lie side by side: whole sectors of 32 bytes."""
+    return max(32, pointer.numel * memory_bytes(pointer))
+
+
+def memory_bytes(pointer: Type) -> int:
+    """Bytes of what a pointer points to."""
+    if pointer.pointee is None:
+        raise TTIRError("memory access through something that is not a pointer")
+    return elem_bytes(pointer.pointee)
+
+
+@dataclass
+class Lanes:
+    """One strip's access: addresses, active lanes, and how they lie."""
+
+    address: Strip
+    mask: Strip | None
+    width: int
+    size: int
+    site: int
+    known: KnownEntry | None
+    numel: int
+    """elements of the whole access"""
+    how: AccessKind = AccessKind.LOAD
+
+    @property
+    def bits(self) -> int:
+        return 8 * self.size
+
+
+def load(low: Lowering, nest: Nest, op: Op, index: Index) -> Strip:
+    """``tt.load`` of one strip: inactive lanes give ``other`` (zero without it)."""
+    pointee = Type(op.operands[0].type.pointee or "i8")
+    address = nest.eval(op.operands[0], index)
+    mask = nest.eval(op.operands[1], index) if len(op.operands) > 1 else None
+    other = (
+        nest.eval(op.operands[2], index)
+        if len(op.operands) > 2
+        else Uni(low.zero(llvm_type(pointee)), llvm_type(pointee))
+    )
+    uniform = isinstance(address, Uni) and isinstance(mask, (Uni, type(None))) and isinstance(other, Uni)
+    width = 1 if uniform else nest.width
+    lanes = Lanes(
+        address, mask, width, elem_bytes(pointee.elem), low.site(op, op.operands[0]), low.entry_of(op.operands[0]),
+        op.results[0].type.numel, AccessKind.VOLATILE if is_volatile(op) and low.checked else AccessKind.LOAD,
+    )  # fmt: skip
+    raw_other = to_memory(low.e, to_vec(low.e, other, width), pointee, width)
+    raw = _load_bits(low, lanes, raw_other)
+    text = from_memory(low.e, raw, pointee, width)
+    ty = llvm_type(pointee)
+    return Uni(text, ty) if width == 1 else Vec(text, ty)
+
+
+def _load_bits(low: Lowering, lanes: Lanes, other: str) -> str:
+    e = low.e
+    vt = vec(lanes.width, f"i{lanes.bits}")
+    fast = fast_condition(low, lanes) if lanes.how is AccessKind.LOAD else None
+    if fast is None:
+        return _slow_load(low, lanes, other, vt)
+    condition, base = fast
+    assert lanes.known is not None
+    yes, no, end = e.new_label("fast"), e.new_label("slow"), e.new_label("loaded")
+    _branch_fast(low, lanes, condition, base, yes, no, AccessKind.LOAD)
+    e.start(yes)
+    pointer = e.cast("inttoptr", "i64", base, "ptr")
+    value = e.op(f"load {vt}, ptr {pointer}, align {lanes.size}")
+    _mark(e, lanes.known, lanes.known.read_map, base, lanes.width * lanes.size)
+    e.jump(end)
+    e.start(no)
+    slow = _slow_load(low, lanes, other, vt)
+    slow_label = e.label
+    e.jump(end)
+    e.start(end)
+    return e.phi(vt, (value, yes), (slow, slow_label))
+
+
+def _slow_load(low: Lowering, lanes: Lanes, other: str, vt: str) -> str:
+    e = low.e
+    address = to_vec(e, lanes.address, lanes.width)
+    e.do(f"store {vec(lanes.width, 'i64')} {address}, ptr %lanes.addr, align 64")
+    e.do(f"store {vt} {other}, ptr %lanes.data, align 64")
+    _call_lanes(low, lanes.how, lanes)
+    value = e.op(f"load {vt}, ptr %lanes.data, align 64")
+    if lanes.how is AccessKind.VOLATILE and lanes.numel <= MAX_SYNCHRONISING:
+        for k in range(lanes.width):
+            one = address if lanes.width == 1 else e.op(f"extractelement {vec(lanes.width, 'i64')} {address}, i64 {k}")
+            e.call("dk_sync", "void", ("ptr", "%ctx"), ("i64", one), ("i64", str(ACQUIRE)))
+    return value
+
+
+def _call_lanes(low: Lowering, how: AccessKind, lanes: Lanes) -> None:
+    entry = lanes.known.entry if lanes.known is not None else "null"
+    low.e.call(
+        "dk_lanes",
+        "void",
+        ("ptr", "%ctx"),
+        ("ptr", entry),
+        ("ptr", "%lanes.addr"),
+        ("ptr", "%lanes.data"),
+        ("i64", str(max(lanes.width, 32 // lanes.size) if lanes.numel * lanes.size < 32 else lanes.width)),
+        ("i64", mask_bits(low.e, lanes)),
+        ("i64", str(lanes.site)),
+        ("i64", str(lanes.size)),
+        ("i64", str(int(how))),
+    )
+
+
+def mask_bits(e: Emitter, lanes: Lanes) -> str:
+    """The active lanes as the bits of a 64-bit word."""
+    if lanes.mask is None:
+        return str((1 << lanes.width) - 1)
+    text = to_vec(e, lanes.mask, lanes.width)
+    if lanes.width == 1:
+        return e.cast("zext", "i1", text, "i64")
+    narrow = e.cast("bitcast", f"<{lanes.width} x i1>", text, f"i{lanes.width}")
+    return e.cast("zext", f"i{lanes.width}", narrow, "i64")
+
+
+def fast_condition(low: Lowering, lanes: Lanes) -> tuple[str, str] | None:
+    """(register that is true when the strip is one full contiguous aligned run in bounds, its first address)."""
+    known = lanes.known
+    found = run_condition(low, lanes) if known is not None else None
+    if known is None or found is None:
+        return None
+    e, (conditions, base) = low.e, found
+    # both sides unsigned: an address near the top of the space must not wrap past the end
+    conditions.append(e.bin("icmp uge", "i64", base, known.base))
+    conditions.append(e.bin("icmp ule", "i64", base, known.last(e, lanes.width * lanes.size)))
+    return all_of(e, conditions), base
+
+
+def all_of(e: Emitter, conditions: list[str]) -> str:
+    """Whether all of them are true."""
+    merged = conditions[0] if conditions else "true"
+    for condition in conditions[1:]:
+        merged = e.bin("and", "i1", merged, condition)
+    return merged
+
+
+def run_condition(low: Lowering, lanes: Lanes) -> tuple[list[str], str] | None:
+    """(registers that are all true when the strip is one full contiguous aligned run, its first address); None where
+    it cannot be one."""
+    e = low.e
+    conditions: list[str] = []
+    if lanes.width == 1:
+        base = to_vec(e, lanes.address, 1)
+    elif isinstance(lanes.address, Uni):
+        return None
+    elif isinstance(lanes.address, Lin):
+        base = lanes.address.base
+        if isinstance(lanes.address.step, int):
+            if lanes.address.step != lanes.size:
+                return None
+        else:
+            conditions.append(e.bin("icmp eq", "i64", lanes.address.step, str(lanes.size)))
+    else:
+        vt = vec(lanes.width, "i64")
+        base = e.op(f"extractelement {vt} {lanes.address.val}, i64 0")
+        expected = e.bin("add", vt, e.splat(base, lanes.width, "i64"), e.iota(lanes.width, "i64", lanes.size))
+        same = e.bin("icmp eq", vt, lanes.address.val, expected)
+        whole = e.cast("bitcast", f"<{lanes.width} x i1>", same, f"i{lanes.width}")
+        conditions.append(e.bin("icmp eq", f"i{lanes.width}", whole, "-1"))
+    if lanes.size > 1:
+        low_bits = e.bin("and", "i64", base, str(lanes.size - 1))
+        conditions.append(e.bin("icmp eq", "i64", low_bits, "0"))
+    if isinstance(lanes.mask, Uni):
+        conditions.append(lanes.mask.val)
+    elif lanes.mask is not None:
+        text = to_vec(e, lanes.mask, lanes.width)
+        if lanes.width == 1:
+            conditions.append(text)
+        else:
+            whole = e.cast("bitcast", f"<{lanes.width} x i1>", text, f"i{lanes.width}")
+            conditions.append(e.bin("icmp eq", f"i{lanes.width}", whole, "-1"))
+    return conditions, base
+
+
+def _branch_fast(low: Lowering, lanes: Lanes, condition: str, base: str, yes: str, no: str, how: AccessKind) -> None:
+    """To ``yes`` when the strip is a plain run and, in a checked build, its shadows raise no question."""
+    e = low.e
+    if not low.checked:
+        e.branch(condition, yes, no, likely=True)
+        return
+    assert lanes.known is not None
+    ask = e.new_label("shadows")
+    e.branch(condition, ask, no, likely=True)
+    e.start(ask)
+    fine = e.call(
+        "dk_run", "i1", ("ptr", "%ctx"), ("ptr", lanes.known.entry), ("i64", base),
+        ("i64", str(lanes.width * lanes.size)), ("i64", str(int(how))),
+    )  # fmt: skip
+    e.branch(fine, yes, no, likely=True)
+
+
+def _mark(e: Emitter, known: KnownEntry, sectors: str, base: str, nbytes: int) -> None:
+    """Note the 32-byte sectors of a run in an allocation's map."""
+    offset = e.bin("sub", "i64", base, known.base)
+    first = e.bin("lshr", "i64", offset, "5")
+    start = e.op(f"getelementptr i8, ptr {sectors}, i64 {first}")
+    whole = max(1, nbytes // 32)
+    if whole == 1:
+        e.do(f"store i8 1, ptr {start}")
+    else:
+        ones = "<" + ", ".join(["i8 1"] * whole) + ">"
+        e.do(f"store <{whole} x i8> {ones}, ptr {start}, align 1")
+    if nbytes > 1:
+        last = e.bin("lshr", "i64", e.bin("add", "i64", offset, str(nbytes - 1)), "5")
+        e.do(f"store i8 1, ptr {e.op(f'getelementptr i8, ptr {sectors}, i64 {last}')}")
+
+
+def store(low: Lowering, op: Op) -> None:
+    """``tt.store`` of a whole block or a scalar."""
+    pointer, value = op.operands[0], op.operands[1]
+    mask = op.operands[2] if len(op.operands) > 2 else None
+    with strips(low, pointer.type.shape or ()) as nest:
+        _store_strip(low, nest, op, pointer, value, mask)
+
+
+def _store_strip(low: Lowering, nest: Nest, op: Op, pointer: Value, value: Value, mask: Value | None) -> None:
+    e = low.e
+    pointee = Type(pointer.type.pointee or "i8")
+    address, data = nest.eval(pointer), nest.eval(value)
+    lanes = Lanes(
+        address,
+        nest.eval(mask) if mask is not None else None,
+        nest.width,
+        memory_bytes(pointer.type),
+        low.site(op, pointer),
+        low.entry_of(pointer),
+        pointer.type.numel,
+    )
+    raw = to_memory(e, to_vec(e, data, nest.width), pointee, nest.width)
+    vt = vec(nest.width, f"i{lanes.bits}")
+    fast = fast_condition(low, lanes)
+    if fast is None:
+        _slow_store(low, lanes, raw, vt)
+        return
+    condition, base = fast
+    assert lanes.known is not None
+    yes, no, end = e.new_label("fast"), e.new_label("slow"), e.new_label("stored")
+    _branch_fast(low, lanes, condition, base, yes, no, AccessKind.STORE)
+    e.start(yes)
+    e.do(f"store {vt} {raw}, ptr {e.cast('inttoptr', 'i64', base, 'ptr')}, align {lanes.size}")
+    _mark(e, lanes.known, lanes.known.write_map, base, lanes.width * lanes.size)
+    e.jump(end)
+    e.start(no)
+    _slow_store(low, lanes, raw, vt)
+    e.jump(end)
+    e.start(end)
+
+
+def _slow_store(low: Lowering, lanes: Lanes, raw: str, vt: str) -> None:
+    e = low.e
+    address = to_vec(e, lanes.address, lanes.width)
+    e.do(f"store {vec(lanes.width, 'i64')} {address}, ptr %lanes.addr, align 64")
+    e.do(f"store {vt} {raw}, ptr %lanes.data, align 64")
+    _call_lanes(low, AccessKind.STORE, lanes)
+
+
+def to_memory(e: Emitter, text: str, type_: Type, width: int) -> str:
+    """Register lanes as memory bits."""
+    if type_.is_float:
+        return to_bits(e, text, type_.elem, width)
+    if type_.elem == "i1":
+        return e.cast("zext", vec(width, "i1"), text, vec(width, "i8"))
+    return text
+
+
+def from_memory(e: Emitter, text: str, type_: Type, width: int) -> str:
+    """Memory bits as register lanes."""
+    if type_.is_float:
+        return from_bits(e, text, type_.elem, width)
+    if type_.elem == "i1":
+        return e.bin("icmp ne", vec(width, "i8"), text, e.splat("0", width, "i8"))
+    return text

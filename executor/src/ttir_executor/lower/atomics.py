@@ -1,0 +1,134 @@
+"""Atomics: lanes one by one, in order. Programs run one after another, so a plain read-modify-write is atomic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ttir_executor.lower import touch
+from ttir_executor.lower.access import MAX_SYNCHRONISING, from_memory, memory_bytes, to_memory
+from ttir_executor.lower.emit import Emitter
+from ttir_executor.lower.nest import strips
+from ttir_executor.lower.rounding import round_to
+from ttir_executor.lower.runtime import ACQUIRE, RELEASE
+from ttir_executor.lower.strip import Uni, llvm_type, to_vec
+from ttir_executor.ttir.ir import Op, Type, UnsupportedTTIR, Value, elem_bytes
+
+if TYPE_CHECKING:
+    from ttir_executor.lower.function import Lowering
+
+Update = Callable[[str, str, str], str]
+"""(old value, first operand, second operand) to the new value"""
+
+
+def sync_flags(op: Op) -> int:
+    """Return what an atomic does to the order of programs: a sum of ``ACQUIRE`` and ``RELEASE``; 0 for other
+    operations.
+
+    An update whose old value is unused acquires nothing, because the value it met cannot have mattered. Large blocks of
+    atomics do not order anything either: they accumulate, or hand out places.
+    """
+    if op.name not in ("tt.atomic_rmw", "tt.atomic_cas") or op.operands[0].type.numel > MAX_SYNCHRONISING:
+        return 0
+    order = op.attrs.get("word1" if op.name == "tt.atomic_rmw" else "word0", "relaxed")
+    acquires = order in ("acquire", "acq_rel") and any(result.uses for result in op.results)
+    return ACQUIRE * acquires + RELEASE * (order in ("release", "acq_rel"))
+
+
+def atomic_rmw(low: Lowering, op: Op) -> None:
+    """``tt.atomic_rmw``: add, max, min, and, or, xor, exchange; the old values are its result."""
+    kind = op.attrs["word0"]
+    pointer, value = op.operands[0], op.operands[1]
+    mask = op.operands[2] if len(op.operands) > 2 else None
+    pointee = Type(pointer.type.pointee or "i32")
+
+    def update(old: str, lane: str, _: str) -> str:
+        return _combine(low, op, kind, old, lane, pointee)
+
+    _atomic(low, op, pointer, [value], mask, pointee, update)
+
+
+def atomic_cas(low: Lowering, op: Op) -> None:
+    """``tt.atomic_cas``: write the new value where memory equals the expected one; bits are compared."""
+    pointer, expected, new = op.operands
+    pointee = Type(pointer.type.pointee or "i32")
+    e = low.e
+
+    def update(old: str, lane: str, second: str) -> str:
+        ty = f"i{8 * elem_bytes(pointee.elem)}"
+        same = e.bin("icmp eq", ty, to_memory(e, old, pointee, 1), to_memory(e, lane, pointee, 1))
+        reg = llvm_type(pointee)
+        return e.op(f"select i1 {same}, {reg} {second}, {reg} {old}")
+
+    _atomic(low, op, pointer, [expected, new], None, pointee, update)
+
+
+def _atomic(
+    low: Lowering, op: Op, pointer: Value, values: list[Value], mask: Value | None, pointee: Type, update: Update
+) -> None:
+    e = low.e
+    size, reg = memory_bytes(pointer.type), llvm_type(pointee)
+    site, known = low.site(op, pointer), low.entry_of(pointer)
+    result = op.results[0] if op.results and op.results[0].uses else None
+    block = pointer.type.shape is not None
+    buffer = low.allocate_for(op.results[0]) if block and result is not None else None
+    scalar_slot = "%lanes.data"
+    with strips(low, pointer.type.shape or (), 1) as nest:
+        address = to_vec(e, nest.eval(pointer), 1)
+        lanes = [to_vec(e, nest.eval(v), 1) for v in values]
+        active = to_vec(e, nest.eval(mask), 1) if mask is not None else "true"
+        zero = low.zero(reg)
+        test, go, done = e.new_label("atomic"), e.new_label("atomic_go"), e.new_label("atomic_done")
+        before = e.label
+        e.branch(active, test, done)
+        e.start(test)
+        entry = known.entry if known is not None else "null"
+        allowed = e.call(
+            "dk_atomic", "i1",
+            ("ptr", "%ctx"), ("ptr", entry), ("i64", address), ("i64", str(size)), ("i64", str(site)),
+        )  # fmt: skip
+        e.branch(allowed, go, done, likely=True)
+        e.start(go)
+        if "steers" in op.attrs:  # in a data-free launch, memory is not where its address says
+            place = touch.place(low, entry, address, size, site)
+        else:
+            place = e.cast("inttoptr", "i64", address, "ptr")
+        old = from_memory(e, e.op(f"load i{8 * size}, ptr {place}"), pointee, 1)
+        new = update(old, lanes[0], lanes[1] if len(lanes) > 1 else "")
+        e.do(f"store i{8 * size} {to_memory(e, new, pointee, 1)}, ptr {place}")
+        if low.checked and sync_flags(op):
+            flags = str(sync_flags(op))
+            if op.name == "tt.atomic_cas":  # one that fails changes nothing: it can only acquire
+                flags = _flags_of_cas(e, sync_flags(op), old, lanes[0], pointee)
+            e.call("dk_sync", "void", ("ptr", "%ctx"), ("i64", address), ("i64", flags))
+        go_end = e.label
+        e.jump(done)
+        e.start(done)
+        seen = e.phi(reg, (zero, before), (zero, test), (old, go_end))
+        if buffer is not None:
+            nest.write(buffer, Uni(seen, reg))
+        elif result is not None:
+            e.do(f"store {'i8' if reg == 'i1' else reg} {seen}, ptr {scalar_slot}, align 64")
+            low.env[result] = Uni(seen, reg)
+    if buffer is not None and result is not None:
+        low.env[result] = buffer
+
+
+def _flags_of_cas(e: Emitter, flags: int, old: str, expected: str, pointee: Type) -> str:
+    ty = f"i{8 * elem_bytes(pointee.elem)}"
+    same = e.bin("icmp eq", ty, to_memory(e, old, pointee, 1), to_memory(e, expected, pointee, 1))
+    return e.op(f"select i1 {same}, i64 {flags}, i64 {flags & ACQUIRE}")
+
+
+def _combine(low: Lowering, op: Op, kind: str, old: str, lane: str, pointee: Type) -> str:
+    e, ty = low.e, llvm_type(pointee)
+    if kind == "fadd":
+        return round_to(e, e.bin("fadd", ty, old, lane), pointee.elem, 1)
+    if kind in ("exch", "xchg"):
+        return lane
+    if kind in ("add", "and", "or", "xor"):
+        return e.bin(kind, ty, old, lane)
+    if kind in ("max", "min", "umax", "umin") and not pointee.is_float:
+        name = {"max": "smax", "min": "smin"}.get(kind, kind)
+        return e.call(f"llvm.{name}.{ty}", ty, (ty, old), (ty, lane))
+    raise UnsupportedTTIR(f"atomic {kind} on {pointee.elem}", op.loc)

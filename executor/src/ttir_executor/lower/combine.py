@@ -1,0 +1,267 @@
+"""Reductions and scans with any combine region, and histograms."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ttir_executor.lower.block_cost import BlockCost, count_elementwise
+from ttir_executor.lower.elementwise import ELEMENTWISE
+from ttir_executor.lower.emit import WIDTH, vec
+from ttir_executor.lower.nest import Buffer, Index, Nest, lanes, split_flat, split_index, strips
+from ttir_executor.lower.plan import walk
+from ttir_executor.lower.regions import run_region
+from ttir_executor.lower.strip import Lin, Strip, Uni, Vec, add, llvm_type, mul, to_vec
+from ttir_executor.ttir.ir import Op, TTIRError
+
+if TYPE_CHECKING:
+    from ttir_executor.lower.function import Lowering
+
+
+def map_elementwise(low: Lowering, op: Op) -> None:
+    """``tt.map_elementwise``: a scalar function on every element, or on each ``pack`` neighbours at a time."""
+    count_combined(low.cost, op)
+    pack, shape = int(op.attrs.get("pack", "1")), op.operands[0].type.shape or ()
+    outputs = [low.allocate_for(result) for result in op.results]
+    if pack == 1:
+        with strips(low, shape) as nest:
+            values = [nest.eval(value) for value in op.operands]
+            for value, buffer in zip(run_region(low, op, values, nest.width), outputs, strict=True):
+                nest.write(buffer, value)
+    else:
+        _map_packed(low, op, pack, outputs)
+    for result, buffer in zip(op.results, outputs, strict=True):
+        low.env[result] = buffer
+
+
+def _map_packed(low: Lowering, op: Op, pack: int, outputs: list[Buffer]) -> None:
+    """Call by call: the function takes ``pack`` elements of the first operand, then of the second, and so on."""
+    inputs = [low.buffer_of(value) for value in op.operands]
+    with low.e.loop(op.operands[0].type.numel // pack) as loop:
+        first = mul(low.e, Uni(loop.var, "i32"), Uni(str(pack), "i32"), 1)
+        places = [add(low.e, first, Uni(str(k), "i32"), 1) for k in range(pack)]
+        flat = [Buffer(buffer.pointer, buffer.type.with_shape((buffer.type.numel,))) for buffer in inputs]
+        nest = Nest(low, 1, (), first, ())
+        values = run_region(low, op, [nest.read(buffer, (place,)) for buffer in flat for place in places], 1)
+        for k, value in enumerate(values):
+            nest.write(outputs[k // pack], value, places[k % pack])
+
+
+COMBINED = frozenset({"tt.reduce", "tt.scan", "tt.map_elementwise"})
+"""operations that apply a function of their own to every element"""
+
+
+def count_combined(cost: BlockCost, op: Op) -> None:
+    """Add the work of the function that an operation applies to every element."""
+    for inner in walk(op.regions[0]):
+        if inner.name in ELEMENTWISE and inner.results:
+            count_elementwise(cost, inner, op.operands[0].type.numel)
+
+
+def _axis(op: Op) -> int:
+    shape = op.operands[0].type.shape
+    axis = int(op.attrs.get("axis", "0"))
+    if shape is None or not 0 <= axis < len(shape):
+        raise TTIRError(f"{op.name} along axis {axis} of {shape}")
+    return axis
+
+
+def reduce(low: Lowering, op: Op) -> None:
+    """``tt.reduce``: lanes first, then across lanes; or, along an outer axis, strip by strip."""
+    count_combined(low.cost, op)
+    shape, axis = op.operands[0].type.shape, _axis(op)
+    assert shape is not None
+    outputs = [low.allocate_for(r) if r.type.is_block else None for r in op.results]
+    if axis == len(shape) - 1:
+        _reduce_last(low, op, shape, outputs)
+    else:
+        _reduce_outer(low, op, shape, axis, outputs)
+    for result, buffer in zip(op.results, outputs, strict=True):
+        if buffer is not None:
+            low.env[result] = buffer
+
+
+def _vectors(low: Lowering, values: list[Strip], width: int) -> list[Strip]:
+    """Strips as full vectors, so that they can be carried by a loop."""
+    if width == 1:
+        return [Uni(to_vec(low.e, v, 1), v.ty) for v in values]
+    return [Vec(to_vec(low.e, v, width), v.ty) for v in values]
+
+
+def _reduce_last(low: Lowering, op: Op, shape: tuple[int, ...], outputs: list[Buffer | None]) -> None:
+    e = low.e
+    size = shape[-1]
+    width = min(WIDTH, size)
+    rows = op.operands[0].type.numel // size
+    with e.loop(rows) as outer:
+        row = Uni(outer.var, "i32")
+        head = split_index(e, row, shape[:-1], 1)
+        base = mul(e, row, Uni(str(size), "i32"), 1)
+
+        def strip(column: str) -> list[Strip]:
+            nest = Nest(low, width, (*head, lanes(column, width)), add(e, base, lanes(column, width), width), shape)
+            return _vectors(low, [nest.eval(v) for v in op.operands], width)
+
+        total = strip("0")
+        if size > width:
+            total = _accumulate(low, op, size // width - 1, width, total, lambda k: strip(_column(low, k, width)))
+        values = _across(low, op, total, width)
+        for value, buffer, result in zip(values, outputs, op.results, strict=True):
+            if buffer is None:
+                low.env[result] = value
+            else:
+                Nest(low, 1, (), row, ()).write(buffer, value, row)
+
+
+def _column(low: Lowering, trip: str, width: int) -> str:
+    """First column of strip ``trip + 1``."""
+    e = low.e
+    if not trip.startswith("%"):
+        return str((int(trip) + 1) * width)
+    return e.bin("mul", "i32", e.bin("add", "i32", trip, "1"), str(width))
+
+
+def _accumulate(low: Lowering, op: Op, trips: int, width: int, start: list[Strip], strip) -> list[Strip]:  # type: ignore[no-untyped-def]
+    """Combine ``start`` with ``strip(0) ... strip(trips - 1)`` in a loop."""
+    e = low.e
+    texts = [to_vec(e, v, width) for v in start]
+    tys = [v.ty for v in start]
+    if trips == 1:
+        return run_region(low, op, [*start, *strip("0")], width)
+    with e.loop(trips) as loop:
+        carried = [e.carry(loop, vec(width, ty), text) for ty, text in zip(tys, texts, strict=True)]
+        kind = Uni if width == 1 else Vec
+        left: list[Strip] = [kind(register, ty) for register, ty in zip(carried, tys, strict=True)]
+        merged = run_region(low, op, [*left, *strip(loop.var)], width)
+        finals = [to_vec(e, v, width) for v in merged]
+        for register, text in zip(carried, finals, strict=True):
+            loop.nexts[register] = text
+    return [kind(text, ty) for text, ty in zip(finals, tys, strict=True)]
+
+
+def _across(low: Lowering, op: Op, values: list[Strip], width: int) -> list[Uni]:
+    """Fold the lanes of vectors into scalars, halving every time."""
+    e = low.e
+    while width > 1:
+        half = width // 2
+        low_half = ", ".join(f"i32 {k}" for k in range(half))
+        high_half = ", ".join(f"i32 {k + half}" for k in range(half))
+        left: list[Strip] = []
+        right: list[Strip] = []
+        for value in values:
+            text, vt = to_vec(e, value, width), vec(width, value.ty)
+            for mask, side in ((low_half, left), (high_half, right)):
+                if half == 1:
+                    lane = mask.split()[1]
+                    side.append(Uni(e.op(f"extractelement {vt} {text}, i32 {lane}"), value.ty))
+                else:
+                    side.append(Vec(e.op(f"shufflevector {vt} {text}, {vt} poison, <{half} x i32> <{mask}>"), value.ty))
+        values = run_region(low, op, [*left, *right], half)
+        width = half
+    return [Uni(to_vec(e, v, 1), v.ty) for v in values]
+
+
+def _reduce_outer(low: Lowering, op: Op, shape: tuple[int, ...], axis: int, outputs: list[Buffer | None]) -> None:
+    """Along an axis that is not the last: whole strips of the result, one step of the axis at a time."""
+    rest = shape[:axis] + shape[axis + 1 :]
+    with strips(low, rest) as out:
+
+        def strip(position: str) -> list[Strip]:
+            index: Index = (*out.index[:axis], Uni(position, "i32"), *out.index[axis:])
+            nest = Nest(low, out.width, index, Uni("0", "i32"), ())
+            return _vectors(low, [nest.eval(v, index) for v in op.operands], out.width)
+
+        total = strip("0")
+        if shape[axis] > 1:
+            total = _accumulate(low, op, shape[axis] - 1, out.width, total, lambda k: strip(_column(low, k, 1)))
+        for value, buffer in zip(total, outputs, strict=True):
+            assert buffer is not None
+            out.write(buffer, value)
+
+
+def scan(low: Lowering, op: Op) -> None:
+    """``tt.scan``: inclusive prefix combination along an axis, forwards or in reverse."""
+    count_combined(low.cost, op)
+    shape, axis = op.operands[0].type.shape, _axis(op)
+    assert shape is not None
+    e = low.e
+    reverse = op.attrs.get("reverse") == "true"
+    outputs = [low.allocate_for(r) for r in op.results]
+    inputs = [low.buffer_of(v) for v in op.operands]
+    rest = shape[:axis] + shape[axis + 1 :]
+    contiguous = axis != len(shape) - 1 and rest[-1] >= 4
+    with strips(low, rest, WIDTH if contiguous and rest[-1] >= WIDTH else 1) as out:
+
+        def at(position: str) -> Index:
+            return (*out.index[:axis], Uni(position, "i32"), *out.index[axis:])
+
+        def read(position: str) -> list[Strip]:
+            return _vectors(low, [out.read(buffer, at(position)) for buffer in inputs], out.width)
+
+        def write(values: list[Strip], position: str) -> None:
+            place = out.linear(shape, at(position))
+            for value, buffer in zip(values, outputs, strict=True):
+                out.write(buffer, value, place)
+
+        first = str(shape[axis] - 1) if reverse else "0"
+        total = read(first)
+        write(total, first)
+        if shape[axis] > 1:
+
+            def step(trip: str) -> str:
+                if not trip.startswith("%"):
+                    return str(shape[axis] - 2 - int(trip) if reverse else int(trip) + 1)
+                if reverse:
+                    return e.bin("sub", "i32", str(shape[axis] - 2), trip)
+                return e.bin("add", "i32", trip, "1")
+
+            _scan_steps(
+                low, op, shape[axis] - 1, out.width, total, lambda k: read(step(k)), lambda v, k: write(v, step(k))
+            )
+    for result, buffer in zip(op.results, outputs, strict=True):
+        low.env[result] = buffer
+
+
+def _scan_steps(low: Lowering, op: Op, trips: int, width: int, start: list[Strip], read, write) -> None:  # type: ignore[no-untyped-def]
+    e = low.e
+    tys = [v.ty for v in start]
+    texts = [to_vec(e, v, width) for v in start]
+    kind = Uni if width == 1 else Vec
+    if trips == 1:
+        write(run_region(low, op, [*start, *read("0")], width), "0")
+        return
+    with e.loop(trips) as loop:
+        carried = [e.carry(loop, vec(width, ty), text) for ty, text in zip(tys, texts, strict=True)]
+        left: list[Strip] = [kind(register, ty) for register, ty in zip(carried, tys, strict=True)]
+        merged = _vectors(low, run_region(low, op, [*left, *read(loop.var)], width), width)
+        write(merged, loop.var)
+        for register, value in zip(carried, merged, strict=True):
+            loop.nexts[register] = to_vec(e, value, width)
+
+
+def histogram(low: Lowering, op: Op) -> None:
+    """``tt.histogram``: counts of 0 ... bins-1; other values count nowhere."""
+    e = low.e
+    result = op.results[0]
+    assert result.type.shape is not None
+    bins, ty = result.type.shape[0], llvm_type(result.type)
+    buffer = low.allocate_for(result)
+    with strips(low, result.type.shape) as nest:
+        nest.write(buffer, Uni("0", ty))
+    with strips(low, op.operands[0].type.shape or (), 1) as nest:
+        value = nest.eval(op.operands[0])
+        text = to_vec(e, value, 1)
+        inside = e.bin("icmp ult", value.ty, text, str(bins))
+        if len(op.operands) > 1:
+            inside = e.bin("and", "i1", inside, to_vec(e, nest.eval(op.operands[1]), 1))
+        go, done = e.new_label("bin"), e.new_label("bin_done")
+        e.branch(inside, go, done)
+        e.start(go)
+        wide = text if value.ty == "i64" else e.cast("zext", value.ty, text, "i64")
+        slot = e.op(f"getelementptr {ty}, ptr {buffer.pointer}, i64 {wide}")
+        e.do(f"store {ty} {e.bin('add', ty, e.op(f'load {ty}, ptr {slot}'), '1')}, ptr {slot}")
+        e.jump(done)
+        e.start(done)
+    low.env[result] = buffer
+
+
+__all__ = ["Lin", "histogram", "reduce", "scan", "split_flat"]

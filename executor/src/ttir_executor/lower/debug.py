@@ -1,0 +1,51 @@
+"""``tl.device_print`` and ``tl.device_assert``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ttir_executor.lower.nest import strips
+from ttir_executor.lower.strip import llvm_type, to_vec
+from ttir_executor.ttir.ir import Op
+
+if TYPE_CHECKING:
+    from ttir_executor.lower.function import Lowering
+
+
+def device_assert(low: Lowering, op: Op) -> None:
+    """A finding for every strip in which an element is false."""
+    site = low.site(op, None, message=op.attrs.get("text", ""))
+    e = low.e
+    condition = op.operands[0]
+    with strips(low, condition.type.shape or ()) as nest:
+        text = to_vec(e, nest.eval(condition), nest.width)
+        if nest.width > 1:
+            bits = e.cast("bitcast", f"<{nest.width} x i1>", text, f"i{nest.width}")
+            text = e.bin("icmp eq", f"i{nest.width}", bits, "-1")
+        bad, fine = e.new_label("assert_bad"), e.new_label("assert_fine")
+        e.branch(text, fine, bad, likely=True)
+        e.start(bad)
+        e.call("dk_assert", "void", ("ptr", "%ctx"), ("i64", str(site)))
+        e.jump(fine)
+        e.start(fine)
+
+
+def device_print(low: Lowering, op: Op) -> None:
+    """Every element of every operand, as a number; the text in front is what Triton prints."""
+    e = low.e
+    prefix = op.attrs.get("text", "")
+    if not op.operands:
+        site = low.site(op, None, message=prefix, shape=None)
+        e.call("dk_print", "void", ("ptr", "%ctx"), ("i64", str(site)), ("i64", "0"), ("double", "0.0"))
+    for position, operand in enumerate(op.operands):
+        text = prefix + (f"(operand {position}) " if len(op.operands) > 1 else "")
+        site = low.site(op, None, message=text, shape=operand.type.shape or (), integer=not operand.type.is_float)
+        with strips(low, operand.type.shape or (), 1) as nest:
+            value, ty = to_vec(e, nest.eval(operand), 1), llvm_type(operand.type)
+            if ty == "float":
+                value = e.cast("fpext", "float", value, "double")
+            elif ty != "double":
+                value = e.cast("uitofp" if ty == "i1" else "sitofp", ty, value, "double")
+            flat = to_vec(e, nest.flat, 1)
+            wide = e.cast("zext", "i32", flat, "i64") if flat.startswith("%") else flat
+            e.call("dk_print", "void", ("ptr", "%ctx"), ("i64", str(site)), ("i64", wide), ("double", value))

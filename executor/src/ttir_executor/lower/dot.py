@@ -1,0 +1,198 @@
+"""``tt.dot``: operands packed in scratch memory, a register-blocked multiply-add kernel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ttir_executor.lower.emit import WIDTH, Emitter, vec
+from ttir_executor.lower.nest import Buffer, Index, Nest, lanes, split_index, strips
+from ttir_executor.lower.rounding import constant, round_to, suffix
+from ttir_executor.lower.strip import Uni, Vec, llvm_type, to_vec
+from ttir_executor.ttir.ir import Op, TTIRError, Type, UnsupportedTTIR, Value
+
+if TYPE_CHECKING:
+    from ttir_executor.lower.block_cost import BlockCost
+    from ttir_executor.lower.function import Lowering
+
+_COLUMNS = 4
+"""register block: rows x (columns strips); 24 accumulators of 32 vector registers"""
+
+
+def dot(low: Lowering, op: Op) -> None:
+    """``D = A · B + C`` of the last two dimensions; leading ones are a batch.
+
+    Narrow floats multiply exactly and accumulate in float; tf32 drops the low 13 mantissa bits of its inputs as the
+    tensor core does.
+    """
+    a, b, c = op.operands[:3]
+    if a.type.shape is None or b.type.shape is None:
+        raise TTIRError("tt.dot of an operand that is not a matrix")
+    accumulate = _accumulator(op, a.type, op.results[0].type)
+    count_products(low.cost, op)
+    multiply(low, op, _operand(low, op, a, accumulate), _operand(low, op, b, accumulate), c)
+
+
+def multiply(low: Lowering, op: Op, left: Buffer, right: Buffer, c: Value) -> None:
+    """Bind the result of ``op`` to the product of two operands in the accumulator's type, plus ``c``."""
+    result = op.results[0]
+    *batch, m, n = result.type.shape or ()
+    k = (left.type.shape or ())[-1]
+    out = low.destination.get(result) or low.allocate_for(result)
+    batches = result.type.numel // (m * n)
+    with low.e.loop(batches) as outer:
+        head = split_index(low.e, Uni(outer.var, "i32"), tuple(batch), 1)
+        offsets = [_offset(low.e, outer.var, size) for size in (m * k, k * n, m * n)]
+        _matrix(low, c, result.type, (left, right, out), offsets, (m, n, k), head, llvm_type(result.type))
+    low.env[result] = out
+
+
+def _offset(e: Emitter, batch: str, size: int) -> str:
+    return str(int(batch) * size) if not batch.startswith("%") else e.bin("mul", "i32", batch, str(size))
+
+
+def _accumulator(op: Op, a: Type, result: Type) -> str:
+    ty = llvm_type(result)
+    if ty in ("float", "double", "i32"):
+        return ty
+    raise UnsupportedTTIR(f"a dot of {a.elem} into {result.elem}", op.loc)
+
+
+def count_products(cost: BlockCost, op: Op) -> None:
+    """Add the multiplications and additions of a ``tt.dot``, by the unit that does them."""
+    unit, operations = work_of(op)
+    cost.flops[unit] += int(operations)
+
+
+def work_of(op: Op) -> tuple[str, float]:
+    """(unit, operations) of one ``tt.dot``: a multiplication and an addition for each product."""
+    products = op.results[0].type.numel * (op.operands[0].type.shape or (1,))[-1]
+    elem = op.operands[0].type.elem
+    precision = op.attrs.get("inputPrecision", "ieee")
+    if elem == "f32":
+        unit = "fp32_dot" if precision == "ieee" else "tensor_tf32"
+        factor = 3 if precision in ("tf32x3", "bf16x3") else 6 if precision == "bf16x6" else 1
+    else:
+        factor = 1
+        unit = {"f16": "tensor_fp16", "bf16": "tensor_bf16", "i8": "tensor_int8", "f64": "tensor_fp64"}.get(
+            elem, "tensor_fp8"
+        )
+    return unit, 2.0 * products * factor
+
+
+def _operand(low: Lowering, op: Op, value: Value, accumulate: str) -> Buffer:
+    """An operand in scratch memory, in the accumulator's type and rounded as the unit rounds its inputs."""
+    assert value.type.shape is not None
+    e = low.e
+    truncate = value.type.elem == "f32" and op.attrs.get("inputPrecision", "ieee") == "tf32"
+    held = Buffer("", value.type).cell
+    binding = low.env.get(value)
+    if isinstance(binding, Buffer) and not truncate and held == accumulate:
+        return binding
+    target = Type({"float": "f32", "double": "f64"}.get(accumulate, accumulate), value.type.shape)
+    buffer = low.allocate(target)
+    with strips(low, value.type.shape) as nest:
+        text = to_vec(e, nest.eval(value), nest.width)
+        vt = vec(nest.width, llvm_type(value.type))
+        if accumulate.startswith("i") and llvm_type(value.type) != accumulate:
+            text = e.cast("sext", vt, text, vec(nest.width, accumulate))
+        elif truncate:
+            it = vec(nest.width, "i32")
+            bits = e.bin("and", it, e.cast("bitcast", vt, text, it), constant(-(1 << 13), nest.width, "i32"))
+            text = e.cast("bitcast", it, bits, vt)
+        nest.write(buffer, Uni(text, accumulate) if nest.width == 1 else Vec(text, accumulate))
+    return buffer
+
+
+def _matrix(low: Lowering, c: Value, type_: Type, buffers, offsets, sizes, head, accumulate: str) -> None:  # type: ignore[no-untyped-def]
+    """One matrix product, tile by tile of the register block."""
+    m, n, _k = sizes
+    width = min(WIDTH if accumulate != "double" else 8, n)
+    columns = max(d for d in (1, 2, _COLUMNS) if width * d <= n)
+    rows = max(d for d in (1, 2, 4) if d <= m)
+    e = low.e
+    with e.loop(m, rows) as i, e.loop(n, width * columns) as j:
+        accumulators = []
+        for r in range(rows):
+            row = _plus(e, i.var, r)
+            for q in range(columns):
+                column = _plus(e, j.var, q * width)
+                nest = _nest(low, c, head, row, column, width)
+                accumulators.append(to_vec(e, nest.eval(c), width))
+        sums = _inner(low, buffers, offsets, sizes, i.var, j.var, rows, columns, width, accumulate, accumulators)
+        for r in range(rows):
+            for q in range(columns):
+                text = (
+                    round_to(e, sums[r * columns + q], type_.elem, width) if type_.is_float else sums[r * columns + q]
+                )
+                place = _place(e, offsets[2], _plus(e, i.var, r), n, _plus(e, j.var, q * width))
+                pointer = e.op(f"getelementptr {accumulate}, ptr {buffers[2].pointer}, i32 {place}")
+                e.do(
+                    f"store {vec(width, accumulate)} {text}, ptr {pointer}, align {8 if accumulate == 'double' else 4}"
+                )
+
+
+def _nest(low: Lowering, c: Value, head: Index, row: str, column: str, width: int) -> Nest:
+    index = (*head, Uni(row, "i32"), lanes(column, width))
+    return Nest(low, width, index, Uni("0", "i32"), ())
+
+
+def _plus(e: Emitter, base: str, offset: int) -> str:
+    if not base.startswith("%"):
+        return str(int(base) + offset)
+    return base if offset == 0 else e.bin("add", "i32", base, str(offset))
+
+
+def _place(e: Emitter, offset: str, row: str, stride: int, column: str) -> str:
+    """offset + row·stride + column."""
+    total = str(int(row) * stride) if not row.startswith("%") else e.bin("mul", "i32", row, str(stride))
+    for part in (column, offset):
+        if part == "0":
+            continue
+        if total.startswith("%") or part.startswith("%"):
+            total = part if total == "0" else e.bin("add", "i32", total, part)
+        else:
+            total = str(int(total) + int(part))
+    return total
+
+
+def _inner(low, buffers, offsets, sizes, i, j, rows, columns, width, ty, start):  # type: ignore[no-untyped-def]
+    """The loop over k: one broadcast of A per row, one strip of B per column, a multiply-add each."""
+    e = low.e
+    _m, n, k = sizes
+    vt = vec(width, ty)
+    left = [
+        e.op(f"getelementptr {ty}, ptr {buffers[0].pointer}, i32 {_place(e, offsets[0], _plus(e, i, r), k, '0')}")
+        for r in range(rows)
+    ]
+    right = e.op(f"getelementptr {ty}, ptr {buffers[1].pointer}, i32 {_place(e, offsets[1], '0', n, j)}")
+    align = 8 if ty == "double" else 4
+
+    def body(step: str, sums: list[str]) -> list[str]:
+        at = str(int(step) * n) if not step.startswith("%") else e.bin("mul", "i32", step, str(n))
+        strips_b = []
+        for q in range(columns):
+            pointer = e.op(f"getelementptr {ty}, ptr {right}, i32 {_plus(e, at, q * width)}")
+            strips_b.append(e.op(f"load {vt}, ptr {pointer}, align {align}"))
+        merged = list(sums)
+        for r in range(rows):
+            value = e.op(f"load {ty}, ptr {e.op(f'getelementptr {ty}, ptr {left[r]}, i32 {step}')}, align {align}")
+            lane = e.splat(value, width, ty)
+            for q in range(columns):
+                merged[r * columns + q] = _multiply_add(e, lane, strips_b[q], merged[r * columns + q], width, ty)
+        return merged
+
+    if k == 1:
+        return body("0", start)
+    with e.loop(k) as loop:
+        carried = [e.carry(loop, vt, text) for text in start]
+        finals = body(loop.var, carried)
+        for register, text in zip(carried, finals, strict=True):
+            loop.nexts[register] = text
+    return finals
+
+
+def _multiply_add(e: Emitter, a: str, b: str, c: str, width: int, ty: str) -> str:
+    vt = vec(width, ty)
+    if ty.startswith("i"):
+        return e.bin("add", vt, e.bin("mul", vt, a, b), c)
+    return e.call(f"llvm.fma.{suffix(width, ty)}", vt, (vt, a), (vt, b), (vt, c))
