@@ -67,9 +67,13 @@ def _file(module: str) -> Path | None:
 
 
 def _digest(files: Iterable[Path]) -> str:
+    """Wherever the packages lie."""
     digest = hashlib.sha256()
-    for path in sorted(files):
+    for name, path in sorted((_name(path), path) for path in files):
         content = path.read_bytes()
-        name = next(f"{name}/{path.relative_to(root)}" for name, root in _ROOTS.items() if path.is_relative_to(root))
         digest.update(f"{name} {len(content)}\n".encode() + content)
     return digest.hexdigest()
+
+
+def _name(path: Path) -> str:
+    return next(f"{name}/{path.relative_to(root)}" for name, root in _ROOTS.items() if path.is_relative_to(root))

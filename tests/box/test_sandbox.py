@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import ttir_executor
 from drkernel.gym.sandbox import landlock, linux, seccomp
 from drkernel.gym.sandbox import layers as sandbox
 from drkernel.gym.sandbox.leftovers import remove_tree
@@ -201,11 +202,23 @@ def test_capabilities_can_be_given_up_for_good():
         assert in_child(work) == "0"
 
 
-def test_the_package_itself_is_not_readable_to_a_candidate():
-    package = Path(sandbox.__file__).resolve().parents[1]
+@pytest.mark.parametrize("module", [sandbox, ttir_executor])
+def test_our_packages_are_not_readable_to_a_candidate(module):
+    above = Path(module.__file__).resolve().parents
+    package = next(path for path in above if path.name in ("drkernel", "ttir_executor"))
     for path in map(Path, sandbox.readable_paths()):
         assert path != package and path not in package.parents, path
         assert package not in path.parents
+
+
+def test_our_packages_are_left_out_of_a_folder_that_they_share_with_others(tmp_path, monkeypatch):
+    for name in ("lib/site/ours", "lib/site/executor", "lib/site/torch", "lib/other", "bin"):
+        (tmp_path / name).mkdir(parents=True)
+    ours = (tmp_path / "lib" / "site" / "ours", tmp_path / "lib" / "site" / "executor")
+    monkeypatch.setattr(sandbox, "_OURS", ours)
+    found = {str(Path(path).relative_to(tmp_path)) for path in sandbox._except_ourselves(str(tmp_path))}
+    assert found == {"bin", "lib/other", "lib/site/torch"}
+    assert sandbox._except_ourselves(str(ours[0])) == []
 
 
 def test_two_zygotes_never_share_user_ids():
