@@ -10,7 +10,14 @@ import pytest
 from drkernel.cli import COMMANDS
 from places import ROOT
 
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("README.md")])
+PAGES = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "examples").rglob("README.md"),
+        ROOT / "executor" / "README.md",
+    ]
+)
 FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 COMMAND = re.compile(r"^(?:\$ )?(?:[A-Z_]+=\S+ )*drkernel ((?!\w+: ).*)$")
