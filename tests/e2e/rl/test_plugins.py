@@ -65,7 +65,7 @@ def test_what_is_wrong_with_a_plugin_is_said(workplace):
         load_plugins(["broken_plugin"])
     recipe = tiny_recipe(workplace)
     reward = gym_reward.RewardConfig(name="mine")
-    with pytest.raises(ConfigError, match=r"episode\.reward: unknown reward 'mine'; known: ladder, log_speedup, milestones, weighted"):
+    with pytest.raises(ConfigError, match=r"episode\.reward: unknown reward 'mine'; known: .*weighted"):
         check_recipe(recipe.model_copy(update={"episode": recipe.episode.model_copy(update={"reward": reward})}))
 
 
