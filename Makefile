@@ -7,6 +7,8 @@ TORCH ?= torch==2.13.0
 VERL := .venv-verl
 
 WORKERS ?= 2
+# what happens to a fast test that takes more than two seconds: fail or tell
+FAST ?= fail
 GPU ?= cuda:0
 
 .PHONY: env test test-unit test-slow test-verl test-gpu lint quickstart docs release matrix clean
@@ -22,11 +24,11 @@ $(VENV)/.done: pyproject.toml executor/pyproject.toml constraints.txt
 
 # the fast tests; WORKERS=1 for one at a time
 test: env
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --fast $(PYTEST)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --fast=$(FAST) $(PYTEST)
 
 # those that start no process, in under a minute
 test-unit: env
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --fast tests/unit contrib $(PYTEST)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --fast=$(FAST) tests/unit contrib $(PYTEST)
 
 test-slow: env
 	$(BIN)/python -m pytest -m "slow and not gpu and not verl"

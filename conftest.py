@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import resource
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -40,7 +41,7 @@ _in_unit_test: list[str] = []
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--fast", action="store_true", help="a fast test that takes too long fails (see FAST_S)")
+    parser.addoption("--fast", choices=["fail", "tell"], help="what happens to a fast test that takes over FAST_S")
     parser.addoption("--slowest", metavar="FILE", help="write the 50 slowest tests to this file")
 
 
@@ -91,7 +92,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def _processor_seconds() -> float:
-    """Of this process, of the children that it has waited for, and of its commands."""
+    """Of this process, of the children that it has waited for, and of the test's commands."""
+    subprocess._cleanup()  # bury what an earlier test has left: its seconds are not this test's
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime + farm.spent()
 
@@ -105,9 +107,8 @@ def _slowness() -> float:
 
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     """Run a fast test that took too long once more: a first run also fills caches."""
-    named = item.nodeid.split("[")[0] in EXCEPTIONS
     slow = any(item.get_closest_marker(name) for name in ("slow", "gpu", "verl"))
-    if named or slow or not item.config.getoption("--fast"):
+    if _excepted(item.nodeid) or slow or item.config.getoption("--fast") != "fail":
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     reports = runtestprotocol(item, nextitem=nextitem, log=False)
@@ -126,6 +127,10 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
+
+
+def _excepted(nodeid: str) -> bool:
+    return nodeid.split("[")[0] in EXCEPTIONS
 
 
 def _too_slow(reports: list[pytest.TestReport], slower: float = 1.0) -> list[pytest.TestReport]:
@@ -147,13 +152,15 @@ def _seconds(report: pytest.TestReport) -> float:
 
 
 def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
+    reports = [report for kind in terminalreporter.stats.values() for report in kind if _is_call(report)]
+    reports.sort(key=lambda report: -_seconds(report))
+    lines = [f"{_seconds(report):8.2f} {report.duration:8.2f}  {report.nodeid}" for report in reports]
     file = config.getoption("--slowest")
     if file:
-        reports = [report for kind in terminalreporter.stats.values() for report in kind]
-        calls = [(_seconds(report), report) for report in reports if _is_call(report)]
-        calls.sort(key=lambda pair: -pair[0])
-        lines = [f"{seconds:8.2f} {report.duration:8.2f}  {report.nodeid}" for seconds, report in calls[:50]]
-        Path(file).write_text("\n".join(["processor     wall  the 50 slowest tests, in seconds", *lines, ""]))
+        Path(file).write_text("\n".join(["processor     wall  the 50 slowest tests, in seconds", *lines[:50], ""]))
+    if config.getoption("--fast") == "tell":
+        too_slow = len([report for report in _too_slow(reports) if not _excepted(report.nodeid)])
+        terminalreporter.write_line(f"fast tests over {FAST_S:g} s of processor time: {too_slow}")
 
 
 def _is_call(report) -> bool:

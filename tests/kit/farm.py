@@ -21,13 +21,13 @@ import selectors
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Mapping
 from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -36,7 +36,6 @@ from typing import Any, NoReturn
 FOLDER = "DRKERNEL_TEST_FARM"
 """the environment variable that names the farm's folder"""
 PYTHON = str(Path(os.environ[FOLDER], "python")) if FOLDER in os.environ else sys.executable
-WORKERS = 64
 _folder: str | None = None
 """the farm's folder, in its own forks, whose environment may not name it"""
 START_S = 120.0
@@ -79,7 +78,7 @@ class Farm:
     def __init__(self) -> None:
         self.folder = tempfile.mkdtemp(prefix="drkernel-farm-")
         os.chmod(self.folder, 0o711)
-        Path(self.folder, "spent").write_bytes(bytes(8 * WORKERS))
+        Path(self.folder, "spent").mkdir()
         shim = Path(self.folder, "python")
         shim.write_text(_SHIM.format(python=sys.executable, socket=f"{self.folder}/socket"))
         shim.chmod(0o755)
@@ -118,17 +117,17 @@ class Farm:
 
 
 def spent() -> float:
-    """Processor seconds of this worker's commands that have ended."""
-    if FOLDER not in os.environ:
-        return 0.0
-    data = Path(os.environ[FOLDER], "spent").read_bytes()
-    value: float = struct.unpack_from("d", data, 8 * worker_number(os.environ))[0]
-    return value
+    """Processor seconds of the commands that this test has started and that have ended."""
+    file = _spent_by(os.environ)
+    return sum(map(float, file.read_text().split())) if file is not None and file.exists() else 0.0
 
 
-def worker_number(env: Any) -> int:
-    """The number of pytest-xdist's worker; 0 without it."""
-    return int(env.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS
+def _spent_by(env: Mapping[str, str]) -> Path | None:
+    """Where the seconds of a test's commands are noted; a command without the test's environment is nobody's."""
+    if "PYTEST_CURRENT_TEST" not in env or FOLDER not in os.environ:
+        return None
+    test = env["PYTEST_CURRENT_TEST"].rpartition(" ")[0]  # without its phase
+    return Path(os.environ[FOLDER], "spent", f"{zlib.crc32(test.encode()):08x}")
 
 
 def _ask(request: dict[str, Any], fds: list[int]) -> tuple[socket.socket, dict[str, Any], list[int]]:
@@ -239,11 +238,10 @@ class _Farm:
         self.listener, self.owner, self.zygotes = listener, owner, zygotes
         self.connections: dict[int, socket.socket] = {}
         """of processes that run, by pid"""
-        self.worker: dict[int, int] = {}
-        """whose command it is, by pid"""
+        self.spent_by: dict[int, Path] = {}
+        """where a command's seconds are noted, by pid"""
         self.selector = selectors.DefaultSelector()
         self.selector.register(listener, selectors.EVENT_READ)
-        self.spent = Path(os.environ[FOLDER], "spent")
         self.ending = False
 
     def serve(self) -> Callable[[], Any] | None:
@@ -285,8 +283,9 @@ class _Farm:
         for fd in fds:
             os.close(fd)
         self.connections[pid] = connection
-        if request["do"] == "run":  # a judge ends at another test's time
-            self.worker[pid] = worker_number(request["env"])
+        note = _spent_by(request["env"]) if request["do"] == "run" else None  # a judge is many tests'
+        if note is not None:
+            self.spent_by[pid] = note
         self.selector.register(connection, selectors.EVENT_READ, pid)
         connection.send(json.dumps({"pid": pid, "parent": os.getpid()}).encode())
         return None
@@ -325,8 +324,9 @@ class _Farm:
                 return
             if pid == 0:
                 return
-            if pid in self.worker:
-                self._note(self.worker.pop(pid), used.ru_utime + used.ru_stime)
+            if pid in self.spent_by:
+                with self.spent_by.pop(pid).open("a") as file:
+                    file.write(f"{used.ru_utime + used.ru_stime}\n")
             connection = self.connections.pop(pid, None)
             if connection is not None:
                 self.selector.unregister(connection)
@@ -335,13 +335,6 @@ class _Farm:
                         connection.send(json.dumps({"code": os.waitstatus_to_exitcode(status)}).encode())
                     except OSError:
                         continue  # nobody waits for it
-
-    def _note(self, worker: int, seconds: float) -> None:
-        with self.spent.open("r+b") as file:
-            file.seek(8 * worker)
-            (before,) = struct.unpack("d", file.read(8))
-            file.seek(8 * worker)
-            file.write(struct.pack("d", before + seconds))
 
 
 def _run(request: dict[str, Any], fds: list[int]) -> None:

@@ -11,6 +11,7 @@ import uuid
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 
 MOST_BYTES = 256 << 20
@@ -60,6 +61,16 @@ def _sync(path: Path) -> None:
 
 
 # ---- a cache on disk
+
+
+def user_cache(name: str) -> DiskCache | None:
+    """The user's cache of that name, opened once in a process; None where :func:`open_cache` has none."""
+    return _opened(cache_folder(name))
+
+
+@lru_cache
+def _opened(folder: Path) -> DiskCache | None:
+    return open_cache(folder)
 
 
 def cache_folder(name: str) -> Path:

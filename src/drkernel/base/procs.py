@@ -48,6 +48,8 @@ class JsonProcess:
         if self._process is not None and self._owner == os.getpid():
             self._process.kill()
             self._process.wait()
+            self._requests.close()
+            self._answers.close()
         self._process = None
 
     def _start(self) -> None:

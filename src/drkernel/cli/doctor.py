@@ -86,10 +86,10 @@ def _certify(gpu: str, full: bool, out: Path | None, as_json: bool) -> int:
             lines.append(f"{row.result:6}  {row.name}: {row.detail}")
             if not as_json:
                 typer.echo(lines[-1])
+            if out is not None:  # after each: what was found outlives an interrupt
+                out.write_text("\n".join([_about(gpu), *lines]) + "\n", encoding="utf-8")
     if as_json:
         print(json.dumps([row.model_dump() for row in rows], indent=2))
-    if out is not None:
-        out.write_text("\n".join([_about(gpu), *lines]) + "\n", encoding="utf-8")
     return 1 if any(row.result == "FAIL" for row in rows) else 0
 
 

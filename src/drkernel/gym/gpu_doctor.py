@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -21,6 +22,7 @@ import torch
 from pydantic import Field
 
 from drkernel.config import Config
+from drkernel.gym.feedback import size
 from drkernel.gym.judge.co_judge import nearest_card
 from drkernel.gym.judge.judge import evaluate
 from drkernel.gym.request import EvalRequest, EvalSettings
@@ -67,7 +69,7 @@ def certify(settings: EvalSettings, factory: OpensSessions, outputs: tuple[int, 
         ("sandbox: profile", partial(_profile, settings, factory)),
         ("clock: kernels of known length", partial(_lengths, settings, factory)),
         ("clock: a reference against itself", partial(_itself, settings, factory)),
-        *((f"output of {_size(size)}", partial(_output, settings, factory, size)) for size in outputs),
+        *((f"output of {size(n)}", partial(_output, settings, factory, n)) for n in outputs),
         (f"autotuning: {CONFIGURATIONS} configurations", partial(_tuned, settings, factory)),
         ("baseline: torch.compile", partial(_graded, settings, factory, _DOUBLE, _TRITON, baseline="compile")),
         ("CUDA C++", partial(_graded, settings, factory, _DOUBLE, _CUDA)),
@@ -183,11 +185,12 @@ def _lengths(settings: EvalSettings, factory: OpensSessions) -> str:
     return said
 
 
-def _timed(settings: EvalSettings, factory: OpensSessions, source: str) -> TimedSession:
-    session = factory.open(settings)
-    assert isinstance(session, TimedSession), "a real GPU"
-    session.load(source, [], {}, seed=0)
-    return session
+@contextmanager
+def _timed(settings: EvalSettings, factory: OpensSessions, source: str) -> Iterator[TimedSession]:
+    with factory.open(settings) as session:
+        assert isinstance(session, TimedSession), "a real GPU"
+        session.load(source, [], {}, seed=0)
+        yield session
 
 
 # ---- evaluations
@@ -224,12 +227,12 @@ def _itself(settings: EvalSettings, factory: OpensSessions) -> str:
     return said
 
 
-def _output(settings: EvalSettings, factory: OpensSessions, size: int) -> str:
+def _output(settings: EvalSettings, factory: OpensSessions, nbytes: int) -> str:
     """An honest candidate with an output of this size is not accused."""
-    rows = max(1, size // 4096)
+    rows = max(1, nbytes // 4096)
     task, source = (text.replace("ROWS", str(rows)) for text in (_OUTER, _OUTER_TRITON))
     terms = {"checks": 1, "knock_out": False, "other_calls": False, "co_judge": "off", "trials": 10}
-    memory = max(settings.memory_bytes, 8 * size + (4 << 30 if size > 64 << 20 else 0))
+    memory = max(settings.memory_bytes, 8 * nbytes + (4 << 30 if nbytes > 64 << 20 else 0))
     return _graded(settings, factory, task, source, **terms, memory_bytes=memory)
 
 
@@ -249,13 +252,6 @@ def full(device: str) -> Iterator[CardRow]:
     for name, detail in lines or [["corpus", done.stderr[-1000:]]]:
         passed: Literal["PASS", "FAIL"] = "FAIL" if done.returncode else "PASS"
         yield CardRow(name=name, result=passed if name == "corpus" else "figure", detail=detail)
-
-
-def _size(size: int) -> str:
-    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size >= unit:
-            return f"{size // unit} {name}"
-    return f"{size} bytes"
 
 
 _SEES = """

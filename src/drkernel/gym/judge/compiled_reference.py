@@ -16,12 +16,11 @@ import time
 from contextlib import suppress
 from functools import lru_cache
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
 
-from drkernel.base.files import DiskCache, cache_folder, open_cache
+from drkernel.base.files import user_cache
 from drkernel.base.procs import JsonProcess, ProcessFailure
 from drkernel.digest import source_digest
 from drkernel.gym.judge.memory import bound_this_process, default_budget
@@ -50,7 +49,7 @@ def compiled_baseline(source: str, spec: GPUSpec, *, conv_tf32: bool) -> Profile
     Raises :class:`NotCompiled`, for instance for a reference that becomes more than one graph.
     """
     key = [source, spec.model_dump_json(), str(conv_tf32), torch.__version__, version("triton"), source_digest("sim")]
-    disk = _disk(cache_folder("torch_compile"))
+    disk = user_cache("torch_compile")
     kept = disk.get(*key) if disk is not None else None
     if kept is not None:
         return Profile.model_validate_json(kept)
@@ -67,11 +66,6 @@ def compiled_baseline(source: str, spec: GPUSpec, *, conv_tf32: bool) -> Profile
     if disk is not None:
         disk.put(profile.model_dump_json().encode(), *key)
     return profile
-
-
-@lru_cache
-def _disk(folder: Path) -> DiskCache | None:
-    return open_cache(folder)
 
 
 @lru_cache(maxsize=4)
@@ -99,8 +93,6 @@ def main(requests_fd: int, answers_fd: int) -> None:
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
     """Read the card first, then references."""
-    from drkernel.sim.spec import GPUSpec
-
     spec = GPUSpec.model_validate_json(requests.readline())
     _rehearse(spec)
     answers.write(b"{}\n")
@@ -108,10 +100,8 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
         answers.write(_forked(json.loads(line), spec, requests, answers) + b"\n")
 
 
-def _rehearse(spec: Any) -> None:
+def _rehearse(spec: GPUSpec) -> None:
     """Compile something small, so that the compilers are imported and initialised before forking."""
-    import torch
-
     from drkernel.sim.inductor.timed import compiled_profile
 
     torch.set_num_threads(1)
@@ -121,7 +111,7 @@ def _rehearse(spec: Any) -> None:
         )
 
 
-def _forked(request: dict[str, Any], spec: Any, *inherited: BinaryIO) -> bytes:
+def _forked(request: dict[str, Any], spec: GPUSpec, *inherited: BinaryIO) -> bytes:
     """Answer one request in a child; there is an answer whatever happens to the child."""
     read_end, write_end = os.pipe()
     child = os.fork()
@@ -169,7 +159,7 @@ def _error(message: str) -> bytes:
     return json.dumps({"error": message}).encode()
 
 
-def _answer(request: dict[str, Any], spec: Any) -> dict[str, Any]:
+def _answer(request: dict[str, Any], spec: GPUSpec) -> dict[str, Any]:
     """Compile and price one reference; errors become text."""
     from drkernel.sim.inductor.timed import compiled_profile
     from drkernel.tasks.reference import load_reference

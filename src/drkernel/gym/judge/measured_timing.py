@@ -186,7 +186,8 @@ class _Pairs:
         inputs += [draw(seeds(purpose, first + k)) for k in range(1, count)]
         order = [call % count for call in range(self._calls)]
         random.Random(seeds("order", number)).shuffle(order)
-        self._repeated = frozenset(call for call, chosen in enumerate(order) if chosen in order[:call])
+        first_calls = {chosen: call for call, chosen in reversed([*enumerate(order)])}
+        self._repeated = frozenset(range(len(order))) - frozenset(first_calls.values())
         return inputs, order
 
 

@@ -13,10 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Literal
 
-from drkernel.base.files import DiskCache, cache_folder, open_cache
+from drkernel.base.files import user_cache
 from drkernel.base.procs import JsonProcess, ProcessFailure
 from drkernel.sim.cost.launch_time import blocks_per_sm
 from drkernel.sim.spec import GPUSpec
@@ -135,11 +134,6 @@ def _without_locations(line: str) -> str:
 
 
 @lru_cache
-def _disk(folder: Path) -> DiskCache | None:
-    return open_cache(folder)
-
-
-@lru_cache
 def _triton_version() -> str:
     return version("triton")
 
@@ -148,7 +142,7 @@ def _cached(request: dict[str, Any]) -> dict[str, Any]:
     text = json.dumps([_triton_version(), request], sort_keys=True)
     if text in _memory:
         return _memory[text]
-    disk = _disk(cache_folder("compile"))
+    disk = user_cache("compile")
     kept = disk.get(text) if disk is not None else None
     if kept is not None:
         answer: dict[str, Any] = json.loads(kept)
