@@ -155,7 +155,7 @@ ragged endings; the others are biased in direction too.**
 `python benchmarks/rl_bias.py --out docs/results/bias.md`, without sampling: a tabular softmax policy with 2 actions
 and up to 3 turns; its 14 trajectories end at different turns. *Relative bias* is ‖E[ĝ] − g‖/‖g‖, mean over {seeds}
 random problems; the cosine is the worst of them. Groups of N are enumerated completely (14^4 = 38,416 groups at N =
-4). Rows without companions keep their return unless said otherwise.
+4). Lone rows keep their return unless said otherwise.
 
 {main}
 
