@@ -345,7 +345,7 @@ def page(rows: list[Row], commit: str, wanted: int, machine: str) -> str:
             f"`python benchmarks/kernelbench_published.py KernelBench --rows ROWS --write`, {today}, KernelBench at "
             f"{commit}; {machine}. Each problem of levels 1 to 3 is graded with the reference as the candidate, and "
             "with a Triton kernel where `benchmarks/kernelbench_answers/` has one, by a pool with default settings. "
-            "Memory is that of all processes beyond a first small grade. Rows of earlier runs are reused.",
+            "Memory is that of all processes beyond a first small grade.",
             "",
             *summary(rows),
             "",
