@@ -4,7 +4,7 @@ A registry holds the functions of one kind. Users can extend these; each module 
 
 - ``drkernel.rl.run.rollout``: ``shapes``
 - ``drkernel.rl.run.registry``: ``advantage``, ``loss``, ``schedule``, ``mismatch``, ``rejection``
-- ``drkernel.rl.data.select``: ``filters``
+- ``drkernel.rl.data.coldstart``: ``filters``
 - ``drkernel.episode.context``: ``policies``
 - ``drkernel.gym.reward``: ``rewards``
 

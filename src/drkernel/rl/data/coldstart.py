@@ -3,7 +3,8 @@
 The output has one JSON line per trajectory. The user's messages are exactly the episode's observations, so the policy
 is later trained on the same text that it will meet. When a turn was meant to be right and is not, its trajectory is
 dropped and counted; nothing unverified is ever written as correct. Every graded turn goes into a journal beside the
-file, so an interrupted run resumes at the turn where it stopped."""
+file, so an interrupted run resumes at the turn where it stopped.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +36,7 @@ from drkernel.episode.records import (
     without_reasoning,
 )
 from drkernel.gym.request import Pool
+from drkernel.registry import Method, Registry
 from drkernel.rl.data.teacher.problem import TeacherProblem, generate_problems, make_task
 from drkernel.rl.data.teacher.writer import RIGHT, ProgramTeacher, TeacherConfig
 from drkernel.task import Task
@@ -454,3 +456,43 @@ def _listed(value: Any, role: str) -> list[dict[str, str]]:
     if not isinstance(value, Sequence):
         raise TypeError(f"{type(value).__name__} is neither a text nor a list of messages")
     return [{"role": str(item["role"]), "content": str(item["content"])} for item in value]
+
+
+# ---- Selection of data: the trajectories of a file that supervised training sees
+
+
+Row = dict[str, Any]
+Filter = Callable[..., list[int]]
+
+filters: Registry[Filter] = Registry("filter of data")
+"""``f(rows, **options) -> list[int]``: the indices of the rows to keep."""
+
+
+def select(rows: Sequence[Row], methods: Sequence[Method]) -> list[Row]:
+    """Return the rows that all filters keep, in order.
+
+    Raises :class:`ConfigError` for an unknown filter or option, for rows without graded turns, and when nothing is
+    left.
+    """
+    kept = list(rows)
+    for method in methods:
+        filters.check("select", method.name, method.options, given=("rows",))
+        before = len(kept)
+        kept = [kept[index] for index in sorted(filters.get(method.name)(kept, **method.options))]
+        if before and not kept:
+            raise ConfigError(f"select: {method.name} keeps none of {before} trajectories")
+    return kept
+
+
+@filters.register("successful")
+def successful(rows: Sequence[Row]) -> list[int]:
+    """Return the rows whose last turn is correct."""
+    return [index for index, row in enumerate(rows) if _last(row).get("status") == "correct"]
+
+
+def _last(row: Row) -> dict[str, Any]:
+    """The record of the last graded turn. Raises :class:`ConfigError`."""
+    turns = row.get("turns")
+    if not isinstance(turns, list) or not turns or not isinstance(turns[-1], dict):
+        raise ConfigError(f"select needs rows with graded 'turns'; row {row.get('id', '?')!r} has none")
+    return turns[-1]

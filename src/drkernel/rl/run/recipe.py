@@ -13,8 +13,7 @@ from drkernel.config import Config, ConfigError, differences, load_config
 from drkernel.episode.episode import EpisodeConfig
 from drkernel.gym.request import Pool
 from drkernel.registry import Method, load_plugins
-from drkernel.rl.data.coldstart import ColdstartConfig
-from drkernel.rl.data.select import filters
+from drkernel.rl.data.coldstart import ColdstartConfig, filters
 from drkernel.rl.model.answerer import ServerConfig, check_backend
 from drkernel.rl.model.policy import PolicyConfig
 from drkernel.rl.model.sampler import SamplingConfig
@@ -125,7 +124,7 @@ class Recipe(Config):
     coldstart: ColdstartConfig | None = Field(None, description="stage 1: make verified trajectories")
     coldstart_file: str | None = Field(None, description="verified trajectories made before, instead of stage 1")
     select: tuple[Method, ...] = Field(
-        (), description="filters of the data of stage 2, one after the other: successful, rloop, concur"
+        (), description="filters of the data of stage 2, one after the other: successful, or a plug-in's"
     )
     copying: CopyingConfig | None = Field(None, description="practice in copying modules, before stage 2")
     sft: SftConfig | None = Field(None, description="stage 2: supervised fine-tuning on the cold-start data")

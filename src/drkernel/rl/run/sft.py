@@ -16,8 +16,7 @@ from pydantic import Field
 
 from drkernel.config import Config, ConfigError
 from drkernel.registry import Method
-from drkernel.rl.data.coldstart import lines_of, read_parquet
-from drkernel.rl.data.select import select
+from drkernel.rl.data.coldstart import lines_of, read_parquet, select
 from drkernel.rl.data.teacher.problem import TeacherProblem, reference_source
 from drkernel.rl.data.teacher.writer import ProgramTeacher, TeacherConfig
 from drkernel.rl.model.distributed import whole
