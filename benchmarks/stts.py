@@ -21,24 +21,25 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from drkernel.episode.episode import EpisodeConfig
+from drkernel.episode.meter import CallLimits, Meter
+from drkernel.episode.records import (
+    Answerer,
+    Sampling,
+    Turn,
+)
+from drkernel.episode.renderer import Prompts
+from drkernel.gym.pools.local import LocalPool
+from drkernel.gym.request import EvalSettings
+from drkernel.registry import Method
+from drkernel.solve.bench import BenchRun, Resolved
+from drkernel.solve.bench import compare as compare_runs
+from drkernel.solve.config import BenchConfig
+from drkernel.task import Task
+from stts_writer import CLIMB, KERNELS, RUNGS, STAY, Writer
+
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results" / "stts.md"
-sys.path.insert(0, str(Path(__file__).parent))
-
-from drkernel.episode.answerer import Answerer  # noqa: E402
-from drkernel.episode.chat import Sampling  # noqa: E402
-from drkernel.episode.episode import EpisodeConfig  # noqa: E402
-from drkernel.episode.meter import CallLimits, Meter  # noqa: E402
-from drkernel.episode.records import Turn  # noqa: E402
-from drkernel.episode.renderer import Prompts  # noqa: E402
-from drkernel.gym.pools.local import LocalPool  # noqa: E402
-from drkernel.gym.request import EvalSettings  # noqa: E402
-from drkernel.registry import Method  # noqa: E402
-from drkernel.solve.bench import BenchRun, Resolved  # noqa: E402
-from drkernel.solve.config import BenchConfig  # noqa: E402
-from drkernel.solve.paired import compare as compare_runs  # noqa: E402
-from drkernel.task import Task  # noqa: E402
-from stts_writer import CLIMB, KERNELS, RUNGS, STAY, Writer  # noqa: E402
 
 MANAGED = "managed, best 4"
 MODES = {
@@ -142,7 +143,7 @@ def setting(arguments: argparse.Namespace) -> tuple[list[Task], Prompts, Samplin
 
         tasks = [builtin_task(name) for name in KERNELS]
         return tasks, Prompts.load("full"), Sampling(max_tokens=1024, seed=0), arguments.context
-    from drkernel.rl.data.teacher.problem_families import generate_tasks
+    from drkernel.rl.data.teacher.problem import generate_tasks
 
     sampling = Sampling(max_tokens=arguments.answer, seed=0, extra={"rows": 32})
     return generate_tasks("heldout", arguments.tasks, 2), Prompts.load("compact"), sampling, None
@@ -152,7 +153,7 @@ def open_writer(model: str | None, sampling: Sampling) -> Answerer:
     """The scripted writer or a local policy."""
     if model is None:
         return Writer()
-    from drkernel.solve.open_model import open_model
+    from drkernel.solve.config import open_model
 
     return open_model(model, sampling=sampling)
 

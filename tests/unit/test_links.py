@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from drkernel.cli import COMMANDS
+from drkernel.cli import COMMANDS, application
 from places import ROOT
 
 PAGES = sorted(
@@ -62,12 +62,9 @@ def commands(page: Path) -> list[list[str]]:
 
 def options_of(command: str) -> set[str] | None:
     """The options of a command, of its subcommands too; None for one whose options are the keys of a config."""
-    import importlib
-
     import typer
 
-    app = importlib.import_module(f"drkernel.cli.{COMMANDS[command][0]}").app
-    top = typer.main.get_command(app)
+    top = typer.main.get_command(application(command))
     every = [top, *getattr(top, "commands", {}).values()]
     if any(one.context_settings.get("ignore_unknown_options") for one in every):
         return None
