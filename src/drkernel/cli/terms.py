@@ -204,6 +204,11 @@ def plain(error: Exception) -> str:
     return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
 
 
+def counts(values: dict[str, int]) -> str:
+    """Format counts by name, the greatest first."""
+    return ", ".join(f"{name} {count}" for name, count in sorted(values.items(), key=lambda item: -item[1]))
+
+
 def one_thread() -> None:
     """Use one thread: judges compare small tensors, and threads cost more than they gain."""
     import torch

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import httpx
 
 from drkernel.gym.request import EvalRequest
-from drkernel.serve.protocol import MAX_BATCH, JobView, SubmitAnswer, SubmitBody
-from drkernel.verdict import CandidateError, Status, Verdict
+from drkernel.serve.protocol import MAX_BATCH, JobView, SubmitAnswer, SubmitBody, not_evaluated
+from drkernel.verdict import Status, Verdict
 
 T = TypeVar("T")
 Progress = Callable[[int, int], None] | bool | None
@@ -362,14 +362,9 @@ class HttpPool:
 
 def _unsent(request: EvalRequest, status: Status, error: Exception) -> Verdict:
     """Return the verdict of a request that no service has answered."""
-    return Verdict(
-        status=status,
-        task_id=request.task.id,
-        candidate_sha256="0" * 64,
-        device=request.settings.device,
-        baseline=request.settings.baseline,
-        error=CandidateError(type=type(error).__name__, message=ascii(str(error))[1:-1]),
-    )
+    named = (request.task.id, request.settings.device)
+    text = ascii(str(error))[1:-1]
+    return not_evaluated(status, *named, type(error).__name__, text, baseline=request.settings.baseline)
 
 
 def _detail(answer: httpx.Response) -> str:

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from typing import IO, Any, Generic, TypeVar
 
 from drkernel.gym.request import EvalRequest, Pool
-from drkernel.serve.protocol import EvalJob, StoreError, pack
+from drkernel.serve.protocol import EvalJob, StoreError, not_evaluated, pack
 from drkernel.serve.store import Store, claim
-from drkernel.verdict import CandidateError, Verdict
+from drkernel.verdict import Verdict
 
 log = logging.getLogger("drkernel.serve")
 T = TypeVar("T")
@@ -480,14 +480,9 @@ class Service:
             return await self.pool.evaluate(request)
         except Exception as error:  # a pool never raises for a candidate: this is our own trouble, and must not end us
             log.exception("evaluation failed")
-            return Verdict(
-                status="infra_error",
-                task_id=request.task.id,
-                candidate_sha256="0" * 64,
-                device=request.settings.device,
-                baseline=request.settings.baseline,
-                error=CandidateError(type=type(error).__name__, message=str(error)),
-            )
+            named = (request.task.id, request.settings.device)
+            terms = {"baseline": request.settings.baseline}
+            return not_evaluated("infra_error", *named, type(error).__name__, str(error), **terms)
 
     async def _finish_surely(self, job: EvalJob, verdict: Verdict) -> None:
         """Record a verdict, retrying while the disk refuses; the lease is kept meanwhile."""

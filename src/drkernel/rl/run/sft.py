@@ -19,10 +19,9 @@ from drkernel.registry import Method
 from drkernel.rl.data.coldstart import lines_of, read_parquet, select
 from drkernel.rl.data.teacher.problem import TeacherProblem, reference_source
 from drkernel.rl.data.teacher.writer import ProgramTeacher, TeacherConfig
-from drkernel.rl.model.distributed import whole
 from drkernel.rl.model.policy import Example, Policy, microbatches
 from drkernel.rl.model.tokenizer import ChatTokenizer
-from drkernel.rl.run.optimizers import OptimizerName
+from drkernel.rl.run.optimizers import OptimizerName, apply_gradient
 from drkernel.task import Task
 
 Messages = Sequence[dict[str, str]]
@@ -160,19 +159,6 @@ def sft_step(
         "tokens": float(sum(len(example.ids) for example in examples)),
         "seconds": time.perf_counter() - started,
     }
-
-
-def apply_gradient(policy: Policy, optimizer: torch.optim.Optimizer, lr: float, clip: float) -> tuple[float, bool]:
-    """Clip the gradient and step; return the norm before clipping, and whether the step was skipped (norm not
-    finite)."""
-    norm = float(whole(torch.nn.utils.clip_grad_norm_(policy.trainable(), clip)))
-    finite = math.isfinite(norm)
-    if finite:
-        for group in optimizer.param_groups:
-            group["lr"] = lr
-        optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    return norm, not finite
 
 
 @torch.no_grad()

@@ -48,7 +48,6 @@ from drkernel.rl.run.sft import (
 )
 from drkernel.rl.run.sitting import (
     Checkpoints,
-    NoFiles,
     Progress,
     RunClock,
     RunFiles,
@@ -196,7 +195,7 @@ class Run:
             policy=policy,
             checkpoints=checkpoints,
             state=state,
-            files=RunFiles(self.directory, state.sizes) if self.world.first else NoFiles(),
+            files=RunFiles(self.directory, state.sizes, write=self.world.first),
             sinks=Sinks(sinks, self.directory, json.loads(self.recipe.model_dump_json())),
             clock=clock,
             progress=self.progress,
