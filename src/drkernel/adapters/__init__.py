@@ -1,5 +1,6 @@
 """The multi-turn environment for other RL engines, one file and one extra each (docs/adapters.md). Here is what they
-share: tasks by name, one pool per process, and an event loop for synchronous engines."""
+share: tasks by name, one pool per process, and an event loop for synchronous engines.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``drkernel serve``: the grading service, on one machine or with many workers that join it."""
+"""``drkernel serve``, ``worker`` and ``store``: the grading service, its workers, and what it has stored."""
 
 from __future__ import annotations
 

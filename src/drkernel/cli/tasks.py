@@ -1,4 +1,4 @@
-"""``drkernel tasks list|show|check``: list tasks, show one, and check that tasks can fail a wrong answer."""
+"""``drkernel tasks`` and ``drkernel prompts``: what models are asked, and whether it can fail a wrong answer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Reads a command's terms from its command line: a YAML file, ``key=value`` and ``--key value``, all of one typed
-config.
-"""
+"""What commands share: the pool that grades, and terms read from a YAML file, ``key=value`` and ``--key value``."""
 
 from __future__ import annotations
 

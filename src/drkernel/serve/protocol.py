@@ -1,4 +1,4 @@
-"""The service's wire format: records of requests and answers, version 1."""
+"""The service's wire format, version 1, and the records of its durable queue."""
 
 from __future__ import annotations
 

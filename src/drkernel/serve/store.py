@@ -5,7 +5,8 @@ without a heartbeat, the job is queued again. Only the owner of the current leas
 recorded once, whichever process was killed when. All times are Unix seconds.
 
 One connection writes (``synchronous=FULL``: a commit is on the disk, not only in the kernel's cache); two others read,
-so that a look-up never waits for a disk."""
+so that a look-up never waits for a disk.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A remote worker: joins a service by URL and token, leases jobs, evaluates them here, and reports verdicts."""
+"""Workers of a service on other machines: one process, or one on every machine of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -130,6 +130,11 @@ class Worker:
 
 
 # ---- Workers of a service on the machines of a Ray cluster
+#
+# Ray only places and starts them. They lease from the service's queue as ``drkernel worker`` does, so attempts, health
+# and quarantine are the service's, and Ray never retries anything (``max_restarts=0``, ``max_task_retries=0``). Nodes
+# may join and leave at any time. A worker that ends is restarted after a growing pause, and the service is notified, so
+# that its jobs are requeued at once.
 
 
 ray_log = logging.getLogger("drkernel.ray")

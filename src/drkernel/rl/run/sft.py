@@ -1,4 +1,4 @@
-"""Supervised fine-tuning on conversations: packed sequences, loss on the assistant's tokens alone."""
+"""Supervised learning on conversations, with the loss on the assistant's tokens alone, and copying practice."""
 
 from __future__ import annotations
 
@@ -212,6 +212,18 @@ def encode_rows(tokenizer: ChatTokenizer, rows: Iterable[Messages], context: int
 
 
 # ---- Copying practice for a model trained from scratch: find a line, then write it down
+#
+# To write a kernel for a module, a model must find, for every line it writes, the corresponding line of the module. A
+# model that has seen only a few hundred kernels memorises them instead. So before its first kernel it copies task
+# modules: the prompt shows one, and the answer is its class under the name ``ModelNew``. The texts are tasks of the
+# training split, thousands of them and no two alike. They make no claim about kernels, so there is nothing to verify.
+#
+# To improve an answer a model must be able to keep it. So it also repeats kernels: a conversation shows one of the
+# program teacher's as the first answer, and the second is that kernel again. Unless asked to (``write``), it learns the
+# second alone, so that ungraded kernels teach no habits of writing: no launch and no step of it can be had from
+# anywhere but the answer above. With ``write`` it learns the first as well: thousands of kernels, for as many modules,
+# at no further cost. They are as right, as lazy and as wrong as the teacher is by its plans, and nobody has graded
+# them; fine-tuning on graded ones follows.
 
 
 PROMPT = "Write ModelNew in PyTorch.\n```python\n{module}\n```"
