@@ -1,4 +1,4 @@
-"""Who may ask, how much and how often: token, size of bodies, rate of requests; a server with limits for slow clients."""
+"""Who may ask, how much and how often: token, size of bodies, rate of requests; a server that bounds slow clients."""
 
 from __future__ import annotations
 
