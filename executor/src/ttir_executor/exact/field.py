@@ -176,9 +176,7 @@ class Field:
 
     def _rational(self, number: Fraction) -> Constant:
         over, under = number.numerator, number.denominator
-        return Constant(
-            float(over * pow(under, -1, self.p) % self.p), float(over * pow(under, -1, self.q) % self.q)
-        )
+        return Constant(float(over * pow(under, -1, self.p) % self.p), float(over * pow(under, -1, self.q) % self.q))
 
     def _explained(self, value: float, bits: int) -> Constant:
         if not math.isfinite(value):
@@ -224,9 +222,7 @@ class Field:
         return Constant(float(int(x.a * y.a) % self.p), float(int(x.b * y.b) % self.q), x.lost | y.lost)
 
     def _inverted(self, x: Constant) -> Constant:
-        return Constant(
-            float(pow(int(x.a), self.p - 2, self.p)), float(pow(int(x.b), self.q - 2, self.q)), x.lost
-        )
+        return Constant(float(pow(int(x.a), self.p - 2, self.p)), float(pow(int(x.b), self.q - 2, self.q)), x.lost)
 
     def _negative(self, x: Constant) -> Constant:
         return Constant((-x.a) % self.p, (-x.b) % self.q, x.lost)

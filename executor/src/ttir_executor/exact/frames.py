@@ -195,7 +195,9 @@ def for_loop(frame: Frame, op: Op) -> None:
     start, stop, step = (frame.array(value).astype(np.int64) for value in op.operands[:3])
     counter = frame.array(op.operands[0]).dtype
     if op.attrs.get("unsigned"):
-        start, stop = (np.where(end < 0, end + (1 << 32), end) if counter.itemsize == 4 else end for end in (start, stop))
+        start, stop = (
+            np.where(end < 0, end + (1 << 32), end) if counter.itemsize == 4 else end for end in (start, stop)
+        )
     length = np.maximum(stop - start, 0)
     trips = np.where(step > 0, -(-length // np.maximum(step, 1)), 0)
     carried = [frame.get(value) for value in op.operands[3:]]

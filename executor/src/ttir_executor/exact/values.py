@@ -286,9 +286,7 @@ class Exact:
     def _hashed(self, name: str, f: np.ndarray, *others: Exact) -> Exact:
         every = (self, *others)
         residues = [
-            np.where((one.lost & bit) != 0, -1, part)
-            for one in every
-            for part, bit in ((one.a, NOT_P), (one.b, NOT_Q))
+            np.where((one.lost & bit) != 0, -1, part) for one in every for part, bit in ((one.a, NOT_P), (one.b, NOT_Q))
         ]
         a, b = self.field.hashed(name, *residues)
         lost: Any = np.uint8(0)
