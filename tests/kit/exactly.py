@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,65 +27,88 @@ ROUGH = {"f16": 2e-3, "bf16": 1.6e-2, **dict.fromkeys(("f8E4M3FN", "f8E4M3FNUZ")
 INTEGERS: dict[int, Any] = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 
 
-@dataclass
 class Launches:
     """What became of launches."""
 
-    field: Field
-    undecided: list[str] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
-    """elements whose float is not the native executor's"""
-    compared: int = 0
-    written: dict[int, Exact] = field(default_factory=dict)
-    """address of an allocation -> its floats after the last launch"""
+    def __init__(self) -> None:
+        self.field = Field(11)
+        self.undecided: list[str] = []
+        self.wrong: list[str] = []
+        """elements whose float is not the native executor's"""
+        self.compared = 0
+
+
+def evaluate(field: Field, launch: Callable[[], None], inputs: dict[str, torch.Tensor], output: torch.Tensor) -> Exact:
+    """What launches on CPU tensors leave in ``output``, of independent variables in ``inputs``.
+
+    Other floats begin as the whole numbers that they are.
+    """
+    memory = ExactMemory(field)
+    names = {tensor.data_ptr(): name for name, tensor in inputs.items()}
+    known: set[int] = set()
+
+    def run(kernel: CompiledKernel, grid: Any, args: Sequence[Any], places: MemoryMap, **options: Any) -> Any:
+        elems = _elements(kernel, args, places)
+        for allocation in places.all():
+            if allocation.base not in known:
+                known.add(allocation.base)
+                memory.add(allocation.base, allocation.nbytes)
+                _fill(memory, allocation, elems[allocation.base], names.get(allocation.base, ""))
+        run_exact(kernel.function, grid, args, memory)
+        return None
+
+    with pytest.MonkeyPatch.context() as patch, executing() as log:
+        patch.setattr(CompiledKernel, "run", run)
+        log.results = []
+        launch()
+    elem = ELEMS[output.dtype]
+    size = elem_bytes(elem)
+    found = memory.read(output.data_ptr() + size * np.arange(output.numel()), elem)
+    assert isinstance(found, Exact)
+    return found
+
+
+def _elements(kernel: CompiledKernel, args: Sequence[Any], memory: MemoryMap) -> dict[int, str]:
+    """Address of each allocation that arguments point to -> the type of its elements."""
+    return {
+        allocation.base: value.type.pointee or "i8"
+        for value, given in zip(kernel.function.args, args, strict=True)
+        if value.type.elem == "ptr" and (allocation := memory.find(int(given))) is not None
+    }
 
 
 @contextmanager
-def evaluating(reachable: list[torch.Tensor] | None = None) -> Iterator[Launches]:
+def evaluating(reachable: list[torch.Tensor]) -> Iterator[Launches]:
     """Let Triton launches on CPU tensors run natively and on exact values, which begin with the tensors' numbers.
-
-    Floats begin as independent variables named by their place among the launch's allocations.
 
     Args:
         reachable: tensors that kernels reach by addresses in memory.
     """
-    found = Launches(Field(11))
+    found = Launches()
     native = CompiledKernel.run
-    patch = pytest.MonkeyPatch()
 
     def run(kernel: CompiledKernel, grid: Any, args: Sequence[Any], memory: MemoryMap, **options: Any) -> Any:
-        function = kernel.function
-        elems = {
-            allocation.base: value.type.pointee
-            for value, given in zip(function.args, args, strict=True)
-            if value.type.elem == "ptr" and (allocation := memory.find(int(given))) is not None
-        }
-        for tensor in reachable or []:
-            elems[tensor.untyped_storage().data_ptr()] = ELEMS[tensor.dtype]
+        elems = _elements(kernel, args, memory)
+        elems |= {tensor.untyped_storage().data_ptr(): ELEMS[tensor.dtype] for tensor in reachable}
         exact = ExactMemory(found.field)
-        names = {base: str(k) for k, base in enumerate(sorted(elems))}
-        for allocation in memory.all():
+        for k, allocation in enumerate(memory.all()):
             exact.add(allocation.base, allocation.nbytes)
-            _fill(exact, allocation, elems.get(allocation.base) or "i8", names.get(allocation.base, "other"))
+            _fill(exact, allocation, elems[allocation.base], str(k))
         try:
-            run_exact(function, grid, [float(x) if isinstance(x, float) else int(x) for x in args], exact)
+            run_exact(kernel.function, grid, args, exact)
         except Undecided as error:
             found.undecided.append(str(error))
             return native(kernel, grid, args, memory, **options)
         result = native(kernel, grid, args, memory, **options)
         for allocation in memory.all():
-            elem = elems.get(allocation.base)
-            if elem is not None and allocation.base in result.written:
-                _compare(found, exact, allocation, elem)
+            if allocation.base in result.written:
+                _compare(found, exact, allocation, elems[allocation.base])
         return result
 
-    patch.setattr(CompiledKernel, "run", run)
-    try:
-        with executing() as log:
-            log.reachable = reachable if reachable is not None else []
-            yield found
-    finally:
-        patch.undo()
+    with pytest.MonkeyPatch.context() as patch, executing() as log:
+        patch.setattr(CompiledKernel, "run", run)
+        log.reachable = reachable
+        yield found
 
 
 def _places(allocation: Allocation, elem: str) -> np.ndarray:
@@ -105,7 +127,9 @@ def _fill(memory: ExactMemory, allocation: Allocation, elem: str, name: str) -> 
     if allocation.nbytes < elem_bytes(elem):
         return
     numbers = _numbers(allocation, elem)
-    value = Exact.drawn(memory.field, name, numbers) if elem in FLOAT_BITS else numbers
+    value: Any = numbers
+    if elem in FLOAT_BITS:
+        value = Exact.drawn(memory.field, name, numbers) if name else Exact.whole(memory.field, numbers)
     memory.write(_places(allocation, elem), elem, value)
 
 
@@ -115,7 +139,6 @@ def _compare(found: Launches, memory: ExactMemory, allocation: Allocation, elem:
         bad = np.flatnonzero(value != want)
         got: np.ndarray = value
     else:
-        found.written[allocation.base] = value
         got = value.f
         rough = ROUGH.get(elem, 1e-4)
         with np.errstate(invalid="ignore"):

@@ -33,14 +33,15 @@ def bits_of(f: np.ndarray, elem: str) -> np.ndarray:
 def floats_of(bits: np.ndarray, elem: str) -> np.ndarray:
     """The numbers of a float type that have these bits."""
     bits = np.asarray(bits, np.int64)
-    if elem == "f64":
-        return bits.view(np.float64).copy()
-    if elem == "f32":
-        return bits.astype(np.int32).view(np.float32).astype(np.float64)
-    if elem == "f16":
-        return bits.astype(np.int16).view(np.float16).astype(np.float64)
-    if elem == "bf16":
-        return (bits << 16).astype(np.int32).view(np.float32).astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        if elem == "f64":
+            return bits.view(np.float64).copy()
+        if elem == "f32":
+            return bits.astype(np.int32).view(np.float32).astype(np.float64)
+        if elem == "f16":
+            return bits.astype(np.int16).view(np.float16).astype(np.float64)
+        if elem == "bf16":
+            return (bits << 16).astype(np.int32).view(np.float32).astype(np.float64)
     return _values(elem)[bits & 0xFF]
 
 

@@ -182,15 +182,7 @@ def external(symbol: str, args: Sequence[Array], types: Sequence[Type], result: 
         return _TESTS[name](np.asarray(first.f)).astype(DTYPES[result.elem])  # type: ignore[no-any-return]
     convert = re.fullmatch(r"(?:float|double)2(int|uint|ll|ull)_(r[nduz])|ll(rint|round)", name)
     if convert is not None:
-        how: dict[str, Callable[[Any], Any]] = {
-            "rn": np.rint,
-            "rd": np.floor,
-            "ru": np.ceil,
-            "rz": np.trunc,
-            "round": _round,
-            "rint": np.rint,
-        }
-        f = how[convert.group(2) or convert.group(3)](first.f)
+        f = _ROUNDED[convert.group(2) or convert.group(3)](first.f)
         signed = not (convert.group(1) or "").startswith("u")
         return integers.truncated(f, result.bits, signed=signed).astype(DTYPES[result.elem])
     if len(args) == 2 and not isinstance(args[1], Exact):
@@ -211,6 +203,9 @@ def _scaled(x: Exact, exponent: np.ndarray) -> Exact:
     return chosen(exponent >= 0, x * size, x / size)  # type: ignore[return-value]
 
 
+_ROUNDED: dict[str, Callable[[Any], Any]] = {
+    "rn": np.rint, "rd": np.floor, "ru": np.ceil, "rz": np.trunc, "round": _round, "rint": np.rint,
+}  # fmt: skip
 _TESTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "isnan": np.isnan, "isnand": np.isnan, "isnanf": np.isnan, "isinf": np.isinf, "isinfd": np.isinf,
     "isinff": np.isinf, "isfinited": np.isfinite, "finitef": np.isfinite, "isfinite": np.isfinite,
