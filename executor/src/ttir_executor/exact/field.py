@@ -18,6 +18,7 @@ from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +33,7 @@ DIGITS = 6
 """significant digits up to which a constant is the decimal number that it is written as"""
 ROUNDING = {64: 2.0**-52, 32: 2.0**-23, 16: 2.0**-10, 8: 2.0**-3}
 """relative error of a constant, by the bits of its type: rounded twice at most"""
-_DECIMALS = {32: np.float32, 16: np.float16}
+_DECIMALS: dict[int, Any] = {32: np.float32, 16: np.float16}
 
 
 def times(x: np.ndarray, y: np.ndarray, modulus: int) -> np.ndarray:
@@ -171,6 +172,7 @@ class Field:
         """Whole numbers in both fields."""
         values = np.asarray(values)
         if values.dtype != np.float64:
+            values = values.astype(np.uint64 if values.dtype == np.uint64 else np.int64)
             return np.mod(values, self.p).astype(np.float64), np.mod(values, self.q).astype(np.float64)
         return reduced(np.fmod(values, self.p), self.p), reduced(np.fmod(values, self.q), self.q)
 
@@ -268,7 +270,7 @@ def _powers(base: int, count: int, modulus: int) -> np.ndarray:
     filled = 1
     while filled < count:
         part = found[filled : 2 * filled]
-        part[:] = times(found[: part.size], np.float64(pow(base, filled, modulus)), modulus)
+        part[:] = times(found[: part.size], np.asarray(float(pow(base, filled, modulus))), modulus)
         filled *= 2
     return found
 
@@ -297,7 +299,7 @@ def _simple(value: float, rounding: float) -> Fraction | None:
         return None
     for number, turned in ((value, False), (1 / value, True)):
         near = round(number)
-        if 1 <= near and abs(number - near) <= rounding * near and (near < 2**16 or rounding < 1e-12):
+        if near >= 1 and abs(number - near) <= rounding * near and (near < 2**16 or rounding < 1e-12):
             return Fraction(1, near) if turned else Fraction(near)
     for under in range(2, 17):
         over = round(value * under)

@@ -85,14 +85,13 @@ def _inside(region: Region) -> list[Op]:
 
 def _decode(region: Region, steps: dict[BasicBlock, list[Step]]) -> None:
     """What evaluates each operation, and which values of its block are dead after it."""
+    uses_of = {block: {value for op in block.ops for value in _used(op)} for block in region.blocks}
     for block in region.blocks:
         own = set(block.args) | {value for op in block.ops for value in op.results}
-        alive = own if len(region.blocks) > 1 else set()
         found: list[Step] = []
         ends = bool(block.ops) and (bool(block.ops[-1].successors) or block.ops[-1].name in _TERMINATORS)
-        needed = set(alive)
-        if ends:
-            needed |= set(block.ops[-1].operands)
+        needed = _used(block.ops[-1]) if ends else set()
+        needed |= {value for other, uses in uses_of.items() if other is not block for value in uses}
         for op in reversed(block.ops[:-1] if ends else block.ops):
             uses = _used(op) & own
             dead = tuple((uses | set(op.results)) - needed)
@@ -106,7 +105,7 @@ def _decode(region: Region, steps: dict[BasicBlock, list[Step]]) -> None:
 
 def _used(op: Op) -> set[Value]:
     """The values that an operation reads."""
-    found = set(op.operands) | set(access.behind(op))
+    found = set(op.operands) | set(access.behind(op)) | {value for _, passed in op.successors for value in passed}
     for region in op.regions:
         for inner in _inside(region):
             found |= set(inner.operands) | set(access.behind(inner))

@@ -10,12 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from ttir_executor.exact.bits import bits_of, floats_of
 from ttir_executor.exact.field import UNDEFINED, Field
 from ttir_executor.exact.values import Exact
 from ttir_executor.ttir.ir import FLOAT_BITS, elem_bytes
-
-INTEGERS: dict[int, Any] = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
-"""types of integers, by bytes"""
 
 
 class Undecided(Exception):
@@ -227,37 +225,3 @@ class _Storage:
             lost = np.zeros(count, np.uint8) if self.lost is None else self.lost
             unwritten = np.isnan(self.parts[0]) & ((lost & UNDEFINED) == UNDEFINED)
             self.parts, self.lost = [bits_of(self.parts[0], self.elem), ~unwritten], None
-
-
-# ---- bits of floats
-
-
-def bits_of(f: np.ndarray, elem: str) -> np.ndarray:
-    """The bits of numbers rounded to a float type, as signed integers."""
-    f = np.asarray(f, np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        if elem == "f64":
-            return f.view(np.int64).copy()
-        if elem == "f32":
-            return f.astype(np.float32).view(np.int32).astype(np.int64)
-        if elem == "f16":
-            return f.astype(np.float16).view(np.int16).astype(np.int64)
-        if elem == "bf16":
-            wide = f.astype(np.float32).view(np.uint32).astype(np.int64)
-            near = (wide + 0x7FFF + ((wide >> 16) & 1)) >> 16
-            return np.where(np.isnan(f), 0x7FC0, near).astype(np.int16).astype(np.int64)
-    raise Undecided(f"bits of {elem}")
-
-
-def floats_of(bits: np.ndarray, elem: str) -> np.ndarray:
-    """The numbers of a float type that have these bits."""
-    bits = np.asarray(bits, np.int64)
-    if elem == "f64":
-        return bits.view(np.float64).copy()
-    if elem == "f32":
-        return bits.astype(np.int32).view(np.float32).astype(np.float64)
-    if elem == "f16":
-        return bits.astype(np.int16).view(np.float16).astype(np.float64)
-    if elem == "bf16":
-        return (bits << 16).astype(np.int32).view(np.float32).astype(np.float64)
-    raise Undecided(f"{elem} of bits")

@@ -52,6 +52,12 @@ def spread(x: Array, type_: Type) -> Array:
     return each(x, change)
 
 
+def shaped(x: Exact, type_: Type) -> Exact:
+    """The same float, whose shape is that of the block even if its parts' are not."""
+    f = ranked(x.f, rank(type_))
+    return Exact(x.field, np.broadcast_to(f, (f.shape[0], *(type_.shape or ()))), x.a, x.b, x.lost)
+
+
 def taken(x: Array, index: np.ndarray, axes: int) -> Array:
     """The values of some programs."""
     return each(x, lambda part: part[index] if np.ndim(part) == axes and np.shape(part)[0] > 1 else part)
@@ -71,6 +77,11 @@ def _chosen(condition: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     if x is y or (np.size(x) == 1 and np.size(y) == 1 and np.ravel(x)[0] == np.ravel(y)[0]):
         return x if np.ndim(x) <= np.ndim(y) else y
     return np.where(condition, x, y)
+
+
+def picked(x: Array, key: Any) -> Array:
+    """An index of every part, which must have its full shape."""
+    return each(x, lambda part: part[key])
 
 
 def merged(groups: Sequence[tuple[np.ndarray, Array]], count: int, type_: Type) -> Array:
@@ -95,6 +106,22 @@ def _merged(indices: list[np.ndarray], parts: Sequence[np.ndarray], count: int, 
     for index, part in zip(indices, parts, strict=True):
         result[index] = part
     return result
+
+
+def joined(x: Array, y: Array, axis: int) -> Array:
+    """Two values along an axis that has its true size, the other axes as large as either needs."""
+
+    def pair(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        shapes = [list(part.shape) for part in (one, other)]
+        tail = [max(a, b) for a, b in zip(*shapes, strict=True)]
+        return np.concatenate(
+            [np.broadcast_to(part, (*tail[:axis], part.shape[axis], *tail[axis + 1 :])) for part in (one, other)],
+            axis,
+        )
+
+    if isinstance(x, Exact) and isinstance(y, Exact):
+        return Exact(x.field, *(pair(one, other) for one, other in zip(x.parts, y.parts, strict=True)))
+    return pair(np.asarray(x), np.asarray(y))
 
 
 def flat(x: Array, type_: Type, count: int) -> Array:

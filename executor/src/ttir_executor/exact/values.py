@@ -33,6 +33,8 @@ from ttir_executor.exact.field import (
     times,
 )
 
+_OR: Any = np.bitwise_or
+_XOR: Any = np.bitwise_xor
 VANISHES = -103.98
 """below this argument fp32's exponential is 0"""
 MOST_POWER = 64
@@ -318,8 +320,8 @@ class Exact:
         f, a, b = (part.sum(axis=axis, keepdims=keepdims) for part in (x.f, x.a, x.b))
         lost: Any = np.uint8(0)
         if np.any(self.lost):
-            lost = np.bitwise_or.reduce(x.lost & ~np.uint8(SIGN), axis=axis, keepdims=keepdims)
-            lost = lost | np.bitwise_xor.reduce(x.lost & np.uint8(SIGN), axis=axis, keepdims=keepdims)
+            lost = _OR.reduce(x.lost & ~np.uint8(SIGN), axis=axis, keepdims=keepdims)
+            lost = lost | _XOR.reduce(x.lost & np.uint8(SIGN), axis=axis, keepdims=keepdims)
         return self._new(f, reduced(a, field.p), reduced(b, field.q), lost)
 
     def prod(self, axis: int, keepdims: bool = False) -> Exact:
@@ -327,11 +329,14 @@ class Exact:
         x = self.map(lambda part: np.moveaxis(part, axis, 0))
         while x.shape[0] > 1:
             half = x.shape[0] // 2
-            rest = x.map(lambda part, half=half: part[2 * half :])
-            x = x.map(lambda part, half=half: part[:half]) * x.map(lambda part, half=half: part[half : 2 * half])
+            rest = x._rows(2 * half, None)
+            x = x._rows(0, half) * x._rows(half, 2 * half)
             if rest.shape[0]:
                 x = concatenate([x, rest], 0)
         return x.map(lambda part: np.moveaxis(part, 0, axis) if keepdims else part[0])
+
+    def _rows(self, start: int, stop: int | None) -> Exact:
+        return self.map(lambda part: part[start:stop])
 
     def cumsum(self, axis: int) -> Exact:
         """Running sums along an axis."""
