@@ -140,11 +140,24 @@ class Exact:
         lost = self.lost | y.lost
         if np.any(lost):
             lost = self._after_product(y, lost)
+            if np.any((lost & UNDEFINED) == UNDEFINED):
+                a, b, lost = self._between_fields(y, a, b, lost)
             zero = self.is_zero() | y.is_zero()
             f, a, b, lost = (np.where(zero, 0, part) for part in (f, a, b, lost))
         return self._new(f, a, b, lost)
 
     __rmul__ = __mul__
+
+    def _between_fields(self, y: Exact, a: Any, b: Any, lost: Any) -> tuple[Any, Any, Any]:
+        """A product of a value in Z_p alone and one in Z_q alone (p log p): a hash of both, equal for equal factors."""
+        for one, other in ((self, y), (y, self)):
+            crossed = ((one.lost & UNDEFINED) == NOT_Q) & ((other.lost & UNDEFINED) == NOT_P)
+            if np.any(crossed):
+                self.field.reasons["a product of an exponential and a logarithm"] += 1
+                in_p, in_q = self.field.hashed("product", one.a, other.b)
+                a, b = np.where(crossed, in_p, a), np.where(crossed, in_q, b)
+                lost = np.where(crossed, UNCLEAN, lost)
+        return a, b, lost
 
     def _after_product(self, y: Exact, lost: np.ndarray) -> np.ndarray:
         """Bits of a product: a logarithm's sign stays for odd multiples and the constants that change its base, goes
@@ -222,14 +235,26 @@ class Exact:
         if self.has(SIGN):
             a = np.where((lost & SIGN) != 0, field.p - a, a)
         if np.any(lost):
+            again = (lost & UNDEFINED) == NOT_Q
+            if np.any(again):
+                a = np.where(again, self._exp_of_exp(), a)
             bits = np.where((lost & NOT_Q) != 0, UNDEFINED, NOT_Q)
-            lost = bits | np.where((lost & (UNCLEAN_Q | FRACTION)) != 0, UNCLEAN_P, 0)
+            bits = bits | np.where((lost & (UNCLEAN_Q | FRACTION)) != 0, UNCLEAN_P, 0)
+            lost = np.where(again, NOT_Q | UNCLEAN_P, bits)
         else:
             lost = np.asarray(NOT_Q)
         zero = self.f < VANISHES
         if np.any(zero):
             f, a, lost = (np.where(zero, 0, part) for part in (f, a, lost))
         return self._new(f, a, np.float64(0), lost)
+
+    def _exp_of_exp(self) -> np.ndarray:
+        """An exponential of what is known in Z_p alone: a hash, the reciprocal for the negative argument."""
+        self.field.reasons["an exponential of an exponential"] += 1
+        p = self.field.p
+        turned = self.a > p // 2
+        value = self.field.hashed("exp", np.where(turned, p - self.a, self.a))[0]
+        return np.where(turned, inverse(value, p), value)
 
     def exp2(self) -> Exact:
         """2^x."""

@@ -1,13 +1,12 @@
 """Evaluates PyTorch's operators and Triton's launches on exact memory, from the forms of tensors alone.
 
 :class:`ExactMachine` is given what ran: operators with the forms (address, shape, stride, type) of the tensors that
-they read and made, and launches. It needs no values but those of the inputs, and computes its own. The reference is watched
-while it runs (:class:`Watched`); a candidate's commands come from a tape (``tape.py``).
+they read and made, and launches. It needs no values but those of the inputs, and computes its own. The reference is
+watched while it runs (:class:`Watched`); a candidate's commands come from a tape (:func:`replay`).
 """
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,8 @@ from torch.utils._pytree import tree_map
 
 from drkernel.sim.exact.operators import MOVES, OPERATORS
 from drkernel.sim.gpu.operator_lists import ALLOCATORS
+from drkernel.sim.wire.commands import Ref, TensorSpec, decode
+from drkernel.sim.wire.tape import Tape, digest_of
 from ttir_executor.exact.field import Field
 from ttir_executor.exact.interpreter import run_exact
 from ttir_executor.exact.memory import ExactMemory, Undecided
@@ -114,12 +115,6 @@ class Sources:
         )
 
 
-def digest_of(tensor: torch.Tensor) -> str:
-    """Names the contents of a tensor, whatever its strides."""
-    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
-    return hashlib.blake2b(flat.numpy().data, digest_size=16, person=str(tensor.dtype)[6:].encode()[:16]).hexdigest()
-
-
 def whole_numbers(tensor: torch.Tensor) -> np.ndarray:
     """A tensor of whole numbers or booleans as the machine has them."""
     return tensor.detach().numpy() if tensor.dtype == torch.bool else tensor.detach().to(torch.int64).numpy()
@@ -205,10 +200,11 @@ class ExactMachine:
         run_exact(_parsed(ttir), grid, args, self.memory, deadline=self.deadline)
 
     def operator(self, name: str, args: Any, kwargs: Mapping[str, Any], results: Sequence[TensorForm]) -> None:
-        """Run an operator whose tensors, also in lists, are given as forms.
+        """Run an operator whose tensors, also in lists, are given as forms. One that cannot be evaluated leaves its
+        results unknown.
 
         Raises:
-            Undecided: it reads what is not known here, or took too long.
+            Undecided: all of it takes too long, or an unknown result is of whole numbers.
         """
         if time.monotonic() > self.deadline:
             raise Undecided("too much to evaluate")
@@ -233,7 +229,15 @@ class ExactMachine:
         targets = out or ([args[0]] if inplace else list(results))
         if sum(_count(one) for one in [*given, *targets]) > MOST_ELEMENTS:
             raise Undecided("too much to evaluate")
-        values = self._evaluated(plain, name, args, {k: v for k, v in kwargs.items() if k != "out"}, targets)
+        options = {key: value for key, value in kwargs.items() if key != "out"}
+        try:
+            values = self._evaluated(plain, name, args, options, targets)
+        except Undecided as why:
+            self.field.reasons[str(why)] += 1
+            values = [None] * len(targets)
+        except (TypeError, ValueError, IndexError, KeyError, AttributeError, RuntimeError) as error:
+            self.field.reasons[f"aten.{plain} ({type(error).__name__})"] += 1
+            values = [None] * len(targets)
         flat = [*values] if isinstance(values, (tuple, list)) else [values]
         for form, value in zip(targets, flat, strict=False):
             if value is None:
@@ -244,6 +248,8 @@ class ExactMachine:
     def _forget(self, form: TensorForm) -> None:
         if form.elem in FLOAT_BITS:
             self.write(form, Exact.unknown(self.field, np.full(form.shape, np.nan)))
+        else:
+            self.allocate(form)
 
     def _evaluated(
         self, base: str, name: str, args: Any, kwargs: Mapping[str, Any], targets: Sequence[TensorForm]
@@ -363,6 +369,39 @@ class Watched(TorchDispatchMode):
         name = func.name().partition("::")[2]
         self.machine.operator(name, forms[0], forms[1], [form_of(one) for one in made])
         return result
+
+
+def replay(machine: ExactMachine, tape: Tape) -> None:
+    """Run what a device recorded.
+
+    Raises:
+        Undecided: a launch could not be evaluated, or all of it takes too long. An operator that cannot be leaves its
+            results unknown.
+    """
+    forms: dict[int, TensorForm] = {}
+
+    def form(spec: TensorSpec) -> TensorForm:
+        base = spec.address - spec.offset * spec.dtype.itemsize
+        forms[spec.handle] = TensorForm(spec.address, spec.shape, spec.stride, spec.dtype, base)
+        return forms[spec.handle]
+
+    def known(leaf: Any) -> Any:
+        return forms[leaf.handle] if isinstance(leaf, Ref) else leaf
+
+    for kind, *entry in tape.entries:
+        if kind == "given":
+            spec, digest, part = entry
+            machine.give(form(decode(spec)), digest, None if part is None else tape.contents[part])
+        elif kind == "op":
+            args, kwargs, result = (decode(part) for part in entry[1:])
+            made = [form(leaf) for leaf in torch.utils._pytree.tree_leaves(result) if isinstance(leaf, TensorSpec)]
+            machine.operator(entry[0], *tree_map(known, (args, kwargs)), made)
+        elif kind == "launch":
+            args = [known(leaf) for leaf in decode(entry[2])]
+            numbers = [leaf.address if isinstance(leaf, TensorForm) else leaf for leaf in args]
+            machine.launch(tape.kernels[entry[0]], tuple(entry[1]), numbers)
+        else:
+            raise Undecided("too many commands")
 
 
 def _form_of_leaf(leaf: Any) -> Any:
