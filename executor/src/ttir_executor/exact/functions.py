@@ -15,8 +15,8 @@ import numpy as np
 
 from ttir_executor.exact import integers
 from ttir_executor.exact.memory import bits_of
-from ttir_executor.exact.shapes import DTYPES, Array, chosen
-from ttir_executor.exact.values import Exact
+from ttir_executor.exact.shapes import DTYPES, Array
+from ttir_executor.exact.values import Exact, where
 from ttir_executor.ttir.ir import Type
 
 
@@ -26,7 +26,7 @@ def whole(x: Exact, f: Any) -> Exact:
     finite = np.isfinite(f)
     if finite.all():
         return Exact.whole(x.field, f)
-    return chosen(finite, Exact.whole(x.field, np.where(finite, f, 0.0)), Exact.unknown(x.field, f))  # type: ignore[return-value]
+    return where(finite, Exact.whole(x.field, np.where(finite, f, 0.0)), Exact.unknown(x.field, f))
 
 
 def with_f(x: Exact, f: Any) -> Exact:
@@ -65,12 +65,12 @@ def _opaque(name: str) -> Callable[..., Exact]:
 
 def fmax(x: Exact, y: Exact) -> Exact:
     """The larger of two; a number where one is NaN."""
-    return chosen((x.f >= y.f) | np.isnan(y.f), x, y)  # type: ignore[return-value]
+    return where((x.f >= y.f) | np.isnan(y.f), x, y)
 
 
 def fmin(x: Exact, y: Exact) -> Exact:
     """The smaller of two; a number where one is NaN."""
-    return chosen((x.f <= y.f) | np.isnan(y.f), x, y)  # type: ignore[return-value]
+    return where((x.f <= y.f) | np.isnan(y.f), x, y)
 
 
 def _fmod(x: Exact, y: Exact) -> Exact:
@@ -134,11 +134,11 @@ def _norm(*values: Exact) -> Exact:
 
 def _copysign(x: Exact, y: Exact) -> Exact:
     size = x.abs()
-    return chosen(np.signbit(y.f), -size, size)  # type: ignore[return-value]
+    return where(np.signbit(y.f), -size, size)
 
 
 def _fdim(x: Exact, y: Exact) -> Exact:
-    return chosen(x.f > y.f, x - y, Exact.constant(x.field, 0.0))  # type: ignore[return-value]
+    return where(x.f > y.f, x - y, Exact.constant(x.field, 0.0))
 
 
 def _saturate(x: Exact) -> Exact:
@@ -200,7 +200,7 @@ def external(symbol: str, args: Sequence[Array], types: Sequence[Type], result: 
 def _scaled(x: Exact, exponent: np.ndarray) -> Exact:
     """x times a power of two."""
     size = Exact.whole(x.field, np.ldexp(1.0, np.minimum(np.abs(exponent), 1000)))
-    return chosen(exponent >= 0, x * size, x / size)  # type: ignore[return-value]
+    return where(exponent >= 0, x * size, x / size)
 
 
 _ROUNDED: dict[str, Callable[[Any], Any]] = {

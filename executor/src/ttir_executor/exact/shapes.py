@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ttir_executor.exact.values import Exact
+from ttir_executor.exact.values import Exact, where
 from ttir_executor.ttir.ir import Type
 
 Array = Exact | np.ndarray
@@ -65,18 +65,9 @@ def taken(x: Array, index: np.ndarray, axes: int) -> Array:
 
 def chosen(condition: np.ndarray, x: Array, y: Array) -> Array:
     """The elements of ``x`` where the condition is true, else those of ``y``."""
-    if x is y:
-        return x
     if isinstance(x, Exact) and isinstance(y, Exact):
-        pairs = zip(x.parts, y.parts, strict=True)
-        return Exact(x.field, *(_chosen(condition, one, other) for one, other in pairs))
+        return where(condition, x, y)
     return np.where(condition, np.asarray(x), np.asarray(y))
-
-
-def _chosen(condition: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    if x is y or (np.size(x) == 1 and np.size(y) == 1 and np.ravel(x)[0] == np.ravel(y)[0]):
-        return x if np.ndim(x) <= np.ndim(y) else y
-    return np.where(condition, x, y)
 
 
 def picked(x: Array, key: Any) -> Array:

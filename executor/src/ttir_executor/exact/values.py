@@ -199,16 +199,17 @@ class Exact:
         return self._other(other) * self.reciprocal()
 
     def power(self, exponent: Exact | float) -> Exact:
-        """x ** y: a product for a whole y, a power of the logarithm for another constant, a hash for anything else."""
+        """x ** y: a product for a constant whole y, else e^(y log x), or a hash where x has no logarithm."""
         y = self._other(exponent)
         number = float(np.ravel(y.f)[0]) if np.size(y.f) else 0.0
-        if np.size(y.f) == 1 and number.is_integer() and abs(number) <= MOST_POWER:
-            return self._whole_power(int(number))
-        if np.size(y.f) == 1 and number in (0.5, -0.5):
-            return self.sqrt() if number > 0 else self.sqrt().reciprocal()
+        if all(np.size(part) == 1 for part in y.parts) and np.all(y.is_constant(self.field.constant(number))):
+            if number.is_integer() and abs(number) <= MOST_POWER:
+                return self._whole_power(int(number))
+            if number in (0.5, -0.5):
+                return self.sqrt() if number > 0 else self.rsqrt()
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             f = np.power(np.asarray(self.f, np.float64), y.f)
-        if np.size(y.f) == 1 and not self.has(NOT_P):
+        if not self.has(NOT_P):
             found = (self.log() * y).exp()
             return self._new(f, found.a, found.b, found.lost)
         return self._hashed("pow", f, y)
@@ -384,7 +385,13 @@ class Exact:
         x, y, field = self.full(), other.full(), self.field
         with np.errstate(invalid="ignore", over="ignore"):
             f = x.f @ y.f
-        a, b = _matmul(x.a, y.a, field.p), _matmul(x.b, y.b, field.q)
+        a, b = (
+            np.float64(0) if any(np.size(part) == 1 and not np.any(part) for part in parts) else _matmul(*full, modulus)
+            for parts, full, modulus in (
+                ((self.a, other.a), (x.a, y.a), field.p),
+                ((self.b, other.b), (x.b, y.b), field.q),
+            )
+        )
         lost: Any = np.uint8(0)
         if np.any(x.lost) or np.any(y.lost):
             lost = _lost_in_products(x, y)
@@ -393,7 +400,13 @@ class Exact:
 
 def where(condition: np.ndarray, x: Exact, y: Exact) -> Exact:
     """The elements of ``x`` where the condition is true, else those of ``y``."""
-    return Exact(x.field, *(np.where(condition, left, right) for left, right in zip(x.parts, y.parts, strict=True)))
+    return Exact(x.field, *(_chosen(condition, left, right) for left, right in zip(x.parts, y.parts, strict=True)))
+
+
+def _chosen(condition: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    if x is y or (np.size(x) == 1 and np.size(y) == 1 and np.ravel(x)[0] == np.ravel(y)[0]):
+        return x if np.ndim(x) <= np.ndim(y) else y  # uniform parts stay so
+    return np.where(condition, x, y)
 
 
 def concatenate(values: Sequence[Exact], axis: int) -> Exact:
@@ -431,7 +444,7 @@ def _once(x: np.ndarray, modulus: int) -> np.ndarray:
 
 def _matmul(x: np.ndarray, y: np.ndarray, modulus: int) -> np.ndarray:
     """A product of matrices of residues, in pieces of which float64 has the exact sum."""
-    most = int(2**53 // (modulus * modulus))
+    most = int(2**52 // (modulus * modulus))
     result: Any = 0.0
     for start in range(0, x.shape[-1], most):
         result = reduced(result + x[..., start : start + most] @ y[..., start : start + most, :], modulus)
