@@ -86,8 +86,10 @@ def form_of(tensor: torch.Tensor) -> TensorForm:
 class Sources:
     """Residues of the values that both programs are given: by what they are, so that equal tensors have equal ones."""
 
-    def __init__(self, field: Field):
+    def __init__(self, field: Field, changed: str | None = None):
+        """``changed``: digest of a tensor that gets residues of its own here."""
         self.field = field
+        self._changed = changed
         self._known: dict[str, tuple[torch.Tensor, np.ndarray | None]] = {}
 
     def give(self, tensor: torch.Tensor, other: torch.Tensor | None = None) -> None:
@@ -106,7 +108,8 @@ class Sources:
         tensor, same = self._known[digest]
         if not tensor.is_floating_point():
             return whole_numbers(tensor)
-        found = Exact.drawn(self.field, digest, tensor.double().numpy())
+        name = f"{digest} changed" if digest == self._changed else digest
+        found = Exact.drawn(self.field, name, tensor.double().numpy())
         if same is None or not same.any():
             return found
         fixed = constants_of(self.field, tensor)
@@ -140,11 +143,12 @@ def constants_of(field: Field, tensor: torch.Tensor) -> Exact:
 class ExactMachine:
     """Memory, and what runs on it."""
 
-    def __init__(self, field: Field, sources: Sources, seconds: float = 10.0):
+    def __init__(self, field: Field, sources: Sources, deadline: float):
+        """``deadline``: of :func:`time.monotonic`."""
         self.field = field
         self.sources = sources
         self.memory = ExactMemory(field)
-        self.deadline = time.monotonic() + seconds
+        self.deadline = deadline
         self._storages: dict[int, int] = {}
 
     # ---- memory
