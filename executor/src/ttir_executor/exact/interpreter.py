@@ -30,7 +30,7 @@ def run_exact(
 
     Args:
         args: one for each parameter; addresses for pointers.
-        deadline: by ``time.monotonic()``.
+        deadline: by ``time.thread_time()``.
         most_elements: of the copies of one block that programs evaluated together have; programs that may wait for
             each other run one after another.
 

@@ -24,7 +24,7 @@ from drkernel.gym.judge.expected import ExpectedSide
 from drkernel.gym.request import EvalRequest
 from drkernel.gym.session.answers import Output, SessionError
 from drkernel.gym.session.protocol import RecordedSession
-from drkernel.sim.exact.machine import ExactMachine, Sources, TensorForm, Watched, form_of, replay
+from drkernel.sim.exact.machine import ExactMachine, Sources, TensorForm, Watched, form_of, replay, without_onednn
 from drkernel.sim.wire.tape import Tape, digest_of
 from drkernel.tasks.cost import ScaleLimits
 from drkernel.tasks.errors import TaskError
@@ -43,7 +43,7 @@ SMALL = ScaleLimits(bytes=64 << 10, flops=2e7)
 POINTS = 5
 """random points at which unequal answers are compared before they are said to differ"""
 SECONDS = 2.0
-"""for everything; and for one evaluation"""
+"""of processor time, for everything"""
 MOST_ARGUMENTS = 16
 """inputs and weights that are tried one by one for what an answer does not depend on"""
 
@@ -90,7 +90,7 @@ class _Call:
         for value in (*given, *self.state().values()):
             if isinstance(value, torch.Tensor):
                 machine.give(form_of(value), digest_of(value), value)
-        with torch.no_grad(), torch.backends.mkldnn.flags(enabled=False), Watched(machine):
+        with torch.no_grad(), without_onednn(), Watched(machine):
             outputs = flatten_outputs(self.instance.model(*given))
         return [machine.read(form_of(out)) if isinstance(out, torch.Tensor) else out for out in outputs]
 
@@ -161,7 +161,7 @@ def _small(request: EvalRequest, side: ExpectedSide) -> Problem:
 
 def _compared(call: _Call, side: ExpectedSide, start: float) -> tuple[Exactness, list[Finding]]:
     """Compare at one point, and, where answers are unequal, at more."""
-    deadline = start + SECONDS
+    deadline = time.thread_time() + SECONDS
     equal: list[np.ndarray] = []
     unequal: list[np.ndarray] = []
     changed = False

@@ -8,7 +8,8 @@ watched while it runs (:class:`Watched`); a candidate's commands come from a tap
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -144,12 +145,13 @@ class ExactMachine:
     """Memory, and what runs on it."""
 
     def __init__(self, field: Field, sources: Sources, deadline: float):
-        """``deadline``: of :func:`time.monotonic`."""
+        """``deadline``: by :func:`time.thread_time`."""
         self.field = field
         self.sources = sources
         self.memory = ExactMemory(field)
         self.deadline = deadline
         self._storages: dict[int, int] = {}
+        self._given: set[int] = set()
 
     # ---- memory
 
@@ -159,8 +161,15 @@ class ExactMachine:
         for base in [one for one, until in self._storages.items() if one < end and form.base < until]:
             self.memory.remove(base)
             del self._storages[base]
+            self._given.discard(base)
         self.memory.add(form.base, end - form.base)
         self._storages[form.base] = end
+
+    def forget(self, form: TensorForm) -> None:
+        """Make the contents of a tensor's whole storage unknown, unless they came from outside."""
+        if form.base in self._storages and form.base not in self._given:
+            self.memory.remove(form.base)
+            self.memory.add(form.base, self._storages[form.base] - form.base)
 
     def knows(self, form: TensorForm) -> bool:
         """Whether a tensor's storage is known here."""
@@ -188,6 +197,7 @@ class ExactMachine:
     def give(self, form: TensorForm, digest: str, contents: torch.Tensor | None = None) -> None:
         """A tensor that came from outside: one of the sources, or else constants, or unknown without contents."""
         self.allocate(form)
+        self._given.add(form.base)
         value: Any = self.sources.of(digest)
         if value is None and contents is not None:
             value = constants_of(self.field, contents) if contents.is_floating_point() else whole_numbers(contents)
@@ -203,14 +213,16 @@ class ExactMachine:
         """Run a kernel; tensors among its arguments are addresses."""
         run_exact(_parsed(ttir), grid, args, self.memory, deadline=self.deadline)
 
-    def operator(self, name: str, args: Any, kwargs: Mapping[str, Any], results: Sequence[TensorForm]) -> None:
+    def operator(
+        self, name: str, args: Any, kwargs: Mapping[str, Any], results: Sequence[TensorForm], evaluate: bool = True
+    ) -> None:
         """Run an operator whose tensors, also in lists, are given as forms. One that cannot be evaluated leaves its
         results unknown.
 
         Raises:
             Undecided: all of it takes too long, or an unknown result is of whole numbers.
         """
-        if time.monotonic() > self.deadline:
+        if time.thread_time() > self.deadline:
             raise Undecided("too much to evaluate")
         base = name.partition(".")[0]
         given: list[TensorForm] = []
@@ -223,7 +235,10 @@ class ExactMachine:
             return  # views
         for one in fresh:
             self.allocate(one)
-        if base in ALLOCATORS:
+        if not evaluate:
+            for one in out or ([args[0]] if inplace else []):
+                self.forget(one)
+        if base in ALLOCATORS or not evaluate:
             return
         plain = base.removesuffix("_") if inplace else base
         if base == "_index_put_impl_":
@@ -392,20 +407,38 @@ def replay(machine: ExactMachine, tape: Tape) -> None:
     def known(leaf: Any) -> Any:
         return forms[leaf.handle] if isinstance(leaf, Ref) else leaf
 
+    evaluate = True
     for kind, *entry in tape.entries:
-        if kind == "given":
+        if kind == "only":
+            evaluate = not entry[0]
+        elif kind == "given":
             spec, digest, part = entry
             machine.give(form(decode(spec)), digest, None if part is None else tape.contents[part])
         elif kind == "op":
             args, kwargs, result = (decode(part) for part in entry[1:])
             made = [form(leaf) for leaf in torch.utils._pytree.tree_leaves(result) if isinstance(leaf, TensorSpec)]
-            machine.operator(entry[0], *tree_map(known, (args, kwargs)), made)
+            machine.operator(entry[0], *tree_map(known, (args, kwargs)), made, evaluate)
         elif kind == "launch":
             args = [known(leaf) for leaf in decode(entry[2])]
-            numbers = [leaf.address if isinstance(leaf, TensorForm) else leaf for leaf in args]
-            machine.launch(tape.kernels[entry[0]], tuple(entry[1]), numbers)
+            if evaluate:
+                numbers = [leaf.address if isinstance(leaf, TensorForm) else leaf for leaf in args]
+                machine.launch(tape.kernels[entry[0]], tuple(entry[1]), numbers)
+            for leaf in args if not evaluate else ():
+                if isinstance(leaf, TensorForm):
+                    machine.forget(leaf)
         else:
             raise Undecided("too many commands")
+
+
+@contextmanager
+def without_onednn() -> Iterator[None]:
+    """Run PyTorch's own operators in the block, which its decompositions know."""
+    before = torch.backends.mkldnn.enabled
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
 
 
 def _form_of_leaf(leaf: Any) -> Any:

@@ -129,7 +129,7 @@ class ControlDesk:
 
     def _begin(self, header: dict, payload: bytearray) -> tuple[Any, Any]:
         self._set(header)
-        self.tape.on = bool(header.get("tape", False))
+        self.tape.only_forms(not header.get("tape", False))
         specs = [self._put(put, part)[0] for put, part in parts_of(header.get("puts", ()), payload)]
         self.engine.schedule = Schedule(**header["schedule"]) if header.get("schedule") else Schedule()
         self.engine.heap.noise.manual_seed(self.engine.schedule.seed ^ _OF_NOISE)
@@ -152,7 +152,8 @@ class ControlDesk:
         The form of a tensor is checked before its elements: a tensor not of the requested form is neither copied nor
         sent.
         """
-        self.frozen, self.tape.on = bool(header.get("freeze", False)), True
+        self.frozen = bool(header.get("freeze", False))
+        self.tape.only_forms(False)
         interfered = self.engine.interference != "none"
         self._set(header)
         outputs, data = self._outputs(header)

@@ -2,7 +2,8 @@
 
 A tape has an entry a command, as JSON: ``["given", spec, digest, part]`` for a tensor that came from outside (``part``:
 the place of its contents beside the tape, None where they are too large), ``["op", name, args, kwargs, result]`` and
-``["launch", kernel, grid, args]``; the texts of its kernels are beside it.
+``["launch", kernel, grid, args]``; the texts of its kernels are beside it. ``["only", flag]`` says of what follows
+whether only the forms of its tensors matter: it belongs to a call that is not to be evaluated.
 """
 
 from __future__ import annotations
@@ -37,31 +38,36 @@ class Tape:
 
 
 class TapeRecorder:
-    """Records the commands of a device process while it is on."""
+    """Records the commands of a device process."""
 
     def __init__(self) -> None:
-        self.on = True
-        """outside of calls, and in those that the judge wants recorded"""
+        self._only_forms = False
         self._entries: list[list[Any]] = []
         self._contents: list[torch.Tensor] = []
         self._kernels: dict[str, str] = {}
 
+    def only_forms(self, flag: bool) -> None:
+        """Say whether only forms matter from here on."""
+        if flag != self._only_forms:
+            self._only_forms = flag
+            self.add("only", flag)
+
     def add(self, *entry: Any) -> None:
         """Record a command; beyond :data:`MOST_ENTRIES` the tape ends, and says so."""
-        if self.on and len(self._entries) < MOST_ENTRIES:
+        if len(self._entries) < MOST_ENTRIES:
             self._entries.append([*entry])
-        elif self.on and len(self._entries) == MOST_ENTRIES:
+        elif len(self._entries) == MOST_ENTRIES:
             self._entries.append(["cut"])
 
     def launch(self, kernel: str, ttir: str, grid: Any, args: Any) -> None:
         """Record a launch."""
-        if self.on:
-            self._kernels[kernel] = ttir
-            self.add("launch", kernel, list(grid), args)
+        self._kernels[kernel] = ttir
+        self.add("launch", kernel, list(grid), args)
 
     def given(self, spec: Any, tensor: torch.Tensor) -> None:
         """Record a tensor that comes from outside; ``spec`` is encoded."""
-        if not self.on or tensor.is_meta:
+        if tensor.is_meta or self._only_forms:
+            self.add("given", spec, "", None)
             return
         nbytes = tensor.numel() * tensor.element_size()
         part = len(self._contents) if nbytes <= MOST_CONTENTS else None
