@@ -46,11 +46,12 @@ def test_exponential_and_logarithm() -> None:
 
 @pytest.mark.parametrize("modulus", [FIELD.p, FIELD.q])
 def test_roots_and_inverses(modulus: int) -> None:
-    x = np.arange(1.0, 500.0)
+    x = np.arange(1.0, 1234.0)
     root = FIELD.root(times(x, x, modulus), modulus)
     assert (times(root, root, modulus) == times(x, x, modulus)).all()
     assert (times(x, inverse(x, modulus), modulus) == 1).all()
     assert inverse(np.zeros(3), modulus).tolist() == [0, 0, 0]
+    assert (inverse(np.where(x % 7 == 0, 0, x), modulus) == np.where(x % 7 == 0, 0, inverse(x, modulus))).all()
     assert (power(x, 5, modulus) == [pow(int(n), 5, modulus) for n in x]).all()
 
 

@@ -29,6 +29,8 @@ UNDEFINED, UNCLEAN = NOT_P | NOT_Q, UNCLEAN_P | UNCLEAN_Q
 
 DIGIT = 1 << 10
 """base in which exponents are split; its square exceeds every q"""
+MANY = 512
+"""elements that are worth inverting together"""
 DIGITS = 6
 """significant digits up to which a constant is the decimal number that it is written as"""
 ROUNDING = {64: 2.0**-52, 32: 2.0**-23, 16: 2.0**-10, 8: 2.0**-3}
@@ -62,9 +64,18 @@ def power(x: np.ndarray, exponent: int, modulus: int) -> np.ndarray:
 
 def inverse(x: np.ndarray, modulus: int) -> np.ndarray:
     """``1 / x``; 0 for 0."""
-    if np.size(x) == 1:
-        return np.full(np.shape(x), float(pow(int(np.ravel(x)[0]), modulus - 2, modulus)))
-    return power(x, modulus - 2, modulus)
+    x = np.asarray(x, np.float64)
+    if x.size == 1:
+        return np.full(x.shape, float(pow(int(x.item()), modulus - 2, modulus)))
+    if x.size < MANY:
+        return power(x, modulus - 2, modulus)
+    flat = np.where(x == 0, 1.0, x).reshape(-1)
+    half = flat.size // 2  # 1 / x = y / (x y): an inversion for every two, and so on
+    left, right = flat[:half], flat[half : 2 * half]
+    both = inverse(times(left, right, modulus), modulus)
+    rest = inverse(flat[2 * half :], modulus)
+    found = np.concatenate([times(both, right, modulus), times(both, left, modulus), rest]).reshape(x.shape)
+    return np.where(x == 0, 0.0, found)
 
 
 @dataclass(frozen=True)
@@ -139,12 +150,22 @@ class Field:
         return times(small[whole % DIGIT], large[whole // DIGIT], self.p)
 
     @cached_property
+    def _powers_of_g(self) -> np.ndarray:
+        return _powers(self.g, self.q, self.p).astype(np.int64)
+
+    @cached_property
     def _logarithms(self) -> np.ndarray:
         """The logarithm of each square, and of the negative of each other value, by value."""
-        powers = _powers(self.g, self.q, self.p).astype(np.int64)
+        powers = self._powers_of_g
         table = np.zeros(self.p, np.int32)
         table[powers] = table[self.p - powers] = np.arange(self.q)
         return table
+
+    @cached_property
+    def _squares(self) -> np.ndarray:
+        found = np.zeros(self.p, bool)
+        found[self._powers_of_g] = found[0] = True
+        return found
 
     def log(self, a: np.ndarray) -> np.ndarray:
         """The logarithm in Z_q of ``a`` in Z_p, other than 0, or of -a where that is the square: a homomorphism."""
@@ -152,8 +173,7 @@ class Field:
 
     def is_square(self, a: np.ndarray) -> np.ndarray:
         """Whether elements of Z_p are squares (0 is one)."""
-        root = self.root(a, self.p)
-        return times(root, root, self.p) == a
+        return self._squares[np.asarray(a, np.float64).astype(np.int64)]
 
     def root(self, x: np.ndarray, modulus: int) -> np.ndarray:
         """The square root of what is a square; of anything else, that of its negative. Multiplicative."""
