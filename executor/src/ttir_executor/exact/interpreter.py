@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ttir_executor.exact import access, combining, elementwise, frames, moving
-from ttir_executor.exact.frames import Frame, Handler, Run, Step
+from ttir_executor.exact.frames import Frame, Handler, Evaluation, Step
 from ttir_executor.exact.memory import ExactMemory, Undecided
 from ttir_executor.exact.shapes import DTYPES, Array
 from ttir_executor.exact.values import Exact
@@ -25,7 +25,7 @@ def run_exact(
     memory: ExactMemory,
     *,
     deadline: float | None = None,
-    most_elements: int = 1 << 20,
+    most_elements: int = 1 << 18,
 ) -> None:
     """Evaluate a kernel over a grid.
 
@@ -38,9 +38,10 @@ def run_exact(
     Raises:
         Undecided: what exact values do not have, by name and line; what was written until then stays.
     """
+    x, y, z = (*map(int, grid), 1, 1)[:3]
     try:
         with np.errstate(all="ignore"):
-            _evaluate(function, (*map(int, grid), 1, 1)[:3], args, memory, deadline, most_elements)
+            _evaluate(function, (x, y, z), args, memory, deadline, most_elements)
     except (LookupError, ValueError, TypeError, AttributeError, AssertionError, OverflowError, MemoryError) as error:
         # text that keeps the shape rules can still name attributes or use types that make no sense
         raise Undecided(f"kernel {function.name}: {error!r}") from error
@@ -65,7 +66,7 @@ def _evaluate(
     count = prod(grid)
     for start in range(0, count, piece):
         programs = np.arange(start, min(count, start + piece))
-        frame = Frame(Run(memory, grid, programs, steps, deadline), programs.size)
+        frame = Frame(Evaluation(memory, grid, programs, steps, deadline), programs.size)
         frame.env.update(zip(function.args, given, strict=True))
         frames.run_blocks(frame, function.body)
 
