@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from ttir_executor.exact.field import UNCLEAN, UNDEFINED, Constant, Field, inverse, power, times
+from ttir_executor.exact.field import UNCLEAN, UNDEFINED, FieldConstant, Field, inverse, power, times
 
 FIELD = Field(1)
 
@@ -46,11 +46,12 @@ def test_exponential_and_logarithm() -> None:
 
 @pytest.mark.parametrize("modulus", [FIELD.p, FIELD.q])
 def test_roots_and_inverses(modulus: int) -> None:
-    x = np.arange(1.0, 500.0)
+    x = np.arange(1.0, 20000.0)
     root = FIELD.root(times(x, x, modulus), modulus)
     assert (times(root, root, modulus) == times(x, x, modulus)).all()
     assert (times(x, inverse(x, modulus), modulus) == 1).all()
     assert inverse(np.zeros(3), modulus).tolist() == [0, 0, 0]
+    assert (inverse(np.where(x % 7 == 0, 0, x), modulus) == np.where(x % 7 == 0, 0, inverse(x, modulus))).all()
     assert (power(x, 5, modulus) == [pow(int(n), 5, modulus) for n in x]).all()
 
 
@@ -79,7 +80,7 @@ def test_rational_constants(value: float, bits: int, meant: Fraction) -> None:
     assert (found.a, found.b, found.lost) == (*_rational(meant), 0)
 
 
-def _product(x: Constant, y: Constant) -> tuple[int, int]:
+def _product(x: FieldConstant, y: FieldConstant) -> tuple[int, int]:
     return int(x.a * y.a) % FIELD.p, int(x.b * y.b) % FIELD.q
 
 

@@ -207,7 +207,7 @@ STEPS = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.fractions(-9, 9, max_denominator=9), min_size=2, max_size=4), STEPS)
 def test_rational_programs_are_what_fractions_give(start: list[Fraction], steps: list[tuple[str, int, int]]) -> None:
     ideal: list[Any] = list(start)

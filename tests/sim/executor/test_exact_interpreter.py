@@ -16,7 +16,7 @@ from triton.language.extra import libdevice
 from all_cases import CASES, REACHABLE
 from exactly import evaluate, evaluating
 from ttir_executor.exact.field import Field
-from ttir_executor.exact.values import Comparison, Exact, compare
+from ttir_executor.exact.values import ExactComparison, Exact, compare
 
 UNROUNDED = {
     "narrow_arithmetic_rounds_each_step", "type_promotion", "cast_towards_zero", "atomics", "reduce_half",
@@ -272,7 +272,7 @@ class Pair:
     def __init__(self, inputs: dict[str, torch.Tensor], output: tuple[int, ...]):
         self.inputs, self.output = inputs, output
 
-    def compare(self, one: Callable[..., Any], other: Callable[..., Any]) -> tuple[Exact, Exact, Comparison]:
+    def compare(self, one: Callable[..., Any], other: Callable[..., Any]) -> tuple[Exact, Exact, ExactComparison]:
         """Each is a launch that takes the inputs and the output."""
         field = Field(5)
         found = []

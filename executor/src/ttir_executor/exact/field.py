@@ -29,6 +29,8 @@ UNDEFINED, UNCLEAN = NOT_P | NOT_Q, UNCLEAN_P | UNCLEAN_Q
 
 DIGIT = 1 << 10
 """base in which exponents are split; its square exceeds every q"""
+MANY = 1 << 14
+"""elements that are worth inverting together"""
 DIGITS = 6
 """significant digits up to which a constant is the decimal number that it is written as"""
 ROUNDING = {64: 2.0**-52, 32: 2.0**-23, 16: 2.0**-10, 8: 2.0**-3}
@@ -62,13 +64,22 @@ def power(x: np.ndarray, exponent: int, modulus: int) -> np.ndarray:
 
 def inverse(x: np.ndarray, modulus: int) -> np.ndarray:
     """``1 / x``; 0 for 0."""
-    if np.size(x) == 1:
-        return np.full(np.shape(x), float(pow(int(np.ravel(x)[0]), modulus - 2, modulus)))
-    return power(x, modulus - 2, modulus)
+    x = np.asarray(x, np.float64)
+    if x.size == 1:
+        return np.full(x.shape, float(pow(int(x.item()), modulus - 2, modulus)))
+    if x.size < MANY:
+        return power(x, modulus - 2, modulus)
+    flat = np.where(x == 0, 1.0, x).reshape(-1)
+    half = flat.size // 2  # 1 / x = y / (x y): an inversion for every two, and so on
+    left, right = flat[:half], flat[half : 2 * half]
+    both = inverse(times(left, right, modulus), modulus)
+    rest = inverse(flat[2 * half :], modulus)
+    found = np.concatenate([times(both, right, modulus), times(both, left, modulus), rest]).reshape(x.shape)
+    return np.where(x == 0, 0.0, found)
 
 
 @dataclass(frozen=True)
-class Constant:
+class FieldConstant:
     """A constant of a program in both fields."""
 
     a: float
@@ -88,16 +99,16 @@ class Field:
         self._key = dice.randbytes(16)
         self.reasons: Counter[str] = Counter()
         """what made values undefined or inequality meaningless: name of the operation -> times"""
-        self._constants: dict[tuple[float, int], Constant] = {}
-        self._symbols: dict[float, Constant] = {}
-        self.ln2 = Constant(self._symbol("ln2", self.p), float(log_of_2))
+        self._constants: dict[tuple[float, int], FieldConstant] = {}
+        self._symbols: dict[float, FieldConstant] = {}
+        self.ln2 = FieldConstant(self._symbol("ln2", self.p), float(log_of_2))
         self.log2e = self._inverted(self.ln2)
         self._bases = (
-            (1.0, Constant(1.0, 1.0)),
+            (1.0, FieldConstant(1.0, 1.0)),
             (math.log2(math.e), self.log2e),
             (math.log(2), self.ln2),
-            (math.pi, Constant(self._symbol("pi", self.p), self._symbol("pi", self.q))),
-            (math.e, Constant(float(self.g), self._symbol("e", self.q))),
+            (math.pi, FieldConstant(self._symbol("pi", self.p), self._symbol("pi", self.q))),
+            (math.e, FieldConstant(float(self.g), self._symbol("e", self.q))),
         )
 
     # ---- random points
@@ -136,15 +147,25 @@ class Field:
         """e^x in Z_p of x in Z_q."""
         small, large = self._steps
         whole = np.asarray(b, np.float64).astype(np.int64)
-        return times(small[whole % DIGIT], large[whole // DIGIT], self.p)
+        return times(small[whole & (DIGIT - 1)], large[whole >> DIGIT.bit_length() - 1], self.p)
+
+    @cached_property
+    def _powers_of_g(self) -> np.ndarray:
+        return _powers(self.g, self.q, self.p).astype(np.int64)
 
     @cached_property
     def _logarithms(self) -> np.ndarray:
         """The logarithm of each square, and of the negative of each other value, by value."""
-        powers = _powers(self.g, self.q, self.p).astype(np.int64)
+        powers = self._powers_of_g
         table = np.zeros(self.p, np.int32)
         table[powers] = table[self.p - powers] = np.arange(self.q)
         return table
+
+    @cached_property
+    def _squares(self) -> np.ndarray:
+        found = np.zeros(self.p, bool)
+        found[self._powers_of_g] = found[0] = True
+        return found
 
     def log(self, a: np.ndarray) -> np.ndarray:
         """The logarithm in Z_q of ``a`` in Z_p, other than 0, or of -a where that is the square: a homomorphism."""
@@ -152,8 +173,7 @@ class Field:
 
     def is_square(self, a: np.ndarray) -> np.ndarray:
         """Whether elements of Z_p are squares (0 is one)."""
-        root = self.root(a, self.p)
-        return times(root, root, self.p) == a
+        return self._squares[np.asarray(a, np.float64).astype(np.int64)]
 
     def root(self, x: np.ndarray, modulus: int) -> np.ndarray:
         """The square root of what is a square; of anything else, that of its negative. Multiplicative."""
@@ -161,7 +181,7 @@ class Field:
 
     # ---- constants
 
-    def constant(self, value: float, bits: int = 64) -> Constant:
+    def constant(self, value: float, bits: int = 64) -> FieldConstant:
         """A constant of a program that was rounded to a type of ``bits`` bits."""
         key = (float(value), bits)
         if key not in self._constants:
@@ -176,13 +196,15 @@ class Field:
             return np.mod(values, self.p).astype(np.float64), np.mod(values, self.q).astype(np.float64)
         return reduced(np.fmod(values, self.p), self.p), reduced(np.fmod(values, self.q), self.q)
 
-    def _rational(self, number: Fraction) -> Constant:
+    def _rational(self, number: Fraction) -> FieldConstant:
         over, under = number.numerator, number.denominator
-        return Constant(float(over * pow(under, -1, self.p) % self.p), float(over * pow(under, -1, self.q) % self.q))
+        return FieldConstant(
+            float(over * pow(under, -1, self.p) % self.p), float(over * pow(under, -1, self.q) % self.q)
+        )
 
-    def _explained(self, value: float, bits: int) -> Constant:
+    def _explained(self, value: float, bits: int) -> FieldConstant:
         if not math.isfinite(value):
-            return Constant(0.0, 0.0, UNDEFINED)
+            return FieldConstant(0.0, 0.0, UNDEFINED)
         if value < 0:
             return self._negative(self._explained(-value, bits))
         exact = _decimal(value, bits)
@@ -204,9 +226,9 @@ class Field:
                     return self._root(self._product(self._rational(square), factor))
         return self._of_symbols(value, rounding)
 
-    def _of_symbols(self, value: float, rounding: float) -> Constant:
+    def _of_symbols(self, value: float, rounding: float) -> FieldConstant:
         """A product of at most two constants that appeared before and a simple number, or a symbol of its own."""
-        known = [(1.0, Constant(1.0, 1.0))]
+        known = [(1.0, FieldConstant(1.0, 1.0))]
         for number, symbol in self._symbols.items():
             known += [(number, symbol), (1 / number, self._inverted(symbol))]
         for number, symbol in known[1:]:
@@ -216,21 +238,21 @@ class Field:
                     return self._product(self._rational(simple), self._product(symbol, second))
         self.reasons["a constant of more than six digits"] += 1
         name = repr(float(np.float32(value)))
-        symbol = Constant(self._symbol(name, self.p), self._symbol(name, self.q), UNCLEAN)
+        symbol = FieldConstant(self._symbol(name, self.p), self._symbol(name, self.q), UNCLEAN)
         self._symbols[value] = symbol
         return symbol
 
-    def _product(self, x: Constant, y: Constant) -> Constant:
-        return Constant(float(int(x.a * y.a) % self.p), float(int(x.b * y.b) % self.q), x.lost | y.lost)
+    def _product(self, x: FieldConstant, y: FieldConstant) -> FieldConstant:
+        return FieldConstant(float(int(x.a * y.a) % self.p), float(int(x.b * y.b) % self.q), x.lost | y.lost)
 
-    def _inverted(self, x: Constant) -> Constant:
-        return Constant(float(pow(int(x.a), self.p - 2, self.p)), float(pow(int(x.b), self.q - 2, self.q)), x.lost)
+    def _inverted(self, x: FieldConstant) -> FieldConstant:
+        return FieldConstant(float(pow(int(x.a), self.p - 2, self.p)), float(pow(int(x.b), self.q - 2, self.q)), x.lost)
 
-    def _negative(self, x: Constant) -> Constant:
-        return Constant((-x.a) % self.p, (-x.b) % self.q, x.lost)
+    def _negative(self, x: FieldConstant) -> FieldConstant:
+        return FieldConstant((-x.a) % self.p, (-x.b) % self.q, x.lost)
 
-    def _root(self, x: Constant) -> Constant:
-        return Constant(
+    def _root(self, x: FieldConstant) -> FieldConstant:
+        return FieldConstant(
             float(pow(int(x.a), (self.p + 1) // 4, self.p)), float(pow(int(x.b), (self.q + 1) // 4, self.q)), x.lost
         )
 

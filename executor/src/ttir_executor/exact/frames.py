@@ -16,7 +16,7 @@ MOST_OPERATIONS = 2_000_000
 """evaluated before a launch counts as endless"""
 
 
-class Run:
+class Evaluation:
     """One evaluation of some programs of a grid."""
 
     def __init__(
@@ -43,7 +43,7 @@ class Run:
 class Frame:
     """The values that some programs see: their own, then those of the frame around, of which they are a part."""
 
-    def __init__(self, run: Run, count: int, parent: Frame | None = None, index: np.ndarray | None = None):
+    def __init__(self, run: Evaluation, count: int, parent: Frame | None = None, index: np.ndarray | None = None):
         self.run, self.count, self.parent, self.index = run, count, parent, index
         self.env: dict[Value, Array] = {}
 
@@ -105,7 +105,7 @@ def run_block(frame: Frame, block: BasicBlock) -> None:
 class _BlockFrame(Frame):
     """The programs that come to one of several blocks; values also come from the blocks on the way to it."""
 
-    def __init__(self, run: Run, parent: Frame, index: np.ndarray, done: dict[BasicBlock, _BlockFrame]):
+    def __init__(self, run: Evaluation, parent: Frame, index: np.ndarray, done: dict[BasicBlock, _BlockFrame]):
         super().__init__(run, index.size, parent, index)
         self.done = done
 
@@ -168,7 +168,7 @@ def _condition(frame: Frame, value: Value) -> np.ndarray:
 
 
 def _yielded(frame: Frame, block: BasicBlock) -> list[Array]:
-    """Run a block, and give what it yields."""
+    """Evaluation a block, and give what it yields."""
     run_block(frame, block)
     last = block.ops[-1] if block.ops else None
     return [frame.get(value) for value in last.operands] if last is not None and last.name == "scf.yield" else []

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from ttir_executor.exact import access, combining, elementwise, frames, moving
-from ttir_executor.exact.frames import Frame, Handler, Run, Step
+from ttir_executor.exact.frames import Frame, Handler, Evaluation, Step
 from ttir_executor.exact.memory import ExactMemory, Undecided
 from ttir_executor.exact.shapes import DTYPES, Array
 from ttir_executor.exact.values import Exact
@@ -24,7 +25,7 @@ def run_exact(
     memory: ExactMemory,
     *,
     deadline: float | None = None,
-    most_elements: int = 1 << 20,
+    most_elements: int = 1 << 18,
 ) -> None:
     """Evaluate a kernel over a grid.
 
@@ -38,6 +39,22 @@ def run_exact(
         Undecided: what exact values do not have, by name and line; what was written until then stays.
     """
     x, y, z = (*map(int, grid), 1, 1)[:3]
+    try:
+        with np.errstate(all="ignore"):
+            _evaluate(function, (x, y, z), args, memory, deadline, most_elements)
+    except (LookupError, ValueError, TypeError, AttributeError, AssertionError, OverflowError, MemoryError) as error:
+        # text that keeps the shape rules can still name attributes or use types that make no sense
+        raise Undecided(f"kernel {function.name}: {error!r}") from error
+
+
+def _evaluate(
+    function: Function,
+    grid: tuple[int, int, int],
+    args: Sequence[int | float],
+    memory: ExactMemory,
+    deadline: float | None,
+    most_elements: int,
+) -> None:
     steps = _decoded.get(function)
     if steps is None:
         steps = _decoded[function] = {}
@@ -46,12 +63,12 @@ def run_exact(
     largest = max((value.type.numel for op in ops for value in op.results), default=1)
     piece = 1 if _may_wait(function, ops) else max(1, most_elements // largest)
     given = [_argument(memory, value.type, number) for value, number in zip(function.args, args, strict=True)]
-    with np.errstate(all="ignore"):
-        for start in range(0, x * y * z, piece):
-            programs = np.arange(start, min(x * y * z, start + piece))
-            frame = Frame(Run(memory, (x, y, z), programs, steps, deadline), programs.size)
-            frame.env.update(zip(function.args, given, strict=True))
-            frames.run_blocks(frame, function.body)
+    count = prod(grid)
+    for start in range(0, count, piece):
+        programs = np.arange(start, min(count, start + piece))
+        frame = Frame(Evaluation(memory, grid, programs, steps, deadline), programs.size)
+        frame.env.update(zip(function.args, given, strict=True))
+        frames.run_blocks(frame, function.body)
 
 
 def _argument(memory: ExactMemory, type_: Type, given: int | float) -> Array:

@@ -416,7 +416,7 @@ def concatenate(values: Sequence[Exact], axis: int) -> Exact:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ExactComparison:
     """Two results, element by element."""
 
     equal: np.ndarray
@@ -426,7 +426,7 @@ class Comparison:
     """defined and unequal, whatever that means"""
 
 
-def compare(x: Exact, y: Exact) -> Comparison:
+def compare(x: Exact, y: Exact) -> ExactComparison:
     """Compare two results of one shape; an element that is none of the three has no common field."""
     x, y = x.full(), y.full()
     lost = x.lost | y.lost
@@ -434,7 +434,7 @@ def compare(x: Exact, y: Exact) -> Comparison:
     not_in_p, not_in_q = in_p & (x.a != y.a), in_q & (x.b != y.b)
     unequal = not_in_p | not_in_q
     differ = (not_in_p & ((lost & UNCLEAN_P) == 0)) | (not_in_q & ((lost & (UNCLEAN_Q | FRACTION)) == 0))
-    return Comparison((in_p | in_q) & ~unequal, differ, unequal)
+    return ExactComparison((in_p | in_q) & ~unequal, differ, unequal)
 
 
 def _once(x: np.ndarray, modulus: int) -> np.ndarray:
