@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from ttir_executor.exact.field import UNCLEAN, UNDEFINED, FieldConstant, Field, inverse, power, times
+from ttir_executor.exact.field import UNCLEAN, UNDEFINED, Field, FieldConstant, inverse, power, times
 
 FIELD = Field(1)
 

@@ -16,7 +16,7 @@ from triton.language.extra import libdevice
 from all_cases import CASES, REACHABLE
 from exactly import evaluate, evaluating
 from ttir_executor.exact.field import Field
-from ttir_executor.exact.values import ExactComparison, Exact, compare
+from ttir_executor.exact.values import Exact, ExactComparison, compare
 
 UNROUNDED = {
     "narrow_arithmetic_rounds_each_step", "type_promotion", "cast_towards_zero", "atomics", "reduce_half",

@@ -168,7 +168,7 @@ def _condition(frame: Frame, value: Value) -> np.ndarray:
 
 
 def _yielded(frame: Frame, block: BasicBlock) -> list[Array]:
-    """Evaluation a block, and give what it yields."""
+    """Run a block, and give what it yields."""
     run_block(frame, block)
     last = block.ops[-1] if block.ops else None
     return [frame.get(value) for value in last.operands] if last is not None and last.name == "scf.yield" else []

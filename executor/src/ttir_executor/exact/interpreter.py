@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ttir_executor.exact import access, combining, elementwise, frames, moving
-from ttir_executor.exact.frames import Frame, Handler, Evaluation, Step
+from ttir_executor.exact.frames import Evaluation, Frame, Handler, Step
 from ttir_executor.exact.memory import ExactMemory, Undecided
 from ttir_executor.exact.shapes import DTYPES, Array
 from ttir_executor.exact.values import Exact
