@@ -33,6 +33,8 @@ MANY = 1 << 14
 """elements that are worth inverting together"""
 DIGITS = 6
 """significant digits up to which a constant is the decimal number that it is written as"""
+MOST_SYMBOLS = 8
+"""unexplained constants with which later ones are compared"""
 ROUNDING = {64: 2.0**-52, 32: 2.0**-23, 16: 2.0**-10, 8: 2.0**-3}
 """relative error of a constant, by the bits of its type: rounded twice at most"""
 _DECIMALS: dict[int, Any] = {32: np.float32, 16: np.float16}
@@ -185,7 +187,11 @@ class Field:
         """A constant of a program that was rounded to a type of ``bits`` bits."""
         key = (float(value), bits)
         if key not in self._constants:
-            self._constants[key] = self._explained(float(value), bits)
+            found = self.explained(float(value), bits)
+            if found is None:
+                found = self._of_symbols(abs(value), ROUNDING[bits])
+                found = self._negative(found) if value < 0 else found
+            self._constants[key] = found
         return self._constants[key]
 
     def whole(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -202,11 +208,14 @@ class Field:
             float(over * pow(under, -1, self.p) % self.p), float(over * pow(under, -1, self.q) % self.q)
         )
 
-    def _explained(self, value: float, bits: int) -> FieldConstant:
+    def explained(self, value: float, bits: int) -> FieldConstant | None:
+        """What a constant is, if it is a decimal of few digits, a simple quotient, or that times or over e, pi, a
+        logarithm, or a root of these; None for any other."""
         if not math.isfinite(value):
             return FieldConstant(0.0, 0.0, UNDEFINED)
         if value < 0:
-            return self._negative(self._explained(-value, bits))
+            found = self.explained(-value, bits)
+            return None if found is None else self._negative(found)
         exact = _decimal(value, bits)
         if exact is not None:
             return self._rational(exact)
@@ -224,12 +233,12 @@ class Field:
                 square = _simple(other, 2 * rounding)
                 if square is not None:
                     return self._root(self._product(self._rational(square), factor))
-        return self._of_symbols(value, rounding)
+        return None
 
     def _of_symbols(self, value: float, rounding: float) -> FieldConstant:
         """A product of at most two constants that appeared before and a simple number, or a symbol of its own."""
         known = [(1.0, FieldConstant(1.0, 1.0))]
-        for number, symbol in self._symbols.items():
+        for number, symbol in list(self._symbols.items())[:MOST_SYMBOLS]:
             known += [(number, symbol), (1 / number, self._inverted(symbol))]
         for number, symbol in known[1:]:
             for other, second in known:

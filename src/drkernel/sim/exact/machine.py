@@ -26,7 +26,7 @@ from drkernel.sim.wire.tape import Tape, digest_of
 from ttir_executor.exact.field import Field
 from ttir_executor.exact.interpreter import run_exact
 from ttir_executor.exact.memory import ExactMemory, Undecided
-from ttir_executor.exact.values import Exact
+from ttir_executor.exact.values import Exact, where
 from ttir_executor.ttir.ir import FLOAT_BITS
 from ttir_executor.ttir.parser import parse_ttir
 
@@ -35,7 +35,7 @@ ELEMENTS = {
     torch.float8_e4m3fn: "f8E4M3FN", torch.float8_e5m2: "f8E5M2", torch.int64: "i64", torch.int32: "i32",
     torch.int16: "i16", torch.int8: "i8", torch.uint8: "i8", torch.bool: "i1",
 }  # fmt: skip
-MOST_CONSTANTS = 64
+MOST_CONSTANTS = 16
 """different numbers of a tensor that are explained one by one"""
 COINCIDENCE = 0.1
 """share of a tensor's elements that two draws may have in common by chance"""
@@ -127,18 +127,19 @@ def whole_numbers(tensor: torch.Tensor) -> np.ndarray:
 def constants_of(field: Field, tensor: torch.Tensor) -> Exact:
     """A tensor's floats as constants: few different ones as a program's, many by their value alone."""
     f = tensor.detach().double().numpy()
-    different, place = np.unique(f, return_inverse=True)
-    if different.size <= MOST_CONSTANTS:
-        bits = tensor.element_size() * 8
-        found = [field.constant(float(one), bits) for one in different]
-        a, b, lost = (
-            np.array([getattr(one, part) for one in found])[place].reshape(f.shape) for part in ("a", "b", "lost")
-        )
-        return Exact(field, f, a, b, lost.astype(np.uint8))
     if np.array_equal(f, np.rint(f)):
         return Exact.whole(field, f)
-    bits32 = Exact.whole(field, np.ascontiguousarray(f, np.float32).view(np.int32).astype(np.int64))
-    return bits32.opaque("constants of a tensor", f)
+    bits = Exact.whole(field, np.ascontiguousarray(f, np.float32).view(np.int32).astype(np.int64))
+    found = bits.opaque("constants of a tensor", f)
+    different, place = np.unique(f, return_inverse=True)
+    if different.size > MOST_CONSTANTS:
+        return found
+    each = [field.explained(float(one), tensor.element_size() * 8) for one in different]
+    known = np.array([one is not None for one in each])[place].reshape(f.shape)
+    a, b, lost = (
+        np.array([getattr(one, part, 0) for one in each])[place].reshape(f.shape) for part in ("a", "b", "lost")
+    )
+    return where(known, Exact(field, f, a, b, lost.astype(np.uint8)), found)
 
 
 class ExactMachine:
