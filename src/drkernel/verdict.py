@@ -225,7 +225,7 @@ class Exactness(Config):
     """The outcome of comparing candidate and reference in finite fields, without a tolerance."""
 
     outcome: Literal["proved", "differs", "open"] = Field(
-        description="'proved': equal expressions in every element of one call; 'differs': another function; 'open': neither"
+        description="'proved': equal expressions in every element of one call; 'differs': another function; 'open'"
     )
     elements: int = Field(0, description="elements of the outputs that were compared")
     equal: int = 0

@@ -72,9 +72,9 @@ class SimulatedSession(JobSession):
         each time. An ``int`` that is a live handle means that tensor; see :class:`Plain` for a literal number.
         ``poison`` sets the contents of fresh memory from now on, ``interference`` what the device does to the
         candidate's own launches in this call alone (with "skip", to those at the places ``only``, if given),
-        ``schedule`` the order of their programs in this call; ``tape`` records it (:meth:`tape`). ``forms`` are shape and dtype of each expected output
-        (None for one that is not a tensor): an output of another form is only described, and all are when their number
-        differs.
+        ``schedule`` the order of their programs in this call; ``tape`` records it (:meth:`tape`). ``forms`` are shape
+        and dtype of each expected output (None for one that is not a tensor): an output of another form is only
+        described, and all are when their number differs.
         """
         fresh: list[torch.Tensor] = []
         replace_leaves(list(arguments), lambda leaf: fresh.append(leaf) if isinstance(leaf, torch.Tensor) else None)

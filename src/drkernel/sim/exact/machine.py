@@ -80,7 +80,7 @@ class TensorForm:
 def form_of(tensor: torch.Tensor) -> TensorForm:
     """The form of a tensor in this process."""
     base = tensor.untyped_storage().data_ptr()
-    address = base + tensor.storage_offset() * tensor.element_size()
+    address = base + int(tensor.storage_offset()) * tensor.element_size()
     return TensorForm(address, tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, base)
 
 
@@ -418,7 +418,7 @@ def replay(machine: ExactMachine, tape: Tape) -> None:
         elif kind == "op":
             args, kwargs, result = (decode(part) for part in entry[1:])
             made = [form(leaf) for leaf in torch.utils._pytree.tree_leaves(result) if isinstance(leaf, TensorSpec)]
-            machine.operator(entry[0], *tree_map(known, (args, kwargs)), made, evaluate)
+            machine.operator(entry[0], tree_map(known, args), tree_map(known, kwargs), made, evaluate)
         elif kind == "launch":
             args = [known(leaf) for leaf in decode(entry[2])]
             if evaluate:
@@ -434,7 +434,7 @@ def replay(machine: ExactMachine, tape: Tape) -> None:
 @contextmanager
 def without_onednn() -> Iterator[None]:
     """Run PyTorch's own operators in the block, which its decompositions know."""
-    before = torch.backends.mkldnn.enabled
+    before = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)
     try:
         yield

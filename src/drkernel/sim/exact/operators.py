@@ -181,14 +181,18 @@ OPERATORS.update(
     isnan=lambda x: np.isnan(x.full().f),
     isinf=lambda x: np.isinf(x.full().f),
 )
+
+
+def _opaque(name: str, real: Operator) -> Operator:
+    return lambda x: x.opaque(name, real(torch.from_numpy(x.full().f.copy())).numpy())
+
+
 for _name, _function in {
     "erf": torch.erf, "erfc": torch.erfc, "erfinv": torch.erfinv, "sin": torch.sin, "cos": torch.cos, "tan": torch.tan,
     "asin": torch.asin, "acos": torch.acos, "atan": torch.atan, "lgamma": torch.lgamma, "digamma": torch.digamma,
     "asinh": torch.asinh, "acosh": torch.acosh, "atanh": torch.atanh, "i0": torch.i0, "log10": torch.log10,
 }.items():  # fmt: skip
-    OPERATORS[_name] = lambda x, name=_name, real=_function: x.opaque(
-        name, real(torch.from_numpy(x.full().f.copy())).numpy()
-    )
+    OPERATORS[_name] = _opaque(_name, _function)
 
 
 @operator("clamp", "hardtanh")
@@ -218,10 +222,14 @@ def _masked_fill(x: Any, mask: np.ndarray, value: Any) -> Any:
     return _where(mask, value, x)
 
 
+def _comparison(compare: Operator) -> Operator:
+    return lambda x, y: compare(_floats(x), _floats(y))
+
+
 for _name, _compare in {
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
 }.items():  # fmt: skip
-    OPERATORS[_name] = lambda x, y, compare=_compare: compare(_floats(x), _floats(y))
+    OPERATORS[_name] = _comparison(_compare)
 
 
 def _floats(x: Any) -> Any:
@@ -282,7 +290,7 @@ def _cumsum(x: Exact, dim: int, dtype: Any = None) -> Exact:
 @operator("cumprod")
 def _cumprod(x: Exact, dim: int, dtype: Any = None) -> Exact:
     axis = _axes(x, dim)[0]
-    rows = [x.map(lambda part, n=n: np.take(part, [n], axis)) for n in range(x.shape[axis])]
+    rows = [_taken(x, [n], axis) for n in range(x.shape[axis])]
     for n in range(1, len(rows)):
         rows[n] = rows[n - 1] * rows[n]
     return concatenate(rows, axis)
@@ -387,7 +395,7 @@ def _layer_norm(x: Exact, shape: Sequence[int], weight: Any, bias: Any, eps: flo
 
 @operator("native_group_norm")
 def _group_norm(
-    x: Exact, weight: Any, bias: Any, n: int, c: int, spatial: int, groups: int, eps: float
+    x: Exact, weight: Any, bias: Any, n: int, c: int, _: int, groups: int, eps: float
 ) -> tuple[Exact, Exact, Exact]:
     shape = x.shape
     rows = x.map(lambda part: part.reshape(n, groups, -1))
@@ -608,15 +616,15 @@ def _avg_pool(
     return total / float(math.prod(kernel)) if not ceil else total / inside.sum(-1)
 
 
+def _taken(x: Exact, places: Sequence[int], axis: int) -> Exact:
+    return x.map(lambda part: np.take(part, places, axis))
+
+
 def _adaptive_avg_pool(x: Exact, sizes: Sequence[int]) -> Exact:
     for d, size in enumerate(reversed(sizes)):
         axis, length = len(x.shape) - 1 - d, x.shape[len(x.shape) - 1 - d]
         edges = [(i * length // size, -((i + 1) * length // -size)) for i in range(size)]
-        parts = [
-            x.map(lambda part, a=a, b=b, axis=axis: np.take(part, range(a, b), axis)).sum(axis, True) / float(b - a)
-            for a, b in edges
-        ]
-        x = concatenate(parts, axis)
+        x = concatenate([_taken(x, range(a, b), axis).sum(axis, True) / float(b - a) for a, b in edges], axis)
     return x
 
 
@@ -642,7 +650,7 @@ def _added_at(x: Exact, place: tuple[np.ndarray, ...], values: Exact) -> Exact:
 
 
 def _along(x: Exact, axis: int, index: np.ndarray) -> tuple[np.ndarray, ...]:
-    grid = list(np.indices(index.shape, sparse=True))
+    grid: list[Any] = list(np.indices(index.shape, sparse=True))
     grid[axis] = index
     return tuple(np.broadcast_arrays(*grid))
 
