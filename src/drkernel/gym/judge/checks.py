@@ -31,7 +31,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from drkernel.gym.judge import findings as show
-from drkernel.gym.judge.expected import ExpectedSide, same_bytes
+from drkernel.gym.judge.expected import ExpectedSide, same_value
 from drkernel.gym.session.answers import CallResult, Output, Plain, SessionError
 from drkernel.gym.session.protocol import Session
 from drkernel.sim.gpu.engine import Schedule
@@ -435,7 +435,7 @@ def _same_form(left: list[Any], right: list[Any]) -> bool:
 def _differing_share(left: Output, right: Output) -> float:
     if not isinstance(left.value, torch.Tensor) or not isinstance(right.value, torch.Tensor):
         return float(left.value != right.value)
-    if same_bytes(left.value, right.value) or left.value.shape != right.value.shape or not left.value.numel():
+    if same_value(left.value, right.value) or left.value.shape != right.value.shape or not left.value.numel():
         return 0.0
     return float((left.value != right.value).double().mean())
 
