@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from drkernel.tasks.oracle import Described, ExpectedOutput, Oracle, RawOutput, distance
+from drkernel.tasks.oracle import Described, ExpectedOutput, Oracle, RawOutput, blocks, distance
 from drkernel.tasks.tolerance import MANTISSA_BITS, ToleranceRule, unit_roundoff
 from drkernel.verdict import Correctness, Mismatch
 
@@ -175,12 +175,19 @@ def _elements(
         ratio = wrong.double() * torch.inf
         allowed = torch.zeros_like(ratio)
     else:
-        allowed = _allowed(want, rule)
+        assert want.noise is not None
+        worst = 0.0
+        for part, exact, noise in blocks(off, want.value, want.noise):
+            room = _allowed(exact, noise, want, rule)
+            worst = max(float(part.div(room.clamp_min_(torch.finfo(room.dtype).tiny)).max()), worst)
+            if not worst <= 1:
+                break
+        else:
+            return worst, None  # then there is nothing special on either side
+        allowed = _allowed(want.value, want.noise, want, rule)
         room = allowed.clamp_min(torch.finfo(allowed.dtype).tiny)
         ratio = off / room
         worst = float(ratio.max())
-        if worst <= 1:  # then there is nothing special on either side
-            return worst, None
         if not math.isfinite(worst):
             value = got.to(want.value.dtype)
             difference = torch.nan_to_num(distance(value, want.value), nan=torch.inf, posinf=torch.inf)
@@ -201,17 +208,17 @@ def _elements(
     )
 
 
-def _allowed(want: ExpectedOutput, rule: ToleranceRule) -> torch.Tensor:
-    """Return the largest passing difference per element (double)."""
-    assert want.noise is not None
+def _allowed(exact: torch.Tensor, noise: torch.Tensor, want: ExpectedOutput, rule: ToleranceRule) -> torch.Tensor:
+    """Return the largest passing difference per element (double); ``exact`` and ``noise`` are all of ``want``'s, or
+    corresponding parts."""
     relative, absolute, factor = rule.rtol, rule.atol_scale * want.spread, 0.0
     if not rule.explicit:
         honest = max(want.z_operand, want.z_reference, unit_roundoff(rule.precision))
         factor = rule.noise_factor
         relative, absolute = relative + factor * honest, absolute + factor * honest * want.spread
-    allowed = want.value.abs().mul_(relative).add_(absolute)
+    allowed = exact.abs().mul_(relative).add_(absolute)
     if factor:
-        allowed.add_(want.noise if want.regular else torch.nan_to_num(want.noise, 0.0, 0.0, 0.0), alpha=factor)
+        allowed.add_(noise if want.regular else torch.nan_to_num(noise, 0.0, 0.0, 0.0), alpha=factor)
     return allowed if want.regular else torch.nan_to_num(allowed, 0.0, 0.0, 0.0)
 
 
