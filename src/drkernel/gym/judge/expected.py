@@ -16,6 +16,7 @@ import torch
 
 from drkernel.gym.judge.memory import require_memory
 from drkernel.gym.request import EvalRequest
+from drkernel.sim.wire.frames import same_bytes
 from drkernel.tasks.correctness import compare
 from drkernel.tasks.errors import TaskError
 from drkernel.tasks.inputs import Variant, role_of
@@ -185,14 +186,8 @@ def _patched(value: Any, donor: Any, share: float, generator: torch.Generator) -
     return torch.empty_like(value).copy_(flat.reshape(value.shape))
 
 
-def same_bytes(left: Any, right: Any) -> bool:
+def same_value(left: Any, right: Any) -> bool:
     """Whether two values are the same, tensors bit by bit (NaN equals NaN)."""
     if not isinstance(left, torch.Tensor) or not isinstance(right, torch.Tensor):
         return left is right or left == right
-    if left.shape != right.shape or left.dtype != right.dtype:
-        return False
-    return torch.equal(_bits(left), _bits(right))
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    return same_bytes(left, right)

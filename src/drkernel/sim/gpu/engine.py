@@ -155,6 +155,16 @@ class DeviceEngine:
         """Register a tensor with its contents in device memory."""
         return self.heap.register(tensor).spec
 
+    def contents(self, handle: int) -> torch.Tensor | None:
+        """Return a tensor's contents; None if they are unknown, as they may be without data."""
+        return self.tensor(handle)
+
+    def overwrite(self, handle: int, tensor: torch.Tensor | None) -> None:
+        """Replace a tensor's contents; None, on a device without data: they are no longer known."""
+        if tensor is None:
+            raise ProtocolError("a device with data takes contents")
+        self.tensor(handle).copy_(tensor)
+
     def free(self, handle: int) -> None:
         """Drop a handle; memory goes when the last tensor over it does, and no postponed launch needs it."""
         if not self.trials.keeps(handle):
