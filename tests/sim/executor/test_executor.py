@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import triton
@@ -386,6 +388,35 @@ def test_counts_of_arithmetic() -> None:
     assert (first.atomics, first.max_same_address_atomics) == (3, 3)
     assert second.flops["tensor_fp16"] == 2 * 2 * 16**3
     assert third.flops["tensor_tf32"] == 2 * 2 * 16**3
+
+
+@triton.jit
+def precise_dot(a, b, c, HOW: tl.constexpr, N: tl.constexpr):
+    at = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
+    start = tl.full((N, N), 0.0, tl.float32)
+    tl.store(c + at, tl.dot(tl.load(a + at), tl.load(b + at), start, input_precision=HOW))
+
+
+@pytest.mark.parametrize(
+    ("how", "left", "right", "expected"),
+    [
+        ("tf32x3", 1 + 2**-11, 1 + 2**-11, 1 + 2**-10),  # one part each is 1 + 2**-10, and (2**-11)**2 is left out
+        ("tf32x3", 1 + 2**-20, 1.0, 1 + 2**-20),
+        ("bf16x3", 1 + 2**-9 + 2**-20, 1.0, 1 + 2**-9),  # sixteen bits of twenty-four
+        ("bf16x3", 1 + 2**-9, 1 + 2**-9, 1 + 2**-8),
+        ("bf16x6", 1 + 2**-9 + 2**-20, 1.0, 1 + 2**-9 + 2**-20),
+        ("bf16x6", 1 + 2**-9, 1 + 2**-9, (1 + 2**-9) ** 2),
+        ("bf16x6", math.inf, 1 + 2**-9, math.inf),
+        ("ieee", 1 + 2**-11, 1 + 2**-11, (1 + 2**-11) ** 2),
+    ],
+)
+def test_products_made_of_narrower_ones_lose_what_a_card_loses(how: str, left: float, right: float, expected: float):
+    a, b = torch.zeros(16, 16), torch.zeros(16, 16)
+    a[:, 3], b[3] = left, right
+    c = torch.zeros(16, 16)
+    with executing():
+        precise_dot[(1,)](a, b, c, HOW=how, N=16)
+    assert c.unique().tolist() == [expected]
 
 
 def test_sectors_of_strided_reads() -> None:
