@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ttir_executor.lower.function import Lowering
 
 
+WARP_LANES = 32
 MAX_SYNCHRONISING = 64
 """elements of the largest block of atomics or volatile loads that may order programs"""
 
@@ -80,6 +81,8 @@ class Lanes:
     numel: int
     """elements of the whole access"""
     how: AccessKind = AccessKind.LOAD
+    warp: str = "0"
+    """the number of the warp that stores them, where its requests count one by one"""
 
     @property
     def bits(self) -> int:
@@ -160,7 +163,26 @@ def _call_lanes(low: Lowering, how: AccessKind, lanes: Lanes) -> None:
         ("i64", str(lanes.site)),
         ("i64", str(lanes.size)),
         ("i64", str(int(how))),
+        ("i64", lanes.warp),
     )
+
+
+def warp_of(e: Emitter, shape: tuple[int, ...], index: Index) -> str:
+    """The number, from 1, of the warp that stores a strip of a block with one axis; "0" for other blocks.
+
+    A store goes to L2 as each warp asks for it, while loads of the same sector meet in L1. Warps hold neighbouring
+    elements where a block has one axis; of several axes Triton's layout puts the one along memory first, whichever it
+    is. Elements that follow each other in memory are a run, and counted as a whole.
+    """
+    long = [axis for axis, size in enumerate(shape) if size > 1]
+    if len(long) != 1 or shape[long[0]] <= WARP_LANES:
+        return "0"
+    along = index[long[0]]
+    first = to_vec(e, along, 1) if isinstance(along, Uni) else along.base if isinstance(along, Lin) else None
+    if first is None:
+        return "0"
+    wide = e.cast("zext", "i32", first, "i64") if first.startswith("%") else first
+    return e.bin("add", "i64", e.bin("lshr", "i64", wide, str(WARP_LANES.bit_length() - 1)), "1")
 
 
 def mask_bits(e: Emitter, lanes: Lanes) -> str:
@@ -286,6 +308,7 @@ def _store_strip(low: Lowering, nest: Nest, op: Op, pointer: Value, value: Value
         low.site(op, pointer),
         low.entry_of(pointer),
         pointer.type.numel,
+        warp=warp_of(e, pointer.type.shape or (), nest.index),
     )
     raw = to_memory(e, to_vec(e, data, nest.width), pointee, nest.width)
     vt = vec(nest.width, f"i{lanes.bits}")

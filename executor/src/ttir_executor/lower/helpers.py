@@ -197,7 +197,8 @@ def _move(size: int, store: bool) -> str:
 _LANES = f"""
 declare i64 @llvm.cttz.i64(i64, i1)
 declare i64 @llvm.ctpop.i64(i64)
-define void @dk_lanes(ptr %ctx, ptr %entry, ptr %addrs, ptr %data, i64 %n, i64 %bits, i64 %site, i64 %size, i64 %how) {{
+define void @dk_lanes(ptr %ctx, ptr %entry, ptr %addrs, ptr %data, i64 %n, i64 %bits, i64 %site, i64 %size, i64 %how, \
+i64 %warp) {{
 start:
   %is_store = icmp eq i64 %how, {AccessKind.STORE}
   %low = sub i64 %size, 1
