@@ -126,7 +126,7 @@ def sim(
         _usage(str(error))
     if no_data and checks is not ChecksOption.auto:
         _usage("--checks needs data: it does not go with --no-data")
-    from drkernel.cli.pools import to_bytes
+    from drkernel.cli.terms import to_bytes
     from drkernel.sim.gpu.datafree.records import DataFree  # loads torch: after the usage is known to be right
     from drkernel.sim.host.triton_frontend import kernels_on_disk
     from drkernel.sim.script import run_script
@@ -148,9 +148,9 @@ def sim(
     else:
         from rich.console import Console
 
-        from drkernel.report.sim_view import render
+        from drkernel.report.sim import terminal
 
-        Console(highlight=False).print(render(report))
+        Console(highlight=False).print(terminal(report))
     _write(report, trace, html)
     raise SystemExit(report.exit_code)
 
@@ -169,12 +169,12 @@ def _write(report: ScriptReport, trace: Path | None, html: Path | None) -> None:
     """Write the other requested outputs."""
     try:
         if trace is not None:
-            from drkernel.report.trace import trace_of_run, write_trace
+            from drkernel.report.sim import trace_of_run, write_trace
 
             write_trace(trace, trace_of_run(report))
             print(f"wrote {trace}", file=sys.stderr)
         if html is not None:
-            from drkernel.report.sim_html import write_page
+            from drkernel.report.sim import write_page
 
             write_page(html, report)
             print(f"wrote {html}", file=sys.stderr)
@@ -215,7 +215,7 @@ def run_sweep(
     """Run a sweep and print it. Exit code: 0 where a configuration has a time, 1 where none has."""
     from rich.console import Console
 
-    from drkernel.report.sweep_view import render_sweep, write_sweep
+    from drkernel.report.sim import render_sweep, write_sweep
     from drkernel.sim.sweep import sweep
 
     try:
@@ -239,7 +239,7 @@ def run_comparison(
     """Run two scripts and print them side by side. Exit code: the worse of theirs."""
     from rich.console import Console
 
-    from drkernel.report.sweep_view import render_comparison, write_comparison
+    from drkernel.report.sim import render_comparison, write_comparison
     from drkernel.sim.gpu.datafree.records import DataFree
     from drkernel.sim.sweep import compare, quietly
 
