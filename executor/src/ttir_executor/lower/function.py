@@ -363,9 +363,11 @@ class Lowering:
     def watch_divisor(self, op: Op, divisor: Strip) -> None:
         """Record an integer division by a zero that is the same for all elements. Lanes of a block may divide by zero
         where nothing looks at their quotient."""
-        if self.checked and isinstance(divisor, Uni) and int_literal(divisor.val) in (None, 0):
-            fine = self.e.bin("icmp ne", divisor.ty, divisor.val, "0")
-            self.note_unless(fine, Kind.DIVISION, self.site(op, None))
+        if not isinstance(divisor, Uni) or int_literal(divisor.val) not in (None, 0):
+            return
+        site = self.site(op, None)  # in every build: programs of one launch that are not examined share its tables
+        if self.checked:
+            self.note_unless(self.e.bin("icmp ne", divisor.ty, divisor.val, "0"), Kind.DIVISION, site)
 
     def note_unless(self, fine: str, kind: Kind, site: int) -> None:
         """Record a finding where a flag is off."""
