@@ -155,6 +155,21 @@ EXPLANATIONS: dict[str, Explanation] = {
         "a load or store reached outside of the tensor that the pointer belongs to.",
         "Mask the last block: offsets < n in every tl.load and tl.store, for every dimension.",
     ),
+    "use_after_free": Explanation(
+        "a kernel reached memory whose tensor is gone.", "Keep tensors alive whose addresses you hand to kernels."
+    ),
+    "division_by_zero": Explanation(
+        "a kernel divided integers by a zero that is the same for all elements: the result is undefined.",
+        "Check strides and counts before dividing by them.",
+    ),
+    "undefined_value": Explanation(
+        "what is stored depends on the inactive lanes of a masked tl.load without other: on a GPU they hold anything.",
+        "Give the tl.load an other, or mask what is made of it.",
+    ),
+    "false_hint": Explanation(
+        "offsets are no multiples, or do not follow each other, as the hint on them says: a GPU may move others.",
+        "Leave tl.multiple_of and tl.max_contiguous out where they do not always hold.",
+    ),
     "misaligned": Explanation(
         "an address is no multiple of the element's size.", "Compute offsets in elements, not bytes; check casts."
     ),

@@ -110,7 +110,7 @@ def precision_class(
         off = distance(value, want.value) if off is None else off
         error = want.scaled_rms(off.nan_to_num_(nan=0.0))
         honest = max(want.z_operand, want.z_reference)
-        limit = rule.accuracy_limit(want.z_operand, want.z_reference)
+        limit = rule.accuracy_limit(want.z_operand, want.z_reference, oracle.mixed)
         looks_like = _looks_like(value, error, want, rule, error > limit)
         accuracies.append(Accuracy(index, error, honest, limit, looks_like))
     return PrecisionReport(rule.precision, tuple(accuracies))

@@ -121,6 +121,8 @@ class Oracle:
     """Contents after the call of the argument tensors that the reference changes, by place."""
     shared: frozenset[Share] = frozenset()
     """Memory that the reference's outputs share."""
+    mixed: bool = False
+    """Whether the inputs are of the variant that has slices far from zero."""
 
     @property
     def finite(self) -> bool:

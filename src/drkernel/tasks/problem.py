@@ -10,7 +10,7 @@ No candidate ever runs here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -105,6 +105,7 @@ class Instance:
             oracle = self.oracle(inputs)
             if usable(oracle):
                 break
+        oracle = replace(oracle, mixed=variant == "mixed")
         return ReferenceCall(inputs, oracle, variant, strength, tuple(changed.values()), without)
 
     def _oracles(self) -> OracleMaker:

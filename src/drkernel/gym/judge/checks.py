@@ -271,7 +271,7 @@ class Checker:
         if record is None:
             return
         if record.fault is not None:
-            detail = CandidateError(type="DeviceFault", message=f"an illegal memory access was hidden: {record.fault}")
+            detail = CandidateError(type="DeviceFault", message=f"a fault of the device was hidden: {record.fault}")
             raise SessionError("runtime_error", detail, record)
         races = [finding for finding in record.findings if finding.kind == "race" and finding.severity == "error"]
         if races:
