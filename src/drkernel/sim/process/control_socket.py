@@ -236,7 +236,8 @@ def _same_bytes(left: torch.Tensor, right: torch.Tensor) -> bool:
         return False
     if left.stride() != right.stride() or not left.is_contiguous():
         left, right = left.contiguous(), right.contiguous()
-    return torch.equal(left.reshape(-1).view(torch.uint8), right.reshape(-1).view(torch.uint8))
+    left, right = (one.resolve_conj().resolve_neg().reshape(-1) for one in (left, right))
+    return torch.equal(left.view(torch.uint8), right.view(torch.uint8))
 
 
 def _record_of(engine: DeviceEngine, outputs: list[torch.Tensor]) -> dict[str, Any]:

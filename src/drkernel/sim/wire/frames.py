@@ -123,7 +123,7 @@ def describe(tensor: torch.Tensor) -> dict[str, Any]:
 
 def bytes_of(tensor: torch.Tensor) -> memoryview:
     """Return the elements of a host tensor in row-major order."""
-    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
     return memoryview(flat.numpy().data).cast("B") if flat.numel() else memoryview(b"")
 
 
