@@ -82,6 +82,17 @@ EXPLANATIONS: dict[str, Explanation] = {
         "Take the same path at every size; where a heuristic must differ, every branch has to be reachable at small "
         "sizes too.",
     ),
+    "weights_apart": Explanation(
+        "the reference's weights have no counterpart of the same shape in the candidate, so that nothing shows what "
+        "its constructor has computed from them.",
+        "Give ModelNew parameters and buffers of the reference's names and shapes; prepare from them, when they "
+        "change, what your kernels need.",
+    ),
+    "number_dependent": Explanation(
+        "the candidate does less work for the plain number that the task's inputs always have than for another, and "
+        "the reference does not.",
+        "Do the work for every value of the number; a path for one of them is not what the time is to be of.",
+    ),
     "data_dependent": Explanation(
         "at the task's own sizes what the candidate does depends on data, where the reference's work does not, so that "
         "its time there is not known.",

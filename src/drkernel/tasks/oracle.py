@@ -15,7 +15,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves
 
 from drkernel.task import Precision
 from drkernel.tasks.errors import TaskError
@@ -153,13 +152,17 @@ def unstable_beyond(precision: str) -> float:
 
 
 def flatten_outputs(value: Any) -> list[RawOutput]:
-    """Return the leaves of nested tuples, lists and dicts, in order. Raises ``TypeError`` for a leaf that is not a
-    RawOutput."""
-    leaves = tree_leaves(value)
-    for leaf in leaves:
-        if leaf is not None and not isinstance(leaf, (torch.Tensor, bool, int, float)):
-            raise TypeError(f"an output of type {type(leaf).__name__} cannot be compared; return tensors or numbers")
-    return leaves
+    """Return the leaves of nested tuples, lists and dicts, a dict's by the order of its keys as text. Raises
+    ``TypeError`` for a leaf that is not a RawOutput."""
+    if isinstance(value, dict):
+        value = [value[key] for key in sorted(value, key=str)]
+    if isinstance(value, (list, tuple)):
+        return [leaf for item in value for leaf in flatten_outputs(item)]
+    if isinstance(value, torch.Tensor):
+        return [value.resolve_conj().resolve_neg()]
+    if value is not None and not isinstance(value, (bool, int, float)):
+        raise TypeError(f"an output of type {type(value).__name__} cannot be compared; return tensors or numbers")
+    return [value]
 
 
 class OracleMaker:

@@ -12,6 +12,7 @@ mixed        new tensors with zeros, ties, denormals, outliers   what is right f
 repeated     the first call again, memory poisoned another way,  luck with old memory, nondeterminism, luck with
              programs in a secret order                          the order of programs
 reweighted   the first call again, other weights                 results or weights kept from earlier
+renumbered   the first call again, other plain numbers           numbers that are assumed, not read
 ===========  ==================================================  ===================================================
 
 The first call is ``fresh`` on the task's own distribution. The order and number of the others, and the place of the
@@ -44,8 +45,8 @@ from drkernel.tasks.sharing import TensorMemory, shared
 from drkernel.verdict import CandidateError, Correctness, Finding
 
 T = TypeVar("T")
-Mode = Literal["fresh", "anew", "overwritten", "patched", "stressed", "mixed", "repeated", "reweighted"]
-DRAWN_AHEAD: tuple[Mode, ...] = ("fresh", "anew", "overwritten", "patched", "stressed", "mixed")
+Mode = Literal["fresh", "anew", "overwritten", "patched", "stressed", "mixed", "repeated", "reweighted", "renumbered"]
+DRAWN_AHEAD: tuple[Mode, ...] = ("fresh", "anew", "overwritten", "patched", "stressed", "mixed", "renumbered")
 """calls whose inputs and oracle may be computed while the previous call is being answered"""
 TIMED: tuple[Mode, ...] = ("anew", "overwritten", "patched")
 """calls with new contents drawn as the task draws them: any of them may be the timed one"""
@@ -61,6 +62,7 @@ HOW: dict[str, str] = {
     "mixed": "new tensors with zeros, ties, denormals and outliers",
     "repeated": "new tensors with equal contents",
     "reweighted": "equal inputs, other weights",
+    "renumbered": "equal tensors, other numbers",
 }
 
 
@@ -110,13 +112,14 @@ def bytes_of_outputs(oracle: Oracle) -> int:
     return sum(out.declared.numel() * out.declared.element_size() for out in oracle.outputs)
 
 
-def plan_calls(checks: int, has_weights: bool, seed: int) -> list[Mode]:
+def plan_calls(checks: int, has_weights: bool, has_numbers: bool, seed: int) -> list[Mode]:
     """Modes of the calls after the first, in a secret order."""
     rng = random.Random(seed)
     modes: list[Mode] = ["overwritten", "patched"][: max(0, checks - 1)]  # type: ignore[assignment]
     while len(modes) < checks - 1:
         modes.append(rng.choice(("fresh", "overwritten", "patched")))
     modes += ["anew", "stressed", "mixed", "repeated"]
+    modes += ["renumbered"] * has_numbers
     modes += ["repeated"] * (rng.random() < 0.25)
     rng.shuffle(modes)
     # the weights of every earlier call must be known to be right before they change
@@ -228,9 +231,9 @@ class Checker:
         if mode in ("repeated", "reweighted"):
             assert first is not None, "the first call is a fresh one"
             return first if mode == "repeated" else replace(first, oracle=self.side.instance.oracle(first.inputs))
-        if mode == "patched":
+        if mode in ("patched", "renumbered"):
             assert first is not None, "the first call is a fresh one"
-            return self.side.patched(index, first)
+            return (self.side.patched if mode == "patched" else self.side.renumbered)(index, first)
         if mode in ("anew", "overwritten"):  # these are timed: as the task draws it, and new in every place
             return self.side.call(index, "declared")
         if mode == "stressed":
@@ -255,7 +258,10 @@ class Checker:
         for handle, value in zip(_leaves(before), _leaves(inputs), strict=True):
             if isinstance(handle, int):
                 self.session.write(handle, value)
-        return [_with_values(h, v) for h, v in zip(before, inputs, strict=True)]
+        return [
+            tree_map(lambda handle, value: handle if isinstance(handle, int) else Plain(value), *pair)
+            for pair in zip(before, inputs, strict=True)
+        ]
 
     # ---- what else a call must satisfy
 
@@ -345,7 +351,7 @@ class Checker:
         for earlier in self.calls[:-1]:
             if not earlier.passed or not _is_answer_of(values, earlier, self.side):
                 continue
-            if earlier.case.inputs is not checked.case.inputs:
+            if earlier.case.inputs is not checked.case.inputs and checked.mode != "renumbered":
                 self.findings.append(show.stale_output(checked.index, earlier.index, HOW[checked.mode]))
                 return
         if checked.mode == "reweighted":  # the same inputs gave the right answer before: only the weights are new
@@ -424,11 +430,6 @@ def _leaves(value: Any) -> list[Any]:
     if isinstance(value, dict):
         return [leaf for item in value.values() for leaf in _leaves(item)]
     return [value]
-
-
-def _with_values(handle: Any, value: Any) -> Any:
-    """The new call's argument: the old handle where there is one, else the new value."""
-    return handle if any(isinstance(leaf, int) for leaf in _leaves(handle)) else Plain(value)
 
 
 def _same_form(left: list[Any], right: list[Any]) -> bool:

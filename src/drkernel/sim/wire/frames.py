@@ -128,7 +128,7 @@ def describe(tensor: torch.Tensor) -> dict[str, Any]:
 
 def bytes_of(tensor: torch.Tensor) -> memoryview:
     """Return the elements of a host tensor in row-major order."""
-    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
     return memoryview(flat.numpy().data).cast("B") if flat.numel() else memoryview(b"")
 
 
@@ -144,7 +144,7 @@ def same_bytes(left: torch.Tensor, right: torch.Tensor) -> bool:
 def _words(tensor: torch.Tensor) -> np.ndarray:
     """The memory of a contiguous tensor, in units as large as its size allows: numpy compares those many times as fast
     as torch does bytes."""
-    found = tensor.detach().reshape(-1).view(torch.uint8).numpy()
+    found = tensor.detach().resolve_conj().resolve_neg().reshape(-1).view(torch.uint8).numpy()
     return found.view(np.int64) if found.size % 8 == 0 else found
 
 
