@@ -14,12 +14,32 @@ MEMORY_HELP = "GiB that the judge may take for one evaluation; default: a quarte
 
 MOST_GIB = 2.0**20
 
+HOST_HELP = (
+    "a simulated GPU's host: cloud, modal, ..., or seconds of one small operator there (12.5us; doctor --host), "
+    "as in sim:h200@12.5us"
+)
+
 TOTAL_HELP = "GiB that all evaluations at once may hold; default: three quarters of the machine's memory"
 
 
 def to_bytes(gib: float | None) -> int | None:
     """Convert an option in GiB to bytes; more than any machine has is taken as that."""
     return None if gib is None else int(min(gib, MOST_GIB) * 2**30)
+
+
+def in_host(device: str, host: str | None) -> str:
+    """The name of a card or a device with its host behind it.
+
+    Raises:
+        ValueError: no such host, or a device that has a host of its own.
+    """
+    if host is None:
+        return device
+    from drkernel.sim.spec import host_name
+
+    if "@" in device or device.startswith("cuda"):
+        raise ValueError(f"--host: {device} has a host")
+    return f"{device}@{host_name(host)}"
 
 
 def check_pool(url: str | None) -> None:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand
 
+from drkernel.cli.pools import HOST_HELP, in_host, to_bytes
+
 if TYPE_CHECKING:
     from drkernel.sim.script import ScriptReport
 
@@ -94,6 +96,7 @@ def sim(
     file: Annotated[Path, typer.Argument(metavar="FILE.py", help="the script to run")],
     args: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS]", help="arguments of the script")] = None,
     gpu: Annotated[str, typer.Option(help="h100, a100, l40s, rtx4090, ...; or FILE.yaml, a card of your own")] = "h200",
+    host: Annotated[str | None, typer.Option(metavar="NAME|SECONDS", help=HOST_HELP)] = None,
     checks: Annotated[ChecksOption, typer.Option(help="sanitizer: auto checks small launches")] = ChecksOption.auto,
     depth: Annotated[Depth, typer.Option(help="full also compiles for the GPU: registers, shared memory")] = Depth.ttir,
     no_data: Annotated[
@@ -122,11 +125,11 @@ def sim(
 
     try:
         gpu = own_card(Path(gpu)) if gpu.endswith((".yaml", ".yml")) else get_spec(gpu).name
+        gpu = in_host(gpu, host)
     except ValueError as error:
         _usage(str(error))
     if no_data and checks is not ChecksOption.auto:
         _usage("--checks needs data: it does not go with --no-data")
-    from drkernel.cli.pools import to_bytes
     from drkernel.sim.gpu.datafree.records import DataFree  # loads torch: after the usage is known to be right
     from drkernel.sim.host.triton_frontend import kernels_on_disk
     from drkernel.sim.script import run_script

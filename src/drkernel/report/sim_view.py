@@ -50,7 +50,10 @@ def _parts(report: ScriptReport, quote: Quote) -> Iterator[RenderableType]:
         yield _indent(Text("\n".join(shown)))
     if report.profile.rows:
         busy, elapsed = report.profile.total_seconds, report.profile.elapsed_seconds
-        yield _title(f"Modelled time on {report.device}", f": device busy {duration(busy)} of {duration(elapsed)}")
+        host = f"; host: {report.profile.host}" if report.profile.host else ""
+        yield _title(
+            f"Modelled time on {report.device}", f": device busy {duration(busy)} of {duration(elapsed)}{host}"
+        )
         yield _indent(profile_table(report.profile))
     for row in report.kernels[:1]:
         yield _title(f"Where the time of {row.kernel} goes", " (modelled)")

@@ -68,7 +68,8 @@ def _numbers(verdict: Verdict) -> list[tuple[str, str]]:
     if verdict.speedup is not None:
         speedup = verdict.speedup
         interval = f" [{speedup.low:.2f}, {speedup.high:.2f}]"
-        items.append((f"{times(speedup.value)}x", f"speedup over {verdict.baseline}, {speedup.kind}{interval}"))
+        hangs = f"; {speedup.host_note}" if speedup.host_note else ""
+        items.append((f"{times(speedup.value)}x", f"speedup over {verdict.baseline}, {speedup.kind}{interval}{hangs}"))
     if verdict.timing is not None and verdict.reference_timing is not None:
         items.append((duration(verdict.timing.seconds), f"against {duration(verdict.reference_timing.seconds)}"))
     if verdict.coverage is not None:

@@ -44,7 +44,7 @@ def _parts(verdict: Verdict, source: str | None) -> Iterator[RenderableType]:
     if verdict.findings:
         yield _indent(_findings(verdict.findings))
     if verdict.profile is not None:
-        yield Text("\nDevice time of one call " + _kind(verdict.profile), style="bold")
+        yield Text("\nOne call " + _kind(verdict.profile), style="bold")
         yield _indent(profile_table(verdict.profile))
         if verdict.reference_profile is not None:
             yield Text("Reference " + _kind(verdict.reference_profile), style="bold")
@@ -55,7 +55,9 @@ def _parts(verdict: Verdict, source: str | None) -> Iterator[RenderableType]:
 
 
 def _kind(profile: Profile) -> str:
-    return f"({profile.kind}, {profile.device}): {duration(profile.elapsed_seconds)}"
+    busy = f", {duration(profile.total_seconds)} of it on the device" if profile.host else ""
+    host = f"; host: {profile.host}" if profile.host else ""
+    return f"({profile.kind}, {profile.device}{host}): {duration(profile.elapsed_seconds)}{busy}"
 
 
 def _headline(verdict: Verdict) -> Text:
@@ -71,6 +73,8 @@ def _headline(verdict: Verdict) -> Text:
             f"  {duration(verdict.reference_timing.seconds)} ({verdict.baseline}) -> "
             f"{duration(verdict.timing.seconds)}, {speedup.kind} on {verdict.timing.device}"
         )
+        if speedup.host_note:
+            line.append(f"\n{speedup.host_note}", style="yellow")
     sizes = sizes_text(verdict)
     if sizes:
         line.append(f"\n{sizes}", style="yellow" if verdict.untimed else "")

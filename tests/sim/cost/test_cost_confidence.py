@@ -56,3 +56,12 @@ def test_a_reference_against_itself_includes_one_and_nothing_timed_has_no_speedu
     assert speedup is not None and speedup.low < 1.0 < speedup.high
     nothing = Profile(kind="modelled", device="sim:h100", total_seconds=0.0, elapsed_seconds=0.0)
     assert speedup_of(nothing, reference) is None
+
+
+def test_a_speedup_of_calls_that_is_not_one_of_device_work_hangs_on_the_host() -> None:
+    reference = profile(("library", "memory", 2e-3))
+    alone, waiting = profile(("custom", "memory", 1e-3)), profile(("custom", "memory", 1e-3), idle=1e-3)
+    fast, slow = speedup_of(reference, alone), speedup_of(reference, waiting)
+    assert fast is not None and slow is not None
+    assert fast.value == fast.device_value == slow.device_value == 2.0 and slow.value == 1.0
+    assert not fast.host_note and slow.host_note == "hangs on the host: 2.00x in device time alone"

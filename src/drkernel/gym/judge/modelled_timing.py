@@ -190,4 +190,5 @@ def speedup_of(reference: Profile, candidate: Profile, *, baseline: Baseline = "
     ratio = reference.elapsed_seconds / candidate.elapsed_seconds
     off = math.hypot(log_error(reference, baseline), log_error(candidate))
     low, high = ratio * math.exp(-off), ratio * math.exp(off)
-    return Speedup(value=ratio, low=low, high=high, confidence=CONFIDENCE, kind="modelled")
+    device = reference.total_seconds / candidate.total_seconds if candidate.total_seconds > 0 else None
+    return Speedup(value=ratio, low=low, high=high, confidence=CONFIDENCE, kind="modelled", device_value=device)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from drkernel.sim.cost.call import MetaCall, Unpriced, read, scratch, write
 from drkernel.sim.cost.pointwise import streaming
-from drkernel.sim.cost.roofline import Access, KernelWork
+from drkernel.sim.cost.roofline import Access, Grid, KernelWork
 
 # ---- Fourier transforms
 
@@ -142,11 +142,9 @@ def _kernel(
     return KernelWork(
         call.base,
         accesses,
-        flops={unit: flops},
-        blocks=max(1.0, blocks),
-        threads=256,
-        blocks_per_sm=4,
-        bytes_in_flight=16.0,
+        {unit: flops},
+        max(1.0, blocks),
+        Grid(256, 4, 16.0),
         compute_efficiency=LEVEL_3_SHARE,
         serial_seconds=chain,
     )

@@ -9,7 +9,7 @@ from drkernel.sim.cost.call import MetaCall, read, write
 from drkernel.sim.cost.contention import scattered_updates
 from drkernel.sim.cost.pointwise import fill, streaming
 from drkernel.sim.cost.records import TensorMeta
-from drkernel.sim.cost.roofline import Access, KernelWork
+from drkernel.sim.cost.roofline import Access, Grid, KernelWork
 
 POOL_BASE, POOL_TAP, POOL_AVERAGE_TAP = 190.0, 26.0, 14.0
 """Instructions per output and per tap of PyTorch's pooling kernels: divisions for the output's position, then bounds,
@@ -28,11 +28,9 @@ def pooling(call: MetaCall) -> list[KernelWork]:
         KernelWork(
             call.base,
             accesses,
-            flops=flops,
-            blocks=max(1.0, elements / 256),
-            threads=256,
-            blocks_per_sm=8,
-            bytes_in_flight=min(64.0, 4.0 * taps),
+            flops,
+            max(1.0, elements / 256),
+            Grid(256, 8, min(64.0, 4.0 * taps)),
             memory_efficiency=0.85,
         )
     ]
@@ -82,11 +80,9 @@ def pooling_backward(call: MetaCall) -> list[KernelWork]:
     work = KernelWork(
         call.base,
         (*[read(meta) for meta in gradient_inputs(call)], write(out)),
-        flops={"fp32": gradient.elements * taps * per_tap + elements * POOL_BASE / 4},
-        blocks=max(1.0, elements / 256),
-        threads=256,
-        blocks_per_sm=8,
-        bytes_in_flight=16.0,
+        {"fp32": gradient.elements * taps * per_tap + elements * POOL_BASE / 4},
+        max(1.0, elements / 256),
+        Grid(256, 8, 16.0),
         memory_efficiency=0.85,
     )
     return [*fill(replace(call, base="zero", inputs=())), work]
