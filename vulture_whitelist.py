@@ -49,8 +49,6 @@ _.compile_error, _.forgotten_step, _.response_truncation
 _.candidate_sha256, _.binds, _.listings
 # held so that they live: the socket whose name is the claim; what C calls
 _.uid_claim, _.deleter
-# rows of the table of benchmarks/soak.py
-_.descriptors, _.zygote_descriptors, _.memory_mib, _.zygote_memory_mib, _.shared_memory_files
 # what only tests can see of another process
 _.wait_until_gone, _.call_seconds, _.pids
 # read by TorchInductor

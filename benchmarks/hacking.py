@@ -116,6 +116,9 @@ def main() -> None:
     lines = [
         "# Reward hacking, with the checks off and on",
         "",
+        "Does RL against a naive grader teach hacks, and against this one? **The last column has the shares of answers "
+        "that the judge condemns.**",
+        "",
         f"`python benchmarks/hacking.py --base RUN --steps {args.steps} --seed {args.seed} --stale {args.stale}`; "
         "60 held-out tasks, GPU time modelled.",
         "",

@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelbench_answers import answer_to
+from page_tables import cells, write_table
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results" / "kernelbench_published.md"
@@ -325,36 +326,33 @@ def said_of(row: Row | None) -> str:
 
 
 def page(rows: list[Row], commit: str, wanted: int, machine: str) -> str:
-    """The results page; ``wanted``: grades that a whole survey makes."""
+    """The results page, its table beside it; ``wanted``: grades that a whole survey makes."""
     today = datetime.now(UTC).date().isoformat()
-    timed = [row for row in rows if row["outcome"] == "timed"]
-    heading = [
-        "# KernelBench at its published sizes",
-        "",
-        f"`python benchmarks/kernelbench_published.py KernelBench --rows ROWS --write`, {today}, KernelBench at "
-        f"{commit}; {machine}. Wall seconds are those of such a machine; processor seconds are what all processes of a "
-        "grade took together, and about what one takes alone on a quiet core. Rows that were there were not made "
-        "again, although the code may have become faster since.",
-        "",
-        *(__doc__ or "").strip().split("\n\n")[2].splitlines(),
-        "",
-        f"{len(timed)} of {len(rows)} grades timed at published sizes"
-        + (f"; {wanted - len(rows)} of {wanted} grades were not made." if wanted > len(rows) else "."),
-        "",
-    ]
+    timed, refused = (sum(row["outcome"] == kind for row in rows) for kind in ("timed", "refused"))
+    missing = f" {wanted - len(rows)} of {wanted} grades were not made." if wanted > len(rows) else ""
     beyond = breaches(rows)
     limits = (
         f"Limits: none killed, {MOST_BYTES >> 20} MB, {MOST_SECONDS:.0f} s each, {MEDIAN_SECONDS:.0f} s in the median: "
     )
     return "\n".join(
         [
-            *heading,
+            "# KernelBench at its published sizes",
+            "",
+            "Can every problem of KernelBench be graded at its published size on a machine without a GPU? "
+            f"**{timed} of {len(rows)} grades are timed at published sizes on a simulated H200; {refused} are refused "
+            f"with a reason.**{missing}",
+            "",
+            f"`python benchmarks/kernelbench_published.py KernelBench --rows ROWS --write`, {today}, KernelBench at "
+            f"{commit}; {machine}. Each problem of levels 1 to 3 is graded with the reference as the candidate, and "
+            "with a Triton kernel where `benchmarks/kernelbench_answers/` has one, by a pool with default settings. "
+            "Memory is that of all processes beyond a first small grade.",
+            "",
             *summary(rows),
             "",
             limits + ("kept." if not beyond else "not kept by"),
             *beyond,
             "",
-            *listed(rows),
+            write_table(PAGE.with_suffix(".csv"), cells(listed(rows))),
             "",
         ]
     )

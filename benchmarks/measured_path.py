@@ -28,6 +28,7 @@ from corpus_grading import Entry, grade, sample, try_entry  # noqa: E402
 from drkernel.gym.judge.judge import OpensSessions  # noqa: E402
 from drkernel.gym.session.factory import SessionFactory  # noqa: E402
 from drkernel.verdict import Verdict  # noqa: E402
+from page_tables import write_table  # noqa: E402
 from simulated_card import CARD_TERMS, NOT_CAUGHT, CardFactory, graded_on_a_card, use_short_blocks  # noqa: E402
 
 COMPARED = 40
@@ -35,16 +36,19 @@ COMPARED = 40
 PAGE = ROOT / "docs" / "results" / "measured_path.md"
 INTRODUCTION = """# The corpus on the measured path
 
-Written by `python benchmarks/measured_path.py --write`; **nothing here has run on a GPU**. Every cheat and every honest
-twin of `tests/corpus/` is graded on `cuda:0` by the measured path: its session, its runner, its blocks and clocks. The
-card is the simulated H200 inside the runner, without its checks (`tests/kit/simulated_card.py`): a stand-in by which
-the path is tested, not a GPU. It executes programs one after another, so a race shows no wrong answer, and stops at
-the bounds of an allocation, where a GPU may go on. Left out is what is about other sizes than were checked: a card
-times what it checks, and at those sizes this machine would need hours.
+What does the path for real GPUs catch, and what does the co-judge add? **Of {all} cheats the measured path catches
+{measured} and the co-judge {co_judge} more; {without} have no effect, {missed} are not caught. {right} of {honest}
+honest twins pass.** Nothing here has run on a GPU.
 
-A cheat is caught *by the measured path* when the card's own verdict gives it nothing, *by the co-judge* when the
-card's verdict was `correct` and `sim:h200` took the credit away. What did not end as it must was graded again: this
-machine had other work.
+`python benchmarks/measured_path.py --write` grades the corpus on `cuda:0` by the measured path's session, runner,
+blocks and clocks. The card is the simulated H200 inside the runner, without its checks
+(`tests/kit/simulated_card.py`): it runs programs one after another, so that a race shows no wrong answer, and stops at
+the bounds of an allocation. Entries about sizes are left out.
+
+*Measured path*: the card's verdict gives nothing. *Co-judge*: the card said `correct` and `sim:h200` took the credit
+away. *Without effect*: graded no faster than the honest twin (within a factor of five), or little work.
+
+Those that the co-judge alone catches, and those that nothing does:
 """
 
 
@@ -60,34 +64,28 @@ def caught_by(verdict: Verdict, wrong: str | None) -> str:
 
 
 def report(rows: list[tuple[Entry, Verdict, str | None]]) -> str:
-    """The page."""
+    """The page; writes its table beside it."""
     cheats = [row for row in rows if not row[0].honest]
     honest = [row for row in rows if row[0].honest]
     by = {entry.id: caught_by(verdict, wrong) for entry, verdict, wrong in cheats}
-    text = [INTRODUCTION, "| | cheats |", "|---|---:|"]
-    words = ("measured path", "co-judge", "without effect", "not caught")
-    text += [f"| {word} | {Counter(by.values())[word]} |" for word in words]
-    text += [f"| all | {len(cheats)} |", ""]
-    right = sum(wrong is None for _, _, wrong in honest)
-    text += [
-        "*Without effect*: attacks on clocks, files and processes that were graded no faster than their honest twin",
-        "(the slack is a factor of five, as times here are this machine's), and little work, which coverage shows. Of",
-        f"{len(honest)} honest twins {right} came out as they must.",
-        "",
-        "## By the co-judge alone",
-        "",
-        "| cheat | what it does | found on the simulated card |",
-        "|---|---|---|",
-    ]
-    for entry, verdict, _ in cheats:
-        if by[entry.id] == "co-judge":
-            kinds = dict.fromkeys(one.kind for one in verdict.findings if one.seen_on and one.severity != "note")
-            text.append(f"| {entry.id} | {entry.what} | {', '.join(f'`{kind}`' for kind in kinds)} |")
-    text += ["", "## Not as it must be", "", "| entry | what it does | verdict | why |", "|---|---|---|---|"]
+    counts = Counter(by.values())
+    table = [["entry", "outcome", "what it does", "evidence"]]
     for entry, verdict, wrong in rows:
         if wrong is not None:
-            text.append(f"| {entry.id} | {entry.what} | {verdict.status} | {NOT_CAUGHT.get(entry.id, wrong)} |")
-    return "\n".join(text) + "\n"
+            table.append([entry.id, verdict.status, entry.what, NOT_CAUGHT.get(entry.id, wrong)])
+        elif by.get(entry.id) == "co-judge":
+            kinds = dict.fromkeys(one.kind for one in verdict.findings if one.seen_on and one.severity != "note")
+            table.append([entry.id, "co-judge", entry.what, ", ".join(f"`{kind}`" for kind in kinds)])
+    text = INTRODUCTION.format(
+        all=len(cheats),
+        measured=counts["measured path"],
+        co_judge=counts["co-judge"],
+        without=counts["without effect"],
+        missed=counts["not caught"],
+        right=sum(wrong is None for _, _, wrong in honest),
+        honest=len(honest),
+    )
+    return f"{text}\n{write_table(PAGE.with_suffix('.csv'), table)}\n"
 
 
 def modelled(rows: list[tuple[Entry, Verdict, str | None]], factory: OpensSessions) -> str:
@@ -130,10 +128,9 @@ def main() -> int:
             print(f"modelled over measured: {modelled(rows, factory)}")
     finally:
         factory.close()
-    text = report(rows)
-    print(text)
+    print(Counter(caught_by(verdict, wrong) for entry, verdict, wrong in rows if not entry.honest))
     if options.write:
-        PAGE.write_text(text, encoding="utf-8")
+        PAGE.write_text(report(rows), encoding="utf-8")
     wrong = [entry.id for entry, _, why in rows if why is not None and entry.id not in NOT_CAUGHT]
     print(f"corpus: of {len(rows)} entries not as they must be: {', '.join(wrong) or 'none'}")
     return 1 if wrong else 0

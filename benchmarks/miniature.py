@@ -39,11 +39,8 @@ from drkernel.config import load_config
 from drkernel.episode.renderer import task_prompt
 from drkernel.gym.request import EvalRequest, EvalSettings, Pool
 from drkernel.rl.data.coldstart import ColdstartRow, load_rows
-from drkernel.rl.data.teacher.plans import RIGHT, Mix
-from drkernel.rl.data.teacher.problem import TeacherProblem
-from drkernel.rl.data.teacher.problem_families import generate_problems
-from drkernel.rl.data.teacher.reference import make_task
-from drkernel.rl.data.teacher.writer import Flaw, Style, can_have, write_answer
+from drkernel.rl.data.teacher.problem import TeacherProblem, generate_problems, make_task
+from drkernel.rl.data.teacher.writer import RIGHT, Flaw, Mix, Style, can_have, write_answer
 from drkernel.rl.maths.rejection import keep_probability
 from drkernel.rl.run.recipe import Recipe, TaskSource, make_pool
 from drkernel.rl.run.trainer import Run

@@ -1,8 +1,8 @@
 """Sample from a low-precision copy of a small transformer, train the float32 original: the mismatch, and what MRS does
 about it.
 
-    python benchmarks/mismatch_stability.py --out docs/results     # tables of mismatch.md and mismatch.png; 3 to 10
-    minutes python benchmarks/mismatch_stability.py --seeds 1 --steps 20   # a quick look, printed only
+    python benchmarks/mismatch_stability.py --out docs/results          # mismatch.csv and mismatch.png; 3 to 10 minutes
+    python benchmarks/mismatch_stability.py --seeds 1 --steps 20        # a quick look, printed only
 
 The task: a prompt (a, b), the answer a + b, a + 2b, ... modulo 17, twelve tokens; the reward is the share of right
 tokens. A two-layer transformer learns noisy answers first, then trains by TRLOO and REINFORCE (128 answers a step,
@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from drkernel.rl.maths import advantages as adv
 from drkernel.rl.maths.losses import policy_loss, reinforce
 from drkernel.rl.maths.mismatch import OFF, MismatchSettings, mismatch
+from page_tables import cells, write_table
 
 VOCABULARY, PROMPT, ANSWER, WIDTH, HEADS, LAYERS = 17, 2, 12, 48, 4, 2
 LEARNING_RATE, EVERY = 2e-3, 10
@@ -43,7 +44,6 @@ RULES = {
     ("int4", "MRS 0.95 to 1.05"): MismatchSettings(bounds=(0.95, 1.05)),
 }
 PRECISIONS = ("bf16", "int8", "mixed", "int4")
-MARKER = "<!-- written by benchmarks/mismatch_stability.py from here on -->"
 
 
 def quantise(x: Tensor, bits: int) -> Tensor:
@@ -302,7 +302,7 @@ def table(logs: Logs) -> str:
 def main() -> None:
     """Train all arms, print the table, write page and plot when asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="folder of mismatch.md (its table is replaced) and mismatch.png")
+    parser.add_argument("--out", type=Path, help="folder of mismatch.csv and mismatch.png")
     parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
@@ -318,9 +318,7 @@ def main() -> None:
     print(text)
     if arguments.out:
         plot(logs, arguments.out / "mismatch.png")
-        page = arguments.out / "mismatch.md"
-        head = page.read_text().split(MARKER)[0] if page.exists() else ""
-        page.write_text(f"{head}{MARKER}\n\n{text}\n")
+        write_table(arguments.out / "mismatch.csv", cells(text.splitlines()))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any
 from drkernel import sim
 from drkernel.sim.gpu.datafree.records import DataFree
 from figures import kernels
+from page_tables import cells, write_table
 
 ISSUES = {
     "triton 3551": "triton-lang/triton issue 3551",
@@ -157,11 +158,18 @@ def summary(done: list[tuple[Figure, float]]) -> list[str]:
     return lines
 
 
-def page(lines: Iterable[str]) -> str:
-    """The page's text."""
-    today = datetime.now(UTC).date().isoformat()
-    heading = ["# The model against published figures", "", f"`python benchmarks/model_vs_figures.py`, {today}.", ""]
-    return "\n".join([*heading, *(__doc__ or "").split("\n\n")[2].strip().splitlines(), "", *lines, ""])
+def page(done: list[tuple[Figure, float]], table: str) -> str:
+    """The page's text; ``table``: the line that shows the figures."""
+    everything, held_out = (line.removeprefix("- ") for line in summary(done))
+    return f"""# The model against published figures
+
+Do modelled throughputs agree with those that others published? **{everything}; {held_out}.**
+
+`python benchmarks/model_vs_figures.py --page docs/results/figures.md`, {datetime.now(UTC).date().isoformat()}.
+{(__doc__ or "").split(chr(10) * 2)[2].strip()}
+
+{table}
+"""
 
 
 def main() -> int:
@@ -183,7 +191,8 @@ def main() -> int:
             print(lines[-1], flush=True)
     print("\n".join(summary(done)))
     if options.page:
-        options.page.write_text(page([*summary(done), "", *lines]), encoding="utf-8")
+        table = write_table(options.page.with_suffix(".csv"), cells(lines))
+        options.page.write_text(page(done, table), encoding="utf-8")
     return 0
 
 

@@ -1,7 +1,7 @@
 """Variance of policy-gradient estimators as sequences grow, measured on exact gradients; makes a table and a plot.
 
-    python benchmarks/otb_variance.py --out docs/results      # writes variance.md and variance.png, about 3 minutes on
-    one core python benchmarks/otb_variance.py --sequences 1024 --seeds 1
+    python benchmarks/otb_variance.py --out docs/results      # variance.csv and variance.png, 3 minutes on one core
+    python benchmarks/otb_variance.py --sequences 1024 --seeds 1    # a quick look
 
 The policy is a bigram table: the logits of the next token are the row of the last one, 16 x 16 parameters, shared by
 all positions, so that the gradient of every group is computed exactly (no proxy). A trajectory has four turns of equal
@@ -33,12 +33,12 @@ from torch import Tensor
 
 from drkernel.rl.maths import advantages as adv
 from drkernel.rl.maths import otb
+from page_tables import write_table
 
 VOCABULARY, TURNS, END = 16, 4, 0.15
 LENGTHS = (8, 16, 32, 64, 128, 256, 512)
 GROUPS = (4, 32)
 PROBLEMS = ("rambling", "even")
-MARKER = "<!-- written by benchmarks/otb_variance.py from here on -->"
 UNBIASED = ("RLOO", "TRLOO", "OTB (token, leave-one-out)", "OTB (cumulative, leave-one-out)")
 
 
@@ -195,24 +195,21 @@ def plot(found: dict[tuple[str, int, int], dict[str, list[float]]], path: Path) 
     figure.savefig(path, dpi=110)
 
 
-def tables(found: dict[tuple[str, int, int], dict[str, list[float]]]) -> str:
-    """Markdown: mean over seeds for each reward and group size."""
-    blocks = []
+def tables(found: dict[tuple[str, int, int], dict[str, list[float]]]) -> list[list[str]]:
+    """Mean over seeds for each reward, group size and method; the head first."""
+    rows = [["problem", "N", "method", *map(str, LENGTHS)]]
     for problem in PROBLEMS:
         for n in GROUPS:
-            header = ["method", *map(str, LENGTHS)]
-            lines = [f"Problem `{problem}`, N = {n}:\n", "| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
             for name in found[problem, n, LENGTHS[0]]:
                 values = [statistics.mean(found[problem, n, length][name]) for length in LENGTHS]
-                lines.append("| " + " | ".join([name, *[f"{v:.3g}" for v in values]]) + " |")
-            blocks.append("\n".join(lines))
-    return "\n\n".join(blocks)
+                rows.append([problem, str(n), name, *[f"{value:.3g}" for value in values]])
+    return rows
 
 
 def main() -> None:
     """Measure, print, and write the page when asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="folder of variance.md (its tables are replaced) and variance.png")
+    parser.add_argument("--out", type=Path, help="folder of variance.csv and variance.png")
     parser.add_argument("--sequences", type=int, default=8192, help="sequences per setting and seed")
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
@@ -224,13 +221,11 @@ def main() -> None:
             for (n, name), values in measure(length, problem, arguments.sequences, arguments.seeds).items():
                 found.setdefault((problem, n, length), {})[name] = values
             print(f"{time.perf_counter() - start:6.1f} s  {problem}, {length} tokens", flush=True)
-    text = tables(found)
-    print(text)
+    rows = tables(found)
+    print("\n".join("  ".join(row) for row in rows))
     if arguments.out:
         plot(found, arguments.out / "variance.png")
-        page = arguments.out / "variance.md"
-        head = page.read_text().split(MARKER)[0] if page.exists() else ""
-        page.write_text(f"{head}{MARKER}\n\n{text}\n")
+        write_table(arguments.out / "variance.csv", rows)
 
 
 if __name__ == "__main__":

@@ -149,41 +149,36 @@ def prs_table() -> str:
 
 PAGE = """# Bias of the estimators, enumerated
 
-Command: `python benchmarks/rl_bias.py --out docs/results/bias.md` (no sampling: the figures are exact up to rounding).
+Which estimators follow the true gradient? **TRLOO, RLOO and leave-one-out OTB are unbiased at every group size, with
+ragged endings; the others are biased in direction too.**
 
-The problem is a tabular softmax policy with 2 actions and up to 3 turns; its 14 trajectories end at different turns,
-depending on what was done. *Relative bias* is ‖E[ĝ] − g‖/‖g‖, mean over {seeds} random problems; the cosine is the
-worst of them. Groups of N are enumerated completely (14^4 = 38,416 groups at N = 4). Rows without companions keep their
-return unless said otherwise.
+`python benchmarks/rl_bias.py --out docs/results/bias.md`, without sampling: a tabular softmax policy with 2 actions
+and up to 3 turns; its 14 trajectories end at different turns. *Relative bias* is ‖E[ĝ] − g‖/‖g‖, mean over {seeds}
+random problems; the cosine is the worst of them. Groups of N are enumerated completely (14^4 = 38,416 groups at N =
+4). Lone rows keep their return unless said otherwise.
 
 {main}
 
-TRLOO, RLOO and leave-one-out OTB are unbiased at every N, with ragged endings. Keeping the return of a row without
-companions is part of that: dropping such rows is biased. The rest is biased also in direction, not only in length.
-
 ## GRPO's factor differs from turn to turn
 
-Without the standard deviation, GRPO's expected gradient of turn t is that of the truth times E[(n − 1)/n], n the size
-of the group *given that the trajectory reached the turn*: with p_t the chance to reach it, n − 1 is binomial(N − 1,
-p_t). Turn 1 has all N, hence 1 − 1/N; later turns have fewer. Where lone rows keep their return their factor is 1,
-which works against the shrinkage; where they are dropped it is 0.
+Without the standard deviation, GRPO scales the gradient of turn t by E[(n − 1)/n], n the size of the group *given
+that the trajectory reached the turn*: n − 1 is binomial(N − 1, p_t) with the chance p_t to reach it. Lone rows that
+keep their return have factor 1, dropped ones 0.
 
 {turns}
 
 ## Rejection
 
-PRS with TRLOO, two turns of two actions; only second turns can be rejected, with coverages from 0.25 to 0.45. In the
-released code a rejected turn leaves the mask of the loss and nothing else. Then the first turn's gradient is exact, and
-the second's is known exactly too (test_enumeration_rejection.py): that of E[q (G − b)], with q the chance to
-stay and b the mean baseline, the gradient of a *shaped* reward in which a lazy but correct answer teaches nothing,
-neither for nor against. Where the reward is erased as well, the first turn is credited with something else: biased.
+PRS with TRLOO, two turns of two actions; second turns have coverages from 0.25 to 0.45. In the released code a
+rejected turn leaves the loss's mask alone: the first turn's gradient is exact, the second's that of E[q (G − b)], q
+the chance to stay (`test_enumeration_rejection.py`): a lazy but correct answer teaches nothing. Erasing the reward
+credits the first turn with something else.
 
 {prs}
 
-Sampling from a policy whose logits are disturbed by Gaussian noise, TRLOO underneath, N = 2, mean over the same
-problems. Only the untruncated sequence weight is unbiased at every noise (a truncation that never acts is the same
-thing). MRS does not repair a large mismatch: it drops what shows one, and what is left is no fair sample. Its bounds
-are meant for engines that differ by rounding (last rows of each).
+Sampling from a policy with Gaussian noise on its logits, TRLOO, N = 2. Only the untruncated sequence weight is
+unbiased at every noise. MRS does not repair a large mismatch; its bounds are meant for engines that differ by
+rounding.
 
 {rejections}
 """

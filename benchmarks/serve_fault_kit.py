@@ -42,7 +42,7 @@ class Pool:
     async def close(self): pass
 
 if ray:
-    from drkernel.serve.ray_workers import Lending, RayWorkers
+    from drkernel.serve.worker import Lending, RayWorkers
     def make_pool(slots):
         class Slow(Pool):
             async def evaluate(self, request):

@@ -268,6 +268,9 @@ def table(outcomes: list[Outcome]) -> str:
 
 INTRODUCTION = """# Faults
 
+Does the service lose jobs when processes are killed, the network is cut, the disk is full? **Of {jobs:,} jobs under
+{kinds} kinds of faults {lost} were lost and {doubled} reported twice.**
+
 `{command}`, {date}.
 
 Thirty-two clients submit jobs and wait for verdicts while the faults happen; they try again what was refused or cut.
@@ -298,7 +301,9 @@ def main() -> None:
             continue
         print(table(outcomes[-1:]).splitlines()[-1], flush=True)
     command = " ".join(["python benchmarks/serve_faults.py", *sys.argv[1:]])
-    text = INTRODUCTION.format(command=command, date=date.today().isoformat()) + table(outcomes)
+    totals = {name: sum(getattr(one, name) for one in outcomes) for name in ("jobs", "lost", "doubled")}
+    text = INTRODUCTION.format(command=command, date=date.today().isoformat(), kinds=len(outcomes), **totals)
+    text += table(outcomes)
     if options.out is not None:
         options.out.write_text(text, encoding="utf-8")
     raise SystemExit(not all(outcome.good for outcome in outcomes))

@@ -21,9 +21,9 @@ from pathlib import Path
 import torch
 
 from drkernel.rl.maths.mismatch import mismatch
+from drkernel.rl.model.answerer import PolicyServer, ServedSampler, ServerConfig
 from drkernel.rl.model.policy import Example, Policy, PolicyConfig
 from drkernel.rl.model.sampler import Conversation, Sampler, SamplingConfig
-from drkernel.rl.model.served import PolicyServer, ServedSampler, ServerConfig
 
 ROWS, CONTEXT = 32, 480
 

@@ -44,6 +44,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import yaml
 
+from page_tables import write_table
+
 if TYPE_CHECKING:
     from drkernel.sim.script import ScriptReport
 
@@ -431,29 +433,29 @@ def page(rows: list[Row], sample: int | None) -> str:
     lines = [
         "# Public suites on the simulated GPU",
         "",
+        "Does code that others wrote run, and are its answers right? **The last column says: of the tests that are "
+        "right themselves and could run, the share that passes.** Nothing was measured on a GPU.",
+        "",
         f"`python benchmarks/sim_public.py DIR...{'' if sample is None else f' --sample {sample}'} --write`, "
         f"{date.today()}, Triton {version('triton')}, torch {version('torch').partition('+')[0]}, `sim:{GPU}`, all "
         f"checks on: {chosen}, unchanged, {sum(row['launches'] for row in rows)} launches recorded, "
         f"{sum(row.get('unexecuted', 0) for row in rows)} of them long ones that nothing read, which were counted and "
-        "not executed. Nothing was measured on a GPU.",
+        "not executed.",
         "",
         "| suite | tried | launched kernels | " + " | ".join(shown) + " | passed of right tests |",
         "|---|---:|---:|" + "---:|" * (len(shown) + 1),
     ]
     for name in suites:
         count, total = counts[name], sum(counts[name].values())
-        cells = [str(count[outcome] or "") for outcome in shown]
+        shares = [str(count[outcome] or "") for outcome in shown]
         share = count["pass"] / max(1, total - count["no test"] - count["theirs"])
         launched = sum(row["suite"] == name and row["launches"] > 0 for row in rows)
-        lines.append(f"| {name} | {total} | {launched} | {' | '.join(cells)} | {share:.0%} |")
+        lines.append(f"| {name} | {total} | {launched} | {' | '.join(shares)} | {share:.0%} |")
     lines += ["", *[f"- *{outcome}*: {OUTCOMES[outcome]}" for outcome in shown], ""]
-    lines += ["What did not pass:", "", "| what | outcome | why |", "|---|---|---|"]
-    lines += [
-        f"| {cell(row['name'], 90)} | {row['outcome']} | {cell(row['why'], 260)} |"
-        for row in rows
-        if row["outcome"] not in ("pass", "no test")
-    ]
-    return "\n".join([*lines, ""])
+    failed = [row for row in rows if row["outcome"] not in ("pass", "no test")]
+    cells = [[row[key][:260] for key in ("name", "outcome", "why")] for row in failed]
+    link = write_table(PAGE.with_suffix(".csv"), [["what", "outcome", "why"], *cells])
+    return "\n".join([*lines, "What did not pass, and why:", "", link, ""])
 
 
 def theirs(row: Row) -> Row:
@@ -462,11 +464,6 @@ def theirs(row: Row) -> Row:
     if row["outcome"] == "pass" or name not in THEIRS:
         return {}
     return {"outcome": "theirs", "why": f"{THEIRS[name]} ({row['outcome']}: {row['why'][:100]})"}
-
-
-def cell(text: str, length: int) -> str:
-    """One cell of a table."""
-    return text[:length].replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Sequential test-time scaling: what more turns give, with and without context management, and what they cost.
 
     python benchmarks/stts.py                      # scripted writer, built-in tasks: tables
-    python benchmarks/stts.py --write              # also docs/results/stts.md and stts.png
+    python benchmarks/stts.py --write              # also a section of docs/results/stts.md, stts.png
     python benchmarks/stts.py --model hf:runs/quickstart/checkpoints/final    # a real policy, held-out generated tasks;
-                                   # with --write docs/results/stts_policy.md and .png
+                                   # with --write its section, and stts_policy.png
 
 Vanilla keeps every turn in the conversation until the context is full. Managed holds the best four turns so far, as in
 the paper. Best of n answers the task alone each time. All get the same context and
@@ -21,25 +21,25 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from drkernel.episode.episode import EpisodeConfig
+from drkernel.episode.meter import CallLimits, Meter
+from drkernel.episode.records import (
+    Answerer,
+    Sampling,
+    Turn,
+)
+from drkernel.episode.renderer import Prompts
+from drkernel.gym.pools.local import LocalPool
+from drkernel.gym.request import EvalSettings
+from drkernel.registry import Method
+from drkernel.solve.bench import BenchRun, Resolved
+from drkernel.solve.bench import compare as compare_runs
+from drkernel.solve.config import BenchConfig
+from drkernel.task import Task
+from stts_writer import CLIMB, KERNELS, RUNGS, STAY, Writer
+
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results" / "stts.md"
-POLICY_PAGE = PAGE.with_name("stts_policy.md")
-sys.path.insert(0, str(Path(__file__).parent))
-
-from drkernel.episode.answerer import Answerer  # noqa: E402
-from drkernel.episode.chat import Sampling  # noqa: E402
-from drkernel.episode.episode import EpisodeConfig  # noqa: E402
-from drkernel.episode.meter import CallLimits, Meter  # noqa: E402
-from drkernel.episode.records import Turn  # noqa: E402
-from drkernel.episode.renderer import Prompts  # noqa: E402
-from drkernel.gym.pools.local import LocalPool  # noqa: E402
-from drkernel.gym.request import EvalSettings  # noqa: E402
-from drkernel.registry import Method  # noqa: E402
-from drkernel.solve.bench import BenchRun, Resolved  # noqa: E402
-from drkernel.solve.config import BenchConfig  # noqa: E402
-from drkernel.solve.paired import compare as compare_runs  # noqa: E402
-from drkernel.task import Task  # noqa: E402
-from stts_writer import CLIMB, KERNELS, RUNGS, STAY, Writer  # noqa: E402
 
 MANAGED = "managed, best 4"
 MODES = {
@@ -52,6 +52,16 @@ SETTINGS = EvalSettings(profile="tiny", checks=2)
 LEAN = EvalSettings(checked_bytes=1 << 20, checked_flops=1e7, checks=2, other_calls=False)
 """as the quickstart grades its policy, which knows no other tasks"""
 Row = dict[str, Any]
+WRITER = f"""`python benchmarks/stts.py --write`: {len(KERNELS)} built-in tasks, {{samples}} trajectories each, up to
+{{turns}} turns, a context of {{context:,}} tokens. The writer is a script that climbs a ladder of real kernels
+({", ".join(RUNGS)}) from the best of its answers that the conversation still shows: a rung up with chance {CLIMB}, none
+with {STAY}, else a slip.
+
+![fast_1.2 by turns, context by turns, fast_1.2 by tokens](stts.png)"""
+POLICY = """`python benchmarks/stts.py --model {model} --turns {turns} --samples {samples} --tasks {tasks} --write`:
+{tasks} tasks of families that the policy never saw, {samples} trajectories each.
+
+![fast_1.2 by turns, context by turns, fast_1.2 by tokens](stts_policy.png)"""
 
 
 def main() -> int:
@@ -63,9 +73,7 @@ def main() -> int:
     parser.add_argument("--tasks", type=int, default=30, help="held-out generated tasks of a policy")
     parser.add_argument("--answer", type=int, default=160, help="token budget of a policy's answer")
     parser.add_argument("--out", type=Path, help="keep the runs here, and take them up again")
-    parser.add_argument(
-        "--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)} (a policy: {POLICY_PAGE.name})"
-    )
+    parser.add_argument("--write", action="store_true", help=f"write this run's section of {PAGE.relative_to(ROOT)}")
     arguments = parser.parse_args()
     import torch
 
@@ -75,12 +83,11 @@ def main() -> int:
         results = asyncio.run(compare(arguments, directory))
         pairs = differences(directory)
     print(f"{pairs}\n")
-    print("\n\n".join(f"{name}\n\n{table(row, arguments.turns)}" for name, row in results.items()))
+    print(table(results, arguments.turns))
     if arguments.write:
-        path, text = (PAGE, page) if arguments.model is None else (POLICY_PAGE, policy_page)
-        draw(results, path.with_suffix(".png"))
-        path.write_text(text(results, arguments, pairs), encoding="utf-8")
-        print(f"\nwrote {path}")
+        draw(results, PAGE.with_name("stts.png" if arguments.model is None else "stts_policy.png"))
+        PAGE.write_text(page(results, arguments, pairs), encoding="utf-8")
+        print(f"\nwrote {PAGE}")
     return 0
 
 
@@ -136,7 +143,7 @@ def setting(arguments: argparse.Namespace) -> tuple[list[Task], Prompts, Samplin
 
         tasks = [builtin_task(name) for name in KERNELS]
         return tasks, Prompts.load("full"), Sampling(max_tokens=1024, seed=0), arguments.context
-    from drkernel.rl.data.teacher.problem_families import generate_tasks
+    from drkernel.rl.data.teacher.problem import generate_tasks
 
     sampling = Sampling(max_tokens=arguments.answer, seed=0, extra={"rows": 32})
     return generate_tasks("heldout", arguments.tasks, 2), Prompts.load("compact"), sampling, None
@@ -146,7 +153,7 @@ def open_writer(model: str | None, sampling: Sampling) -> Answerer:
     """The scripted writer or a local policy."""
     if model is None:
         return Writer()
-    from drkernel.solve.open_model import open_model
+    from drkernel.solve.config import open_model
 
     return open_model(model, sampling=sampling)
 
@@ -163,20 +170,20 @@ def context_used(played: list[Turn], turns: int) -> Row:
     return {"read": read, "alive": [len(made) / plays for made in by_turn], "spent": spent}
 
 
-def table(row: Row, turns: int) -> str:
-    """Figures at a few turns."""
-    shown = sorted({turn for turn in (1, 2, 3, 5, 10, 15, 20, 30, 50, turns) if turn <= turns})
-    lines = ["| turns | best so far, fast_1.2 | last turn, fast_1.2 | still playing | context read | tokens spent |"]
-    lines.append("|---|---|---|---|---|---|")
-    for turn in shown:
-        figures = row["summary"]["per_turn"][turn - 1]
-        best, last = figures["best"][PLOTTED], figures["last"][PLOTTED]
-        read = row["read"][turn - 1]
-        lines.append(
-            f"| {turn} | {100 * best['value']:.1f}% [{100 * best['low']:.0f}, {100 * best['high']:.0f}] | "
-            f"{100 * last['value']:.1f}% | {100 * row['alive'][turn - 1]:.0f}% | "
-            f"{'none' if read is None else f'{read:,.0f}'} | {row['spent'][turn - 1]:,.0f} |"
-        )
+def table(results: dict[str, Row], turns: int) -> str:
+    """Figures of all modes at a few turns."""
+    lines = ["| search | turns | best so far, fast_1.2 | last turn | still playing | context read | tokens spent |"]
+    lines.append("|---|---:|---|---:|---:|---:|---:|")
+    for name, row in results.items():
+        for turn in sorted({turn for turn in (5, 10, turns) if turn <= turns}):
+            figures = row["summary"]["per_turn"][turn - 1]
+            best, last = figures["best"][PLOTTED], figures["last"][PLOTTED]
+            read = row["read"][turn - 1]
+            lines.append(
+                f"| {name} | {turn} | {100 * best['value']:.1f}% [{100 * best['low']:.0f}, {100 * best['high']:.0f}] | "
+                f"{100 * last['value']:.1f}% | {100 * row['alive'][turn - 1]:.0f}% | "
+                f"{'none' if read is None else f'{read:,.0f}'} | {row['spent'][turn - 1]:,.0f} |"
+            )
     return "\n".join(lines)
 
 
@@ -211,70 +218,17 @@ def draw(results: dict[str, Row], path: Path) -> None:
 
 
 def page(results: dict[str, Row], arguments: argparse.Namespace, pairs: str) -> str:
-    """The results page."""
-    sections = "\n\n".join(f"### {name}\n\n{table(row, arguments.turns)}" for name, row in results.items())
-    figures = (
-        f"{arguments.samples} trajectories each, up to {arguments.turns} turns, a context of {arguments.context:,}"
+    """The results page with the section of this run replaced; what follows a section's figures is written by hand."""
+    policy = arguments.model is not None
+    title = "## A small trained policy" if policy else "## A scripted writer"
+    text = PAGE.read_text(encoding="utf-8")
+    start = text.index(title)
+    section, rest = text[start:].partition("\n## ")[::2]
+    reading = section.partition("**Reading.**")[2].strip()
+    figures = "\n\n".join(
+        [(POLICY if policy else WRITER).format(**vars(arguments)), table(results, arguments.turns), pairs]
     )
-    return f"""# Sequential test-time scaling: what more turns give
-
-Generated by `python benchmarks/stts.py --write`. Speedups are **modelled** (`sim:h200`); no GPU.
-
-{len(KERNELS)} built-in tasks, {figures} tokens. The writer is
-a *script*, not a language model: it climbs a ladder of real kernels ({", ".join(RUNGS)}),
-starting from the best of its own answers that the conversation still shows; it goes one rung up with chance {CLIMB},
-stays with {STAY}, else slips. Every answer is graded by the real judge. So the page shows what the loop does and what
-it costs; it says nothing about how well any language model uses feedback, nor that long conversations make one worse
-(the script is immune). Two of the tasks are a single operator each, on which no kernel of the ladder is 1.2 times as
-fast.
-
-![fast_1.2 by turns, context by turns, fast_1.2 by tokens](stts.png)
-
-{sections}
-
-At equal numbers of evaluations, paired by task:
-
-{pairs}
-
-*Best so far* is what `drkernel solve` returns; *last turn* is what a user would get who kept no history.
-[stts_policy.md](stts_policy.md) has the same for a small trained policy.
-
-{reading(PAGE)}
-"""
-
-
-def reading(path: Path) -> str:
-    """The section of an earlier page that is written by hand."""
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    return text[text.index("## Reading") :].rstrip() if "## Reading" in text else "## Reading\n\nNot written yet."
-
-
-def policy_page(results: dict[str, Row], arguments: argparse.Namespace, pairs: str) -> str:
-    """The results page of a trained policy."""
-    sections = "\n\n".join(f"### {name}\n\n{table(row, arguments.turns)}" for name, row in results.items())
-    options = f"--turns {arguments.turns} --samples {arguments.samples} --tasks {arguments.tasks}"
-    figures = f"{arguments.tasks} tasks of families that it never saw, {arguments.samples} trajectories each"
-    return f"""# More turns for a small trained policy
-
-Generated by `python benchmarks/stts.py --model hf:runs/quickstart/checkpoints/final {options} --write`
-with the policy of one run of the quickstart (figures depend on the run). Speedups are **modelled** (`sim:h200`); no
-GPU.
-
-The policy has 1.4 million parameters, a context of 512 tokens, and was trained on trajectories of two turns.
-{figures}; every answer is graded by the real judge.
-
-![fast_1.2 by turns, context by turns, fast_1.2 by tokens](stts_policy.png)
-
-{sections}
-
-At equal numbers of evaluations, paired by task:
-
-{pairs}
-
-[stts.md](stts.md) shows the search under a writer that can use what is kept.
-
-{reading(POLICY_PAGE)}
-"""
+    return f"{text[:start]}{title}\n\n{figures}\n\n**Reading.** {reading}\n" + (f"\n## {rest}" if rest else "")
 
 
 if __name__ == "__main__":

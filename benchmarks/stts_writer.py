@@ -22,8 +22,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from drkernel.episode.answerer import ModelCall, estimated_usage
-from drkernel.episode.chat import Message, Reply
+from drkernel.episode.records import Message, ModelCall, Reply, estimated_usage
 
 RUNGS = ("prose", "does not compile", "wrong", "last step only", "with copies", "fused")
 CLIMB, STAY = 0.35, 0.35

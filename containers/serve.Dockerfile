@@ -4,7 +4,7 @@
 #   docker run --rm -p 8765:8765 -e DRKERNEL_TOKEN -v drkernel:/data --shm-size 2g --memory 8g drkernel-serve
 #
 # DRKERNEL_TOKEN must be set: the service listens beyond this machine and refuses to start without one. What the
-# container's own profile takes away from the sandbox, and how to give it back: docs/containers.md.
+# container's own profile takes away from the sandbox, and how to give it back: docs/serve.md, Containers.
 FROM python:3.12-slim
 
 # Triton compiles its launchers with a C compiler; bubblewrap is one more way to make namespaces.

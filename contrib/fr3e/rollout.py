@@ -16,9 +16,8 @@ from pydantic import Field
 from contrib.trees.forks import TreeConfig
 from contrib.trees.rollout import Growth, Path, Piece, TreeRollout, derived_seed
 from drkernel.config import Config
-from drkernel.episode.chat import Reply
 from drkernel.episode.episode import Episode
-from drkernel.episode.records import Trajectory, Turn
+from drkernel.episode.records import Reply, Trajectory, Turn
 from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.model.sampler import Conversation, SampledTurn
 from drkernel.rl.run.rollout import RolloutJob, RolloutPlay

@@ -18,8 +18,8 @@ from drkernel.episode.records import Trajectory
 from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.run.learner import LearnerConfig
 from drkernel.rl.run.registry import TurnBatch, advantage
+from drkernel.rl.run.rollout import Shape, shapes
 from drkernel.rl.run.rows import Stretch, TokenSequence, lay_out
-from drkernel.rl.run.shape import Shape, shapes
 
 
 @dataclass(frozen=True)

@@ -50,9 +50,8 @@ from drkernel.rl.model.policy import Policy, PolicyConfig
 from drkernel.rl.model.sampler import Sampler
 from drkernel.rl.run import registry
 from drkernel.rl.run.recipe import Recipe, make_pool
-from drkernel.rl.run.rollout import Rollout, RolloutJob, plan_jobs
+from drkernel.rl.run.rollout import Rollout, RolloutJob, make_shape, plan_jobs
 from drkernel.rl.run.rows import Rows, sampled_of
-from drkernel.rl.run.shape import make_shape
 from miniature import plan_pool
 
 PLUGINS = ["contrib.trees", "contrib.fr3e"]

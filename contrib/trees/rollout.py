@@ -15,9 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from contrib.trees.forks import TreeConfig, copies, repeats
-from drkernel.episode.chat import Reply, Sampled, Stop
 from drkernel.episode.episode import Episode
-from drkernel.episode.records import End, Trajectory, Turn
+from drkernel.episode.records import End, Reply, Sampled, Stop, Trajectory, Turn
 from drkernel.rl.model.answerer import SamplerAnswerer, unread
 from drkernel.rl.model.sampler import Conversation, SampledTurn
 from drkernel.rl.run.rollout import Rollout, RolloutJob, RolloutPlay

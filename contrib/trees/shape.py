@@ -19,8 +19,8 @@ from drkernel.rl.maths.advantages import Alone
 from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.run.learner import LearnerConfig
 from drkernel.rl.run.registry import TurnBatch, advantage
+from drkernel.rl.run.rollout import Shape, shapes
 from drkernel.rl.run.rows import Stretch, TokenSequence, TurnFacts
-from drkernel.rl.run.shape import Shape, shapes
 
 WHOLE_TRAJECTORIES = ("trloo_best", "rloo", "rloo_total", "kevin", "otb", "otb_loo", "otb_tir", "otb_tir_loo")
 """Advantages whose baselines go by trajectory, so that trees have none."""

@@ -19,10 +19,10 @@ from rich.console import Console, RenderableType
 from drkernel.config import VIEWS
 from drkernel.gym.pools.local import LocalPool
 from drkernel.gym.request import EvalRequest, EvalSettings
-from drkernel.report.sim_view import render as render_run
-from drkernel.report.trace import trace_of_run, write_trace
-from drkernel.report.verdict_view import profile_table
-from drkernel.report.verdict_view import render as render_verdict
+from drkernel.report.sim import terminal as render_run
+from drkernel.report.sim import trace_of_run, write_trace
+from drkernel.report.verdict import profile_table
+from drkernel.report.verdict import terminal as render_verdict
 from drkernel.sim.gpu.datafree.records import DataFree
 from drkernel.sim.script import ScriptReport, run_function
 from drkernel.task import Precision, Provenance, Task

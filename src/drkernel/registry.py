@@ -2,9 +2,9 @@
 
 A registry holds the functions of one kind. Users can extend these; each module documents the signature it expects:
 
-- ``drkernel.rl.run.shape``: ``shapes``
+- ``drkernel.rl.run.rollout``: ``shapes``
 - ``drkernel.rl.run.registry``: ``advantage``, ``loss``, ``schedule``, ``mismatch``, ``rejection``
-- ``drkernel.rl.data.select``: ``filters``
+- ``drkernel.rl.data.coldstart``: ``filters``
 - ``drkernel.episode.context``: ``policies``
 - ``drkernel.gym.reward``: ``rewards``
 

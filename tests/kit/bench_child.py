@@ -5,9 +5,8 @@ import sys
 from pathlib import Path
 
 from drkernel.episode.answerers.endpoint import OpenAIModel
-from drkernel.episode.chat import Sampling
-from drkernel.episode.journal import ReplyCache
-from drkernel.episode.meter import CallLimits, Meter
+from drkernel.episode.meter import CallLimits, Meter, ReplyCache
+from drkernel.episode.records import Sampling
 from solve_fakes import TextPool, bench_config, open_run
 
 

@@ -61,7 +61,7 @@ def write_rows(path: Path, count: int = 60) -> Path:
     """Conversations whose first answers are lazy, fused or broken in equal parts."""
     from drkernel.episode.episode import EpisodeConfig
     from drkernel.episode.renderer import task_prompt
-    from drkernel.rl.data.teacher.problem_families import generate_tasks
+    from drkernel.rl.data.teacher.problem import generate_tasks
 
     settings = EpisodeConfig().settings
     with open(path, "w") as file:

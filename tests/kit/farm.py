@@ -471,7 +471,7 @@ def _warm_up() -> None:
     import gc
     import importlib
 
-    import drkernel.agents.tools
+    import drkernel.agents.server
     import drkernel.gym.judge.judge
     import drkernel.report.run
     import drkernel.rl.run.trainer

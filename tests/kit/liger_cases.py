@@ -495,7 +495,7 @@ def _difference(ours: list[torch.Tensor], wanted: list[torch.Tensor], tolerance:
 
 
 def main() -> None:
-    """Print the table of docs/sim.md."""
+    """Print a table of the cases."""
     from importlib.metadata import version
 
     outcomes = [run_case(case) for case in all_cases() if not sys.argv[1:] or sys.argv[1] in case.name]

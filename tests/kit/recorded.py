@@ -10,8 +10,7 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor
 
-from drkernel.episode.chat import Reply, Sampled
-from drkernel.episode.records import Trajectory, Turn
+from drkernel.episode.records import Reply, Sampled, Trajectory, Turn
 from drkernel.rl.maths.losses import denominator, policy_loss
 from drkernel.rl.model.policy import PocketConfig, Policy, PolicyConfig, TokenizerConfig
 from drkernel.rl.model.tokenizer import train_tokenizer

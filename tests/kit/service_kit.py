@@ -9,7 +9,7 @@ import time
 import httpx
 
 from drkernel.gym.request import EvalRequest, EvalSettings
-from drkernel.serve import listen
+from drkernel.serve import guard as listen
 from drkernel.task import Provenance, Task
 from drkernel.verdict import CandidateError, Verdict
 

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from drkernel.episode.answerer import ModelCall, estimated_usage
-from drkernel.episode.chat import Reply
 from drkernel.episode.episode import EpisodeConfig
+from drkernel.episode.records import ModelCall, Reply, estimated_usage
 from drkernel.episode.renderer import Prompts
 from drkernel.gym.request import EvalRequest
 from drkernel.solve.bench import BenchRun, Resolved

@@ -63,17 +63,12 @@ FLOORS = {
     ),
     "episode": (
         "metrics",
-        "chat",
         "records",
-        "answerer",
         "answerers",
-        "journal",
         "meter",
         "context",
-        "prompt_file",
         "renderer",
         "episode",
-        "play",
     ),
     "rl": ("maths", "model", "data", "run"),
 }
@@ -94,8 +89,6 @@ BUDGET = {
 }  # fmt: skip
 """lines of a room, without tasks' own files: what needs more names what it retires"""
 OF_ONE_USER = {
-    "drkernel.cli.extras": "read when a command misses a package, and then alone",
-    "drkernel.engines.named": "the name by which plug-ins offer an engine",
     "drkernel.gym.judge.naive": "a harness without checks, for research: apart from the judge on purpose",
     "drkernel.gym.languages.cuda": "a language with a reader of its own",
     "drkernel.gym.pools.remembered": "a pool like the others beside it",

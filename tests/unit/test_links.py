@@ -1,13 +1,16 @@
 """Links between the documents lead to files and headings that exist, and the commands on their pages exist, with their
 options."""
 
+import csv
+import importlib.util
 import re
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from drkernel.cli import COMMANDS
+from drkernel.cli import COMMANDS, application
 from places import ROOT
 
 PAGES = sorted(
@@ -59,12 +62,9 @@ def commands(page: Path) -> list[list[str]]:
 
 def options_of(command: str) -> set[str] | None:
     """The options of a command, of its subcommands too; None for one whose options are the keys of a config."""
-    import importlib
-
     import typer
 
-    app = importlib.import_module(f"drkernel.cli.{COMMANDS[command][0]}").app
-    top = typer.main.get_command(app)
+    top = typer.main.get_command(application(command))
     every = [top, *getattr(top, "commands", {}).values()]
     if any(one.context_settings.get("ignore_unknown_options") for one in every):
         return None
@@ -97,3 +97,20 @@ def test_the_page_of_the_paper_names_tests_and_recipes_that_exist():
         assert not test or f"def {test}(" in path.read_text(), f"{file} has no {test}"
     for place in re.findall(r"`((?:recipes|benchmarks)/[\w.-]+)`", page):
         assert (ROOT / place).exists(), place
+
+
+def test_long_tables_stand_below_the_links_to_them():
+    sheets = sorted((ROOT / "docs").rglob("*.csv"))
+    assert sheets
+    spec = importlib.util.spec_from_file_location("docs_links", ROOT / "scripts" / "docs_links.py")
+    hook = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hook)
+    for path in sheets:
+        page = path.with_suffix(".md")
+        assert re.search(rf"^\[[^\]]+\]\({path.name}\)$", page.read_text(encoding="utf-8"), re.MULTILINE), page
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.reader(file))
+        assert len({len(row) for row in rows}) == 1, path
+        source = SimpleNamespace(src_uri=str(page.relative_to(ROOT / "docs")))
+        html = hook.on_page_content(f'<p><a href="{path.name}">x</a></p>', page=SimpleNamespace(file=source))
+        assert html.count("<tr>") == len(rows) and 'class="searchable"' in html

@@ -12,7 +12,7 @@ from drkernel.config import ConfigError
 from drkernel.engines.verl.translate import translate
 from drkernel.episode.episode import Episode, EpisodeConfig
 from drkernel.episode.records import distinct_turns
-from drkernel.rl.data.teacher.problem_families import generate_tasks
+from drkernel.rl.data.teacher.problem import generate_tasks
 from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.model.policy import Example, Policy, PolicyConfig
 from drkernel.rl.model.sampler import Sampler, SamplingConfig

@@ -12,7 +12,7 @@ from contrib.trees.rows import lay_out_paths, path_facts
 from contrib.trees.shape import TreeShape
 from drkernel.engines.verl.turns import VerlSampler, pack, teach, unpack
 from drkernel.episode.episode import Episode, EpisodeConfig
-from drkernel.rl.data.teacher.problem_families import generate_tasks
+from drkernel.rl.data.teacher.problem import generate_tasks
 from drkernel.rl.maths.losses import clipped
 from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.model.policy import Policy, PolicyConfig

@@ -2,17 +2,251 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+import asyncio
+import hashlib
+import re
+from collections import OrderedDict
+from collections.abc import Awaitable, Iterable
+from io import StringIO
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ResourceError
 from mcp.server.mcpserver.exceptions import ToolError as Refusal
 from mcp.server.transport_security import TransportSecuritySettings
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from drkernel import __version__
-from drkernel.agents.tools import Toolbox, ToolError
+from drkernel.config import Config
+from drkernel.gym.device import card_of
+from drkernel.gym.explain import EXPLANATIONS, explain
+from drkernel.gym.feedback import feedback, shorten
+from drkernel.gym.request import EvalRequest, EvalSettings, Pool
+from drkernel.gym.runner.confined_script import ConfinedRun, ScriptTerms, run_confined
+from drkernel.report.sim import terminal as render_run
+from drkernel.sim.script import ScriptFinding
+from drkernel.sim.spec import get_spec, known_gpus
+from drkernel.task import Provenance, Task
+from drkernel.tasks.builtin import builtin_tasks
+from drkernel.tasks.errors import TaskError
+from drkernel.tasks.loaders import load_task
+from drkernel.verdict import Finding, Verdict
+
+KEPT = 200
+"""most records that are kept for resources"""
+MAX_SOURCE = 1 << 20
+"""most bytes of a file that is read in place of a source"""
+WIDTH = 100
+"""columns of a rendered report"""
+
+
+class ToolError(Exception):
+    """The tool cannot do what was asked; the message says why, for the agent."""
+
+
+class ToolLimits(Config):
+    """The limits on what the tools of one server may spend."""
+
+    evaluations: int | None = Field(None, ge=1, description="evaluations and simulations in all; None: unlimited")
+    deadline_s: float = Field(60.0, gt=0, description="seconds that one candidate or script may take")
+    simulations: int = Field(1, ge=1, description="scripts at once")
+    text: int = Field(4000, ge=400, description="characters of one answer")
+    folder: Path | None = Field(
+        None, description="references, candidates and scripts may be files under it; None: none"
+    )
+    references: Literal["any", "builtin"] = Field(
+        "any",
+        description="'builtin' takes only tasks of the suite: a reference is code that runs with the user's rights",
+    )
+
+
+class Toolbox:
+    """The tools of one server, over one pool."""
+
+    def __init__(self, pool: Pool, limits: ToolLimits = ToolLimits()):
+        self.pool, self.limits = pool, limits
+        self.used = 0
+        """evaluations and simulations so far"""
+        self.records: OrderedDict[str, str] = OrderedDict()
+        """JSON of the latest records, by the path of their resource"""
+        self._simulating = asyncio.Semaphore(limits.simulations)
+
+    async def evaluate(
+        self,
+        reference: str,
+        candidate: str,
+        device: str = "sim:h200",
+        precision: str | None = None,
+    ) -> str:
+        """Grade ``candidate`` against ``reference``; return the decisive facts, the worst first.
+
+        Raises :class:`ToolError` for a request that cannot be graded, or when the budget is spent.
+        """
+        task = self._task(reference, precision)
+        source = self._text(candidate, "candidate")
+        try:
+            settings = EvalSettings(device=device, deadline_s=self.limits.deadline_s, lines=True)
+        except ValidationError as error:
+            raise ToolError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+        self._spend()
+        verdict = await self.pool.evaluate(EvalRequest(task=task, candidate=source, settings=settings))
+        return self._answer(describe(verdict, source, self.limits.text), "verdicts", verdict)
+
+    async def simulate(
+        self, script: str, gpu: str = "h200", no_data: bool = False, checks: Literal["auto", "full", "off"] = "auto"
+    ) -> str:
+        """Run a script on a simulated GPU in the sandbox; return launches, findings with source lines, modelled time.
+
+        Raises :class:`ToolError` for an unknown GPU, or when the budget is spent.
+        """
+        try:
+            name = card_of(gpu).name
+        except ValueError as error:
+            raise ToolError(str(error)) from None
+        source = self._text(script, "script")
+        terms = ScriptTerms(gpu=name, no_data=no_data, checks=checks, deadline_s=self.limits.deadline_s)
+        self._spend()
+        async with self._simulating:
+            run = await asyncio.to_thread(run_confined, source, terms)
+        return self._answer(describe_run(run, source, self.limits.text), "simulations", run)
+
+    def tasks(self, match: str = "") -> str:
+        """List the built-in tasks whose id or tags contain ``match``; show the source of the one that it names."""
+        found = [task for task in builtin_tasks() if match in task.id or match in task.tags]
+        exact = [task for task in found if match in (task.id, task.id.removeprefix("builtin/"))]
+        if exact:
+            return f"{exact[0].id} ({exact[0].precision}; {', '.join(exact[0].tags)})\n\n{exact[0].reference}"
+        if not found:
+            raise ToolError(f"no built-in task has {match!r} in its id or tags")
+        return "\n".join(f"{task.id}  {', '.join(task.tags)}" for task in found)
+
+    def gpus(self) -> str:
+        """List the simulated GPUs with their published figures."""
+        lines = ["name  GPU  memory GiB  GB/s  SMs"]
+        for name in known_gpus():
+            spec = get_spec(name)
+            lines.append(
+                f"sim:{name}  {spec.full_name}  {spec.hbm_bytes / 2**30:.0f}  {spec.hbm_bandwidth / 1e9:.0f}  "
+                f"{spec.sm_count}"
+            )
+        return "\n".join(lines)
+
+    def explain(self, finding: str) -> str:
+        """Explain a finding and how to fix the kernel. Raises :class:`ToolError` for an unknown one."""
+        try:
+            return f"{finding}\n{explain(finding).text}"
+        except ValueError as error:
+            raise ToolError(str(error)) from None
+
+    def record(self, path: str) -> str:
+        """Return the whole record behind an answer, as JSON. Raises :class:`ToolError` when it is not kept."""
+        if path not in self.records:
+            raise ToolError(f"no record {path}; the latest {KEPT} are kept")
+        return self.records[path]
+
+    # ----
+
+    def _task(self, reference: str, precision: str | None) -> Task:
+        named = "" if _is_source(reference) else reference
+        try:
+            if named.startswith(("builtin/", "level")):
+                task = load_task(named)
+            elif self.limits.references == "builtin":
+                raise ToolError("this server grades built-in tasks only; the tool 'tasks' lists them")
+            else:
+                source = self._text(reference, "reference")
+                digest = hashlib.sha256(source.encode()).hexdigest()[:8]
+                task = Task(id=f"agent/{digest}", reference=source, provenance=Provenance(source="file"))
+            return task if precision is None else Task.model_validate(task.model_dump() | {"precision": precision})
+        except (TaskError, ValidationError) as error:
+            raise ToolError(str(error)) from None
+
+    def _text(self, given: str, what: str) -> str:
+        """Return source text: what was given, or the file under the permitted folder that it names."""
+        if _is_source(given):
+            return given
+        folder = self.limits.folder
+        if folder is None:
+            raise ToolError(f"{what}: give the whole source text; this server reads no files")
+        name = given.strip()
+        try:
+            path = (folder / name).resolve()
+            if not path.is_relative_to(folder.resolve()):
+                raise ToolError(f"{what}: {name[:200]} is not under {folder}")
+            # neither a pipe, which nobody may write to, nor more than any source: the server would wait, or hold it all
+            if not path.is_file() or path.stat().st_size > MAX_SOURCE:
+                raise ToolError(f"{what}: {name[:200]} is neither source text nor a file of at most {MAX_SOURCE} bytes")
+            return path.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise ToolError(f"{what}: neither source text nor a file that can be read: {reason}") from None
+
+    def _spend(self) -> None:
+        most = self.limits.evaluations
+        if most is not None and self.used >= most:
+            raise ToolError(f"the budget is spent: {most} evaluations were made")
+        self.used += 1
+
+    def _answer(self, text: str, kind: str, record: Config) -> str:
+        """Keep the record, and end the text with where it is and what is left of the budget."""
+        data = record.model_dump_json()
+        path = f"{kind}/{hashlib.sha256(data.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
+        self.records[path] = data
+        while len(self.records) > KEPT:
+            self.records.popitem(last=False)
+        most = self.limits.evaluations
+        budget = "" if most is None else f"; {self.used} of {most} evaluations used"
+        return f"{text}\n\nwhole record: drkernel://{path}{budget}"
+
+
+def _is_source(given: str) -> bool:
+    """Whether this is source text, be it of one line, and no name of a file or task."""
+    return re.search(r"[\n;=(]|:\s", given.strip()) is not None
+
+
+def describe(verdict: Verdict, source: str, budget: int) -> str:
+    """Describe a verdict in at most ``budget`` characters: status, speed, reason, where the time goes, what to fix."""
+    head = f"{verdict.status.upper().replace('_', ' ')}  {verdict.task_id} on {verdict.device}"
+    if verdict.speedup is not None:
+        ratio = verdict.speedup
+        head += f"  {ratio.value:.3g}x [{ratio.low:.3g}, {ratio.high:.3g}] ({ratio.kind})"
+    if verdict.coverage is not None:
+        head += f"  {verdict.coverage:.0%} of the device time in own kernels"
+    mend = _mend(verdict.findings)
+    room = max(400, budget - len(head) - len(mend) - 2)
+    return shorten(f"{head}\n{feedback(verdict, room, source=source)}{mend}", budget)
+
+
+def describe_run(run: ConfinedRun, source: str, budget: int) -> str:
+    """Describe a script's run in at most ``budget`` characters."""
+    from rich.console import Console
+
+    printed = f"It printed:\n{shorten(run.output.strip(), budget // 4)}\n" if run.output.strip() else ""
+    report = run.report
+    if report is None:
+        return shorten(f"No report: {run.ended}.\n{printed}", budget)
+    lines = source.splitlines()
+
+    def quote(file: str, number: int) -> str:
+        """A line of the script, whatever else the report names: it comes from where the script has run."""
+        return lines[number - 1] if file == report.script and 0 < number <= len(lines) else ""
+
+    out = StringIO()
+    Console(file=out, width=WIDTH, color_system=None, highlight=False).print(render_run(report, quote))
+    text = "\n".join(line.rstrip() for line in out.getvalue().strip().splitlines())
+    mend = _mend(report.findings)
+    return shorten(printed + shorten(text, max(400, budget - len(printed) - len(mend))) + mend, budget)
+
+
+def _mend(findings: Iterable[Finding | ScriptFinding]) -> str:
+    """A line for each kind of finding that says how to fix it."""
+    kinds = dict.fromkeys(finding.kind for finding in findings if finding.kind in EXPLANATIONS)
+    return "".join(f"\nTo mend {kind}: {EXPLANATIONS[kind].mend}" for kind in kinds)
+
+
+# ---- The Model Context Protocol server
+
 
 T = TypeVar("T")
 

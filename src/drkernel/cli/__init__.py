@@ -1,8 +1,8 @@
 """The command line: thin, and quick to start.
 
 Each command is a module in this package (parse, call, print) that is imported only when it is used, so ``drkernel
---help`` does not load torch. A command module defines ``app``, a typer application: one with a single command is
-mounted as that command, one with several as a group.
+--help`` does not load torch. A module defines ``app``, a typer application, or ``COMMAND_app`` where it has several;
+one with a single command is mounted as that command, one with several as a group.
 """
 
 from __future__ import annotations
@@ -10,26 +10,29 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, requires
+from typing import Any
 
 # command -> (module in this package, one-line help); the order is the order of --help
 COMMANDS: dict[str, tuple[str, str]] = {
     "eval": ("eval", "grade one candidate kernel against a reference module"),
     "solve": ("solve", "search a fast kernel for a reference over many turns, and verify the best"),
     "bench": ("bench", "benchmark a model: fast_p with intervals, resumable"),
-    "compare": ("compare", "compare two benchmark runs, paired task by task"),
-    "export": ("export", "turn a run's trajectories into data for fine-tuning"),
-    "prompts": ("prompts", "show the prompts that models receive, or write them as files to edit"),
+    "compare": ("runs", "compare two benchmark runs, paired task by task"),
+    "export": ("runs", "turn a run's trajectories into data for fine-tuning"),
+    "prompts": ("tasks", "show the prompts that models receive, or write them as files to edit"),
     "tasks": ("tasks", "list, show and check tasks"),
     "sim": ("sim", "run a script that launches Triton kernels on a simulated GPU"),
     "coldstart": ("coldstart", "write verified multi-turn trajectories for supervised fine-tuning"),
     "train": ("train", "train a policy from a recipe, or resume a run"),
-    "report": ("report", "make a self-contained HTML page of a run"),
+    "report": ("runs", "make a self-contained HTML page of a run"),
     "serve": ("serve", "serve grading over HTTP: durable, idempotent, with a live page"),
-    "worker": ("worker", "run evaluations for a service on this machine"),
-    "store": ("store", "show, export or prune what a service has stored"),
+    "worker": ("serve", "run evaluations for a service on this machine"),
+    "store": ("serve", "show, export or prune what a service has stored"),
     "mcp": ("mcp", "offer the tools to coding agents over the Model Context Protocol"),
-    "recipes": ("recipes", "list the recipes that come with drkernel, or print one"),
-    "examples": ("examples", "copy the examples and recipes that come with drkernel into a folder"),
+    "recipes": ("shipped", "list the recipes that come with drkernel, or print one"),
+    "examples": ("shipped", "copy the examples and recipes that come with drkernel into a folder"),
     "doctor": ("doctor", "report what this machine can do, and what is missing"),
 }
 
@@ -70,11 +73,8 @@ def main(argv: list[str] | None = None) -> None:
         print(f"drkernel: no command {args[0]!r}; there are: {', '.join(COMMANDS)}{hint}", file=sys.stderr)
         raise SystemExit(2)
     try:
-        module = importlib.import_module(f"drkernel.cli.{COMMANDS[args[0]][0]}")
-        module.app(args=_with_own_cards(args), prog_name=f"drkernel {args[0]}")
+        application(args[0])(args=_with_own_cards(args), prog_name=f"drkernel {args[0]}")
     except ModuleNotFoundError as error:
-        from drkernel.cli.extras import how_to_get
-
         advice = how_to_get(error.name, args[0])
         if advice is None:
             raise
@@ -84,6 +84,12 @@ def main(argv: list[str] | None = None) -> None:
         where = f"{str(error.filename)[:200]}: " if error.filename is not None else ""
         print(f"drkernel {args[0]}: {where}{error.strerror or error}", file=sys.stderr)
         raise SystemExit(2) from None
+
+
+def application(command: str) -> Any:
+    """Return the typer application of a command."""
+    module = importlib.import_module(f"drkernel.cli.{COMMANDS[command][0]}")
+    return getattr(module, f"{command}_app", None) or module.app
 
 
 def _with_own_cards(args: list[str]) -> list[str]:
@@ -108,3 +114,43 @@ def _with_own_cards(args: list[str]) -> list[str]:
         print(f"drkernel {args[0]}: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     return [*words, *args[end:]]
+
+
+# ---- how to install what a command misses: the groups are read from the installed package's own metadata
+
+
+OF_COMMAND = {"worker": "serve", "bench": "solve", "coldstart": "solve"}
+"""The extra that serves a command as a whole, where it has another name than the command."""
+_EXTRA = re.compile(r"^([\w.-]+).*extra == ['\"]([\w.-]+)['\"]")
+_DEVELOPERS = {"test", "docs"}
+
+
+def how_to_get(module: str | None, command: str) -> str | None:
+    """Return one sentence on how to install the package that holds ``module``, which ``command`` tried to import.
+
+    None where the module belongs to none of drkernel's extras: its absence is an error of another kind.
+    """
+    package = (module or "").partition(".")[0].replace("_", "-").lower()
+    groups: dict[str, int] = {}
+    offering = set()
+    for name, extra in _optional():
+        groups[extra] = groups.get(extra, 0) + 1
+        if name == package:
+            offering.add(extra)
+    if not offering:
+        return None
+    wanted = OF_COMMAND.get(command, command)
+    extra = wanted if wanted in offering else min(offering, key=lambda name: (groups[name], name))
+    return f"this needs the package {package}, which is not installed: pip install 'drkernel[{extra}]'"
+
+
+def _optional() -> Iterator[tuple[str, str]]:
+    """Yield (package, extra) of every optional requirement; nothing when drkernel runs without being installed."""
+    try:
+        lines = requires("drkernel") or []
+    except PackageNotFoundError:
+        return
+    for line in lines:
+        found = _EXTRA.match(line)
+        if found is not None and found[2] not in _DEVELOPERS:
+            yield found[1].lower().replace("_", "-"), found[2]

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from drkernel.episode.chat import Sampling
     from drkernel.episode.meter import Meter
+    from drkernel.episode.records import Sampling
     from drkernel.rl.data.coldstart import ColdstartConfig, ColdstartSummary
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich")
@@ -55,7 +55,7 @@ def coldstart(
     from pydantic import ValidationError
 
     from drkernel.config import ConfigError
-    from drkernel.episode.chat import Sampling
+    from drkernel.episode.records import Sampling
     from drkernel.rl.data.coldstart import ColdstartConfig
 
     chosen = prompts or ("compact" if source == "program" else "full")
@@ -98,9 +98,8 @@ def _open(
     source: str, base_url: str | None, key_env: str | None, sampling: Sampling, concurrency: int, out: Path
 ) -> Meter:
     """Open the model, caching its replies beside the data so that none is paid for twice."""
-    from drkernel.episode.journal import ReplyCache
-    from drkernel.episode.meter import CallLimits, Meter
-    from drkernel.solve.open_model import open_model
+    from drkernel.episode.meter import CallLimits, Meter, ReplyCache
+    from drkernel.solve.config import open_model
 
     client = open_model(source, base_url=base_url, key_env=key_env, sampling=sampling)
     cache = ReplyCache(out.with_name(out.name + ".replies.sqlite"))

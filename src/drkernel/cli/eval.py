@@ -10,8 +10,9 @@ from typing import Annotated, Any, NoReturn
 import typer
 from pydantic import ValidationError
 
-from drkernel.cli.pools import HOST_HELP, MEMORY_HELP, POOL_HELP, check_pool, evaluate_at, in_host, to_bytes
+from drkernel.cli.terms import HOST_HELP, MEMORY_HELP, POOL_HELP, check_pool, evaluate_at, to_bytes
 from drkernel.gym.request import EvalRequest, EvalSettings
+from drkernel.sim.spec import in_host
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -88,16 +89,16 @@ def evaluate(
     else:
         from rich.console import Console
 
-        from drkernel.report.verdict_view import render
+        from drkernel.report.verdict import terminal
 
-        Console(highlight=False).print(render(verdict, source))
+        Console(highlight=False).print(terminal(verdict, source))
     if html is not None:
-        from drkernel.report.verdict_html import write_page
+        from drkernel.report.verdict import write_page
 
         write_page(html, verdict, task=task, candidate=source, profile=request.settings.profile)
         print(f"wrote {html}", file=sys.stderr)
     if trace is not None:
-        from drkernel.report.trace import trace_of_verdict, write_trace
+        from drkernel.report.sim import trace_of_verdict, write_trace
 
         write_trace(trace, trace_of_verdict(verdict))
         print(f"wrote {trace}", file=sys.stderr)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from drkernel.cli.pools import MEMORY_HELP, POOL_HELP, check_pool, http_pool, to_bytes
+from drkernel.cli.terms import MEMORY_HELP, POOL_HELP, check_pool, http_pool, to_bytes
 from drkernel.config import ConfigError
 
 if TYPE_CHECKING:
-    from drkernel.agents.tools import ToolLimits
+    from drkernel.agents.server import ToolLimits
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -55,7 +55,7 @@ def mcp(
     memory_gib: Annotated[float | None, typer.Option(min=0.1, help=MEMORY_HELP)] = None,
 ) -> None:
     """Parse, serve."""
-    from drkernel.agents.tools import ToolLimits
+    from drkernel.agents.server import ToolLimits
 
     try:
         check_pool(pool)
@@ -80,8 +80,7 @@ def _pool(slots: int, url: str | None, memory: int | None) -> Any:
 
 
 async def _serve_stdio(slots: int, url: str | None, memory: int | None, limits: ToolLimits) -> None:
-    from drkernel.agents.server import make_server
-    from drkernel.agents.tools import Toolbox
+    from drkernel.agents.server import Toolbox, make_server
 
     pool = _pool(slots, url, memory)
     try:
@@ -91,10 +90,8 @@ async def _serve_stdio(slots: int, url: str | None, memory: int | None, limits: 
 
 
 def _serve_http(host: str, port: int, slots: int, url: str | None, memory: int | None, limits: ToolLimits) -> None:
-    from drkernel.agents.server import http_application, make_server
-    from drkernel.agents.tools import Toolbox
-    from drkernel.serve.guard import GuardError, check_binding
-    from drkernel.serve.listen import bind, server
+    from drkernel.agents.server import Toolbox, http_application, make_server
+    from drkernel.serve.guard import GuardError, bind, check_binding, server
 
     token = os.environ.get("DRKERNEL_TOKEN") or None
     try:

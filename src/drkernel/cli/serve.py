@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+import json
 import logging
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from drkernel.cli.pools import MEMORY_HELP, TOTAL_HELP, to_bytes
+from drkernel.base.files import replacing
+from drkernel.cli.terms import MEMORY_HELP, TOTAL_HELP, check_pool, to_bytes
+from drkernel.config import ConfigError
 
 if TYPE_CHECKING:
-    from drkernel.serve.ray_workers import Lending
+    from drkernel.serve.worker import Lending
 
-app = typer.Typer(add_completion=False, rich_markup_mode="rich")
 
-HELP = """Serve grading over HTTP; every accepted job is stored durably before it is acknowledged.
+serve_app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+
+SERVE_HELP = """Serve grading over HTTP; every accepted job is stored durably before it is acknowledged.
 
 Listens on this machine only. Any other address requires a token, in the environment variable DRKERNEL_TOKEN or in a
 file (--token-file). The address that it prints shows a live page in a browser.
@@ -36,7 +45,7 @@ Examples:
 """
 
 
-@app.command(help=HELP)
+@serve_app.command(help=SERVE_HELP)
 def serve(
     host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="port; 0 takes a free one")] = 8765,
@@ -62,8 +71,8 @@ def serve(
     from drkernel.config import ConfigError
     from drkernel.gym.device import parse_device
     from drkernel.serve.guard import GuardError, check_binding
-    from drkernel.serve.jobs import StoreError
-    from drkernel.serve.ray_workers import Lending, RayMissing
+    from drkernel.serve.protocol import StoreError
+    from drkernel.serve.worker import Lending, RayMissing
 
     token = _token(token_file)
     try:
@@ -92,7 +101,7 @@ def _application(
 ) -> Any:
     from drkernel.gym.device import kinds_here
     from drkernel.gym.pools.local import LocalPool
-    from drkernel.report.verdict_html import page
+    from drkernel.report.verdict import page
     from drkernel.serve.app import make_app
     from drkernel.serve.service import Service
     from drkernel.serve.store import Store
@@ -124,8 +133,8 @@ def _application(
 
 
 def _run(application: Any, host: str, port: int, ray: str | None, lending: Lending) -> None:
-    from drkernel.serve.listen import bind, many_connections, server
-    from drkernel.serve.ray_workers import RayWorkers
+    from drkernel.serve.guard import bind, many_connections, server
+    from drkernel.serve.worker import RayWorkers
 
     try:
         listener = bind(host, port)
@@ -156,4 +165,225 @@ def _token(token_file: Path | None) -> str | None:
 
 def _usage(message: str) -> NoReturn:
     print(f"drkernel serve: {message}", file=sys.stderr)
+    raise SystemExit(2)
+
+
+# ---- ``drkernel worker URL``: run evaluations for a service on this machine, or on a Ray cluster
+
+
+worker_app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+
+WORKER_HELP = """Join a service: lease jobs, evaluate them on this machine, report the verdicts.
+
+With --ray it starts such a worker for every GPU and for the CPU slots of every node of a Ray cluster, follows nodes
+that join and leave, and stays until it is stopped.
+
+The service's token is read from the environment variable DRKERNEL_TOKEN. SIGTERM or Ctrl-C finishes running jobs and
+leaves. Exit codes: 0 left, 1 the service refused or could not be reached, 2 wrong usage.
+
+Examples:
+
+  DRKERNEL_TOKEN=... drkernel worker http://10.0.0.5:8765 --slots 8 --takes sim
+
+  CUDA_VISIBLE_DEVICES=3 drkernel worker http://10.0.0.5:8765 --slots 1 --takes cuda --name node7-gpu3
+
+  DRKERNEL_TOKEN=... drkernel worker http://10.0.0.5:8765 --ray auto
+"""
+
+LEAVING_S = 600.0
+"""seconds that evaluations on a Ray cluster get when the command is stopped"""
+Memory = tuple[int | None, int | None]
+"""bytes that one evaluation may take, and all of them together; None for the defaults"""
+
+
+@worker_app.command(help=WORKER_HELP)
+def worker(
+    url: Annotated[str, typer.Argument(help="address of the service")],
+    slots: Annotated[int | None, typer.Option(min=1, help="jobs at once; default: one a core")] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(help="lend a Ray cluster: local, auto or its address; --slots are then CPU slots a node"),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="name under which the service shows this worker; with --ray, how names begin")
+    ] = None,
+    takes: Annotated[
+        str | None, typer.Option(help="only jobs for this kind of device: sim or cuda (default: what is here)")
+    ] = None,
+    memory_gib: Annotated[float | None, typer.Option(min=0.1, help=MEMORY_HELP)] = None,
+    total_memory_gib: Annotated[float | None, typer.Option(min=0.1, help=TOTAL_HELP)] = None,
+) -> None:
+    """Parse, work."""
+    from drkernel.serve.client import ServiceError
+
+    if takes not in (None, "sim", "cuda"):
+        print(f"drkernel worker: --takes {takes}: there are sim and cuda", file=sys.stderr)
+        raise SystemExit(2)
+    try:
+        check_pool(url)
+    except ConfigError as error:
+        print(f"drkernel worker: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    memory = to_bytes(memory_gib), to_bytes(total_memory_gib)
+    if ray is not None:
+        _lend_cluster(ray, url, slots, name, takes, memory)
+        return
+    try:
+        done = asyncio.run(_work(url, slots or os.cpu_count() or 1, name, takes, memory))
+    except ServiceError as error:
+        print(f"drkernel worker: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
+    print(f"{done} evaluations done")
+
+
+def _lend_cluster(ray: str, url: str, slots: int | None, name: str | None, takes: str | None, memory: Memory) -> None:
+    from drkernel.serve.worker import Lending, RayMissing, RayWorkers
+
+    token = os.environ.get("DRKERNEL_TOKEN")
+    lending = Lending(url, token, name or "ray", slots, memory_bytes=memory[0], total_bytes=memory[1])
+    stop = threading.Event()
+    try:
+        workers = RayWorkers(ray, lending, kinds=(takes,) if takes else ("sim", "cuda"))
+    except RayMissing as error:
+        print(f"drkernel worker: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    print(f"drkernel worker: the Ray cluster at {ray!r} works for {url}", flush=True)
+    stop.wait()
+    workers.close(LEAVING_S)
+
+
+async def _work(url: str, slots: int, name: str | None, takes: str | None, memory: Memory) -> int:
+    from drkernel.gym.device import kinds_here
+    from drkernel.gym.pools.local import LocalPool
+    from drkernel.serve.client import AsyncClient
+    from drkernel.serve.worker import Worker
+
+    # the service counts the attempts
+    pool = LocalPool(slots=slots, attempts=1, memory_bytes=memory[0], total_bytes=memory[1])
+    async with AsyncClient(url, name=name) as client:
+        joined = Worker(client, pool, slots=slots, name=name, kinds=[takes] if takes else kinds_here())
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, joined.stop)
+        print(f"drkernel worker {joined.name}: {slots} slots for {url}", flush=True)
+        try:
+            await joined.run()
+        finally:
+            await pool.close()
+    return joined.done
+
+
+# ---- ``drkernel store``: show, export or prune the contents of a service's store
+
+
+store_app = typer.Typer(
+    add_completion=False, rich_markup_mode="rich", help="Look into, export or prune a service's store."
+)
+
+StoreFile = Annotated[Path, typer.Argument(help="the SQLite file of 'drkernel serve'", exists=True, dir_okay=False)]
+
+
+@store_app.command()
+def show(store: StoreFile, as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
+    """Counts by state and status."""
+    with _open(store) as opened:
+        counts = opened.counts()
+    if as_json:
+        print(json.dumps(counts))
+        return
+    for what, values in counts.items():
+        print(f"{what + ':':<8}" + (", ".join(f"{k} {v}" for k, v in sorted(values.items())) or "none"))
+
+
+@store_app.command()
+def export(
+    store: StoreFile,
+    out: Annotated[Path, typer.Argument(help="a .jsonl or .parquet file")],
+    status: Annotated[str | None, typer.Option(help="only verdicts of this status")] = None,
+    task: Annotated[str | None, typer.Option(help="only tasks whose id contains this")] = None,
+) -> None:
+    """Write jobs with request and verdict, oldest first.
+
+    Example: drkernel store export drkernel-store.sqlite verdicts.parquet --status correct
+    """
+    if out.suffix not in (".jsonl", ".parquet"):
+        _store_usage(f"{out}: the name must end in .jsonl or .parquet")
+    try:
+        with _open(store) as opened, replacing(out) as temporary:
+            count = _write(temporary, _rows(opened, status, task), parquet=out.suffix == ".parquet")
+    except OSError as error:
+        _store_usage(f"cannot write {out}: {error}")
+    print(f"{out}: {count} jobs")
+
+
+@store_app.command()
+def prune(
+    store: StoreFile, days: Annotated[float, typer.Option(min=0, help="delete finished jobs older than this")]
+) -> None:
+    """Delete old finished and cancelled jobs."""
+    with _open(store) as opened:
+        print(f"{opened.prune(days * 86400)} jobs deleted")
+
+
+def _rows(opened: Any, status: str | None, task: str | None) -> Iterator[dict[str, Any]]:
+    """Yield finished jobs in the order of finishing, in batches, because a store may be larger than memory."""
+    last = 0
+    while jobs := opened.finished_after(last):
+        last = jobs[-1].sequence
+        for job in jobs:
+            if status not in (None, job.status) or (task or "") not in job.task_id:
+                continue
+            request, verdict = opened.request(job.id), opened.verdict(job.id)
+            if request is None or verdict is None:  # pruned since
+                continue
+            yield {
+                "id": job.id, "task_id": job.task_id, "device": job.device, "client": job.client,
+                "submitted": job.submitted, "finished": job.finished, "status": job.status,
+                "speedup": verdict.speedup.value if verdict.speedup else None, "coverage": verdict.coverage,
+                "candidate": request.candidate, "reference": request.task.reference,
+                "request": request.model_dump_json(), "verdict": verdict.model_dump_json(),
+            }  # fmt: skip
+
+
+def _write(path: Path, rows: Iterator[dict[str, Any]], parquet: bool) -> int:
+    """Write the rows as a file; return how many."""
+    count = 0
+    if not parquet:
+        with path.open("w", encoding="utf-8") as file:
+            for count, row in enumerate(rows, 1):  # noqa: B007
+                file.write(json.dumps(row) + "\n")
+        return count
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        _store_usage("parquet needs pyarrow: pip install 'drkernel[data]', or export to .jsonl")
+    numbers = {"submitted", "finished", "speedup", "coverage"}
+    names = (
+        "id", "task_id", "device", "client", "submitted", "finished", "status", "speedup", "coverage", "candidate",
+        "reference", "request", "verdict",
+    )  # fmt: skip
+    schema = pyarrow.schema([(name, pyarrow.float64() if name in numbers else pyarrow.string()) for name in names])
+    with pyarrow.parquet.ParquetWriter(path, schema) as writer:
+        while portion := list(itertools.islice(rows, 1000)):
+            writer.write_table(pyarrow.Table.from_pylist(portion, schema=schema))
+            count += len(portion)
+    return count
+
+
+def _open(path: Path) -> Any:
+    from drkernel.serve.protocol import StoreError
+    from drkernel.serve.store import Store
+
+    try:
+        return Store(path)
+    except StoreError as error:
+        _store_usage(str(error))
+
+
+def _store_usage(message: str) -> NoReturn:
+    print(f"drkernel store: {message}", file=sys.stderr)
     raise SystemExit(2)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from drkernel.config import ConfigError, did_you_mean
 
@@ -43,3 +48,82 @@ def find_recipe(given: Path) -> Path:
 def purpose(recipe: Path) -> str:
     """Return the first line of a recipe's opening comment: what it is for."""
     return recipe.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
+
+
+# ---- ``drkernel recipes``: list the recipes that come with drkernel, or print one
+
+
+recipes_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+RECIPES_HELP = """List the recipes that come with drkernel, or print one.
+
+A name can be given to 'drkernel train' in place of a path. To change more than a few keys, print a recipe to a file
+and edit it.
+
+Exit codes: 0 done, 2 there is no such recipe.
+
+Examples:
+
+  drkernel recipes
+
+  drkernel recipes quickstart > mine.yaml
+"""
+
+
+@recipes_app.command(help=RECIPES_HELP)
+def show_recipes(name: Annotated[str | None, typer.Argument(help="a recipe to print")] = None) -> None:
+    """List, or print one."""
+    try:
+        if name is not None:
+            path = find_recipe(Path(name))
+            text = path.read_text(encoding="utf-8")  # a copy elsewhere has to find what it extends
+            print(text.replace("\nextends: ", f"\nextends: {path.parent.resolve()}/"), end="")
+            return
+        found = recipes()
+    except ConfigError as error:
+        print(f"drkernel recipes: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    width = max(map(len, found))
+    for each, path in found.items():
+        print(f"{each:<{width}}  {purpose(path)}")
+
+
+# ---- ``drkernel examples DIR``: copy the examples and recipes that come with drkernel
+
+
+examples_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+EXAMPLES_HELP = """Copy the examples and recipes that come with drkernel into a folder.
+
+The documentation's commands name files under examples/ and recipes/; they work as they stand in the folder that this
+command fills. Files that are there already are left as they are.
+
+Exit codes: 0 done, 2 wrong usage.
+
+Example:
+
+  drkernel examples . && drkernel eval examples/softmax/reference.py examples/softmax/candidate.py
+"""
+
+
+@examples_app.command(help=EXAMPLES_HELP)
+def examples(into: Annotated[Path, typer.Argument(metavar="DIR", help="the folder; it is made if need be")]) -> None:
+    """Copy what is not there yet."""
+    try:
+        written = sum(_copy(folder(name), into / name) for name in ("examples", "recipes"))
+    except (ConfigError, OSError) as error:
+        print(f"drkernel examples: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    print(f"{written} files written to {into / 'examples'} and {into / 'recipes'}")
+
+
+def _copy(source: Path, target: Path) -> int:
+    """Copy the files under ``source`` that ``target`` lacks; return their number."""
+    written = 0
+    for path in sorted(source.rglob("*")):
+        place = target / path.relative_to(source)
+        if path.is_file() and "__pycache__" not in path.parts and not place.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, place)
+            written += 1
+    return written

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand
 
-from drkernel.cli.pools import HOST_HELP, in_host, to_bytes
-
 if TYPE_CHECKING:
     from drkernel.sim.script import ScriptReport
 
@@ -96,7 +94,7 @@ def sim(
     file: Annotated[Path, typer.Argument(metavar="FILE.py", help="the script to run")],
     args: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS]", help="arguments of the script")] = None,
     gpu: Annotated[str, typer.Option(help="h100, a100, l40s, rtx4090, ...; or FILE.yaml, a card of your own")] = "h200",
-    host: Annotated[str | None, typer.Option(metavar="NAME|SECONDS", help=HOST_HELP)] = None,
+    host: Annotated[str | None, typer.Option(metavar="NAME|SECONDS", help="its host, as in eval")] = None,
     checks: Annotated[ChecksOption, typer.Option(help="sanitizer: auto checks small launches")] = ChecksOption.auto,
     depth: Annotated[Depth, typer.Option(help="full also compiles for the GPU: registers, shared memory")] = Depth.ttir,
     no_data: Annotated[
@@ -121,7 +119,7 @@ def sim(
             _usage(f"no such script: {path}")
     if (sweep and compare) or ((sweep or compare) and trace):
         _usage("--sweep and --compare are for themselves; --trace is of one run")
-    from drkernel.sim.spec import get_spec, own_card
+    from drkernel.sim.spec import get_spec, in_host, own_card
 
     try:
         gpu = own_card(Path(gpu)) if gpu.endswith((".yaml", ".yml")) else get_spec(gpu).name
@@ -130,6 +128,7 @@ def sim(
         _usage(str(error))
     if no_data and checks is not ChecksOption.auto:
         _usage("--checks needs data: it does not go with --no-data")
+    from drkernel.cli.terms import to_bytes
     from drkernel.sim.gpu.datafree.records import DataFree  # loads torch: after the usage is known to be right
     from drkernel.sim.host.triton_frontend import kernels_on_disk
     from drkernel.sim.script import run_script
@@ -151,9 +150,9 @@ def sim(
     else:
         from rich.console import Console
 
-        from drkernel.report.sim_view import render
+        from drkernel.report.sim import terminal
 
-        Console(highlight=False).print(render(report))
+        Console(highlight=False).print(terminal(report))
     _write(report, trace, html)
     raise SystemExit(report.exit_code)
 
@@ -172,12 +171,12 @@ def _write(report: ScriptReport, trace: Path | None, html: Path | None) -> None:
     """Write the other requested outputs."""
     try:
         if trace is not None:
-            from drkernel.report.trace import trace_of_run, write_trace
+            from drkernel.report.sim import trace_of_run, write_trace
 
             write_trace(trace, trace_of_run(report))
             print(f"wrote {trace}", file=sys.stderr)
         if html is not None:
-            from drkernel.report.sim_html import write_page
+            from drkernel.report.sim import write_page
 
             write_page(html, report)
             print(f"wrote {html}", file=sys.stderr)
@@ -218,7 +217,7 @@ def run_sweep(
     """Run a sweep and print it. Exit code: 0 where a configuration has a time, 1 where none has."""
     from rich.console import Console
 
-    from drkernel.report.sweep_view import render_sweep, write_sweep
+    from drkernel.report.sim import render_sweep, write_sweep
     from drkernel.sim.sweep import sweep
 
     try:
@@ -242,7 +241,7 @@ def run_comparison(
     """Run two scripts and print them side by side. Exit code: the worse of theirs."""
     from rich.console import Console
 
-    from drkernel.report.sweep_view import render_comparison, write_comparison
+    from drkernel.report.sim import render_comparison, write_comparison
     from drkernel.sim.gpu.datafree.records import DataFree
     from drkernel.sim.sweep import compare, quietly
 

@@ -13,12 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from drkernel.cli import terms
+
 if TYPE_CHECKING:
+    from drkernel.episode.renderer import Prompts
     from drkernel.task import Precision, Task
     from drkernel.tasks.cost import ScaleLimits
     from drkernel.tasks.gate import GateReport
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="List, show and check tasks.")
+
+tasks_app = typer.Typer(add_completion=False, no_args_is_help=True, help="List, show and check tasks.")
 
 SPEC_HELP = (
     "builtin, builtin/levelN, kernelbench:DIR, kernelbench:DIR/levelN, flashinfer:DIR, robust-kbench:DIR, "
@@ -45,7 +49,9 @@ As = Annotated[Declared | None, typer.Option("--precision", help="declared preci
 Json = Annotated[bool, typer.Option("--json", help="print JSON and nothing else")]
 
 
-@app.command(name="list", help=f"List the tasks that SPEC names: {SPEC_HELP}.\n\nExit codes: 0 fine, 2 wrong usage.")
+@tasks_app.command(
+    name="list", help=f"List the tasks that SPEC names: {SPEC_HELP}.\n\nExit codes: 0 fine, 2 wrong usage."
+)
 def list_tasks(
     spec: Spec = "builtin",
     level: Level = None,
@@ -73,7 +79,9 @@ def list_tasks(
     print(f"{len(tasks)} tasks", file=sys.stderr)
 
 
-@app.command(help="Show one task: its source, sizes, inputs, outputs and cost.\n\nExit codes: 0 fine, 2 wrong usage.")
+@tasks_app.command(
+    help="Show one task: its source, sizes, inputs, outputs and cost.\n\nExit codes: 0 fine, 2 wrong usage."
+)
 def show(
     name: Annotated[str, typer.Argument(metavar="TASK", help="a built-in task (level1/softmax) or a SPEC")],
     profile: Annotated[str | None, typer.Option(help="size profile; without it the source as it is")] = None,
@@ -112,7 +120,7 @@ def show(
         console.print(f"[bold]{key}[/]: {', '.join(map(str, value)) if isinstance(value, list) else value}")
 
 
-@app.command(
+@tasks_app.command(
     help="Run the admission gate: wrong answers must fail, the reference itself must pass.\n\n"
     "Zeros, a constant, another seed's output, inputs passed through, the first row repeated, the next lower precision "
     "and the reference without its parameters are judged as candidates are; a task that accepts one is ill-conditioned "
@@ -178,7 +186,7 @@ def _bounded(memory_gib: float | None) -> Iterator[int]:
     """Let the block take so much memory, a quarter of the machine's by default; yields the bytes."""
     import torch
 
-    from drkernel.cli.pools import to_bytes
+    from drkernel.cli.terms import to_bytes
     from drkernel.gym.judge.memory import bounded, default_budget
 
     torch.empty(1, device="meta")  # imports what else would count against the budget
@@ -275,3 +283,83 @@ def _progress(tasks: list[Task], quiet: bool) -> Any:
 def _usage(message: str) -> Any:
     print(f"drkernel tasks: {message}", file=sys.stderr)
     raise SystemExit(USAGE)
+
+
+# ---- ``drkernel prompts``: show the prompts that models receive, or write them out for editing
+
+
+prompts_app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+
+HELP = """Show the prompts of bench and solve, or write them as files to edit.
+
+NAME is 'full', 'compact', 'kernelgym', a directory, or a .yaml file of KernelGYM's. With --out, the three texts and
+prompts.yaml are written to DIR; edit them and use them with --prompts DIR. With --opening, system message and task are
+those of a parquet file of verl's whose prompts hold the references. With --task, shows the first message as a model
+reads it.
+
+Exit codes: 0 shown or written, 2 wrong usage.
+
+Examples:
+
+  drkernel prompts --out my-prompts && drkernel bench --model openai:NAME --prompts my-prompts
+
+  drkernel prompts compact --task builtin/level1/softmax
+
+  drkernel prompts multi_turn_kernel.yaml --opening validation.parquet --out released
+"""
+
+
+@prompts_app.command(help=HELP)
+def prompts(
+    name: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="full, compact, kernelgym, a directory or a file")
+    ] = "full",
+    opening: Annotated[
+        Path | None, typer.Option(metavar="PARQUET", help="rows in verl's columns whose prompts' form is taken over")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="write the files there")] = None,
+    task: Annotated[str | None, typer.Option(help="show the first message for this task")] = None,
+    device: Annotated[str, typer.Option(help="the device that the message names")] = "sim:h200",
+    profile: Annotated[str | None, typer.Option(help="size profile of a built-in task (sim: tiny, cuda: full)")] = None,
+) -> None:
+    """Parse, load, print."""
+    from drkernel.config import ConfigError
+    from drkernel.episode.renderer import FIELDS, Prompts
+    from drkernel.solve.config import default_profile
+
+    try:
+        texts = Prompts.load(name, opening=_opening(opening))
+        if task is not None:
+            return _show_opening(texts, task, device, profile or default_profile(device))
+        if out is not None and any((out / f"{part}.txt").exists() for part in FIELDS):
+            raise ConfigError(f"{out} holds prompts already; give another directory or remove them first")
+    except ConfigError as error:
+        terms.fail("prompts", str(error))
+    if out is not None:
+        texts.save(out)
+        print(f"{out}: {', '.join(sorted(path.name for path in out.iterdir()))}; version {texts.version}")
+        return None
+    for part in FIELDS:
+        print(f"=== {part}.txt\n{getattr(texts, part) or '(empty: no system message is sent)'}\n")
+    print(f"=== version {texts.version}, style {texts.style}, feedback of at most {texts.feedback_chars} characters")
+    return None
+
+
+def _opening(path: Path | None) -> dict[str, str] | None:
+    """Return the templates of a file's prompts, and say how many of its rows have them."""
+    from drkernel.rl.data.coldstart import opening_of
+
+    if path is None:
+        return None
+    found, count, rows = opening_of(path)
+    print(f"{path}: the form of {count} of {rows} prompts", file=sys.stderr)
+    return found
+
+
+def _show_opening(texts: Prompts, spec: str, device: str, profile: str | None) -> None:
+    from drkernel.gym.request import EvalSettings
+    from drkernel.solve.config import choose
+
+    chosen = choose(spec if spec.startswith("builtin") or ":" in spec else f"file:{spec}")[0]
+    for message in texts.opening(chosen, EvalSettings(device=device, profile=profile)):
+        print(f"=== {message.role}\n{message.content}\n")

@@ -1,5 +1,6 @@
 """Reads a command's terms from its command line: a YAML file, ``key=value`` and ``--key value``, all of one typed
-config."""
+config.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +11,73 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import urlsplit
+
+from drkernel.config import ConfigError
+from drkernel.gym.request import EvalRequest, Pool
+from drkernel.verdict import Verdict
 
 if TYPE_CHECKING:
-    from drkernel.episode.answerer import Answerer
     from drkernel.episode.meter import Meter
+    from drkernel.episode.records import Answerer
     from drkernel.solve.config import BenchConfig
+
+
+POOL_HELP = "grade by a service, e.g. http://127.0.0.1:8765 (its token in DRKERNEL_TOKEN); default: this machine"
+
+MEMORY_HELP = "GiB that the judge may take for one evaluation; default: a quarter of the machine's memory"
+
+MOST_GIB = 2.0**20
+
+HOST_HELP = (
+    "a simulated GPU's host: cloud, modal, ..., or seconds of one small operator there (12.5us; doctor --host), "
+    "as in sim:h200@12.5us"
+)
+
+TOTAL_HELP = "GiB that all evaluations at once may hold; default: three quarters of the machine's memory"
+
+
+def to_bytes(gib: float | None) -> int | None:
+    """Convert an option in GiB to bytes; more than any machine has is taken as that."""
+    return None if gib is None else int(min(gib, MOST_GIB) * 2**30)
+
+
+def check_pool(url: str | None) -> None:
+    """Check that ``url`` is the address of a service.
+
+    Raises:
+        ConfigError: it is not of the form http://HOST[:PORT] or https://HOST[:PORT].
+    """
+    if url is not None and not _is_address(url):
+        raise ConfigError(f"{url!r} is not the address of a service, which looks like http://127.0.0.1:8765")
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number
+        return False
+
+
+def http_pool(url: str) -> Pool:
+    """Return a pool backed by a service; call :func:`check_pool` first."""
+    from drkernel.serve.client import HttpPool
+
+    return HttpPool(url)
+
+
+async def evaluate_at(url: str, request: EvalRequest) -> Verdict:
+    """Run one evaluation on a service."""
+    pool = http_pool(url)
+    try:
+        return await pool.evaluate(request)
+    finally:
+        await pool.close()
+
+
+# ---- Reads a command's terms from its command line
+
 
 USAGE = 2
 SECRET = re.compile(r"api_?key|authorization|secret|password|(^|[._-])(access|auth|bearer)?_?token$", re.IGNORECASE)
@@ -81,7 +144,7 @@ def load(kind: str, given: Given, **keys: str) -> BenchConfig:
 
 def open_answerer(config: BenchConfig) -> Answerer:
     """Open the model that the config names. Raises :class:`ConfigError`."""
-    from drkernel.solve.open_model import open_model
+    from drkernel.solve.config import open_model
 
     terms = config.endpoint
     client = open_model(
@@ -94,8 +157,7 @@ def open_answerer(config: BenchConfig) -> Answerer:
 
 def open_meter(config: BenchConfig, client: Answerer, directory: Path) -> Meter:
     """Wrap the model in cache, limits and budget."""
-    from drkernel.episode.journal import ReplyCache
-    from drkernel.episode.meter import Meter
+    from drkernel.episode.meter import Meter, ReplyCache
 
     cache = ReplyCache(Path(config.cache) if config.cache else directory / "replies.sqlite")
     return Meter(client, cache=cache, limits=config.limits, prices=config.prices, budget=config.budget)

@@ -7,15 +7,120 @@ a task form a tree. A turn's id lists the branch taken at every turn so far: ``0
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Literal
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from drkernel.config import Config
-from drkernel.episode.chat import Message, Reply, Sampled, without_reasoning
 from drkernel.episode.metrics import TurnOutcome
 from drkernel.verdict import Verdict
+
+Role = Literal["system", "user", "assistant"]
+Finish = Literal["stop", "length", "unknown"]
+
+
+class Message(Config):
+    """One chat message."""
+
+    role: Role
+    content: str
+
+
+class Sampling(Config):
+    """How answers are sampled. A client that cannot honour a setting refuses it at construction."""
+
+    temperature: float | None = Field(1.0, ge=0, description="None leaves it to the endpoint")
+    top_p: float | None = Field(None, gt=0, le=1, description="None leaves it to the endpoint")
+    max_tokens: int = Field(8192, ge=1, description="token budget of one answer")
+    seed: int | None = Field(None, description="base of the seeds sent along; None sends none")
+    extra: dict[str, Any] = Field(default_factory=dict, description="further fields of the request, as they are")
+
+
+class Usage(Config):
+    """Token counts of one answer."""
+
+    prompt: int = Field(0, ge=0)
+    completion: int = Field(0, ge=0)
+    cached: int = Field(0, ge=0, description="of the prompt, tokens that the endpoint read from its cache")
+    estimated: bool = Field(False, description="the endpoint reported nothing: counted as a token per 4 characters")
+
+    @property
+    def total(self) -> int:
+        """Prompt plus completion tokens."""
+        return self.prompt + self.completion
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            prompt=self.prompt + other.prompt,
+            completion=self.completion + other.completion,
+            cached=self.cached + other.cached,
+            estimated=self.estimated or other.estimated,
+        )
+
+
+Stop = Literal["end", "fence", "length", "context", "repetition"]
+"""Why sampling stopped: end token, closing fence, token budget, no room left in the context, or given up because it
+repeated itself."""
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """One answer as token ids, exactly as the sampler read and drew them, so that training never re-tokenises."""
+
+    context_ids: tuple[int, ...]
+    """The ids that the model read before it answered."""
+    token_ids: tuple[int, ...]
+    """The ids drawn, including the end token if one was drawn."""
+    logprobs: tuple[float, ...]
+    """Log-probability of each drawn id under the distribution it was drawn from (nats)."""
+    stop: Stop
+    """Why sampling stopped."""
+    pruned_mass: float = 0.0
+    """Mean probability mass (0..1) removed by truncating the distribution."""
+
+
+class Reply(Config):
+    """One answer."""
+
+    text: str
+    finish: Finish = Field("stop", description="'length': cut off by the token budget")
+    usage: Usage = Usage()
+    model: str = Field("", description="the model's name as the endpoint gives it")
+    seconds: float = Field(0.0, ge=0, description="wall seconds of the successful try")
+    tries: int = Field(1, ge=1, description="requests made, failed ones included")
+    plan: str = Field("", description="what the answer was meant to be, where who answers says so: fused, lazy, ...")
+    sampled: Sampled | None = Field(
+        None, exclude=True, repr=False, description="token ids and log-probabilities; kept in memory alone"
+    )
+
+    @field_validator("text")
+    @classmethod
+    def _encodable(cls, text: str) -> str:
+        """The text such that files can hold it: JSON of an endpoint may have lone surrogates."""
+        return text.encode("utf-8", "backslashreplace").decode()
+
+
+def estimate_tokens(text: str) -> int:
+    """Estimate a token count when no tokenizer is known: one token per four characters, at least one."""
+    return max(1, len(text) // 4)
+
+
+def count_tokens(messages: Sequence[Message]) -> int:
+    """Estimate the tokens of a conversation."""
+    return sum(estimate_tokens(message.content) for message in messages)
+
+
+def without_reasoning(text: str) -> str:
+    """Return the part of an answer after a closing ``</think>``, which is what goes back into the conversation."""
+    return text.rpartition("</think>")[2].lstrip("\n")
+
+
+# ---- The records of a conversation with the judge: a :class:`Turn`, and a :class:`Trajectory` of them
+
 
 End = Literal[
     "turns", "target", "context", "repetition", "answered", "budget", "model_error", "infra_error", "interrupted"
@@ -207,3 +312,98 @@ def best_of(turns: Iterable[Turn]) -> Turn | None:
     """Return the fastest correct turn, or None; an untimed turn counts as speedup 0, and the first turn wins a tie."""
     correct = [turn for turn in turns if turn.correct]
     return max(correct, key=lambda turn: turn.speedup or 0.0) if correct else None
+
+
+# ---- Answerers
+
+
+class ModelCall(Config):
+    """One request: the conversation, how to sample, and the task, sample and turn it belongs to."""
+
+    messages: tuple[Message, ...]
+    sampling: Sampling = Sampling()
+    task_id: str = ""
+    sample: int = Field(0, ge=0, description="index of the trajectory, and of the breadth within a turn")
+    turn: int = Field(1, ge=1)
+    shown: tuple[Turn, ...] = Field(
+        (), exclude=True, repr=False, description="the earlier turns that `messages` ends with, token ids included"
+    )
+
+    reference: Callable[[], str] | None = Field(
+        None, exclude=True, repr=False, description="returns the task's module as prompts show it, for who wants a file"
+    )
+    turns: int | None = Field(None, exclude=True, description="turns that the trajectory may have")
+
+    @property
+    def opening(self) -> tuple[Message, ...]:
+        """The messages that precede the first turn shown: system message and task."""
+        return self.messages[: len(self.messages) - 2 * len(self.shown)]
+
+    @property
+    def seed(self) -> int | None:
+        """The seed of this answer, derived from base seed, task, sample and turn; None without a base seed."""
+        if self.sampling.seed is None:
+            return None
+        text = f"{self.sampling.seed}\0{self.task_id}\0{self.sample}\0{self.turn}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little") >> 1
+
+    def key(self, model: str) -> str:
+        """Return the content hash under which the reply of ``model`` is cached.
+
+        The hash covers the position (task, sample, turn), because two samples of one prompt are two answers.
+        """
+        text = json.dumps([model, self.model_dump(mode="json")], sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class ModelError(RuntimeError):
+    """The model gave no answer. ``retry``: the same request may succeed later. ``final``: every request will fail."""
+
+    def __init__(self, message: str, *, retry: bool = False, wait: float | None = None, final: bool = False):
+        super().__init__(message)
+        self.retry = retry
+        self.final = final
+        self.wait = wait
+        """seconds that the endpoint asked to wait"""
+
+
+class ContextFull(ModelError):
+    """The conversation no longer fits the model's context."""
+
+
+class Finished(Exception):
+    """The answerer makes no further attempt in this trajectory, by its own decision; the message says why."""
+
+
+class BudgetSpent(Exception):
+    """No further request may be made; the message says which limit was reached."""
+
+
+class Answerer(Protocol):
+    """Something that answers a conversation: a chat endpoint, a model in this process, a program, a script, a
+    teacher, or any of them behind a :class:`drkernel.episode.meter.Meter`."""
+
+    name: str
+    """The name that is recorded and that replies are cached under: kind, model and address, never an API key."""
+
+    async def complete(self, call: ModelCall) -> Reply:
+        """Answer one request. Raises :class:`ModelError`."""
+        ...
+
+    async def close(self) -> None:
+        """Release connections and processes."""
+        ...
+
+
+@runtime_checkable
+class SittingAnswerer(Protocol):
+    """An answerer that keeps something for each trajectory, and is told when one is over."""
+
+    async def leave(self, task_id: str, sample: int) -> None:
+        """Release what is kept for this trajectory."""
+        ...
+
+
+def estimated_usage(call: ModelCall, text: str) -> Usage:
+    """Estimate the token usage of a reply whose endpoint reported none."""
+    return Usage(prompt=count_tokens(call.messages), completion=estimate_tokens(text), estimated=True)

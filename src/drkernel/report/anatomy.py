@@ -3,18 +3,142 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
 from markupsafe import Markup, escape
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
-from drkernel.gym.feedback import duration, facts, percent
-from drkernel.report.hot_lines import LIMITS, WORTH, binding, occupancy_text
-from drkernel.report.sources import coloured
-from drkernel.report.svg import legend
+from drkernel.gym.device import card_of
+from drkernel.gym.feedback import duration, facts, percent, place
+from drkernel.report.render import Axes, coloured, dot, frame, legend, svg
+from drkernel.sim.spec import GPUSpec
 from drkernel.verdict import LaunchDetail, Profile, SourceLine
+
+SHOWN = 5
+"""lines in the terminal"""
+WORTH = 0.005
+"""least share of the time for which a line gets a row"""
+LIMITS = {
+    "dram": "device memory", "l2": "L2", "sm_memory": "L1 and its port", "compute": "arithmetic", "atomics": "atomics",
+    "chains": "latency", "dispatch": "dispatch", "fixed": "launch",
+}  # fmt: skip
+"""names of the limits of a launch, for people"""
+
+
+def binding(detail: LaunchDetail) -> str:
+    """The limit that decides a launch's time; "fixed" where starting it takes longest."""
+    return max(detail.limits, key=lambda name: detail.limits[name])
+
+
+def limits_text(detail: LaunchDetail) -> str:
+    """The parts of a launch's time, and its occupancy of the device."""
+    longest = binding(detail)
+    first = "launch overhead" if longest == "fixed" else LIMITS[longest]
+    return f"limited by {first}; {occupancy_text(detail)}"
+
+
+def occupancy_text(detail: LaunchDetail) -> str:
+    """Occupancy and what limits it."""
+    programs = f"{detail.resident} program{'s' * (detail.resident != 1)} of {detail.num_warps} warps on an SM"
+    return f"occupancy {percent(detail.occupancy)} ({programs}, limited by {detail.limited_by})"
+
+
+def hottest(detail: LaunchDetail) -> RenderableType:
+    """The costliest lines of a launch as a table."""
+    table = Table(box=None, padding=(0, 1, 0, 0), show_header=False)
+    for justify in ("right", "left", "left", "left"):
+        table.add_column(justify=justify, no_wrap=justify == "right", overflow="fold")  # type: ignore[arg-type]
+    lines = [line for line in detail.lines if line.share >= WORTH][:SHOWN]
+    for line in lines:
+        table.add_row(
+            percent(line.share), Text(place(line), style="cyan"), Text(line.text[:60]),
+            Text(", ".join(facts(line)), style="dim"),
+        )  # fmt: skip
+    rest = 1.0 - sum(line.share for line in lines)
+    if rest >= WORTH:
+        table.add_row(percent(rest), Text("other lines, starting and ending programs", style="dim"), "", "")
+    summary = f"{duration(detail.seconds)} a launch, {limits_text(detail)}"
+    return Group(Text(summary, style="dim"), table)
+
+
+# ---- The roofline plot
+
+
+OWNERS = {"custom": ("own kernels", "var(--custom)"), "library": ("PyTorch", "var(--library)")}
+MIN_BYTES = 1024.0
+"""Traffic, in bytes, below which the ratio says nothing."""
+
+
+def roofline_plot(profile: Profile) -> Markup:
+    """A point for each row that computes and moves something; empty where the card is unknown or there are none."""
+    try:
+        spec = card_of(profile.device)
+    except ValueError:
+        return Markup()
+    points = [
+        (row.flops / row.bytes, row.flops / row.seconds, row)
+        for row in profile.rows
+        if row.owner in OWNERS and row.flops and row.seconds and row.bytes and row.bytes >= MIN_BYTES
+    ]
+    if not points:
+        return Markup()
+    roofs = _roofs(spec, {row.detail.unit for *_, row in points if row.detail is not None})
+    top = max([*roofs.values(), *(rate for _, rate, _ in points)])
+    across = [0.1, 1.5 * top / spec.hbm_bandwidth, *(intensity for intensity, *_ in points)]
+    x = _decades(min(across), max(across))
+    low = min([x[0] * spec.hbm_bandwidth, *(rate for _, rate, _ in points)])
+    axes = Axes(
+        x, _decades(low / 1e12, top / 1e12), "operations a byte of device memory", "TFLOP/s", log_y=True, log_x=True
+    )
+    parts = [frame(axes)]
+    for name, peak in roofs.items():
+        parts.append(_roof(axes, spec, name, peak))
+    for intensity, rate, row in points:
+        text = f"{row.name}: {rate / 1e12:.3g} TFLOP/s at {intensity:.3g} operations a byte, {duration(row.seconds)}"
+        radius = 3.5 + 6.0 * math.sqrt(min(1.0, row.share))
+        parts.append(dot(axes, intensity, rate / 1e12, OWNERS[row.owner][1], radius, text))
+    owners = [OWNERS[owner] for owner in OWNERS if any(row.owner == owner for *_, row in points)]
+    return svg(parts, "roofline") + legend([name for name, _ in owners], [colour for _, colour in owners])
+
+
+def _decades(low: float, high: float) -> tuple[float, float]:
+    """Powers of ten around a range."""
+    return 10.0 ** math.floor(math.log10(low)), 10.0 ** math.ceil(math.log10(high))
+
+
+def _roofs(spec: GPUSpec, units: set[str]) -> dict[str, float]:
+    """Peaks of fp32, of 16-bit products and of the units that own kernels use; equal ones under one name."""
+    names: dict[float, list[str]] = {}
+    for unit in sorted({"fp32", "tensor_fp16", "tensor_bf16", *units}):
+        peak = spec.peak.get("fp32" if unit == "fp32_dot" else unit)
+        words = unit.removeprefix("tensor_").removesuffix("_dot") + " tensor" * unit.startswith("tensor_")
+        if peak is not None and words not in names.get(peak, []):
+            names.setdefault(peak, []).append(words)
+    return {", ".join(words): peak for peak, words in names.items()}
+
+
+def _roof(axes: Axes, spec: GPUSpec, name: str, peak: float) -> str:
+    ridge = peak / spec.hbm_bandwidth
+    start = max(axes.x[0], axes.y[0] * 1e12 / spec.hbm_bandwidth)
+    left = (axes.px(start), axes.py(start * spec.hbm_bandwidth / 1e12))
+    knee = (axes.px(ridge), axes.py(peak / 1e12))
+    right = (axes.px(axes.x[1]), knee[1])
+    line = " ".join(f"{a:.1f},{b:.1f}" for a, b in (left, knee, right))
+    return (
+        f'<polyline points="{line}" fill="none" class="roof"/>'
+        f'<text x="{right[0] - 4:.1f}" y="{right[1] - 5:.1f}" text-anchor="end" class="tick">'
+        f"{escape(name)} {peak / 1e12:.3g} TFLOP/s</text>"
+    )
+
+
+# ---- Where modelled time goes, for pages
+
 
 AROUND = 3
 """lines shown on either side when the enclosing function is unknown"""

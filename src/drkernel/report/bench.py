@@ -12,14 +12,12 @@ from markupsafe import Markup
 from drkernel.base.files import write_atomic
 from drkernel.config import dump_config
 from drkernel.episode.meter import money
-from drkernel.episode.metrics import THRESHOLDS, baseline_name, fast_name
+from drkernel.episode.metrics import THRESHOLDS, baseline_name, fast_name, size_lines
 from drkernel.episode.records import Turn, best_of
-from drkernel.episode.sizes import size_lines
 from drkernel.gym.device import gpu_name
 from drkernel.gym.feedback import percent, sizes_text, times
-from drkernel.report.render import render
+from drkernel.report.render import Curve, empty_plot, line_plot, render, stacked_plot
 from drkernel.report.solve import in_short
-from drkernel.report.svg import Curve, empty_plot, line_plot, stacked_plot
 from drkernel.solve.bench import Bench, read_bench, summary_of
 
 MEANINGS = {

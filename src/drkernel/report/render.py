@@ -7,16 +7,318 @@ escaped.
 from __future__ import annotations
 
 import base64
+import difflib
 import hashlib
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
 
 from drkernel.gym.feedback import duration, number, of_roofline, percent, times, told_apart
-from drkernel.report.sources import coloured
+
+NEAR = 3
+"""Equal lines that are shown around a change."""
+
+
+def coloured(source: str) -> list[Markup]:
+    """Return the lines of a Python source as HTML: tokens are ``span``s of Pygments' short names after ``y-``."""
+    plain = _lines(source)
+    lexer = PythonLexer(stripnl=False, ensurenl=False)
+    lines = highlight("\n".join(plain), lexer, HtmlFormatter(nowrap=True, classprefix="y-")).split("\n")
+    return [Markup(line) for line in lines[: len(plain)]]
+
+
+def _lines(source: str) -> list[str]:
+    """Lines as Python's own parser counts them: a form feed ends none."""
+    lines = re.split(r"\r\n|\r|\n", source)
+    return lines if lines[-1] else lines[:-1]
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A row of two sources side by side; None where a side has no line."""
+
+    left: int | None
+    """Line number on the left, from 1."""
+    right: int | None
+    old: Markup | None
+    new: Markup | None
+    kind: str
+    """``equal``, ``changed``, or ``gap`` for equal lines that are left out."""
+
+
+def side_by_side(before: str, after: str) -> list[Beside]:
+    """Return the changes from one source to another with a few equal lines around them; empty for equal sources."""
+    old, new = _lines(before), _lines(after)
+    shown_old, shown_new = coloured(before), coloured(after)
+    rows: list[Beside] = []
+    for group in difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(NEAR):
+        if rows or group[0][1] > 0:
+            rows.append(Beside(None, None, None, None, "gap"))
+        for tag, i, i_end, j, j_end in group:
+            for left, right in _pairs(range(i, i_end), range(j, j_end)):
+                rows.append(
+                    Beside(
+                        None if left is None else left + 1,
+                        None if right is None else right + 1,
+                        None if left is None else shown_old[left],
+                        None if right is None else shown_new[right],
+                        "equal" if tag == "equal" else "changed",
+                    )
+                )
+    return rows
+
+
+def _pairs(left: range, right: range) -> Iterator[tuple[int | None, int | None]]:
+    for at in range(max(len(left), len(right))):
+        yield left[at] if at < len(left) else None, right[at] if at < len(right) else None
+
+
+# ---- Small plots as inline SVG: lines with bands, stacked areas and scatters
+
+
+WIDTH, HEIGHT = 520, 260
+LEFT, RIGHT, TOP, BOTTOM = 52, 14, 14, 40
+FEW = 16
+"""Most points of a curve whose points are marked."""
+PALETTE = tuple(f"var(--c{k})" for k in range(1, 8))
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One curve. ``low`` and ``high`` draw a band around it."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float | None]
+    low: Sequence[float | None] | None = None
+    high: Sequence[float | None] | None = None
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The frame of a plot: data ranges and labels."""
+
+    x: tuple[float, float]
+    y: tuple[float, float]
+    x_label: str = ""
+    y_label: str = ""
+    log_y: bool = False
+    log_x: bool = False
+    whole_x: bool = False
+    """x counts turns or steps: there are none between"""
+
+    def px(self, value: float) -> float:
+        """Horizontal position of a data value."""
+        low, high = self.x
+        if self.log_x:
+            low, high, value = math.log10(low), math.log10(high), math.log10(max(value, 1e-300))
+        return LEFT + (value - low) / ((high - low) or 1) * (WIDTH - LEFT - RIGHT)
+
+    def py(self, value: float) -> float:
+        """Vertical position of a data value."""
+        low, high = self.y
+        if self.log_y:
+            low, high, value = math.log10(low), math.log10(high), math.log10(max(value, 1e-300))
+        return HEIGHT - BOTTOM - (value - low) / ((high - low) or 1) * (HEIGHT - TOP - BOTTOM)
+
+
+def line_plot(
+    lines: Sequence[Curve], *, x_label: str = "step", y_label: str = "", y_range: tuple[float, float] | None = None
+) -> Markup:
+    """Curves over a common x. Gaps (``None``) break a curve."""
+    values = [v for line in lines for s in (line.y, line.low or (), line.high or ()) for v in s if v is not None]
+    xs = [v for line in lines for v in line.x]
+    if not values or not xs:
+        return empty_plot("no data yet")
+    axes = Axes(
+        (min(xs), max(xs)),
+        y_range or nice_range(min(values), max(values)),
+        x_label,
+        y_label,
+        whole_x=all(x == int(x) for x in xs),
+    )
+    parts = [frame(axes)]
+    parts += [_band(axes, line, PALETTE[k % len(PALETTE)]) for k, line in enumerate(lines) if line.low is not None]
+    for k, line in enumerate(lines):  # over all bands, so that none hides a curve
+        color = PALETTE[k % len(PALETTE)]
+        for run in _runs(line.x, line.y):
+            points = " ".join(f"{axes.px(x):.1f},{axes.py(y):.1f}" for x, y in run)
+            if len(run) == 1:
+                parts.append(dot(axes, *run[0], color, 3, line.name))
+            else:
+                parts.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2"/>')
+                if len(line.x) <= FEW:
+                    parts += [dot(axes, x, y, color, 2.5, line.name) for x, y in run]
+    return svg(parts, ", ".join(line.name for line in lines)) + legend([line.name for line in lines])
+
+
+def stacked_plot(
+    x: Sequence[float],
+    series: dict[str, Sequence[float]],
+    *,
+    x_label: str = "step",
+    y_label: str = "",
+    colors: Sequence[str] = PALETTE,
+) -> Markup:
+    """Shares that add up, as stacked areas; ``colors`` by the order of ``series``."""
+    if not x or not series:
+        return empty_plot("no data yet")
+    totals = [sum(values[k] for values in series.values()) for k in range(len(x))]
+    axes = Axes((min(x), max(x)), (0.0, max([*totals, 1e-9])), x_label, y_label, whole_x=all(v == int(v) for v in x))
+    parts, base = [frame(axes)], [0.0] * len(x)
+    for k, values in enumerate(series.values()):
+        top = [b + v for b, v in zip(base, values, strict=True)]
+        upper = [f"{axes.px(a):.1f},{axes.py(t):.1f}" for a, t in zip(x, top, strict=True)]
+        lower = [f"{axes.px(a):.1f},{axes.py(b):.1f}" for a, b in zip(x, base, strict=True)][::-1]
+        parts.append(f'<polygon points="{" ".join(upper + lower)}" fill="{colors[k % len(colors)]}" opacity="0.8"/>')
+        base = top
+    return svg(parts, "shares over time") + legend(list(series), colors)
+
+
+def scatter_plot(
+    groups: dict[str, Sequence[tuple[float, float]]], *, x_label: str, y_label: str,
+    x_range: tuple[float, float] | None = None, guide_y: float | None = None,
+) -> Markup:  # fmt: skip
+    """Points by group; ``guide_y`` draws a dashed line."""
+    points = [p for group in groups.values() for p in group]
+    if not points:
+        return empty_plot("no data yet")
+    ys = [y for _, y in points] + ([guide_y] if guide_y is not None else [])
+    axes = Axes(
+        x_range or nice_range(min(x for x, _ in points), max(x for x, _ in points)),
+        nice_range(min(0.0, *ys), max(ys)),
+        x_label,
+        y_label,
+    )
+    parts = [frame(axes)]
+    if guide_y is not None:
+        y = axes.py(guide_y)
+        parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="guide"/>')
+    for k, (name, group) in enumerate(groups.items()):
+        parts += [dot(axes, x, y, PALETTE[k % len(PALETTE)], 3, name) for x, y in group]
+    return svg(parts, f"{y_label} against {x_label}") + legend(list(groups))
+
+
+def empty_plot(text: str) -> Markup:
+    """A frame that says why it is empty."""
+    return svg(
+        [f'<text x="{WIDTH / 2}" y="{HEIGHT / 2}" text-anchor="middle" class="tick">{escape(text)}</text>'], text
+    )
+
+
+def legend(names: Sequence[str], colors: Sequence[str] = PALETTE) -> Markup:
+    """Names beside their colours."""
+    items = "".join(
+        f'<span><i style="background:{colors[k % len(colors)]}"></i>{escape(name)}</span>'
+        for k, name in enumerate(names)
+    )
+    return Markup(f'<div class="legend">{items}</div>')
+
+
+def frame(axes: Axes) -> str:
+    """Grid, ticks and labels."""
+    parts = []
+    for value in powers(*axes.y) if axes.log_y else ticks(*axes.y):
+        y = axes.py(value)
+        parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
+        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end" class="tick">{short(value)}</text>')
+    for value in powers(*axes.x) if axes.log_x else ticks(*axes.x):
+        if axes.whole_x and value != int(value):
+            continue
+        x = axes.px(value)
+        parts.append(
+            f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle" class="tick">{short(value)}</text>'
+        )
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    parts.append(
+        f'<text x="{middle}" y="{HEIGHT - 4}" text-anchor="middle" class="label">{escape(axes.x_label)}</text>'
+    )
+    parts.append(
+        f'<text x="12" y="{HEIGHT / 2}" text-anchor="middle" class="label" '
+        f'transform="rotate(-90 12 {HEIGHT / 2})">{escape(axes.y_label)}</text>'
+    )
+    return "".join(parts)
+
+
+def ticks(low: float, high: float, count: int = 5) -> list[float]:
+    """Round values that cover the range, ``count`` or so."""
+    if not high > low:
+        return [low]
+    raw = (high - low) / count
+    magnitude = 10 ** math.floor(math.log10(raw))
+    step = min((m for m in (1, 2, 2.5, 5, 10) if m * magnitude >= raw), default=10) * magnitude
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return [round(k * step, 12) for k in range(first, last + 1)]
+
+
+def short(value: float) -> str:
+    """A tick's number in little space."""
+    return f"{value / 1000:g}k" if value >= 10_000 and value % 1000 == 0 else f"{value:g}"
+
+
+def powers(low: float, high: float) -> list[float]:
+    """The powers of ten in a range, every other one where they are many."""
+    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
+    return [float(f"1e{k}") for k in range(first, last + 1, 1 if last - first < 8 else 2)]
+
+
+def nice_range(low: float, high: float) -> tuple[float, float]:
+    """The range with a little room, and some extent where there is none."""
+    if not high > low:
+        return (0.0, 1.0) if low == 0 else (low - 0.5, high + 0.5)
+    room = 0.05 * (high - low)
+    return (0.0 if 0 <= low <= room * 4 else low - room, high + room)
+
+
+def _runs(x: Sequence[float], y: Sequence[float | None]) -> list[list[tuple[float, float]]]:
+    runs: list[list[tuple[float, float]]] = [[]]
+    for a, b in zip(x, y, strict=True):
+        if b is None or not math.isfinite(b):
+            runs.append([])
+        else:
+            runs[-1].append((a, b))
+    return [run for run in runs if run]
+
+
+def _band(axes: Axes, line: Curve, color: str) -> str:
+    assert line.low is not None and line.high is not None
+    kept = [
+        (a, lo, hi) for a, lo, hi in zip(line.x, line.low, line.high, strict=True) if lo is not None and hi is not None
+    ]
+    upper = [f"{axes.px(a):.1f},{axes.py(hi):.1f}" for a, _, hi in kept]
+    lower = [f"{axes.px(a):.1f},{axes.py(lo):.1f}" for a, lo, _ in kept][::-1]
+    return f'<polygon points="{" ".join(upper + lower)}" fill="{color}" opacity="0.12"/>'
+
+
+def dot(axes: Axes, x: float, y: float, color: str, radius: float, title: str) -> str:
+    """A point with its title and values to hover over."""
+    return (
+        f'<circle cx="{axes.px(x):.1f}" cy="{axes.py(y):.1f}" r="{radius}" fill="{color}" opacity="0.6">'
+        f"<title>{escape(title)}: {x:.3g}, {y:.3g}</title></circle>"
+    )
+
+
+def svg(parts: Sequence[str], title: str) -> Markup:
+    """The picture; its parts are SVG whose texts are escaped already."""
+    return Markup(
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}"><title>{escape(title)}</title>'
+        + "".join(parts)
+        + "</svg>"
+    )
+
+
+# ---- Pages from the templates beside this file
 
 
 def render(template: str, **values: Any) -> str:

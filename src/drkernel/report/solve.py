@@ -12,17 +12,13 @@ from markupsafe import Markup
 
 from drkernel.base.files import write_atomic
 from drkernel.config import dump_config
-from drkernel.episode.chat import Usage
 from drkernel.episode.context import make_policy
-from drkernel.episode.journal import JournalEntry
-from drkernel.episode.meter import money
+from drkernel.episode.meter import JournalEntry, money
 from drkernel.episode.metrics import baseline_name
-from drkernel.episode.records import Turn
+from drkernel.episode.records import Turn, Usage
 from drkernel.gym.device import gpu_name
 from drkernel.gym.feedback import coverage_text, duration, percent, times
-from drkernel.report.render import render
-from drkernel.report.sources import Beside, side_by_side
-from drkernel.report.svg import Curve, line_plot, nice_range
+from drkernel.report.render import Beside, Curve, line_plot, nice_range, render, side_by_side
 from drkernel.solve.bench import Bench, read_bench
 from drkernel.solve.verify import Verified, winner
 from drkernel.task import sized_reference

@@ -23,20 +23,23 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from drkernel import __version__
 from drkernel.gym.request import EvalRequest, objection
-from drkernel.serve import examples, pages
+from drkernel.serve import pages
 from drkernel.serve.guard import Guard
-from drkernel.serve.jobs import EvalJob, QueueFull, State, StoreError
 from drkernel.serve.kernelgym import add_kernelgym
 from drkernel.serve.protocol import (
     BeatAnswer,
     BeatBody,
     CompleteAnswer,
     CompleteBody,
+    EvalJob,
     JobView,
     LeaseAnswer,
     LeaseBody,
     LeaveBody,
+    QueueFull,
     ReleaseBody,
+    State,
+    StoreError,
     SubmitAnswer,
     SubmitBody,
 )
@@ -173,7 +176,7 @@ def _job_routes(app: FastAPI, service: Service) -> None:
     router = APIRouter(route_class=_remembering(service))
 
     @router.post("/v1/jobs", response_model=SubmitAnswer, status_code=200, tags=["jobs"], responses=REFUSALS)
-    async def submit(body: Annotated[SubmitBody, examples.SUBMIT], request: Request) -> Response:
+    async def submit(body: Annotated[SubmitBody, pages.SUBMIT], request: Request) -> Response:
         """Accept evaluations durably. With ``wait_s`` the answer comes when they are done, or after that many
         seconds."""
         _admit(body.requests)
@@ -286,7 +289,7 @@ async def _stream(service: Service, request: Request, after: int | None) -> Asyn
 
 def _worker_routes(app: FastAPI, service: Service) -> None:
     @app.post("/v1/worker/lease", response_model=LeaseAnswer, tags=["workers"])
-    async def lease(body: Annotated[LeaseBody, examples.LEASE], request: Request) -> LeaseAnswer:
+    async def lease(body: Annotated[LeaseBody, pages.LEASE], request: Request) -> LeaseAnswer:
         """Lease a job to a remote worker; waits a while when there is none."""
         info = service.register(body.worker, body.slots, body.kinds)
         if info.quarantined:
@@ -300,14 +303,14 @@ def _worker_routes(app: FastAPI, service: Service) -> None:
         return LeaseAnswer(job_id=taken[0].id, request=taken[1], lease_s=service.lease_s)
 
     @app.post("/v1/worker/heartbeat", response_model=BeatAnswer, tags=["workers"])
-    async def heartbeat(body: Annotated[BeatBody, examples.BEAT]) -> BeatAnswer:
+    async def heartbeat(body: Annotated[BeatBody, pages.BEAT]) -> BeatAnswer:
         """Extend leases."""
         if body.worker in service.workers:
             service.workers[body.worker].seen = time.time()
         return BeatAnswer(held=await service.heartbeat(body.worker, body.jobs))
 
     @app.post("/v1/worker/complete", response_model=CompleteAnswer, tags=["workers"], responses=MISSING)
-    async def complete(body: Annotated[CompleteBody, examples.COMPLETE]) -> CompleteAnswer:
+    async def complete(body: Annotated[CompleteBody, pages.COMPLETE]) -> CompleteAnswer:
         """Record a verdict, once, from the current holder of the lease."""
         job = service.store.get(body.job_id)
         if job is None:
@@ -315,12 +318,12 @@ def _worker_routes(app: FastAPI, service: Service) -> None:
         return CompleteAnswer(recorded=await service.finish(job, body.worker, body.verdict))
 
     @app.post("/v1/worker/leave", tags=["workers"])
-    async def leave(body: Annotated[LeaveBody, examples.LEAVE]) -> dict[str, int]:
+    async def leave(body: Annotated[LeaveBody, pages.LEAVE]) -> dict[str, int]:
         """Remove a worker that is gone: its jobs are requeued at once, not when the lease ends."""
         return {"queued_again": await service.leave(body.worker, body.trouble)}
 
     @app.post("/v1/worker/release", tags=["workers"], responses={404: {"description": "no such worker"}})
-    async def release(body: Annotated[ReleaseBody, examples.RELEASE]) -> dict[str, bool]:
+    async def release(body: Annotated[ReleaseBody, pages.RELEASE]) -> dict[str, bool]:
         """Release a quarantined worker, once its machine has been repaired."""
         if not service.release(body.worker):
             raise HTTPException(404, "no such worker")

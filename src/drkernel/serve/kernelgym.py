@@ -18,9 +18,8 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_v
 
 from drkernel.gym.kernelgym import metadata, outcome
 from drkernel.gym.request import EvalRequest, EvalSettings
-from drkernel.serve import examples
-from drkernel.serve.jobs import EvalJob
-from drkernel.serve.protocol import unicode_only
+from drkernel.serve import pages
+from drkernel.serve.protocol import EvalJob, unicode_only
 from drkernel.serve.service import Service
 from drkernel.task import Provenance, Task
 
@@ -94,12 +93,12 @@ def add_kernelgym(app: FastAPI, service: Service, device: str) -> None:
     """Add the routes; evaluations run on ``device``."""
 
     @app.post("/evaluate", tags=["kernelgym"])
-    async def evaluate(body: Annotated[EvaluateBody, examples.EVALUATE], request: Request) -> dict[str, Any]:
+    async def evaluate(body: Annotated[EvaluateBody, pages.EVALUATE], request: Request) -> dict[str, Any]:
         """Submit an evaluation and wait for the result, as long as the task's timeout allows."""
         return await _evaluated(service, body, device, request)
 
     @app.post("/workflow/submit", tags=["kernelgym"])
-    async def submit_workflow(body: Annotated[WorkflowBody, examples.WORKFLOW], request: Request) -> dict[str, Any]:
+    async def submit_workflow(body: Annotated[WorkflowBody, pages.WORKFLOW], request: Request) -> dict[str, Any]:
         """Submit a task of the workflow kernelbench and wait for the result."""
         return _of_workflow(await _evaluated(service, body.evaluation(), device, request))
 
@@ -129,7 +128,7 @@ def add_kernelgym(app: FastAPI, service: Service, device: str) -> None:
         return {"pending": waiting, "pending_by_prefix": {"drkernel": waiting}, "worker_queues": {}}
 
     @app.post("/evaluate/batch", tags=["kernelgym"])
-    async def batch(body: Annotated[BatchBody, examples.BATCH], request: Request) -> dict[str, Any]:
+    async def batch(body: Annotated[BatchBody, pages.BATCH], request: Request) -> dict[str, Any]:
         """Submit many evaluations and wait for all."""
         ids = [await _submit(service, task, device, _client(request)) for task in body.tasks]
         jobs = await asyncio.gather(*(service.wait(i, float(t.timeout)) for i, t in zip(ids, body.tasks, strict=True)))

@@ -181,6 +181,16 @@ def host_name(given: str) -> str:
     return f"{micros:.4g}us"
 
 
+def in_host(name: str, host: str | None) -> str:
+    """Return the name of a card or a device with a host behind it, if one is given.
+
+    Raises ``ValueError``: no such host, or a device that has its own.
+    """
+    if host is not None and ("@" in name or name.startswith("cuda")):
+        raise ValueError(f"--host: {name} has a host")
+    return name if host is None else f"{name}@{host_name(host)}"
+
+
 @lru_cache(maxsize=256)
 def _in_host(spec: GPUSpec, host: str) -> GPUSpec:
     """The card in a host: the host's figures; of one by its seconds, the usual ones in proportion."""

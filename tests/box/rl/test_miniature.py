@@ -8,9 +8,7 @@ import pytest
 
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.rl.data.coldstart import ColdstartRow, ColdstartTurn
-from drkernel.rl.data.teacher.problem import CORES, STEPS
-from drkernel.rl.data.teacher.problem_families import generate_problems
-from drkernel.rl.data.teacher.reference import make_task
+from drkernel.rl.data.teacher.problem import CORES, STEPS, generate_problems, make_task
 from drkernel.rl.data.teacher.writer import Style, can_have, write_answer
 from drkernel.verdict import CandidateError, Verdict
 from miniature import DEPTHS, MISFIT, PlanPool, in_kernel, operations, plan_of, taught, written

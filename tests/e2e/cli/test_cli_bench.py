@@ -1,7 +1,6 @@
 """The bench, compare, export, solve and report commands, on answers that hold no code and so need no grader."""
 
 import contextlib
-import importlib
 import json
 import traceback
 from pathlib import Path
@@ -10,15 +9,14 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from drkernel.cli import COMMANDS
+from drkernel.cli import COMMANDS, application
 from drkernel.tasks.builtin import builtin_task
 
 
 def drkernel(command, *arguments, cwd, code=0):
     """The command in this process (a new one would load torch each time), in a directory."""
-    module = importlib.import_module(f"drkernel.cli.{command}")
     with contextlib.chdir(cwd):
-        done = CliRunner().invoke(module.app, list(map(str, arguments)), env={"COLUMNS": "120"})
+        done = CliRunner().invoke(application(command), list(map(str, arguments)), env={"COLUMNS": "120"})
     assert done.exit_code == code, done.output + "".join(traceback.format_exception(done.exception))
     return done
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from drkernel.cli import main
-from drkernel.cli.extras import how_to_get
+from drkernel.cli import how_to_get, main
 from drkernel.cli.shipped import find_recipe, purpose, recipes
 from drkernel.config import ConfigError, load_config
 from drkernel.rl.run.recipe import Recipe

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from drkernel.config import ConfigError
-from drkernel.episode.answerers import agent as agent_module
-from drkernel.episode.answerers.agent import AgentModel, AgentTerms
-from drkernel.episode.chat import Reply
-from drkernel.episode.episode import Episode, EpisodeConfig
-from drkernel.episode.play import play
+from drkernel.episode.answerers import program as agent_module
+from drkernel.episode.answerers.program import AgentModel, AgentTerms
+from drkernel.episode.episode import Episode, EpisodeConfig, play
+from drkernel.episode.records import Reply
 from drkernel.gym.sandbox import landlock
 from drkernel.solve.config import load_terms
 from solve_fakes import TextPool, make_tasks

@@ -8,8 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from browser import rest
-from drkernel.report.run import page, write_report
-from drkernel.report.run_data import RunError, read_run
+from drkernel.report.run import RunError, page, read_run, write_report
 
 VOID = {"meta"}
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from browser import Browser, chromium
-from drkernel.report.render import render
-from drkernel.report.sources import coloured, side_by_side
+from drkernel.report.render import coloured, render, side_by_side
 
 PIECES = [
     "def f(x):",

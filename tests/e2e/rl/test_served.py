@@ -17,17 +17,17 @@ from safetensors.torch import load_file
 from drkernel.config import ConfigError
 from drkernel.episode.episode import Episode, EpisodeConfig
 from drkernel.rl.maths.mismatch import mismatch
-from drkernel.rl.model.answerer import SamplerAnswerer
-from drkernel.rl.model.policy import Policy, PolicyConfig
-from drkernel.rl.model.sampler import Conversation, Sampler, SamplingConfig
-from drkernel.rl.model.served import (
+from drkernel.rl.model.answerer import (
     PolicyServer,
+    SamplerAnswerer,
     ServedSampler,
     ServerConfig,
     check_backend,
     export_untied,
     read_choice,
 )
+from drkernel.rl.model.policy import Policy, PolicyConfig
+from drkernel.rl.model.sampler import Conversation, Sampler, SamplingConfig
 from drkernel.rl.run.learner import Learner, LearnerConfig
 from drkernel.rl.run.rollout import Rollout, plan_jobs
 from drkernel.rl.run.rows import Rows

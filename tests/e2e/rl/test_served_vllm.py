@@ -17,9 +17,9 @@ from test_served import SAMPLING, disturbed, play
 
 from drkernel.config import ConfigError
 from drkernel.rl.maths.mismatch import mismatch
+from drkernel.rl.model.answerer import PolicyServer, ServedSampler, ServerConfig
 from drkernel.rl.model.policy import PocketConfig, Policy, PolicyConfig, TokenizerConfig
 from drkernel.rl.model.sampler import Conversation
-from drkernel.rl.model.served import PolicyServer, ServedSampler, ServerConfig
 from drkernel.rl.run.learner import Learner, LearnerConfig
 from drkernel.rl.run.rows import Rows
 from tiny import prompt, tiny_tokenizer
@@ -126,7 +126,7 @@ def test_draws_are_a_function_of_the_seed_and_budgets_are_kept(served):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from drkernel.rl.model.served import Server
+from drkernel.rl.model.answerer import Server
 from test_served_vllm import CONTEXT, fresh_policy, settings
 server = Server.start(settings(), fresh_policy(), Path(sys.argv[1]), CONTEXT)
 print(server.process.pid, flush=True)

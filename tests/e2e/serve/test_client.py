@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from drkernel.serve.client import AsyncClient, Client, ServiceError
-from drkernel.serve.jobs import StoreError
+from drkernel.serve.protocol import StoreError
 from drkernel.serve.service import Service
 from service_kit import CountingPool, make_request, make_verdict
 

@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from drkernel.serve.client import AsyncClient, ServiceError
-from drkernel.serve.group_commit import Writer
-from drkernel.serve.jobs import StoreError
+from drkernel.serve.protocol import StoreError
+from drkernel.serve.service import Writer
 from drkernel.serve.store import Store
 from places import BENCHMARKS
 from service_kit import CountingPool, make_request, make_verdict

@@ -14,8 +14,8 @@ from collections import Counter
 import httpx
 import pytest
 
-from drkernel.serve import ray_workers
-from drkernel.serve.ray_workers import Lender, Lending, RayWorkers
+from drkernel.serve import worker as ray_workers
+from drkernel.serve.worker import Lender, Lending, RayWorkers
 from places import EXAMPLES
 from service_kit import CountingPool, make_request
 

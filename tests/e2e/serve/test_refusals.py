@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from drkernel.gym.pools.local import LocalPool
-from drkernel.serve import examples
+from drkernel.serve import pages as examples
 from drkernel.serve import worker as worker_module
 from drkernel.serve.client import AsyncClient, Client, HttpPool
 from drkernel.serve.service import Service

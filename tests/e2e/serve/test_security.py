@@ -11,7 +11,7 @@ import time
 import httpx
 import pytest
 
-from drkernel.report.verdict_html import page
+from drkernel.report.verdict import page
 from drkernel.serve.client import Client
 from drkernel.serve.guard import GuardError, check_binding
 from drkernel.verdict import Correctness, Finding, Profile, ProfileRow

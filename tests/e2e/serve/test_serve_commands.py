@@ -10,7 +10,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from drkernel.cli.store import app as store_app
+from drkernel.cli.serve import store_app
 from drkernel.serve.store import Store
 from farm import PYTHON
 from places import EXAMPLES, RECIPES

@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 import farm
-from drkernel.serve.jobs import StoreError
-from drkernel.serve.protocol import JobResult
-from drkernel.serve.schema import SCHEMA_VERSION, claim
-from drkernel.serve.store import Store
+from drkernel.serve.protocol import JobResult, StoreError
+from drkernel.serve.store import SCHEMA_VERSION, Store, claim
 from drkernel.verdict import Sizes, Speedup
 from service_kit import make_request, make_verdict
 

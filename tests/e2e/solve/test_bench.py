@@ -11,9 +11,8 @@ import time
 import pytest
 
 from drkernel.config import ConfigError
-from drkernel.episode.answerer import ModelError
-from drkernel.episode.journal import Journal, JournalEntry, ReplyCache, read_journal, read_rows
-from drkernel.episode.meter import Budget, Meter, Prices
+from drkernel.episode.meter import Budget, Journal, JournalEntry, Meter, Prices, ReplyCache, read_journal, read_rows
+from drkernel.episode.records import ModelError
 from drkernel.episode.renderer import Prompts
 from drkernel.solve.bench import outcomes, read_bench
 from farm import PYTHON

@@ -8,11 +8,9 @@ import time
 import pytest
 
 from drkernel.config import ConfigError
-from drkernel.episode.answerer import ModelCall, ModelError
-from drkernel.episode.answerers.program import CommandModel, render
-from drkernel.episode.answerers.script import ScriptModel
-from drkernel.episode.chat import Message, Sampling, without_reasoning
-from drkernel.solve.open_model import open_model
+from drkernel.episode.answerers.program import CommandModel, ScriptModel, render
+from drkernel.episode.records import Message, ModelCall, ModelError, Sampling, without_reasoning
+from drkernel.solve.config import open_model
 
 
 def call(content="hello", **values):

@@ -8,10 +8,10 @@ from types import ModuleType
 import pytest
 from typer.testing import CliRunner
 
-from drkernel.cli.export import app
+from drkernel.cli.runs import export_app as app
 from drkernel.config import ConfigError
-from drkernel.episode.chat import Message
 from drkernel.episode.meter import Meter
+from drkernel.episode.records import Message
 from drkernel.rl.run.sft import load_conversations
 from drkernel.solve.export import ExportFilter, ExportRow, export, normal_form
 from solve_fakes import FunctionModel, TextPool, answer, bench_config, open_run

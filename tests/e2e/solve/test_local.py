@@ -5,9 +5,7 @@ import asyncio
 import pytest
 
 from drkernel.config import ConfigError
-from drkernel.episode.answerer import ContextFull, ModelCall, ModelError
-from drkernel.episode.chat import Message, Reply, Sampling
-from drkernel.episode.records import Turn
+from drkernel.episode.records import ContextFull, Message, ModelCall, ModelError, Reply, Sampling, Turn
 from drkernel.rl.model.answerer import LocalModel
 from drkernel.verdict import Verdict
 from tiny import prompt, tiny_policy

@@ -9,11 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drkernel.config import ConfigError
-from drkernel.episode.answerer import ContextFull, ModelCall, ModelError
 from drkernel.episode.answerers.endpoint import OpenAIModel, _read_stream, _read_whole, as_reply
-from drkernel.episode.chat import Message, Reply, Sampling
-from drkernel.episode.journal import ReplyCache
-from drkernel.episode.meter import Budget, BudgetSpent, CallLimits, Meter, Prices, RateLimiter, money
+from drkernel.episode.meter import Budget, BudgetSpent, CallLimits, Meter, Prices, RateLimiter, ReplyCache, money
+from drkernel.episode.records import ContextFull, Message, ModelCall, ModelError, Reply, Sampling
 from solve_endpoint import FAULTS, Endpoint
 
 KEY = "sk-secret-0123456789"

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from browser import rest
-from drkernel.cli.solve_view import what_happened
+from drkernel.cli.solve import what_happened
 from drkernel.episode.meter import Meter, Prices
 from drkernel.report.bench import write_bench_report
 from drkernel.report.solve import write_solve_report

@@ -3,8 +3,7 @@
 import ast
 import asyncio
 
-from drkernel.episode.episode import Episode, EpisodeConfig
-from drkernel.episode.play import play
+from drkernel.episode.episode import Episode, EpisodeConfig, play
 from drkernel.gym.request import EvalSettings
 from drkernel.solve.verify import CHECKS, TRIED, by_speed, check_of, verify, winner, write_candidate
 from solve_fakes import FunctionModel, TextPool, answer, make_tasks

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from drkernel.gym.feedback import duration
-from drkernel.report.sim_html import page
+from drkernel.report.sim import page
 from drkernel.sim.gpu.datafree.records import DataFree, SampleSettings
 from drkernel.sim.rewrite import with_settings
 from drkernel.sim.script import run_script

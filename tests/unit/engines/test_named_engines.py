@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from drkernel.cli.train import app
 
 PLUGIN = """
-from drkernel.engines.named import engines
+from drkernel.engines import engines
 
 
 @engines.register("recorder")

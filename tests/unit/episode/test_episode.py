@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from drkernel.config import ConfigError
-from drkernel.episode.chat import Reply
 from drkernel.episode.episode import Episode, EpisodeConfig
-from drkernel.episode.records import Turn, best_path
+from drkernel.episode.records import Reply, Turn, best_path
 from drkernel.episode.renderer import task_prompt
 from drkernel.gym.request import EvalRequest, EvalSettings
 from drkernel.gym.reward import RewardConfig

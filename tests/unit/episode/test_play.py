@@ -4,11 +4,9 @@ import asyncio
 
 import pytest
 
-from drkernel.episode.answerer import ContextFull, ModelError
-from drkernel.episode.chat import Sampling, count_tokens
 from drkernel.episode.episode import Episode, EpisodeConfig
-from drkernel.episode.play import play as play_episode
-from drkernel.episode.records import best_of, best_path
+from drkernel.episode.episode import play as play_episode
+from drkernel.episode.records import ContextFull, ModelError, Sampling, best_of, best_path, count_tokens
 from solve_fakes import FunctionModel, TextPool, answer, make_tasks
 
 TASK = make_tasks(1)[0]

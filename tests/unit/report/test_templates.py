@@ -11,10 +11,9 @@ import pytest
 from jinja2 import UndefinedError
 from rich.console import Console
 
-from drkernel.report import verdict_view
-from drkernel.report.render import render
-from drkernel.report.svg import Curve, line_plot
-from drkernel.report.verdict_html import against, page
+from drkernel.report import verdict as verdict_view
+from drkernel.report.render import Curve, line_plot, render
+from drkernel.report.verdict import against, page
 from drkernel.task import Provenance, Task
 from drkernel.verdict import (
     CandidateError,
@@ -78,7 +77,7 @@ def test_page_and_terminal_say_at_which_sizes_a_candidate_was_timed_and_checked(
     said = "Timed at x float32[4096, 8]; checked at x float32[4, 8]."
     assert said in page(verdict, task=Task(id="t", reference="pass"), candidate="pass", profile=None)
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(verdict_view.render(verdict))
+    console.print(verdict_view.terminal(verdict))
     assert said in console.export_text()
 
 
@@ -117,7 +116,7 @@ def test_no_row_claims_more_than_its_roof():
     text = page(verdict, task=task, candidate="pass", profile=None)
     assert "beyond its roof: bytes were still in L2" in text and "50% of roofline" in text and "114%" not in text
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(verdict_view.render(verdict))
+    console.print(verdict_view.terminal(verdict))
     said = console.export_text()
     assert "memory from L2" in said and "114%" not in said
 

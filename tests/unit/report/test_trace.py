@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drkernel.report.trace import trace_of_run, write_trace
+from drkernel.report.sim import trace_of_run, write_trace
 from drkernel.sim.script import ScriptReport, run_script
 
 SCRIPT = """

@@ -6,9 +6,8 @@ import torch
 
 from drkernel.base.files import write_atomic
 from drkernel.config import ConfigError
-from drkernel.rl.run.checkpoint import Checkpoints
-from drkernel.rl.run.metric_sinks import RunFiles, finite
 from drkernel.rl.run.optimizers import make_optimizer
+from drkernel.rl.run.sitting import Checkpoints, RunFiles, finite
 from tiny import tiny_policy
 
 
@@ -61,8 +60,8 @@ def test_a_kill_at_any_moment_leaves_the_last_whole_checkpoint(tmp_path, monkeyp
 
     target = {
         "while writing": ("torch.save", kill),
-        "before the rename": ("drkernel.rl.run.checkpoint.publish_directory", kill),
-        "before the pointer": ("drkernel.rl.run.checkpoint.write_atomic", kill),
+        "before the rename": ("drkernel.rl.run.sitting.publish_directory", kill),
+        "before the pointer": ("drkernel.rl.run.sitting.write_atomic", kill),
     }[moment]
     monkeypatch.setattr("shutil.rmtree", lambda *args, **kwargs: None)  # a killed process cleans nothing up
     with monkeypatch.context() as patch:

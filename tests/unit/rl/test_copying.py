@@ -1,9 +1,8 @@
 import pytest
 
-from drkernel.rl.data.teacher.plans import TeacherConfig
-from drkernel.rl.data.teacher.problem_families import generate_problems, generate_tasks
-from drkernel.rl.data.teacher.reference import make_task
-from drkernel.rl.run.copy_practice import AGAIN, copied_modules, copy_of, repeated_kernels
+from drkernel.rl.data.teacher.problem import generate_problems, generate_tasks, make_task
+from drkernel.rl.data.teacher.writer import TeacherConfig
+from drkernel.rl.run.sft import AGAIN, copied_modules, copy_of, repeated_kernels
 from tiny import tiny_tokenizer
 
 

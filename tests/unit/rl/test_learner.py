@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from drkernel.config import ConfigError
-from drkernel.episode.chat import Reply, Sampled
-from drkernel.episode.records import Trajectory, Turn
+from drkernel.episode.records import Reply, Sampled, Trajectory, Turn
 from drkernel.gym.reward import reward
 from drkernel.rl.run.learner import Learner, LearnerConfig, check_methods
 from drkernel.rl.run.rows import Rows, TurnFacts

@@ -7,9 +7,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from drkernel.config import ConfigError
 from drkernel.rl.model.policy import LoraConfig, PocketConfig, Policy, PolicyConfig, make_pocket, pick_device
 from drkernel.rl.model.sampler import Conversation, Sampler, SamplingConfig
-from drkernel.rl.run.checkpoint import Checkpoints
 from drkernel.rl.run.optimizers import make_optimizer
 from drkernel.rl.run.sft import SftConfig, encode_conversation, sft_step
+from drkernel.rl.run.sitting import Checkpoints
 from fakes import FakePool, tiny_recipe
 from tiny import WORDS, answer, prompt, tiny_policy
 

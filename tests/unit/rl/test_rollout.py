@@ -8,7 +8,7 @@ import pytest
 from drkernel.episode.episode import Episode, EpisodeConfig
 from drkernel.episode.renderer import task_prompt
 from drkernel.gym.request import EvalSettings
-from drkernel.rl.data.teacher.problem_families import generate_tasks
+from drkernel.rl.data.teacher.problem import generate_tasks
 from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.model.policy import Policy, PolicyConfig
 from drkernel.rl.model.sampler import Sampler, SamplingConfig

@@ -6,63 +6,44 @@ import pytest
 
 from drkernel.config import ConfigError
 from drkernel.registry import Method
-from drkernel.rl.data.select import select
+from drkernel.rl.data.coldstart import filters, select
 from drkernel.rl.run.recipe import check_recipe
 from drkernel.rl.run.sft import load_conversations
 from fakes import FakePool, tiny_recipe, write_rows
 from tiny_runs import train
 
 
-def row(name, task, family, status="correct", speedup=2.0, length=10):
-    return {
-        "id": name,
-        "task": {"id": task, "family": family},
-        "messages": [{"role": "user", "content": task}, {"role": "assistant", "content": "x" * length}],
-        "turns": [{"status": "incorrect", "speedup": None}, {"status": status, "speedup": speedup}],
-    }
+def row(name, status, speedup=2.0):
+    return {"id": name, "turns": [{"status": "incorrect", "speedup": None}, {"status": status, "speedup": speedup}]}
 
 
-ROWS = [
-    row("a1", "a", "f", speedup=1.5, length=30),
-    row("a2", "a", "f", speedup=3.0, length=50),
-    row("a3", "a", "f", "incorrect", None, 5),
-    row("b1", "b", "f", "hack", None),
-    row("b2", "b", "f", speedup=0.8, length=1),
-    row("b3", "b", "f", "incorrect", None),
-    row("c1", "c", "g", speedup=2.0),
-    row("d1", "d", "f", speedup=1.2, length=9),
-]
+ROWS = [row("a", "correct"), row("b", "hack", None), row("c", "correct", 0.8), row("d", "incorrect", None)]
+
+
+@pytest.fixture
+def fast(monkeypatch):
+    """A filter of a plug-in's."""
+    monkeypatch.setattr(filters, "_entries", dict(filters._entries))
+
+    @filters.register("fast")
+    def fast(rows, *, speedup=1.0):
+        return [k for k, each in enumerate(rows) if (each["turns"][-1]["speedup"] or 0) >= speedup]
 
 
 def names(*methods):
     return [each["id"] for each in select(ROWS, [Method.model_validate(method) for method in methods])]
 
 
-def test_successful_keeps_right_last_answers():
-    assert names("successful") == ["a1", "a2", "b2", "c1", "d1"]
+def test_filters_follow_one_another(fast):
+    assert names("successful") == ["a", "c"]
+    assert names("successful", "fast") == names({"name": "fast", "speedup": 0.9}) == ["a"]
 
 
-def test_rloop_keeps_what_succeeded_on_hard_tasks():
-    assert names("rloop") == ["b2"], "1 of 3 on b; 2 of 3 on a; c and d always"
-    assert names({"name": "rloop", "hard": 0.7}) == ["a1", "a2", "b2"]
-    assert names({"name": "rloop", "hard": 1.0, "per_task": 1}) == ["a2", "b2", "c1", "d1"], "the fastest of a task"
-
-
-def test_concur_keeps_the_shortest_fast_answers_and_balances_families():
-    assert names({"name": "concur", "per_family": 9}) == ["a1", "c1", "d1"]
-    assert names("concur") == ["a1", "c1"], "one of each family, as many as the rarest has; the faster"
-    assert names({"name": "concur", "speedup": 1.6, "per_family": 9}) == ["a2", "c1"]
-
-
-def test_filters_follow_one_another():
-    assert names("successful", {"name": "concur", "speedup": 0.5, "per_family": 9}) == ["a1", "b2", "c1", "d1"]
-
-
-def test_what_cannot_be_selected_is_an_error(tmp_path):
-    with pytest.raises(ConfigError, match="keeps none of 8"):
-        names({"name": "concur", "speedup": 100.0})
-    with pytest.raises(ConfigError, match="no option 'fast'"):
-        names({"name": "concur", "fast": 1})
+def test_what_cannot_be_selected_is_an_error(tmp_path, fast):
+    with pytest.raises(ConfigError, match="keeps none of 4"):
+        names({"name": "fast", "speedup": 100.0})
+    with pytest.raises(ConfigError, match="no option 'slow'"):
+        names({"name": "fast", "slow": 1})
     with pytest.raises(ConfigError, match="unknown filter"):
         check_recipe(tiny_recipe(tmp_path, select=["best"]))
     with pytest.raises(ConfigError, match="graded 'turns'"):

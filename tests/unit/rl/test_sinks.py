@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 
 from drkernel.config import ConfigError
-from drkernel.rl.run.metric_sinks import Sinks
+from drkernel.rl.run.sitting import Sinks
 
 
 class Recorder(ModuleType):

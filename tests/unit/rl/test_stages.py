@@ -13,10 +13,8 @@ from pydantic import ValidationError
 from drkernel.config import ConfigError
 from drkernel.report.run import write_report
 from drkernel.rl.run.reinforce import RlStage
-from drkernel.rl.run.sitting import RunClock, Stopped
-from drkernel.rl.run.state import RunState
-from drkernel.rl.run.supervised import CopyingStage, SftStage
-from drkernel.rl.run.trainer import Run
+from drkernel.rl.run.sitting import RunClock, RunState, Stopped
+from drkernel.rl.run.trainer import CopyingStage, Run, SftStage
 from fakes import FakePool, tiny_recipe
 
 

@@ -7,17 +7,26 @@ import re
 import pytest
 import torch
 
-from drkernel.rl.data.teacher.plans import Mix, ProgramTeacher, TeacherConfig
-from drkernel.rl.data.teacher.problem import STEPS
-from drkernel.rl.data.teacher.problem_families import (
+from drkernel.rl.data.teacher.problem import (
     FAMILIES,
+    STEPS,
     draw_problem,
     family_names,
     generate_problems,
     generate_tasks,
+    make_task,
 )
-from drkernel.rl.data.teacher.reference import make_task
-from drkernel.rl.data.teacher.writer import BLOCKS, FLAWS, WARPS, Style, can_have, write_answer
+from drkernel.rl.data.teacher.writer import (
+    BLOCKS,
+    FLAWS,
+    WARPS,
+    Mix,
+    ProgramTeacher,
+    Style,
+    TeacherConfig,
+    can_have,
+    write_answer,
+)
 from drkernel.task import sized_reference
 
 PROBLEMS = list(generate_problems("train", 60, 0)) + list(generate_problems("heldout", 30, 0))

@@ -6,8 +6,8 @@ import queue
 
 import pytest
 
-from drkernel.serve import group_commit
-from drkernel.serve.group_commit import Writer
+from drkernel.serve import service as group_commit
+from drkernel.serve.service import Writer
 from drkernel.serve.worker import Worker
 from drkernel.verdict import Verdict
 

@@ -9,7 +9,7 @@ import pytest
 from drkernel.config import ConfigError
 from drkernel.episode.meter import Meter
 from drkernel.gym.request import EvalSettings
-from drkernel.solve.paired import compare, sign_flip_test
+from drkernel.solve.bench import compare, sign_flip_test
 from solve_fakes import FunctionModel, TextPool, answer, bench_config, open_run
 
 

@@ -3,8 +3,7 @@
 import pytest
 
 from drkernel.config import ConfigError
-from drkernel.solve.config import TaskChoice
-from drkernel.solve.prepare import choose, prepare
+from drkernel.solve.config import TaskChoice, choose, prepare
 
 LARGE = """
 import torch

@@ -15,16 +15,14 @@ from verl.utils.profiler import simple_timer
 
 from drkernel.adapters.common import episode_config, figures_of, shared_pool
 from drkernel.engines.verl.turns import VerlSampler, pack, token_rewards
-from drkernel.episode.chat import Reply, Stop
 from drkernel.episode.episode import Episode
-from drkernel.episode.records import Trajectory, Turn
+from drkernel.episode.records import Reply, Stop, Trajectory, Turn
 from drkernel.registry import Method
 from drkernel.rl.model.answerer import SamplerAnswerer, sampled_reply
 from drkernel.rl.model.sampler import SampledTurn, SamplingConfig
 from drkernel.rl.model.tokenizer import ChatTokenizer
-from drkernel.rl.run.rollout import RolloutJob
+from drkernel.rl.run.rollout import RolloutJob, make_shape
 from drkernel.rl.run.rows import TurnFacts, gradable, sampled_of
-from drkernel.rl.run.shape import make_shape
 from drkernel.task import Task
 
 

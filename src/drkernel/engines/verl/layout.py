@@ -10,13 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from drkernel.config import ConfigError
-from drkernel.engines.verl.settings import VerlSettings, settings_of
 from drkernel.engines.verl.translate import (
+    VerlSettings,
     learner_of,
     micro_tokens,
     on_cpu,
     rows_of_prompt,
     samples_in_half,
+    settings_of,
     start_model,
 )
 from drkernel.rl.run.estimate import ModelShape, find_shape

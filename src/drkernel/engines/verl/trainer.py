@@ -20,8 +20,8 @@ from verl.workers.utils.padding import response_from_nested, response_to_nested
 from drkernel.engines.verl.turns import teach, unpack
 from drkernel.registry import Method
 from drkernel.rl.run.learner import LearnerConfig
+from drkernel.rl.run.rollout import make_shape
 from drkernel.rl.run.rows import TurnFacts, TurnRows
-from drkernel.rl.run.shape import make_shape
 
 FIELDS = ("response_mask", "rollout_log_probs", "old_log_probs", "sum_pi_squared", "drkernel_turns")
 

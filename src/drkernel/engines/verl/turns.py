@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from drkernel.rl.maths.losses import denominator
+from drkernel.rl.model.answerer import RequestSampler
 from drkernel.rl.model.sampler import SamplingConfig
-from drkernel.rl.model.served import RequestSampler
 from drkernel.rl.model.tokenizer import ChatTokenizer
 from drkernel.rl.run.learner import Credit, LearnerConfig, give_credit
+from drkernel.rl.run.rollout import Shape
 from drkernel.rl.run.rows import TurnFacts, TurnRows
-from drkernel.rl.run.shape import Shape
 
 Ask = Callable[[list[int], int], Awaitable[tuple[tuple[int, ...], tuple[float, ...]]]]
 """(ids, room for tokens) -> sampled ids and their log-probabilities."""

@@ -19,8 +19,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from drkernel.config import ConfigError
-from drkernel.episode.answerer import ContextFull, ModelCall, ModelError, estimated_usage
-from drkernel.episode.chat import Finish, Reply, Usage
+from drkernel.episode.records import ContextFull, Finish, ModelCall, ModelError, Reply, Usage, estimated_usage
 
 DEFAULT_URL = "https://api.openai.com/v1"
 DEFAULT_KEY_ENV = "OPENAI_API_KEY"

@@ -12,7 +12,7 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -20,18 +20,29 @@ from pydantic import Field, ValidationError, model_validator
 
 from drkernel.base.files import write_atomic
 from drkernel.config import Config, ConfigError
-from drkernel.episode.answerer import Answerer, ModelCall, ModelError
-from drkernel.episode.chat import Message, Reply, Sampling, without_reasoning
-from drkernel.episode.episode import Episode, EpisodeConfig
-from drkernel.episode.journal import Journal, JournalEntry, read_journal
-from drkernel.episode.play import play
-from drkernel.episode.records import COMPLETE, Trajectory, Turn, conversation
+from drkernel.episode.episode import Episode, EpisodeConfig, play
+from drkernel.episode.meter import Journal, JournalEntry, read_journal
+from drkernel.episode.records import (
+    COMPLETE,
+    Answerer,
+    Message,
+    ModelCall,
+    ModelError,
+    Reply,
+    Sampling,
+    Trajectory,
+    Turn,
+    conversation,
+    without_reasoning,
+)
 from drkernel.gym.request import Pool
-from drkernel.rl.data.teacher.plans import RIGHT, ProgramTeacher, TeacherConfig
-from drkernel.rl.data.teacher.problem import TeacherProblem
-from drkernel.rl.data.teacher.problem_families import generate_problems
-from drkernel.rl.data.teacher.reference import make_task
+from drkernel.registry import Method, Registry
+from drkernel.rl.data.teacher.problem import TeacherProblem, generate_problems, make_task
+from drkernel.rl.data.teacher.writer import RIGHT, ProgramTeacher, TeacherConfig
 from drkernel.task import Task
+from drkernel.tasks.errors import TaskError
+from drkernel.tasks.loaders import load_tasks
+from drkernel.tasks.parquet import read_rows
 
 Progress = Callable[[int, int, dict[str, int]], None]
 """Told (trajectories settled, trajectories in all, counts by outcome) after each one."""
@@ -367,3 +378,121 @@ def load_rows(path: Path) -> list[ColdstartRow]:
         except ValidationError as error:
             raise ConfigError(f"{path}, line {number}: {error.errors()[0]['msg']}") from None
     return rows
+
+
+# ---- Chat data in the columns that published sets have, as rows with ``messages``
+
+
+ROLES = {"human": "user", "gpt": "assistant"}
+"""Names of roles in ``conversations``, and ours."""
+
+
+def read_parquet(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a parquet file with ``messages`` in each; other columns are kept.
+
+    Raises :class:`ConfigError` naming the file, and the row where one cannot be read.
+    """
+    columns, table = read_rows(path, ConfigError)
+    if not columns & {"messages", "conversations"} and not {"prompt", "response"} <= columns:
+        there = ", ".join(sorted(columns))
+        raise ConfigError(f"{path}: columns {there} hold no chat: messages, conversations, or prompt and response")
+    rows = []
+    for number, row in enumerate(table):
+        try:
+            rows.append({**row, "messages": _row_messages(row)})
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConfigError(f"{path} row {number}: not a conversation ({error!r})") from error
+    return rows
+
+
+def opening_of(path: Path) -> tuple[dict[str, str], int, int]:
+    """Return the templates ``system`` and ``task`` that the prompts of verl's rows were made with, the number of rows
+    that were made with them, and of all rows.
+
+    A row's template is its prompt with ``$reference`` where the row's reference stands; the most frequent one is
+    returned. Raises :class:`ConfigError` when no prompt holds its reference.
+    """
+    try:
+        tasks = load_tasks(f"parquet:{path}")
+    except TaskError as error:
+        raise ConfigError(str(error)) from error
+    _, rows = read_rows(path, ConfigError)
+    found: Counter[tuple[str, str]] = Counter()
+    for number, (row, task) in enumerate(zip(rows, tasks, strict=True)):
+        try:
+            messages = _listed(row.get("prompt"), "user")
+        except (KeyError, TypeError) as error:
+            raise ConfigError(f"{path} row {number}: prompt is no list of messages ({error!r})") from error
+        text = {message["role"]: message["content"] for message in messages}
+        before, reference, after = text.get("user", "").partition(task.reference.strip())
+        if reference:
+            template = f"{before.replace('$', '$$')}$reference{after.replace('$', '$$')}"
+            found[text.get("system", "").replace("$", "$$"), template] += 1
+    if not found:
+        raise ConfigError(f"{path}: no prompt holds the reference of its row, so the prompts' template cannot be told")
+    ((system, template), count) = found.most_common(1)[0]
+    return {"system": system, "task": template}, count, len(rows)
+
+
+def _row_messages(row: Mapping[str, Any]) -> list[dict[str, str]]:
+    if row.get("messages") is not None:
+        found = _listed(row["messages"], "user")
+    elif row.get("conversations") is not None:
+        found = [
+            {"role": ROLES.get(item["from"], str(item["from"])), "content": str(item["value"])}
+            for item in row["conversations"]
+        ]
+    else:
+        found = [*_listed(row["prompt"], "user"), *_listed(row["response"], "assistant")]
+    if not any(message["role"] == "assistant" for message in found):
+        raise ValueError("no message of the assistant")
+    return found
+
+
+def _listed(value: Any, role: str) -> list[dict[str, str]]:
+    """Return a text as one message of ``role``, and a list of messages as it is."""
+    if isinstance(value, str):
+        return [{"role": role, "content": value}]
+    if not isinstance(value, Sequence):
+        raise TypeError(f"{type(value).__name__} is neither a text nor a list of messages")
+    return [{"role": str(item["role"]), "content": str(item["content"])} for item in value]
+
+
+# ---- Selection of data: the trajectories of a file that supervised training sees
+
+
+Row = dict[str, Any]
+Filter = Callable[..., list[int]]
+
+filters: Registry[Filter] = Registry("filter of data")
+"""``f(rows, **options) -> list[int]``: the indices of the rows to keep."""
+
+
+def select(rows: Sequence[Row], methods: Sequence[Method]) -> list[Row]:
+    """Return the rows that all filters keep, in order.
+
+    Raises :class:`ConfigError` for an unknown filter or option, for rows without graded turns, and when nothing is
+    left.
+    """
+    kept = list(rows)
+    for method in methods:
+        filters.check("select", method.name, method.options, given=("rows",))
+        before = len(kept)
+        kept = [kept[index] for index in sorted(filters.get(method.name)(kept, **method.options))]
+        if before and not kept:
+            raise ConfigError(f"select: {method.name} keeps none of {before} trajectories")
+    return kept
+
+
+@filters.register("successful")
+def successful(rows: Sequence[Row]) -> list[int]:
+    """Return the rows whose last turn is correct."""
+    return [index for index, row in enumerate(rows) if _last(row).get("status") == "correct"]
+
+
+def _last(row: Row) -> dict[str, Any]:
+    """The record of the last graded turn. Raises :class:`ConfigError`."""
+    turns = row.get("turns")
+    if not isinstance(turns, list) or not turns or not isinstance(turns[-1], dict):
+        raise ConfigError(f"select needs rows with graded 'turns'; row {row.get('id', '?')!r} has none")
+    return turns[-1]

@@ -1,11 +1,8 @@
 """Log-probabilities, Σπ² and entropy of the chosen tokens, with working memory independent of the number of tokens.
 
 This file needs torch and nothing else. With a vocabulary of 151,936 the logits are the largest tensor of a training
-step (2.5 GB for 4,096 tokens in float32), so nothing here makes a second tensor of their size:
-
-- :func:`token_statistics` starts from existing logits and walks over the vocabulary in pieces;
-- :func:`linear_token_statistics` starts from hidden states and the output matrix. It computes the logits of a few rows
-  at a time, reduces them in place, and recomputes them in the backward pass.
+step (2.5 GB for 4,096 tokens in float32), so :func:`linear_token_statistics` starts from hidden states and the output
+matrix, computes the logits of a few rows at a time, reduces them in place, and recomputes them in the backward pass.
 
 Shape legend: R rows (tokens, any leading shape flattened), V vocabulary, D hidden size.
 """
@@ -29,21 +26,6 @@ class TokenStatistics(NamedTuple):
     """−Σ_v π(v) log π(v) in nats; never differentiable."""
 
 
-def token_statistics(logits: Tensor, tokens: Tensor, *, temperature: float = 1.0, chunk: int = 8192) -> TokenStatistics:
-    """Compute statistics of ``tokens`` [...] under softmax(``logits`` [..., V] / temperature), in pieces of ``chunk``
-    vocabulary entries.
-
-    Working memory is R x ``chunk`` float32. The backward pass allocates one gradient of the logits' shape and nothing
-    else of that size.
-    """
-    _check(logits.shape[:-1], tokens, temperature)
-    shape = tokens.shape
-    outputs = _Statistics.apply(  # type: ignore[no-untyped-call]
-        logits.reshape(-1, logits.shape[-1]), tokens.reshape(-1), temperature, max(1, chunk)
-    )
-    return TokenStatistics(*(part.reshape(shape) for part in outputs))
-
-
 def linear_token_statistics(
     hidden: Tensor,
     weight_VD: Tensor,
@@ -53,8 +35,8 @@ def linear_token_statistics(
     temperature: float = 1.0,
     rows: int = 512,
 ) -> TokenStatistics:
-    """Compute :func:`token_statistics` of logits = hidden @ weight.T + bias, for ``rows`` tokens at a time in both
-    passes.
+    """Compute statistics of ``tokens`` [...] under softmax((hidden @ weight.T + bias) / temperature), for ``rows`` of
+    them at a time in both passes.
 
     Peak memory beyond inputs and gradients is one chunk of logits (``rows`` x V float32) and a temporary of V/16
     columns. ``hidden`` is [..., D].
@@ -78,37 +60,6 @@ def _check(shape: torch.Size, tokens: Tensor, temperature: float) -> None:
         raise ValueError(f"tokens {tuple(tokens.shape)} do not match the leading shape {tuple(shape)}")
     if not temperature > 0:
         raise ValueError(f"temperature must be > 0, got {temperature}; score greedy samples at the temperature trained")
-
-
-class _Statistics(torch.autograd.Function):
-    """Streams over the vocabulary: one pass for the maximum, one for the three sums."""
-
-    @staticmethod
-    def forward(ctx: Any, logits_RV: Tensor, tokens_R: Tensor, temperature: float, chunk: int) -> Any:
-        top_R = logits_RV.amax(dim=-1).float() / temperature
-        sums = [torch.zeros_like(top_R) for _ in range(3)]
-        for piece_RC in logits_RV.split(chunk, dim=-1):
-            gap_RC = piece_RC.float().div_(temperature) if piece_RC.dtype != torch.float32 else piece_RC / temperature
-            _accumulate(gap_RC.sub_(top_R[:, None]), sums)
-        chosen_R = logits_RV.gather(-1, tokens_R[:, None])[:, 0].float() / temperature - top_R
-        outputs = _outputs(chosen_R, sums)
-        ctx.save_for_backward(logits_RV, tokens_R, top_R + sums[0].log())
-        ctx.settings = (temperature, chunk)
-        ctx.mark_non_differentiable(*outputs[1:])
-        return outputs
-
-    @staticmethod
-    def backward(ctx: Any, grad_R: Tensor, *_: Any) -> Any:
-        logits_RV, tokens_R, lse_R = ctx.saved_tensors
-        temperature, chunk = ctx.settings
-        scale_R = grad_R / temperature
-        grad_RV = torch.empty_like(logits_RV)
-        for start in range(0, logits_RV.shape[-1], chunk):
-            piece_RC = logits_RV[:, start : start + chunk].float() / temperature
-            piece_RC.sub_(lse_R[:, None]).exp_().mul_(-scale_R[:, None])
-            grad_RV[:, start : start + chunk] = piece_RC
-        grad_RV.scatter_add_(-1, tokens_R[:, None], scale_R[:, None].to(grad_RV.dtype))
-        return grad_RV, None, None, None
 
 
 class _LinearStatistics(torch.autograd.Function):

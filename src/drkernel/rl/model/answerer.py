@@ -1,29 +1,319 @@
-"""Answerers backed by a causal language model in this process: ids in, ids out, never re-tokenised.
+"""Who samples the policy's answers as token ids: our own decoder, an inference server, or transformers' ``generate``.
 
-:class:`SamplerAnswerer` answers many conversations at once with the trainer's own sampler; training rollouts pass it
-whole batches. :class:`LocalModel` (``hf:PATH``) batches calls that arrive at about the same time, for bench, search and
-cold start; an architecture that the sampler does not know answers through transformers' ``generate``.
-"""
+Ids are never re-tokenised. :class:`SamplerAnswerer` answers many conversations at once; training rollouts pass it whole
+batches. :class:`LocalModel` (``hf:PATH``) batches calls that arrive at about the same time, for bench, search and cold
+start.
+
+``rollout.backend`` names a server: ``vllm`` starts one beside the trainer and loads the new weights into it after
+every update; ``openai:URL`` runs already and keeps its weights. Either must answer ``/v1/completions`` on a list of ids
+with ``return_token_ids`` and log-probabilities of the distribution it drew from. Every load of weights is followed by a
+check: answers of the server are scored by the policy, and a difference beyond the server's own rounding ends the run.
+vLLM's reload leaves the output head as it was where it is tied to the embedding, so weights are exported untied: the
+same function, with the head as a matrix of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from pydantic import Field, ValidationError
 
 from drkernel.config import Config, ConfigError
-from drkernel.episode.answerer import ContextFull, ModelCall, ModelError
-from drkernel.episode.chat import Message, Reply, Sampled, Sampling, Usage, without_reasoning
-from drkernel.episode.records import Turn
+from drkernel.episode.records import (
+    ContextFull,
+    Message,
+    ModelCall,
+    ModelError,
+    Reply,
+    Sampled,
+    Sampling,
+    Stop,
+    Turn,
+    Usage,
+    without_reasoning,
+)
+from drkernel.gym.sandbox import linux
 from drkernel.rl.model.lean import is_supported
-from drkernel.rl.model.policy import Policy, PolicyConfig, causal_lm
+from drkernel.rl.model.policy import Example, Policy, PolicyConfig, causal_lm
 from drkernel.rl.model.sampler import Conversation, SampledTurn, Sampler, SamplingConfig
-from drkernel.rl.model.served import RequestSampler
 from drkernel.rl.model.tokenizer import ChatTokenizer
+
+WAIT_S = 600.0
+"""How long a server may take to answer one request."""
+PROBES, PROBE_TOKENS = 4, 32
+"""Answers of the check after a load, and tokens of each."""
+AT_MOST = 0.05
+"""Nats: the mean difference of a token's log-probability at which a server does not serve this policy at all."""
+
+
+class ServerConfig(Config):
+    """The vLLM server that ``rollout.backend: vllm`` starts."""
+
+    python: str = Field("python", description="interpreter of an environment that has vllm (docs/training.md)")
+    dtype: Literal["float32", "bfloat16"] = Field("bfloat16", description="of the served weights and cache")
+    memory: float = Field(0.4, gt=0, lt=1, description="share of its device's memory; the trainer may need the rest")
+    args: tuple[str, ...] = Field((), description="further arguments of vLLM's server")
+    start_s: float = Field(1200.0, gt=0, description="seconds that it may take to load the model and answer")
+
+
+def check_backend(name: str) -> None:
+    """Raise :class:`ConfigError` for a backend that does not exist."""
+    if name in ("local", "vllm") or name.startswith(("openai:http://", "openai:https://")):
+        return
+    raise ConfigError(f"rollout.backend {name!r}: choose local, vllm, or openai:http://HOST:PORT")
+
+
+def export_untied(policy: Policy, directory: Path) -> None:
+    """Write model and tokenizer for a server, with an output head of its own where the model ties it."""
+    from safetensors.torch import save_file
+
+    core = causal_lm(policy.model)
+    if core is not policy.model:
+        raise ConfigError("rollout.backend: adapters (policy.lora) are sampled by the local backend alone")
+    state = {name: value.detach().to("cpu").contiguous() for name, value in core.state_dict().items()}
+    state["lm_head.weight"] = core.get_output_embeddings().weight.detach().to("cpu").clone()
+    own = {"tie_word_embeddings": False, "architectures": [type(core).__name__]}
+    config = type(core.config)(**{**core.config.to_dict(), **own})
+    directory.mkdir(parents=True, exist_ok=True)
+    save_file(state, str(directory / "model.safetensors"), metadata={"format": "pt"})
+    config.save_pretrained(str(directory))
+    policy.tokenizer.save(directory)
+
+
+class PolicyServer:
+    """A running inference server that serves one model."""
+
+    def __init__(self, url: str, place: Path | None = None):
+        """``place`` is where weights for it are exported; None for a server that keeps its own."""
+        import httpx
+
+        self.url, self.place = url.rstrip("/"), place
+        self.process: subprocess.Popen[bytes] | None = None
+        self.usual: float | None = None
+        """Mean difference of log-probabilities at the first check, nats: the server's rounding."""
+        self.client = httpx.Client(timeout=WAIT_S)
+        self.name = ""
+
+    @staticmethod
+    def start(config: ServerConfig, policy: Policy, place: Path, context: int) -> PolicyServer:
+        """Export the policy and start vLLM on it. Raises :class:`ConfigError` with the end of its log on failure."""
+        export_untied(policy, place)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        command = [config.python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(place)]
+        command += ["--served-model-name", "policy", "--host", "127.0.0.1", "--port", str(port)]
+        command += ["--max-model-len", str(context), "--dtype", config.dtype]
+        command += ["--gpu-memory-utilization", str(config.memory)]  # of a CPU's memory too
+        command += ["--logprobs-mode", "processed_logprobs", *config.args]
+        if shutil.which(config.python) is None:
+            raise ConfigError(f"rollout.server.python {config.python!r}: no such program")
+        log = place / "server.log"
+        server = PolicyServer(f"http://127.0.0.1:{port}", place)
+        with open(log, "wb") as file:
+            known = {**os.environ, "VLLM_SERVER_DEV_MODE": "1"}
+            server.process = subprocess.Popen(
+                linux.bound(command), env=known, stdout=file, stderr=file, start_new_session=True
+            )
+        server.wait(config.start_s, log)
+        return server
+
+    def wait(self, seconds: float = WAIT_S, log: Path | None = None) -> None:
+        """Wait until the server answers, and learn its model's name."""
+        import httpx
+
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            if self.process is not None and self.process.poll() is not None:
+                break
+            try:
+                answer = self.client.get(f"{self.url}/v1/models")
+                if answer.status_code == 200:
+                    self.name = str(answer.json()["data"][0]["id"])
+                    return
+            except httpx.TransportError:
+                pass
+            time.sleep(0.5 if self.process is not None else 5.0)
+        self.close()
+        said = f"; its log is {log}{_cause(log.read_text(errors='replace'))}" if log is not None else ""
+        raise ConfigError(f"rollout.backend: no model is served at {self.url}{said}")
+
+    def load(self, policy: Policy) -> None:
+        """Put the policy's present weights into the server. Raises :class:`ConfigError` where it cannot take any."""
+        if self.place is None:
+            raise ConfigError(
+                f"rollout.backend: the server at {self.url} keeps its weights, and the policy has been updated; use "
+                "backend vllm, or refresh_every of at least rl.steps to train on its answers alone"
+            )
+        export_untied(policy, self.place)
+        call = {"method": "reload_weights", "kwargs": {"weights_path": str(self.place.absolute())}}
+        self.client.post(f"{self.url}/collective_rpc", json=call).raise_for_status()
+        self.client.post(f"{self.url}/reset_prefix_cache").raise_for_status()
+
+    def check(self, policy: Policy, sampling: SamplingConfig) -> float:
+        """Return the mean difference between the server's log-probabilities and the policy's, in nats.
+
+        Raises :class:`ConfigError` when the server does not serve these weights.
+        """
+        prompt = policy.tokenizer.prompt_ids("Write a kernel.")
+        room = min(PROBE_TOKENS, sampling.max_tokens)
+        drawn = []
+        for seed in range(PROBES):
+            body = request_body(self.name, prompt, room, sampling, seed, policy.tokenizer.end_id)
+            answer = self.client.post(f"{self.url}/v1/completions", json=body)
+            drawn.append(read_choice(answer.raise_for_status().json()))
+        examples = [Example(prompt + list(ids), [False] * len(prompt) + [True] * len(ids)) for ids, _ in drawn]
+        with torch.no_grad():
+            own = policy.statistics(examples, sampling.temperature or 1.0).logprobs.float().cpu()
+        heard = torch.tensor([value for _, values in drawn for value in values])
+        gap = float((own - heard).abs().mean())
+        bound = AT_MOST if self.usual is None else min(AT_MOST, 4 * self.usual + 2e-3)
+        # with top-p the server's are those of the truncated distribution: the policy's may only be smaller
+        if sampling.top_p == 1 and gap > bound:
+            raise ConfigError(
+                f"rollout.backend: the server at {self.url} does not serve the present weights: its log-probabilities "
+                f"are {gap:.2g} nats a token from the policy's (at most {bound:.2g} expected)"
+            )
+        self.usual = gap if self.usual is None else self.usual
+        return gap
+
+    def close(self) -> None:
+        """Stop the server, if it was started here."""
+        if self.process is not None and self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGTERM)
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait()
+        self.client.close()
+
+
+def _cause(log: str) -> str:
+    """Return the first exception that a log names, which is what the later ones come from; else its end."""
+    named = re.search(r"^.*?\b(\w*(?:Error|Exception): \S.*)$", log, re.MULTILINE)
+    return f"\n{named[1][:1000] if named else log[-1500:]}"
+
+
+def request_body(name: str, ids: list[int], room: int, sampling: SamplingConfig, seed: int, end: int) -> dict[str, Any]:
+    """Return the body of ``/v1/completions`` for one answer of at most ``room`` tokens after ``ids``."""
+    return {
+        "model": name,
+        "prompt": ids,
+        "max_tokens": room,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "min_p": sampling.min_p,
+        "top_k": -1,
+        "seed": seed,
+        "logprobs": 0,
+        "return_token_ids": True,
+        "stop_token_ids": [end],
+        "skip_special_tokens": False,
+    }
+
+
+def read_choice(answer: dict[str, Any]) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Return ids and log-probabilities of an answer. Raises :class:`ConfigError` when the server gives none."""
+    choice = answer["choices"][0]
+    ids = choice.get("token_ids")
+    logprobs = (choice.get("logprobs") or {}).get("token_logprobs")
+    if not isinstance(ids, list) or not isinstance(logprobs, list) or len(ids) != len(logprobs):
+        raise ConfigError(
+            "rollout.backend: the server returned no token ids with their log-probabilities; vLLM's does "
+            "(return_token_ids), and training needs them"
+        )
+    return tuple(map(int, ids)), tuple(map(float, logprobs))
+
+
+class RequestSampler:
+    """Samples turns by requests; what rollouts ask of :class:`~drkernel.rl.model.sampler.Sampler`."""
+
+    def __init__(self, tokenizer: ChatTokenizer, config: SamplingConfig, capacity: int):
+        self.tokenizer, self.config, self.capacity = tokenizer, config, capacity
+        self.entropies = False
+        self.tokens = 0
+
+    async def ask(self, ids: list[int], room: int, seed: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """Return the next at most ``room`` ids after ``ids``, and their log-probabilities."""
+        raise NotImplementedError
+
+    async def stream(
+        self, conversations: Sequence[Conversation], appends: Sequence[Sequence[int]], *, keep_cache: bool = True
+    ) -> AsyncIterator[tuple[int, SampledTurn]]:
+        """Append ``appends[i]`` to each conversation, have its turn sampled, and yield (i, turn) as it comes.
+
+        ``config.rows`` bounds the requests under way. The server's prefix cache stands for ``keep_cache``.
+        """
+        del keep_cache
+        gate = asyncio.Semaphore(self.config.rows)
+        running = [
+            asyncio.create_task(self._turn(gate, index, conversation, list(append)))
+            for index, (conversation, append) in enumerate(zip(conversations, appends, strict=True))
+        ]
+        try:
+            for done in asyncio.as_completed(running):
+                yield await done
+        finally:
+            for task in running:
+                task.cancel()
+
+    async def _turn(
+        self, gate: asyncio.Semaphore, index: int, conversation: Conversation, append: list[int]
+    ) -> tuple[int, SampledTurn]:
+        conversation.ids.extend(append)
+        whole = conversation.budget or self.config.max_tokens
+        room = min(whole, self.capacity - len(conversation.ids))
+        conversation.turn += 1
+        if room < 1:
+            return index, SampledTurn((), (), "context", 0.0)
+        async with gate:
+            seed = (conversation.seed * 1009 + conversation.turn) % 2**31
+            ids, logprobs = await self.ask(conversation.ids, room, seed)
+        conversation.ids.extend(ids)
+        self.tokens += len(ids)
+        cut: Stop = "length" if room == whole else "context"
+        return index, SampledTurn(ids, logprobs, "end" if ids and ids[-1] == self.tokenizer.end_id else cut, 0.0)
+
+
+class ServedSampler(RequestSampler):
+    """Samples with a server of our own trainer's."""
+
+    def __init__(self, server: PolicyServer, tokenizer: ChatTokenizer, config: SamplingConfig, capacity: int):
+        super().__init__(tokenizer, config, capacity)
+        self.server = server
+        self._client: Any = None
+
+    async def stream(
+        self, conversations: Sequence[Conversation], appends: Sequence[Sequence[int]], *, keep_cache: bool = True
+    ) -> AsyncIterator[tuple[int, SampledTurn]]:
+        """As :meth:`RequestSampler.stream`, over connections of its own."""
+        import httpx
+
+        async with httpx.AsyncClient(timeout=WAIT_S) as self._client:
+            async for index, turn in super().stream(conversations, appends, keep_cache=keep_cache):
+                yield index, turn
+
+    async def ask(self, ids: list[int], room: int, seed: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """Return what the server draws."""
+        body = request_body(self.server.name, ids, room, self.config, seed, self.tokenizer.end_id)
+        answer = await self._client.post(f"{self.server.url}/v1/completions", json=body)
+        return read_choice(answer.raise_for_status().json())
+
+
+# ---- Answerers backed by a causal language model in this process: ids in, ids out, never re-tokenised
+
 
 GATHER_S = 0.02
 """How long the first call of a batch waits for others."""

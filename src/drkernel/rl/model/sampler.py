@@ -23,7 +23,7 @@ from pydantic import Field
 from torch import Tensor
 
 from drkernel.config import Config
-from drkernel.episode.chat import Stop
+from drkernel.episode.records import Stop
 from drkernel.rl.model.tokenizer import ChatTokenizer
 
 _CLOSED = re.compile(r"^[ \t]*```[\w+.-]*[^\n`]*\n.*?^[ \t]*```[ \t]*$", re.MULTILINE | re.DOTALL)

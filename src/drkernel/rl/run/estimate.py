@@ -15,7 +15,7 @@ from typing import Any
 
 from drkernel.rl.model.policy import LoraConfig
 from drkernel.rl.run.recipe import Recipe
-from drkernel.rl.run.shape import make_shape
+from drkernel.rl.run.rollout import make_shape
 
 GB = 1e9
 KNOWN: dict[str, dict[str, int]] = {

@@ -13,20 +13,19 @@ from drkernel.config import Config, ConfigError, differences, load_config
 from drkernel.episode.episode import EpisodeConfig
 from drkernel.gym.request import Pool
 from drkernel.registry import Method, load_plugins
-from drkernel.rl.data.coldstart import ColdstartConfig
-from drkernel.rl.data.select import filters
+from drkernel.rl.data.coldstart import ColdstartConfig, filters
+from drkernel.rl.model.answerer import ServerConfig, check_backend
 from drkernel.rl.model.policy import PolicyConfig
 from drkernel.rl.model.sampler import SamplingConfig
-from drkernel.rl.model.served import ServerConfig, check_backend
 from drkernel.rl.run import registry
-from drkernel.rl.run.copy_practice import CopyingConfig
 from drkernel.rl.run.evaluate import EvaluationConfig
 from drkernel.rl.run.learner import LearnerConfig, check_methods
-from drkernel.rl.run.metric_sinks import Extra
-from drkernel.rl.run.sft import SftConfig
-from drkernel.rl.run.shape import make_shape
+from drkernel.rl.run.rollout import make_shape
+from drkernel.rl.run.sft import CopyingConfig, SftConfig
 from drkernel.task import Task
 
+Extra = Literal["tensorboard", "trackio", "wandb"]
+"""places that metrics are copied to"""
 FREE = ("runs", "name", "sinks", "report", "threads", "checkpoint", "budget_minutes", "verl")
 """Sections of a recipe that may differ when a run is taken up again: they do not change its result."""
 
@@ -47,7 +46,7 @@ class TaskSource(Config):
             from drkernel.tasks.loaders import load_tasks
 
             return load_tasks(self.load)[: self.count]
-        from drkernel.rl.data.teacher.problem_families import generate_tasks
+        from drkernel.rl.data.teacher.problem import generate_tasks
 
         return generate_tasks(self.generated or split, self.count, self.seed)
 
@@ -125,7 +124,7 @@ class Recipe(Config):
     coldstart: ColdstartConfig | None = Field(None, description="stage 1: make verified trajectories")
     coldstart_file: str | None = Field(None, description="verified trajectories made before, instead of stage 1")
     select: tuple[Method, ...] = Field(
-        (), description="filters of the data of stage 2, one after the other: successful, rloop, concur"
+        (), description="filters of the data of stage 2, one after the other: successful, or a plug-in's"
     )
     copying: CopyingConfig | None = Field(None, description="practice in copying modules, before stage 2")
     sft: SftConfig | None = Field(None, description="stage 2: supervised fine-tuning on the cold-start data")

@@ -17,19 +17,14 @@ from drkernel.episode.episode import Episode
 from drkernel.episode.metrics import mean
 from drkernel.episode.records import Trajectory, Turn
 from drkernel.rl.maths.rejection import Reason
-from drkernel.rl.model.answerer import SamplerAnswerer
+from drkernel.rl.model.answerer import PolicyServer, SamplerAnswerer, ServedSampler
 from drkernel.rl.model.policy import Policy
 from drkernel.rl.model.sampler import Decoder, Sampler, SamplingConfig
-from drkernel.rl.model.served import PolicyServer, ServedSampler
-from drkernel.rl.run.checkpoint import Checkpoints
-from drkernel.rl.run.evaluate import evaluation_metrics
+from drkernel.rl.run.evaluate import evaluation_metrics, rl_metrics, sample_row, spread_out
 from drkernel.rl.run.learner import Learner, LearnerConfig, uninformative
 from drkernel.rl.run.optimizers import make_optimizer
-from drkernel.rl.run.rollout import Rollout, RolloutJob, RolloutStats, plan_jobs
-from drkernel.rl.run.shape import Shape, make_shape
-from drkernel.rl.run.sitting import Sitting
-from drkernel.rl.run.state import BestStep
-from drkernel.rl.run.summary import rl_metrics, sample_row, spread_out
+from drkernel.rl.run.rollout import Rollout, RolloutJob, RolloutStats, Shape, make_shape, plan_jobs
+from drkernel.rl.run.sitting import BestStep, Checkpoints, Sitting
 from drkernel.task import Task
 
 

@@ -2,8 +2,7 @@
 
 Trajectories are played in *waves*. While the answers of one wave are graded, the next wave is sampled; within a wave,
 each answer is sent to the pool the moment it ends. Which trajectories are sampled together depends only on the plan,
-never on how long a grade took, so a run with the same seeds gives the same trajectories whatever the machine's load.
-"""
+never on how long a grade took, so a run with the same seeds gives the same trajectories whatever the machine's load."""
 
 from __future__ import annotations
 
@@ -13,14 +12,20 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from drkernel.episode.answerer import ModelCall
-from drkernel.episode.chat import Reply
+from drkernel.config import Config
 from drkernel.episode.episode import Episode
-from drkernel.episode.records import End, Trajectory, Turn
+from drkernel.episode.records import End, ModelCall, Reply, Trajectory, Turn
+from drkernel.registry import Method, Registry
 from drkernel.rl.model.answerer import SamplerAnswerer
 from drkernel.rl.model.sampler import Conversation
+from drkernel.rl.run.registry import TurnBatch
+from drkernel.rl.run.rows import Stretch, TokenSequence, TurnFacts, lay_out
 from drkernel.task import Task
+
+if TYPE_CHECKING:
+    from drkernel.rl.run.learner import LearnerConfig
 
 
 @dataclass(frozen=True)
@@ -217,3 +222,60 @@ def _split(plays: Sequence[RolloutPlay], parts: int) -> Iterator[list[RolloutPla
     for part in range(count):
         chunk = members[part * len(members) // count : (part + 1) * len(members) // count]
         yield [play for group in chunk for play in group]
+
+
+# ---- The shape of a rollout, by name (``rollout.shape``)
+
+
+shapes: Registry[Callable[..., Shape]] = Registry("rollout shape", makers=True)
+
+
+@shapes.register("trajectories")
+class Shape(Config):
+    """Separate trajectories, ``rollout.samples`` of each prompt. What a subclass leaves alone is as here."""
+
+    plays_on: ClassVar[tuple[str, ...]] = ("local", "served", "verl")
+    """Who can sample it: our own sampler, a server (``rollout.backend``), the engine verl (needs :meth:`facts`)"""
+    together: ClassVar[bool] = False
+    """Whether one job plays all trajectories of its prompt."""
+
+    def jobs(self, samples: int) -> int:
+        """Return the jobs of a prompt."""
+        return 1 if self.together else samples
+
+    def answers(self, samples: int, turns: int) -> int:
+        """Return how many answers a prompt has graded, at most."""
+        return samples * turns
+
+    def trajectories(self, samples: int, turns: int) -> int:
+        """Return how many trajectories a prompt gives, at most."""
+        return self.answers(samples, turns) // turns
+
+    def check(self, learner: LearnerConfig) -> None:
+        """Raise :class:`~drkernel.config.ConfigError` for methods that cannot take such trajectories."""
+
+    def rollout(self, answerer: SamplerAnswerer, make_episode: Callable[[], Episode], **terms: Any) -> Rollout:
+        """Return the rollout that plays it."""
+        return Rollout(answerer, make_episode, **terms)
+
+    def lay_out(self, trajectories: Sequence[Trajectory]) -> tuple[list[Stretch], list[TokenSequence]]:
+        """Return the rows of a batch, and the sequences to run the model on."""
+        return lay_out(trajectories)
+
+    def batch(self, batch: TurnBatch, trajectories: Sequence[Trajectory] = ()) -> TurnBatch:
+        """Return the batch as advantages take it: the class decides about returns, groups and weights.
+
+        On verl there are no ``trajectories``: what it needs of them travels in :meth:`facts`."""
+        del trajectories
+        return batch
+
+    def facts(self, trajectories: Sequence[Trajectory]) -> list[list[TurnFacts]]:
+        """Return the facts of each trajectory of one prompt, for engines that keep one row a trajectory; only asked of
+        shapes that play them together."""
+        raise NotImplementedError
+
+
+def make_shape(method: Method) -> Shape:
+    """Build the shape of a config. Raises :class:`ConfigError` for an unknown name or option, or an invalid value."""
+    shape: Shape = shapes.make("rollout.shape", method)
+    return shape

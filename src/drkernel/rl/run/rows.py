@@ -17,8 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from drkernel.episode.chat import Sampled
-from drkernel.episode.records import Trajectory, Turn
+from drkernel.episode.records import Sampled, Trajectory, Turn
 from drkernel.rl.model.policy import Example
 from drkernel.rl.run.registry import TurnBatch
 

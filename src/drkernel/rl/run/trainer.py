@@ -5,21 +5,20 @@
     runs/NAME/
       config.yaml  coldstart.jsonl  tokenizer/          the run's inputs
       metrics.jsonl  eval.jsonl  samples.jsonl          one JSON row per step, evaluation, trajectory
-      checkpoints/                                      see drkernel.rl.run.checkpoint
+      checkpoints/                                      see drkernel.rl.run.sitting
       summary.json  report.html                         at the end
 
 The stages that train are objects of their own (supervised.py, reinforce.py) over what they share (sitting.py); what has
 to survive between two sittings is one typed record (state.py).
 
 Everything drawn is a function of (seed, stage, step), so no generator's state has to survive: a run killed at any
-moment and resumed repeats what it did after its last checkpoint, and ends as it would have.
-"""
+moment and resumed repeats what it did after its last checkpoint, and ends as it would have."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,19 +27,107 @@ import torch
 from drkernel.base.files import publish_directory, write_atomic
 from drkernel.config import dump_config
 from drkernel.gym.request import Pool
-from drkernel.rl.data.coldstart import Interrupted, write_coldstart
+from drkernel.rl.data.coldstart import ColdstartConfig, Interrupted, write_coldstart
+from drkernel.rl.data.teacher.problem import generate_problems, generate_tasks
+from drkernel.rl.data.teacher.writer import TeacherConfig
 from drkernel.rl.model.distributed import World
-from drkernel.rl.model.policy import Policy
+from drkernel.rl.model.policy import Example, Policy
 from drkernel.rl.model.tokenizer import ChatTokenizer, train_tokenizer
-from drkernel.rl.run.checkpoint import Checkpoints
-from drkernel.rl.run.metric_sinks import NoFiles, RunFiles, Sinks
+from drkernel.rl.run.evaluate import headline
+from drkernel.rl.run.optimizers import make_optimizer
 from drkernel.rl.run.recipe import Recipe, check_recipe, check_same_run
 from drkernel.rl.run.reinforce import RlStage
-from drkernel.rl.run.sft import load_conversations
-from drkernel.rl.run.sitting import Progress, RunClock, Sitting, Stopped
-from drkernel.rl.run.state import RunState
-from drkernel.rl.run.summary import headline
-from drkernel.rl.run.supervised import CopyingStage, SftStage
+from drkernel.rl.run.sft import (
+    CopyingConfig,
+    SftConfig,
+    copied_modules,
+    encode_rows,
+    load_conversations,
+    repeated_kernels,
+    run_sft,
+)
+from drkernel.rl.run.sitting import (
+    Checkpoints,
+    NoFiles,
+    Progress,
+    RunClock,
+    RunFiles,
+    RunState,
+    Sinks,
+    Sitting,
+    Stage,
+    Stopped,
+)
+
+
+class CopyingStage:
+    """The stage before fine-tuning: copying practice, for a model trained from scratch."""
+
+    def __init__(self, sitting: Sitting):
+        self.sitting = sitting
+
+    def run(self, resume: Path | None) -> None:
+        """Train, continuing from the checkpoint ``resume`` if given, then start the fine-tuning stage."""
+        sitting, config = self.sitting, self.sitting.recipe.copying
+        if config is not None:
+            examples = practice(sitting.tokenizer, config, sitting.recipe.coldstart, sitting.recipe.rollout.context)
+            supervise(sitting, "copying", config, examples, resume)
+        sitting.state.begin("sft")
+        sitting.checkpoint(None)
+
+
+def practice(
+    tokenizer: ChatTokenizer, config: CopyingConfig, coldstart: ColdstartConfig | None, context: int
+) -> list[Example]:
+    """Return the conversations of copying practice; repeated kernels are those of the teacher in ``coldstart``."""
+    tasks = generate_tasks("train", config.tasks, config.task_seed, checked=False)
+    problems = generate_problems("train", config.kernels, config.task_seed + 1, checked=False)
+    teacher = coldstart.teacher if coldstart is not None else TeacherConfig()
+    return [
+        *copied_modules(tokenizer, tasks, context),
+        *repeated_kernels(tokenizer, problems, teacher, config.task_seed, context, config.write),
+    ]
+
+
+class SftStage:
+    """Supervised fine-tuning on the cold-start data in ``conversations``."""
+
+    def __init__(self, sitting: Sitting, conversations: Path):
+        self.sitting, self.conversations = sitting, conversations
+
+    def run(self, resume: Path | None) -> None:
+        """Train, continuing from the checkpoint ``resume`` if given, then start the reinforcement-learning stage."""
+        sitting = self.sitting
+        if sitting.recipe.sft is not None:
+            rows = load_conversations(self.conversations, sitting.recipe.select)
+            examples = encode_rows(sitting.tokenizer, rows, sitting.recipe.rollout.context)
+            supervise(sitting, "sft", sitting.recipe.sft, examples, resume)
+            sitting.checkpoints.export("sft", sitting.policy)
+        elif resume is not None:
+            Checkpoints.load(resume, sitting.policy, None)
+        sitting.state.begin("rl")
+        sitting.checkpoint(None)
+
+
+def supervise(
+    sitting: Sitting, stage: Stage, config: SftConfig, examples: Sequence[Example], resume: Path | None
+) -> None:
+    """Run one supervised stage, continuing from the checkpoint ``resume`` if given."""
+    sitting.progress("stage", {"stage": stage, "parameters": sitting.policy.size})
+    optimizer = make_optimizer(sitting.policy, config.lr, config.weight_decay, config.optimizer)
+    if resume is not None:
+        Checkpoints.load(resume, sitting.policy, optimizer)
+
+    def on_step(done: int, steps: int, metrics: dict[str, Any]) -> None:
+        sitting.state.advance(done)
+        sitting.log(stage, {"stage": stage, "step": done, "steps": steps, **metrics})
+        sitting.checkpoint_if_due(optimizer)
+
+    start, seed = sitting.state.step, sitting.recipe.seed
+    run_sft(sitting.policy, optimizer, examples, config, seed=seed, start=start, on_step=on_step)
+
+
+# ---- A run from cold start to the last evaluation, stage by stage, in a directory that can be resumed at any time
 
 
 class Run:

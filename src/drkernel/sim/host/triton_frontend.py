@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import re
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,8 @@ from drkernel.digest import module_digest
 from ttir_executor.kernel_cache import active, keeping
 
 _DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+_FRONT_END = threading.RLock()
+"""one thread at a time: Python 3.11's parser counts recursion once for all threads, and fails where they mix"""
 
 
 @contextmanager
@@ -33,7 +36,12 @@ def kernels_on_disk(folder: Path | None = None) -> Iterator[None]:
 
 def front_end(src: Any, target: Any, options: Any) -> tuple[str, bool]:
     """The TTIR of a kernel (:func:`ttir_text`), and whether its code makes tensor descriptors; from disk, where kernels
-    are kept there."""
+    are kept there. Safe to call from several threads."""
+    with _FRONT_END:
+        return _front_end(src, target, options)
+
+
+def _front_end(src: Any, target: Any, options: Any) -> tuple[str, bool]:
     kept = active()
     key = [] if kept is None else _key(src, target, options)
     found = None if kept is None else kept.get(*key)

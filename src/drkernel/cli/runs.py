@@ -1,0 +1,240 @@
+"""Commands on finished runs: ``drkernel compare``, ``drkernel export``, ``drkernel report``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from drkernel.cli import terms
+from drkernel.cli.terms import printable
+
+compare_app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+
+COMPARE_HELP = """Compare two benchmark runs on the tasks they share: differences, 95% intervals, a paired test.
+
+A difference is the second run minus the first. Of a run with more turns than the other only as many are compared.
+p is the probability of a difference at least this large if the runs were exchangeable task by task (a sign-flip test).
+Modelled times are never compared with measured ones.
+
+Exit codes: 0 compared, 2 wrong usage or runs that cannot be compared.
+
+Examples:
+
+  drkernel compare runs/bench-base runs/bench-trained
+
+  drkernel compare runs/a runs/b --json | jq '.rows[] | select(.p < 0.05)'
+"""
+
+
+@compare_app.command(help=COMPARE_HELP)
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="RUN", help="a run directory")],
+    second: Annotated[Path, typer.Argument(metavar="RUN", help="another one")],
+    force: Annotated[bool, typer.Option("--force", help="compare runs graded on other terms all the same")] = False,
+    all_turns: Annotated[bool, typer.Option("--all-turns", help="compare all turns of a run that has more")] = False,
+    seed: Annotated[int, typer.Option(help="of the resampling")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON and nothing else")] = False,
+) -> None:
+    """Parse, compare, print."""
+    from drkernel.config import ConfigError
+    from drkernel.solve.bench import compare as compared
+
+    try:
+        result = compared(first, second, seed=seed, force=force, all_turns=all_turns)
+    except ConfigError as error:
+        terms.fail("compare", str(error))
+    if as_json:
+        print(json.dumps(result))
+    else:
+        _show(result)
+
+
+def _show_run(console: Any, name: str, run: dict[str, Any]) -> None:
+    """Print a run's name and model, how many of its turns are compared, and at which sizes its answers were timed."""
+    from drkernel.episode.metrics import size_lines
+
+    part = f"the first {run['turns_compared']} of " if run["turns_compared"] < run["turns"] else ""
+    console.print(f"{name + ':':<8}{run['run']} ({run['model']}), {part}{run['turns']} turns, {run['samples']} samples")
+    for line in size_lines(run["sizes"]):
+        console.print(f"        [dim]{escape(printable(line))}[/]")
+
+
+def _show(result: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from drkernel.episode.metrics import baseline_name
+
+    console = Console(highlight=False)
+    for name in ("first", "second"):
+        _show_run(console, name, result[name])
+    console.print(f"{result['tasks']} tasks in both; times {result['timing_kind']} on {result['device']}, "
+                  f"against {baseline_name(result['baseline'])}")  # fmt: skip
+    if result["timed_at_other_sizes"]:
+        count = len(result["timed_at_other_sizes"])
+        console.print(f"[yellow]{count} of these tasks were timed at other sizes in one run than in the other[/]")
+    if result["first"]["turns_compared"] != result["second"]["turns_compared"]:
+        console.print("[yellow]the runs differ in their number of turns: more turns are more tries[/]")
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("", "first", "second", "difference", "95% interval", "p"):
+        table.add_column(name, justify="left" if not name else "right", no_wrap=True)
+    for row in result["rows"]:
+        share = "reward" not in row["figure"]
+        scale, unit = (100, "%") if share else (1, "")
+        colour = (
+            "" if row["p"] >= 0.05 else ("green" if (row["difference"] > 0) != ("hack" in row["figure"]) else "red")
+        )
+        difference = f"{scale * row['difference']:+.1f}" if share else f"{row['difference']:+.3f}"
+        digits = 1 if share else 3
+        table.add_row(
+            row["figure"],
+            f"{scale * row['first']:.{digits}f}{unit}",
+            f"{scale * row['second']:.{digits}f}{unit}",
+            f"[{colour}]{difference}[/]" if colour else difference,
+            "" if row["low"] is None else f"{scale * row['low']:+.{digits}f} to {scale * row['high']:+.{digits}f}",
+            f"{row['p']:.3f}" if row["p"] >= 0.001 else "<0.001",
+        )
+    console.print(table)
+    ratio = result["speedup_ratio"]
+    if ratio is not None:
+        known = "" if ratio["low"] is None else f"{ratio['low']:.2f} to {ratio['high']:.2f}, "
+        said = f"the second {ratio['ratio']:.2f}x as fast as the first ({known}p {ratio['p']:.3f})"
+        console.print(f"solved by both: {ratio['tasks']} tasks, {said}")
+
+
+# ---- ``drkernel export RUN...``: trajectories as data for fine-tuning
+
+
+export_app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+
+EXPORT = """Write the conversations of bench and solve runs as chat data: one row per conversation, each solution once.
+
+A row ends with the best answer of a trajectory that passes the filters. Trajectories with an answer condemned
+as a hack never pass, unless --allow-hacks. The JSONL is what the sft stage of 'drkernel train' reads.
+
+Exit codes: 0 written, 1 nothing passed, 2 wrong usage.
+
+Examples:
+
+  drkernel export runs/bench-NAME --out data/sft.jsonl --min-speedup 1.2 --min-coverage 0.5
+
+  drkernel export runs/a runs/b --out data/sft.parquet --tokenizer Qwen/Qwen3-8B --max-tokens 16384
+
+  drkernel export runs/a --out my-dataset/          a Hugging Face dataset: conversations, verdicts, a card
+
+  drkernel export runs/a --table wandb              every verdict, as a table of Weights & Biases (or trackio)
+"""
+
+
+@export_app.command(help=EXPORT)
+def export(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run directories of bench or solve")],
+    out: Annotated[Path | None, typer.Option(help="FILE.jsonl, FILE.parquet, or a dataset's folder")] = None,
+    table: Annotated[str | None, typer.Option(help="log all verdicts to this tracker: wandb or trackio")] = None,
+    project: Annotated[str, typer.Option(help="the tracker's project")] = "drkernel",
+    end: Annotated[str, typer.Option(help="rows end with the 'best' answer, the 'last', or one for 'every'")] = "best",
+    status: Annotated[list[str] | None, typer.Option(help="statuses that pass, or 'any' (default: correct)")] = None,
+    min_speedup: Annotated[float | None, typer.Option(help="of the last answer")] = None,
+    min_coverage: Annotated[float | None, typer.Option(help="of the last answer, 0 to 1")] = None,
+    without: Annotated[list[str] | None, typer.Option(help="a finding that no answer may have; repeatable")] = None,
+    allow_hacks: Annotated[bool, typer.Option("--allow-hacks", help="keep trajectories that hold hacks")] = False,
+    tokenizer: Annotated[str | None, typer.Option(help="count tokens with this tokenizer (default: estimate)")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="longest conversation")] = None,
+    no_reasoning: Annotated[bool, typer.Option("--no-reasoning", help="take <think> parts off the answers")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print the summary as JSON and nothing else")] = False,
+) -> None:
+    """Parse, write, print."""
+    from pydantic import ValidationError
+
+    from drkernel.config import ConfigError
+    from drkernel.solve.export import ExportFilter, send_table, tokenizer_counter, write_dataset
+    from drkernel.solve.export import export as write
+
+    try:
+        if table is not None:
+            if table not in ("wandb", "trackio"):
+                raise ConfigError(f"--table {table}: it is wandb or trackio")
+            sent = send_table(table, project, runs)  # type: ignore[arg-type]
+            print(json.dumps({"verdicts": sent}) if as_json else f"{sent} verdicts to {table}, project {project}")
+        if out is None:
+            if table is None:
+                raise ConfigError("say where to: --out FILE.jsonl, --out FOLDER/ or --table wandb")
+            raise SystemExit(0 if sent else 1)
+        statuses = tuple(status) if status else ("correct",)
+        wanted = ExportFilter.model_validate(
+            dict(
+                end=end, status=() if "any" in statuses else statuses, min_speedup=min_speedup,
+                min_coverage=min_coverage, without=tuple(without or ()), allow_hacks=allow_hacks,
+                max_tokens=max_tokens, keep_reasoning=not no_reasoning,
+            )
+        )  # fmt: skip
+        count = None if tokenizer is None else tokenizer_counter(tokenizer)
+        summary = (write if out.suffix else write_dataset)(runs, out, wanted, count)
+    except (ConfigError, ValidationError) as error:
+        terms.fail("export", terms.plain(error))
+    if as_json:
+        print(json.dumps(summary.model_dump()))
+    else:
+        about = "" if count is not None else "about "
+        print(f"{out}: {summary.rows} conversations from {summary.tasks} tasks, {about}{summary.tokens:,} tokens")
+        left_out = sorted(summary.left_out.items(), key=lambda item: -item[1])
+        if left_out:
+            print("left out: " + ", ".join(f"{reason} {number}" for reason, number in left_out))
+    raise SystemExit(0 if summary.rows else 1)
+
+
+# ---- ``drkernel report RUN``: the HTML page of a run
+
+
+report_app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+
+REPORT_HELP = """Make a self-contained HTML page of a run: RUN/report.html.
+
+Works on finished, running and interrupted runs. Exit codes: 0 written, 2 not a run or damaged.
+
+Examples:
+
+  drkernel report runs/quickstart
+
+  drkernel report runs/quickstart --json | jq -r .report
+"""
+
+
+@report_app.command(help=REPORT_HELP)
+def report(
+    run: Annotated[Path, typer.Argument(help="a directory that train, bench or solve made")],
+    as_json: Annotated[bool, typer.Option("--json", help="print {'report': PATH} and nothing else")] = False,
+) -> None:
+    """Parse, write, print."""
+    from drkernel.config import ConfigError
+    from drkernel.report.run import RunError
+
+    try:
+        path = _write(run)
+    except (RunError, ConfigError) as error:
+        print(f"drkernel report: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except OSError as error:
+        print(f"drkernel report: cannot write the page: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    print(json.dumps({"report": str(path)}) if as_json else f"wrote {path}")
+
+
+def _write(run: Path) -> Path:
+    """Write the page for the kind of run that the directory holds."""
+    from drkernel.report.bench import write_bench_report
+    from drkernel.report.run import write_report
+    from drkernel.report.solve import write_solve_report
+
+    config = run / "config.yaml"
+    text = config.read_text(encoding="utf-8") if config.is_file() else ""
+    if "\nkind: bench\n" in text:
+        return write_bench_report(run)
+    if "\nkind: solve\n" in text:
+        return write_solve_report(run)
+    return write_report(run)

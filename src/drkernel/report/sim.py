@@ -1,0 +1,561 @@
+""""""
+
+from __future__ import annotations
+
+import json
+import linecache
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup, escape
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from drkernel.base.files import write_atomic
+from drkernel.gym.feedback import duration, percent, size
+from drkernel.report.anatomy import Marks, anatomy, hottest, roofline_plot, time_stack
+from drkernel.report.render import legend, render
+from drkernel.report.verdict import profile_table
+from drkernel.sim.script import LaunchRow, ScriptFinding, ScriptReport, TraceSpan, WithoutData
+from drkernel.sim.sweep import Comparison, Configuration, Sweep, device_time, own_time
+from drkernel.verdict import Profile, Verdict
+
+TRACKS = {"custom": "own kernels", "library": "PyTorch", "copy": "copies"}
+
+
+def trace_of_run(report: ScriptReport) -> dict[str, Any]:
+    """Return the trace of a script that was run with ``trace=True``: a track for own kernels, PyTorch and copies."""
+    owners = list(TRACKS)
+    events = [_name("process_name", 1, 0, f"{report.gpu}, {report.device} (modelled)")]
+    events += [_name("thread_name", 1, index, TRACKS[owner]) for index, owner in enumerate(owners, 1)]
+    events += [
+        _bar(span.name, span.start, span.seconds, 1, owners.index(span.owner) + 1, {"bound": span.bound})
+        for span in report.spans
+    ]
+    return _trace(events, "modelled", report.device)
+
+
+def trace_of_verdict(verdict: Verdict) -> dict[str, Any]:
+    """Return the trace of one call of candidate and reference: a process each, with one track."""
+    events: list[dict[str, Any]] = []
+    kind = "modelled"
+    for number, (who, profile) in enumerate(
+        (("candidate", verdict.profile), ("reference", verdict.reference_profile)), 1
+    ):
+        if profile is None:
+            continue
+        kind = profile.kind
+        events.append(_name("process_name", number, 0, f"{who}, {profile.device} ({profile.kind})"))
+        events.append(_name("thread_name", number, 1, "one call, by cost (the order of launches is not kept)"))
+        events += _laid_out(profile, number)
+    return _trace(events, kind, verdict.device)
+
+
+def _laid_out(profile: Profile, process: int) -> Iterable[dict[str, Any]]:
+    start = 0.0
+    for row in profile.rows:
+        facts = {
+            "calls": row.calls,
+            "owner": row.owner,
+            "share": row.share,
+            "bound": row.bound,
+            "roofline": row.roofline,
+        }
+        yield _bar(row.name, start, row.seconds, process, 1, facts)
+        start += row.seconds
+
+
+def write_trace(path: Path, trace: dict[str, Any]) -> None:
+    """Write a trace as JSON. Raises ``OSError``."""
+    path.write_text(json.dumps(trace), encoding="utf-8")
+
+
+def _trace(events: list[dict[str, Any]], kind: str, device: str) -> dict[str, Any]:
+    return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": {"times": kind, "device": device}}
+
+
+def _name(what: str, process: int, thread: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "name": what, "pid": process, "tid": thread, "args": {"name": name}}
+
+
+def _bar(name: str, start: float, seconds: float, process: int, thread: int, facts: dict[str, Any]) -> dict[str, Any]:
+    """Return a bar; the format counts in microseconds."""
+    place = {"ts": 1e6 * start, "dur": 1e6 * seconds, "pid": process, "tid": thread}
+    return {"ph": "X", "name": name, "cat": "device", **place, "args": facts}
+
+
+# ---- A script's run on the simulated GPU, in the terminal
+
+
+COLOURS = {"error": "red", "warning": "yellow"}
+BOUNDS = {"memory": "cyan", "compute": "green", "latency": "yellow"}
+MAX_ROWS = 40
+MAX_PRINTS = 20
+MAX_FINDINGS = 256
+CONTEXT_LINES = 1
+Quote = Callable[[str, int], str]
+"""reads a line of a file; empty when there is none"""
+
+
+def terminal(report: ScriptReport, quote: Quote = linecache.getline) -> RenderableType:
+    """Render a report for a kernel engineer, the most urgent part last (next to the prompt).
+
+    ``quote`` reads the lines that findings name. A report that comes out of an untrusted process may name any file:
+    then it has to be one that knows the script alone.
+    """
+    return Group(*_parts(report, quote))
+
+
+def _parts(report: ScriptReport, quote: Quote) -> Iterator[RenderableType]:
+    yield _headline(report)
+    if report.without_data is not None:
+        yield _without_data(report.without_data)
+    if report.launches:
+        yield Text()
+        yield _indent(launch_table(report.launches))
+        yield from (_indent(Text(line, style="yellow")) for line in unexecuted(report.launches))
+    if report.prints:
+        yield _title("device_print")
+        shown = list(report.prints[:MAX_PRINTS])
+        if len(report.prints) > MAX_PRINTS:
+            shown.append(f"... {len(report.prints) - MAX_PRINTS} more")
+        yield _indent(Text("\n".join(shown)))
+    if report.profile.rows:
+        busy, elapsed = report.profile.total_seconds, report.profile.elapsed_seconds
+        host = f"; host: {report.profile.host}" if report.profile.host else ""
+        of = f": device busy {duration(busy)} of {duration(elapsed)}{host}"
+        yield _title(f"Modelled time on {report.device}", of)
+        yield _indent(profile_table(report.profile))
+    for row in report.kernels[:1]:
+        yield _title(f"Where the time of {row.kernel} goes", " (modelled)")
+        yield from (_indent(hottest(detail)) for detail in (row.detail,) if detail is not None)
+    if report.without_data is not None and report.without_data.depends_on_data:
+        yield _title("Depends on data", ": these times may be those of another run")
+        yield _indent(Text("\n".join(report.without_data.depends_on_data), style="yellow"))
+    if report.findings:
+        yield _title("Findings")
+        for finding in report.findings[:MAX_FINDINGS]:
+            yield _indent(_finding(finding, quote))
+        if len(report.findings) > MAX_FINDINGS:
+            yield _indent(Text(f"... {len(report.findings) - MAX_FINDINGS} more", style="dim"))
+    if report.error is not None:
+        yield from _error(report)
+    yield _footer(report)
+
+
+def _headline(report: ScriptReport) -> Text:
+    line = Text("\n")
+    line.append(f" {Path(report.script).name} ", style="bold reverse")
+    line.append(f"  {report.gpu}, simulated ({report.device})", style="bold")
+    launches = sum(row.calls for row in report.launches)
+    operators = sum(report.operators.values())
+    line.append(f"\n{_count(launches, 'kernel launch', 'kernel launches')}, {_count(operators, 'PyTorch operator')}")
+    for direction, times in report.copies.items():
+        line.append(f", {_count(times, 'copy', 'copies')} {direction}")
+    line.append(f"; {size(report.peak_bytes)} of device memory")
+    return line
+
+
+def _without_data(found: WithoutData) -> Text:
+    """Explain a run without data, and how certain its times are."""
+    line = Text("No data: outputs hold nothing.", style="bold yellow")
+    if found.looked_at < found.programs:
+        line.append(
+            f" Modelled from a sample of programs ({found.looked_at:,} of {found.programs:,}), "
+            f"estimated error {found.error:.1%}.",
+            style="yellow",
+        )
+    elif found.programs:
+        line.append(f" All {found.programs:,} programs were counted.", style="yellow")
+    return line
+
+
+def launch_table(rows: tuple[LaunchRow, ...]) -> Text:
+    """Two lines per kernel, grid and configuration, in order of first launch. Time and bytes are those of one call."""
+    shown = rows[:MAX_ROWS]
+    cells = [[row.kernel, _grid(row.grid), str(row.calls), *_rates(row)] for row in shown]
+    header = ["kernel", "grid", "calls", "time", "bytes", "rate"]
+    widths = [max(len(line[column]) for line in (header, *cells)) for column in range(len(header))]
+
+    def aligned(line: list[str]) -> list[str]:
+        left = [cell.ljust(width) for cell, width in zip(line[:2], widths[:2], strict=True)]
+        return left + [cell.rjust(width) for cell, width in zip(line[2:], widths[2:], strict=True)]
+
+    text = Text().append("  ".join([*aligned(header), "bound"]), style="dim")
+    for row, line in zip(shown, cells, strict=True):
+        name, *rest = aligned(line)
+        text.append(f"\n{name}  ", style="bold").append("  ".join(rest) + "  ").append(_bound(row))
+        text.append(f"\n  {_configuration(row)}", style="dim")
+    if len(rows) > MAX_ROWS:
+        text.append(f"\n... {len(rows) - MAX_ROWS} more", style="dim")
+    return text
+
+
+def unexecuted(rows: tuple[LaunchRow, ...]) -> list[str]:
+    """A sentence for each kernel with launches that were only counted."""
+    calls: dict[str, int] = {}
+    for row in rows:
+        calls[row.kernel] = calls.get(row.kernel, 0) + row.unexecuted
+    return [
+        f"{kernel}: {_count(number, 'long launch', 'long launches')} counted from a sample of programs, not executed: "
+        "nothing read the results (--checks full executes all)"
+        for kernel, number in calls.items()
+        if number
+    ]
+
+
+def _rates(row: LaunchRow) -> tuple[str, str, str]:
+    """Time, bytes, and the arithmetic rate of what computes or the effective bandwidth of the rest."""
+    seconds, nbytes = row.seconds / row.calls, row.unique_bytes / row.calls
+    rate = ""
+    if row.bound == "compute" and seconds:
+        rate = f"{row.flops / row.seconds / 1e12:.3g} TFLOP/s"
+    elif seconds:
+        rate = f"{nbytes / seconds / 1e9:.0f} GB/s"
+    return duration(seconds), size(nbytes), rate
+
+
+def _configuration(row: LaunchRow) -> str:
+    """Constexprs, warps and stages, and the resources they take on the GPU where known."""
+    parts = [f"{name}={value}" for name, value in row.constexprs.items()]
+    parts += [_count(row.num_warps, "warp"), _count(row.num_stages, "stage")]
+    if row.registers is not None:
+        parts.append(_count(row.registers, "register"))
+    if row.spills:
+        parts.append(f"{row.spills} B spilled")
+    if row.shared_bytes is not None:
+        parts.append(f"{size(row.shared_bytes)} shared")
+    if row.occupancy is not None:
+        parts.append(f"{row.occupancy} per SM")
+    return ", ".join(parts)
+
+
+def _grid(grid: tuple[int, int, int]) -> str:
+    sizes = list(grid)
+    while len(sizes) > 1 and sizes[-1] == 1:
+        sizes.pop()
+    return "x".join(map(str, sizes))
+
+
+def _bound(row: LaunchRow) -> Text:
+    text = Text(row.bound, style=BOUNDS.get(row.bound, ""))
+    if row.roofline is not None and row.bound != "latency":
+        text.append(f" {percent(row.roofline)}" if row.roofline <= 1 else " from L2", style="dim")
+    return text
+
+
+def _finding(finding: ScriptFinding, quote: Quote) -> RenderableType:
+    line = Text()
+    line.append(f"{finding.severity} ", style=f"bold {COLOURS[finding.severity]}")
+    line.append(finding.kind, style="bold")
+    if finding.file and finding.line:
+        line.append(f"  {Path(finding.file).name}:{finding.line}", style="cyan")
+    line.append(f"  in {finding.kernel}")
+    if finding.program is not None:
+        line.append(f", program {finding.program}")
+    if finding.count > 1:
+        line.append(f", {finding.count} times")
+    detail = finding.message.partition("; kernel ")[0]
+    line.append(f"\n{detail}", style=COLOURS[finding.severity])
+    return Group(line, *_source(finding.file, finding.line, COLOURS[finding.severity], quote))
+
+
+def _source(file: str | None, line: int | None, colour: str, quote: Quote) -> Iterator[RenderableType]:
+    """The line and its neighbours, the line itself marked."""
+    if not file or not line:
+        return
+    quoted = Text()
+    for number in range(max(1, line - CONTEXT_LINES), line + CONTEXT_LINES + 1):
+        code = quote(file, number).rstrip()
+        if not code and number != line:
+            continue
+        here = number == line
+        quoted.append(f"{'>' if here else ' '} {number:4d} | ", style=colour if here else "dim")
+        quoted.append(f"{code}\n", style="bold" if here else "dim")
+    quoted.rstrip()
+    if quoted.plain:
+        yield Padding(quoted, (0, 0, 0, 2))
+
+
+def _error(report: ScriptReport) -> Iterator[RenderableType]:
+    error = report.error
+    assert error is not None
+    where = f" at {Path(report.script).name}:{error.line}" if error.line else ""
+    yield Text(f"\n{error.type}{where}", style="bold red")
+    if error.traceback:
+        yield _indent(Text(error.traceback.rstrip(), style="dim"))
+    message = error.message.strip()
+    known = [finding.message for finding in report.findings]  # a fault repeats what is printed above
+    lines = [line for line in message.splitlines() if line not in known]
+    yield _indent(Text("\n".join(lines), style="red"))
+
+
+def _footer(report: ScriptReport) -> Text:
+    errors = sum(finding.severity == "error" for finding in report.findings)
+    warnings = len(report.findings) - errors
+    line = Text("\n")
+    if errors or report.error is not None:
+        line.append("FAILED", style="bold red")
+    else:
+        line.append("ok", style="bold green")
+    line.append(f"  {_count(errors, 'error')}, {_count(warnings, 'warning')}")
+    line.append(f"; ran in {duration(report.wall_seconds)} here, times above are modelled", style="dim")
+    return line
+
+
+def _count(number: int, singular: str, plural: str | None = None) -> str:
+    return f"{number} {singular if number == 1 else plural or singular + 's'}"
+
+
+def _title(text: str, rest: str = "") -> Text:
+    return Text("\n").append(text, style="bold").append(rest)
+
+
+def _indent(item: RenderableType) -> Padding:
+    return Padding(item, (0, 0, 0, 2))
+
+
+# ---- A script's run on the simulated GPU as one self-contained HTML page
+
+
+KERNELS = 6
+"""most kernels whose source is shown"""
+MAX_BARS = 1500
+"""most pieces of device work on the timeline"""
+_WIDTH, _ROW = 1000.0, 24
+_COLOURS = {owner: f"var(--{owner})" for owner in TRACKS}
+
+
+def write_page(path: Path, report: ScriptReport) -> None:
+    """Write the page of a run; the directory must exist."""
+    write_atomic(path, page(report))
+
+
+def page(report: ScriptReport) -> str:
+    """The page as text."""
+    profile = _with_details(report)
+    details = [row.detail for row in report.kernels if row.detail is not None]
+    return render(
+        "sim",
+        name=Path(report.script).name,
+        report=report.model_copy(update={"profile": profile}),
+        numbers=_numbers(report),
+        unexecuted=unexecuted(report.launches),
+        found=[(one.severity, one.kind, one.message, None) for one in report.findings],
+        stack=time_stack(profile),
+        roofline=roofline_plot(profile),
+        timeline=_timeline(report.spans),
+        kernels=[anatomy(detail, linecache.getlines, _marked(report)) for detail in details[:KERNELS]],
+    )
+
+
+def _with_details(report: ScriptReport) -> Profile:
+    """The profile, with the slowest launch of each kernel."""
+    best = {row.kernel: row.detail for row in reversed(report.kernels)}
+    rows = tuple(
+        row.model_copy(update={"detail": best[row.name]}) if row.owner == "custom" and row.name in best else row
+        for row in report.profile.rows
+    )
+    return report.profile.model_copy(update={"rows": rows})
+
+
+def _marked(report: ScriptReport) -> Marks:
+    """The lines that findings name, with what was found there."""
+    found: dict[tuple[str, int], str] = {}
+    for one in report.findings:
+        if one.file and one.line:
+            found.setdefault((one.file, one.line), one.message.partition("; kernel ")[0])
+    return found
+
+
+def _numbers(report: ScriptReport) -> list[tuple[str, str]]:
+    profile = report.profile
+    found = [
+        (duration(profile.elapsed_seconds), "from the first command to the last"),
+        (duration(profile.total_seconds), "of work on the device"),
+        (percent(profile.coverage), "of it in own kernels"),
+        (size(report.peak_bytes), "of device memory"),
+    ]
+    if report.findings:
+        found.append((str(len(report.findings)), "finding" if len(report.findings) == 1 else "findings"))
+    return found
+
+
+def _timeline(spans: Sequence[TraceSpan]) -> Markup:
+    """Device work as bars on the modelled clock, a track for each owner."""
+    shown = sorted(spans[:MAX_BARS], key=lambda span: span.start)
+    if len(shown) < 2:
+        return Markup()
+    owners = [owner for owner in TRACKS if any(span.owner == owner for span in shown)]
+    start, end = shown[0].start, max(span.start + span.seconds for span in shown)
+    scale = _WIDTH / ((end - start) or 1.0)
+    parts = []
+    for span in shown:
+        x, y = (span.start - start) * scale, owners.index(span.owner) * _ROW
+        width = max(0.8, span.seconds * scale)
+        label = f"{span.name}: {duration(span.seconds)} at {duration(max(0.0, span.start))}, {span.bound}-bound"
+        parts.append(
+            f'<rect x="{x:.2f}" y="{y}" width="{width:.2f}" height="{_ROW - 4}" rx="1.5" '
+            f'fill="{_COLOURS[span.owner]}"><title>{escape(label)}</title></rect>'
+        )
+        if width > 7.5 * len(span.name):
+            parts.append(f'<text x="{x + 4:.2f}" y="{y + 14}" class="span">{escape(span.name)}</text>')
+    height = len(owners) * _ROW
+    left = f" The first {MAX_BARS} of {len(spans)} pieces." if len(spans) > MAX_BARS else ""
+    return Markup(
+        f'<svg viewBox="0 0 {_WIDTH:.0f} {height}" class="timeline" role="img" aria-label="timeline">'
+        f"{''.join(parts)}</svg>"
+        f'<p class="dim">{duration(end - start)} from left to right.{left}</p>'
+    ) + legend([TRACKS[owner] for owner in owners], [_COLOURS[owner] for owner in owners])
+
+
+# ---- Sweeps and comparisons, in the terminal and as pages
+
+
+def rows_and_columns(found: Sweep) -> tuple[list[str], list[tuple[str, list[Configuration]]]]:
+    """The headings of the columns (values of the last axis), and the rows: the other settings and their cells."""
+    *others, last = found.axes
+    columns = [f"{last}={value}" for value in found.axes[last]]
+    rows = []
+    for start in range(0, len(found.configurations), len(columns)):
+        cells = list(found.configurations[start : start + len(columns)])
+        rows.append((", ".join(f"{name}={cells[0].settings[name]}" for name in others), cells))
+    return columns, rows
+
+
+def render_sweep(found: Sweep) -> RenderableType:
+    """A table of modelled times, the best marked, and why the others failed."""
+    return Group(*_sweep_parts(found))
+
+
+def _sweep_parts(found: Sweep) -> Iterator[RenderableType]:
+    title = f"{Path(found.script).name} on {found.device}"
+    kind = "modelled" if found.data else "modelled, without data"
+    yield Text(f"\n{title}: device time of own kernels ({kind}); {duration(found.own_seconds)} as it is", style="bold")
+    columns, rows = rows_and_columns(found)
+    best = found.best
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("", no_wrap=True)
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
+    for name, cells in rows:
+        table.add_row(name, *(_cell(cell, best) for cell in cells))
+    yield table
+    failed: dict[str, list[str]] = {}
+    for each in found.configurations:
+        if each.failed:
+            failed.setdefault(each.failed, []).append(words(each))
+    for why, which in failed.items():
+        yield Text(f"{'; '.join(which)}: {why}", style="red")
+    if best is not None and best.seconds:
+        yield Text(f"best: {words(best)}, {found.own_seconds / best.seconds:.2f}x as fast as it is", style="green")
+
+
+def _cell(cell: Configuration, best: Configuration | None) -> Text:
+    if cell.seconds is None:
+        return Text("failed", style="red")
+    return Text(duration(cell.seconds), style="bold green" if cell is best else "")
+
+
+def words(configuration: Configuration) -> str:
+    """The settings in words."""
+    return ", ".join(f"{name}={value}" for name, value in configuration.settings.items())
+
+
+def render_comparison(found: Comparison) -> RenderableType:
+    """Two scripts side by side: a row for each pair of launches, then the total."""
+    left, right = (Path(report.script).name for report in (found.a, found.b))
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name, justify in (("kernel", "left"), (left, "right"), (right, "right"), ("", "right"), ("differs in", "left")):
+        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for pair in found.pairs:
+        table.add_row(*pair_cells(pair.a, pair.b))
+    totals = [(own_time(report), device_time(report)) for report in (found.a, found.b)]
+    for name, (a, b) in zip(("own kernels", "all device work"), zip(*totals, strict=True), strict=True):
+        table.add_row(Text(name, style="bold"), duration(a), duration(b), ratio(a, b), "")
+    parts: list[RenderableType] = [Text(f"\n{found.a.device}, modelled", style="bold"), table]
+    for name, report in ((left, found.a), (right, found.b)):
+        parts += [Text(f"{name}: {text}", style="red") for text in troubles(report)]
+    return Group(*parts)
+
+
+def pair_cells(a: LaunchRow | None, b: LaunchRow | None) -> list[str]:
+    """Kernel, time in the first script, in the second, their ratio, what differs."""
+    seconds = [row.seconds if row is not None else None for row in (a, b)]
+    names = list(dict.fromkeys(row.kernel for row in (a, b) if row is not None))
+    times = [duration(value) if value is not None else "" for value in seconds]
+    both = ratio(seconds[0], seconds[1]) if seconds[0] is not None and seconds[1] is not None else ""
+    return [" / ".join(names), *times, both, differences(a, b)]
+
+
+def differences(a: LaunchRow | None, b: LaunchRow | None) -> str:
+    """The differences between two launches, in words."""
+    if a is None or b is None:
+        return "only one has it"
+    facts = [
+        {**row.constexprs, "grid": "x".join(map(str, row.grid)), "warps": row.num_warps, "stages": row.num_stages,
+         "calls": row.calls, "bound": row.bound}
+        for row in (a, b)
+    ]  # fmt: skip
+    names = [name for name in dict.fromkeys([*facts[0], *facts[1]]) if facts[0].get(name) != facts[1].get(name)]
+    return ", ".join(f"{name} {facts[0].get(name, 'none')} -> {facts[1].get(name, 'none')}" for name in names)
+
+
+def ratio(a: float, b: float) -> str:
+    """How many times as fast the second is."""
+    return f"{a / b:.2f}x" if b else ""
+
+
+def troubles(report: ScriptReport) -> list[str]:
+    """Error and findings of a run, in a line each."""
+    found = [f"{report.error.type}: {report.error.message.splitlines()[0]}"] if report.error is not None else []
+    return found + [finding.message for finding in report.findings if finding.severity == "error"]
+
+
+# ---- pages
+
+
+SHOWN_KERNELS = 3
+"""most kernels of each script whose source is shown"""
+
+
+def write_sweep(path: Path, found: Sweep) -> None:
+    """Write the page of a sweep; the directory must exist."""
+    columns, rows = rows_and_columns(found)
+    times = [each.seconds for each in found.configurations if each.seconds is not None]
+    low, high = min(times, default=0.0), max(times, default=0.0)
+    best = found.best
+    cells = [
+        (name, [(cell, ((cell.seconds or low) - low) / ((high - low) or 1.0), cell is best) for cell in row])
+        for name, row in rows
+    ]
+    numbers = [(duration(found.own_seconds), "as it is")]
+    if best is not None and best.seconds:
+        numbers += [(duration(best.seconds), words(best)), (f"{found.own_seconds / best.seconds:.2f}x", "as fast")]
+    failed = [(words(each), each.failed) for each in found.configurations if each.failed]
+    name = Path(found.script).name
+    text = render("sweep", name=name, found=found, numbers=numbers, columns=columns, rows=cells, failed=failed)
+    write_atomic(path, text)
+
+
+def write_comparison(path: Path, found: Comparison) -> None:
+    """Write the page of a comparison; the directory must exist."""
+    reports = (found.a, found.b)
+    names = [Path(report.script).name for report in reports]
+    text = render(
+        "compare",
+        found=found,
+        names=names,
+        rows=[pair_cells(pair.a, pair.b) for pair in found.pairs],
+        troubles=[(name, line) for name, report in zip(names, reports, strict=True) for line in troubles(report)],
+        sides=[(name, _kernels(report)) for name, report in zip(names, reports, strict=True)],
+    )
+    write_atomic(path, text)
+
+
+def _kernels(report: ScriptReport) -> list:
+    details = [row.detail for row in report.kernels[:SHOWN_KERNELS] if row.detail is not None]
+    return [anatomy(detail, linecache.getlines) for detail in details]
