@@ -217,7 +217,7 @@ def load(run: Path) -> dict[str, dict[str, Any]]:
 
 
 def rows_of(folder: Path, run: Path, only: str, half: str) -> Iterator[Row]:
-    """Published rows whose work is recorded, without those that went by data."""
+    """Published rows whose work is recorded, without those that went by data or have no price."""
     for side in SIDES:
         for path in sorted((folder / "performance_metrics" / f"perf_{side}" / "golden_results").glob("*.json")):
             name = path.name.partition(".")[0]
@@ -235,8 +235,9 @@ def rows_of(folder: Path, run: Path, only: str, half: str) -> Iterator[Row]:
                 mine = recorded[json.dumps(entry["input_size"])]
                 if mine:
                     depends, events = mine.pop(0)
-                    if not depends and entry["ms"] > 0:
-                        yield Row(side, name, place, json.dumps(entry["input_size"]), entry["ms"] * 1e-3, tuple(events))
+                    row = Row(side, name, place, json.dumps(entry["input_size"]), entry["ms"] * 1e-3, tuple(events))
+                    if not depends and row.measured > 0 and row.priced[1].rows and not row.priced[1].unpriced:
+                        yield row
 
 
 def regime(row: Row) -> str:
@@ -258,7 +259,8 @@ def line(name: str, rows: list[Row]) -> str:
         files[row.file].append(row.error)
     close = sum(abs(median(some)) <= math.log(1.25) for some in files.values())
     inside = sum(abs(row.error) <= log_error(row.priced[1]) for row in rows)
-    rank = spearman([row.priced[0] for row in rows], [row.measured for row in rows]) if len(rows) > 2 else math.nan
+    pairs = [row.priced[0] for row in rows], [row.measured for row in rows]
+    rank = spearman(*pairs) if all(len(set(side)) > 1 for side in pairs) else math.nan
     sizes = list(map(abs, errors))
     return (
         f"| {name} | {len(rows)} | {rank:.3f} | {median(sizes):.3f} | {quantile(sizes, 0.9):.2f} | "

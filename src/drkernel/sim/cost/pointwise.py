@@ -128,6 +128,8 @@ def copy_then_write(call: MetaCall) -> list[KernelWork]:
     return [whole, streaming(call.base, part, float(source.elements), {"int": 8.0 * source.elements})]
 
 
+LOGSPACE_INSTRUCTIONS = 110.0
+"""A power of the base for each element, in one precision more (TritonBench's published rows of it)."""
 RANDOM = ("rand", "normal", "uniform", "bernoulli", "exponential", "geometric", "cauchy", "dropout")
 
 
@@ -140,7 +142,7 @@ def fill(call: MetaCall) -> list[KernelWork]:
     reads = [meta for meta in call.inputs if meta.storage not in written and "like" not in call.base]
     if call.base.startswith("new_") or call.base in ("full", "zeros", "ones", "empty"):
         reads = []
-    flops = {"int": elements * (30.0 if random else 1.0)}
+    flops = {"int": elements * (30.0 if random else LOGSPACE_INSTRUCTIONS if call.base == "logspace" else 1.0)}
     return [streaming(call.base, [*map(read, reads), *map(write, outputs)], elements, flops)]
 
 

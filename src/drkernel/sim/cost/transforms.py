@@ -110,7 +110,7 @@ BLOCK_MATRIX = 256
 
 def factorisation(call: MetaCall) -> list[KernelWork]:
     """A direct factorisation or solve: the larger of its products and its traffic, after its chain of steps."""
-    matrix = call.inputs[0]
+    matrix = call.inputs[1 if call.base in ("cholesky_solve", "triangular_solve") else 0]
     if len(matrix.shape) < 2:
         raise Unpriced(f"{call.base} of a tensor of {len(matrix.shape)} dimensions")
     unit = {"float32": "fp32", "float64": "fp64"}.get(matrix.dtype)
