@@ -145,7 +145,7 @@ Baseline = Literal["eager", "compile"]
 CONFIDENCE = 0.9
 """coverage of the intervals: the residuals are 90th percentiles"""
 CUSTOM: dict[Bound, float] = {"memory": 0.30, "latency": 0.35, "compute": 0.55}
-"""Triton kernels by what bounds them: 90th percentiles over Liger-Kernel's forward rows on H100 that such kernels decide
+"""Triton kernels by what bounds them: 90th percentiles over Liger-Kernel's forward rows on H100 that such ones decide
 (0.17, 0.30, 0.55) and the half of TritonBench's files on A100 that constants were chosen on, the few wide ones of each
 bound by half"""
 LIBRARY: dict[Bound, float] = {"memory": 0.25, "latency": 0.38, "compute": 0.36}
