@@ -314,9 +314,10 @@ def test_a_mask_with_one_value_fills_and_one_with_many_is_counted_and_waited_for
     assert filled == cost("masked_fill_.Scalar", [x, mask], [x]).seconds < written
 
 
-def test_a_loss_over_rows_that_one_warp_sums_waits_for_every_32_of_them() -> None:
+def test_a_loss_over_rows_that_one_block_sums_waits_twice_for_each_of_its_rounds() -> None:
     def of(rows: int) -> float:
         given = [meta(rows, 16), meta(rows, dtype="int64", storage=2)]
         return cost("nll_loss_forward.default", given, [meta(storage=3)], (None, None, None, 1, -100)).seconds
 
-    assert (of(64_000) - of(32_000)) / 1000 == pytest.approx(H100.dram_latency + H100.l2_latency, rel=0.15)
+    rounds = (of(64 * 1024) - of(32 * 1024)) / 32  # of 1,024 threads
+    assert H100.dram_latency + H100.l2_latency < rounds < 2 * (H100.dram_latency + H100.l2_latency)

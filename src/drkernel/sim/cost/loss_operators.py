@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from drkernel.sim.cost.call import MetaCall, read, scratch, write
@@ -11,6 +12,8 @@ from drkernel.sim.cost.reduction import reduce
 from drkernel.sim.cost.roofline import Access, Grid, KernelWork
 
 SECTOR_BYTES = 32
+SHARED_SUM_CYCLES = 30.0
+"""A number from shared memory, added to the sum of those before."""
 
 
 def loss(call: MetaCall) -> list[KernelWork]:
@@ -119,8 +122,8 @@ def trace(call: MetaCall) -> list[KernelWork]:
 
 
 def nll(call: MetaCall) -> list[KernelWork]:
-    """One element a row, chosen by its target; reduced over rows it is summed by a single warp, which waits for the
-    targets of its 32 rows and then for their elements.
+    """One element a row, chosen by its target; reduced over rows it is summed by one block, whose threads wait for the
+    target of a row and then for its element; the first of them adds up what all have.
 
     Images, and losses that are not reduced, go to a kernel with a thread a place.
     """
@@ -133,9 +136,11 @@ def nll(call: MetaCall) -> list[KernelWork]:
         work = streaming(call.base, accesses, rows, {"int": 16.0 * rows, "fp32": 4.0 * rows}, 0.8)
         atomics = reduces(call) * min(rows / 1024, 4096.0) * call.spec.atomic_same_address
         return [replace(work, atomic_seconds=atomics)]
-    chain = rows / 32.0 * (call.spec.l2_latency + call.spec.dram_latency)
+    threads = min(1024.0, max(32.0, 2.0 ** round(math.log2(max(1.0, rows / 16.0)))))  # as ``NLLLoss.cu`` has it
+    chain = rows / threads * (call.spec.l2_latency + call.spec.dram_latency)
+    chain += threads * SHARED_SUM_CYCLES / call.spec.clock_hz
     work = streaming(call.base, [touched, *others, *map(write, call.outputs)], rows, {"fp32": 4.0 * rows})
-    return [replace(work, blocks=1.0, serial_seconds=chain)]
+    return [replace(work, blocks=1.0, grid=Grid(int(threads), 1, 64.0), serial_seconds=chain)]
 
 
 def nll_backward(call: MetaCall) -> list[KernelWork]:
