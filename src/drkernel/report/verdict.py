@@ -63,7 +63,7 @@ def _parts(verdict: Verdict, source: str | None) -> Iterator[RenderableType]:
 
 
 def _kind(profile: Profile) -> str:
-    busy = f", {duration(profile.total_seconds)} of it on the device" if profile.host else ""
+    busy = f", {duration(profile.total_seconds)} on the device" if profile.host else ""
     host = f"; host: {profile.host}" if profile.host else ""
     return f"({profile.kind}, {profile.device}{host}): {duration(profile.elapsed_seconds)}{busy}"
 

@@ -141,5 +141,5 @@ class Timeline:
         )
         return Profile(
             kind="modelled", device=device, rows=rows, total_seconds=total, elapsed_seconds=self.elapsed_seconds,
-            host=f"{self.spec.host}, {self.spec.launch_overhead * 1e6:g} us for a small operator",
+            host=f"{self.spec.host}, {self.spec.launch_overhead * 1e6:g} us an operator",
         )  # fmt: skip
