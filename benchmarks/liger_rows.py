@@ -184,11 +184,13 @@ class Recorder:
         return found
 
 
-def replay(events: list[Any], spec: Any) -> Any:
-    """The time line of recorded events under today's model."""
+def replay(events: list[Any], spec: Any, *, lead: float | None = None) -> Any:
+    """The time line of recorded events under today's model; ``lead``: seconds that the host is ahead."""
+    from drkernel.sim.cost.timeline import Timeline
     from drkernel.sim.gpu.device_journal import JournalPricer
 
     clock = JournalPricer(spec)
+    clock.timeline = Timeline(spec, host_lead=lead)
     for event in events:
         if isinstance(event, str):
             clock.timeline.add_host(AUTOGRAD_SECONDS[event])

@@ -50,6 +50,13 @@ class Timing(Config):
     )
 
 
+ALIKE_WITHIN = 1.10
+"""modelled times of one task's kernels that differ by less cannot be told apart: of 46 block-scaled products with
+measured winners, on four cards, the modelled winner is in the median by this factor ahead of the real one"""
+HANGS_ABOVE = 1.1
+"""speedup of calls over that of device work, either way, from which a speedup hangs on the host"""
+
+
 class Speedup(Config):
     """Reference time over candidate time."""
 
@@ -60,6 +67,16 @@ class Speedup(Config):
         0.95, gt=0, lt=1, description="coverage of the interval: bootstrap of measured times, or the model's own error"
     )
     kind: TimingKind = Field(description="kind of both timings; kinds are never mixed")
+    device_value: float | None = Field(
+        None, ge=0, description="modelled times: the ratio of device-busy seconds alone, which no host changes"
+    )
+
+    @property
+    def host_note(self) -> str:
+        """What a speedup says that another host would change: of calls and of device work it differs; else nothing."""
+        both = self.value, self.device_value or 0.0
+        hangs = min(both) > 0 and max(both) > HANGS_ABOVE * min(both)
+        return f"hangs on the host: {both[1]:.2f}x in device time alone" if hangs else ""
 
 
 class SourceLine(Config):
@@ -136,6 +153,7 @@ class Profile(Config):
     rows: tuple[ProfileRow, ...] = ()
     total_seconds: float = Field(ge=0, description="sum of the rows: device-busy seconds")
     elapsed_seconds: float = Field(ge=0, description="first launch to last completion, gaps included")
+    host: str | None = Field(None, description="the host that was modelled, with its seconds of one small operator")
 
     @property
     def unpriced(self) -> tuple[str, ...]:

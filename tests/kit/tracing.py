@@ -141,7 +141,7 @@ def _run(model: Callable[..., Any], inputs: Sequence[Any], spec: GPUSpec, line: 
             return
         name = call.name.partition(".")[0]
         line.add("library", f"aten.{name}", operator_cost(call.name, call.inputs, call.outputs, call.args, spec, l2))
-        if synchronises(call.name, [meta.dtype for meta in call.inputs]):
+        if synchronises(call.name, call.inputs):
             line.synchronize()
         l2.drop(tracer.is_dead)
 

@@ -24,6 +24,9 @@ figure each, which --out FILE also writes, to be attached to a report of trouble
 modelled against measured times (from a checkout, about 25 minutes). docs/gpu.md says what each row proves. Exit code 1:
 a row failed.
 
+--host measures, in a second, what one small operator takes this machine's host: on a CUDA device if there is one,
+otherwise from operators on the CPU. Modelled times of this host: --host of eval and sim, or sim:GPU@SECONDSus anywhere.
+
 --calibrate FILE.yaml times a dozen small programs on this machine's GPU instead, fits the card's figures to them, and
 writes a card for --device sim:FILE.yaml; the times go to FILE.json, from which --recorded fits again anywhere.
 """
@@ -35,11 +38,15 @@ def doctor(
     gpu: Annotated[str | None, typer.Option(help="certify this GPU (cuda:N) for measured grading")] = None,
     full: Annotated[bool, typer.Option("--full", help="with --gpu: also the corpus of cheats")] = False,
     out: Annotated[Path | None, typer.Option(help="with --gpu: also write the rows to this file")] = None,
+    host: Annotated[bool, typer.Option("--host", help="measure this host's seconds of a small operator")] = False,
     calibrate: Annotated[Path | None, typer.Option(help="write a card fitted to this machine's GPU")] = None,
     recorded: Annotated[Path | None, typer.Option(help="with --calibrate: fit to these recorded times")] = None,
     base: Annotated[str | None, typer.Option(help="with --calibrate: the built-in card to start from")] = None,
 ) -> None:
     """Examine, print."""
+    if host:
+        _host(as_json)
+        return
     if calibrate is not None:
         _calibrate(calibrate, recorded, base)
         return
@@ -98,6 +105,22 @@ def _about(gpu: str) -> str:
     from drkernel import __version__
 
     return f"drkernel {__version__} doctor --gpu {gpu}, {platform.platform()}, Python {platform.python_version()}"
+
+
+def _host(as_json: bool) -> None:
+    """Measure this machine as a host, and say what it is called in a device's name."""
+    from drkernel.sim.calibration.probes import this_host
+    from drkernel.sim.spec import get_spec, host_name, known_hosts
+
+    found = this_host()
+    name = host_name(f"{found.seconds:.3g}")
+    if as_json:
+        print(json.dumps({**found.model_dump(), "host": name}))
+        return
+    usual = {host: get_spec(f"h200@{host}").launch_overhead for host in known_hosts()}
+    typer.echo(f"one small operator takes {name} here ({found.how})")
+    typer.echo("hosts that come along: " + ", ".join(f"{host} {value * 1e6:g}us" for host, value in usual.items()))
+    typer.echo(f"drkernel eval ... --host {name}, or anywhere a device is named: sim:h200@{name}")
 
 
 def _calibrate(target: Path, recorded: Path | None, base: str | None) -> None:

@@ -10,9 +10,9 @@ from typing import Annotated, Any, NoReturn
 import typer
 from pydantic import ValidationError
 
-from drkernel.cli.terms import MEMORY_HELP, POOL_HELP, check_pool, evaluate_at, to_bytes
-from drkernel.config import ConfigError
+from drkernel.cli.terms import HOST_HELP, MEMORY_HELP, POOL_HELP, check_pool, evaluate_at, to_bytes
 from drkernel.gym.request import EvalRequest, EvalSettings
+from drkernel.sim.spec import in_host
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -48,6 +48,7 @@ def evaluate(
         str, typer.Argument(help="a file that defines ModelNew (or a solution's .json); '-' reads standard input")
     ],
     device: Annotated[str, typer.Option(help="'sim:GPU' models time without a GPU, 'cuda:N' measures")] = "sim:h200",
+    host: Annotated[str | None, typer.Option(metavar="NAME|SECONDS", help=HOST_HELP)] = None,
     baseline: Annotated[str, typer.Option(help="what speedup is against: eager or compile (torch.compile)")] = "eager",
     profile: Annotated[str | None, typer.Option(help="size profile; default: tiny where the task has it")] = None,
     time_at: Annotated[str, typer.Option(help="sizes that sim devices time: the task's own, or checked")] = "own",
@@ -69,7 +70,8 @@ def evaluate(
     """Parse, grade, print."""
     try:
         check_pool(pool)
-    except ConfigError as error:
+        device = in_host(device, host)
+    except ValueError as error:
         _usage(str(error))
     task = _task(reference, precision)
     source = _candidate(candidate)

@@ -94,6 +94,7 @@ def sim(
     file: Annotated[Path, typer.Argument(metavar="FILE.py", help="the script to run")],
     args: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS]", help="arguments of the script")] = None,
     gpu: Annotated[str, typer.Option(help="h100, a100, l40s, rtx4090, ...; or FILE.yaml, a card of your own")] = "h200",
+    host: Annotated[str | None, typer.Option(metavar="NAME|SECONDS", help="its host, as in eval")] = None,
     checks: Annotated[ChecksOption, typer.Option(help="sanitizer: auto checks small launches")] = ChecksOption.auto,
     depth: Annotated[Depth, typer.Option(help="full also compiles for the GPU: registers, shared memory")] = Depth.ttir,
     no_data: Annotated[
@@ -118,10 +119,11 @@ def sim(
             _usage(f"no such script: {path}")
     if (sweep and compare) or ((sweep or compare) and trace):
         _usage("--sweep and --compare are for themselves; --trace is of one run")
-    from drkernel.sim.spec import get_spec, own_card
+    from drkernel.sim.spec import get_spec, in_host, own_card
 
     try:
         gpu = own_card(Path(gpu)) if gpu.endswith((".yaml", ".yml")) else get_spec(gpu).name
+        gpu = in_host(gpu, host)
     except ValueError as error:
         _usage(str(error))
     if no_data and checks is not ChecksOption.auto:

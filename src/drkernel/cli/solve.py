@@ -145,6 +145,9 @@ def show(result: dict[str, Any], tried: Sequence[Verified]) -> None:
             f"{result['found_at_turn']} of {result['attempts']} attempts: [bold]{result['file']}[/]",
             soft_wrap=True,
         )
+        if result["not_told_apart"]:
+            others = ", ".join(map(str, result["not_told_apart"]))
+            console.print(f"the model does not tell it from the kernels of turns {others}: measure them")
     else:
         console.print(f"[bold red]no verified kernel[/] in {result['attempts']} attempts")
     if result.get("unverified"):
@@ -313,7 +316,7 @@ def _write(run: BenchRun, task: Task, tried: list[Verified], save: Path | None) 
     """Write ``best.py``, ``result.json`` and the page."""
     from drkernel.episode.records import Usage
     from drkernel.report.solve import write_solve_report
-    from drkernel.solve.verify import winner, write_candidate
+    from drkernel.solve.verify import alike, winner, write_candidate
 
     bench = run.bench
     turns = bench.played.turns((task.id, 0))
@@ -335,6 +338,7 @@ def _write(run: BenchRun, task: Task, tried: list[Verified], save: Path | None) 
         "device": settings.device,
         "file": None if best is None else str(path),
         "found_at_turn": None if best is None else best.turn.number,
+        "not_told_apart": [] if best is None else alike(turns, best),
         "did_not_hold_up": [one.turn.id for one in tried if not one.verdict.is_correct],
     }
     if best is not None:

@@ -27,6 +27,11 @@ MEMORY_HELP = "GiB that the judge may take for one evaluation; default: a quarte
 
 MOST_GIB = 2.0**20
 
+HOST_HELP = (
+    "a simulated GPU's host: cloud, modal, ..., or seconds of one small operator there (12.5us; doctor --host), "
+    "as in sim:h200@12.5us"
+)
+
 TOTAL_HELP = "GiB that all evaluations at once may hold; default: three quarters of the machine's memory"
 
 

@@ -79,14 +79,20 @@ REAL: Mapping[Observable, ObservedBy] = {"launches": "runner", "operators": "run
 def parse_device(name: str) -> Device:
     """Parse a device string. Raises :class:`ConfigError`, which lists the valid ones, for an unknown device."""
     kind, _, rest = name.partition(":")
-    return _device(name, get_spec(rest) if kind == "sim" and rest in known_gpus() else None)
+    known = kind == "sim" and rest.partition("@")[0] in known_gpus()
+    try:
+        return _device(name, get_spec(rest) if known else None)
+    except ConfigError:
+        raise
+    except ValueError as error:  # the host
+        raise ConfigError(str(error)) from None
 
 
 @lru_cache
 def _device(name: str, spec: GPUSpec | None) -> Device:
     kind, _, rest = name.partition(":")
     if spec is not None:
-        return Device(name, "sim", spec.full_name, spec, SIMULATED)
+        return Device(f"sim:{spec.name}", "sim", spec.full_name, spec, SIMULATED)
     if kind == "cuda" and rest.isascii() and rest.isdigit() and str(int(rest)) == rest and len(rest) < 4:
         return Device(name, "cuda", f"CUDA device {rest}", None, REAL)
     if name == "cpu":

@@ -167,6 +167,8 @@ def _speed_text(verdict: Verdict) -> list[str]:
             f"Speedup {times(speedup.value)}x{interval}: {duration(verdict.timing.seconds)} against "
             f"{duration(verdict.reference_timing.seconds)} for PyTorch ({verdict.baseline}, {speedup.kind})."
         )
+        if speedup.host_note:
+            parts.append(f"It {speedup.host_note}.")
     sizes = sizes_text(verdict)
     if sizes:
         parts.append(sizes)

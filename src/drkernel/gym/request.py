@@ -10,11 +10,12 @@ from pydantic import Field, field_validator, model_validator
 
 from drkernel.config import Config
 from drkernel.gym.device import Device, parse_device
-from drkernel.sim.spec import known_gpus
+from drkernel.sim.spec import HOST_PATTERN, known_gpus, known_hosts
 from drkernel.task import Task, sized_reference
 from drkernel.verdict import Verdict
 
-DEVICE_PATTERN = f"^(sim:({'|'.join(known_gpus())})|cuda:(0|[1-9][0-9]{{0,2}}))$"
+_HOSTS = f"(@({'|'.join(known_hosts())}|{HOST_PATTERN}))?"
+DEVICE_PATTERN = f"^(sim:({'|'.join(known_gpus())}){_HOSTS}|cuda:(0|[1-9][0-9]{{0,2}}))$"
 """The devices that :func:`parse_device` lets candidates be judged on, for schemas that others read."""
 
 

@@ -131,7 +131,9 @@ def _parts(report: ScriptReport, quote: Quote) -> Iterator[RenderableType]:
         yield _indent(Text("\n".join(shown)))
     if report.profile.rows:
         busy, elapsed = report.profile.total_seconds, report.profile.elapsed_seconds
-        yield _title(f"Modelled time on {report.device}", f": device busy {duration(busy)} of {duration(elapsed)}")
+        host = f"; host: {report.profile.host}" if report.profile.host else ""
+        of = f": device busy {duration(busy)} of {duration(elapsed)}{host}"
+        yield _title(f"Modelled time on {report.device}", of)
         yield _indent(profile_table(report.profile))
     for row in report.kernels[:1]:
         yield _title(f"Where the time of {row.kernel} goes", " (modelled)")
@@ -456,6 +458,8 @@ def _sweep_parts(found: Sweep) -> Iterator[RenderableType]:
         yield Text(f"{'; '.join(which)}: {why}", style="red")
     if best is not None and best.seconds:
         yield Text(f"best: {words(best)}, {found.own_seconds / best.seconds:.2f}x as fast as it is", style="green")
+        if found.alike:
+            yield Text(f"not told apart from it by the model: {'; '.join(map(words, found.alike))}", style="yellow")
 
 
 def _cell(cell: Configuration, best: Configuration | None) -> Text:
@@ -539,6 +543,7 @@ def write_sweep(path: Path, found: Sweep) -> None:
     numbers = [(duration(found.own_seconds), "as it is")]
     if best is not None and best.seconds:
         numbers += [(duration(best.seconds), words(best)), (f"{found.own_seconds / best.seconds:.2f}x", "as fast")]
+        numbers += [(str(len(found.alike)), "more that the model does not tell from it")] if found.alike else []
     failed = [(words(each), each.failed) for each in found.configurations if each.failed]
     name = Path(found.script).name
     text = render("sweep", name=name, found=found, numbers=numbers, columns=columns, rows=cells, failed=failed)

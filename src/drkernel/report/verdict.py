@@ -62,7 +62,7 @@ def _parts(verdict: Verdict, source: str | None) -> Iterator[RenderableType]:
     if verdict.findings:
         yield _indent(_findings(verdict.findings))
     if verdict.profile is not None:
-        yield Text("\nDevice time of one call " + _kind(verdict.profile), style="bold")
+        yield Text("\nOne call " + _kind(verdict.profile), style="bold")
         yield _indent(profile_table(verdict.profile))
         if verdict.reference_profile is not None:
             yield Text("Reference " + _kind(verdict.reference_profile), style="bold")
@@ -73,7 +73,9 @@ def _parts(verdict: Verdict, source: str | None) -> Iterator[RenderableType]:
 
 
 def _kind(profile: Profile) -> str:
-    return f"({profile.kind}, {profile.device}): {duration(profile.elapsed_seconds)}"
+    busy = f", {duration(profile.total_seconds)} on the device" if profile.host else ""
+    host = f"; host: {profile.host}" if profile.host else ""
+    return f"({profile.kind}, {profile.device}{host}): {duration(profile.elapsed_seconds)}{busy}"
 
 
 def _headline(verdict: Verdict) -> Text:
@@ -89,6 +91,8 @@ def _headline(verdict: Verdict) -> Text:
             f"  {duration(verdict.reference_timing.seconds)} ({verdict.baseline}) -> "
             f"{duration(verdict.timing.seconds)}, {speedup.kind} on {verdict.timing.device}"
         )
+        if speedup.host_note:
+            line.append(f"\n{speedup.host_note}", style="yellow")
     sizes = sizes_text(verdict)
     if sizes:
         line.append(f"\n{sizes}", style="yellow" if verdict.untimed else "")
@@ -267,7 +271,8 @@ def _numbers(verdict: Verdict) -> list[tuple[str, str]]:
     if verdict.speedup is not None:
         speedup = verdict.speedup
         interval = f" [{speedup.low:.2f}, {speedup.high:.2f}]"
-        items.append((f"{times(speedup.value)}x", f"speedup over {verdict.baseline}, {speedup.kind}{interval}"))
+        note = f"; {speedup.host_note}" if speedup.host_note else ""
+        items.append((f"{times(speedup.value)}x", f"speedup over {verdict.baseline}, {speedup.kind}{interval}{note}"))
     if verdict.timing is not None and verdict.reference_timing is not None:
         items.append((duration(verdict.timing.seconds), f"against {duration(verdict.reference_timing.seconds)}"))
     if verdict.coverage is not None:

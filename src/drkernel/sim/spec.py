@@ -1,7 +1,8 @@
 """GPU specifications as data: what the cost model and the compiler need to know about a device.
 
-There is one file per GPU under ``specs/``; every value is next to the citation it comes from. Nothing is fitted to a
-task.
+There is one file per GPU under ``specs/`` and one per host under ``hosts/``; every value is next to the citation it
+comes from. Nothing is fitted to a task. ``h100@HOST`` is an H100 in a certain host: a name, or the seconds of one small
+operator there (``h100@12.5us``); without one it is in ``cloud``.
 """
 
 from __future__ import annotations
@@ -50,10 +51,11 @@ class GPUSpec(Config):
     max_blocks_per_sm: int = Field(gt=0)
     peak: dict[str, float] = Field(description="dense peak FLOP/s by unit (results/s for 'int' and 'sfu')")
     pcie_bandwidth: float = Field(gt=0, description="achievable, one direction")
+    copy_latency: float = Field(gt=0, description="seconds of an empty copy between host and device")
     launch_overhead: float = Field(gt=0, description="host seconds of an eager operator that launches a kernel")
     kernel_launch_overhead: float = Field(gt=0, description="host seconds of a Triton launch")
     host_op_overhead: float = Field(gt=0, description="host seconds of an operator without device work")
-    copy_latency: float = Field(gt=0, description="seconds of an empty copy between host and device")
+    host: str = Field("cloud", description="name of the host that the three figures above are of")
     kernel_min: float = Field(gt=0, description="device seconds of an empty kernel in a busy stream")
     event_overhead: float = Field(
         gt=0, description="seconds between two events around a kernel, beyond the kernel's own in a busy stream"
@@ -89,15 +91,22 @@ class GPUSpec(Config):
 
 
 _PARTS = ("citations", "fields", "peak")
+_HOST = ("launch_overhead", "kernel_launch_overhead", "host_op_overhead")
+"""the figures that belong to a host"""
+_USUAL = "cloud"
+_SECONDS = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?)(s|ms|us)?")
+"""of a small operator, as a host is given by them"""
+HOST_PATTERN = r"[0-9]+(\.[0-9]+)?us"
+"""a host by its seconds, as it stands behind a card's name"""
 _Raw = dict[str, dict[str, Any]]
 
 
 @lru_cache
-def _text(name: str) -> _Raw:
-    """The raw entry of one file under ``specs/`` with its base merged in: {citations, fields, peak}."""
-    text = resources.files("drkernel.sim").joinpath(f"specs/{name}.yaml").read_text(encoding="utf-8")
+def _text(name: str, folder: str = "specs") -> _Raw:
+    """The raw entry of one file with its base merged in: {citations, fields, peak}."""
+    text = resources.files("drkernel.sim").joinpath(f"{folder}/{name}.yaml").read_text(encoding="utf-8")
     raw = yaml.safe_load(text)
-    return _over(_text(raw["base"]) if "base" in raw else {}, raw)
+    return _over(_text(raw["base"], folder) if "base" in raw else {}, raw)
 
 
 def _over(base: Mapping[str, Any], raw: Mapping[str, Any]) -> _Raw:
@@ -105,9 +114,12 @@ def _over(base: Mapping[str, Any], raw: Mapping[str, Any]) -> _Raw:
 
 
 def _spec(name: str, raw: _Raw) -> GPUSpec:
+    own = any(figure in raw["fields"] for figure in _HOST)
+    raw = _over(_text(_USUAL, "hosts"), raw)
     cited = {**raw["fields"], **{f"peak.{unit}": entry for unit, entry in raw["peak"].items()}}
     return GPUSpec(
         name=name,
+        host=name if own else _USUAL,
         **{field: entry["value"] for field, entry in raw["fields"].items()},
         peak={unit: entry["value"] for unit, entry in raw["peak"].items()},
         sources={field: raw["citations"][entry["source"]] for field, entry in cited.items()},
@@ -120,9 +132,9 @@ def _load(name: str) -> GPUSpec:
 
 
 @lru_cache
-def _shipped() -> tuple[str, ...]:
-    folder = resources.files("drkernel.sim").joinpath("specs")
-    names = (entry.name for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+def _shipped(folder: str = "specs") -> tuple[str, ...]:
+    entries = resources.files("drkernel.sim").joinpath(folder).iterdir()
+    names = (entry.name for entry in entries if entry.name.endswith(".yaml"))
     return tuple(sorted(name.removesuffix(".yaml") for name in names if not name.startswith("_")))
 
 
@@ -132,15 +144,74 @@ def known_gpus() -> list[str]:
 
 
 def get_spec(name: str) -> GPUSpec:
-    """Return the spec of a GPU by its short name. Raises ``ValueError`` listing the known ones."""
-    key = name.lower()
-    if key in _shipped():
-        return _load(key)
-    own = _own_cards().get(key)
-    if own is None:
+    """Return the spec of a GPU by its short name, with ``@HOST`` in that host.
+
+    Raises ``ValueError`` listing the known ones.
+    """
+    key, _, host = name.lower().partition("@")
+    spec = _load(key) if key in _shipped() else _own_cards().get(key)
+    if spec is None:
         known = known_gpus()
         raise ValueError(f"no GPU named {name!r}; there are: {', '.join(known)}{did_you_mean(key, known)}")
-    return own
+    return _in_host(spec, host) if host else spec
+
+
+def known_hosts() -> tuple[str, ...]:
+    """Return the names of the hosts that come along."""
+    return _shipped("hosts")
+
+
+def host_name(given: str) -> str:
+    """Return a host's name, or seconds of one small operator there ("12.5us", "1.25e-5"), as a card's name takes it.
+
+    Raises ``ValueError`` for anything else.
+    """
+    seconds, known = _SECONDS.fullmatch(given.strip().lower()), known_hosts()
+    if given.lower() in known:
+        return given.lower()
+    if seconds is None:
+        hint = did_you_mean(given, known)
+        raise ValueError(
+            f"no host named {given!r}; there are: {', '.join(known)}, or the seconds of one small operator there, "
+            f"such as 12.5us{hint}"
+        )
+    micros = float(seconds[1]) * {"us": 1.0, "ms": 1e3, "s": 1e6, None: 1e6}[seconds[2]]
+    if not 0.5 <= micros <= 5e3:
+        raise ValueError(f"a small operator in {given}: between 0.5us and 5ms")
+    return f"{micros:.4g}us"
+
+
+def in_host(name: str, host: str | None) -> str:
+    """Return the name of a card or a device with a host behind it, if one is given.
+
+    Raises ``ValueError``: no such host, or a device that has its own.
+    """
+    if host is not None and ("@" in name or name.startswith("cuda")):
+        raise ValueError(f"--host: {name} has a host")
+    return name if host is None else f"{name}@{host_name(host)}"
+
+
+@lru_cache(maxsize=256)
+def _in_host(spec: GPUSpec, host: str) -> GPUSpec:
+    """The card in a host: the host's figures; of one by its seconds, the usual ones in proportion."""
+    host = host_name(host)
+    if host == spec.host:
+        return spec
+    named = {} if host.endswith("us") else _text(host, "hosts")
+    values = {name: entry["value"] for name, entry in named.get("fields", {}).items()}
+    usual = _load(_shipped()[0])
+    seconds = values["launch_overhead"] if named else float(host.removesuffix("us")) * 1e-6
+    factor = seconds / usual.launch_overhead
+    cited = {name: named["citations"][entry["source"]] for name, entry in named.get("fields", {}).items()}
+    source = f"{host}: in proportion to the seconds of one small operator"
+    return spec.model_copy(
+        update={
+            "name": f"{spec.name}@{host}",
+            "host": host,
+            **{name: values.get(name, factor * getattr(usual, name)) for name in _HOST},
+            "sources": {**spec.sources, **{name: cited.get(name, source) for name in _HOST}},
+        }
+    )
 
 
 def spec_called(full_name: str) -> GPUSpec | None:
@@ -196,7 +267,7 @@ def own_card(path: Path) -> str:
 
 def card_data(name: str) -> dict[str, Any] | None:
     """What :func:`learn_card` takes, of an own card; None for any other name."""
-    card = _own_cards().get(name.lower())
+    card = _own_cards().get(name.lower().partition("@")[0])
     return None if card is None else card.model_dump(mode="json")
 
 
@@ -235,12 +306,12 @@ def _checked(raw: Any, path: Path) -> _Raw:
             raise _Wrong(f"{part}: a mapping of names to values is needed")
         for name, entry in given.items():
             parts[part][name] = _entry(f"{part}.{name}", entry, citations, path)
-    fields = set(GPUSpec.model_fields) - {"name", "peak", "sources"}
+    fields = set(GPUSpec.model_fields) - {"name", "host", "peak", "sources"}
     stray = sorted(set(map(str, parts["fields"])) - fields)
     if stray:
         near = difflib.get_close_matches(stray[0], fields, 1)
         raise _Wrong(f"fields.{stray[0]}: no such field" + (f"; did you mean {near[0]!r}?" if near else ""))
-    return _over(_text(base) if base else _text("_host"), parts)
+    return _over(_text(base or "_common"), parts)
 
 
 def _entry(name: str, entry: Any, citations: dict[str, str], path: Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from drkernel.config import Config
 from drkernel.sim.gpu.datafree.records import DataFree
 from drkernel.sim.rewrite import with_settings
 from drkernel.sim.script import LaunchRow, ScriptReport, run_script
+from drkernel.verdict import ALIKE_WITHIN
 
 TOUCHED = 0.95
 """a configuration that touches less than this share of the script's own distinct bytes did less work"""
@@ -50,6 +52,13 @@ class Sweep(Config):
         """The fastest; None where all failed."""
         timed = [each for each in self.configurations if each.seconds is not None]
         return min(timed, key=lambda each: each.seconds or 0.0, default=None)
+
+    @property
+    def alike(self) -> tuple[Configuration, ...]:
+        """Those that the model cannot tell from the best, the fastest first."""
+        most = (self.best.seconds or 0.0) * ALIKE_WITHIN if self.best is not None else 0.0
+        near = [each for each in self.configurations if each is not self.best and (each.seconds or math.inf) <= most]
+        return tuple(sorted(near, key=lambda each: each.seconds or 0.0))
 
 
 class Pair(Config):

@@ -18,7 +18,7 @@ from drkernel.gym.feedback import sizes_text
 from drkernel.gym.judge.sizes import chosen_to_check
 from drkernel.gym.request import EvalRequest, EvalSettings, Pool
 from drkernel.task import Task
-from drkernel.verdict import Verdict
+from drkernel.verdict import ALIKE_WITHIN, Verdict
 
 CHECKS = 10
 """Checked calls of a verification, at least."""
@@ -72,6 +72,15 @@ def winner(tried: Sequence[Verified]) -> Verified | None:
     """Return the fastest verified candidate; None when none was verified."""
     held = [one for one in tried if one.verdict.is_correct]
     return max(held, key=lambda one: one.speedup) if held else None
+
+
+def alike(turns: Sequence[Turn], best: Verified) -> list[int]:
+    """Return the turns whose kernels the model cannot tell from the best; none where times are measured."""
+    found = best.verdict.speedup
+    if found is None or found.kind != "modelled":
+        return []
+    others = [turn for turn in by_speed(turns) if turn.code != best.turn.code]
+    return sorted(turn.number for turn in others if (turn.speedup or 0.0) * ALIKE_WITHIN >= found.value)
 
 
 _CHECK = Template("""

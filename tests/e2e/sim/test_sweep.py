@@ -75,6 +75,7 @@ def test_a_sweep_shows_times_and_why_the_others_failed(tmp_path, capsys):
     assert "of the memory" in cells[2, 32]["failed"] and "exceeds" in cells[4, 2097152]["failed"]
     shown = page.read_text()
     assert "exceeds" in shown and "num_warps=4" in shown and "BLOCK=64" in shown and "src=" not in shown
+    assert "not tell from it" in shown  # equal times
     assert drkernel_sim("--sweep", "WIDTH=1,2", script) == 2
     assert "nothing in it gives WIDTH a value" in capsys.readouterr().err
 

@@ -5,7 +5,7 @@ import asyncio
 
 from drkernel.episode.episode import Episode, EpisodeConfig, play
 from drkernel.gym.request import EvalSettings
-from drkernel.solve.verify import CHECKS, TRIED, by_speed, check_of, verify, winner, write_candidate
+from drkernel.solve.verify import CHECKS, TRIED, alike, by_speed, check_of, verify, winner, write_candidate
 from solve_fakes import FunctionModel, TextPool, answer, make_tasks
 
 TASK = make_tasks(1)[0]
@@ -61,6 +61,13 @@ def test_one_that_does_not_hold_up_gives_way_to_the_next():
 def test_one_that_is_slower_than_it_claimed_is_measured_against_the_next():
     tried = verified(Again(s1_9=1.2), 1.1, 1.9, 1.5)
     assert [one.speedup for one in tried] == [1.2, 1.5] and winner(tried).turn.number == 3
+
+
+def test_kernels_whose_modelled_times_are_near_are_not_told_apart():
+    turns = turns_of(1.5, 1.45, 1.3, "WRONG", 1.4)
+    best = winner(asyncio.run(verify(TASK, turns, SETTINGS, Again())))
+    assert best.verdict.speedup.kind == "modelled"
+    assert alike(turns, best) == [2, 5] and alike(turns_of(1.5, 1.3), best) == []
 
 
 def test_there_is_an_end_to_trying_and_equal_sources_are_tried_once():

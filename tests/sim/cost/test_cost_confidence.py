@@ -6,7 +6,17 @@ import math
 
 import pytest
 
-from drkernel.gym.judge.modelled_timing import COMPILED, CONVOLUTION, COPY, CUSTOM, HOST, LIBRARY, log_error, speedup_of
+from drkernel.gym.judge.modelled_timing import (
+    COMPILED,
+    CONVOLUTION,
+    COPY,
+    CUSTOM,
+    HOST,
+    LIBRARY,
+    log_error,
+    ratio_error,
+    speedup_of,
+)
 from drkernel.verdict import Bound, Owner, Profile, ProfileRow
 
 
@@ -21,7 +31,7 @@ def profile(*rows: tuple[Owner, Bound, float], idle: float = 0.0) -> Profile:
 
 def test_errors_are_weighted_by_time() -> None:
     half = profile(("custom", "memory", 1e-3), ("library", "memory", 1e-3))
-    assert log_error(half) == pytest.approx((CUSTOM["memory"] + LIBRARY) / 2)
+    assert log_error(half) == pytest.approx((CUSTOM["memory"] + LIBRARY["memory"]) / 2)
     assert log_error(profile(("custom", "memory", 1e-3), idle=1e-3)) == pytest.approx((CUSTOM["memory"] + HOST) / 2)
     assert log_error(profile(("copy", "memory", 1e-3))) == pytest.approx(COPY)
 
@@ -32,12 +42,23 @@ def test_compiled_baselines_are_known_as_well_as_they_were_held_against_measured
     generated = profile(("custom", "memory", 2e-3))
     library = generated.rows[0].model_copy(update={"name": "aten.convolution", "owner": "library"})
     convolved = generated.model_copy(update={"rows": (library,)})
-    for reference, error in ((generated, COMPILED), (convolved, CONVOLUTION["compile"])):
+    for reference, error in ((generated, COMPILED), (convolved, CONVOLUTION)):
         assert log_error(reference, "compile") == pytest.approx(error)
         speedup = speedup_of(reference, mine, baseline="compile")
         assert speedup is not None
         assert math.log(speedup.high / 2.0) == pytest.approx(math.hypot(error, CUSTOM["memory"]))
-    assert log_error(convolved) == pytest.approx(LIBRARY)
+    assert log_error(convolved) == pytest.approx(LIBRARY["memory"])
+
+
+def test_what_both_sides_have_in_common_does_not_widen_their_ratio() -> None:
+    mine = profile(("custom", "memory", 1e-3))
+    alike, other = profile(("library", "memory", 1e-3)), profile(("library", "compute", 1e-3))
+    for reference, shared in ((alike, True), (other, False)):
+        apart = math.hypot(log_error(mine), log_error(reference))
+        error = ratio_error(reference, mine)
+        assert error < apart if shared else error == pytest.approx(apart)
+    waiting = profile(("library", "memory", 1e-6), idle=1e-3), profile(("custom", "memory", 1e-6), idle=1e-3)
+    assert ratio_error(*waiting) == pytest.approx(HOST, rel=0.01)  # a host of both, half in common
 
 
 def test_what_is_known_less_has_a_wider_interval() -> None:
@@ -56,3 +77,12 @@ def test_a_reference_against_itself_includes_one_and_nothing_timed_has_no_speedu
     assert speedup is not None and speedup.low < 1.0 < speedup.high
     nothing = Profile(kind="modelled", device="sim:h100", total_seconds=0.0, elapsed_seconds=0.0)
     assert speedup_of(nothing, reference) is None
+
+
+def test_a_speedup_of_calls_that_is_not_one_of_device_work_hangs_on_the_host() -> None:
+    reference = profile(("library", "memory", 2e-3))
+    alone, waiting = profile(("custom", "memory", 1e-3)), profile(("custom", "memory", 1e-3), idle=1e-3)
+    fast, slow = speedup_of(reference, alone), speedup_of(reference, waiting)
+    assert fast is not None and slow is not None
+    assert fast.value == fast.device_value == slow.device_value == 2.0 and slow.value == 1.0
+    assert not fast.host_note and slow.host_note == "hangs on the host: 2.00x in device time alone"

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drkernel.sim.cost.l2 import L2State
-from drkernel.sim.cost.roofline import Access, KernelWork, kernel_cost, unit_rate
+from drkernel.sim.cost.roofline import Access, Grid, KernelWork, kernel_cost, unit_rate
 from drkernel.sim.spec import get_spec
 
 H100 = get_spec("h100")
@@ -57,7 +57,7 @@ def test_one_block_cannot_draw_the_device_bandwidth_and_more_blocks_help_until_i
 
 def test_a_last_wave_of_one_block_costs_as_much_as_a_full_wave() -> None:
     def busy(blocks: int) -> float:
-        work = KernelWork("k", (), flops={"fp32": 1e7 * blocks}, blocks=float(blocks), threads=256, blocks_per_sm=1)
+        work = KernelWork("k", (), flops={"fp32": 1e7 * blocks}, blocks=float(blocks), grid=Grid(256, 1))
         return seconds(work) - H100.kernel_min
 
     assert busy(133) == pytest.approx(2 * busy(132), rel=1e-6)
@@ -67,7 +67,7 @@ def test_a_last_wave_of_one_block_costs_as_much_as_a_full_wave() -> None:
 
 def test_few_warps_cannot_fill_the_vector_units() -> None:
     def busy(threads: int) -> float:
-        work = KernelWork("k", (), flops={"fp32": 1e12}, blocks=132.0, threads=threads, blocks_per_sm=1, ilp=1.0)
+        work = KernelWork("k", (), flops={"fp32": 1e12}, blocks=132.0, grid=Grid(threads, 1), ilp=1.0)
         return seconds(work) - H100.kernel_min
 
     assert busy(32) == pytest.approx(16 * busy(512), rel=1e-6)

@@ -89,3 +89,31 @@ def test_freed_memory_and_flushed_memory_are_gone() -> None:
     assert state.read(1, 1e6) == 1e6
     state.flush()
     assert state.read(1, 1e6) == 1e6
+
+
+def test_what_only_reads_pushes_out_the_dirty_lines_of_a_flush_once() -> None:
+    state = L2State(SPEC)
+    some = state.capacity / 4
+    state.read(1, some)
+    assert state.take_writeback() == some
+    state.read(2, 3 * some)
+    state.write(3, some)
+    assert state.take_writeback() == 3 * some  # what is written has pushed as much
+    state.read(4, 8 * some)
+    assert state.take_writeback() == 0  # nothing of the flush is left
+    state.flush()
+    state.read(5, 1e12)
+    assert state.take_writeback() == state.capacity
+
+
+def test_more_written_bytes_never_mean_fewer_of_the_bus() -> None:
+    def moved(read: float, written: float) -> float:
+        state = L2State(SPEC)
+        fetched = state.read(1, read)
+        state.write(2, written)
+        return fetched + state.take_writeback()
+
+    steps = [state * 4e6 for state in range(16)]
+    for read in steps:
+        totals = [moved(read, written) for written in steps]
+        assert totals == sorted(totals) and totals[0] <= 2 * read

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drkernel.sim.cost.l2 import L2State
+from drkernel.sim.cost.operator_families import synchronises
 from drkernel.sim.cost.operators import operator_cost, operator_work
 from drkernel.sim.cost.records import CostEstimate, TensorMeta
 from drkernel.sim.spec import get_spec
@@ -286,3 +288,36 @@ def test_a_chain_of_small_operators_is_bound_by_the_host() -> None:
     layers = torch.nn.Sequential(*[torch.nn.ReLU() for _ in range(200)])
     line, _ = model_module(layers, [empty(8)], H100)
     assert line.elapsed_seconds > 200 * H100.launch_overhead > line.device_seconds
+
+
+# ---- by the rules of the library
+
+
+def test_a_reduction_to_one_number_is_one_block_until_each_thread_has_256_elements() -> None:
+    def of(elements: int, name: str = "sum.default") -> float:
+        return cost(name, [meta(elements)], [meta(storage=2)], spec=get_spec("a100")).seconds
+
+    rounds = [of(n) for n in (1 << 15, 1 << 16)]
+    assert (rounds[1] - rounds[0]) / 16 == pytest.approx(get_spec("a100").dram_latency, rel=0.1)  # of 2,048 elements
+    assert of((1 << 17) - 2048) > 2 * of(1 << 17)  # divided over blocks from there on
+    whole = [of(1 << n) for n in range(17, 28)]
+    assert all(after > 0.999 * before for before, after in pairwise(whole))
+
+
+def test_a_mask_with_one_value_fills_and_one_with_many_is_counted_and_waited_for() -> None:
+    x, mask = meta(1 << 20), meta(1 << 20, dtype="bool", storage=2)
+    fill = [x, mask, meta(storage=3)]
+    write = [x, mask, meta(1 << 19, storage=3)]
+    assert not synchronises("index_put_.default", fill) and synchronises("index_put_.default", write)
+    assert synchronises("index.Tensor", [x, mask])
+    filled, written = (cost("index_put_.default", inputs, [x]).seconds for inputs in (fill, write))
+    assert filled == cost("masked_fill_.Scalar", [x, mask], [x]).seconds < written
+
+
+def test_a_loss_over_rows_that_one_block_sums_waits_twice_for_each_of_its_rounds() -> None:
+    def of(rows: int) -> float:
+        given = [meta(rows, 16), meta(rows, dtype="int64", storage=2)]
+        return cost("nll_loss_forward.default", given, [meta(storage=3)], (None, None, None, 1, -100)).seconds
+
+    rounds = (of(64 * 1024) - of(32 * 1024)) / 32  # of 1,024 threads
+    assert H100.dram_latency + H100.l2_latency < rounds < 2 * (H100.dram_latency + H100.l2_latency)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drkernel.sim.spec import GPUSpec, get_spec, known_gpus
+from drkernel.sim.spec import GPUSpec, get_spec, host_name, known_gpus, known_hosts
 
 NAMES = known_gpus()
 
@@ -12,7 +12,7 @@ NAMES = known_gpus()
 @pytest.mark.parametrize("name", NAMES)
 def test_every_field_of_every_gpu_has_a_source(name: str) -> None:
     spec = get_spec(name)
-    fields = set(GPUSpec.model_fields) - {"name", "peak", "sources"}
+    fields = set(GPUSpec.model_fields) - {"name", "host", "peak", "sources"}
     assert fields <= set(spec.sources)
     assert {f"peak.{unit}" for unit in spec.peak} <= set(spec.sources)
     assert all(len(text) > 10 for text in spec.sources.values())
@@ -43,7 +43,7 @@ def test_a_base_is_merged_and_overridden() -> None:
 def test_names_are_case_insensitive_and_unknown_ones_say_which_exist() -> None:
     assert get_spec("H100") is get_spec("h100")
     owned = {"a100", "a100_40", "a10g", "l4", "l40s", "rtx3090", "rtx4090", "rtx5090", "rtx_pro_6000", "t4"}
-    assert owned <= set(known_gpus()) and "_host" not in known_gpus()
+    assert owned <= set(known_gpus()) and "_common" not in known_gpus()
     with pytest.raises(ValueError, match=r"no GPU named 'h1000'; there are: .*b200.*mi300x"):
         get_spec("h1000")
 
@@ -52,3 +52,24 @@ def test_vendor_facts() -> None:
     assert get_spec("h100").capability == (9, 0) and get_spec("b200").capability == (10, 0)
     assert get_spec("a100").warp_size == 32 and get_spec("mi300x").warp_size == 64
     assert get_spec("mi300x").backend == "hip"
+
+
+@pytest.mark.parametrize("host", known_hosts())
+def test_a_card_in_a_host_has_the_hosts_figures_and_no_others(host: str) -> None:
+    card, there = get_spec("a100"), get_spec(f"a100@{host}")
+    factor = there.launch_overhead / card.launch_overhead
+    for field in set(GPUSpec.model_fields) - {"name", "host", "sources"}:
+        scaled = field in ("launch_overhead", "kernel_launch_overhead", "host_op_overhead")
+        expected = factor * getattr(card, field) if scaled else getattr(card, field)
+        assert getattr(there, field) == (pytest.approx(expected) if scaled else expected), field
+    assert there.host == host and (there is card) == (host == card.host)
+    assert len(there.sources["launch_overhead"]) > 10
+
+
+def test_a_host_is_named_or_given_by_its_seconds() -> None:
+    assert get_spec("l4@1.5e-5").name == get_spec("L4@15us").name == "l4@15us"
+    assert get_spec("l4@15us").kernel_launch_overhead == pytest.approx(2 * get_spec("l4").kernel_launch_overhead)
+    assert host_name("0.02ms") == "20us" and host_name("Modal") == "modal"
+    for wrong in ("slow", "9s", "-1us", "0"):
+        with pytest.raises(ValueError, match="small operator"):
+            get_spec(f"l4@{wrong}")

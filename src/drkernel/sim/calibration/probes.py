@@ -169,6 +169,38 @@ PROBES = (
 )
 
 
+# ---- the host
+
+
+DRIVER_SECONDS = 3.8e-6
+"""the driver's part of a launch, where there is no GPU to measure it: launches of a short kernel one after the other
+take the host 3.8 us each (NVIDIA's developer blog, Getting Started with CUDA Graphs, 2019)"""
+
+
+class HostSeconds(Config):
+    """What one small operator takes the host of this machine."""
+
+    seconds: float
+    how: str = Field(description="what was measured")
+
+
+def this_host() -> HostSeconds:
+    """Measure small eager operators: launches on a CUDA device, or without one their dispatch on the CPU."""
+    if torch.cuda.is_available():
+        seconds = seconds_of(PROBES[0], int(torch.cuda.get_device_properties(0).L2_cache_size))
+        return HostSeconds(seconds=seconds, how=f"measured on {torch.cuda.get_device_name(0)}")
+    target = torch.zeros(32)
+    times = []
+    for _ in range(40):
+        begin = time.perf_counter()
+        for _ in range(1000):
+            target.add(1.0)
+        times.append((time.perf_counter() - begin) / 1000)
+    dispatch = min(times)  # others at work on this machine only add
+    how = f"at least: {dispatch * 1e6:.2f}us on the CPU, {DRIVER_SECONDS * 1e6:g}us for a driver that only a GPU shows"
+    return HostSeconds(seconds=dispatch + DRIVER_SECONDS, how=how)
+
+
 # ---- times of a card
 
 

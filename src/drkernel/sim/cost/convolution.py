@@ -10,7 +10,7 @@ from drkernel.sim.cost.gemm import GemmPlan, Product, gemm_unit, plan_gemm
 from drkernel.sim.cost.pointwise import BROADCAST_EFFICIENCY, streaming
 from drkernel.sim.cost.records import TensorMeta
 from drkernel.sim.cost.reduction import reduce
-from drkernel.sim.cost.roofline import Access, KernelWork
+from drkernel.sim.cost.roofline import Access, Grid, KernelWork
 
 CONVERT_EFFICIENCY = 0.95
 """NCHW -> NHWC conversion, a tiled transpose through shared memory, against a plain copy."""
@@ -143,11 +143,9 @@ def _gemm_work(
     return KernelWork(
         name,
         accesses,
-        flops={unit: shape.flops},
-        blocks=plan.blocks,
-        threads=256,
-        blocks_per_sm=2,
-        bytes_in_flight=96.0,
+        {unit: shape.flops},
+        plan.blocks,
+        Grid(256, 2, 96.0),
         compute_seconds=plan.seconds,
         overlap=overlap,
         fixed_kernels=2 if plan.split > 1 else 1,
@@ -210,10 +208,9 @@ def vector_gemm(call: MetaCall, shape: ConvShape, accesses: tuple[Access, ...]) 
     return KernelWork(
         "vector_gemm",
         accesses,
-        flops={unit: shape.flops},
-        blocks=blocks,
-        blocks_per_sm=2,
-        bytes_in_flight=64.0,
+        {unit: shape.flops},
+        blocks,
+        Grid(256, 2, 64.0),
         compute_seconds=padded / rate * waves,
         overlap=CONV_OVERLAP,
     )
@@ -227,11 +224,9 @@ def depthwise(call: MetaCall, shape: ConvShape) -> list[KernelWork]:
         KernelWork(
             "depthwise",
             (read(x), read(weight), write(out)),
-            flops={"fp32": instructions},
-            blocks=max(1.0, out.elements / 256),
-            threads=256,
-            blocks_per_sm=8,
-            bytes_in_flight=16.0,
+            {"fp32": instructions},
+            max(1.0, out.elements / 256),
+            Grid(256, 8, 16.0),
             memory_efficiency=0.8,
         )
     ]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from drkernel.sim.cost.call import MetaCall, Unpriced, read, scratch, write
 from drkernel.sim.cost.contention import scattered_updates
-from drkernel.sim.cost.pointwise import fill, streaming
+from drkernel.sim.cost.pointwise import fill, pointwise, streaming
 from drkernel.sim.cost.records import TensorMeta
-from drkernel.sim.cost.roofline import Access, KernelWork
+from drkernel.sim.cost.roofline import Access, Grid, KernelWork
 from drkernel.sim.cost.sorting import radix_sort
 
 SECTOR_BYTES = 32
@@ -83,11 +84,9 @@ def embedding_bag(call: MetaCall) -> list[KernelWork]:
     reduce_ = KernelWork(
         call.base,
         (rows, *small, *[write(meta) for meta in outputs]),
-        flops={"fp32": 3.0 * gathered, "int": 6.0 * gathered},
-        blocks=max(1.0, outputs[0].elements / 256),
-        threads=256,
-        blocks_per_sm=8,
-        bytes_in_flight=16.0,
+        {"fp32": 3.0 * gathered, "int": 6.0 * gathered},
+        max(1.0, outputs[0].elements / 256),
+        Grid(256, 8, 16.0),
         memory_efficiency=0.85,
     )
     return [bags, reduce_]
@@ -127,6 +126,8 @@ def _segments(count: float) -> list[KernelWork]:
 def scatter(call: MetaCall) -> list[KernelWork]:
     """``scatter``, ``index_put``, ``index_add``: a copy of the target unless in place, then sparse writes."""
     target, out = call.inputs[0], call.outputs[0] if call.outputs else call.inputs[0]
+    if call.base in ("index_put", "_index_put_impl") and not call.flag("accumulate") and fills_by_mask(call.inputs):
+        return pointwise(replace(call, base="masked_fill", inputs=(target, *call.inputs[1:-1]), outputs=(out,)))
     source = _source(call)
     masks = [meta for meta in call.inputs[1:-1] if meta.dtype in ("bool", "uint8")]
     work: list[KernelWork] = []
@@ -144,6 +145,11 @@ def scatter(call: MetaCall) -> list[KernelWork]:
     touched = min(float(out.nbytes), updates * max(float(SECTOR_BYTES), float(out.itemsize)))
     sparse = Access(out.storage, touched, write=True)
     return [*work, _moved(call, Access(out.storage, touched), [*others, sparse], updates)]
+
+
+def fills_by_mask(inputs: Sequence[TensorMeta]) -> bool:
+    """Whether ``x[mask] = value`` has a mask of x's form and one value: PyTorch runs ``masked_fill`` for it."""
+    return len(inputs) == 3 and inputs[1].dtype == "bool" and inputs[1].shape == inputs[0].shape and not inputs[2].shape
 
 
 def adds(call: MetaCall) -> bool:
@@ -227,11 +233,9 @@ def counts(call: MetaCall) -> list[KernelWork]:
         KernelWork(
             call.base,
             (*[read(meta) for meta in call.inputs], write(out)),
-            flops={"int": 24.0 * elements + 4.0 * merged},
-            blocks=blocks,
-            threads=512,
-            blocks_per_sm=4,
-            bytes_in_flight=16.0,
+            {"int": 24.0 * elements + 4.0 * merged},
+            blocks,
+            Grid(512, 4, 16.0),
             memory_efficiency=0.85,
             atomic_seconds=contended + blocks * call.spec.atomic_same_address,
         ),
@@ -246,4 +250,4 @@ def search(call: MetaCall) -> list[KernelWork]:
     steps = max(1.0, float(max(2, row).bit_length()))
     elements = float(out.elements)
     work = streaming(call.base, [*map(read, call.inputs), write(out)], elements, {"int": 12.0 * steps * elements}, 0.8)
-    return [replace(work, serial_seconds=steps * call.spec.l2_latency, bytes_in_flight=8.0)]
+    return [replace(work, serial_seconds=steps * call.spec.l2_latency, grid=work.grid._replace(ahead=8.0))]

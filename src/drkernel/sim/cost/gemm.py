@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from drkernel.sim.cost.call import Unpriced
 from drkernel.sim.cost.l2 import EFFECTIVE_L2_SHARE
-from drkernel.sim.cost.roofline import Access, KernelWork, unit_rate
+from drkernel.sim.cost.roofline import Access, Grid, KernelWork, unit_rate
 from drkernel.sim.spec import GPUSpec
 
 # (rows, columns, share of the unit's sustained rate that the main loop reaches). The order of magnitude is what public
@@ -171,11 +171,9 @@ def gemm_work(
     return KernelWork(
         name,
         accesses,
-        flops={product.unit: product.flops},
-        blocks=plan.blocks,
-        threads=256,
-        blocks_per_sm=2,
-        bytes_in_flight=96.0,
+        {product.unit: product.flops},
+        plan.blocks,
+        Grid(256, 2, 96.0),
         compute_seconds=plan.seconds,
         reuse_window=float("inf") if max(a_pass, b_pass) > 1 else 1.0,
         fixed_kernels=2 if plan.split > 1 else 1,

@@ -1,13 +1,16 @@
 """Machine instructions per element of each TTIR operation, by unit.
 
 Counts are those of the code that Triton's LLVM and the CUDA device library generate for sm_80 to sm_100, read from
-compiled kernels and the library's published sources, on the paths that ordinary arguments take. One number stands for
-an instruction of one lane. Every unit also takes an issue slot for each instruction.
+compiled kernels (``benchmarks/library_instructions.py``) and the library's published sources, on the paths that
+ordinary arguments take. One number stands for an instruction of one lane. Every unit also takes an issue slot for each
+instruction.
 """
 
 from __future__ import annotations
 
-from ttir_executor.ttir.ir import Op, Type
+import re
+
+from ttir_executor.ttir.ir import Op, Type, Value
 from ttir_executor.ttir.ptx import operations
 
 Counts = dict[str, float]
@@ -24,16 +27,17 @@ FREE = frozenset(
 """what only names or rearranges registers, or is one instruction for a whole program"""
 
 _FUNCTIONS: dict[str, tuple[float, float]] = {
-    "exp": (6, 1), "exp2": (4, 1), "exp10": (7, 1), "log": (18, 0), "log2": (18, 0), "log10": (19, 0), "sin": (24, 0),
+    "exp": (4, 1), "exp2": (4, 1), "exp10": (7, 1), "log": (27, 0), "log2": (18, 0), "log10": (19, 0), "sin": (24, 0),
     "cos": (24, 0), "sincos": (40, 0), "tan": (40, 1), "tanh": (14, 2), "sinh": (22, 2), "cosh": (14, 2),
-    "asin": (22, 1), "acos": (24, 1), "asinh": (34, 2), "acosh": (32, 2), "atanh": (32, 1), "atan": (24, 1),
+    "asin": (18, 1), "acos": (24, 1), "asinh": (34, 2), "acosh": (32, 2), "atanh": (32, 1), "atan": (24, 1),
     "atan2": (38, 1), "erf": (24, 1), "erfc": (34, 2), "erfinv": (30, 1), "erfcinv": (42, 2), "erfcx": (40, 2),
     "normcdf": (44, 2), "normcdfinv": (48, 2), "log1p": (24, 0), "expm1": (20, 1), "cbrt": (20, 2), "pow": (80, 2),
-    "powi": (80, 2), "hypot": (18, 1), "rhypot": (18, 1), "lgamma": (130, 3), "tgamma": (90, 3), "fmod": (50, 1),
+    "powi": (26, 2), "hypot": (18, 1), "rhypot": (18, 1), "lgamma": (130, 3), "tgamma": (90, 3), "fmod": (50, 1),
     "rem": (50, 1), "remainder": (60, 1), "j0": (70, 3), "j1": (70, 3), "y0": (120, 5), "y1": (120, 5),
-    "cyl_bessel_i0": (60, 2), "cyl_bessel_i1": (60, 2), "sqrt": (5, 1), "rsqrt": (2, 1), "rcbrt": (20, 2),
-    "rcp": (2, 1), "div": (9, 1), "sinpi": (20, 0), "cospi": (20, 0), "logb": (8, 0), "ilogb": (8, 0), "round": (4, 0),
-    "roundeven": (1, 0), "nearbyint": (1, 0), "rint": (1, 0), "floor": (1, 0), "ceil": (1, 0), "trunc": (1, 0),
+    "cyl_bessel_i0": (60, 2), "cyl_bessel_i1": (60, 2), "sqrt": (5, 1), "rsqrt": (0, 1), "rcbrt": (20, 2),
+    "rcp": (2, 1), "div": (7, 1), "sinpi": (20, 0), "cospi": (20, 0), "logb": (8, 0), "ilogb": (8, 0), "round": (4, 0),
+    "roundeven": (1, 0), "nearbyint": (1, 0), "rint": (1, 0), "lrint": (2, 0),
+    "llrint": (2, 0), "lround": (12, 0), "llround": (12, 0), "floor": (1, 0), "ceil": (1, 0), "trunc": (1, 0),
     "fabs": (1, 0), "abs": (1, 0), "absf": (1, 0), "copysign": (1, 0), "fmax": (1, 0), "fmin": (1, 0), "fma": (1, 0),
     "fdim": (2, 0), "saturate": (1, 0), "isnan": (1, 0), "isinf": (2, 0), "isfinited": (2, 0), "finite": (2, 0),
     "signbit": (1, 0), "ldexp": (8, 0), "scalbn": (8, 0), "fast_exp": (2, 1), "fast_log": (2, 1), "fast_sin": (2, 1),
@@ -43,6 +47,8 @@ _FUNCTIONS: dict[str, tuple[float, float]] = {
 """(arithmetic, special-function) instructions of a function of one fp32 element"""
 UNKNOWN = (60.0, 2.0)
 """a function that the table does not know"""
+_SPREADS = ("tt.splat", "tt.broadcast", "tt.expand_dims")
+_LIBRARY_CONVERSION = re.compile(r"(float|double|u?int|u?ll|half)(2|_as_)(float|double|u?int|u?ll|half)")
 _DIVISIONS = frozenset({"arith.divsi", "arith.divui", "arith.remsi", "arith.remui", "arith.ceildivsi"})
 _CONVERSIONS = frozenset({"arith.extf", "arith.truncf", "arith.sitofp", "arith.uitofp", "arith.fptosi", "arith.fptoui"})
 
@@ -94,10 +100,25 @@ def _function(op: Op, source: Type, type_: Type) -> Counts:
         return {_unit(source): 2.0}
     if name == "fma":
         return {_unit(source): 1.0}
+    if op.name == "math.sqrt" and type_.elem == "f32":
+        return {"sfu": 1.0}  # approximate, as tl.sqrt is
+    if _LIBRARY_CONVERSION.match(name):
+        return {} if "_as_" in name else {"int": float(max(_words(source), _words(type_)))}
+    if name.startswith("powi") and (power := _known_number(op.operands[1])):
+        products = abs(power).bit_length() + abs(power).bit_count() - 1
+        return _scaled(type_, products + (_FUNCTIONS["div"][0] if power < 0 else 0.0), float(power < 0))
     if not source.is_float and not type_.is_float:
         return {"int": 2.0 * _words(type_)}
     known = _FUNCTIONS.get(_plain(name), UNKNOWN)
     return _scaled(source if source.is_float else type_, *known)
+
+
+def _known_number(value: Value) -> int:
+    """The whole number that all elements of a value are; 0 where it is not known."""
+    while value.op is not None and value.op.name in _SPREADS:
+        value = value.op.operands[0]
+    found = re.search(r"-?\d+", value.op.attrs.get("value", "")) if value.op is not None else None
+    return int(found[0]) if found and value.op is not None and value.op.name == "arith.constant" else 0
 
 
 def _plain(name: str) -> str:
@@ -137,7 +158,7 @@ def _division(op: Op, type_: Type) -> float:
     The reciprocal of a number that is the same for all elements is made once a thread, up to 32 bits.
     """
     divisor = op.operands[1]
-    while divisor.op is not None and divisor.op.name in ("tt.splat", "tt.broadcast", "tt.expand_dims"):
+    while divisor.op is not None and divisor.op.name in _SPREADS:
         divisor = divisor.op.operands[0]
     known = divisor.op is not None and divisor.op.name == "arith.constant"
     same = not divisor.type.is_block and type_.is_block

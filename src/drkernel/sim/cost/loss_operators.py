@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from drkernel.sim.cost.call import MetaCall, read, scratch, write
 from drkernel.sim.cost.pointwise import BROADCAST_EFFICIENCY, streaming
 from drkernel.sim.cost.records import TensorMeta
 from drkernel.sim.cost.reduction import reduce
-from drkernel.sim.cost.roofline import Access, KernelWork
+from drkernel.sim.cost.roofline import Access, Grid, KernelWork
 
 SECTOR_BYTES = 32
+SHARED_SUM_CYCLES = 30.0
+"""A number from shared memory, added to the sum of those before."""
 
 
 def loss(call: MetaCall) -> list[KernelWork]:
@@ -91,11 +94,9 @@ def margin_loss(call: MetaCall) -> list[KernelWork]:
     block = KernelWork(
         call.base,
         (*[read(meta) for meta in call.inputs], *[write(meta) for meta in call.outputs]),
-        flops={"fp32": 12.0 * pairs},
-        blocks=samples,
-        threads=128,
-        blocks_per_sm=16,
-        bytes_in_flight=8.0,
+        {"fp32": 12.0 * pairs},
+        samples,
+        Grid(128, 16, 8.0),
     )
     if not reduces(call):
         return [block]
@@ -121,7 +122,8 @@ def trace(call: MetaCall) -> list[KernelWork]:
 
 
 def nll(call: MetaCall) -> list[KernelWork]:
-    """One element a row, chosen by its target; reduced over rows it is summed by a single warp with a few in flight.
+    """One element a row, chosen by its target; reduced over rows it is summed by one block, whose threads wait for the
+    target of a row and then for its element; the first of them adds up what all have.
 
     Images, and losses that are not reduced, go to a kernel with a thread a place.
     """
@@ -134,17 +136,11 @@ def nll(call: MetaCall) -> list[KernelWork]:
         work = streaming(call.base, accesses, rows, {"int": 16.0 * rows, "fp32": 4.0 * rows}, 0.8)
         atomics = reduces(call) * min(rows / 1024, 4096.0) * call.spec.atomic_same_address
         return [replace(work, atomic_seconds=atomics)]
-    return [
-        KernelWork(
-            call.base,
-            (touched, *others, *[write(meta) for meta in call.outputs]),
-            flops={"fp32": 4.0 * rows},
-            blocks=1.0,
-            threads=32,
-            blocks_per_sm=1,
-            bytes_in_flight=SECTOR_BYTES * 4.0,
-        )
-    ]
+    threads = min(1024.0, max(32.0, 2.0 ** round(math.log2(max(1.0, rows / 16.0)))))  # as ``NLLLoss.cu`` has it
+    chain = rows / threads * (call.spec.l2_latency + call.spec.dram_latency)
+    chain += threads * SHARED_SUM_CYCLES / call.spec.clock_hz
+    work = streaming(call.base, [touched, *others, *map(write, call.outputs)], rows, {"fp32": 4.0 * rows})
+    return [replace(work, blocks=1.0, grid=Grid(int(threads), 1, 64.0), serial_seconds=chain)]
 
 
 def nll_backward(call: MetaCall) -> list[KernelWork]:
@@ -172,11 +168,9 @@ def ctc(call: MetaCall) -> list[KernelWork]:
         KernelWork(
             call.base,
             (touched, *targets, *[write(meta) for meta in call.outputs]),
-            flops={"fp32": 30.0 * states, "sfu": 4.0 * states},
-            blocks=max(1.0, float(log_probs.shape[1] if len(log_probs.shape) > 2 else 1)),
-            threads=256,
-            blocks_per_sm=4,
-            bytes_in_flight=16.0,
+            {"fp32": 30.0 * states, "sfu": 4.0 * states},
+            max(1.0, float(log_probs.shape[1] if len(log_probs.shape) > 2 else 1)),
+            Grid(256, 4, 16.0),
             serial_seconds=steps * CTC_STEP_SECONDS,
         ),
     ]

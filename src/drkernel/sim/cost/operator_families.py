@@ -234,8 +234,9 @@ def unpriced(call: MetaCall) -> list[KernelWork]:
     raise Unpriced(UNPRICED.get(call.base, "there is no model of its kernels"))
 
 
-def synchronises(name: str, dtypes: Sequence[str]) -> bool:
-    """Return whether the host waits for an operator on inputs of these dtypes before it continues."""
+def synchronises(name: str, inputs: Sequence[TensorMeta]) -> bool:
+    """Return whether the host waits for an operator on these inputs before it continues."""
     base = base_name(name)
-    masked = base in ("index", "index_put", "_index_put_impl") and "bool" in dtypes[1:]
-    return base in SYNCHRONISING or masked or (base == "where" and len(dtypes) == 1)
+    masked = base in ("index", "index_put", "_index_put_impl") and any(meta.dtype == "bool" for meta in inputs[1:])
+    masked = masked and not (base != "index" and gather.fills_by_mask(inputs))
+    return base in SYNCHRONISING or masked or (base == "where" and len(inputs) == 1)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from drkernel.sim.cost.arithmetic import arithmetic
 from drkernel.sim.cost.call import MetaCall, read, scratch, write
 from drkernel.sim.cost.records import TensorMeta
-from drkernel.sim.cost.roofline import Access, KernelWork
+from drkernel.sim.cost.roofline import Access, Grid, KernelWork
 
 BROADCAST_EFFICIENCY = 0.81
 """Share of a plain copy's bandwidth where operands differ in layout or dtype or broadcast: offsets are computed per
@@ -82,11 +82,9 @@ def streaming(
     return KernelWork(
         name,
         tuple(accesses),
-        flops=flops,
-        blocks=max(1.0, elements / BLOCK_ELEMENTS),
-        threads=128,
-        blocks_per_sm=16,
-        bytes_in_flight=max(4.0, min(64.0, 4.0 * moved / max(elements, 1.0))),
+        flops,
+        max(1.0, elements / BLOCK_ELEMENTS),
+        Grid(128, 16, max(4.0, min(64.0, 4.0 * moved / max(elements, 1.0)))),
         memory_efficiency=efficiency,
     )
 
@@ -130,6 +128,8 @@ def copy_then_write(call: MetaCall) -> list[KernelWork]:
     return [whole, streaming(call.base, part, float(source.elements), {"int": 8.0 * source.elements})]
 
 
+LOGSPACE_INSTRUCTIONS = 110.0
+"""A power of the base for each element, in one precision more (TritonBench's published rows of it)."""
 RANDOM = ("rand", "normal", "uniform", "bernoulli", "exponential", "geometric", "cauchy", "dropout")
 
 
@@ -142,7 +142,7 @@ def fill(call: MetaCall) -> list[KernelWork]:
     reads = [meta for meta in call.inputs if meta.storage not in written and "like" not in call.base]
     if call.base.startswith("new_") or call.base in ("full", "zeros", "ones", "empty"):
         reads = []
-    flops = {"int": elements * (30.0 if random else 1.0)}
+    flops = {"int": elements * (30.0 if random else LOGSPACE_INSTRUCTIONS if call.base == "logspace" else 1.0)}
     return [streaming(call.base, [*map(read, reads), *map(write, outputs)], elements, flops)]
 
 

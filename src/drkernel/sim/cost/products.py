@@ -9,7 +9,7 @@ from drkernel.sim.cost.call import MetaCall, Unpriced, read, scratch, write
 from drkernel.sim.cost.gemm import Product, gemm_unit, gemm_work, multiplications
 from drkernel.sim.cost.pointwise import streaming
 from drkernel.sim.cost.records import TensorMeta
-from drkernel.sim.cost.roofline import Access, KernelWork, mma_sync_share
+from drkernel.sim.cost.roofline import Access, Grid, KernelWork, mma_sync_share
 
 SKINNY = 8
 """Products whose output has a side this short are streamed by matrix-vector kernels, bound by memory."""
@@ -72,11 +72,9 @@ def _matrix_vector(
     return KernelWork(
         name,
         (read(a), read(b), *others),
-        flops={unit: 1.5 * m * n * k * batch},
-        blocks=max(1.0, blocks),
-        threads=128,
-        blocks_per_sm=8,
-        bytes_in_flight=32.0,
+        {unit: 1.5 * m * n * k * batch},
+        max(1.0, blocks),
+        Grid(128, 8, 32.0),
         memory_efficiency=0.95,
     )
 
@@ -153,11 +151,9 @@ def _attention(call: MetaCall, query: TensorMeta, key: TensorMeta, value: Tensor
     return KernelWork(
         call.base,
         (),
-        flops={unit: flops, "sfu": heads * rows * columns * density},
-        blocks=blocks,
-        threads=256,
-        blocks_per_sm=2,
-        bytes_in_flight=64.0,
+        {unit: flops, "sfu": heads * rows * columns * density},
+        blocks,
+        Grid(256, 2, 64.0),
         compute_efficiency=share,
     )
 
@@ -180,11 +176,9 @@ def pairwise(call: MetaCall) -> list[KernelWork]:
     work = KernelWork(
         call.base,
         (*accesses, write(call.outputs[0])),
-        flops={unit: pairs * (width * (34.0 if heavy else 4.0) + 300.0)},
-        blocks=max(1.0, pairs),
-        threads=256 if width > 128 else 64,
-        blocks_per_sm=8 if width > 128 else 32,
-        bytes_in_flight=8.0,
+        {unit: pairs * (width * (34.0 if heavy else 4.0) + 300.0)},
+        max(1.0, pairs),
+        Grid(256 if width > 128 else 64, 8 if width > 128 else 32, 8.0),
         memory_efficiency=0.9,
     )
     return [work]

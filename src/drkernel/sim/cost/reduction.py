@@ -8,7 +8,7 @@ from dataclasses import replace
 from drkernel.sim.cost.call import MetaCall, read, scratch, write
 from drkernel.sim.cost.pointwise import BROADCAST_EFFICIENCY, streaming
 from drkernel.sim.cost.records import TensorMeta
-from drkernel.sim.cost.roofline import Access, KernelWork
+from drkernel.sim.cost.roofline import Access, Grid, KernelWork
 
 REDUCE_EFFICIENCY = 0.95
 ARG_REDUCE_EFFICIENCY = 0.90
@@ -31,40 +31,66 @@ WARP_SOFTMAX = 1024
 """Rows up to this many elements live in the registers of one warp."""
 
 
+REDUCE_THREADS = 512
+"""Threads of a block of PyTorch's reduction, over the outputs that one takes at a time where it runs along rows."""
+SPLIT_ABOVE, LEAST_SPLIT = 256, 16
+"""Elements a thread from which one output is divided over blocks, and that each thread of them has at least."""
+MERGE_CYCLES = 3300.0
+"""From a block's last element to its result: shuffles, then shared memory and a barrier for every halving of 16 warps.
+TritonBench's published rows of ``mean`` on A100, of which 4,096 elements take 3 us more than an element-wise pass."""
+PAIR_INSTRUCTIONS, PAIR_SHARE = 16.0, 0.7
+"""Where the place is wanted, too: instructions of an element, and the share of loads that then are outstanding (the
+same source's ``argmax``)."""
+
+
 def reduce(call: MetaCall) -> list[KernelWork]:
     """``sum``, ``mean``, ``max``, ``norm``, ``argmax``, ...: one pass, plus a second stage when outputs are few."""
     source, outputs = call.inputs[0], call.outputs
     elements, results = float(source.elements), max(1.0, float(outputs[0].elements))
     arg = any(meta.dtype == "int64" for meta in outputs) and source.dtype != "int64"
-    depth = max(1.0, elements / results)
     efficiency = ARG_REDUCE_EFFICIENCY if arg else REDUCE_EFFICIENCY
     if not source.is_dense:
         efficiency *= BROADCAST_EFFICIENCY
     variance = call.base in ("var", "std", "var_mean", "std_mean")
-    per_element = WELFORD_INSTRUCTIONS if variance else (8.0 if arg else 3.0)
-    blocks = reduce_blocks(results, depth, call)
+    per_element = WELFORD_INSTRUCTIONS if variance else (PAIR_INSTRUCTIONS if arg else 3.0)
+    blocks, grid, split = _division(call, results, max(1.0, elements / results))
+    if arg:
+        grid = grid._replace(ahead=grid.ahead * PAIR_SHARE)
+    merge = MERGE_CYCLES / call.spec.clock_hz * (2.0 if arg else 1.0)
     return [
         KernelWork(
             call.base,
             (read(source), *[write(meta) for meta in outputs]),
-            flops={"fp32": elements * per_element},
-            blocks=blocks,
-            threads=512 if depth > 64 else 128,
-            blocks_per_sm=4,
-            bytes_in_flight=16.0,
+            {"fp32": elements * per_element},
+            blocks,
+            grid,
             memory_efficiency=efficiency,
+            # of a divided output the blocks' counters are cleared first, and the last block reads what the others wrote
+            serial_seconds=merge + (2.0 * call.spec.dram_latency if split else 0.0),
+            fixed_kernels=2 if split else 1,
         )
     ]
 
 
-def reduce_blocks(results: float, depth: float, call: MetaCall) -> float:
-    """Blocks of a reduction: one or more per output, split further when outputs alone cannot fill the device."""
-    per_block = 512.0 * 16
-    blocks = max(1.0, results * depth / per_block) if depth < per_block else results
-    wanted = 4.0 * call.spec.sm_count
-    if blocks < wanted:
-        blocks = min(wanted, max(blocks, results * depth / per_block))
-    return max(1.0, blocks)
+def _division(call: MetaCall, results: float, depth: float) -> tuple[float, Grid, bool]:
+    """Blocks, what one is, and whether an output is divided over several: the rules of PyTorch's ``Reduce.cuh``."""
+    source = call.inputs[0]
+    axes = call.numbers("dim") or []
+    along = not axes or any(source.stride[axis] == 1 for axis in axes if -len(source.shape) <= axis < len(source.shape))
+    if along:  # a warp or more along each row, four elements a load
+        rows = min(16.0, 2.0 ** math.floor(math.log2(results)))
+        grid = Grid(REDUCE_THREADS, 4, 4.0 * source.itemsize)
+        if depth * rows / REDUCE_THREADS >= min(SPLIT_ABOVE, 16.0 * rows):
+            rows = 1.0
+    else:  # four outputs a thread, four of their rows at a time
+        rows, grid = 128.0, Grid(128, 16, 16.0 * source.itemsize)
+    each = depth * rows / REDUCE_THREADS
+    blocks = max(1.0, results / rows)
+    most = call.spec.sm_count * call.spec.max_threads_per_sm / grid.threads
+    if each < SPLIT_ABOVE or blocks > most:
+        return blocks, grid, False
+    parts = max(min(math.ceil(most / blocks), math.ceil(each / LEAST_SPLIT)), math.ceil(each / SPLIT_ABOVE))
+    return blocks * parts, grid, parts > 1
 
 
 def logsumexp(call: MetaCall) -> list[KernelWork]:
@@ -100,11 +126,9 @@ def softmax(call: MetaCall) -> list[KernelWork]:
             KernelWork(
                 call.base,
                 (read(source), write(out)),
-                flops=flops,
-                blocks=max(1.0, rows / rows_per_block),
-                threads=128,
-                blocks_per_sm=16,
-                bytes_in_flight=max(4.0, dim * source.itemsize * rows_per_block / 128.0),
+                flops,
+                max(1.0, rows / rows_per_block),
+                Grid(128, 16, max(4.0, dim * source.itemsize * rows_per_block / 128.0)),
                 memory_efficiency=1.0 if dim >= 128 else 0.8,
             )
         ]
@@ -114,11 +138,9 @@ def softmax(call: MetaCall) -> list[KernelWork]:
         KernelWork(
             call.base,
             (read(source, passes), write(out)),
-            flops=flops,
-            blocks=max(1.0, rows),
-            threads=1024,
-            blocks_per_sm=2,
-            bytes_in_flight=16.0,
+            flops,
+            max(1.0, rows),
+            Grid(1024, 2, 16.0),
             reuse_window=row_bytes * 2.0 * call.spec.sm_count,
         )
     ]
@@ -133,11 +155,9 @@ def _spatial_softmax(
     return KernelWork(
         call.base,
         (read(source, 3.0), write(out)),
-        flops=flops,
-        blocks=blocks,
-        threads=256,
-        blocks_per_sm=8,
-        bytes_in_flight=8.0,
+        flops,
+        blocks,
+        Grid(256, 8, 8.0),
         reuse_window=window,
         memory_efficiency=0.9,
     )
@@ -162,11 +182,9 @@ def _row_norm(call: MetaCall, instructions: float, overlap: float) -> KernelWork
     return KernelWork(
         call.base,
         (read(source, 2.0), *others, write(out)),
-        flops={"fp32": source.elements * instructions + rows * 128 * ROW_INSTRUCTIONS},
-        blocks=rows,
-        threads=128,
-        blocks_per_sm=16,
-        bytes_in_flight=29.6,
+        {"fp32": source.elements * instructions + rows * 128 * ROW_INSTRUCTIONS},
+        rows,
+        Grid(128, 16, 29.6),
         reuse_window=row * (source.itemsize + out.itemsize) * 16.0 * call.spec.sm_count,
         ilp=0.5,
         overlap=overlap,
@@ -204,11 +222,9 @@ def _moments(name: str, source: TensorMeta, rows: float) -> KernelWork:
     return KernelWork(
         name,
         (read(source), scratch(8.0 * rows, write=True)),
-        flops={"fp32": source.elements * WELFORD_INSTRUCTIONS + rows * threads * ROW_INSTRUCTIONS / 2.0},
-        blocks=max(1.0, rows),
-        threads=threads,
-        blocks_per_sm=4,
-        bytes_in_flight=16.0,
+        {"fp32": source.elements * WELFORD_INSTRUCTIONS + rows * threads * ROW_INSTRUCTIONS / 2.0},
+        max(1.0, rows),
+        Grid(threads, 4, 16.0),
     )
 
 
@@ -244,11 +260,9 @@ def scan(call: MetaCall) -> list[KernelWork]:
         KernelWork(
             call.base,
             accesses,
-            flops={"fp32": source.elements * 10.0},
-            blocks=max(1.0, blocks),
-            threads=512 if inner > 1 else 256,
-            blocks_per_sm=4,
-            bytes_in_flight=8.0,
+            {"fp32": source.elements * 10.0},
+            max(1.0, blocks),
+            Grid(512 if inner > 1 else 256, 4, 8.0),
             memory_efficiency=SCAN_EFFICIENCY,
         )
     ]
@@ -279,11 +293,9 @@ def norm_backward(call: MetaCall) -> list[KernelWork]:
             KernelWork(
                 call.base,
                 (read(gradient, 2.0), read(source, 2.0), *small, write(same[0])),
-                flops={"fp32": source.elements * 16.0 + rows * 128 * ROW_INSTRUCTIONS},
-                blocks=rows,
-                threads=128,
-                blocks_per_sm=16,
-                bytes_in_flight=24.0,
+                {"fp32": source.elements * 16.0 + rows * 128 * ROW_INSTRUCTIONS},
+                rows,
+                Grid(128, 16, 24.0),
                 reuse_window=2 * features * source.itemsize * 16.0 * call.spec.sm_count,
                 ilp=0.5,
             )
@@ -296,11 +308,9 @@ def norm_backward(call: MetaCall) -> list[KernelWork]:
             KernelWork(
                 "weight_sums",
                 accesses,
-                flops={"fp32": source.elements * 8.0},
-                blocks=blocks,
-                threads=256,
-                blocks_per_sm=8,
-                bytes_in_flight=16.0,
+                {"fp32": source.elements * 8.0},
+                blocks,
+                Grid(256, 8, 16.0),
                 memory_efficiency=0.85,
                 fixed_kernels=2,
             )
@@ -325,11 +335,9 @@ def channel_norm_backward(call: MetaCall) -> list[KernelWork]:
     sums = KernelWork(
         "sums",
         (read(gradient), read(source), *small, scratch(16.0 * rows, write=True)),
-        flops={"fp32": elements * 10.0},
-        blocks=max(1.0, rows),
-        threads=512,
-        blocks_per_sm=4,
-        bytes_in_flight=16.0,
+        {"fp32": elements * 10.0},
+        max(1.0, rows),
+        Grid(512, 4, 16.0),
     )
     apply = streaming(
         call.base,
@@ -350,11 +358,9 @@ def weight_norm(call: MetaCall) -> list[KernelWork]:
         KernelWork(
             call.base,
             (*passes, *[write(meta) for meta in call.outputs]),
-            flops={"fp32": source.elements * 8.0 + rows * 128 * ROW_INSTRUCTIONS},
-            blocks=max(1.0, rows),
-            threads=256,
-            blocks_per_sm=8,
-            bytes_in_flight=16.0,
+            {"fp32": source.elements * 8.0 + rows * 128 * ROW_INSTRUCTIONS},
+            max(1.0, rows),
+            Grid(256, 8, 16.0),
             reuse_window=source.nbytes / max(1.0, rows) * 8.0 * call.spec.sm_count,
         )
     ]

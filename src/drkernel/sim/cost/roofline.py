@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from drkernel.sim.cost.l2 import EFFECTIVE_L2_SHARE, L2State
 from drkernel.sim.cost.records import CostEstimate
@@ -43,11 +44,25 @@ class Access:
         return self.nbytes * self.passes if self.requested is None else self.requested
 
 
+class Grid(NamedTuple):
+    """How a family of kernels fills an SM."""
+
+    threads: int = 256
+    """of a block"""
+    resident: int = 8
+    """blocks on one SM"""
+    ahead: float = 64.0
+    """bytes that one thread keeps outstanding"""
+
+
+USUAL = Grid()
+
+
 @dataclass(frozen=True)
 class KernelWork:
     """One kernel, described by what it moves and computes.
 
-    ``blocks`` x ``threads`` is its parallelism, ``bytes_in_flight`` what one thread keeps outstanding. ``reuse_window``
+    ``blocks`` and ``grid`` are its parallelism. ``reuse_window``
     bytes must stay in L2 for later passes to hit (0: the whole footprint counts). ``compute_seconds`` replaces the
     count over ``flops`` where a family models its own tiles. ``overlap`` (0..1) is the degree to which memory and
     arithmetic overlap, ``serial_seconds`` adds dependent latency. ``ilp`` is the number of independent instructions
@@ -59,9 +74,7 @@ class KernelWork:
     accesses: tuple[Access, ...]
     flops: dict[str, float] = field(default_factory=dict)
     blocks: float = 1e9
-    threads: int = 256
-    blocks_per_sm: int = 8
-    bytes_in_flight: float = 64.0
+    grid: Grid = USUAL
     memory_efficiency: float = 1.0
     compute_efficiency: float = 1.0
     compute_seconds: float | None = None
@@ -135,9 +148,9 @@ def _dram_bytes(work: KernelWork, spec: GPUSpec, l2: L2State) -> float:
 def _sm_memory_seconds(work: KernelWork, moved: float, dram: float, blocks: float, spec: GPUSpec) -> float:
     """Time of the busiest SM's memory path, when few blocks or little in flight cannot use the whole device."""
     per_sm_blocks = math.ceil(blocks / spec.sm_count)
-    resident = min(per_sm_blocks, work.blocks_per_sm)
+    resident = min(per_sm_blocks, work.grid.resident)
     latency = spec.l2_latency + (spec.dram_latency - spec.l2_latency) * (min(1.0, dram / moved) if moved else 0.0)
-    in_flight = resident * work.threads * work.bytes_in_flight
+    in_flight = resident * work.grid.threads * work.grid.ahead
     port = spec.sm_bytes_per_clock * spec.clock_hz * SM_BANDWIDTH_SHARE
     rate = min(port, in_flight / latency)
     busiest = moved / blocks * min(per_sm_blocks, blocks) * work.imbalance
@@ -152,7 +165,7 @@ def _compute_seconds(work: KernelWork, blocks: float, spec: GPUSpec) -> float:
         return 0.0
     per_sm_blocks = math.ceil(blocks / spec.sm_count)
     share = per_sm_blocks / blocks * work.imbalance  # of all work that the busiest SM does
-    warps = min(per_sm_blocks, work.blocks_per_sm) * work.threads / spec.warp_size
+    warps = min(per_sm_blocks, work.grid.resident) * work.grid.threads / spec.warp_size
     seconds = 0.0
     vector = 0.0
     for unit, count in work.flops.items():

@@ -7,7 +7,7 @@ import math
 from drkernel.sim.cost.call import MetaCall, read, scratch, write
 from drkernel.sim.cost.pointwise import streaming
 from drkernel.sim.cost.records import TensorMeta
-from drkernel.sim.cost.roofline import Access, KernelWork
+from drkernel.sim.cost.roofline import Access, Grid, KernelWork
 from drkernel.sim.spec import GPUSpec
 
 DIGIT_BYTES = 1
@@ -90,11 +90,9 @@ def _select(call: MetaCall, source: TensorMeta, *, one_block: bool = False) -> K
     return KernelWork(
         call.base,
         (read(source, 5.0), *[write(meta) for meta in call.outputs]),
-        flops={"int": 40.0 * elements},
-        blocks=max(rows, min(elements / 4096, 8.0 * call.spec.sm_count)) if many else rows,
-        threads=1024 if not many else 256,
-        blocks_per_sm=2 if not many else 8,
-        bytes_in_flight=8.0,
+        {"int": 40.0 * elements},
+        max(rows, min(elements / 4096, 8.0 * call.spec.sm_count)) if many else rows,
+        Grid(1024 if not many else 256, 2 if not many else 8, 8.0),
         reuse_window=dim * source.itemsize * 2.0 * call.spec.sm_count,
         fixed_kernels=5 if many else 1,
     )

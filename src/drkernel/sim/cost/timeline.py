@@ -140,5 +140,6 @@ class Timeline:
             for (name, owner), row in sorted(self._rows.items(), key=lambda item: -item[1].seconds)
         )
         return Profile(
-            kind="modelled", device=device, rows=rows, total_seconds=total, elapsed_seconds=self.elapsed_seconds
-        )
+            kind="modelled", device=device, rows=rows, total_seconds=total, elapsed_seconds=self.elapsed_seconds,
+            host=f"{self.spec.host}, {self.spec.launch_overhead * 1e6:g} us an operator",
+        )  # fmt: skip

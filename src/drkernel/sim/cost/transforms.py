@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from drkernel.sim.cost.call import MetaCall, Unpriced, read, scratch, write
 from drkernel.sim.cost.pointwise import streaming
-from drkernel.sim.cost.roofline import Access, KernelWork
+from drkernel.sim.cost.roofline import Access, Grid, KernelWork
 
 # ---- Fourier transforms
 
@@ -110,7 +110,7 @@ BLOCK_MATRIX = 256
 
 def factorisation(call: MetaCall) -> list[KernelWork]:
     """A direct factorisation or solve: the larger of its products and its traffic, after its chain of steps."""
-    matrix = call.inputs[0]
+    matrix = call.inputs[1 if call.base in ("cholesky_solve", "triangular_solve") else 0]
     if len(matrix.shape) < 2:
         raise Unpriced(f"{call.base} of a tensor of {len(matrix.shape)} dimensions")
     unit = {"float32": "fp32", "float64": "fp64"}.get(matrix.dtype)
@@ -142,11 +142,9 @@ def _kernel(
     return KernelWork(
         call.base,
         accesses,
-        flops={unit: flops},
-        blocks=max(1.0, blocks),
-        threads=256,
-        blocks_per_sm=4,
-        bytes_in_flight=16.0,
+        {unit: flops},
+        max(1.0, blocks),
+        Grid(256, 4, 16.0),
         compute_efficiency=LEVEL_3_SHARE,
         serial_seconds=chain,
     )

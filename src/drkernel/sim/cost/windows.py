@@ -9,8 +9,9 @@ from drkernel.sim.cost.call import MetaCall, read, write
 from drkernel.sim.cost.contention import scattered_updates
 from drkernel.sim.cost.pointwise import fill, streaming
 from drkernel.sim.cost.records import TensorMeta
-from drkernel.sim.cost.roofline import Access, KernelWork
+from drkernel.sim.cost.roofline import Access, Grid, KernelWork
 
+DEPENDENT_CYCLES = 4.0
 POOL_BASE, POOL_TAP, POOL_AVERAGE_TAP = 190.0, 26.0, 14.0
 """Instructions per output and per tap of PyTorch's pooling kernels: divisions for the output's position, then bounds,
 address, comparison and index of every tap (a two-dimensional average is spared the last two)."""
@@ -23,19 +24,33 @@ def pooling(call: MetaCall) -> list[KernelWork]:
     elements = float(outputs[0].elements)
     per_tap = POOL_AVERAGE_TAP if "avg" in call.base and "3d" not in call.base else POOL_TAP
     flops = {"fp32": elements * (POOL_BASE + taps * per_tap)}
+    if call.base == "_adaptive_avg_pool2d":
+        return [_adaptive_average(call, taps, flops)]
     accesses = (read(source), *[write(meta) for meta in outputs])
     return [
         KernelWork(
             call.base,
             accesses,
-            flops=flops,
-            blocks=max(1.0, elements / 256),
-            threads=256,
-            blocks_per_sm=8,
-            bytes_in_flight=min(64.0, 4.0 * taps),
+            flops,
+            max(1.0, elements / 256),
+            Grid(256, 8, min(64.0, 4.0 * taps)),
             memory_efficiency=0.85,
         )
     ]
+
+
+def _adaptive_average(call: MetaCall, taps: float, flops: dict[str, float]) -> KernelWork:
+    """Few blocks a channel, at least 16 a sample, whose threads take one output after another: a row of its window is
+    waited for before the next, and its place is made by dependent divisions."""
+    source, out, spec = call.inputs[0], call.out, call.spec
+    channels = source.shape[-3] if len(source.shape) > 2 else 1
+    blocks = source.elements / math.prod(source.shape[-2:]) * max(16 // channels, 1)
+    each = math.ceil(out.elements / blocks / 256)
+    cycles = DEPENDENT_CYCLES * (POOL_BASE + taps * POOL_AVERAGE_TAP)
+    chain = each * (math.sqrt(taps) * spec.dram_latency + cycles / spec.clock_hz)
+    idle = max(0.0, 1.0 - blocks / (8.0 * spec.sm_count))  # more blocks hide each other's waiting
+    accesses = (read(source), write(out))
+    return KernelWork(call.base, accesses, flops, max(1.0, blocks), Grid(256, 8, 16.0), serial_seconds=idle * chain)
 
 
 def window_taps(call: MetaCall) -> float:
@@ -82,11 +97,9 @@ def pooling_backward(call: MetaCall) -> list[KernelWork]:
     work = KernelWork(
         call.base,
         (*[read(meta) for meta in gradient_inputs(call)], write(out)),
-        flops={"fp32": gradient.elements * taps * per_tap + elements * POOL_BASE / 4},
-        blocks=max(1.0, elements / 256),
-        threads=256,
-        blocks_per_sm=8,
-        bytes_in_flight=16.0,
+        {"fp32": gradient.elements * taps * per_tap + elements * POOL_BASE / 4},
+        max(1.0, elements / 256),
+        Grid(256, 8, 16.0),
         memory_efficiency=0.85,
     )
     return [*fill(replace(call, base="zero", inputs=())), work]

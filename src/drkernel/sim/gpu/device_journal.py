@@ -110,7 +110,7 @@ class JournalPricer:
         """Add an entry to the clock; return the cost of a launch."""
         if isinstance(entry, Operator):
             self.timeline.add("library", entry.label, priced(partial(self._operator, entry)))
-            if synchronises(entry.name, [meta.dtype for meta in entry.inputs]):
+            if synchronises(entry.name, entry.inputs):
                 self.timeline.add_copy("memcpy device to host", WORD_BYTES, synchronizes=True)
         elif isinstance(entry, LaunchEntry):
             cost = priced(partial(self._launch, entry))

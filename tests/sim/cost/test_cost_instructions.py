@@ -1,0 +1,43 @@
+"""Library functions by what compilers make of them (``benchmarks/library_instructions.py``)."""
+
+import pytest
+
+from drkernel.sim.cost.instructions import instructions
+from ttir_executor.lower.plan import walk
+from ttir_executor.ttir.parser import parse_ttir
+
+KERNEL = """
+module {{
+  tt.func public @kernel(%p: !tt.ptr<f32>, %n: i32) {{
+    %at = tt.make_range {{end = 128 : i32, start = 0 : i32}} : tensor<128xi32>
+    %all = tt.splat %p : !tt.ptr<f32> -> tensor<128x!tt.ptr<f32>>
+    %where = tt.addptr %all, %at : tensor<128x!tt.ptr<f32>>, tensor<128xi32>
+    %x = tt.load %where : tensor<128x!tt.ptr<f32>>
+    %cst = {power}
+    %y = tt.extern_elementwise {operands} {{libname = "", libpath = "", pure = true, symbol = "{symbol}"}} : {types}
+    tt.return
+  }}
+}}
+"""
+
+
+def of(symbol: str, result: str = "f32", power: str | None = None) -> float:
+    operands, given = ("%x, %cst", "tensor<128xf32>, tensor<128xi32>") if power else ("%x", "tensor<128xf32>")
+    text = KERNEL.format(
+        symbol=symbol, operands=operands, types=f"({given}) -> tensor<128x{result}>",
+        power=power or "arith.constant dense<0> : tensor<128xi32>",
+    )  # fmt: skip
+    (op,) = [op for op in walk(parse_ttir(text).body) if op.name == "tt.extern_elementwise"]
+    return sum(instructions(op).values())
+
+
+@pytest.mark.parametrize(("power", "compiled"), [(2, 2), (3, 3), (10, 5)])
+def test_a_known_whole_power_is_a_few_products(power: int, compiled: int) -> None:
+    assert of("__nv_powif", power=f"arith.constant dense<{power}> : tensor<128xi32>") == compiled
+    known_down = of("__nv_powif", power=f"arith.constant dense<{-power}> : tensor<128xi32>")
+    assert compiled < known_down < of("__nv_powif", power="tt.splat %n : i32 -> tensor<128xi32>") < of("__nv_powf")
+
+
+def test_a_rounding_to_whole_numbers_is_a_conversion() -> None:
+    assert of("__nv_llrintf", "i64") == 2 and of("__nv_float2int_rn", "i32") == 1
+    assert of("__nv_float_as_int", "i32") == 0
