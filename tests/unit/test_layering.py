@@ -36,6 +36,7 @@ FLOORS = {
         "cost",
         "target",
         "gpu",
+        "exact",
         "host",
         "inductor",
         "process",
@@ -84,8 +85,8 @@ RL_MATHS = (
 MOST_LINES, LEAST_LINES = 700, 80
 """of a module; of one that a single other module imports"""
 BUDGET = {
-    "adapters": 900, "agents": 400, "base": 250, "cli": 3250, "engines": 1650, "episode": 2900, "gym": 12750,
-    "report": 2300, "rl": 8650, "serve": 3500, "sim": 17000, "solve": 1200, "tasks": 4950,
+    "adapters": 900, "agents": 400, "base": 250, "cli": 3250, "engines": 1650, "episode": 2900, "gym": 13050,
+    "report": 2300, "rl": 8650, "serve": 3500, "sim": 18300, "solve": 1200, "tasks": 4950,
 }  # fmt: skip
 """lines of a room, without tasks' own files: what needs more names what it retires"""
 OF_ONE_USER = {
