@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from page_tables import write_table
+
 READING = "## Reading"
 """heading of the part of the page that people write"""
 
@@ -200,6 +202,19 @@ CHOICES: dict[str, tuple[Callable[[Answer], Any], Callable[[Answer], bool]]] = {
 """what the policy chooses: how it is read from an answer, and of which answers"""
 
 
+def choices(runs: Sequence[Finished]) -> list[list[str]]:
+    """Distributions of speedups and of what the policy chooses, before and after RL; the head first."""
+    rows = [["what", "value", "before RL", "after RL"]]
+    before, after = (shares(runs, label, speedup_bin, lambda _: True) for label in ("before", "after"))
+    for index in range(-1, len(SPEEDUPS) - 1):
+        rows.append(["speedup, all answers", bin_name(index), f"{before[index]:.1f}%", f"{after[index]:.1f}%"])
+    for title, (key, of) in CHOICES.items():
+        before, after = (shares(runs, label, key, of) for label in ("before", "after"))
+        for value in sorted({*before, *after}):
+            rows.append([title, str(value), f"{before[value]:.1f}%", f"{after[value]:.1f}%"])
+    return rows
+
+
 def plot_choices(path: Path, runs: Sequence[Finished]) -> None:
     """Cumulative share of held-out answers by speedup, and bars of every choice; before and after RL."""
     import matplotlib
@@ -265,6 +280,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path("docs/results"))
     args = parser.parse_args()
     runs = [Finished.read(directory) for directory in args.runs]
+    args.results.mkdir(parents=True, exist_ok=True)
     gain = spread([100 * (run.summary["after"]["fast_1.2"] - run.summary["before"]["fast_1.2"]) for run in runs])
     first = runs[0].evaluation("before")
     page = [
@@ -296,8 +312,9 @@ def main() -> None:
         "",
         "![speedups, block sizes and warps before and after RL](quickstart_choices.png)",
         "",
+        write_table(args.results / "quickstart.csv", choices(runs)),
+        "",
     ]
-    args.results.mkdir(parents=True, exist_ok=True)
     plot(args.results / "quickstart.png", runs)
     plot_choices(args.results / "quickstart_choices.png", runs)
     path = args.results / "quickstart.md"

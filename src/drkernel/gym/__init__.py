@@ -1,1 +1,1 @@
-"""The gym grades a candidate kernel so that it cannot be fooled: judge, runner, sandbox, pools, episode, reward."""
+"""The gym grades candidate kernels: judge, runner, sandbox, pools, reward."""

@@ -1,4 +1,4 @@
-""""""
+"""A verdict in the terminal, and as one self-contained HTML page: no script, no network, every text escaped."""
 
 from __future__ import annotations
 

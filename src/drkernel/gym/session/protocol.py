@@ -1,5 +1,6 @@
 """The session interface that the judge needs, whatever the device: the candidate's answers, and what can be
-observed."""
+observed.
+"""
 
 from __future__ import annotations
 
